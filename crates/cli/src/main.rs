@@ -1,0 +1,2 @@
+//! `rdmalab`, the one binary.
+fn main() {}

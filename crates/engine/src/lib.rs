@@ -1,0 +1,2 @@
+//! The InfiniBand transport as sans-IO state machines.
+#![forbid(unsafe_code)]
