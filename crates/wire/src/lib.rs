@@ -2,4 +2,6 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod aeth;
 pub mod ids;
+pub mod opcode;
