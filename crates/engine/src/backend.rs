@@ -1,0 +1,506 @@
+//! The boundary between the C tables and an RNIC: what every device of ours can do.
+//!
+//! `provider` turns any [`Backend`] into libibverbs' tables; `softnic` and `sim` implement it.
+//! Objects are handles: cheap to clone, safe to use from any thread, alive while a clone lives.
+//! A `cookie` is the caller's word for an object (the provider passes the address of its C
+//! object); it comes back with events.
+
+use core::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use crate::vocab::*;
+use rdmalab_wire::ids::{Gid, PKey, Qpn};
+
+/// An error of a verb: the number that C callers get in `errno`, and a sentence for people that
+/// says what was wrong, the limit, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerbsError {
+    /// A Linux error number.
+    pub errno: i32,
+    /// The sentence.
+    pub message: String,
+}
+
+impl VerbsError {
+    /// `EINVAL` on Linux.
+    pub const EINVAL: i32 = 22;
+    /// `ENOMEM` on Linux.
+    pub const ENOMEM: i32 = 12;
+    /// `EBUSY` on Linux.
+    pub const EBUSY: i32 = 16;
+    /// `EAGAIN` on Linux.
+    pub const EAGAIN: i32 = 11;
+    /// `EFAULT` on Linux.
+    pub const EFAULT: i32 = 14;
+    /// `ENODEV` on Linux.
+    pub const ENODEV: i32 = 19;
+    /// `EOPNOTSUPP` on Linux.
+    pub const EOPNOTSUPP: i32 = 95;
+
+    /// An error with its number and sentence.
+    pub fn new(errno: i32, message: impl Into<String>) -> Self {
+        VerbsError { errno, message: message.into() }
+    }
+
+    /// An argument was wrong (`EINVAL`).
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Self::EINVAL, message)
+    }
+
+    /// The object is in use (`EBUSY`).
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(Self::EBUSY, message)
+    }
+
+    /// The device cannot do this (`EOPNOTSUPP`).
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(Self::EOPNOTSUPP, message)
+    }
+
+    /// A table or queue is full (`ENOMEM`).
+    pub fn no_room(message: impl Into<String>) -> Self {
+        Self::new(Self::ENOMEM, message)
+    }
+}
+
+impl core::fmt::Display for VerbsError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for VerbsError {}
+
+/// The result of a verb.
+pub type VerbsResult<T> = Result<T, VerbsError>;
+
+/// Why a work request was refused when it was posted; nothing of it was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue is full: poll completions first (`ENOMEM`).
+    QueueFull,
+    /// The QP is in a state that takes no such request (`EINVAL`).
+    BadState,
+    /// The opcode does not exist on this transport (`EINVAL`).
+    BadOpcode,
+    /// More scatter/gather elements than the QP was created with (`EINVAL`).
+    TooManySges,
+    /// More inline bytes than the QP was created with (`EINVAL`).
+    InlineTooLong,
+    /// Longer than the path MTU (UD) or 2^31 bytes (`EINVAL`).
+    TooLong,
+    /// An inline source address cannot be read (`EFAULT`).
+    Fault,
+    /// A UD request without an address handle, or an unusable key or window (`EINVAL`).
+    BadAddress,
+}
+
+impl PostError {
+    /// The Linux error number of this refusal.
+    pub const fn errno(self) -> i32 {
+        match self {
+            PostError::QueueFull => VerbsError::ENOMEM,
+            PostError::Fault => VerbsError::EFAULT,
+            _ => VerbsError::EINVAL,
+        }
+    }
+}
+
+/// The link layer that a port shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LinkLayer {
+    /// LIDs address ports.
+    InfiniBand = 1,
+    /// GIDs address ports.
+    Ethernet = 2,
+}
+
+/// A device that can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// What `ibv_get_device_name` returns, e.g. `soft0`.
+    pub name: String,
+    /// What names the character device elsewhere, e.g. `uverbs0`.
+    pub dev_name: String,
+    /// The node GUID, in host order.
+    pub guid: u64,
+    /// Index of the device, dense from 0.
+    pub index: u32,
+}
+
+/// What a device can do (`struct ibv_device_attr` and what programs ask of the extended query).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct DeviceCaps {
+    pub fw_ver: String,
+    pub node_guid: u64,
+    pub sys_image_guid: u64,
+    pub max_mr_size: u64,
+    pub page_size_cap: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    /// `enum ibv_device_cap_flags`.
+    pub device_cap_flags: u32,
+    pub max_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_res_rd_atom: u32,
+    pub max_qp_init_rd_atom: u32,
+    /// 0 none, 1 within the adapter, 2 also with the CPU (`enum ibv_atomic_cap`).
+    pub atomic_cap: u32,
+    pub max_mw: u32,
+    pub max_mcast_grp: u32,
+    pub max_mcast_qp_attach: u32,
+    pub max_total_mcast_qp_attach: u32,
+    pub max_ah: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
+    pub max_pkeys: u16,
+    pub local_ca_ack_delay: u8,
+    pub phys_port_cnt: u8,
+    pub max_inline_data: u32,
+    /// Completion time stamps: valid bits, 0 when there are none.
+    pub completion_timestamp_mask: u64,
+    /// Frequency of the time stamps, kHz.
+    pub hca_core_clock_khz: u64,
+}
+
+/// The state of a port (`struct ibv_port_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct PortInfo {
+    pub active: bool,
+    /// As `enum ibv_mtu`.
+    pub max_mtu: u32,
+    /// As `enum ibv_mtu`.
+    pub active_mtu: u32,
+    pub gid_tbl_len: u32,
+    pub port_cap_flags: u32,
+    pub max_msg_sz: u32,
+    pub pkey_tbl_len: u16,
+    pub lid: u16,
+    pub sm_lid: u16,
+    pub lmc: u8,
+    pub max_vl_num: u8,
+    pub active_width: u8,
+    pub active_speed: u8,
+    pub phys_state: u8,
+    pub link_layer: LinkLayer,
+}
+
+/// The kind of a GID table entry (`enum ibv_gid_type_sysfs`/`ibv_gid_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum GidType {
+    Ib = 0,
+    RoceV1 = 1,
+    RoceV2 = 2,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// The GID.
+    pub gid: Gid,
+    /// Its kind.
+    pub gid_type: GidType,
+    /// Index of the network interface behind it, 0 when there is none.
+    pub ifindex: u32,
+}
+
+/// A memory region's keys and extent, after registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct MrInfo {
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+/// How a completion queue is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqInit<'a, Ch> {
+    /// Completions that must fit; the CQ may hold more.
+    pub cqe: u32,
+    /// Where events go.
+    pub channel: Option<&'a Ch>,
+    /// Stamp each completion with the time (costs a clock read each).
+    pub timestamps: bool,
+    /// On overflow drop the new completion silently (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub ignore_overrun: bool,
+    /// The caller's word for it.
+    pub cookie: u64,
+}
+
+/// How a shared receive queue is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SrqInit {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+    pub cookie: u64,
+}
+
+/// The state of a shared receive queue (`struct ibv_srq_attr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SrqInfo {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+/// How a queue pair is made.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct QpInit<'a, Cq, Srq> {
+    pub qp_type: QpType,
+    pub send_cq: &'a Cq,
+    pub recv_cq: &'a Cq,
+    pub srq: Option<&'a Srq>,
+    pub cap: QpCap,
+    pub sq_sig_all: bool,
+    pub cookie: u64,
+}
+
+/// A send work request, as posted. Addresses are the caller's; nothing is read before it is posted.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// The caller's number.
+    pub wr_id: u64,
+    /// What to do.
+    pub opcode: WrOpcode,
+    /// How.
+    pub flags: SendFlags,
+    /// Immediate data (network order as given), or the key to invalidate.
+    pub imm_or_rkey: u32,
+    /// The payload; with [`SendFlags::INLINE`] only `addr` and `length` count.
+    pub sges: &'a [Sge],
+    /// Remote address of WRITE, READ and atomics.
+    pub remote_addr: u64,
+    /// Remote key of WRITE, READ and atomics.
+    pub rkey: u32,
+    /// Compare value of [`WrOpcode::CmpSwap`]; the addend of [`WrOpcode::FetchAdd`].
+    pub compare_add: u64,
+    /// Swap value of [`WrOpcode::CmpSwap`].
+    pub swap: u64,
+    /// Destination of a datagram.
+    pub ud: Option<UdAddress>,
+    /// What [`WrOpcode::BindMw`] binds.
+    pub bind: Option<MwBind>,
+}
+
+/// A receive work request, as posted.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// The caller's number.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sges: &'a [Sge],
+}
+
+/// Binding of a memory window (`struct ibv_mw_bind_info` and the window's new key).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MwBind {
+    /// The window, by its present remote key.
+    pub mw_rkey: u32,
+    /// The remote key after the bind.
+    pub new_rkey: u32,
+    /// The region below it, by its local key.
+    pub mr_lkey: u32,
+    /// First address.
+    pub addr: u64,
+    /// Bytes; 0 unbinds.
+    pub length: u64,
+    /// Rights of the window; may hold [`Access::ZERO_BASED`].
+    pub access: Access,
+}
+
+/// The type of a memory window (`enum ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MwType {
+    /// Bound by the verb, belongs to a PD.
+    Type1 = 1,
+    /// Bound by a work request, belongs to a QP.
+    Type2 = 2,
+}
+
+/// What `ibv_rereg_mr` changes; `None` leaves it.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct MrChange<'a, Pd> {
+    pub translation: Option<(u64, u64)>,
+    pub pd: Option<&'a Pd>,
+    pub access: Option<Access>,
+}
+
+/// A completion as polled, with what only extended CQs show.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtendedWc {
+    /// The completion.
+    pub wc: Wc,
+    /// When it was put into the CQ, in ticks of [`DeviceCaps::hca_core_clock_khz`]; 0 when the CQ
+    /// has no time stamps.
+    pub timestamp: u64,
+}
+
+/// An asynchronous event with the cookie of its object, or the port's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What happened.
+    pub event_type: AsyncEventType,
+    /// The object's cookie, or the port number.
+    pub element: u64,
+}
+
+/// An RNIC. See the module's text for what handles are. Verbs on objects of different contexts are
+/// refused with `EINVAL`.
+pub trait Backend: Sized + 'static {
+    /// An open device.
+    type Context: Clone + Send + Sync;
+    /// A protection domain.
+    type Pd: Clone + Send + Sync;
+    /// A memory region.
+    type Mr: Clone + Send + Sync;
+    /// A memory window.
+    type Mw: Clone + Send + Sync;
+    /// A completion channel.
+    type Channel: Clone + Send + Sync;
+    /// A completion queue.
+    type Cq: Clone + Send + Sync;
+    /// A shared receive queue.
+    type Srq: Clone + Send + Sync;
+    /// A queue pair.
+    type Qp: Clone + Send + Sync;
+
+    /// The devices there are; an error when this process cannot have one, saying why.
+    fn devices() -> VerbsResult<Vec<DeviceInfo>>;
+    /// Opens a device by its index.
+    fn open(index: u32) -> VerbsResult<Self::Context>;
+    /// Closes; `EBUSY` while objects live.
+    fn close(ctx: &Self::Context) -> VerbsResult<()>;
+    /// What the device can do.
+    fn query_device(ctx: &Self::Context) -> DeviceCaps;
+    /// The state of port `port` (from 1).
+    fn query_port(ctx: &Self::Context, port: u8) -> VerbsResult<PortInfo>;
+    /// An entry of the GID table.
+    fn query_gid(ctx: &Self::Context, port: u8, index: u32) -> VerbsResult<GidEntry>;
+    /// An entry of the partition table.
+    fn query_pkey(ctx: &Self::Context, port: u8, index: u32) -> VerbsResult<PKey>;
+    /// The file descriptor that is readable while asynchronous events wait.
+    fn async_fd(ctx: &Self::Context) -> RawFd;
+    /// Takes the next asynchronous event; blocks unless the descriptor is non-blocking (`EAGAIN`).
+    fn next_async_event(ctx: &Self::Context) -> VerbsResult<AsyncEvent>;
+    /// The device's clock now, in ticks of [`DeviceCaps::hca_core_clock_khz`].
+    fn read_clock(ctx: &Self::Context) -> u64;
+
+    /// Allocates a protection domain.
+    fn alloc_pd(ctx: &Self::Context) -> VerbsResult<Self::Pd>;
+    /// Frees it; `EBUSY` while objects use it.
+    fn dealloc_pd(pd: &Self::Pd) -> VerbsResult<()>;
+
+    /// Registers `length` bytes at `addr`, which peers and work requests call `iova`.
+    fn reg_mr(
+        pd: &Self::Pd,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> VerbsResult<(Self::Mr, MrInfo)>;
+    /// Changes a region in place; its keys may change.
+    fn rereg_mr(mr: &Self::Mr, change: MrChange<'_, Self::Pd>) -> VerbsResult<MrInfo>;
+    /// Takes a region back: when this returns, nobody reads or writes it any more. `EBUSY` while
+    /// windows are bound to it.
+    fn dereg_mr(mr: &Self::Mr) -> VerbsResult<()>;
+    /// Allocates a window; returns it and its remote key.
+    fn alloc_mw(pd: &Self::Pd, mw_type: MwType) -> VerbsResult<(Self::Mw, u32)>;
+    /// Frees a window.
+    fn dealloc_mw(mw: &Self::Mw) -> VerbsResult<()>;
+    /// The next remote key for a type 1 window about to be bound (`ibv_bind_mw` returns it).
+    fn next_mw_rkey(mw: &Self::Mw) -> u32;
+
+    /// Makes a completion channel.
+    fn create_channel(ctx: &Self::Context) -> VerbsResult<Self::Channel>;
+    /// Its file descriptor: readable while events wait.
+    fn channel_fd(channel: &Self::Channel) -> RawFd;
+    /// Takes the next event and returns the CQ's cookie; makes progress while it waits; `EAGAIN`
+    /// when the descriptor is non-blocking and nothing waits.
+    fn channel_next(channel: &Self::Channel) -> VerbsResult<u64>;
+    /// Destroys it; `EBUSY` while CQs use it.
+    fn destroy_channel(channel: &Self::Channel) -> VerbsResult<()>;
+
+    /// Makes a CQ; returns it and how many completions it holds.
+    fn create_cq(
+        ctx: &Self::Context,
+        init: CqInit<'_, Self::Channel>,
+    ) -> VerbsResult<(Self::Cq, u32)>;
+    /// Changes its size; what it holds stays. Returns the new capacity.
+    fn resize_cq(cq: &Self::Cq, cqe: u32) -> VerbsResult<u32>;
+    /// Destroys it; `EBUSY` while QPs use it. Events already queued for it are dropped.
+    fn destroy_cq(cq: &Self::Cq) -> VerbsResult<()>;
+    /// Takes up to `out.len()` completions and says how many of `out` it initialised. Makes
+    /// progress.
+    fn poll_cq(cq: &Self::Cq, out: &mut [MaybeUninit<Wc>]) -> VerbsResult<usize>;
+    /// Takes one completion with its time stamp. Makes progress.
+    fn poll_cq_extended(cq: &Self::Cq) -> VerbsResult<Option<ExtendedWc>>;
+    /// Asks for an event at the next (solicited) completion.
+    fn req_notify_cq(cq: &Self::Cq, solicited_only: bool) -> VerbsResult<()>;
+
+    /// Makes a shared receive queue.
+    fn create_srq(pd: &Self::Pd, init: SrqInit) -> VerbsResult<(Self::Srq, SrqInfo)>;
+    /// Sets the limit (arms the event) or the size.
+    fn modify_srq(
+        srq: &Self::Srq,
+        max_wr: Option<u32>,
+        srq_limit: Option<u32>,
+    ) -> VerbsResult<()>;
+    /// Its state.
+    fn query_srq(srq: &Self::Srq) -> VerbsResult<SrqInfo>;
+    /// Destroys it; `EBUSY` while QPs use it.
+    fn destroy_srq(srq: &Self::Srq) -> VerbsResult<()>;
+    /// Posts receives in order; on refusal says how many were taken, and why the next was not.
+    fn post_srq_recv<'a>(
+        srq: &Self::Srq,
+        wrs: impl Iterator<Item = RecvWr<'a>>,
+    ) -> Result<(), (usize, PostError)>;
+
+    /// Makes a QP; returns it, its number, and the capacities granted (at least those asked for).
+    fn create_qp(
+        pd: &Self::Pd,
+        init: QpInit<'_, Self::Cq, Self::Srq>,
+    ) -> VerbsResult<(Self::Qp, Qpn, QpCap)>;
+    /// Changes its state or attributes; returns the state it is in now.
+    fn modify_qp(qp: &Self::Qp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState>;
+    /// Everything about it.
+    fn query_qp(qp: &Self::Qp) -> VerbsResult<QpAttr>;
+    /// Destroys it: its completions are purged from its CQs, and nothing of it runs afterwards.
+    fn destroy_qp(qp: &Self::Qp) -> VerbsResult<()>;
+    /// Posts sends in order; on refusal says how many were taken, and why the next was not.
+    fn post_send<'a>(
+        qp: &Self::Qp,
+        wrs: impl Iterator<Item = SendWr<'a>>,
+    ) -> Result<(), (usize, PostError)>;
+    /// Posts receives in order; on refusal says how many were taken, and why the next was not.
+    fn post_recv<'a>(
+        qp: &Self::Qp,
+        wrs: impl Iterator<Item = RecvWr<'a>>,
+    ) -> Result<(), (usize, PostError)>;
+    /// Joins a UD QP to a multicast group.
+    fn attach_mcast(qp: &Self::Qp, gid: Gid, lid: u16) -> VerbsResult<()>;
+    /// Leaves it.
+    fn detach_mcast(qp: &Self::Qp, gid: Gid, lid: u16) -> VerbsResult<()>;
+
+    /// Checks an address vector as `ibv_create_ah` does.
+    fn check_ah(pd: &Self::Pd, attr: &AhAttr) -> VerbsResult<()>;
+}

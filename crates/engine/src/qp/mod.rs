@@ -1,0 +1,1 @@
+//! The queue pair: requester, responder and completer, and the rules of its states.
