@@ -1,0 +1,233 @@
+//! Shared memory segments: sealed memfds, which vanish with their last holder, and the lock by
+//! which the kernel says whether a segment's owner lives.
+
+use core::ffi::CStr;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicI32, Ordering};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A memory segment that can be passed to other processes of this host by its file descriptor.
+///
+/// It is sealed against shrinking and growing, so nobody who holds it can make a mapped page
+/// disappear under somebody else (which would raise SIGBUS there).
+///
+/// The bytes are shared: touch them through atomics or raw copies only.
+#[derive(Debug)]
+pub struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+    fd: OwnedFd,
+    /// The process that took the owner's lock through this value, or 0. An F_GETLK by the holder
+    /// of a lock reports no conflict, so the holder has to know by itself.
+    lock_pid: AtomicI32,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; `Segment` itself never touches the
+// mapped bytes.
+unsafe impl Send for Segment {}
+// SAFETY: as above; the methods on `&self` are system calls on the descriptor.
+unsafe impl Sync for Segment {}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn refuse(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+impl Segment {
+    /// Creates a zeroed segment of `bytes` bytes (rounded up to pages), named `name` in
+    /// `/proc/PID/maps`. The first `prefault_bytes` are backed with memory now and mapped in; the
+    /// rest is sparse and gets pages when touched.
+    ///
+    /// # Errors
+    /// What the kernel says: ENOMEM or ENOSPC when the memory is not there, EMFILE, and
+    /// `InvalidInput` for zero bytes or `prefault_bytes` beyond `bytes`.
+    pub fn create(name: &CStr, bytes: usize, prefault_bytes: usize) -> io::Result<Segment> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+        let len = bytes
+            .checked_next_multiple_of(page_bytes())
+            .ok_or_else(invalid)?;
+        if len == 0 || prefault_bytes > len || len > isize::MAX as usize {
+            return Err(invalid());
+        }
+        // SAFETY: `name` is a C string; the call has no other memory effects.
+        let raw = check(unsafe {
+            libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+        })?;
+        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        // SAFETY: a system call on a descriptor that we own.
+        check(unsafe { libc::ftruncate(raw, len as libc::off_t) })?;
+        if prefault_bytes > 0 {
+            // SAFETY: as above.
+            check(unsafe { libc::fallocate(raw, 0, 0, prefault_bytes as libc::off_t) })?;
+        }
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: as above.
+        check(unsafe { libc::fcntl(raw, libc::F_ADD_SEALS, seals) })?;
+        let segment = Segment::map(fd, len)?;
+        segment.populate(prefault_bytes);
+        Ok(segment)
+    }
+
+    /// Maps a segment received from a peer, all of it, for reading and writing.
+    ///
+    /// # Errors
+    /// `InvalidData` when the descriptor is not a memfd of ordinary pages, may still be shrunk, or
+    /// is smaller than `expect_bytes_min`: touching such a mapping could raise SIGBUS. Otherwise
+    /// what the kernel says.
+    pub fn from_fd(fd: OwnedFd, expect_bytes_min: usize) -> io::Result<Segment> {
+        let raw = fd.as_raw_fd();
+        // SAFETY: a system call on a descriptor that we own.
+        let seals = check(unsafe { libc::fcntl(raw, libc::F_GET_SEALS) })
+            .map_err(|_| refuse("the segment's descriptor is not a sealable memfd"))?;
+        if seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(refuse("the segment is not sealed against shrinking"));
+        }
+        // SAFETY: all-zero is a valid value of these plain C structures.
+        let (mut stat, mut fs) = unsafe {
+            (
+                core::mem::zeroed::<libc::stat>(),
+                core::mem::zeroed::<libc::statfs>(),
+            )
+        };
+        // SAFETY: both pointers are to live structures of the right type.
+        unsafe {
+            check(libc::fstat(raw, &raw mut stat))?;
+            check(libc::fstatfs(raw, &raw mut fs))?;
+        }
+        // A memfd of huge pages raises SIGBUS when its pool is empty.
+        if fs.f_type != libc::TMPFS_MAGIC {
+            return Err(refuse("the segment is not backed by ordinary pages"));
+        }
+        let len = usize::try_from(stat.st_size).map_err(|_| refuse("the segment's size"))?;
+        if len == 0 || len < expect_bytes_min {
+            return Err(refuse("the segment is smaller than it has to be"));
+        }
+        Segment::map(fd, len)
+    }
+
+    fn map(fd: OwnedFd, len: usize) -> io::Result<Segment> {
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; it replaces nothing.
+        let base = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                rw,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| refuse("mapped at zero"))?;
+        Ok(Segment {
+            base,
+            len,
+            fd,
+            lock_pid: AtomicI32::new(0),
+        })
+    }
+
+    /// Maps the first `bytes` in now, so that the first touch does not fault. A hint: kernels
+    /// before 5.14 ignore it.
+    pub fn populate(&self, bytes: usize) {
+        const MADV_POPULATE_WRITE: libc::c_int = 23;
+        let bytes = bytes.min(self.len);
+        if bytes > 0 {
+            // SAFETY: the range lies within our own mapping, and the advice changes no content.
+            unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, MADV_POPULATE_WRITE) };
+        }
+    }
+
+    /// The first byte, page-aligned. Valid while the segment lives.
+    pub fn ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The length in bytes, a multiple of the page size if we created it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a segment has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Takes the owner's lock on this segment for the calling process, once and for its life. The
+    /// kernel drops it when the process exits, however it dies, and when it executes another
+    /// program (the descriptor is close-on-exec). A forked child does not have it.
+    ///
+    /// **The trap**: it is a POSIX record lock, which belongs to the pair of process and inode.
+    /// When the owner closes *any* descriptor of this segment (a duplicate, one it got back from a
+    /// peer, one opened through /proc), the lock is gone. So an owner keeps exactly one.
+    ///
+    /// # Errors
+    /// EACCES or EAGAIN when another process has it, else what the kernel says.
+    pub fn lock_owner(&self) -> io::Result<()> {
+        let mut lock = first_byte(libc::F_WRLCK);
+        // SAFETY: the pointer is to a live flock structure, which F_SETLK only reads.
+        check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETLK, &raw mut lock) })?;
+        self.lock_pid.store(own_pid(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the process that took the owner's lock still lives (and has not executed another
+    /// program). One system call. If the kernel refuses to say, the owner counts as alive.
+    pub fn owner_alive(&self) -> bool {
+        let holder = self.lock_pid.load(Ordering::Relaxed);
+        if holder != 0 && holder == own_pid() {
+            return true;
+        }
+        let mut lock = first_byte(libc::F_WRLCK);
+        // SAFETY: the pointer is to a live flock structure, which F_GETLK fills.
+        let result = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+        result < 0 || i32::from(lock.l_type) != libc::F_UNLCK
+    }
+}
+
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `map` made; whoever uses its pointers has promised to be
+        // gone before the segment.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The smallest page of this machine, in bytes.
+pub fn page_bytes() -> usize {
+    // SAFETY: a query without side effects.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+fn own_pid() -> i32 {
+    // SAFETY: always succeeds, touches no memory.
+    unsafe { libc::getpid() }
+}
+
+fn first_byte(kind: libc::c_int) -> libc::flock {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_len = 1;
+    lock
+}

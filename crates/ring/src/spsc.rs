@@ -1,0 +1,679 @@
+//! A message ring from one process to another, over memory that both map.
+//!
+//! One producer, one consumer. A message is a slot of one cache line: a 32-bit head, seven words of
+//! body, and a sequence number, so that the line carries its own "I am here" and one hand-off of
+//! that line is the whole cost of a short message. Longer payload goes to the data area behind the
+//! slots, and the slot says where.
+//!
+//! ```text
+//! | control page                        | slots: n x 64 bytes | data: contiguous reservations |
+//! | magic, geometry | cursors | closed  | head<<32|seq, body  | aligned to 64, never wrapping |
+//! ```
+//!
+//! **Publication.** Words 1..7 of a slot are written relaxed, then word 0 by one release store. A
+//! producer that is killed anywhere leaves an intact prefix of messages and nothing half reserved.
+//! `seq` is the low half of the slot's position plus one. What the previous lap left in the slot
+//! differs from it by the number of slots, and fresh memory (zero) differs from the whole first
+//! lap; only slots are ever written there, so nothing else can be mistaken for it.
+//!
+//! **Reclaim.** The consumer publishes how far it has come lazily, on lines that the producer reads
+//! only when it believes the ring is full.
+//!
+//! **Distrust.** Both sides keep their positions and the geometry in private memory. What the other
+//! side writes can make messages appear, disappear or lie, but every position is checked before an
+//! address is computed from it, and a slot is copied word by word before anything looks at it.
+
+use crate::sync::{LINE, Ordering, at, prefetch_for_write, word};
+use core::cell::Cell;
+use core::fmt;
+
+/// Bytes of a slot: one cache line.
+pub const SLOT_BYTES: usize = 64;
+/// Words of user body in a slot.
+pub const BODY_WORDS: usize = 7;
+/// Data reservations start at multiples of this many bytes.
+pub const DATA_ALIGN: usize = 64;
+
+/// Bytes before the slots.
+const CONTROL_BYTES: usize = if cfg!(loom) { 64 } else { 4096 };
+const MAGIC_AT: usize = 0;
+const GEOMETRY_AT: usize = 8;
+const DATA_BYTES_AT: usize = 16;
+const CONSUMED_SLOTS_AT: usize = if cfg!(loom) { 24 } else { 2 * LINE };
+const CONSUMED_DATA_AT: usize = if cfg!(loom) { 32 } else { 3 * LINE };
+const PRODUCER_CLOSED_AT: usize = if cfg!(loom) { 40 } else { 4 * LINE };
+const CONSUMER_CLOSED_AT: usize = if cfg!(loom) { 48 } else { 5 * LINE };
+
+/// "rdmaring", and the version of the layout in the geometry word beside it.
+const MAGIC: u64 = u64::from_le_bytes(*b"rdmaring");
+const VERSION: u32 = 1;
+
+/// How many slots ahead of the one just written the producer asks its cache to own. Far enough
+/// that a consumer spinning on the next slot does not steal the line back at once.
+const PREFETCH_AHEAD: u64 = 8;
+
+/// The shape of a ring: how many slots, how much data area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    slots: u32,
+    data_bytes: u64,
+}
+
+/// Why a region cannot be used as a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The slots are not a power of two in 2..=2^24, or the data area is not a power of two in
+    /// 128..=2^40 bytes.
+    BadGeometry,
+    /// The region is too small for the geometry, or not aligned to 64 bytes.
+    BadRegion,
+    /// The region does not begin with a ring's magic number.
+    NotARing,
+    /// The ring was made by another version of this layout.
+    Version {
+        /// The version found.
+        found: u32,
+        /// The version that this build reads and writes.
+        expected: u32,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::BadGeometry => {
+                f.write_str("ring geometry: slots and data bytes must be powers of two in range")
+            }
+            AttachError::BadRegion => {
+                f.write_str("ring region is misaligned or too small for its geometry")
+            }
+            AttachError::NotARing => f.write_str("region does not hold a ring"),
+            AttachError::Version { found, expected } => {
+                write!(
+                    f,
+                    "ring layout version {found}, this build speaks {expected}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl Geometry {
+    /// 2048 slots and 1 MiB of data.
+    pub const DEFAULT: Geometry = Geometry {
+        slots: 2048,
+        data_bytes: 1 << 20,
+    };
+
+    /// A geometry of `slots` slots (a power of two, 2 to 2^24) and `data_bytes` bytes of data area
+    /// (a power of two, 128 to 2^40). Errors: [`AttachError::BadGeometry`].
+    pub const fn new(slots: u32, data_bytes: u64) -> Result<Self, AttachError> {
+        let slots_fit = slots.is_power_of_two() && slots >= 2 && slots <= 1 << 24;
+        let data_fits = data_bytes.is_power_of_two() && data_bytes >= 128 && data_bytes <= 1 << 40;
+        if slots_fit && data_fits {
+            Ok(Geometry { slots, data_bytes })
+        } else {
+            Err(AttachError::BadGeometry)
+        }
+    }
+
+    /// The number of slots.
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// The size of the data area, in bytes.
+    pub const fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// The size of the whole ring, in bytes: control page, slots and data.
+    pub const fn region_bytes(&self) -> usize {
+        self.data_at() + self.data_bytes as usize
+    }
+
+    /// Where the data area begins, in bytes from the base: all before it is touched by every ring.
+    pub const fn data_at(&self) -> usize {
+        CONTROL_BYTES + self.slots as usize * SLOT_BYTES
+    }
+
+    /// The longest reservation that can always be satisfied once the consumer has caught up: half
+    /// of the data area, since a reservation that would wrap also uses up the tail that it skips.
+    pub const fn max_reservation(&self) -> usize {
+        (self.data_bytes / 2) as usize
+    }
+}
+
+impl Default for Geometry {
+    fn default() -> Self {
+        Geometry::DEFAULT
+    }
+}
+
+/// Writes the header of a new ring.
+///
+/// # Errors
+/// [`AttachError::BadRegion`] when `base` is not aligned to 64 bytes or `len` is too small.
+///
+/// # Safety
+/// `base..base + len` must be mapped, writable, zeroed, and not yet shared with the other side.
+pub unsafe fn format(base: *mut u8, len: usize, geometry: Geometry) -> Result<(), AttachError> {
+    check_region(base, len, geometry)?;
+    let shape = u64::from(VERSION) << 32 | u64::from(geometry.slots);
+    // SAFETY: the region is at least CONTROL_BYTES long and aligned (just checked), mapped and
+    // writable (the caller's promise).
+    unsafe {
+        word(base, GEOMETRY_AT).store(shape, Ordering::Relaxed);
+        word(base, DATA_BYTES_AT).store(geometry.data_bytes, Ordering::Relaxed);
+        word(base, MAGIC_AT).store(MAGIC, Ordering::Release);
+    }
+    Ok(())
+}
+
+fn check_region(base: *mut u8, len: usize, geometry: Geometry) -> Result<(), AttachError> {
+    let align = if cfg!(loom) { 8 } else { SLOT_BYTES };
+    if base.is_null() || !base.addr().is_multiple_of(align) || len < geometry.region_bytes() {
+        return Err(AttachError::BadRegion);
+    }
+    Ok(())
+}
+
+/// Reads a header once, checks it against the region, and returns the private copy.
+///
+/// # Safety
+/// `base..base + len` must be mapped and readable.
+unsafe fn read_header(base: *mut u8, len: usize) -> Result<Geometry, AttachError> {
+    if base.is_null() || !base.addr().is_multiple_of(8) || len < CONTROL_BYTES {
+        return Err(AttachError::BadRegion);
+    }
+    // SAFETY: aligned, and at least CONTROL_BYTES are mapped.
+    let (magic, shape, data_bytes) = unsafe {
+        (
+            word(base, MAGIC_AT).load(Ordering::Acquire),
+            word(base, GEOMETRY_AT).load(Ordering::Relaxed),
+            word(base, DATA_BYTES_AT).load(Ordering::Relaxed),
+        )
+    };
+    if magic != MAGIC {
+        return Err(AttachError::NotARing);
+    }
+    let found = (shape >> 32) as u32;
+    if found != VERSION {
+        return Err(AttachError::Version {
+            found,
+            expected: VERSION,
+        });
+    }
+    let geometry = Geometry::new(shape as u32, data_bytes)?;
+    check_region(base, len, geometry)?;
+    Ok(geometry)
+}
+
+/// The parts that both ends know: addresses and masks, private copies of a checked header.
+struct Shape {
+    base: *mut u8,
+    slots: *mut u8,
+    data: *mut u8,
+    slot_mask: u64,
+    data_bytes: u64,
+}
+
+impl Shape {
+    /// # Safety
+    /// As [`Producer::attach`].
+    unsafe fn attach(base: *mut u8, len: usize) -> Result<(Shape, Geometry), AttachError> {
+        // SAFETY: mapped and readable, as the caller promises.
+        let geometry = unsafe { read_header(base, len)? };
+        // SAFETY: `read_header` has checked that the region holds all of this geometry.
+        let (slots, data) = unsafe { (at(base, CONTROL_BYTES), at(base, geometry.data_at())) };
+        let slot_mask = u64::from(geometry.slots) - 1;
+        let shape = Shape {
+            base,
+            slots,
+            data,
+            slot_mask,
+            data_bytes: geometry.data_bytes,
+        };
+        Ok((shape, geometry))
+    }
+
+    /// Byte offset of the slot that holds `position`, from the first slot.
+    #[inline(always)]
+    fn slot_offset(&self, position: u64) -> usize {
+        (position & self.slot_mask) as usize * SLOT_BYTES
+    }
+
+    #[inline(always)]
+    fn control(&self, offset: usize) -> &crate::sync::AtomicU64 {
+        // SAFETY: `offset` is one of the constants above, all within the control page, which
+        // `attach` found mapped and which stays mapped while this end lives.
+        unsafe { word(self.base, offset) }
+    }
+
+    /// Word `index` of the slot that holds `position`.
+    #[inline(always)]
+    fn slot_word(&self, position: u64, index: usize) -> &crate::sync::AtomicU64 {
+        debug_assert!(index <= BODY_WORDS);
+        // SAFETY: the mask keeps the slot within the slots that `attach` found mapped, `index` is at
+        // most 7, and the offset is a multiple of eight.
+        unsafe { word(self.slots, self.slot_offset(position) + index * 8) }
+    }
+}
+
+/// The sequence number that the slot of `position` carries when it is published.
+#[inline(always)]
+fn seq_of(position: u64) -> u32 {
+    (position as u32).wrapping_add(1)
+}
+
+#[inline(always)]
+fn align_up(bytes: u64) -> u64 {
+    (bytes + (DATA_ALIGN as u64 - 1)) & !(DATA_ALIGN as u64 - 1)
+}
+
+/// The ring has no free slot; the consumer has to advance first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ring is full")
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// A contiguous piece of the data area, reserved by the producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataSlot {
+    /// Position of the first byte in the stream of data, to be sent in a slot: what
+    /// [`Consumer::data`] takes.
+    pub pos: u64,
+    /// Where to write. Shared memory: raw copies only. Valid until the consumer releases it.
+    pub ptr: *mut u8,
+}
+
+/// The writing end.
+pub struct Producer {
+    shape: Shape,
+    /// Position of the next slot to write.
+    head: u64,
+    /// First position that must not be written yet: what the consumer had consumed, plus the slots.
+    limit: u64,
+    /// Position of the next byte of data to reserve; a multiple of `DATA_ALIGN`.
+    data_head: u64,
+    /// First data position that must not be reserved yet.
+    data_limit: u64,
+    geometry: Geometry,
+}
+
+// SAFETY: the pointers are to shared memory that any thread may use; the rest is plain values. Only
+// one thread at a time can push, because that takes `&mut self`.
+unsafe impl Send for Producer {}
+// SAFETY: `&self` methods only load shared words atomically and read private fields.
+unsafe impl Sync for Producer {}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("head", &self.head)
+            .field("geometry", &self.geometry)
+            .finish()
+    }
+}
+
+impl Producer {
+    /// Takes the writing end of a formatted ring. Positions start at zero: a ring has one producer
+    /// in its life.
+    ///
+    /// # Errors
+    /// [`AttachError`] when the region does not hold a ring that fits in it.
+    ///
+    /// # Safety
+    /// `base..base + len` must stay mapped and writable as long as the producer lives, be touched by
+    /// nobody except through this module, and there must be no other producer.
+    pub unsafe fn attach(base: *mut u8, len: usize) -> Result<Self, AttachError> {
+        // SAFETY: passed on.
+        let (shape, geometry) = unsafe { Shape::attach(base, len)? };
+        Ok(Producer {
+            shape,
+            head: 0,
+            limit: u64::from(geometry.slots),
+            data_head: 0,
+            data_limit: geometry.data_bytes,
+            geometry,
+        })
+    }
+
+    /// Publishes a message. All that was written before it to memory that the consumer maps (a
+    /// reserved [`DataSlot`] above all) is visible to whoever sees the message.
+    ///
+    /// # Errors
+    /// [`Full`] when no slot is free; nothing was written.
+    #[inline(always)]
+    pub fn push(&mut self, head: u32, body: &[u64; BODY_WORDS]) -> Result<(), Full> {
+        if self.head == self.limit && !self.refresh(1) {
+            return Err(Full);
+        }
+        let position = self.head;
+        let first = u64::from(head) << 32 | u64::from(seq_of(position));
+        for (index, value) in body.iter().enumerate() {
+            self.shape
+                .slot_word(position, index + 1)
+                .store(*value, Ordering::Relaxed);
+        }
+        self.shape
+            .slot_word(position, 0)
+            .store(first, Ordering::Release);
+        self.head = position.wrapping_add(1);
+        let ahead = self
+            .shape
+            .slot_word(position.wrapping_add(PREFETCH_AHEAD), 0);
+        prefetch_for_write(core::ptr::from_ref(ahead).cast());
+        Ok(())
+    }
+
+    /// Whether `slots` more messages fit now. False for more than the ring has.
+    #[inline(always)]
+    pub fn can_push(&mut self, slots: usize) -> bool {
+        self.limit.wrapping_sub(self.head) >= slots as u64 || self.refresh(slots as u64)
+    }
+
+    /// Reads how far the consumer has come. Whether `slots` slots are free after it.
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, slots: u64) -> bool {
+        self.limit = self.consumed().wrapping_add(self.shape.slot_mask + 1);
+        self.limit.wrapping_sub(self.head) >= slots
+    }
+
+    /// Reserves `len` contiguous bytes of the data area, aligned to [`DATA_ALIGN`]. They become
+    /// visible by the next push. `None` when the consumer has to release data first, or when `len`
+    /// is more than [`Geometry::max_reservation`]. A reservation that would wrap skips the tail of
+    /// the area; the skipped bytes count as used until the consumer releases something behind them.
+    ///
+    /// Make sure of the slot first ([`Producer::can_push`]), or give the bytes back
+    /// ([`Producer::cancel_data`]).
+    #[inline(always)]
+    pub fn reserve_data(&mut self, len: usize) -> Option<DataSlot> {
+        if len > self.geometry.max_reservation() {
+            return None;
+        }
+        let size = self.shape.data_bytes;
+        let need = align_up(len as u64);
+        let offset = self.data_head & (size - 1);
+        let skip = if offset + need > size {
+            size - offset
+        } else {
+            0
+        };
+        let pos = self.data_head.wrapping_add(skip);
+        if self.data_limit.wrapping_sub(self.data_head) < skip + need
+            && !self.refresh_data(skip + need)
+        {
+            return None;
+        }
+        self.data_head = pos.wrapping_add(need);
+        // SAFETY: the mask keeps the offset within the data area, which `attach` found mapped.
+        let ptr = unsafe { at(self.shape.data, (pos & (size - 1)) as usize) };
+        Some(DataSlot { pos, ptr })
+    }
+
+    /// Gives back the latest reservation, which no message has mentioned yet. Skipped bytes before
+    /// it stay used until the consumer releases something behind them.
+    pub fn cancel_data(&mut self, slot: DataSlot) {
+        if self.data_head.wrapping_sub(slot.pos) <= self.shape.data_bytes {
+            self.data_head = slot.pos;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh_data(&mut self, need: u64) -> bool {
+        let size = self.shape.data_bytes;
+        let released = self.shape.control(CONSUMED_DATA_AT).load(Ordering::Acquire);
+        // Released lies between what was released before and what was reserved; a value outside is
+        // the consumer's mistake (or malice) and changes nothing.
+        let known = self.data_limit.wrapping_sub(size);
+        if released.wrapping_sub(known) <= self.data_head.wrapping_sub(known) {
+            self.data_limit = (released & !(DATA_ALIGN as u64 - 1)).wrapping_add(size);
+        }
+        self.data_limit.wrapping_sub(self.data_head) >= need
+    }
+
+    /// Bytes of the data area that are free now, as far as the consumer has published. A contiguous
+    /// reservation may need more than its length.
+    pub fn data_free(&mut self) -> u64 {
+        self.refresh_data(0);
+        self.data_limit.wrapping_sub(self.data_head)
+    }
+
+    /// Position of the next slot: how many messages were pushed so far.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// How many messages the consumer has consumed so far, as far as it has published. The message
+    /// pushed at [`Producer::position`] `p` is consumed once this exceeds `p`. Whatever the consumer
+    /// did before is visible to a caller that sees it.
+    #[inline(always)]
+    pub fn consumed(&self) -> u64 {
+        let slots = self.shape.slot_mask + 1;
+        let known = self.limit.wrapping_sub(slots);
+        let seen = self
+            .shape
+            .control(CONSUMED_SLOTS_AT)
+            .load(Ordering::Acquire);
+        // Between what was known and what was pushed, or it is not believed.
+        if seen.wrapping_sub(known) <= self.head.wrapping_sub(known) {
+            seen
+        } else {
+            known
+        }
+    }
+
+    /// Tells the consumer that no message will follow.
+    pub fn set_closed(&self) {
+        self.shape
+            .control(PRODUCER_CLOSED_AT)
+            .store(1, Ordering::Release);
+    }
+
+    /// Whether the consumer has said that it reads no more.
+    pub fn peer_closed(&self) -> bool {
+        self.shape
+            .control(CONSUMER_CLOSED_AT)
+            .load(Ordering::Acquire)
+            != 0
+    }
+
+    /// The ring's geometry.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+}
+
+/// A private copy of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The 32-bit head.
+    pub head: u32,
+    /// The body. What the producer did not mean to send is whatever it passed to `push`.
+    pub body: [u64; BODY_WORDS],
+}
+
+/// The reading end.
+pub struct Consumer {
+    shape: Shape,
+    /// Position of the next slot to read.
+    position: u64,
+    /// `position` at the latest publication.
+    published: Cell<u64>,
+    /// All data before this position is released; a multiple of `DATA_ALIGN`.
+    released: u64,
+    /// `released` at the latest publication.
+    published_data: Cell<u64>,
+    geometry: Geometry,
+}
+
+// SAFETY: as for `Producer`; it is not `Sync`, since `peek` publishes through cells.
+unsafe impl Send for Consumer {}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("position", &self.position)
+            .field("geometry", &self.geometry)
+            .finish()
+    }
+}
+
+impl Consumer {
+    /// Takes the reading end of a formatted ring, from its first message on.
+    ///
+    /// # Errors
+    /// [`AttachError`] when the region does not hold a ring that fits in it.
+    ///
+    /// # Safety
+    /// `base..base + len` must stay mapped and writable as long as the consumer lives, be touched by
+    /// nobody except through this module, and there must be no other consumer.
+    pub unsafe fn attach(base: *mut u8, len: usize) -> Result<Self, AttachError> {
+        // SAFETY: passed on.
+        let (shape, geometry) = unsafe { Shape::attach(base, len)? };
+        Ok(Consumer {
+            shape,
+            position: 0,
+            published: Cell::new(0),
+            released: 0,
+            published_data: Cell::new(0),
+            geometry,
+        })
+    }
+
+    /// The oldest message that was not advanced over, copied, or `None`. An empty ring costs one
+    /// load; the first time that it is found empty, the cursors are published too.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Slot> {
+        let first = self
+            .shape
+            .slot_word(self.position, 0)
+            .load(Ordering::Acquire);
+        if first as u32 != seq_of(self.position) {
+            if self.published.get() != self.position {
+                self.publish();
+            }
+            return None;
+        }
+        let mut body = [0; BODY_WORDS];
+        for (index, value) in body.iter_mut().enumerate() {
+            *value = self
+                .shape
+                .slot_word(self.position, index + 1)
+                .load(Ordering::Relaxed);
+        }
+        Some(Slot {
+            head: (first >> 32) as u32,
+            body,
+        })
+    }
+
+    /// Whether no message waits. Publishes nothing.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        let first = self
+            .shape
+            .slot_word(self.position, 0)
+            .load(Ordering::Acquire);
+        first as u32 != seq_of(self.position)
+    }
+
+    /// Goes past the message that [`Consumer::peek`] returned. Call it only after a `Some`.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.position = self.position.wrapping_add(1);
+        // A sixteenth of the ring: the producer's line moves seldom, and it never waits for long.
+        if self.position.wrapping_sub(self.published.get()) > self.shape.slot_mask >> 4 {
+            self.publish();
+        }
+    }
+
+    /// Position of the next message: how many were consumed so far.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The address of `len` bytes of data at `pos`, as a message claims them. `None` unless they
+    /// are contiguous and within the one area's length that can be in flight behind what was
+    /// released. The bytes are shared memory: the producer may (wrongly) write them meanwhile, so
+    /// copy them, by raw copies only, before believing them.
+    #[inline(always)]
+    pub fn data(&self, pos: u64, len: usize) -> Option<*const u8> {
+        let size = self.shape.data_bytes;
+        let ahead = pos.wrapping_sub(self.released);
+        let offset = pos & (size - 1);
+        let len = len as u64;
+        if ahead > size || len > size - ahead || len > size - offset {
+            return None;
+        }
+        // SAFETY: `offset` is within the data area, which `attach` found mapped.
+        Some(unsafe { at(self.shape.data, offset as usize) })
+    }
+
+    /// Gives the producer back all data before `end_pos` (rounded up to [`DATA_ALIGN`]), which is
+    /// the position of a message's data plus its length. False, and nothing happens, when that is
+    /// behind what was released already or further ahead than the area is long.
+    #[inline(always)]
+    pub fn release_data(&mut self, end_pos: u64) -> bool {
+        let ahead = align_up(end_pos.wrapping_sub(self.released) & (u64::MAX >> 1));
+        if ahead > self.shape.data_bytes {
+            return false;
+        }
+        self.released = self.released.wrapping_add(ahead);
+        if self.released.wrapping_sub(self.published_data.get()) > self.shape.data_bytes >> 3 {
+            self.publish();
+        }
+        true
+    }
+
+    /// Tells the producer at once how far this end has come, in slots and in data.
+    #[inline]
+    pub fn publish(&self) {
+        if self.published_data.get() != self.released {
+            self.shape
+                .control(CONSUMED_DATA_AT)
+                .store(self.released, Ordering::Release);
+            self.published_data.set(self.released);
+        }
+        if self.published.get() != self.position {
+            self.shape
+                .control(CONSUMED_SLOTS_AT)
+                .store(self.position, Ordering::Release);
+            self.published.set(self.position);
+        }
+    }
+
+    /// Tells the producer that nobody will read any more.
+    pub fn set_closed(&self) {
+        self.shape
+            .control(CONSUMER_CLOSED_AT)
+            .store(1, Ordering::Release);
+    }
+
+    /// Whether the producer has said that no message will follow those that are there.
+    pub fn peer_closed(&self) -> bool {
+        self.shape
+            .control(PRODUCER_CLOSED_AT)
+            .load(Ordering::Acquire)
+            != 0
+    }
+
+    /// The ring's geometry.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+}

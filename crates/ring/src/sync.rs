@@ -1,0 +1,83 @@
+//! The only door to atomics in this crate, so that loom can stand behind it.
+//!
+//! Everything shared is laid out as 64-bit words at byte offsets from a base pointer. In a real
+//! build a word is eight bytes of a mapped segment; under `cfg(loom)` it is an element of an array
+//! of loom atomics, and byte offset `8 * i` means element `i`.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+
+/// The size of what callers treat as a private line, in bytes. Twice a cache line, because the
+/// spatial prefetcher of x86 moves lines in pairs; one word under loom, which has no lines.
+pub(crate) const LINE: usize = if cfg!(loom) { 8 } else { 128 };
+
+/// The address of byte `offset` of a region.
+///
+/// # Safety
+/// `base` must point to a region of more than `offset` bytes (or exactly `offset`, for a pointer
+/// that is not read through).
+#[inline(always)]
+pub(crate) unsafe fn at(base: *mut u8, offset: usize) -> *mut u8 {
+    let stride = if cfg!(loom) {
+        size_of::<AtomicU64>() / 8
+    } else {
+        1
+    };
+    // SAFETY: the caller promises that the region reaches to `offset`; under loom one word of eight
+    // bytes stands for one loom atomic, so the same element is `stride` times as far.
+    unsafe { base.add(offset * stride) }
+}
+
+/// The shared word at byte `offset` of a region.
+///
+/// # Safety
+/// `base` must be 8-byte aligned and point to a region that is at least `offset + 8` bytes long and
+/// stays mapped, readable (and writable, where the caller stores) for `'a`. `offset` must be a
+/// multiple of eight. Nobody may touch the word except through atomics.
+#[inline(always)]
+pub(crate) unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
+    debug_assert!(offset.is_multiple_of(8));
+    // SAFETY: in bounds, aligned and mapped for 'a, as the caller promises. A reference to an atomic
+    // word is sound while other processes write it: that is what the atomic is for.
+    unsafe { &*at(base, offset).cast::<AtomicU64>() }
+}
+
+/// Asks the cache to own the line at `address`, since it will be written soon. A hint: it never
+/// faults and has no effect on memory.
+#[inline(always)]
+pub(crate) fn prefetch_for_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: PREFETCHW changes no register and no memory, and ignores addresses that it cannot
+    // translate; processors without it execute it as a no-op.
+    unsafe {
+        core::arch::asm!("prefetchw [{0}]", in(reg) address,
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    // SAFETY: PRFM is a hint; it changes no register and no memory and does not fault.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address,
+            options(nostack, preserves_flags, readonly));
+    }
+    let _ = address;
+}
+
+/// Memory for tests: zeroed words that behave like a fresh segment.
+#[cfg(test)]
+pub(crate) struct Words(Vec<AtomicU64>);
+
+#[cfg(test)]
+impl Words {
+    /// A zeroed region of `bytes` bytes, a multiple of eight, aligned to eight.
+    pub(crate) fn new(bytes: usize) -> Self {
+        assert!(bytes.is_multiple_of(8));
+        Words((0..bytes / 8).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The base of the region.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+}
