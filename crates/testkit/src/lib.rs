@@ -1,6 +1,6 @@
 //! What tests share, and nothing that ships.
 //!
 //! Other crates use this one as a dev-dependency only. The house rules (which crate may use which,
-//! where `unsafe` may stand, how long a function may be) are tests in `tests/tidy/`, so that a plain
-//! `cargo test` checks them; they need no code from here.
+//! where `unsafe` may stand, how long a function may be) are tests in `tests/tidy/`, so that a
+//! plain `cargo test` checks them; they need no code from here.
 #![forbid(unsafe_code)]
