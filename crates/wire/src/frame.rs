@@ -1,12 +1,12 @@
 //! Whole frames as captures hold them: a RoCEv2 packet in Ethernet and IP, or a packet of an
 //! InfiniBand link.
 
-use crate::bytes::take;
-use crate::error::ParseError;
+use crate::bytes::{Writer, take};
+use crate::error::{EmitError, ParseError};
 use crate::grh::Grh;
 use crate::icrc::Icrc;
 use crate::ip::{Ethernet, Ipv4, ROCE_V2_PORT, Udp};
-use crate::lrh::{LinkNext, Lrh, vcrc};
+use crate::lrh::{LinkNext, Lrh, VCRC_BYTES, vcrc};
 
 /// The network header below a RoCEv2 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -78,6 +78,28 @@ impl<'a> Datagram<'a> {
         };
         start.of_packet(self.packet)
     }
+
+    /// Bytes on the wire, with the IP header.
+    pub const fn wire_bytes(&self) -> usize {
+        let network = match self.network {
+            Network::V4(_) => Ipv4::BYTES,
+            Network::V6(_) => Grh::BYTES,
+        };
+        network + Udp::BYTES + self.packet.len()
+    }
+
+    /// Writes the datagram to the start of `out` and returns its length. The length fields of the
+    /// headers are written as they are.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
+        let mut writer = writer_for(out, self.wire_bytes())?;
+        match &self.network {
+            Network::V4(ip) => writer.put(&ip.to_bytes()),
+            Network::V6(ip) => writer.put(&ip.to_bytes()),
+        }
+        writer.put(&self.udp.to_bytes());
+        writer.put(self.packet);
+        Ok(writer.len())
+    }
 }
 
 /// An Ethernet frame that carries a RoCEv2 packet, with at most one VLAN tag.
@@ -118,6 +140,32 @@ impl<'a> EthernetFrame<'a> {
             vlan,
             datagram,
         })
+    }
+
+    /// Bytes on the wire, without the frame check sequence.
+    pub const fn wire_bytes(&self) -> usize {
+        let tag = if self.vlan.is_some() { 4 } else { 0 };
+        Ethernet::BYTES + tag + self.datagram.wire_bytes()
+    }
+
+    /// Writes the frame to the start of `out`, without padding and frame check sequence, and returns
+    /// its length.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
+        let mut writer = writer_for(out, self.wire_bytes())?;
+        match self.vlan {
+            None => writer.put(&self.ethernet.to_bytes()),
+            Some(tag) => {
+                let outer = Ethernet {
+                    ethertype: Ethernet::VLAN,
+                    ..self.ethernet
+                };
+                writer.put(&outer.to_bytes());
+                writer.put(&tag.to_be_bytes());
+                writer.put(&self.ethernet.ethertype.to_be_bytes());
+            }
+        }
+        let start = writer.len();
+        Ok(start + self.datagram.emit(&mut out[start..])?)
     }
 }
 
@@ -162,7 +210,7 @@ impl<'a> InfinibandFrame<'a> {
             }
         };
         let vcrc = bytes[length..]
-            .first_chunk::<2>()
+            .first_chunk::<VCRC_BYTES>()
             .map(|trailer| u16::from_le_bytes(*trailer));
         Ok(Self {
             lrh,
@@ -182,6 +230,37 @@ impl<'a> InfinibandFrame<'a> {
     pub fn expected_vcrc(&self) -> u16 {
         vcrc(self.covered)
     }
+}
+
+/// Writes a packet of an InfiniBand link (`packet` is BTH to ICRC) with its variant CRC to the start of
+/// `out` and returns its length. The length fields of the headers are written as they are.
+pub fn emit_infiniband(
+    lrh: &Lrh,
+    grh: Option<&Grh>,
+    packet: &[u8],
+    out: &mut [u8],
+) -> Result<usize, EmitError> {
+    let covered = Lrh::BYTES + grh.map_or(0, |_| Grh::BYTES) + packet.len();
+    let mut writer = writer_for(out, covered + VCRC_BYTES)?;
+    writer.put(&lrh.to_bytes());
+    if let Some(grh) = grh {
+        writer.put(&grh.to_bytes());
+    }
+    writer.put(packet);
+    let check = vcrc(&out[..covered]);
+    out[covered..covered + VCRC_BYTES].copy_from_slice(&check.to_le_bytes());
+    Ok(covered + VCRC_BYTES)
+}
+
+/// A writer over `out`, which must have `needed` bytes.
+fn writer_for(out: &mut [u8], needed: usize) -> Result<Writer<'_>, EmitError> {
+    if out.len() < needed {
+        return Err(EmitError::BufferTooSmall {
+            needed,
+            got: out.len(),
+        });
+    }
+    Ok(Writer::new(out))
 }
 
 /// The first `length` bytes, or how many are missing.

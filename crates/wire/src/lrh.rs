@@ -70,6 +70,9 @@ impl Lrh {
     }
 }
 
+/// Bytes of the variant CRC at the end of each packet.
+pub const VCRC_BYTES: usize = 2;
+
 /// The generator x^16 + x^12 + x^3 + x + 1 of the variant CRC, reflected (IBA vol. 1, 7.8.2).
 const VCRC_POLYNOMIAL: u16 = 0xd008;
 
