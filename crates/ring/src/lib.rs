@@ -16,6 +16,8 @@ compile_error!("rdmalab-ring needs Linux: memfd, sealing, membarrier and eventfd
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-bit words");
 
+pub mod doorbell;
+pub mod fence;
 pub mod seg;
 pub mod spsc;
 mod sync;

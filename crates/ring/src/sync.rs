@@ -5,9 +5,9 @@
 //! of loom atomics, and byte offset `8 * i` means element `i`.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The size of what callers treat as a private line, in bytes. Twice a cache line, because the
 /// spatial prefetcher of x86 moves lines in pairs; one word under loom, which has no lines.
