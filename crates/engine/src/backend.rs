@@ -460,11 +460,7 @@ pub trait Backend: Sized + 'static {
     /// Makes a shared receive queue.
     fn create_srq(pd: &Self::Pd, init: SrqInit) -> VerbsResult<(Self::Srq, SrqInfo)>;
     /// Sets the limit (arms the event) or the size.
-    fn modify_srq(
-        srq: &Self::Srq,
-        max_wr: Option<u32>,
-        srq_limit: Option<u32>,
-    ) -> VerbsResult<()>;
+    fn modify_srq(srq: &Self::Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()>;
     /// Its state.
     fn query_srq(srq: &Self::Srq) -> VerbsResult<SrqInfo>;
     /// Destroys it; `EBUSY` while QPs use it.

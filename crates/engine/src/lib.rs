@@ -6,5 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod cq;
+pub mod mr;
 pub mod qp;
+pub mod train;
 pub mod vocab;

@@ -154,10 +154,7 @@ impl WrOpcode {
     /// Whether the message consumes a receive WQE at its destination.
     #[inline]
     pub const fn consumes_receive(self) -> bool {
-        matches!(
-            self,
-            WrOpcode::Send | WrOpcode::SendImm | WrOpcode::SendInv | WrOpcode::WriteImm
-        )
+        matches!(self, WrOpcode::Send | WrOpcode::SendImm | WrOpcode::SendInv | WrOpcode::WriteImm)
     }
 
     /// The opcode of the completion that this request produces.

@@ -76,16 +76,9 @@ pub fn check_modify(
     }
     if mask.contains(M::CUR_STATE) && attr.cur_qp_state != current {
         let assumed = attr.cur_qp_state;
-        return Err(ModifyError::CurStateMismatch {
-            assumed,
-            actual: current,
-        });
+        return Err(ModifyError::CurStateMismatch { assumed, actual: current });
     }
-    let next = if mask.contains(M::STATE) {
-        attr.qp_state
-    } else {
-        current
-    };
+    let next = if mask.contains(M::STATE) { attr.qp_state } else { current };
     check_mask(qp_type, current, next, mask)?;
     check_values(mask, attr, limits)?;
     check_path_migration(mask, attr)?;
@@ -114,10 +107,7 @@ pub fn check_path_port(
         attr.ah_attr.port_num
     };
     if mask.contains(M::AV) && attr.ah_attr.port_num != qp_port {
-        return Err(ModifyError::PathPortMismatch {
-            qp_port,
-            path_port: attr.ah_attr.port_num,
-        });
+        return Err(ModifyError::PathPortMismatch { qp_port, path_port: attr.ah_attr.port_num });
     }
     Ok(())
 }
@@ -134,21 +124,11 @@ fn check_mask(
     };
     let missing = rule.required.without(mask);
     if !missing.is_empty() {
-        return Err(ModifyError::MissingAttrs {
-            qp_type,
-            from,
-            to,
-            missing,
-        });
+        return Err(ModifyError::MissingAttrs { qp_type, from, to, missing });
     }
     let unexpected = mask.without(rule.allowed());
     if !unexpected.is_empty() {
-        return Err(ModifyError::UnexpectedAttrs {
-            qp_type,
-            from,
-            to,
-            unexpected,
-        });
+        return Err(ModifyError::UnexpectedAttrs { qp_type, from, to, unexpected });
     }
     Ok(())
 }
@@ -164,46 +144,24 @@ struct Bound {
 
 /// A [`Bound`] from 0 to `max`, `max` included.
 fn at_most(attr: QpAttrMask, member: &'static str, value: u8, max: u8) -> Bound {
-    Bound {
-        attr,
-        member,
-        value: value.into(),
-        min: 0,
-        end: u32::from(max) + 1,
-    }
+    Bound { attr, member, value: value.into(), min: 0, end: u32::from(max) + 1 }
 }
 
 /// A [`Bound`] of 24 bits.
 fn in_24_bits(attr: QpAttrMask, member: &'static str, value: u32) -> Bound {
-    Bound {
-        attr,
-        member,
-        value,
-        min: 0,
-        end: MASK_24 + 1,
-    }
+    Bound { attr, member, value, min: 0, end: MASK_24 + 1 }
 }
 
 /// A [`Bound`] to the ports of the device.
 fn a_port(attr: QpAttrMask, member: &'static str, value: u8, limits: &Limits) -> Bound {
-    Bound {
-        attr,
-        member,
-        value: value.into(),
-        min: 1,
-        end: u32::from(limits.ports) + 1,
-    }
+    Bound { attr, member, value: value.into(), min: 1, end: u32::from(limits.ports) + 1 }
 }
 
 /// Whether every value that `mask` names is in its range; the first that is not, by its bit.
 fn check_values(mask: QpAttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), ModifyError> {
     let ah = &attr.ah_attr;
     // Without a GRH the source GID is not looked at, so any index will do.
-    let gids = if ah.is_global {
-        limits.gid_table_len
-    } else {
-        u32::MAX
-    };
+    let gids = if ah.is_global { limits.gid_table_len } else { u32::MAX };
     let bounds = [
         Bound {
             attr: M::PKEY_INDEX,
@@ -233,18 +191,8 @@ fn check_values(mask: QpAttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), 
         at_most(M::RETRY_CNT, "retry_cnt", attr.retry_cnt, MAX_RETRY_CNT),
         at_most(M::RNR_RETRY, "rnr_retry", attr.rnr_retry, MAX_RNR_RETRY),
         in_24_bits(M::RQ_PSN, "rq_psn", attr.rq_psn),
-        at_most(
-            M::MAX_QP_RD_ATOMIC,
-            "max_rd_atomic",
-            attr.max_rd_atomic,
-            limits.max_rd_atomic,
-        ),
-        at_most(
-            M::MIN_RNR_TIMER,
-            "min_rnr_timer",
-            attr.min_rnr_timer,
-            MAX_RNR_TIMER,
-        ),
+        at_most(M::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, limits.max_rd_atomic),
+        at_most(M::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, MAX_RNR_TIMER),
         in_24_bits(M::SQ_PSN, "sq_psn", attr.sq_psn),
         at_most(
             M::MAX_DEST_RD_ATOMIC,
@@ -254,34 +202,19 @@ fn check_values(mask: QpAttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), 
         ),
         in_24_bits(M::DEST_QPN, "dest_qp_num", attr.dest_qp_num),
     ];
-    bounds
-        .iter()
-        .filter(|bound| mask.contains(bound.attr))
-        .try_for_each(Bound::check)
+    bounds.iter().filter(|bound| mask.contains(bound.attr)).try_for_each(Bound::check)
 }
 
 impl Bound {
     /// Whether the value is in its range.
     fn check(&self) -> Result<(), ModifyError> {
-        let Bound {
-            attr,
-            member,
-            value,
-            min,
-            end,
-        } = *self;
+        let Bound { attr, member, value, min, end } = *self;
         if (min..end).contains(&value) {
             return Ok(());
         }
         // An empty range has no inclusive form that starts at 0; 1 ..= 0 says the same.
         let (min, max) = if end > min { (min, end - 1) } else { (1, 0) };
-        Err(ModifyError::OutOfRange {
-            attr,
-            member,
-            value,
-            min,
-            max,
-        })
+        Err(ModifyError::OutOfRange { attr, member, value, min, max })
     }
 }
 

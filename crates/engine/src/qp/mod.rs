@@ -1,1 +1,312 @@
-//! The queue pair: requester, responder and completer, and the rules of its states.
+//! The queue pair: requester, completer and responder over shared queues, and its states.
+//!
+//! A driver owns each [`Qp`] under its own lock and calls, in any order:
+//! - [`Qp::post_send`], [`Qp::post_recv`], [`Qp::modify`]: what the program asks for;
+//! - [`Qp::plan`] and, after it moved the payload, [`Qp::retire_sent`]: what goes out;
+//! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
+//! - [`Qp::next_response`]: acknowledgements and responses to be sent;
+//! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows.
+
+pub mod attr;
+mod completer;
+mod datagram;
+mod modify;
+pub mod recv_queue;
+mod requester;
+mod respond;
+mod responder;
+pub mod send_queue;
+
+pub use completer::ResponsePlacement;
+pub use requester::{Plan, Timer, TimerKind};
+pub use responder::{AtomicJob, AtomicOp, Placement, PlacementTarget, Response};
+
+use crate::backend::{PostError, QpInit, RecvWr, SendWr};
+use crate::mr::KeyEntry;
+use crate::train::Train;
+use crate::vocab::*;
+use rdmalab_wire::ids::{PathMtu, Qpn};
+use recv_queue::{HeldRecv, RecvQueue, TakeRecv};
+use send_queue::SendQueue;
+
+/// What the engine asks of its driver while it decides.
+pub trait Env {
+    /// The entry of a key of this adapter, a consistent snapshot.
+    fn key(&self, key: u32) -> Option<KeyEntry>;
+    /// Takes a receive WQE from the QP's shared receive queue.
+    fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv;
+    /// Puts a completion into the send CQ; when it has been polled, send queue slots below
+    /// `sq_free_to` are free.
+    fn send_completion(&mut self, wc: Wc, sq_free_to: u32);
+    /// Puts a completion into the receive CQ.
+    fn recv_completion(&mut self, wc: Wc, solicited: bool);
+    /// Takes back a remote key that a SEND with invalidate names; `false` when it is not a type 2
+    /// window of this QP.
+    fn invalidate(&mut self, rkey: u32) -> bool;
+    /// Raises an asynchronous event of this QP.
+    fn event(&mut self, event: AsyncEventType);
+}
+
+/// Why something that arrived was dropped; each is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DropReason {
+    /// The QP's state takes no packets.
+    State,
+    /// The transport or the sender does not fit this QP.
+    NotForUs,
+    /// A gap that was already NAKed, or a late duplicate.
+    OutOfOrder,
+    /// UC or UD without a receive WQE.
+    NoReceive,
+    /// UC: a message that broke off, or one that was refused.
+    Broken,
+    /// The queue key of a datagram did not match.
+    QKey,
+    /// More responses are pending than `max_dest_rd_atomic` allows.
+    TooManyResponses,
+}
+
+/// What is to be done about a train that arrived.
+#[derive(Debug)]
+pub enum Accept {
+    /// Everything was done; [`Qp::next_response`] may have something to send.
+    Done,
+    /// Dropped.
+    Drop(DropReason),
+    /// The adapter has not read the receive WQE yet: offer the train again.
+    Stall,
+    /// Move the payload, then call [`Qp::retire_request`].
+    Place(Placement),
+    /// Execute it on memory, then call [`Qp::retire_atomic`].
+    Atomic(AtomicJob),
+    /// Move the payload of a response, then call [`Qp::retire_response`].
+    PlaceResponse(ResponsePlacement),
+}
+
+/// Why the bytes could not be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyError {
+    /// A local scatter/gather element failed its check.
+    Protection,
+    /// The memory is not mapped any more.
+    Fault,
+}
+
+/// A queue pair. See the module's text for how it is driven.
+#[derive(Debug)]
+pub struct Qp {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its transport service.
+    pub qp_type: QpType,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Its state.
+    pub state: QpState,
+    /// Its attributes as set so far.
+    pub attr: QpAttr,
+    /// Path MTU of the connection; the port's for datagrams.
+    pub mtu: PathMtu,
+    /// The other end of the connection.
+    pub remote_qpn: Qpn,
+    /// Whether each send produces a completion.
+    pub signal_all: bool,
+    /// The send queue.
+    pub sq: SendQueue,
+    /// The receive queue; `None` when it uses a shared one.
+    pub rq: Option<RecvQueue>,
+    req: requester::Requester,
+    resp: responder::Responder,
+    /// Changes whenever plans in flight become void (RESET, ERR).
+    generation: u32,
+    established: bool,
+    drain_reported: bool,
+}
+
+impl Qp {
+    /// A QP in RESET with the capacities of `init` as granted.
+    pub fn new<Cq, Srq>(qpn: Qpn, pd: PdId, init: &QpInit<'_, Cq, Srq>, port_mtu: PathMtu) -> Self {
+        let cap = init.cap;
+        let rq = match init.srq {
+            Some(_) => None,
+            None => Some(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+        };
+        Qp {
+            qpn,
+            qp_type: init.qp_type,
+            pd,
+            state: QpState::Reset,
+            attr: QpAttr { cap, ..QpAttr::default() },
+            mtu: port_mtu,
+            remote_qpn: Qpn::new(0),
+            signal_all: init.sq_sig_all,
+            sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
+            rq,
+            req: requester::Requester::default(),
+            resp: responder::Responder::default(),
+            generation: 0,
+            established: false,
+            drain_reported: false,
+        }
+    }
+
+    /// Queues a send; `freed` is the position up to which send queue slots are free. Returns its
+    /// position; an inline payload is to be copied to [`SendQueue::inline_mut`] at once.
+    #[inline]
+    pub fn post_send(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<u32, PostError> {
+        if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
+            return Err(PostError::BadState);
+        }
+        if !self.opcode_exists(wr.opcode) {
+            return Err(PostError::BadOpcode);
+        }
+        self.check_shape(wr)?;
+        self.sq.push(wr, self.signal_all, freed)
+    }
+
+    #[inline]
+    fn check_shape(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let is_inline = wr.flags.contains(SendFlags::INLINE);
+        match wr.opcode {
+            WrOpcode::CmpSwap | WrOpcode::FetchAdd => {
+                let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
+                if bytes < 8 || is_inline {
+                    return Err(PostError::TooLong);
+                }
+            }
+            WrOpcode::Read if is_inline => return Err(PostError::InlineTooLong),
+            _ if self.qp_type == QpType::Ud => {
+                let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
+                if bytes > self.mtu.bytes() as u64 {
+                    return Err(PostError::TooLong);
+                }
+                if wr.ud.is_none() {
+                    return Err(PostError::BadAddress);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Which opcodes each transport has (IBA vol. 1, table 36).
+    #[inline]
+    fn opcode_exists(&self, opcode: WrOpcode) -> bool {
+        match self.qp_type {
+            QpType::Rc => true,
+            QpType::Uc => !opcode.is_read_or_atomic() && opcode != WrOpcode::SendInv,
+            QpType::Ud => matches!(opcode, WrOpcode::Send | WrOpcode::SendImm),
+        }
+    }
+
+    /// Queues a receive.
+    #[inline]
+    pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.state == QpState::Reset {
+            return Err(PostError::BadState);
+        }
+        match &mut self.rq {
+            Some(rq) => rq.push(wr),
+            None => Err(PostError::BadState),
+        }
+    }
+
+    /// What to do about a train that arrived.
+    #[inline]
+    pub fn accept<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        if train.kind.is_response() {
+            return self.accept_response(train, env);
+        }
+        if !self.state.can_receive() {
+            return Accept::Drop(DropReason::State);
+        }
+        if !self.established {
+            self.establish(env);
+        }
+        match self.qp_type {
+            QpType::Rc => self.accept_rc(train, env),
+            QpType::Uc => self.accept_uc(train, env),
+            QpType::Ud => self.accept_ud(train, env),
+        }
+    }
+
+    #[cold]
+    fn establish<E: Env>(&mut self, env: &mut E) {
+        self.established = true;
+        if self.state == QpState::Rtr && self.qp_type != QpType::Ud {
+            env.event(AsyncEventType::CommEst);
+        }
+    }
+
+    /// Moves to ERR and flushes both queues (IBA vol. 1, 10.3.1.7). Does nothing in RESET.
+    #[cold]
+    pub fn enter_error<E: Env>(&mut self, env: &mut E) {
+        if self.state == QpState::Reset {
+            return;
+        }
+        let first_time = self.state != QpState::Err;
+        self.state = QpState::Err;
+        self.attr.qp_state = QpState::Err;
+        self.generation = self.generation.wrapping_add(1);
+        self.flush_sends(env);
+        self.flush_receives(env);
+        if first_time && self.rq.is_none() {
+            env.event(AsyncEventType::QpLastWqeReached);
+        }
+    }
+
+    /// Completes every send that waits with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
+    pub fn flush_sends<E: Env>(&mut self, env: &mut E) {
+        while self.sq.oldest != self.sq.posted {
+            let position = self.sq.oldest;
+            let status = self.sq.wqe(position).outcome.unwrap_or(WcStatus::WrFlushErr);
+            let status = if status == WcStatus::Success { WcStatus::WrFlushErr } else { status };
+            self.complete_oldest(status, env);
+        }
+        self.sq.begun = self.sq.oldest;
+        self.req.stop();
+    }
+
+    /// Completes every receive that waits on the QP's own queue, and the one that a message in
+    /// progress holds, with `IBV_WC_WR_FLUSH_ERR`.
+    pub fn flush_receives<E: Env>(&mut self, env: &mut E) {
+        if self.resp.release_held() {
+            let wr_id = self.resp.held.wr_id;
+            env.recv_completion(self.recv_wc(wr_id, WcStatus::WrFlushErr), false);
+        }
+        self.resp.abandon();
+        while let Some(rq) = &mut self.rq {
+            let mut held = HeldRecv::EMPTY;
+            rq.fetch_all();
+            if rq.take(&mut held) != TakeRecv::Taken {
+                break;
+            }
+            env.recv_completion(self.recv_wc(held.wr_id, WcStatus::WrFlushErr), false);
+        }
+    }
+
+    /// A receive completion of this QP without anything else in it.
+    #[inline]
+    fn recv_wc(&self, wr_id: u64, status: WcStatus) -> Wc {
+        Wc {
+            wr_id,
+            status,
+            opcode: WcOpcode::Recv,
+            vendor_err: 0,
+            byte_len: 0,
+            imm_or_rkey: 0,
+            qp_num: self.qpn.get(),
+            src_qp: self.remote_qpn.get(),
+            wc_flags: WcFlags::NONE,
+            pkey_index: 0,
+            slid: 0,
+            sl: 0,
+            dlid_path_bits: 0,
+        }
+    }
+
+    /// Whether nothing that was posted to the send queue is incomplete.
+    pub fn send_idle(&self) -> bool {
+        self.sq.outstanding() == 0
+    }
+}

@@ -122,12 +122,7 @@ impl fmt::Display for ModifyError {
             ModifyError::InvalidTransition { qp_type, from, to } => {
                 fmt_transition(f, qp_type, from, to)
             }
-            ModifyError::MissingAttrs {
-                qp_type,
-                from,
-                to,
-                missing,
-            } => write!(
+            ModifyError::MissingAttrs { qp_type, from, to, missing } => write!(
                 f,
                 "{}→{} on {} QP also needs {}: set {} and these bits of attr_mask",
                 state_name(from),
@@ -136,19 +131,12 @@ impl fmt::Display for ModifyError {
                 AttrNames(missing),
                 Members(missing)
             ),
-            ModifyError::UnexpectedAttrs {
-                qp_type,
-                from,
-                to,
-                unexpected,
-            } => fmt_unexpected(f, qp_type, from, to, unexpected),
-            ModifyError::OutOfRange {
-                attr,
-                member,
-                value,
-                min,
-                max,
-            } => fmt_range(f, attr, member, value, min, max),
+            ModifyError::UnexpectedAttrs { qp_type, from, to, unexpected } => {
+                fmt_unexpected(f, qp_type, from, to, unexpected)
+            }
+            ModifyError::OutOfRange { attr, member, value, min, max } => {
+                fmt_range(f, attr, member, value, min, max)
+            }
             ModifyError::PathMigration { attr } => write!(
                 f,
                 "{}: this device has no automatic path migration (IBV_DEVICE_AUTO_PATH_MIG); \

@@ -68,12 +68,7 @@ impl fmt::Display for Rule {
             Origin::Is(state) => state_name(state),
             Origin::Any => "any",
         };
-        write!(
-            f,
-            "{} {from:>5}→{:<5}",
-            type_name(self.qp_type),
-            state_name(self.to)
-        )?;
+        write!(f, "{} {from:>5}→{:<5}", type_name(self.qp_type), state_name(self.to))?;
         write!(f, " required: {}", AttrNames(self.required))?;
         write!(f, "; optional: {}", AttrNames(self.optional))
     }
@@ -82,18 +77,13 @@ impl fmt::Display for Rule {
 /// The rule for moving a QP of type `qp_type` from `from` to `to`; `None` when there is no such
 /// transition.
 pub fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<&'static Rule> {
-    TABLE
-        .iter()
-        .find(|r| r.qp_type == qp_type && r.from.covers(from) && r.to == to)
+    TABLE.iter().find(|r| r.qp_type == qp_type && r.from.covers(from) && r.to == to)
 }
 
 /// The states that a modify call can move a QP of type `qp_type` to from `from`, in the order of
 /// [`TABLE`]; `from` itself is among them where attributes can be changed in place.
 pub fn next_states(qp_type: QpType, from: QpState) -> impl Iterator<Item = QpState> {
-    TABLE
-        .iter()
-        .filter(move |r| r.qp_type == qp_type && r.from.covers(from))
-        .map(|r| r.to)
+    TABLE.iter().filter(move |r| r.qp_type == qp_type && r.from.covers(from)).map(|r| r.to)
 }
 
 /// The union of `attrs`.
@@ -115,24 +105,12 @@ const fn row(
     required: &[QpAttrMask],
     optional: &[QpAttrMask],
 ) -> Rule {
-    Rule {
-        qp_type,
-        from: Origin::Is(from),
-        to,
-        required: all(required),
-        optional: all(optional),
-    }
+    Rule { qp_type, from: Origin::Is(from), to, required: all(required), optional: all(optional) }
 }
 
 /// A row that starts from any state and takes nothing but the new state.
 const fn from_any(qp_type: QpType, to: QpState) -> Rule {
-    Rule {
-        qp_type,
-        from: Origin::Any,
-        to,
-        required: M::NONE,
-        optional: M::NONE,
-    }
+    Rule { qp_type, from: Origin::Any, to, required: M::NONE, optional: M::NONE }
 }
 
 /// What belongs to the port and partition of a connected QP.
@@ -153,13 +131,8 @@ const RC_RUNNING: QpAttrMask = all(&[RUNNING, M::MIN_RNR_TIMER]);
 /// What an RC QP needs to receive, beside its connection.
 const RC_RESPONDER: QpAttrMask = all(&[M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER]);
 /// What an RC QP may change while its send queue is drained, beside [`RC_RUNNING`].
-const RC_DRAINED: QpAttrMask = all(&[
-    M::PORT,
-    M::PKEY_INDEX,
-    M::AV,
-    RC_REQUESTER,
-    M::MAX_DEST_RD_ATOMIC,
-]);
+const RC_DRAINED: QpAttrMask =
+    all(&[M::PORT, M::PKEY_INDEX, M::AV, RC_REQUESTER, M::MAX_DEST_RD_ATOMIC]);
 
 /// Every legal transition: 32 rows. The rows of one transition stand together, in the order RC, UC,
 /// UD.
@@ -173,13 +146,7 @@ pub const TABLE: [Rule; 32] = [
     row(Rc, Init, Rtr, &[CONNECTION, RC_RESPONDER], &[CONNECTING]),
     row(Uc, Init, Rtr, &[CONNECTION], &[CONNECTING]),
     row(Ud, Init, Rtr, &[], &[M::PKEY_INDEX, M::QKEY]),
-    row(
-        Rc,
-        Rtr,
-        Rts,
-        &[RC_REQUESTER, M::SQ_PSN],
-        &[M::CUR_STATE, RC_RUNNING],
-    ),
+    row(Rc, Rtr, Rts, &[RC_REQUESTER, M::SQ_PSN], &[M::CUR_STATE, RC_RUNNING]),
     row(Uc, Rtr, Rts, &[M::SQ_PSN], &[M::CUR_STATE, RUNNING]),
     row(Ud, Rtr, Rts, &[M::SQ_PSN], &[M::CUR_STATE, M::QKEY]),
     row(Rc, Rts, Rts, &[], &[M::CUR_STATE, RC_RUNNING]),

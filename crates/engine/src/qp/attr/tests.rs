@@ -105,19 +105,14 @@ fn good_attr(to: QpState) -> QpAttr {
         qp_state: to,
         path_mtu: 3,
         qp_access_flags: Access::REMOTE_WRITE,
-        ah_attr: AhAttr {
-            port_num: 1,
-            ..AhAttr::default()
-        },
+        ah_attr: AhAttr { port_num: 1, ..AhAttr::default() },
         port_num: 1,
         ..QpAttr::default()
     }
 }
 
 fn bits(mask: QpAttrMask) -> impl Iterator<Item = QpAttrMask> {
-    (0..u32::BITS)
-        .map(|bit| QpAttrMask(1 << bit))
-        .filter(move |bit| mask.contains(*bit))
+    (0..u32::BITS).map(|bit| QpAttrMask(1 << bit)).filter(move |bit| mask.contains(*bit))
 }
 
 /// Calls `visit` for each rule with each state that it starts from.
@@ -131,10 +126,7 @@ fn each_transition(mut visit: impl FnMut(&Rule, QpState)) {
 
 /// `good_attr` for a transition, with the state it starts from as `cur_qp_state`.
 fn attr_of(rule: &Rule, from: QpState) -> QpAttr {
-    QpAttr {
-        cur_qp_state: from,
-        ..good_attr(rule.to)
-    }
+    QpAttr { cur_qp_state: from, ..good_attr(rule.to) }
 }
 
 fn check(qp_type: QpType, from: QpState, mask: QpAttrMask, attr: &QpAttr) -> Verdict {
@@ -150,9 +142,7 @@ fn every_cell_is_as_expected() {
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let mut words = line.split_whitespace();
             let name = words.next().unwrap();
-            let attr = bits(KNOWN_ATTRS)
-                .find(|bit| bit.names().eq([name]))
-                .expect(name);
+            let attr = bits(KNOWN_ATTRS).find(|bit| bit.names().eq([name])).expect(name);
             seen = seen | attr;
             let cells: Vec<_> = words.collect();
             assert_eq!(cells.len(), COLUMNS.len(), "{name}");
@@ -166,10 +156,7 @@ fn every_cell_is_as_expected() {
                 assert_eq!(found, cell, "{name} in {from:?} to {to:?} of {qp_type:?}");
             }
         }
-        assert_eq!(
-            seen, KNOWN_ATTRS,
-            "the expectation of {qp_type:?} names every attribute"
-        );
+        assert_eq!(seen, KNOWN_ATTRS, "the expectation of {qp_type:?} names every attribute");
     }
 }
 
@@ -181,17 +168,10 @@ fn there_are_no_other_transitions() {
                 let no_sqe = qp_type == QpType::Rc && from == QpState::Sqe;
                 let legal = matches!(to, QpState::Err | QpState::Reset)
                     || COLUMNS.contains(&(from, to)) && !(no_sqe && to == QpState::Rts);
-                assert_eq!(
-                    rule(qp_type, from, to).is_some(),
-                    legal,
-                    "{qp_type:?} {from:?} {to:?}"
-                );
+                assert_eq!(rule(qp_type, from, to).is_some(), legal, "{qp_type:?} {from:?} {to:?}");
                 if !legal {
                     let verdict = check(qp_type, from, M::STATE, &good_attr(to));
-                    assert_eq!(
-                        verdict,
-                        Err(ModifyError::InvalidTransition { qp_type, from, to })
-                    );
+                    assert_eq!(verdict, Err(ModifyError::InvalidTransition { qp_type, from, to }));
                 }
             }
         }
@@ -204,13 +184,8 @@ fn rules_are_unambiguous() {
         assert!(!a.required.intersects(a.optional), "{a}");
         assert!(!(a.required | a.optional).contains(M::STATE), "{a}");
         for b in &TABLE[i + 1..] {
-            let overlap = QpState::ALL
-                .iter()
-                .any(|s| a.from.covers(*s) && b.from.covers(*s));
-            assert!(
-                !(a.qp_type == b.qp_type && a.to == b.to && overlap),
-                "{a} / {b}"
-            );
+            let overlap = QpState::ALL.iter().any(|s| a.from.covers(*s) && b.from.covers(*s));
+            assert!(!(a.qp_type == b.qp_type && a.to == b.to && overlap), "{a} / {b}");
         }
     }
 }
@@ -218,12 +193,7 @@ fn rules_are_unambiguous() {
 #[test]
 fn the_required_attributes_suffice() {
     each_transition(|rule, from| {
-        let verdict = check(
-            rule.qp_type,
-            from,
-            rule.required | M::STATE,
-            &attr_of(rule, from),
-        );
+        let verdict = check(rule.qp_type, from, rule.required | M::STATE, &attr_of(rule, from));
         assert_eq!(verdict, Ok(rule.to), "{rule}");
     });
 }
@@ -232,11 +202,7 @@ fn the_required_attributes_suffice() {
 fn the_optional_attributes_are_taken() {
     each_transition(|rule, from| {
         let mask = rule.allowed().without(M::ALT_PATH);
-        assert_eq!(
-            check(rule.qp_type, from, mask, &attr_of(rule, from)),
-            Ok(rule.to),
-            "{rule}"
-        );
+        assert_eq!(check(rule.qp_type, from, mask, &attr_of(rule, from)), Ok(rule.to), "{rule}");
     });
 }
 
@@ -246,22 +212,14 @@ fn a_missing_attribute_is_named() {
     each_transition(|rule, from| {
         for missing in bits(rule.required) {
             let mask = rule.allowed().without(missing);
-            let expected = ModifyError::MissingAttrs {
-                qp_type: rule.qp_type,
-                from,
-                to: rule.to,
-                missing,
-            };
+            let expected =
+                ModifyError::MissingAttrs { qp_type: rule.qp_type, from, to: rule.to, missing };
             let verdict = check(rule.qp_type, from, mask, &attr_of(rule, from));
             assert_eq!(verdict, Err(expected), "{rule}");
             dropped += 1;
         }
     });
-    assert_eq!(
-        dropped,
-        3 + 3 + 3 + 6 + 4 + 5 + 1 + 1,
-        "R cells of the expectations"
-    );
+    assert_eq!(dropped, 3 + 3 + 3 + 6 + 4 + 5 + 1 + 1, "R cells of the expectations");
 }
 
 #[test]
@@ -297,81 +255,45 @@ fn an_attribute_too_many_is_named() {
 
 #[test]
 fn what_is_missing_comes_before_what_is_too_much() {
-    let verdict = check(
-        QpType::Rc,
-        QpState::Rtr,
-        M::STATE | M::DEST_QPN,
-        &good_attr(QpState::Rts),
-    );
-    assert!(
-        matches!(verdict, Err(ModifyError::MissingAttrs { .. })),
-        "{verdict:?}"
-    );
+    let verdict = check(QpType::Rc, QpState::Rtr, M::STATE | M::DEST_QPN, &good_attr(QpState::Rts));
+    assert!(matches!(verdict, Err(ModifyError::MissingAttrs { .. })), "{verdict:?}");
 }
 
 #[test]
 fn without_the_state_bit_the_state_stays() {
     // A stale qp_state must not be believed.
-    let attr = QpAttr {
-        qkey: 7,
-        ..good_attr(QpState::Err)
-    };
+    let attr = QpAttr { qkey: 7, ..good_attr(QpState::Err) };
     for state in [QpState::Init, QpState::Rts, QpState::Sqd] {
         assert_eq!(check(QpType::Ud, state, M::QKEY, &attr), Ok(state));
     }
     for from in [QpState::Rtr, QpState::Sqe] {
-        let expected = ModifyError::InvalidTransition {
-            qp_type: QpType::Ud,
-            from,
-            to: from,
-        };
+        let expected = ModifyError::InvalidTransition { qp_type: QpType::Ud, from, to: from };
         assert_eq!(check(QpType::Ud, from, M::QKEY, &attr), Err(expected));
     }
 }
 
 #[test]
 fn a_wrong_current_state_is_told() {
-    let attr = QpAttr {
-        cur_qp_state: QpState::Sqe,
-        ..good_attr(QpState::Rts)
-    };
+    let attr = QpAttr { cur_qp_state: QpState::Sqe, ..good_attr(QpState::Rts) };
     let mask = M::STATE | M::CUR_STATE;
-    assert_eq!(
-        check(QpType::Uc, QpState::Sqe, mask, &attr),
-        Ok(QpState::Rts)
-    );
-    let expected = ModifyError::CurStateMismatch {
-        assumed: QpState::Sqe,
-        actual: QpState::Rts,
-    };
+    assert_eq!(check(QpType::Uc, QpState::Sqe, mask, &attr), Ok(QpState::Rts));
+    let expected = ModifyError::CurStateMismatch { assumed: QpState::Sqe, actual: QpState::Rts };
     assert_eq!(check(QpType::Uc, QpState::Rts, mask, &attr), Err(expected));
     // Not in the mask, not looked at.
-    assert_eq!(
-        check(QpType::Uc, QpState::Rts, M::STATE, &attr),
-        Ok(QpState::Rts)
-    );
+    assert_eq!(check(QpType::Uc, QpState::Rts, M::STATE, &attr), Ok(QpState::Rts));
 }
 
 #[test]
 fn undefined_bits_are_not_supported() {
     for bit in bits(QpAttrMask(!KNOWN_ATTRS.0)) {
-        let verdict = check(
-            QpType::Rc,
-            QpState::Rts,
-            M::STATE | bit,
-            &good_attr(QpState::Err),
-        );
+        let verdict = check(QpType::Rc, QpState::Rts, M::STATE | bit, &good_attr(QpState::Err));
         let error = verdict.unwrap_err();
         assert_eq!(error, ModifyError::UnknownAttrs { bits: bit });
         assert_eq!(error.errno(), 95);
     }
     // The bits that are defined are those with a name.
     for bit in (0..u32::BITS).map(|bit| QpAttrMask(1 << bit)) {
-        assert_eq!(
-            bit.names().count() == 1,
-            KNOWN_ATTRS.contains(bit),
-            "{bit:?}"
-        );
+        assert_eq!(bit.names().count() == 1, KNOWN_ATTRS.contains(bit), "{bit:?}");
     }
 }
 
@@ -417,10 +339,7 @@ fn messages_about_states_teach() {
         "a UD QP in RTR takes no change in place (IBV_QP_STATE is not in attr_mask, or qp_state \
          is RTR): from RTR it can go to RTS, ERR, RESET"
     );
-    let stale = QpAttr {
-        cur_qp_state: QpState::Sqd,
-        ..rts
-    };
+    let stale = QpAttr { cur_qp_state: QpState::Sqd, ..rts };
     assert_eq!(
         message(QpType::Ud, QpState::Sqe, M::STATE | M::CUR_STATE, &stale),
         "cur_qp_state says SQD, but the QP is in SQE: query it, or leave IBV_QP_CUR_STATE out of \
@@ -431,21 +350,10 @@ fn messages_about_states_teach() {
 #[test]
 fn the_table_prints() {
     assert_eq!(
-        rule(QpType::Ud, QpState::Rtr, QpState::Rts)
-            .unwrap()
-            .to_string(),
+        rule(QpType::Ud, QpState::Rtr, QpState::Rts).unwrap().to_string(),
         "UD   RTR→RTS   required: IBV_QP_SQ_PSN; optional: IBV_QP_CUR_STATE, IBV_QP_QKEY"
     );
-    let to_err = TABLE
-        .iter()
-        .find(|r| r.from == Origin::Any && r.to == QpState::Err)
-        .unwrap();
-    assert_eq!(
-        to_err.to_string(),
-        "RC   any→ERR   required: none; optional: none"
-    );
-    assert_eq!(
-        AttrNames(M::AV | QpAttrMask(1 << 21)).to_string(),
-        "IBV_QP_AV, bit 21"
-    );
+    let to_err = TABLE.iter().find(|r| r.from == Origin::Any && r.to == QpState::Err).unwrap();
+    assert_eq!(to_err.to_string(), "RC   any→ERR   required: none; optional: none");
+    assert_eq!(AttrNames(M::AV | QpAttrMask(1 << 21)).to_string(), "IBV_QP_AV, bit 21");
 }

@@ -19,35 +19,11 @@ const RANGES: [(QpAttrMask, Setter, u32, u32, u32); 15] = [
     (M::RETRY_CNT, |a, v| a.retry_cnt = v as u8, 0, 7, 255),
     (M::RNR_RETRY, |a, v| a.rnr_retry = v as u8, 0, 7, 255),
     (M::RQ_PSN, |a, v| a.rq_psn = v, 0, 0xff_ffff, u32::MAX),
-    (
-        M::MAX_QP_RD_ATOMIC,
-        |a, v| a.max_rd_atomic = v as u8,
-        0,
-        16,
-        255,
-    ),
-    (
-        M::MIN_RNR_TIMER,
-        |a, v| a.min_rnr_timer = v as u8,
-        0,
-        31,
-        255,
-    ),
+    (M::MAX_QP_RD_ATOMIC, |a, v| a.max_rd_atomic = v as u8, 0, 16, 255),
+    (M::MIN_RNR_TIMER, |a, v| a.min_rnr_timer = v as u8, 0, 31, 255),
     (M::SQ_PSN, |a, v| a.sq_psn = v, 0, 0xff_ffff, u32::MAX),
-    (
-        M::MAX_DEST_RD_ATOMIC,
-        |a, v| a.max_dest_rd_atomic = v as u8,
-        0,
-        12,
-        255,
-    ),
-    (
-        M::DEST_QPN,
-        |a, v| a.dest_qp_num = v,
-        0,
-        0xff_ffff,
-        u32::MAX,
-    ),
+    (M::MAX_DEST_RD_ATOMIC, |a, v| a.max_dest_rd_atomic = v as u8, 0, 12, 255),
+    (M::DEST_QPN, |a, v| a.dest_qp_num = v, 0, 0xff_ffff, u32::MAX),
 ];
 
 fn set_sgid_index(attr: &mut QpAttr, value: u32) {
@@ -72,18 +48,9 @@ fn values_are_checked_at_both_ends() {
             for value in [min, max] {
                 assert_eq!(verdict(value), Ok(rule.to), "{rule}: {bit:?} {value}");
             }
-            for bad in [min.checked_sub(1), Some(max + 1), Some(largest)]
-                .into_iter()
-                .flatten()
-            {
+            for bad in [min.checked_sub(1), Some(max + 1), Some(largest)].into_iter().flatten() {
                 match verdict(bad) {
-                    Err(ModifyError::OutOfRange {
-                        attr,
-                        value,
-                        min: low,
-                        max: high,
-                        ..
-                    }) => {
+                    Err(ModifyError::OutOfRange { attr, value, min: low, max: high, .. }) => {
                         assert_eq!((attr, value, low, high), (bit, bad, min, max), "{rule}");
                     }
                     other => panic!("{rule}: {bit:?} {bad} gave {other:?}"),
@@ -100,10 +67,7 @@ fn values_outside_the_mask_are_not_looked_at() {
         set(&mut attr, largest);
     }
     attr.path_mig_state = 3;
-    assert_eq!(
-        check(QpType::Rc, QpState::Rts, M::STATE, &attr),
-        Ok(QpState::Err)
-    );
+    assert_eq!(check(QpType::Rc, QpState::Rts, M::STATE, &attr), Ok(QpState::Err));
 }
 
 #[test]
@@ -111,20 +75,14 @@ fn a_source_gid_counts_only_with_a_grh() {
     let mask = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
     let mut attr = good_attr(QpState::Rtr);
     attr.ah_attr.sgid_index = 200;
-    assert_eq!(
-        check(QpType::Uc, QpState::Init, mask, &attr),
-        Ok(QpState::Rtr)
-    );
+    assert_eq!(check(QpType::Uc, QpState::Init, mask, &attr), Ok(QpState::Rtr));
     attr.ah_attr.is_global = true;
     assert!(check(QpType::Uc, QpState::Init, mask, &attr).is_err());
 }
 
 #[test]
 fn an_empty_table_has_no_index() {
-    let limits = Limits {
-        gid_table_len: 0,
-        ..LIMITS
-    };
+    let limits = Limits { gid_table_len: 0, ..LIMITS };
     let mask = M::AV;
     let mut attr = good_attr(QpState::Sqd);
     attr.ah_attr.is_global = true;
@@ -140,10 +98,7 @@ fn path_migration_is_not_supported() {
     let rts = QpState::Rts;
     let refused = |attr| Err(ModifyError::PathMigration { attr });
     let mut attr = good_attr(rts);
-    assert_eq!(
-        check(QpType::Rc, rts, M::ALT_PATH, &attr),
-        refused(M::ALT_PATH)
-    );
+    assert_eq!(check(QpType::Rc, rts, M::ALT_PATH, &attr), refused(M::ALT_PATH));
     // MIGRATED is what a QP without an alternate path is; REARM and ARMED are not to be had.
     assert_eq!(check(QpType::Rc, rts, M::PATH_MIG_STATE, &attr), Ok(rts));
     for state in [1, 2, u32::MAX] {
@@ -158,35 +113,17 @@ fn path_migration_is_not_supported() {
 fn the_path_leaves_by_the_port_of_the_qp() {
     let attr = |port_num, path_port| QpAttr {
         port_num,
-        ah_attr: AhAttr {
-            port_num: path_port,
-            ..AhAttr::default()
-        },
+        ah_attr: AhAttr { port_num: path_port, ..AhAttr::default() },
         ..QpAttr::default()
     };
     let mismatch = |qp_port, path_port| Err(ModifyError::PathPortMismatch { qp_port, path_port });
     let (init, sqd) = (QpState::Init, QpState::Sqd);
-    assert_eq!(
-        check_path_port(init, 1, M::STATE | M::AV, &attr(9, 1)),
-        Ok(())
-    );
-    assert_eq!(
-        check_path_port(init, 1, M::STATE | M::AV, &attr(9, 2)),
-        mismatch(1, 2)
-    );
-    assert_eq!(
-        check_path_port(init, 1, M::STATE | M::PORT, &attr(2, 9)),
-        Ok(())
-    );
+    assert_eq!(check_path_port(init, 1, M::STATE | M::AV, &attr(9, 1)), Ok(()));
+    assert_eq!(check_path_port(init, 1, M::STATE | M::AV, &attr(9, 2)), mismatch(1, 2));
+    assert_eq!(check_path_port(init, 1, M::STATE | M::PORT, &attr(2, 9)), Ok(()));
     assert_eq!(check_path_port(sqd, 1, M::AV, &attr(9, 2)), Ok(()));
-    assert_eq!(
-        check_path_port(sqd, 1, M::AV | M::PORT, &attr(2, 2)),
-        Ok(())
-    );
-    assert_eq!(
-        check_path_port(sqd, 1, M::AV | M::PORT, &attr(1, 2)),
-        mismatch(1, 2)
-    );
+    assert_eq!(check_path_port(sqd, 1, M::AV | M::PORT, &attr(2, 2)), Ok(()));
+    assert_eq!(check_path_port(sqd, 1, M::AV | M::PORT, &attr(1, 2)), mismatch(1, 2));
 }
 
 #[test]
@@ -205,10 +142,7 @@ fn messages_about_values_teach() {
         message(QpType::Uc, QpState::Init, mask, &attr),
         "ah_attr.port_num is 0, must be 1 ..= 2 (IBV_QP_AV)"
     );
-    let mismatch = ModifyError::PathPortMismatch {
-        qp_port: 1,
-        path_port: 2,
-    };
+    let mismatch = ModifyError::PathPortMismatch { qp_port: 1, path_port: 2 };
     assert_eq!(
         mismatch.to_string(),
         "ah_attr.port_num is 2, but the QP belongs to port 1: set ah_attr.port_num to 1"
@@ -217,36 +151,21 @@ fn messages_about_values_teach() {
 
 #[test]
 fn a_verb_reports_the_number_and_the_sentence() {
-    let error = ModifyError::PathPortMismatch {
-        qp_port: 1,
-        path_port: 2,
-    };
-    assert_eq!(
-        VerbsError::from(error),
-        VerbsError::invalid(error.to_string())
-    );
+    let error = ModifyError::PathPortMismatch { qp_port: 1, path_port: 2 };
+    assert_eq!(VerbsError::from(error), VerbsError::invalid(error.to_string()));
     let error = ModifyError::PathMigration { attr: M::ALT_PATH };
-    assert_eq!(
-        VerbsError::from(error),
-        VerbsError::unsupported(error.to_string())
-    );
+    assert_eq!(VerbsError::from(error), VerbsError::unsupported(error.to_string()));
 }
 
 #[test]
 fn no_port_raises_the_path_mtu_beyond_4096() {
     let mut attr = good_attr(QpState::Rtr);
     let mask = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
-    let limits = Limits {
-        active_mtu: 9,
-        ..LIMITS
-    };
+    let limits = Limits { active_mtu: 9, ..LIMITS };
     let mut with_mtu = |path_mtu| {
         attr.path_mtu = path_mtu;
         check_modify(QpType::Uc, QpState::Init, mask, &attr, &limits)
     };
     assert_eq!(with_mtu(5), Ok(QpState::Rtr));
-    assert!(matches!(
-        with_mtu(6),
-        Err(ModifyError::OutOfRange { max: 5, .. })
-    ));
+    assert!(matches!(with_mtu(6), Err(ModifyError::OutOfRange { max: 5, .. })));
 }

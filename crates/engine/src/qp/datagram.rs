@@ -1,0 +1,134 @@
+//! The responder's rules for unreliable connections and datagrams: nothing is answered, what does
+//! not fit is dropped.
+
+use super::recv_queue::TakeRecv;
+use super::responder::{GRH_BYTES, Inbound, PlacementTarget};
+use super::{Accept, DropReason, Env, Qp};
+use crate::train::{Train, TrainFlags, TrainKind};
+use crate::vocab::{Access, WcStatus};
+
+impl Qp {
+    /// A request on an unreliable connection (IBA vol. 1, 9.8.2): a gap ends the message in
+    /// progress, and the next first packet begins afresh.
+    pub(super) fn accept_uc<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        let begins = train.flags.has(TrainFlags::FIRST);
+        let in_order = train.first_psn == self.resp.epsn;
+        if begins {
+            self.resp.inbound = Inbound::None;
+        } else if !in_order || matches!(self.resp.inbound, Inbound::None) {
+            self.resp.inbound = Inbound::Skip;
+        }
+        self.resp.epsn = train.last_psn().add(1);
+        if matches!(self.resp.inbound, Inbound::Skip) || !self.shape_is_sound(train) {
+            self.resp.inbound = Inbound::Skip;
+            return Accept::Drop(DropReason::Broken);
+        }
+        match train.kind {
+            TrainKind::Send => self.accept_uc_send(train, begins, env),
+            TrainKind::Write => self.accept_uc_write(train, begins, env),
+            _ => Accept::Drop(DropReason::NotForUs),
+        }
+    }
+
+    fn break_message(&mut self, reason: DropReason) -> Accept {
+        self.resp.inbound = Inbound::Skip;
+        Accept::Drop(reason)
+    }
+
+    fn accept_uc_send<E: Env>(&mut self, train: &Train, begins: bool, env: &mut E) -> Accept {
+        let received = match self.resp.inbound {
+            Inbound::None if begins => 0,
+            Inbound::Send { received } => received,
+            _ => return self.break_message(DropReason::Broken),
+        };
+        if begins {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => return self.break_message(DropReason::NoReceive),
+            }
+        }
+        let after = received + train.payload_bytes as u64;
+        if after > self.resp.held.capacity {
+            self.end_receive(WcStatus::LocLenErr, env);
+            self.enter_error(env);
+            return Accept::Done;
+        }
+        let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.inbound = if ends { Inbound::None } else { Inbound::Send { received: after } };
+        let target = match train.payload_bytes {
+            0 => PlacementTarget::Nothing,
+            _ => PlacementTarget::Receive { offset: received },
+        };
+        self.placement(train, target, 0, train.payload_bytes, after)
+    }
+
+    fn accept_uc_write<E: Env>(&mut self, train: &Train, begins: bool, env: &mut E) -> Accept {
+        let state = match self.resp.inbound {
+            Inbound::None if begins => match self.begin_write(train, env) {
+                Ok(state) => state,
+                Err(_) => return self.break_message(DropReason::Broken),
+            },
+            state => state,
+        };
+        let Inbound::Write { next_addr, rkey, received, total } = state else {
+            return self.break_message(DropReason::Broken);
+        };
+        let bytes = train.payload_bytes;
+        let after = received + bytes as u64;
+        let ends = train.flags.has(TrainFlags::LAST);
+        if after > total || ends != (after == total) {
+            return self.break_message(DropReason::Broken);
+        }
+        let target = if bytes == 0 {
+            PlacementTarget::Nothing
+        } else {
+            match self.check_key(rkey, Access::REMOTE_WRITE, next_addr, bytes as u64, env) {
+                Ok((host_addr, entry)) => PlacementTarget::Memory { host_addr, entry },
+                Err(_) => return self.break_message(DropReason::Broken),
+            }
+        };
+        if ends && train.flags.has(TrainFlags::IMM) {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => return self.break_message(DropReason::NoReceive),
+            }
+        }
+        self.resp.inbound = if ends {
+            Inbound::None
+        } else {
+            let next_addr = next_addr.wrapping_add(bytes as u64);
+            Inbound::Write { next_addr, rkey, received: after, total }
+        };
+        self.placement(train, target, 0, bytes, total)
+    }
+
+    /// A datagram (IBA vol. 1, 9.8.3): one packet, after 40 bytes for the routing header.
+    pub(super) fn accept_ud<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        let whole = TrainFlags::FIRST | TrainFlags::LAST;
+        if train.kind != TrainKind::Send
+            || train.flags.0 & whole != whole
+            || train.packets != 1
+            || train.payload_bytes > self.mtu.bytes()
+        {
+            return Accept::Drop(DropReason::NotForUs);
+        }
+        if train.qkey != self.attr.qkey {
+            return Accept::Drop(DropReason::QKey);
+        }
+        match self.take_receive(env) {
+            TakeRecv::Taken => {}
+            TakeRecv::NotFetched => return Accept::Stall,
+            TakeRecv::Empty => return Accept::Drop(DropReason::NoReceive),
+        }
+        let bytes = GRH_BYTES + train.payload_bytes;
+        if bytes as u64 > self.resp.held.capacity {
+            self.end_receive(WcStatus::LocLenErr, env);
+            self.enter_error(env);
+            return Accept::Done;
+        }
+        let target = PlacementTarget::Receive { offset: GRH_BYTES as u64 };
+        self.placement(train, target, 0, train.payload_bytes, bytes as u64)
+    }
+}

@@ -1,0 +1,258 @@
+//! Receive queues: a QP's own and the shared one, and the receive WQE that a message in progress
+//! holds.
+
+use crate::backend::{PostError, RecvWr};
+use crate::vocab::Sge;
+
+/// Scatter/gather elements that a receive WQE may have.
+pub const MAX_RECV_SGE: usize = 32;
+
+/// A receive work request that was taken off its queue for a message.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldRecv {
+    /// The caller's number.
+    pub wr_id: u64,
+    sges: [Sge; MAX_RECV_SGE],
+    count: u32,
+    /// Bytes that fit.
+    pub capacity: u64,
+}
+
+impl HeldRecv {
+    /// One that holds nothing.
+    pub const EMPTY: HeldRecv = HeldRecv {
+        wr_id: 0,
+        sges: [Sge { addr: 0, length: 0, lkey: 0 }; MAX_RECV_SGE],
+        count: 0,
+        capacity: 0,
+    };
+
+    /// Its scatter list.
+    #[inline]
+    pub fn sges(&self) -> &[Sge] {
+        &self.sges[..self.count as usize]
+    }
+
+    #[inline]
+    fn fill(&mut self, wr_id: u64, sges: &[Sge]) {
+        self.wr_id = wr_id;
+        self.count = sges.len() as u32;
+        self.capacity = 0;
+        for (held, sge) in self.sges.iter_mut().zip(sges) {
+            *held = *sge;
+            self.capacity += sge.length as u64;
+        }
+    }
+}
+
+/// What came of asking a queue for a receive WQE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TakeRecv {
+    /// It is in the [`HeldRecv`] now.
+    Taken,
+    /// Something is posted, but the adapter has not read it yet: wait, do not NAK.
+    NotFetched,
+    /// Nothing is posted.
+    Empty,
+}
+
+/// A FIFO of receive work requests. Cursors: `posted` >= `fetched` >= `consumed`, free-running.
+#[derive(Debug)]
+pub struct RecvQueue {
+    wr_ids: Box<[u64]>,
+    counts: Box<[u32]>,
+    sges: Box<[Sge]>,
+    mask: u32,
+    capacity: u32,
+    max_sge: u32,
+    posted: u32,
+    /// Positions below this have been read by the adapter.
+    pub fetched: u32,
+    consumed: u32,
+}
+
+impl RecvQueue {
+    /// A queue of `max_wr` requests with up to `max_sge` (at most [`MAX_RECV_SGE`]) elements each.
+    pub fn new(max_wr: u32, max_sge: u32) -> Self {
+        let slots = max_wr.max(1).next_power_of_two() as usize;
+        RecvQueue {
+            wr_ids: vec![0; slots].into(),
+            counts: vec![0; slots].into(),
+            sges: vec![Sge::default(); slots * max_sge as usize].into(),
+            mask: slots as u32 - 1,
+            capacity: max_wr,
+            max_sge: max_sge.min(MAX_RECV_SGE as u32),
+            posted: 0,
+            fetched: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Empties the queue.
+    pub fn reset(&mut self) {
+        self.posted = 0;
+        self.fetched = 0;
+        self.consumed = 0;
+    }
+
+    /// How many requests wait.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.posted.wrapping_sub(self.consumed)
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many fit.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Queues a request.
+    #[inline]
+    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.len() >= self.capacity {
+            return Err(PostError::QueueFull);
+        }
+        if wr.sges.len() > self.max_sge as usize {
+            return Err(PostError::TooManySges);
+        }
+        let slot = (self.posted & self.mask) as usize;
+        let start = slot * self.max_sge as usize;
+        self.wr_ids[slot] = wr.wr_id;
+        self.counts[slot] = wr.sges.len() as u32;
+        self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+        self.posted = self.posted.wrapping_add(1);
+        self.fetched = self.posted;
+        Ok(())
+    }
+
+    /// Counts everything posted as read by the adapter.
+    pub fn fetch_all(&mut self) {
+        self.fetched = self.posted;
+    }
+
+    /// Moves the oldest request into `held`.
+    #[inline]
+    pub fn take(&mut self, held: &mut HeldRecv) -> TakeRecv {
+        if self.consumed == self.fetched {
+            return if self.is_empty() { TakeRecv::Empty } else { TakeRecv::NotFetched };
+        }
+        let slot = (self.consumed & self.mask) as usize;
+        let start = slot * self.max_sge as usize;
+        held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
+        self.consumed = self.consumed.wrapping_add(1);
+        TakeRecv::Taken
+    }
+
+    /// Moves the waiting requests into a queue of another size, which must hold them.
+    pub fn resized(&self, max_wr: u32) -> RecvQueue {
+        let mut other = RecvQueue::new(max_wr, self.max_sge);
+        for position in 0..self.len() {
+            let slot = (self.consumed.wrapping_add(position) & self.mask) as usize;
+            let start = slot * self.max_sge as usize;
+            let sges = &self.sges[start..start + self.counts[slot] as usize];
+            let pushed = other.push(&RecvWr { wr_id: self.wr_ids[slot], sges });
+            debug_assert!(pushed.is_ok());
+        }
+        other
+    }
+}
+
+/// A shared receive queue with its limit (IBA vol. 1, 10.2.9).
+#[derive(Debug)]
+pub struct SharedRecvQueue {
+    /// The requests.
+    pub queue: RecvQueue,
+    limit: u32,
+}
+
+impl SharedRecvQueue {
+    /// An SRQ; `limit` 0 means that no event is armed.
+    pub fn new(max_wr: u32, max_sge: u32, limit: u32) -> Self {
+        SharedRecvQueue { queue: RecvQueue::new(max_wr, max_sge), limit }
+    }
+
+    /// Arms the limit event, or disarms it with 0.
+    pub fn arm_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
+    /// The limit that is armed.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// As [`RecvQueue::take`]; the second value says that the limit event is due, once per arming.
+    pub fn take(&mut self, held: &mut HeldRecv) -> (TakeRecv, bool) {
+        let taken = self.queue.take(held);
+        let due = self.limit != 0 && self.queue.len() < self.limit;
+        if due {
+            self.limit = 0;
+        }
+        (taken, due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(queue: &mut RecvQueue, wr_id: u64) -> Result<(), PostError> {
+        queue.push(&RecvWr { wr_id, sges: &[Sge { addr: 1, length: 64, lkey: 2 }] })
+    }
+
+    #[test]
+    fn refuses_one_more_than_its_capacity() {
+        let mut queue = RecvQueue::new(3, 1);
+        for wr_id in 0..3 {
+            post(&mut queue, wr_id).unwrap();
+        }
+        assert_eq!(post(&mut queue, 3), Err(PostError::QueueFull));
+        let mut held = HeldRecv::EMPTY;
+        assert_eq!(queue.take(&mut held), TakeRecv::Taken);
+        assert_eq!((held.wr_id, held.capacity), (0, 64));
+        post(&mut queue, 3).unwrap();
+    }
+
+    #[test]
+    fn posted_but_not_fetched_is_no_reason_for_rnr() {
+        let mut queue = RecvQueue::new(2, 1);
+        let mut held = HeldRecv::EMPTY;
+        assert_eq!(queue.take(&mut held), TakeRecv::Empty);
+        post(&mut queue, 0).unwrap();
+        queue.fetched = 0;
+        assert_eq!(queue.take(&mut held), TakeRecv::NotFetched);
+    }
+
+    #[test]
+    fn the_limit_fires_once_per_arming() {
+        let mut srq = SharedRecvQueue::new(8, 1, 2);
+        let mut held = HeldRecv::EMPTY;
+        for wr_id in 0..3 {
+            post(&mut srq.queue, wr_id).unwrap();
+        }
+        assert_eq!(srq.take(&mut held), (TakeRecv::Taken, false));
+        assert_eq!(srq.take(&mut held), (TakeRecv::Taken, true));
+        assert_eq!(srq.take(&mut held), (TakeRecv::Taken, false));
+    }
+
+    #[test]
+    fn resizing_keeps_order() {
+        let mut queue = RecvQueue::new(4, 1);
+        for wr_id in 0..4 {
+            post(&mut queue, wr_id).unwrap();
+        }
+        let mut held = HeldRecv::EMPTY;
+        queue.take(&mut held);
+        let mut bigger = queue.resized(16);
+        let order: Vec<u64> = std::iter::from_fn(|| {
+            (bigger.take(&mut held) == TakeRecv::Taken).then_some(held.wr_id)
+        })
+        .collect();
+        assert_eq!(order, [1, 2, 3]);
+    }
+}

@@ -1,0 +1,530 @@
+//! The requester: turns send WQEs into request trains, in order, within the connection's windows,
+//! and goes back when told to.
+
+use super::{CopyError, Env, Qp};
+use crate::train::{Fold, Train, TrainFlags, TrainKind};
+use crate::vocab::*;
+use rdmalab_wire::ids::{Psn, RKey};
+
+/// Packets that may be outstanding: half of what 24-bit PSNs can tell apart, so that the oldest
+/// unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1).
+pub const MAX_OUTSTANDING_PACKETS: u32 = 1 << 22;
+
+/// When the adapter wants to be called again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Timer {
+    /// Nothing is awaited.
+    #[default]
+    Idle,
+    /// A deadline is to be computed at the driver's next look at the clock. Hot paths only ask;
+    /// nobody reads a clock for a message that is answered before the next tick.
+    Wanted(TimerKind),
+    /// Due at this time, ns.
+    At(TimerKind, u64),
+}
+
+/// What a timer waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimerKind {
+    /// An acknowledgement (local ACK time-out).
+    Ack,
+    /// The end of the pause that an RNR NAK asked for, of so many ns.
+    Rnr(u64),
+}
+
+/// What the requester wants done.
+#[derive(Clone, Copy, Debug)]
+pub enum Plan {
+    /// Nothing can be sent now.
+    Idle,
+    /// Send this train; its payload begins at byte `offset` of the WQE at `position`.
+    Send {
+        /// The train.
+        train: Train,
+        /// Which WQE.
+        position: u32,
+        /// Where its payload begins.
+        offset: u32,
+    },
+    /// Execute a bind or a local invalidate, then call [`Qp::retire_local`].
+    Local {
+        /// Which WQE.
+        position: u32,
+    },
+}
+
+/// State of the sending half of a QP.
+#[derive(Debug, Default)]
+pub(super) struct Requester {
+    /// PSN of the next packet.
+    next_psn: Psn,
+    /// WQE to send next; behind `sq.begun` while going back.
+    pub(super) cursor: u32,
+    /// Packets of that WQE that were already sent.
+    sent_packets: u32,
+    /// Highest PSN ever sent, plus one.
+    pub(super) psn_limit: Psn,
+    /// PSN up to which everything is acknowledged.
+    pub(super) acked_psn: Psn,
+    /// READs and atomics sent and not answered.
+    rd_atomic_in_flight: u32,
+    pub(super) retries_left: u8,
+    pub(super) rnr_retries_left: u8,
+    /// Requests sent since the last that asked for an acknowledgement.
+    since_ack_req: u32,
+    /// Whether an acknowledgement was asked for that has not come.
+    pub(super) ack_requested: bool,
+    pub(super) timer: Timer,
+    rnr_pause: bool,
+    /// Packets were sent again since the last acknowledgement.
+    pub(super) recovering: bool,
+    /// A WQE failed locally: nothing after it is sent.
+    pub(super) failed: bool,
+    /// What the local lane executed since the last train.
+    fold: Fold,
+}
+
+impl Requester {
+    pub(super) fn start(&mut self, psn: Psn, retry_cnt: u8, rnr_retry: u8) {
+        *self = Requester {
+            next_psn: psn,
+            psn_limit: psn,
+            acked_psn: psn,
+            retries_left: retry_cnt,
+            rnr_retries_left: rnr_retry,
+            cursor: self.cursor,
+            ..Requester::default()
+        };
+    }
+
+    /// Forgets everything in flight.
+    pub(super) fn stop(&mut self) {
+        self.timer = Timer::Idle;
+        self.rnr_pause = false;
+        self.rd_atomic_in_flight = 0;
+        self.sent_packets = 0;
+    }
+}
+
+impl Qp {
+    /// PSN that the next new packet will carry.
+    pub fn next_new_psn(&self) -> Psn {
+        self.req.psn_limit
+    }
+
+    /// What to send next, with at most `max_payload` bytes (at least one MTU) in one train. The
+    /// state advances now; a failure to read the payload is told by [`Qp::retire_sent`].
+    #[inline]
+    pub fn plan(&mut self, max_payload: u32) -> Plan {
+        if self.req.cursor == self.sq.fetched
+            || self.req.rnr_pause
+            || self.req.failed
+            || !matches!(self.state, QpState::Rts | QpState::Sqd)
+        {
+            return Plan::Idle;
+        }
+        let position = self.req.cursor;
+        if self.req.sent_packets == 0 && !self.begin(position) {
+            return Plan::Idle;
+        }
+        let wqe = self.sq.wqe(position);
+        if wqe.opcode.is_local() {
+            return Plan::Local { position };
+        }
+        if self.req.next_psn.distance_from(self.req.acked_psn) as u32 >= MAX_OUTSTANDING_PACKETS {
+            return Plan::Idle;
+        }
+        if wqe.opcode.is_read_or_atomic() {
+            self.plan_read_or_atomic(position)
+        } else {
+            self.plan_message(position, max_payload)
+        }
+    }
+
+    /// Whether the WQE at `position` may start; numbers it when it starts for the first time.
+    #[inline]
+    fn begin(&mut self, position: u32) -> bool {
+        let first_time = position == self.sq.begun;
+        if first_time && self.state == QpState::Sqd {
+            return false;
+        }
+        let (psn, mtu, qp_type) = (self.req.next_psn, self.mtu, self.qp_type);
+        let in_flight = self.req.rd_atomic_in_flight;
+        let max_rd_atomic = self.attr.max_rd_atomic as u32;
+        let wqe = self.sq.wqe_mut(position);
+        if wqe.flags.contains(SendFlags::FENCE) && in_flight > 0 {
+            return false;
+        }
+        if wqe.opcode.is_read_or_atomic() && in_flight >= max_rd_atomic {
+            return false;
+        }
+        if first_time {
+            wqe.first_psn = psn;
+            wqe.packets = match wqe.opcode {
+                opcode if opcode.is_local() => 0,
+                WrOpcode::CmpSwap | WrOpcode::FetchAdd => 1,
+                _ if qp_type == QpType::Ud => 1,
+                _ => mtu.packets(wqe.length),
+            };
+            wqe.fold = core::mem::take(&mut self.req.fold);
+            self.sq.begun = position.wrapping_add(1);
+        }
+        true
+    }
+
+    #[inline]
+    fn plan_message(&mut self, position: u32, max_payload: u32) -> Plan {
+        let wqe = self.sq.wqe(position);
+        let offset = self.req.sent_packets * self.mtu.bytes();
+        let left = wqe.length - offset;
+        let mut packets = wqe.packets - self.req.sent_packets;
+        let mut payload = left;
+        if left > max_payload {
+            packets = max_payload >> self.mtu.shift();
+            payload = packets << self.mtu.shift();
+        }
+        let last = self.req.sent_packets + packets == wqe.packets;
+        let kind = match wqe.opcode {
+            WrOpcode::Write | WrOpcode::WriteImm => TrainKind::Write,
+            _ => TrainKind::Send,
+        };
+        let mut train = Train::new(kind, self.remote_qpn, self.qpn, self.req.next_psn);
+        train.packets = packets;
+        train.payload_bytes = payload;
+        let mut flags = 0;
+        if self.req.sent_packets == 0 {
+            flags |= TrainFlags::FIRST;
+            train.remote_addr = wqe.remote_addr;
+            train.rkey = RKey(wqe.rkey);
+            train.dma_bytes = wqe.length;
+            train.fold = wqe.fold;
+        }
+        if last {
+            flags |= TrainFlags::LAST | last_flags(wqe.opcode, wqe.flags);
+            train.imm_or_rkey = wqe.imm_or_rkey;
+        }
+        if self.qp_type == QpType::Ud {
+            self.address_datagram(position, &mut train);
+        }
+        if self.qp_type == QpType::Rc && self.wants_ack(position, last, packets) {
+            flags |= TrainFlags::ACK_REQ;
+        }
+        train.flags = TrainFlags(flags);
+        self.advance(position, packets, last);
+        Plan::Send { train, position, offset }
+    }
+
+    fn address_datagram(&self, position: u32, train: &mut Train) {
+        let ud = self.sq.ud(position);
+        train.dst_qpn = ud.remote_qpn;
+        // A controlled key in the request means: use the QP's own (IBA vol. 1, 10.2.5).
+        train.qkey =
+            if ud.remote_qkey & 0x8000_0000 != 0 { self.attr.qkey } else { ud.remote_qkey };
+    }
+
+    /// An acknowledgement is asked for where a completion depends on it, often enough that the
+    /// queue and the PSN window keep moving, and always while recovering.
+    #[inline]
+    fn wants_ack(&mut self, position: u32, last: bool, packets: u32) -> bool {
+        let wqe = self.sq.wqe(position);
+        self.req.since_ack_req += packets;
+        let wanted = last
+            && (wqe.signaled() || self.req.since_ack_req >= 64 || self.req.recovering)
+            || self.req.since_ack_req >= MAX_OUTSTANDING_PACKETS / 4;
+        if wanted {
+            self.req.since_ack_req = 0;
+            self.req.ack_requested = true;
+        }
+        wanted
+    }
+
+    fn plan_read_or_atomic(&mut self, position: u32) -> Plan {
+        let wqe = *self.sq.wqe(position);
+        let kind = match wqe.opcode {
+            WrOpcode::Read => TrainKind::ReadRequest,
+            WrOpcode::CmpSwap => TrainKind::CmpSwap,
+            _ => TrainKind::FetchAdd,
+        };
+        // A repeated READ asks only for what is still missing (IBA vol. 1, 9.7.5.1.3).
+        let skipped = wqe.answered * self.mtu.bytes();
+        let packets = wqe.packets - wqe.answered;
+        let psn = wqe.first_psn.add(wqe.answered);
+        let mut train = Train::new(kind, self.remote_qpn, self.qpn, psn);
+        train.packets = packets;
+        train.remote_addr = wqe.remote_addr.wrapping_add(skipped as u64);
+        train.rkey = RKey(wqe.rkey);
+        train.dma_bytes = wqe.length - skipped.min(wqe.length);
+        if kind != TrainKind::ReadRequest {
+            train.dma_bytes = 8;
+            train.compare = wqe.compare_add;
+            train.swap_add = if kind == TrainKind::CmpSwap { wqe.swap } else { wqe.compare_add };
+        }
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::ACK_REQ);
+        if wqe.answered == 0 {
+            train.fold = wqe.fold;
+        }
+        self.req.next_psn = psn;
+        self.req.rd_atomic_in_flight += 1;
+        self.req.since_ack_req = 0;
+        self.req.ack_requested = true;
+        self.advance(position, packets, true);
+        Plan::Send { train, position, offset: 0 }
+    }
+
+    #[inline]
+    fn advance(&mut self, position: u32, packets: u32, last: bool) {
+        self.req.next_psn = self.req.next_psn.add(packets);
+        if self.req.psn_limit.is_before(self.req.next_psn) {
+            self.req.psn_limit = self.req.next_psn;
+        }
+        if last {
+            self.req.cursor = position.wrapping_add(1);
+            self.req.sent_packets = 0;
+        } else {
+            self.req.sent_packets += packets;
+        }
+        if self.qp_type == QpType::Rc && self.req.timer == Timer::Idle {
+            self.req.timer = Timer::Wanted(TimerKind::Ack);
+        }
+    }
+
+    /// The payload of a planned train was handed to the link, or could not be read.
+    #[inline]
+    pub fn retire_sent<E: Env>(
+        &mut self,
+        position: u32,
+        last: bool,
+        result: Result<(), CopyError>,
+        env: &mut E,
+    ) {
+        if result.is_err() {
+            return self.fail_locally(position, WcStatus::LocProtErr, env);
+        }
+        if self.qp_type != QpType::Rc && last {
+            self.sq.wqe_mut(position).outcome = Some(WcStatus::Success);
+            self.complete_ready(env);
+        }
+    }
+
+    /// A bind or local invalidate was executed; it completes in its turn.
+    pub fn retire_local<E: Env>(&mut self, position: u32, ok: bool, env: &mut E) {
+        if !ok {
+            return self.fail_locally(position, WcStatus::MwBindErr, env);
+        }
+        self.sq.wqe_mut(position).outcome = Some(WcStatus::Success);
+        self.req.cursor = position.wrapping_add(1);
+        self.complete_ready(env);
+    }
+
+    /// A WQE cannot be executed: everything before it still ends in order, everything after it is
+    /// flushed.
+    #[cold]
+    fn fail_locally<E: Env>(&mut self, position: u32, status: WcStatus, env: &mut E) {
+        self.sq.wqe_mut(position).outcome = Some(status);
+        self.req.failed = true;
+        self.complete_ready(env);
+    }
+
+    /// Whether the WQE at the head of the queue could be executed by the initiator itself: it is
+    /// one-sided, whole, and nothing before it is in flight.
+    #[inline]
+    pub fn lane_candidate(&self) -> Option<u32> {
+        let position = self.req.cursor;
+        let quiet = position == self.sq.oldest
+            && position != self.sq.fetched
+            && position == self.sq.begun
+            && self.req.sent_packets == 0
+            && self.state == QpState::Rts
+            && self.qp_type == QpType::Rc
+            && !self.req.rnr_pause
+            && !self.req.failed;
+        if !quiet {
+            return None;
+        }
+        let wqe = self.sq.wqe(position);
+        let one_sided = wqe.opcode == WrOpcode::Write
+            || wqe.opcode.is_read_or_atomic() && self.attr.max_rd_atomic > 0;
+        one_sided.then_some(position)
+    }
+
+    /// The lane executed the WQE at `position` completely.
+    #[inline]
+    pub fn retire_lane<E: Env>(&mut self, position: u32, env: &mut E) {
+        let mtu = self.mtu;
+        let wqe = self.sq.wqe_mut(position);
+        let packets = match wqe.opcode {
+            WrOpcode::CmpSwap | WrOpcode::FetchAdd => 1,
+            _ => mtu.packets(wqe.length),
+        };
+        wqe.outcome = Some(WcStatus::Success);
+        wqe.packets = packets;
+        wqe.first_psn = self.req.next_psn;
+        self.req.fold.packets = (self.req.fold.packets + packets) & 0xff_ffff;
+        self.req.fold.messages = (self.req.fold.messages + 1) & 0xff_ffff;
+        self.req.next_psn = self.req.next_psn.add(packets);
+        self.req.psn_limit = self.req.next_psn;
+        self.req.acked_psn = self.req.next_psn;
+        self.sq.begun = position.wrapping_add(1);
+        self.req.cursor = self.sq.begun;
+        self.complete_ready(env);
+    }
+
+    /// Goes back to the packet `psn` and sends everything from there again.
+    pub(super) fn go_back(&mut self, psn: Psn) {
+        let mut in_flight = 0;
+        let mut position = self.sq.oldest;
+        while position != self.sq.begun {
+            let wqe = self.sq.wqe(position);
+            if wqe.packets > 0 && psn.distance_from(wqe.last_psn()) <= 0 {
+                break;
+            }
+            if wqe.opcode.is_read_or_atomic() && wqe.outcome.is_none() {
+                in_flight += 1;
+            }
+            position = position.wrapping_add(1);
+        }
+        if position == self.sq.begun {
+            return;
+        }
+        let wqe = self.sq.wqe(position);
+        let is_read = wqe.opcode.is_read_or_atomic();
+        let sent = if is_read { 0 } else { psn.distance_from(wqe.first_psn).max(0) as u32 };
+        self.req.cursor = position;
+        self.req.sent_packets = sent;
+        self.req.next_psn = wqe.first_psn.add(if is_read { wqe.answered } else { sent });
+        self.req.rd_atomic_in_flight = in_flight;
+        self.req.since_ack_req = 0;
+        self.req.failed = false;
+        self.req.recovering = true;
+    }
+
+    /// The peer acknowledged more than what was to be sent again: goes on after that.
+    #[cold]
+    pub(super) fn skip_to_oldest(&mut self) {
+        let oldest = self.sq.oldest;
+        self.req.cursor = oldest;
+        self.req.sent_packets = 0;
+        self.req.next_psn = if oldest == self.sq.begun {
+            self.req.psn_limit
+        } else {
+            self.sq.wqe(oldest).first_psn
+        };
+    }
+
+    /// An answer to a READ or atomic is complete.
+    pub(super) fn rd_atomic_answered(&mut self) {
+        self.req.rd_atomic_in_flight = self.req.rd_atomic_in_flight.saturating_sub(1);
+    }
+
+    /// Pauses for an RNR NAK.
+    pub(super) fn pause(&mut self, delay_ns: u64) {
+        self.req.rnr_pause = true;
+        self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
+    }
+
+    /// What the QP waits for.
+    #[inline]
+    pub fn timer(&self) -> Timer {
+        self.req.timer
+    }
+
+    /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. An infinite ACK
+    /// time-out waits for `infinite_ns`, when the driver wants to look for itself.
+    pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
+        if let Timer::Wanted(kind) = self.req.timer {
+            let wait_ns = match kind {
+                TimerKind::Rnr(delay_ns) => delay_ns,
+                TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
+                TimerKind::Ack => 4096u64 << self.attr.timeout.min(31),
+            };
+            self.req.timer = Timer::At(kind, now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// The ACK timer is due, but the driver knows that the request has not reached the peer, or
+    /// that there is nothing to fear: start it again.
+    pub fn postpone_timer(&mut self) {
+        if let Timer::At(TimerKind::Ack, _) = self.req.timer {
+            self.req.timer = Timer::Wanted(TimerKind::Ack);
+        }
+    }
+
+    /// Handles a timer that is due at `now_ns`; returns whether there may be something to send.
+    pub fn on_timer<E: Env>(&mut self, now_ns: u64, env: &mut E) -> bool {
+        let Timer::At(kind, at) = self.req.timer else {
+            return false;
+        };
+        if now_ns < at {
+            return false;
+        }
+        self.req.timer = Timer::Idle;
+        match kind {
+            TimerKind::Rnr(_) => {
+                self.req.rnr_pause = false;
+                true
+            }
+            TimerKind::Ack => self.on_ack_timeout(env),
+        }
+    }
+
+    fn on_ack_timeout<E: Env>(&mut self, env: &mut E) -> bool {
+        if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
+            return false;
+        }
+        // Requests that asked for no acknowledgement are only asked about; that is no retry.
+        if self.req.ack_requested && !self.spend_retry(env) {
+            return false;
+        }
+        let from = self.first_unacknowledged();
+        self.go_back(from);
+        true
+    }
+
+    /// PSN of the oldest packet without an answer.
+    pub(super) fn first_unacknowledged(&self) -> Psn {
+        let mut position = self.sq.oldest;
+        while position != self.sq.begun {
+            let wqe = self.sq.wqe(position);
+            if wqe.packets > 0 && wqe.outcome.is_none() {
+                let after_ack = self.req.acked_psn;
+                let start = wqe.first_psn.add(wqe.answered);
+                return if start.is_before(after_ack) { after_ack } else { start };
+            }
+            position = position.wrapping_add(1);
+        }
+        self.req.psn_limit
+    }
+
+    /// Takes one of `retry_cnt`; when none is left, fails the oldest request.
+    pub(super) fn spend_retry<E: Env>(&mut self, env: &mut E) -> bool {
+        if self.req.retries_left == 0 {
+            self.fail_transport(WcStatus::RetryExcErr, env);
+            return false;
+        }
+        self.req.retries_left -= 1;
+        true
+    }
+
+    /// Ends the oldest request with `status` and the QP with it, because the peer does not answer.
+    #[cold]
+    pub fn fail_transport<E: Env>(&mut self, status: WcStatus, env: &mut E) {
+        self.complete_ready(env);
+        if self.sq.oldest != self.sq.posted && self.state != QpState::Err {
+            self.complete_oldest(status, env);
+        }
+        self.enter_error(env);
+    }
+}
+
+#[inline]
+fn last_flags(opcode: WrOpcode, flags: SendFlags) -> u8 {
+    let mut out = match opcode {
+        WrOpcode::SendImm | WrOpcode::WriteImm => TrainFlags::IMM,
+        WrOpcode::SendInv => TrainFlags::INV,
+        _ => 0,
+    };
+    if flags.contains(SendFlags::SOLICITED) {
+        out |= TrainFlags::SOLICITED;
+    }
+    out
+}

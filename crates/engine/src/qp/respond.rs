@@ -1,0 +1,84 @@
+//! What the responder sends: data of READs, values of atomics, NAKs, and acknowledgements last.
+
+use super::responder::{Pending, Response};
+use super::{CopyError, Env, Qp};
+use crate::train::{TrainFlags, TrainKind};
+use crate::vocab::{Access, QpState, QpType};
+use rdmalab_wire::aeth::{NakCode, Syndrome};
+use rdmalab_wire::ids::Psn;
+
+impl Qp {
+    /// Whether [`Qp::next_response`] would return something.
+    #[inline]
+    pub fn has_response(&self) -> bool {
+        self.resp.ack.is_some() || !self.resp.pending.is_empty()
+    }
+
+    /// The next answer to send, with at most `max_payload` bytes (at least one MTU) in one train.
+    #[inline]
+    pub fn next_response<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
+        if self.qp_type != QpType::Rc || self.state == QpState::Reset {
+            return None;
+        }
+        if self.resp.pending.is_empty() {
+            let psn = self.resp.ack.take()?;
+            return Some(Response::Train(self.response(TrainKind::Ack, psn, Syndrome::ACK)));
+        }
+        self.next_pending(max_payload, env)
+    }
+
+    fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
+        let front = self.resp.pending.pop_front()?;
+        let Pending::Read { addr, rkey, left, psn, packets, first, msn } = front else {
+            let Pending::Train(train) = front else {
+                return None;
+            };
+            return Some(Response::Train(train));
+        };
+        let bytes = if left > max_payload {
+            max_payload >> self.mtu.shift() << self.mtu.shift()
+        } else {
+            left
+        };
+        let checked = match bytes {
+            0 => Ok(None),
+            _ => self.check_key(rkey, Access::REMOTE_READ, addr, bytes as u64, env).map(Some),
+        };
+        let Ok(found) = checked else {
+            // The region went away while its data was being sent.
+            self.end_with_nak(psn, NakCode::RemoteAccessError, env);
+            return self.next_pending(max_payload, env);
+        };
+        let mut train = self.response(TrainKind::ReadResponse, psn, Syndrome::ACK);
+        train.msn = msn;
+        train.payload_bytes = bytes;
+        let ends = bytes == left;
+        train.packets = if ends { packets } else { bytes >> self.mtu.shift() };
+        train.flags = TrainFlags(
+            if first { TrainFlags::FIRST } else { 0 } | if ends { TrainFlags::LAST } else { 0 },
+        );
+        if !ends {
+            self.resp.pending.push_front(Pending::Read {
+                addr: addr.wrapping_add(bytes as u64),
+                rkey,
+                left: left - bytes,
+                psn: psn.add(train.packets),
+                packets: packets - train.packets,
+                first: false,
+                msn,
+            });
+        }
+        let (host_addr, entry) = match found {
+            Some((host_addr, entry)) => (host_addr, Some(entry)),
+            None => (0, None),
+        };
+        Some(Response::Data { train, host_addr, entry })
+    }
+
+    /// The data of a READ response cannot be read from memory.
+    #[cold]
+    pub fn fail_read<E: Env>(&mut self, psn: Psn, _error: CopyError, env: &mut E) {
+        self.resp.pending.clear();
+        self.end_with_nak(psn, NakCode::RemoteOperationalError, env);
+    }
+}

@@ -1,0 +1,761 @@
+//! The responder: checks requests in order, says where their payload goes, and answers them.
+//!
+//! Answers leave in one FIFO, so that an acknowledgement never overtakes the data of an earlier
+//! READ. Plain acknowledgements are coalesced: only the newest is kept, behind that FIFO.
+
+use std::collections::VecDeque;
+
+use super::recv_queue::{HeldRecv, TakeRecv};
+use super::{Accept, CopyError, DropReason, Env, Qp};
+use crate::mr::{self, KeyEntry, Refusal};
+use crate::train::{Train, TrainFlags, TrainKind};
+use crate::vocab::*;
+use rdmalab_wire::aeth::{NakCode, RnrTimer, Syndrome};
+use rdmalab_wire::ids::{Msn, Psn};
+
+/// Answers that may wait to be sent: `max_dest_rd_atomic` of READs and atomics, as many repeated
+/// ones, and a NAK.
+pub const MAX_PENDING_RESPONSES: usize = 64;
+
+/// Bytes that precede a datagram in its receive buffer, for the routing header (IBA 11.4.2.1).
+pub const GRH_BYTES: u32 = 40;
+
+/// The message in progress.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Inbound {
+    #[default]
+    None,
+    /// A SEND into the held receive WQE.
+    Send { received: u64 },
+    /// A WRITE.
+    Write { next_addr: u64, rkey: u32, received: u64, total: u64 },
+    /// UC: the rest of a message that broke off.
+    Skip,
+}
+
+/// The result of an atomic, kept for repeated requests (IBA vol. 1, 9.7.7.1.1).
+#[derive(Clone, Copy, Debug)]
+struct AtomicResult {
+    psn: Psn,
+    original: u64,
+    msn: Msn,
+}
+
+/// Something to be sent to the requester.
+#[derive(Clone, Copy, Debug)]
+pub enum Response {
+    /// A train without payload: ACK, NAK, value of an atomic.
+    Train(Train),
+    /// Part of a READ response: read the owner's memory at `host_addr` (checked just now), then
+    /// send; when it cannot be read, call [`Qp::fail_read`].
+    Data {
+        /// The train.
+        train: Train,
+        /// Virtual address of its payload.
+        host_addr: u64,
+        /// The region, as it was found.
+        entry: Option<KeyEntry>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pending {
+    Train(Train),
+    Read { addr: u64, rkey: u32, left: u32, psn: Psn, packets: u32, first: bool, msn: Msn },
+}
+
+/// State of the receiving half of a QP.
+#[derive(Debug)]
+pub(super) struct Responder {
+    pub(super) epsn: Psn,
+    msn: Msn,
+    pub(super) inbound: Inbound,
+    pub(super) held: HeldRecv,
+    holds: bool,
+    /// A NAK or RNR NAK was sent for `epsn`; nothing more until it arrives.
+    nak_sent: bool,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) ack: Option<Psn>,
+    atomics: VecDeque<AtomicResult>,
+}
+
+impl Default for Responder {
+    fn default() -> Self {
+        Responder {
+            epsn: Psn::new(0),
+            msn: Msn::new(0),
+            inbound: Inbound::None,
+            held: HeldRecv::EMPTY,
+            holds: false,
+            nak_sent: false,
+            pending: VecDeque::new(),
+            ack: None,
+            atomics: VecDeque::new(),
+        }
+    }
+}
+
+impl Responder {
+    pub(super) fn start(&mut self, epsn: Psn) {
+        self.abandon();
+        self.holds = false;
+        self.epsn = epsn;
+        self.msn = Msn::new(0);
+        self.atomics.clear();
+    }
+
+    /// Forgets what is in progress; a held receive WQE is the caller's business.
+    pub(super) fn abandon(&mut self) {
+        self.inbound = Inbound::None;
+        self.nak_sent = false;
+        self.pending.clear();
+        self.ack = None;
+    }
+
+    /// Lets go of the held receive WQE; says whether there was one.
+    pub(super) fn release_held(&mut self) -> bool {
+        core::mem::take(&mut self.holds)
+    }
+}
+
+/// Where the payload of a request goes.
+#[derive(Clone, Copy, Debug)]
+pub enum PlacementTarget {
+    /// Nowhere: there is none.
+    Nothing,
+    /// The held receive WQE's scatter list ([`Qp::held_recv`]), from byte `offset` on.
+    Receive {
+        /// Where in the scatter list.
+        offset: u64,
+    },
+    /// The owner's memory at this virtual address, which was checked just now.
+    Memory {
+        /// First byte.
+        host_addr: u64,
+        /// The region, as it was found.
+        entry: KeyEntry,
+    },
+}
+
+/// The first half of a request that carries data.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    generation: u32,
+    /// Where the payload goes.
+    pub target: PlacementTarget,
+    /// Bytes of the train's payload to skip, because they arrived before.
+    pub skip_bytes: u32,
+    /// Bytes to place.
+    pub bytes: u32,
+    last_psn: Psn,
+    ends: bool,
+    message_bytes: u32,
+    /// A NAK that follows, because the train's last packet cannot be taken yet.
+    refused: Option<(Psn, Syndrome)>,
+}
+
+/// Which atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Store `swap` if the value equals `compare`.
+    CmpSwap {
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+    /// Add, modulo 2^64.
+    FetchAdd {
+        /// What to add.
+        add: u64,
+    },
+}
+
+/// The first half of an atomic request.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicJob {
+    generation: u32,
+    /// What to do.
+    pub op: AtomicOp,
+    /// Virtual address, a multiple of 8.
+    pub host_addr: u64,
+    /// The region.
+    pub entry: KeyEntry,
+    psn: Psn,
+}
+
+fn nak_of(_refusal: Refusal) -> NakCode {
+    NakCode::RemoteAccessError
+}
+
+impl Qp {
+    /// The receive WQE that the message in progress goes into.
+    #[inline]
+    pub fn held_recv(&self) -> &HeldRecv {
+        &self.resp.held
+    }
+
+    /// PSN that the responder expects next.
+    pub fn expected_psn(&self) -> Psn {
+        self.resp.epsn
+    }
+
+    /// Starts the requester and responder where the attributes say (RTR, RTS).
+    pub(super) fn start_responder(&mut self) {
+        self.resp.start(Psn::new(self.attr.rq_psn));
+    }
+
+    #[inline]
+    pub(super) fn accept_rc<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        let fold = train.fold;
+        if fold.packets | fold.messages != 0
+            && self.resp.epsn == train.first_psn.sub(fold.packets)
+            && matches!(self.resp.inbound, Inbound::None)
+        {
+            self.resp.epsn = train.first_psn;
+            self.resp.msn = self.resp.msn.add(fold.messages);
+        }
+        let distance = train.first_psn.distance_from(self.resp.epsn);
+        if distance > 0 {
+            return self.nak_gap();
+        }
+        let mut skip = 0;
+        if distance < 0 {
+            let packets = if train.kind == TrainKind::ReadRequest { 1 } else { train.packets };
+            if train.first_psn.add(packets).distance_from(self.resp.epsn) <= 0 {
+                return self.accept_duplicate(train, env);
+            }
+            skip = distance.unsigned_abs();
+        }
+        match train.kind {
+            TrainKind::Send => self.accept_send(train, skip, env),
+            TrainKind::Write => self.accept_write(train, skip, env),
+            TrainKind::ReadRequest => self.accept_read(train, env),
+            _ => self.accept_atomic(train, env),
+        }
+    }
+
+    /// A later PSN than the expected one: NAK once per gap (IBA vol. 1, 9.7.5.2.8).
+    #[cold]
+    fn nak_gap(&mut self) -> Accept {
+        if self.resp.nak_sent {
+            return Accept::Drop(DropReason::OutOfOrder);
+        }
+        self.resp.nak_sent = true;
+        let epsn = self.resp.epsn;
+        self.push_nak(epsn, Syndrome::Nak(NakCode::PsnSequenceError));
+        Accept::Done
+    }
+
+    pub(super) fn response(&self, kind: TrainKind, psn: Psn, syndrome: Syndrome) -> Train {
+        let mut train = Train::new(kind, self.remote_qpn, self.qpn, psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+        train.syndrome = syndrome;
+        train.msn = self.resp.msn;
+        train
+    }
+
+    /// Queues a NAK; an acknowledgement that waits is implied by it.
+    fn push_nak(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.resp.ack = None;
+        let nak = self.response(TrainKind::Ack, psn, syndrome);
+        if self.resp.pending.len() < MAX_PENDING_RESPONSES {
+            self.resp.pending.push_back(Pending::Train(nak));
+        }
+    }
+
+    /// A request that was executed before (IBA vol. 1, 9.7.5.1.3): acknowledge it again, read
+    /// again, or send an atomic's saved value.
+    fn accept_duplicate<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        match train.kind {
+            TrainKind::Send | TrainKind::Write => {
+                self.resp.ack = Some(self.resp.epsn.sub(1));
+                Accept::Done
+            }
+            TrainKind::ReadRequest => self.queue_read(train, true, env),
+            _ => {
+                let saved = self.resp.atomics.iter().find(|saved| saved.psn == train.first_psn);
+                let Some(saved) = saved.copied() else {
+                    return Accept::Drop(DropReason::OutOfOrder);
+                };
+                let mut reply = self.response(TrainKind::AtomicResponse, saved.psn, Syndrome::ACK);
+                reply.swap_add = saved.original;
+                reply.msn = saved.msn;
+                self.push_pending(Pending::Train(reply))
+            }
+        }
+    }
+
+    fn push_pending(&mut self, pending: Pending) -> Accept {
+        if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
+            return Accept::Drop(DropReason::TooManyResponses);
+        }
+        self.resp.ack = None;
+        self.resp.pending.push_back(pending);
+        Accept::Done
+    }
+
+    /// NAKs a request that can never be taken and ends the QP (IBA vol. 1, table 57, class C).
+    #[cold]
+    fn refuse<E: Env>(&mut self, psn: Psn, code: NakCode, env: &mut E) -> Accept {
+        let event = match code {
+            NakCode::RemoteAccessError => AsyncEventType::QpAccessErr,
+            _ => AsyncEventType::QpReqErr,
+        };
+        self.end_with_nak(psn, code, env);
+        env.event(event);
+        Accept::Done
+    }
+
+    /// Enters ERR, leaving only the NAK to be sent.
+    #[cold]
+    pub(super) fn end_with_nak<E: Env>(&mut self, psn: Psn, code: NakCode, env: &mut E) {
+        let waiting: VecDeque<Pending> = core::mem::take(&mut self.resp.pending);
+        self.enter_error(env);
+        self.resp.pending = waiting;
+        self.push_nak(psn, Syndrome::Nak(code));
+    }
+
+    /// Takes a receive WQE for a message that begins, unless one is held from a broken one.
+    #[inline]
+    pub(super) fn take_receive<E: Env>(&mut self, env: &mut E) -> TakeRecv {
+        if self.resp.holds {
+            return TakeRecv::Taken;
+        }
+        let taken = match &mut self.rq {
+            Some(rq) => rq.take(&mut self.resp.held),
+            None => env.take_shared(&mut self.resp.held),
+        };
+        self.resp.holds = taken == TakeRecv::Taken;
+        taken
+    }
+
+    fn rnr_syndrome(&self) -> Syndrome {
+        Syndrome::RnrNak(RnrTimer::new(self.attr.min_rnr_timer & 31).unwrap_or_default())
+    }
+
+    #[inline]
+    fn accept_send<E: Env>(&mut self, train: &Train, skip: u32, env: &mut E) -> Accept {
+        let begins = train.flags.has(TrainFlags::FIRST) && skip == 0;
+        let received = match (begins, self.resp.inbound) {
+            (true, Inbound::None) => 0,
+            (false, Inbound::Send { received }) => received,
+            _ => return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env),
+        };
+        if !self.shape_is_sound(train) {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        if begins {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => {
+                    return self.answer_rnr(train.first_psn);
+                }
+            }
+        }
+        let skip_bytes = skip * self.mtu.bytes();
+        let bytes = train.payload_bytes - skip_bytes;
+        if received + bytes as u64 > self.resp.held.capacity {
+            let room = self.resp.held.capacity - received;
+            let whole = (room >> self.mtu.shift()) as u32;
+            return self.receive_too_short(self.resp.epsn.add(whole), env);
+        }
+        let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.inbound = match ends {
+            true => Inbound::None,
+            false => Inbound::Send { received: received + bytes as u64 },
+        };
+        self.placement(
+            train,
+            match bytes {
+                0 => PlacementTarget::Nothing,
+                _ => PlacementTarget::Receive { offset: received },
+            },
+            skip_bytes,
+            bytes,
+            received + bytes as u64,
+        )
+    }
+
+    /// Advances over the train and says where its payload goes.
+    #[inline]
+    pub(super) fn placement(
+        &mut self,
+        train: &Train,
+        target: PlacementTarget,
+        skip_bytes: u32,
+        bytes: u32,
+        message_bytes: u64,
+    ) -> Accept {
+        let last_psn = train.last_psn();
+        self.resp.epsn = last_psn.add(1);
+        self.resp.nak_sent = false;
+        let ends = train.flags.has(TrainFlags::LAST);
+        Accept::Place(Placement {
+            generation: self.generation,
+            target,
+            skip_bytes,
+            bytes,
+            last_psn,
+            ends,
+            message_bytes: message_bytes as u32,
+            refused: None,
+        })
+    }
+
+    /// Whether payload and packet count of the train agree: all packets full but the last of the
+    /// message (IBA vol. 1, 9.7.4.1.3).
+    #[inline]
+    pub(super) fn shape_is_sound(&self, train: &Train) -> bool {
+        let ends = train.flags.has(TrainFlags::LAST);
+        if ends {
+            self.mtu.packets(train.payload_bytes) == train.packets
+        } else {
+            train.payload_bytes as u64 == (train.packets as u64) << self.mtu.shift()
+        }
+    }
+
+    #[cold]
+    fn answer_rnr(&mut self, psn: Psn) -> Accept {
+        if self.resp.nak_sent {
+            // The requester came back: it waited, so it is told again.
+            self.resp.nak_sent = false;
+        }
+        let syndrome = self.rnr_syndrome();
+        self.push_nak(psn, syndrome);
+        self.resp.nak_sent = true;
+        Accept::Done
+    }
+
+    /// The message is longer than the receive WQE (IBA vol. 1, 9.7.5.2.4 and table 57).
+    #[cold]
+    fn receive_too_short<E: Env>(&mut self, psn: Psn, env: &mut E) -> Accept {
+        self.end_receive(WcStatus::LocLenErr, env);
+        self.end_with_nak(psn, NakCode::InvalidRequest, env);
+        Accept::Done
+    }
+
+    /// Completes the held receive WQE with an error.
+    pub(super) fn end_receive<E: Env>(&mut self, status: WcStatus, env: &mut E) {
+        if self.resp.release_held() {
+            env.recv_completion(self.recv_wc(self.resp.held.wr_id, status), false);
+        }
+        self.resp.inbound = Inbound::None;
+    }
+
+    fn accept_write<E: Env>(&mut self, train: &Train, skip: u32, env: &mut E) -> Accept {
+        let psn = self.resp.epsn;
+        let begins = train.flags.has(TrainFlags::FIRST) && skip == 0;
+        let sound = match (begins, self.resp.inbound) {
+            (true, Inbound::None) => train.dma_bytes as u64 <= super::send_queue::MAX_MESSAGE_BYTES,
+            (false, Inbound::Write { .. }) => true,
+            _ => false,
+        };
+        if !sound || !self.shape_is_sound(train) {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        let state = if begins {
+            match self.begin_write(train, env) {
+                Ok(state) => state,
+                Err(code) => return self.refuse(psn, code, env),
+            }
+        } else {
+            self.resp.inbound
+        };
+        self.continue_write(train, skip, state, env)
+    }
+
+    pub(super) fn begin_write<E: Env>(
+        &mut self,
+        train: &Train,
+        env: &mut E,
+    ) -> Result<Inbound, NakCode> {
+        let total = train.dma_bytes as u64;
+        if total > 0 {
+            self.check_key(train.rkey.0, Access::REMOTE_WRITE, train.remote_addr, total, env)?;
+        } else if !self.attr.qp_access_flags.contains(Access::REMOTE_WRITE) {
+            return Err(NakCode::RemoteAccessError);
+        }
+        Ok(Inbound::Write { next_addr: train.remote_addr, rkey: train.rkey.0, received: 0, total })
+    }
+
+    #[inline]
+    pub(super) fn check_key<E: Env>(
+        &self,
+        rkey: u32,
+        need: Access,
+        addr: u64,
+        bytes: u64,
+        env: &E,
+    ) -> Result<(u64, KeyEntry), NakCode> {
+        if !self.attr.qp_access_flags.contains(need) {
+            return Err(NakCode::RemoteAccessError);
+        }
+        let entry = env.key(rkey);
+        let host = mr::check_remote(entry.as_ref(), rkey, self.pd, self.qpn, need, addr, bytes)
+            .map_err(nak_of)?;
+        entry.map(|entry| (host, entry)).ok_or(NakCode::RemoteAccessError)
+    }
+
+    fn continue_write<E: Env>(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        state: Inbound,
+        env: &mut E,
+    ) -> Accept {
+        let Inbound::Write { next_addr, rkey, received, total } = state else {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        };
+        let skip_bytes = skip * self.mtu.bytes();
+        let bytes = train.payload_bytes - skip_bytes;
+        let ends = train.flags.has(TrainFlags::LAST);
+        let after = received + bytes as u64;
+        if after > total || ends != (after == total) {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        let target = if bytes == 0 {
+            PlacementTarget::Nothing
+        } else {
+            match self.check_key(rkey, Access::REMOTE_WRITE, next_addr, bytes as u64, env) {
+                Ok((host_addr, entry)) => PlacementTarget::Memory { host_addr, entry },
+                Err(code) => return self.refuse(self.resp.epsn, code, env),
+            }
+        };
+        if ends && train.flags.has(TrainFlags::IMM) {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => return self.write_until_rnr(train, skip, state, target),
+            }
+        }
+        let next_addr = next_addr.wrapping_add(bytes as u64);
+        self.resp.inbound = if ends {
+            Inbound::None
+        } else {
+            Inbound::Write { next_addr, rkey, received: after, total }
+        };
+        self.placement(train, target, skip_bytes, bytes, total)
+    }
+
+    /// A WRITE with immediate found no receive WQE: only its last packet needs one, the others
+    /// are taken.
+    #[cold]
+    fn write_until_rnr(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        state: Inbound,
+        target: PlacementTarget,
+    ) -> Accept {
+        let last_psn = train.last_psn();
+        let packets = train.packets - skip - 1;
+        if packets == 0 {
+            return self.answer_rnr(last_psn);
+        }
+        let bytes = packets << self.mtu.shift();
+        if let Inbound::Write { next_addr, rkey, received, total } = state {
+            self.resp.inbound = Inbound::Write {
+                next_addr: next_addr.wrapping_add(bytes as u64),
+                rkey,
+                received: received + bytes as u64,
+                total,
+            };
+        }
+        self.resp.epsn = last_psn;
+        Accept::Place(Placement {
+            generation: self.generation,
+            target,
+            skip_bytes: skip * self.mtu.bytes(),
+            bytes,
+            last_psn: last_psn.sub(1),
+            ends: false,
+            message_bytes: 0,
+            refused: Some((last_psn, self.rnr_syndrome())),
+        })
+    }
+
+    fn accept_read<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        if !matches!(self.resp.inbound, Inbound::None)
+            || train.dma_bytes as u64 > super::send_queue::MAX_MESSAGE_BYTES
+            || train.packets != self.mtu.packets(train.dma_bytes)
+            || self.attr.max_dest_rd_atomic == 0
+        {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        self.queue_read(train, false, env)
+    }
+
+    fn queue_read<E: Env>(&mut self, train: &Train, repeated: bool, env: &mut E) -> Accept {
+        let bytes = train.dma_bytes as u64;
+        let allowed = match bytes {
+            0 => self.attr.qp_access_flags.contains(Access::REMOTE_READ),
+            _ => self
+                .check_key(train.rkey.0, Access::REMOTE_READ, train.remote_addr, bytes, env)
+                .is_ok(),
+        };
+        if !allowed {
+            return self.refuse(train.first_psn, NakCode::RemoteAccessError, env);
+        }
+        if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
+            return Accept::Drop(DropReason::TooManyResponses);
+        }
+        if !repeated {
+            self.resp.epsn = train.first_psn.add(train.packets);
+            self.resp.msn = self.resp.msn.next();
+            self.resp.nak_sent = false;
+        }
+        self.push_pending(Pending::Read {
+            addr: train.remote_addr,
+            rkey: train.rkey.0,
+            left: train.dma_bytes,
+            psn: train.first_psn,
+            packets: train.packets,
+            first: true,
+            msn: self.resp.msn,
+        })
+    }
+
+    fn accept_atomic<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        let psn = self.resp.epsn;
+        if !matches!(self.resp.inbound, Inbound::None)
+            || !train.remote_addr.is_multiple_of(8)
+            || self.attr.max_dest_rd_atomic == 0
+        {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
+            return Accept::Drop(DropReason::TooManyResponses);
+        }
+        let found = self.check_key(train.rkey.0, Access::REMOTE_ATOMIC, train.remote_addr, 8, env);
+        let (host_addr, entry) = match found {
+            Ok(found) => found,
+            Err(code) => return self.refuse(psn, code, env),
+        };
+        if !host_addr.is_multiple_of(8) {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        let op = match train.kind {
+            TrainKind::CmpSwap => {
+                AtomicOp::CmpSwap { compare: train.compare, swap: train.swap_add }
+            }
+            _ => AtomicOp::FetchAdd { add: train.swap_add },
+        };
+        self.resp.epsn = psn.add(1);
+        self.resp.nak_sent = false;
+        Accept::Atomic(AtomicJob { generation: self.generation, op, host_addr, entry, psn })
+    }
+
+    /// The atomic was executed and found `original`, or its memory could not be reached.
+    pub fn retire_atomic<E: Env>(
+        &mut self,
+        job: &AtomicJob,
+        result: Result<u64, CopyError>,
+        env: &mut E,
+    ) {
+        if job.generation != self.generation {
+            return;
+        }
+        let Ok(original) = result else {
+            self.end_with_nak(job.psn, NakCode::RemoteOperationalError, env);
+            return;
+        };
+        self.resp.msn = self.resp.msn.next();
+        let msn = self.resp.msn;
+        let kept = self.attr.max_dest_rd_atomic.max(1) as usize;
+        while self.resp.atomics.len() >= kept {
+            self.resp.atomics.pop_front();
+        }
+        self.resp.atomics.push_back(AtomicResult { psn: job.psn, original, msn });
+        let mut reply = self.response(TrainKind::AtomicResponse, job.psn, Syndrome::ACK);
+        reply.swap_add = original;
+        self.push_pending(Pending::Train(reply));
+    }
+
+    /// The payload of a request was placed, or could not be. Completions come out here: nothing
+    /// is told to the program or the peer before its data is in memory.
+    #[inline]
+    pub fn retire_request<E: Env>(
+        &mut self,
+        train: &Train,
+        placement: &Placement,
+        result: Result<(), CopyError>,
+        env: &mut E,
+    ) {
+        if placement.generation != self.generation {
+            return;
+        }
+        if let Err(error) = result {
+            return self.placing_failed(train, error, env);
+        }
+        if placement.ends {
+            self.resp.msn = self.resp.msn.next();
+            if train.flags.has(TrainFlags::INV) && !env.invalidate(train.imm_or_rkey) {
+                self.end_receive(WcStatus::LocProtErr, env);
+                return self.end_with_nak(placement.last_psn, NakCode::RemoteAccessError, env);
+            }
+            if train.kind == TrainKind::Send || train.flags.has(TrainFlags::IMM) {
+                self.complete_receive(train, placement.message_bytes, env);
+            }
+        }
+        if self.qp_type == QpType::Rc {
+            if train.flags.has(TrainFlags::ACK_REQ) && placement.refused.is_none() {
+                self.resp.ack = Some(placement.last_psn);
+            }
+            if let Some((psn, syndrome)) = placement.refused {
+                self.push_nak(psn, syndrome);
+                self.resp.nak_sent = true;
+            }
+        }
+    }
+
+    #[inline]
+    fn complete_receive<E: Env>(&mut self, train: &Train, bytes: u32, env: &mut E) {
+        self.resp.holds = false;
+        let mut wc = self.recv_wc(self.resp.held.wr_id, WcStatus::Success);
+        wc.byte_len = bytes;
+        if self.qp_type == QpType::Ud {
+            wc.src_qp = train.src_qpn.get();
+            wc.slid = train.slid;
+            wc.sl = train.sl;
+        }
+        let grh = match train.flags.has(TrainFlags::GRH) {
+            true => WcFlags::GRH,
+            false => WcFlags::NONE,
+        };
+        wc.wc_flags = grh;
+        if train.kind == TrainKind::Write {
+            wc.opcode = WcOpcode::RecvRdmaWithImm;
+        }
+        if train.flags.has(TrainFlags::IMM) {
+            wc.wc_flags = grh | WcFlags::WITH_IMM;
+            wc.imm_or_rkey = train.imm_or_rkey;
+        } else if train.flags.has(TrainFlags::INV) {
+            wc.wc_flags = grh | WcFlags::WITH_INV;
+            wc.imm_or_rkey = train.imm_or_rkey;
+        }
+        env.recv_completion(wc, train.flags.has(TrainFlags::SOLICITED));
+    }
+
+    /// Local memory failed while a request was placed: the receiver learns why, the requester
+    /// that it was not its fault (IBA vol. 1, table 57, class B).
+    #[cold]
+    fn placing_failed<E: Env>(&mut self, train: &Train, error: CopyError, env: &mut E) {
+        let psn = train.first_psn;
+        if self.qp_type != QpType::Rc && train.kind == TrainKind::Write {
+            self.resp.inbound = Inbound::Skip;
+            return;
+        }
+        let status = match (train.kind, error) {
+            (TrainKind::Write, _) => WcStatus::LocAccessErr,
+            _ => WcStatus::LocProtErr,
+        };
+        self.end_receive(status, env);
+        if self.qp_type == QpType::Rc {
+            self.end_with_nak(psn, NakCode::RemoteOperationalError, env);
+        } else {
+            self.enter_error(env);
+        }
+    }
+}
