@@ -1,0 +1,207 @@
+//! Names of what is measured, with units, so that a table always says what a number is.
+
+use std::fmt;
+
+/// What a number is. Results of different quantities are not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Quantity {
+    /// From the stamp before the post at the sender to the stamp after the arrival at the
+    /// receiver. Needs one clock, or two and the error between them.
+    OneWay,
+    /// From the stamp before the post to the arrival of the answer, at one end.
+    RoundTrip,
+    /// Half of [`Quantity::RoundTrip`]: equals the one-way time only where both ways are alike.
+    HalfRoundTrip,
+    /// Messages or operations per second, counted where they arrive.
+    Rate,
+    /// Bytes per second, counted where they arrive.
+    Bandwidth,
+    /// The time that a post call takes, until it returns.
+    PostCost,
+    /// From the stamp before the post to the completion polled at the same end.
+    CompletionTime,
+    /// The time of the whole run over the number of messages: the reciprocal of the rate.
+    MessageTime,
+    /// The time of a call that is not a post, until it returns.
+    CallCost,
+}
+
+impl Quantity {
+    /// All of them, in the order of declaration.
+    pub const ALL: [Self; 9] = [
+        Self::OneWay,
+        Self::RoundTrip,
+        Self::HalfRoundTrip,
+        Self::Rate,
+        Self::Bandwidth,
+        Self::PostCost,
+        Self::CompletionTime,
+        Self::MessageTime,
+        Self::CallCost,
+    ];
+
+    /// The name for tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OneWay => "one-way",
+            Self::RoundTrip => "round trip",
+            Self::HalfRoundTrip => "RTT/2",
+            Self::Rate => "rate",
+            Self::Bandwidth => "bandwidth",
+            Self::PostCost => "post cost",
+            Self::CompletionTime => "completion time",
+            Self::MessageTime => "time per message",
+            Self::CallCost => "call cost",
+        }
+    }
+
+    /// The unit in which a value of it is kept: `ns`, `1/s` or `B/s`.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Rate => "1/s",
+            Self::Bandwidth => "B/s",
+            _ => "ns",
+        }
+    }
+
+    /// The name of a field that holds it, with its unit: for records.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::OneWay => "one_way_ns",
+            Self::RoundTrip => "round_trip_ns",
+            Self::HalfRoundTrip => "half_round_trip_ns",
+            Self::Rate => "rate_per_s",
+            Self::Bandwidth => "bandwidth_bytes_per_s",
+            Self::PostCost => "post_cost_ns",
+            Self::CompletionTime => "completion_time_ns",
+            Self::MessageTime => "message_time_ns",
+            Self::CallCost => "call_cost_ns",
+        }
+    }
+
+    /// Whether more is better (rates) or less (times).
+    #[must_use]
+    pub const fn more_is_better(self) -> bool {
+        matches!(self, Self::Rate | Self::Bandwidth)
+    }
+
+    /// A value, kept in [`Quantity::unit`], for people.
+    #[must_use]
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Self::Rate => fmt_rate(value),
+            Self::Bandwidth => fmt_bandwidth(value),
+            _ => fmt_ns(value),
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A time: three significant digits in ns, us, ms or s.
+#[must_use]
+pub fn fmt_ns(ns: f64) -> String {
+    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
+}
+
+/// A rate: three significant digits in 1/s, k/s, M/s or G/s.
+#[must_use]
+pub fn fmt_rate(per_s: f64) -> String {
+    scaled(per_s, &[(1.0, "1/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")])
+}
+
+/// A bandwidth: three significant digits in B/s, kB/s, MB/s or GB/s, powers of ten.
+#[must_use]
+pub fn fmt_bandwidth(bytes_per_s: f64) -> String {
+    scaled(bytes_per_s, &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")])
+}
+
+/// Three significant digits with the largest unit that leaves at least 1; beyond 999 of the
+/// largest unit, whole ones.
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    let mut text = String::new();
+    for &(scale, unit) in units {
+        let number = value / scale;
+        // What a value rounds to decides the unit, so that 999.7 ns is 1.00 us.
+        let digits = match number.abs() {
+            n if n < 9.995 => 2,
+            n if n < 99.95 => 1,
+            _ => 0,
+        };
+        text = format!("{number:.digits$} {unit}");
+        if number.abs() < 999.5 {
+            break;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_the_unit_that_fits() {
+        for (ns, text) in [
+            (0.0, "0.00 ns"),
+            (0.456, "0.46 ns"),
+            (9.996, "10.0 ns"),
+            (103.4, "103 ns"),
+            (999.4, "999 ns"),
+            (999.7, "1.00 us"),
+            (5_123.0, "5.12 us"),
+            (99_960.0, "100 us"),
+            (1.2e6, "1.20 ms"),
+            (2e9, "2.00 s"),
+            (4.2e12, "4200 s"),
+            (-103.4, "-103 ns"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(fmt_ns(ns), text);
+        }
+    }
+
+    #[test]
+    fn rates_and_bandwidths_use_powers_of_ten() {
+        assert_eq!(fmt_rate(137e6), "137 M/s");
+        assert_eq!(fmt_rate(21.84e6), "21.8 M/s");
+        assert_eq!(fmt_rate(12.0), "12.0 1/s");
+        assert_eq!(fmt_bandwidth(58.04e9), "58.0 GB/s");
+        assert_eq!(fmt_bandwidth(1.5e12), "1500 GB/s");
+    }
+
+    #[test]
+    fn names_and_fields_are_distinct_and_carry_their_unit() {
+        for (i, a) in Quantity::ALL.iter().enumerate() {
+            for b in &Quantity::ALL[i + 1..] {
+                assert_ne!(a.name(), b.name());
+                assert_ne!(a.field(), b.field());
+            }
+            let suffix = match a.unit() {
+                "ns" => "_ns",
+                "1/s" => "_per_s",
+                _ => "_bytes_per_s",
+            };
+            assert!(a.field().ends_with(suffix), "{a:?}");
+            assert_eq!(a.more_is_better(), a.unit() != "ns");
+        }
+    }
+
+    #[test]
+    fn a_quantity_formats_in_its_own_unit() {
+        assert_eq!(Quantity::OneWay.format(1500.0), "1.50 us");
+        assert_eq!(Quantity::Rate.format(1500.0), "1.50 k/s");
+        assert_eq!(Quantity::Bandwidth.format(1500.0), "1.50 kB/s");
+        assert_eq!(format!("{:>8}", Quantity::HalfRoundTrip), "   RTT/2");
+    }
+}

@@ -1,0 +1,290 @@
+//! Published values, coverage on synthetic distributions, and properties. Every random test has a
+//! fixed seed, so that it passes always or never.
+
+use super::*;
+use proptest::prelude::*;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): reproducible, and good enough for coverage.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in 0 .. 1, both ends excluded.
+    fn uniform(&mut self) -> f64 {
+        ((self.next() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
+    }
+
+    /// A latency as networks have them: exponential, and one in ten from a second mode far away.
+    fn skewed(&mut self) -> f64 {
+        let base = -self.uniform().ln();
+        if self.uniform() < 0.1 { base + 50.0 } else { base }
+    }
+
+    fn samples(&mut self, n: usize, one: fn(&mut Self) -> f64) -> Vec<f64> {
+        (0..n).map(|_| one(self)).collect()
+    }
+}
+
+fn sorted(mut samples: Vec<f64>) -> Vec<f64> {
+    sort(&mut samples);
+    samples
+}
+
+/// Whether `hits` of `tries` is what probability `p` gives, within 5.5 standard deviations.
+fn is_fraction(hits: u32, tries: u32, p: f64) -> bool {
+    let n = f64::from(tries);
+    (f64::from(hits) - n * p).abs() <= 5.5 * (n * p * (1.0 - p)).sqrt()
+}
+
+#[test]
+fn medians_and_quantiles_of_few_samples() {
+    assert!(median(&[]).is_nan() && quantile(&[], 0.5).is_nan() && mad(&[]).is_nan());
+    assert_eq!(median(&[7.0]), 7.0);
+    assert_eq!(median(&[1.0, 2.0, 10.0]), 2.0);
+    assert_eq!(median(&[1.0, 2.0, 4.0, 10.0]), 3.0);
+    let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+    for (q, value) in [(0.0, 1.0), (0.1, 1.0), (0.11, 2.0), (0.5, 5.0), (0.9, 9.0), (1.0, 10.0)] {
+        assert_eq!(quantile(&ten, q), value, "{q}");
+    }
+    assert_eq!(mad(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), 1.0);
+}
+
+#[test]
+fn ranks_do_not_suffer_from_decimal_fractions() {
+    assert_eq!(rank_of(100_000, 0.9999), Some(99_990));
+    assert_eq!(rank_of(1000, 0.999), Some(999));
+    assert_eq!(rank_of(100, 0.07), Some(7));
+    assert_eq!(rank_of(0, 0.5), None);
+}
+
+#[test]
+fn a_quantile_is_shown_from_ten_samples_beyond_it() {
+    assert!(supports_quantile(100_000, 0.9999));
+    assert!(!supports_quantile(99_999, 0.9999));
+    assert!(supports_quantile(1000, 0.99) && supports_quantile(1000, 0.01));
+    assert!(!supports_quantile(1000, 0.999));
+    assert!(supports_quantile(20, 0.5) && !supports_quantile(19, 0.5));
+    assert!(!supports_quantile(u64::MAX, 1.0) && !supports_quantile(u64::MAX, 0.0));
+    assert!(!supports_quantile(100, f64::NAN) && !supports_quantile(100, 1.5));
+}
+
+#[test]
+fn a_supported_quantile_has_an_interval() {
+    for (n, q) in [(20, 0.5), (100, 0.9), (1000, 0.99), (10_000, 0.999), (1000, 0.01)] {
+        let samples: Vec<f64> = (0..n).map(f64::from).collect();
+        assert!(supports_quantile(n as u64, q));
+        let interval = quantile_interval(&samples, q, 0.95).unwrap();
+        assert!(interval.covers(quantile(&samples, q)) && interval.confidence >= 0.95);
+    }
+}
+
+#[test]
+fn intervals_of_quantiles_cover_as_often_as_they_claim() {
+    let mut random = Random(1);
+    const TRIES: u32 = 4000;
+    for (n, q, confidence) in [(15, 0.5, 0.95), (60, 0.9, 0.99), (800, 0.99, 0.95), (40, 0.25, 0.5)]
+    {
+        // Exponential: quantile q is -ln(1 - q).
+        let truth = -(1.0 - q as f64).ln();
+        let (mut hits, mut claim) = (0, 0.0);
+        for _ in 0..TRIES {
+            let samples = sorted(random.samples(n, |r| -r.uniform().ln()));
+            let interval = quantile_interval(&samples, q, confidence).unwrap();
+            hits += u32::from(interval.covers(truth));
+            claim = interval.confidence;
+        }
+        // The distribution is continuous: the claim holds exactly, not as a bound only.
+        assert!(claim >= confidence);
+        assert!(is_fraction(hits, TRIES, claim), "{n} {q}: {hits} of {TRIES} for {claim}");
+    }
+}
+
+#[test]
+fn intervals_of_shifts_cover_as_often_as_they_claim() {
+    let mut random = Random(2);
+    const TRIES: u32 = 2000;
+    // Exact ranks, unequal sizes, and the normal approximation.
+    for (m, n) in [(6, 6), (10, 25), (60, 70)] {
+        let (mut hits, mut rejected, mut claim) = (0, 0, 0.0);
+        for _ in 0..TRIES {
+            let a = random.samples(m, Random::skewed);
+            let b: Vec<f64> = random.samples(n, Random::skewed).iter().map(|v| v + 3.0).collect();
+            let shift = hodges_lehmann(&a, &b, 0.95).unwrap().interval.unwrap();
+            hits += u32::from(shift.covers(3.0));
+            claim = shift.confidence;
+            let same = random.samples(n, Random::skewed);
+            rejected += u32::from(mann_whitney(&a, &same).unwrap().p_value <= 1.0 - claim);
+        }
+        assert!(claim >= 0.95 - 1e-12);
+        assert!(is_fraction(hits, TRIES, claim), "{m} {n}: {hits} of {TRIES} for {claim}");
+        assert!(f64::from(rejected) / f64::from(TRIES) < 0.05 + 0.03, "{m} {n}: {rejected}");
+    }
+}
+
+#[test]
+fn permeability_of_the_chorioamnion() {
+    // Hollander and Wolfe (1973), p. 69: W = 35, one-sided P = 0.1272. The shift and its
+    // interval (96.0 %) are what enumerating all 50 differences and 3003 arrangements gives.
+    let at_term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
+    let earlier = [1.15, 0.88, 0.90, 0.74, 1.21];
+    let test = mann_whitney(&earlier, &at_term).unwrap();
+    assert!(test.exact && test.u == 35.0 && test.b_larger == 0.7);
+    assert!((test.p_value / 2.0 - 0.1272).abs() < 5e-5, "{test:?}");
+    let shift = hodges_lehmann(&earlier, &at_term, 0.95).unwrap();
+    assert!((shift.value - 0.305).abs() < 1e-12, "{shift:?}");
+    let interval = shift.interval.unwrap();
+    assert!((interval.low + 0.15).abs() < 1e-12 && (interval.high - 0.76).abs() < 1e-12);
+    assert!((interval.confidence - 0.960_039_960_039_96).abs() < 1e-12);
+    // The other way round, everything is mirrored.
+    let mirrored = hodges_lehmann(&at_term, &earlier, 0.95).unwrap();
+    assert!((mirrored.value + 0.305).abs() < 1e-12);
+    let back = mann_whitney(&at_term, &earlier).unwrap();
+    assert!((back.p_value - test.p_value).abs() < 1e-12);
+}
+
+#[test]
+fn darwins_maize() {
+    // Darwin (1876), as in Fisher's Design of Experiments, chapter III: 13 of 15 pairs.
+    let crossed = [
+        23.5, 12.0, 21.0, 22.0, 19.125, 21.5, 22.125, 20.375, 18.25, 21.625, 23.25, 21.0, 22.125,
+        23.0, 12.0,
+    ];
+    let selfed = [
+        17.375, 20.375, 20.0, 20.0, 18.375, 18.625, 18.625, 15.25, 16.5, 18.0, 16.25, 18.0, 12.75,
+        15.5, 18.0,
+    ];
+    let found = paired_ratio(&crossed, &selfed, 0.95).unwrap();
+    assert!((found.p_value - 2.0 * 121.0 / 32768.0).abs() < 1e-12, "{found:?}");
+    assert_eq!(found.pairs, 15);
+    let interval = found.ratio.interval.unwrap();
+    assert!(interval.low > 1.0 && interval.covers(found.ratio.value));
+}
+
+#[test]
+fn pairs_without_a_sound_ratio_have_none() {
+    assert!(paired_ratio(&[], &[], 0.95).is_none());
+    assert!(paired_ratio(&[1.0], &[0.0], 0.95).is_none());
+    assert!(paired_ratio(&[-1.0], &[2.0], 0.95).is_none());
+    let few = paired_ratio(&[4.0, 2.0], &[2.0, 2.0], 0.95).unwrap();
+    assert_eq!((few.ratio.value, few.ratio.interval, few.p_value), (1.5, None, 1.0));
+}
+
+#[test]
+fn equals_count_half_and_are_no_difference() {
+    let same = mann_whitney(&[5.0; 30], &[5.0; 40]).unwrap();
+    assert_eq!((same.u, same.p_value, same.exact), (600.0, 1.0, false));
+    let shift = hodges_lehmann(&[5.0; 30], &[5.0; 40], 0.95).unwrap();
+    assert_eq!(shift.value, 0.0);
+    assert!(shift.interval.unwrap().covers(0.0));
+    assert!(mann_whitney(&[], &[1.0]).is_none() && hodges_lehmann(&[1.0], &[], 0.95).is_none());
+}
+
+#[test]
+fn too_few_runs_give_an_estimate_and_no_interval() {
+    let shift = hodges_lehmann(&[1.0, 2.0], &[3.0, 5.0], 0.95).unwrap();
+    assert_eq!((shift.value, shift.interval), (2.5, None));
+    // Three against three at 95 %: 2/20 is the smallest p-value there is.
+    let three = mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).unwrap();
+    assert!((three.p_value - 0.1).abs() < 1e-15);
+}
+
+#[test]
+fn exact_and_approximate_tests_agree_where_they_meet() {
+    let mut random = Random(3);
+    let a = random.samples(50, Random::uniform);
+    let b: Vec<f64> = random.samples(50, Random::uniform).iter().map(|v| v + 0.1).collect();
+    let exact = mann_whitney(&a, &b).unwrap();
+    // One more sample in the middle hardly changes anything but the method.
+    let longer: Vec<f64> = b.iter().copied().chain([0.55]).collect();
+    let approximate = mann_whitney(&a, &longer).unwrap();
+    assert!(exact.exact && !approximate.exact);
+    assert!((exact.p_value - approximate.p_value).abs() < 0.02);
+}
+
+#[test]
+fn a_ratio_of_two_sets_is_found_under_skew() {
+    let mut random = Random(4);
+    let a = random.samples(3000, Random::skewed);
+    let b: Vec<f64> = random.samples(3000, Random::skewed).iter().map(|v| v * 1.3).collect();
+    let ratio = hodges_lehmann_ratio(&a, &b, 0.99).unwrap();
+    assert!(ratio.interval.unwrap().covers(1.3), "{ratio:?}");
+    assert!(!ratio.interval.unwrap().covers(1.0), "{ratio:?}");
+    assert!(hodges_lehmann_ratio(&[0.0], &[1.0], 0.95).is_none());
+}
+
+#[test]
+fn neighbours_that_depend_on_each_other_are_noticed() {
+    let mut random = Random(5);
+    let independent = random.samples(10_000, Random::skewed);
+    assert!(lag1_autocorrelation(&independent).unwrap().abs() < 0.05);
+    // Each sample is the mean of two neighbours' noise: correlation about 1/2.
+    let blurred: Vec<f64> = independent.windows(2).map(|w| w[0] + w[1]).collect();
+    assert!(lag1_autocorrelation(&blurred).unwrap() > 0.3);
+    let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
+    assert!(lag1_autocorrelation(&alternating).unwrap() < -0.95);
+    assert_eq!(lag1_autocorrelation(&[1.0; 50]), None);
+    assert_eq!(lag1_autocorrelation(&[1.0, 2.0]), None);
+}
+
+#[test]
+fn blocks_use_every_sample() {
+    let samples = [3.0, 1.0, 2.0, 9.0, 8.0, 7.0, 100.0];
+    assert_eq!(block_medians(&samples, 3), [2.0, 8.5]);
+    assert_eq!(block_medians(&samples, 100), [7.0]);
+    assert!(block_medians(&[], 3).is_empty());
+}
+
+#[test]
+#[should_panic(expected = "a confidence lies within 0 .. 1")]
+fn a_confidence_of_one_is_refused() {
+    let _ = quantile_interval(&[1.0], 0.5, 1.0);
+}
+
+proptest! {
+    #[test]
+    fn the_shift_is_the_median_of_all_differences(
+        a in prop::collection::vec(-1000i32..1000, 1..30),
+        b in prop::collection::vec(-1000i32..1000, 1..30),
+    ) {
+        let float = |v: &[i32]| v.iter().map(|&x| f64::from(x) / 8.0).collect::<Vec<_>>();
+        let (a, b) = (float(&a), float(&b));
+        let all = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
+        let shift = hodges_lehmann(&a, &b, 0.95).unwrap();
+        prop_assert_eq!(shift.value, median(&sorted(all)));
+        if let Some(interval) = shift.interval {
+            prop_assert!(interval.covers(shift.value));
+        }
+    }
+
+    #[test]
+    fn intervals_enclose_the_quantile_and_widen_with_confidence(
+        samples in prop::collection::vec(0.0f64..1e9, 1..300),
+        q in 0.01f64..0.99,
+    ) {
+        let samples = sorted(samples);
+        let wide = quantile_interval(&samples, q, 0.99);
+        let narrow = quantile_interval(&samples, q, 0.9);
+        if let Some(wide) = wide {
+            let narrow = narrow.expect("less confidence needs no more samples");
+            prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
+            prop_assert!(narrow.covers(quantile(&samples, q)));
+        }
+    }
+
+    #[test]
+    fn the_mean_of_ranks_is_kept_under_equals(
+        samples in prop::collection::vec(0u8..10, 1..100),
+    ) {
+        let samples: Vec<f64> = samples.into_iter().map(f64::from).collect();
+        let n = samples.len() as f64;
+        let total: f64 = mid_ranks(&samples).iter().sum();
+        prop_assert!((total - n * (n + 1.0) / 2.0).abs() < 1e-9);
+    }
+}
