@@ -17,6 +17,7 @@ compile_error!("rdmalab-ring needs Linux: memfd, sealing, membarrier and eventfd
 compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-bit words");
 
 pub mod doorbell;
+pub mod epoch;
 pub mod fence;
 pub mod seg;
 pub mod spsc;
