@@ -69,11 +69,7 @@ impl AckTimeout {
 
     /// Takes an exponent of 0 ..= 31 (`timeout` of `ibv_modify_qp`); `None` above.
     pub const fn new(exponent: u8) -> Option<Self> {
-        if exponent < 32 {
-            Some(Self(exponent))
-        } else {
-            None
-        }
+        if exponent < 32 { Some(Self(exponent)) } else { None }
     }
 
     /// The exponent, below 32.
@@ -85,11 +81,7 @@ impl AckTimeout {
     /// The timeout, 4.096 us x 2^exponent; `None` when it is infinite (exponent 0).
     #[inline]
     pub const fn nanoseconds(self) -> Option<u64> {
-        if self.0 == 0 {
-            None
-        } else {
-            Some(4096 << (self.0 & 31))
-        }
+        if self.0 == 0 { None } else { Some(4096 << (self.0 & 31)) }
     }
 }
 
@@ -99,7 +91,8 @@ impl AckTimeout {
 pub enum Syndrome {
     /// Positive acknowledgement, with the responder's end-to-end credits.
     Ack {
-        /// The 5-bit credit code; [`Syndrome::UNLIMITED_CREDITS`] says that the responder gives none.
+        /// The 5-bit credit code; [`Syndrome::UNLIMITED_CREDITS`] says that the responder gives
+        /// none.
         credits: u8,
     },
     /// The responder had no receive WQE: try again after the delay.
@@ -113,9 +106,7 @@ impl Syndrome {
     pub const UNLIMITED_CREDITS: u8 = 31;
 
     /// An acknowledgement without flow control, as RoCE devices send it.
-    pub const ACK: Syndrome = Syndrome::Ack {
-        credits: Self::UNLIMITED_CREDITS,
-    };
+    pub const ACK: Syndrome = Syndrome::Ack { credits: Self::UNLIMITED_CREDITS };
 
     /// Decodes the byte; `None` for the reserved kinds and NAK codes.
     pub const fn from_byte(byte: u8) -> Option<Self> {
@@ -172,18 +163,9 @@ mod tests {
     #[test]
     fn well_known_syndromes() {
         assert_eq!(Syndrome::from_byte(0x1f), Some(Syndrome::ACK));
-        assert_eq!(
-            Syndrome::from_byte(0x2c),
-            Some(Syndrome::RnrNak(RnrTimer(12)))
-        );
-        assert_eq!(
-            Syndrome::from_byte(0x60),
-            Some(Syndrome::Nak(NakCode::PsnSequenceError))
-        );
-        assert_eq!(
-            Syndrome::from_byte(0x64),
-            Some(Syndrome::Nak(NakCode::InvalidRdRequest))
-        );
+        assert_eq!(Syndrome::from_byte(0x2c), Some(Syndrome::RnrNak(RnrTimer(12))));
+        assert_eq!(Syndrome::from_byte(0x60), Some(Syndrome::Nak(NakCode::PsnSequenceError)));
+        assert_eq!(Syndrome::from_byte(0x64), Some(Syndrome::Nak(NakCode::InvalidRdRequest)));
         assert_eq!(Syndrome::from_byte(0x65), None);
         assert_eq!(Syndrome::from_byte(0x40), None);
         assert_eq!(Syndrome::from_byte(0x9f), None);

@@ -6,17 +6,14 @@ use crate::error::ParseError;
 #[inline]
 pub(crate) fn take<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], ParseError> {
     let Some((head, tail)) = input.split_first_chunk::<N>() else {
-        return Err(ParseError::Truncated {
-            needed: N,
-            got: input.len(),
-        });
+        return Err(ParseError::Truncated { needed: N, got: input.len() });
     };
     *input = tail;
     Ok(head)
 }
 
-/// Writes pieces one after another; the caller has made sure that they fit, bytes beyond the end are
-/// dropped.
+/// Writes pieces one after another; the caller has made sure that they fit, bytes beyond the end
+/// are dropped.
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

@@ -30,7 +30,8 @@ pub enum ParseError {
         available: usize,
     },
     /// A payload length that the opcode cannot have: any on an ACK, a READ request or an atomic, or
-    /// other than 16 bytes on a congestion notification. Holds the length with pad.
+    /// other than 16 bytes on a congestion notification. Holds the length without
+    /// pad.
     PayloadLength(usize),
     /// The version field of an IP header, GRH or LRH is not the expected one; holds the field.
     IpVersion(u8),

@@ -46,10 +46,7 @@ impl<'a> Datagram<'a> {
             }
             Some(version) => return Err(ParseError::IpVersion(version)),
             None => {
-                return Err(ParseError::Truncated {
-                    needed: Ipv4::BYTES,
-                    got: 0,
-                });
+                return Err(ParseError::Truncated { needed: Ipv4::BYTES, got: 0 });
             }
         };
         if protocol != Ipv4::UDP {
@@ -63,11 +60,7 @@ impl<'a> Datagram<'a> {
         if udp.length as usize != length {
             return Err(ParseError::LengthField(udp.length as usize));
         }
-        Ok(Self {
-            network,
-            udp,
-            packet: rest,
-        })
+        Ok(Self { network, udp, packet: rest })
     }
 
     /// The invariant CRC that the packet should end with.
@@ -135,11 +128,7 @@ impl<'a> EthernetFrame<'a> {
         if ethernet.ethertype != expected {
             return Err(ParseError::NextHeader(ethernet.ethertype));
         }
-        Ok(Self {
-            ethernet,
-            vlan,
-            datagram,
-        })
+        Ok(Self { ethernet, vlan, datagram })
     }
 
     /// Bytes on the wire, without the frame check sequence.
@@ -148,17 +137,14 @@ impl<'a> EthernetFrame<'a> {
         Ethernet::BYTES + tag + self.datagram.wire_bytes()
     }
 
-    /// Writes the frame to the start of `out`, without padding and frame check sequence, and returns
-    /// its length.
+    /// Writes the frame to the start of `out`, without padding and frame check sequence, and
+    /// returns its length.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
         let mut writer = writer_for(out, self.wire_bytes())?;
         match self.vlan {
             None => writer.put(&self.ethernet.to_bytes()),
             Some(tag) => {
-                let outer = Ethernet {
-                    ethertype: Ethernet::VLAN,
-                    ..self.ethernet
-                };
+                let outer = Ethernet { ethertype: Ethernet::VLAN, ..self.ethernet };
                 writer.put(&outer.to_bytes());
                 writer.put(&tag.to_be_bytes());
                 writer.put(&self.ethernet.ethertype.to_be_bytes());
@@ -209,16 +195,9 @@ impl<'a> InfinibandFrame<'a> {
                 return Err(ParseError::NextHeader(lrh.next as u16));
             }
         };
-        let vcrc = bytes[length..]
-            .first_chunk::<VCRC_BYTES>()
-            .map(|trailer| u16::from_le_bytes(*trailer));
-        Ok(Self {
-            lrh,
-            grh,
-            packet: rest,
-            vcrc,
-            covered,
-        })
+        let vcrc =
+            bytes[length..].first_chunk::<VCRC_BYTES>().map(|trailer| u16::from_le_bytes(*trailer));
+        Ok(Self { lrh, grh, packet: rest, vcrc, covered })
     }
 
     /// The invariant CRC that the packet should end with.
@@ -232,8 +211,8 @@ impl<'a> InfinibandFrame<'a> {
     }
 }
 
-/// Writes a packet of an InfiniBand link (`packet` is BTH to ICRC) with its variant CRC to the start of
-/// `out` and returns its length. The length fields of the headers are written as they are.
+/// Writes a packet of an InfiniBand link (`packet` is BTH to ICRC) with its variant CRC to the
+/// start of `out` and returns its length. The length fields of the headers are written as they are.
 pub fn emit_infiniband(
     lrh: &Lrh,
     grh: Option<&Grh>,
@@ -255,18 +234,12 @@ pub fn emit_infiniband(
 /// A writer over `out`, which must have `needed` bytes.
 fn writer_for(out: &mut [u8], needed: usize) -> Result<Writer<'_>, EmitError> {
     if out.len() < needed {
-        return Err(EmitError::BufferTooSmall {
-            needed,
-            got: out.len(),
-        });
+        return Err(EmitError::BufferTooSmall { needed, got: out.len() });
     }
     Ok(Writer::new(out))
 }
 
 /// The first `length` bytes, or how many are missing.
 fn cut(bytes: &[u8], length: usize) -> Result<&[u8], ParseError> {
-    bytes.get(..length).ok_or(ParseError::Truncated {
-        needed: length,
-        got: bytes.len(),
-    })
+    bytes.get(..length).ok_or(ParseError::Truncated { needed: length, got: bytes.len() })
 }

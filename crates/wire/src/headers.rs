@@ -7,8 +7,8 @@ use crate::error::ParseError;
 use crate::ids::{Msn, PKey, Psn, QKey, Qpn, RKey};
 use crate::opcode::Opcode;
 
-/// The base transport header (IBA vol. 1, 9.2). The low 6 bits of byte 4 are left to switches, hence
-/// outside the invariant CRC: RoCEv2 uses two of them for congestion marks (annex A17).
+/// The base transport header (IBA vol. 1, 9.2). The low 6 bits of byte 4 are left to switches,
+/// hence outside the invariant CRC: RoCEv2 uses two of them for congestion marks (annex A17).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bth {
     /// What the packet does and which extended headers follow.
@@ -87,20 +87,7 @@ impl Bth {
             | (self.pad_count & 3) << 4;
         let marks = (self.fecn as u8) << 7 | (self.becn as u8) << 6;
         let ack = (self.ack_req as u8) << 7;
-        [
-            self.opcode.byte(),
-            flags,
-            p0,
-            p1,
-            marks,
-            q0,
-            q1,
-            q2,
-            ack,
-            s0,
-            s1,
-            s2,
-        ]
+        [self.opcode.byte(), flags, p0, p1, marks, q0, q1, q2, ack, s0, s1, s2]
     }
 }
 
@@ -122,11 +109,7 @@ impl Reth {
     /// Reads the header.
     #[inline]
     pub const fn from_bytes(b: &[u8; Self::BYTES]) -> Self {
-        Self {
-            virtual_address: be64(b, 0),
-            rkey: RKey(be32(b, 8)),
-            dma_length: be32(b, 12),
-        }
+        Self { virtual_address: be64(b, 0), rkey: RKey(be32(b, 8)), dma_length: be32(b, 12) }
     }
 
     /// Writes the header.
@@ -157,10 +140,7 @@ impl Aeth {
     #[inline]
     pub const fn from_bytes(b: &[u8; Self::BYTES]) -> Result<Self, ParseError> {
         match Syndrome::from_byte(b[0]) {
-            Some(syndrome) => Ok(Self {
-                syndrome,
-                msn: Msn::new(be24(b, 1)),
-            }),
+            Some(syndrome) => Ok(Self { syndrome, msn: Msn::new(be24(b, 1)) }),
             None => Err(ParseError::ReservedSyndrome(b[0])),
         }
     }
@@ -226,9 +206,7 @@ impl AtomicAckEth {
     /// Reads the header.
     #[inline]
     pub const fn from_bytes(b: &[u8; Self::BYTES]) -> Self {
-        Self {
-            original: u64::from_be_bytes(*b),
-        }
+        Self { original: u64::from_be_bytes(*b) }
     }
 
     /// Writes the header.
@@ -254,10 +232,7 @@ impl Deth {
     /// Reads the header.
     #[inline]
     pub const fn from_bytes(b: &[u8; Self::BYTES]) -> Self {
-        Self {
-            qkey: QKey(be32(b, 0)),
-            source_qp: Qpn::new(be24(b, 5)),
-        }
+        Self { qkey: QKey(be32(b, 0)), source_qp: Qpn::new(be24(b, 5)) }
     }
 
     /// Writes the header.
@@ -270,7 +245,8 @@ impl Deth {
 }
 
 /// Immediate data (IBA vol. 1, 9.3.6) as a number, most significant byte first on the wire. The
-/// `imm_data` of a work request is the wire's bytes in memory order: `ImmDt(u32::from_be(imm_data))`.
+/// `imm_data` of a work request is the wire's bytes in memory order:
+/// `ImmDt(u32::from_be(imm_data))`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ImmDt(pub u32);
 
@@ -319,9 +295,7 @@ mod tests {
 
     #[test]
     fn bth_fields_lie_where_the_specification_puts_them() {
-        let bytes = [
-            0x0a, 0xf0, 0x80, 0x01, 0xc0, 0x12, 0x34, 0x56, 0x80, 0xab, 0xcd, 0xef,
-        ];
+        let bytes = [0x0a, 0xf0, 0x80, 0x01, 0xc0, 0x12, 0x34, 0x56, 0x80, 0xab, 0xcd, 0xef];
         let bth = Bth::from_bytes(&bytes).unwrap();
         let expected = Bth {
             opcode: Opcode::RcWriteOnly,
@@ -354,18 +328,9 @@ mod tests {
     fn bad_base_headers_say_why() {
         let mut bytes = Bth::new(Opcode::RcSendOnly, Qpn::new(17), Psn::new(5)).to_bytes();
         bytes[1] |= 2;
-        assert_eq!(
-            Bth::from_bytes(&bytes),
-            Err(ParseError::TransportVersion(2))
-        );
+        assert_eq!(Bth::from_bytes(&bytes), Err(ParseError::TransportVersion(2)));
         bytes[0] = 0xa4;
-        assert_eq!(
-            Bth::from_bytes(&bytes),
-            Err(ParseError::ReservedOpcode(0xa4))
-        );
-        assert_eq!(
-            Aeth::from_bytes(&[0x7f, 0, 0, 0]),
-            Err(ParseError::ReservedSyndrome(0x7f))
-        );
+        assert_eq!(Bth::from_bytes(&bytes), Err(ParseError::ReservedOpcode(0xa4)));
+        assert_eq!(Aeth::from_bytes(&[0x7f, 0, 0, 0]), Err(ParseError::ReservedSyndrome(0x7f)));
     }
 }

@@ -26,20 +26,15 @@ impl Icrc {
         Self { hasher }
     }
 
-    /// Starts a RoCEv2 packet over IPv4: type of service, time to live and both checksums are masked.
+    /// Starts a RoCEv2 packet over IPv4: type of service, time to live and both checksums are
+    /// masked.
     #[inline]
     pub fn ipv4(ip: &Ipv4, udp: &Udp) -> Self {
         let mut b = [0xff; Lrh::BYTES + Ipv4::BYTES + Udp::BYTES];
         b[8..28].copy_from_slice(&ip.to_bytes_with_checksum(0xffff));
         b[9] = 0xff;
         b[16] = 0xff;
-        b[28..].copy_from_slice(
-            &Udp {
-                checksum: 0xffff,
-                ..*udp
-            }
-            .to_bytes(),
-        );
+        b[28..].copy_from_slice(&Udp { checksum: 0xffff, ..*udp }.to_bytes());
         Self::start(&[&b])
     }
 
@@ -47,11 +42,7 @@ impl Icrc {
     /// and UDP checksum are masked.
     #[inline]
     pub fn ipv6(ip: &Grh, udp: &Udp) -> Self {
-        let udp = Udp {
-            checksum: 0xffff,
-            ..*udp
-        }
-        .to_bytes();
+        let udp = Udp { checksum: 0xffff, ..*udp }.to_bytes();
         Self::start(&[&MASKED_LRH, &masked_grh(ip), &udp])
     }
 
@@ -60,11 +51,7 @@ impl Icrc {
     pub fn infiniband(lrh: &Lrh, grh: Option<&Grh>) -> Self {
         match grh {
             Some(grh) => Self::start(&[&MASKED_LRH, &masked_grh(grh)]),
-            None => Self::start(&[&Lrh {
-                virtual_lane: 15,
-                ..*lrh
-            }
-            .to_bytes()]),
+            None => Self::start(&[&Lrh { virtual_lane: 15, ..*lrh }.to_bytes()]),
         }
     }
 
@@ -103,17 +90,12 @@ impl Icrc {
 }
 
 fn masked_grh(grh: &Grh) -> [u8; Grh::BYTES] {
-    let masked = Grh {
-        traffic_class: 0xff,
-        flow_label: 0xf_ffff,
-        hop_limit: 0xff,
-        ..*grh
-    };
+    let masked = Grh { traffic_class: 0xff, flow_label: 0xf_ffff, hop_limit: 0xff, ..*grh };
     masked.to_bytes()
 }
 
-/// The invariant CRC of a RoCEv2 packet over IPv4. `transport` is at least the BTH; the rest up to and
-/// with the pad may follow in `pieces`.
+/// The invariant CRC of a RoCEv2 packet over IPv4. `transport` is at least the BTH; the rest up to
+/// and with the pad may follow in `pieces`.
 #[inline]
 pub fn icrc_ipv4(ip: &Ipv4, udp: &Udp, transport: &[u8], pieces: &[&[u8]]) -> u32 {
     gather(Icrc::ipv4(ip, udp), transport, pieces)
@@ -134,9 +116,9 @@ fn gather(mut icrc: Icrc, transport: &[u8], pieces: &[&[u8]]) -> u32 {
     icrc.finish()
 }
 
-/// Recovers the IPv4 identification of a received packet, which a UDP socket does not show but the CRC
-/// covers. `packet` is the whole UDP payload, BTH to ICRC; the identification in `ip` is ignored.
-/// `None` when no identification gives that CRC: the packet is corrupt.
+/// Recovers the IPv4 identification of a received packet, which a UDP socket does not show but the
+/// CRC covers. `packet` is the whole UDP payload, BTH to ICRC; the identification in `ip` is
+/// ignored. `None` when no identification gives that CRC: the packet is corrupt.
 ///
 /// Of the 32 bits of the CRC, 16 go into the answer and 16 are left as a check: a random corruption
 /// passes with probability 2^-16.
@@ -145,13 +127,13 @@ pub fn solve_ipv4_id(ip: &Ipv4, udp: &Udp, packet: &[u8]) -> Option<u16> {
     IdSolver::for_packet_bytes(packet.len()).solve(ip, udp, packet)
 }
 
-/// The part of [`solve_ipv4_id`] that depends on the packet's length only; worth keeping for a stream
-/// of packets of one length.
+/// The part of [`solve_ipv4_id`] that depends on the packet's length only; worth keeping for a
+/// stream of packets of one length.
 ///
 /// A CRC is affine: with the identification as the polynomial `id` and everything else fixed,
 /// `crc(id) = crc(0) + id * x^m mod P`, `m` counting the bits from its last one to the end of the
-/// message and 32 more. `P` is primitive, so that `x^m` has an inverse, and one multiplication by it
-/// yields `id`, if it is of degree below 16.
+/// message and 32 more. `P` is primitive, so that `x^m` has an inverse, and one multiplication by
+/// it yields `id`, if it is of degree below 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdSolver {
     packet_bytes: usize,
@@ -164,10 +146,7 @@ impl IdSolver {
         // After the identification follow 14 bytes of IPv4 and 8 of UDP; the ICRC itself is not
         // covered, and its 4 bytes stand for the 32 zero bits that a CRC appends.
         let bytes = packet_bytes + (Ipv4::BYTES - 6) + Udp::BYTES;
-        Self {
-            packet_bytes,
-            inverse: x_to_minus_8(bytes),
-        }
+        Self { packet_bytes, inverse: x_to_minus_8(bytes) }
     }
 
     /// The length of packets that this solver is for, BTH to ICRC.
@@ -180,10 +159,7 @@ impl IdSolver {
     #[inline]
     pub fn solve(&self, ip: &Ipv4, udp: &Udp, packet: &[u8]) -> Option<u16> {
         let (covered, trailer) = packet.split_last_chunk::<ICRC_BYTES>()?;
-        let zero_id = Ipv4 {
-            identification: 0,
-            ..*ip
-        };
+        let zero_id = Ipv4 { identification: 0, ..*ip };
         let difference = icrc_ipv4(&zero_id, udp, covered, &[]) ^ u32::from_le_bytes(*trailer);
         if packet.len() != self.packet_bytes {
             return None;
@@ -196,11 +172,7 @@ impl IdSolver {
     #[inline]
     pub const fn solve_difference(&self, difference: u32) -> Option<u16> {
         let [high0, high1, first, second] = multiply(difference, self.inverse).to_le_bytes();
-        if high0 | high1 != 0 {
-            None
-        } else {
-            Some(u16::from_be_bytes([first, second]))
-        }
+        if high0 | high1 != 0 { None } else { Some(u16::from_be_bytes([first, second])) }
     }
 }
 
@@ -224,7 +196,8 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
 
 /// x^(-8 * 2^k) for each k: what undoes 2^k zero bytes.
 const UNSHIFT_BYTES: [u32; usize::BITS as usize] = {
-    // 1/x: the generator has the constant term 1, so P + 1 is divisible by x, and x * (P + 1)/x = 1.
+    // 1/x: the generator has the constant term 1, so P + 1 is divisible by x, and x * (P + 1)/x =
+    // 1.
     let mut power = POLYNOMIAL << 1 | 1;
     let mut squarings = 0;
     while squarings < 3 {

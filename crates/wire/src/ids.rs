@@ -1,4 +1,5 @@
-//! The numbers of the specification as types, so that a PSN can never be passed where a QPN is meant.
+//! The numbers of the specification as types, so that a PSN can never be passed where a QPN is
+//! meant.
 
 use core::fmt;
 
@@ -201,11 +202,7 @@ impl PathMtu {
     /// How many packets a message of `bytes` takes; a message of zero bytes takes one.
     #[inline]
     pub const fn packets(self, bytes: u32) -> u32 {
-        if bytes == 0 {
-            1
-        } else {
-            ((bytes - 1) >> self.shift()) + 1
-        }
+        if bytes == 0 { 1 } else { ((bytes - 1) >> self.shift()) + 1 }
     }
 
     /// From the numbering of `enum ibv_mtu`; `None` outside 1 ..= 5.

@@ -1,5 +1,5 @@
-//! Ethernet II, IPv4 and UDP, as far as RoCEv2 uses them: no IP options, no fragments. The IPv6 header
-//! is [`crate::grh::Grh`].
+//! Ethernet II, IPv4 and UDP, as far as RoCEv2 uses them: no IP options, no fragments. The IPv6
+//! header is [`crate::grh::Grh`].
 
 use crate::bytes::{be16, be32};
 use crate::error::ParseError;
@@ -77,9 +77,9 @@ impl Ipv4 {
     /// Protocol number of UDP.
     pub const UDP: u8 = 17;
 
-    /// Reads the header; refuses other versions, options, fragments and the reserved flag. The header
-    /// checksum is not checked: a capture taken before the adapter filled it in has none, and
-    /// the invariant CRC covers the fields that matter.
+    /// Reads the header; refuses other versions, options, fragments and the reserved flag. The
+    /// header checksum is not checked: a capture taken before the adapter filled it in has none,
+    /// and the invariant CRC covers the fields that matter.
     #[inline]
     pub const fn from_bytes(b: &[u8; Self::BYTES]) -> Result<Self, ParseError> {
         if b[0] >> 4 != 4 {
@@ -136,8 +136,8 @@ impl Ipv4 {
         b
     }
 
-    /// The 40 bytes that a UD receiver finds before the payload of a datagram over IPv4: 20 zeros, then
-    /// this header (annex A17.4.1).
+    /// The 40 bytes that a UD receiver finds before the payload of a datagram over IPv4: 20 zeros,
+    /// then this header (annex A17.4.1).
     pub fn to_grh_area(self) -> [u8; 40] {
         let mut b = [0; 40];
         b[20..].copy_from_slice(&self.to_bytes());
@@ -176,12 +176,7 @@ impl Udp {
     #[inline]
     pub const fn roce(source_port: u16, packet_bytes: u16) -> Self {
         let length = packet_bytes.saturating_add(Self::BYTES as u16);
-        Self {
-            source_port,
-            destination_port: ROCE_V2_PORT,
-            length,
-            checksum: 0,
-        }
+        Self { source_port, destination_port: ROCE_V2_PORT, length, checksum: 0 }
     }
 
     /// Reads the header.
@@ -225,11 +220,7 @@ mod tests {
         };
         let b = header.to_bytes();
         let sum: u32 = (0..10).map(|word| be16(&b, 2 * word) as u32).sum();
-        assert_eq!(
-            sum % 0xffff,
-            0,
-            "a header with its checksum sums to a multiple of 0xffff"
-        );
+        assert_eq!(sum % 0xffff, 0, "a header with its checksum sums to a multiple of 0xffff");
         assert_eq!(Ipv4::from_bytes(&b), Ok(header));
     }
 
@@ -262,10 +253,7 @@ mod tests {
     fn gids_of_ipv4_addresses() {
         let address = Ipv4Addr::new(10, 77, 0, 3);
         let gid = gid_of_ipv4(address);
-        assert_eq!(
-            gid.0,
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 3]
-        );
+        assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 3]);
         assert_eq!(ipv4_of_gid(gid), Some(address));
         assert_eq!(ipv4_of_gid(Gid::default()), None);
     }

@@ -1,4 +1,5 @@
-//! The link layer of InfiniBand: local route header and variant CRC, for captures of that link type.
+//! The link layer of InfiniBand: local route header and variant CRC, for captures of that link
+//! type.
 
 use crate::bytes::be16;
 use crate::error::ParseError;
@@ -95,9 +96,9 @@ const VCRC_TABLE: [u16; 256] = {
 /// The variant CRC of a packet's bytes, from the LRH up to and with the ICRC; to be stored
 /// little-endian after them.
 pub fn vcrc(bytes: &[u8]) -> u16 {
-    !bytes.iter().fold(0xffff, |crc: u16, &byte| {
-        (crc >> 8) ^ VCRC_TABLE[(crc as u8 ^ byte) as usize]
-    })
+    !bytes
+        .iter()
+        .fold(0xffff, |crc: u16, &byte| (crc >> 8) ^ VCRC_TABLE[(crc as u8 ^ byte) as usize])
 }
 
 #[cfg(test)]
@@ -118,14 +119,11 @@ mod tests {
         };
         assert_eq!(lrh, expected);
         assert_eq!(lrh.to_bytes(), bytes);
-        assert_eq!(
-            Lrh::from_bytes(&[1, 2, 0, 0, 0, 0, 0, 0]),
-            Err(ParseError::IpVersion(1))
-        );
+        assert_eq!(Lrh::from_bytes(&[1, 2, 0, 0, 0, 0, 0, 0]), Err(ParseError::IpVersion(1)));
     }
 
-    /// Division bit by bit in the order of the specification: bytes least significant bit first, the
-    /// register's x^15 first. Shares nothing with the table.
+    /// Division bit by bit in the order of the specification: bytes least significant bit first,
+    /// the register's x^15 first. Shares nothing with the table.
     fn vcrc_by_division(bytes: &[u8]) -> [u8; 2] {
         let mut register = 0xffffu16;
         for byte in bytes {

@@ -59,8 +59,10 @@ pub enum Suffix {
 }
 
 macro_rules! opcodes {
-    ($($name:ident = $byte:literal, $transport:ident, $operation:ident, $position:ident, $suffix:ident;)*) => {
-        /// An opcode of RC, UC or UD, or the RoCEv2 congestion notification. RD and XRC have none here.
+    ($($name:ident = $byte:literal,
+        $transport:ident, $operation:ident, $position:ident, $suffix:ident;)*) => {
+        /// An opcode of RC, UC or UD, or the RoCEv2 congestion notification. RD and XRC have none
+        /// here.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         #[allow(missing_docs)]
@@ -226,10 +228,7 @@ impl Opcode {
     #[inline]
     pub const fn is_response(self) -> bool {
         use Operation::{Acknowledge, AtomicAcknowledge, ReadResponse};
-        matches!(
-            self.operation(),
-            ReadResponse | Acknowledge | AtomicAcknowledge
-        )
+        matches!(self.operation(), ReadResponse | Acknowledge | AtomicAcknowledge)
     }
 
     /// May carry payload bytes: SENDs, WRITEs and READ responses. The 16 reserved bytes of a CNP
@@ -237,10 +236,7 @@ impl Opcode {
     #[inline]
     pub const fn has_payload(self) -> bool {
         use Operation::{CongestionNotification, ReadResponse, Send, Write};
-        matches!(
-            self.operation(),
-            Send | Write | ReadResponse | CongestionNotification
-        )
+        matches!(self.operation(), Send | Write | ReadResponse | CongestionNotification)
     }
 
     /// Carries an RDMA extended header: address, remote key and length.
@@ -266,10 +262,7 @@ impl Opcode {
     /// Carries an atomic extended header: address, remote key and operands.
     #[inline]
     pub const fn has_atomic_eth(self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::CompareSwap | Operation::FetchAdd
-        )
+        matches!(self.operation(), Operation::CompareSwap | Operation::FetchAdd)
     }
 
     /// Carries the original value of an atomic.
@@ -316,10 +309,7 @@ mod tests {
     #[test]
     fn bytes_are_unique_and_decode_to_themselves() {
         for byte in 0..=255u8 {
-            let found = Opcode::ALL
-                .iter()
-                .copied()
-                .find(|opcode| opcode.byte() == byte);
+            let found = Opcode::ALL.iter().copied().find(|opcode| opcode.byte() == byte);
             assert_eq!(Opcode::from_byte(byte), found);
         }
     }
@@ -336,9 +326,7 @@ mod tests {
 
     #[test]
     fn other_transports_and_reserved_opcodes_are_refused() {
-        for byte in [
-            0x15, 0x18, 0x1c, 0x1d, 0x2c, 0x40, 0x60, 0x66, 0x80, 0xa0, 0xa4, 0xb7, 0xff,
-        ] {
+        for byte in [0x15, 0x18, 0x1c, 0x1d, 0x2c, 0x40, 0x60, 0x66, 0x80, 0xa0, 0xa4, 0xb7, 0xff] {
             assert_eq!(Opcode::from_byte(byte), None, "{byte:#x}");
         }
     }

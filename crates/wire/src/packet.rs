@@ -103,10 +103,7 @@ impl Headers {
         }
         let needed = self.bth.opcode.header_bytes();
         if out.len() < needed {
-            return Err(EmitError::BufferTooSmall {
-                needed,
-                got: out.len(),
-            });
+            return Err(EmitError::BufferTooSmall { needed, got: out.len() });
         }
         let mut writer = Writer::new(out);
         writer.put(&self.bth.to_bytes());
@@ -136,8 +133,8 @@ impl Headers {
 }
 
 /// A packet whose form is valid: known opcode, its extended headers, a payload that the opcode may
-/// have. Nothing is said of its state-dependent meaning (QP, PSN, length against the MTU), nor of the
-/// CRC, which covers the headers below too: see [`crate::icrc::Icrc`].
+/// have. Nothing is said of its state-dependent meaning (QP, PSN, length against the MTU), nor of
+/// the CRC, which covers the headers below too: see [`crate::icrc::Icrc`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// The transport headers.
@@ -154,25 +151,17 @@ impl<'a> Packet<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let Some((mut rest, trailer)) = bytes.split_last_chunk::<ICRC_BYTES>() else {
             let needed = Bth::BYTES + ICRC_BYTES;
-            return Err(ParseError::Truncated {
-                needed,
-                got: bytes.len(),
-            });
+            return Err(ParseError::Truncated { needed, got: bytes.len() });
         };
         let headers = Headers::take(&mut rest).map_err(|error| match error {
             // The piece that was missing is of no interest; the whole packet's bounds are.
-            ParseError::Truncated { needed, got } => ParseError::Truncated {
-                needed: bytes.len() + (needed - got),
-                got: bytes.len(),
-            },
+            ParseError::Truncated { needed, got } => {
+                ParseError::Truncated { needed: bytes.len() + (needed - got), got: bytes.len() }
+            }
             other => other,
         })?;
         let payload = Self::payload_of(&headers.bth, rest)?;
-        Ok(Self {
-            headers,
-            payload,
-            icrc: u32::from_le_bytes(*trailer),
-        })
+        Ok(Self { headers, payload, icrc: u32::from_le_bytes(*trailer) })
     }
 
     /// Cuts the pad off `padded` and checks that the opcode may carry what is left.
@@ -181,16 +170,13 @@ impl<'a> Packet<'a> {
         if !padded.len().is_multiple_of(4) {
             return Err(ParseError::Unaligned(padded.len()));
         }
-        if !payload_length_fits(bth.opcode, padded.len()) {
-            return Err(ParseError::PayloadLength(padded.len()));
+        let Some(length) = padded.len().checked_sub(bth.pad_count as usize) else {
+            return Err(ParseError::PadCount { pad: bth.pad_count, available: padded.len() });
+        };
+        if !payload_length_fits(bth.opcode, length) {
+            return Err(ParseError::PayloadLength(length));
         }
-        match padded.len().checked_sub(bth.pad_count as usize) {
-            Some(length) => Ok(&padded[..length]),
-            None => Err(ParseError::PadCount {
-                pad: bth.pad_count,
-                available: padded.len(),
-            }),
-        }
+        Ok(&padded[..length])
     }
 
     /// Where the payload lies in the bytes that [`Packet::parse`] read.

@@ -17,20 +17,14 @@ struct Fixture {
 }
 
 fn fixtures() -> Vec<Fixture> {
-    let mut lines = FRAMES
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut lines = FRAMES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut found = Vec::new();
     while let Some(title) = lines.next() {
         let mut words = title.split(' ');
         let name = words.next().unwrap();
         let fields = words.map(|word| word.split_once('=').unwrap()).collect();
         let bytes = unpack(lines.next().unwrap());
-        found.push(Fixture {
-            name,
-            fields,
-            bytes,
-        });
+        found.push(Fixture { name, fields, bytes });
     }
     found
 }
@@ -47,8 +41,8 @@ fn unpack(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// The fields of `headers` in the words of the fixture file, so that the comparison is of whole lines:
-/// a field too many or too few shows as well as a wrong one.
+/// The fields of `headers` in the words of the fixture file, so that the comparison is of whole
+/// lines: a field too many or too few shows as well as a wrong one.
 fn describe(headers: &Headers, icrc: u32) -> Vec<(&'static str, String)> {
     let bth = &headers.bth;
     let mut fields = vec![
@@ -61,27 +55,18 @@ fn describe(headers: &Headers, icrc: u32) -> Vec<(&'static str, String)> {
         ("psn", bth.psn.get() as u64),
     ];
     if let Some(deth) = headers.deth {
-        fields.extend([
-            ("qkey", deth.qkey.0 as u64),
-            ("srcqp", deth.source_qp.get() as u64),
-        ]);
+        fields.extend([("qkey", deth.qkey.0 as u64), ("srcqp", deth.source_qp.get() as u64)]);
     }
     if let Some(reth) = headers.reth {
         fields.extend([("va", reth.virtual_address), ("rkey", reth.rkey.0 as u64)]);
         fields.push(("len", reth.dma_length as u64));
     }
     if let Some(atomic) = headers.atomic_eth {
-        fields.extend([
-            ("va", atomic.virtual_address),
-            ("rkey", atomic.rkey.0 as u64),
-        ]);
+        fields.extend([("va", atomic.virtual_address), ("rkey", atomic.rkey.0 as u64)]);
         fields.extend([("swapadd", atomic.swap_or_add), ("compare", atomic.compare)]);
     }
     if let Some(aeth) = headers.aeth {
-        fields.extend([
-            ("syndrome", aeth.syndrome.byte() as u64),
-            ("msn", aeth.msn.get() as u64),
-        ]);
+        fields.extend([("syndrome", aeth.syndrome.byte() as u64), ("msn", aeth.msn.get() as u64)]);
     }
     if let Some(ack) = headers.atomic_ack_eth {
         fields.push(("original", ack.original));
@@ -89,10 +74,7 @@ fn describe(headers: &Headers, icrc: u32) -> Vec<(&'static str, String)> {
     if let Some(imm) = headers.immdt {
         fields.push(("imm", imm.0 as u64));
     }
-    let mut fields: Vec<_> = fields
-        .into_iter()
-        .map(|(k, v)| (k, v.to_string()))
-        .collect();
+    let mut fields: Vec<_> = fields.into_iter().map(|(k, v)| (k, v.to_string())).collect();
     fields.push(("icrc", format!("{:08x}", icrc.swap_bytes())));
     fields
 }
@@ -126,12 +108,7 @@ fn what_was_read_is_written_as_it_was() {
         let length = packet.emit(&mut out).expect(fixture.name);
         assert_eq!(&out[..length], frame.datagram.packet, "{}", fixture.name);
         out.fill(0xee);
-        assert_eq!(
-            frame.emit(&mut out),
-            Ok(fixture.bytes.len()),
-            "{}",
-            fixture.name
-        );
+        assert_eq!(frame.emit(&mut out), Ok(fixture.bytes.len()), "{}", fixture.name);
         assert_eq!(out, fixture.bytes, "{}", fixture.name);
     }
 }
@@ -144,10 +121,7 @@ fn the_identification_is_recovered() {
         let Network::V4(ip) = frame.datagram.network else {
             continue;
         };
-        let hidden = Ipv4 {
-            identification: 0x5555,
-            ..ip
-        };
+        let hidden = Ipv4 { identification: 0x5555, ..ip };
         let found = solve_ipv4_id(&hidden, &frame.datagram.udp, frame.datagram.packet);
         assert_eq!(found, Some(ip.identification), "{}", fixture.name);
         recovered += 1;
@@ -163,12 +137,7 @@ fn the_payload_lies_where_the_packet_says() {
         let pad = packet.headers.bth.pad_count as usize;
         let range = packet.payload_range();
         assert_eq!(&frame.datagram.packet[range.clone()], packet.payload);
-        assert_eq!(
-            range.end + pad + 4,
-            frame.datagram.packet.len(),
-            "{}",
-            fixture.name
-        );
+        assert_eq!(range.end + pad + 4, frame.datagram.packet.len(), "{}", fixture.name);
     }
 }
 
@@ -178,19 +147,11 @@ fn the_fixtures_cover_all_but_the_named_opcodes() {
         .iter()
         .map(|fixture| {
             let frame = EthernetFrame::parse(&fixture.bytes).unwrap();
-            Packet::parse(frame.datagram.packet)
-                .unwrap()
-                .headers
-                .bth
-                .opcode
-                .byte()
+            Packet::parse(frame.datagram.packet).unwrap().headers.bth.opcode.byte()
         })
         .collect();
-    let missing: Vec<_> = Opcode::ALL
-        .iter()
-        .copied()
-        .filter(|opcode| !seen.contains(&opcode.byte()))
-        .collect();
+    let missing: Vec<_> =
+        Opcode::ALL.iter().copied().filter(|opcode| !seen.contains(&opcode.byte())).collect();
     use Opcode::*;
     let known = [
         RcSendLastImm,

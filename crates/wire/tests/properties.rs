@@ -33,55 +33,31 @@ fn base_header() -> impl Strategy<Value = Bth> {
 /// Headers with the extended headers that the opcode has, filled from random words.
 fn headers() -> impl Strategy<Value = Headers> {
     let syndrome = any::<u8>().prop_filter_map("reserved syndrome", Syndrome::from_byte);
-    (
-        base_header(),
-        any::<[u64; 3]>(),
-        any::<[u32; 4]>(),
-        syndrome,
-    )
-        .prop_map(|(bth, [a, b, c], [k, l, m, n], syndrome)| {
+    (base_header(), any::<[u64; 3]>(), any::<[u32; 4]>(), syndrome).prop_map(
+        |(bth, [a, b, c], [k, l, m, n], syndrome)| {
             let op = bth.opcode;
-            let atomic_eth = AtomicEth {
-                virtual_address: a,
-                rkey: RKey(k),
-                swap_or_add: b,
-                compare: c,
-            };
-            let reth = Reth {
-                virtual_address: a,
-                rkey: RKey(k),
-                dma_length: l,
-            };
-            let deth = Deth {
-                qkey: QKey(k),
-                source_qp: Qpn::new(l),
-            };
+            let atomic_eth =
+                AtomicEth { virtual_address: a, rkey: RKey(k), swap_or_add: b, compare: c };
+            let reth = Reth { virtual_address: a, rkey: RKey(k), dma_length: l };
+            let deth = Deth { qkey: QKey(k), source_qp: Qpn::new(l) };
             Headers {
                 bth,
                 deth: op.has_deth().then_some(deth),
                 reth: op.has_reth().then_some(reth),
                 atomic_eth: op.has_atomic_eth().then_some(atomic_eth),
-                aeth: op.has_aeth().then_some(Aeth {
-                    syndrome,
-                    msn: Msn::new(l),
-                }),
-                atomic_ack_eth: op
-                    .has_atomic_ack_eth()
-                    .then_some(AtomicAckEth { original: b }),
+                aeth: op.has_aeth().then_some(Aeth { syndrome, msn: Msn::new(l) }),
+                atomic_ack_eth: op.has_atomic_ack_eth().then_some(AtomicAckEth { original: b }),
                 immdt: op.has_immdt().then_some(ImmDt(m)),
                 ieth: op.has_ieth().then_some(Ieth(RKey(n))),
             }
-        })
+        },
+    )
 }
 
 /// Headers with their pad count set, the payload, and what to write as the ICRC.
 fn packet_parts() -> impl Strategy<Value = (Headers, Vec<u8>, u32)> {
-    (
-        headers(),
-        prop::collection::vec(any::<u8>(), 0..300),
-        any::<u32>(),
-    )
-        .prop_map(|(mut headers, mut payload, icrc)| {
+    (headers(), prop::collection::vec(any::<u8>(), 0..300), any::<u32>()).prop_map(
+        |(mut headers, mut payload, icrc)| {
             match headers.bth.opcode {
                 Opcode::Cnp => payload.resize(CNP_PAYLOAD_BYTES, 0),
                 opcode if !opcode.has_payload() => payload.clear(),
@@ -89,7 +65,8 @@ fn packet_parts() -> impl Strategy<Value = (Headers, Vec<u8>, u32)> {
             }
             headers.bth.pad_count = pad_count(payload.len());
             (headers, payload, icrc)
-        })
+        },
+    )
 }
 
 fn ipv4(id: u16, packet_bytes: usize, (source, destination): (u32, u32), class: u8) -> Ipv4 {
@@ -118,11 +95,7 @@ fn ipv6(packet_bytes: usize, source: [u8; 16], destination: [u8; 16]) -> Grh {
 }
 
 fn write(headers: Headers, payload: &[u8], icrc: u32) -> Vec<u8> {
-    let packet = Packet {
-        headers,
-        payload,
-        icrc,
-    };
+    let packet = Packet { headers, payload, icrc };
     let mut bytes = vec![0xaa; packet.wire_bytes()];
     assert_eq!(packet.emit(&mut bytes), Ok(bytes.len()));
     bytes
@@ -174,7 +147,10 @@ proptest! {
     }
 
     #[test]
-    fn no_buffer_too_short_is_overrun((headers, payload, icrc) in packet_parts(), cut in 1usize..99) {
+    fn no_buffer_too_short_is_overrun(
+        (headers, payload, icrc) in packet_parts(),
+        cut in 1usize..99,
+    ) {
         let packet = Packet { headers, payload: &payload, icrc };
         let needed = packet.wire_bytes();
         let got = needed.saturating_sub(cut);
@@ -208,7 +184,8 @@ proptest! {
             (Network::V4(ipv4(7, packet.len(), (1, 2), 0)), Ethernet::IPV4)
         };
         let ethernet = Ethernet { destination: [2; 6], source: [4; 6], ethertype };
-        let datagram = Datagram { network, udp: Udp::roce(50000, packet.len() as u16), packet: &packet };
+        let udp = Udp::roce(50000, packet.len() as u16);
+        let datagram = Datagram { network, udp, packet: &packet };
         let frame = EthernetFrame { ethernet, vlan: over_v6.then_some(100), datagram };
         let mut bytes = vec![0; frame.wire_bytes()];
         prop_assert_eq!(frame.emit(&mut bytes), Ok(bytes.len()));
@@ -218,7 +195,11 @@ proptest! {
             bytes[at] ^= mask;
         }
         if let Ok(frame) = EthernetFrame::parse(&bytes) {
-            let _ = (Packet::parse(frame.datagram.packet), frame.datagram.icrc());
+            let _ = frame.datagram.icrc();
+            if let Ok(packet) = Packet::parse(frame.datagram.packet) {
+                let again = write(packet.headers, packet.payload, packet.icrc);
+                prop_assert_eq!(Packet::parse(&again), Ok(packet));
+            }
         }
     }
 
@@ -332,7 +313,7 @@ proptest! {
         out[0] = lanes.1 << 4;
         let moved = InfinibandFrame::parse(&out[..length]).unwrap();
         prop_assert_eq!(moved.icrc(), icrc);
-        prop_assert_eq!(moved.expected_vcrc() == vcrc(&out[..length - 2]), true);
+        prop_assert_eq!(moved.expected_vcrc(), vcrc(&out[..length - 2]));
         prop_assert_eq!(moved.vcrc == Some(moved.expected_vcrc()), lanes.0 == lanes.1);
         // The end of the capture may lack the variant CRC, but nothing before it.
         let bare = InfinibandFrame::parse(&out[..length - 2]).unwrap();
@@ -341,8 +322,8 @@ proptest! {
     }
 }
 
-/// Whether routers may change that bit of an IPv6 RoCEv2 datagram, counted from the first byte's most
-/// significant bit.
+/// Whether routers may change that bit of an IPv6 RoCEv2 datagram, counted from the first byte's
+/// most significant bit.
 fn is_variant_in_ipv6(bit: usize) -> bool {
     match bit / 8 {
         0 => bit % 8 >= 4,
@@ -358,11 +339,7 @@ fn headers_of_another_opcode_are_not_written() {
     let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, Qpn::new(2), Psn::new(3)));
     let mut out = [0; 64];
     assert_eq!(headers.emit(&mut out), Err(EmitError::HeadersMismatch));
-    headers.reth = Some(Reth {
-        virtual_address: 1,
-        rkey: RKey(2),
-        dma_length: 3,
-    });
+    headers.reth = Some(Reth { virtual_address: 1, rkey: RKey(2), dma_length: 3 });
     assert_eq!(headers.emit(&mut out), Ok(28));
     headers.immdt = Some(ImmDt(4));
     assert_eq!(headers.emit(&mut out), Err(EmitError::HeadersMismatch));
@@ -371,51 +348,30 @@ fn headers_of_another_opcode_are_not_written() {
 #[test]
 fn what_the_form_forbids_is_refused_with_its_reason() {
     let ack = Headers {
-        aeth: Some(Aeth {
-            syndrome: Syndrome::ACK,
-            msn: Msn::new(1),
-        }),
+        aeth: Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(1) }),
         ..Headers::new(Bth::new(Opcode::RcAcknowledge, Qpn::new(2), Psn::new(3)))
     };
     let good = write(ack, &[], 0);
     let with_payload = [&good[..16], &[0; 4], &good[16..]].concat();
-    assert_eq!(
-        Packet::parse(&with_payload),
-        Err(ParseError::PayloadLength(4))
-    );
+    assert_eq!(Packet::parse(&with_payload), Err(ParseError::PayloadLength(4)));
     let unaligned = [&good[..16], &[0; 3], &good[16..]].concat();
     assert_eq!(Packet::parse(&unaligned), Err(ParseError::Unaligned(3)));
     let mut padded = good.clone();
     padded[1] |= 0x10;
-    let error = ParseError::PadCount {
-        pad: 1,
-        available: 0,
-    };
+    let error = ParseError::PadCount { pad: 1, available: 0 };
     assert_eq!(Packet::parse(&padded), Err(error));
-    let short = ParseError::Truncated {
-        needed: 20,
-        got: 16,
-    };
+    let short = ParseError::Truncated { needed: 20, got: 16 };
     assert_eq!(Packet::parse(&good[..16]), Err(short));
     let mut out = [0; 64];
-    let packet = Packet {
-        headers: ack,
-        payload: &[0; 4],
-        icrc: 0,
-    };
+    let packet = Packet { headers: ack, payload: &[0; 4], icrc: 0 };
     assert_eq!(packet.emit(&mut out), Err(EmitError::PayloadLength(4)));
     let cnp = Headers::new(Bth::new(Opcode::Cnp, Qpn::new(2), Psn::new(0)));
-    let packet = Packet {
-        headers: cnp,
-        payload: &[0; 12],
-        icrc: 0,
-    };
+    let packet = Packet { headers: cnp, payload: &[0; 12], icrc: 0 };
     assert_eq!(packet.emit(&mut out), Err(EmitError::PayloadLength(12)));
+    let mut padded = write(cnp, &[0; 16], 0);
+    padded[1] |= 0x20;
+    assert_eq!(Packet::parse(&padded), Err(ParseError::PayloadLength(14)));
     let send = Headers::new(Bth::new(Opcode::RcSendOnly, Qpn::new(2), Psn::new(3)));
-    let packet = Packet {
-        headers: send,
-        payload: &[0; 3],
-        icrc: 0,
-    };
+    let packet = Packet { headers: send, payload: &[0; 3], icrc: 0 };
     assert_eq!(packet.emit(&mut out), Err(EmitError::PadCount(1)));
 }
