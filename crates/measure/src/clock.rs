@@ -54,7 +54,7 @@ impl fmt::Display for ClockSource {
 
 /// A point in time, in ticks of the clock that took it. Stamps of two processes of one machine
 /// may be compared when both clocks have the same [`ClockSource`]; how far the counters of two
-/// cores are apart is for the caller to know.
+/// cores are apart is what [`crate::limits::skew`] bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub u64);
 

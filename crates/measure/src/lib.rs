@@ -1,16 +1,19 @@
-//! Clocks, histograms and statistics of measurements.
+//! Clocks, histograms and statistics, and the bare limits of the machine that they run on.
 //!
 //! * [`clock`]: a fenced stamp, what it costs and how fine it is.
 //! * [`hist`]: every sample counted, the true minimum and maximum kept apart.
 //! * [`stats`]: medians, quantiles and differences, each with an interval that assumes no shape of
 //!   the distribution. Pure functions.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
+//! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
+//!   over, a ring, a copy, a system call, a datagram.
 //!
 //! Samples are assumed independent and from one distribution. Successive samples of one run seldom
 //! are: compare the medians of repeated runs, or look at [`stats::lag1_autocorrelation`] first.
 
 pub mod clock;
 pub mod hist;
+pub mod limits;
 pub mod quantity;
 pub mod stats;
 

@@ -92,7 +92,7 @@ fn intervals_of_quantiles_cover_as_often_as_they_claim() {
     for (n, q, confidence) in [(15, 0.5, 0.95), (60, 0.9, 0.99), (800, 0.99, 0.95), (40, 0.25, 0.5)]
     {
         // Exponential: quantile q is -ln(1 - q).
-        let truth = -(1.0 - q as f64).ln();
+        let truth = -f64::ln(1.0 - q);
         let (mut hits, mut claim) = (0, 0.0);
         for _ in 0..TRIES {
             let samples = sorted(random.samples(n, |r| -r.uniform().ln()));

@@ -1,0 +1,82 @@
+//! How far the counters of two cores may be apart: the error of a one-way time on one machine.
+
+use std::sync::atomic::Ordering;
+
+use super::cpu::Spin;
+use super::peer::{Line, Map, beside};
+use super::{Ends, Unsupported};
+use crate::clock::{Clock, Stamp};
+
+const EXCHANGES: u64 = 20_000;
+
+/// Bounds of what the second core's stamps are ahead of the first one's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Skew {
+    /// At least this far ahead (negative: at most this far behind).
+    pub low_ns: f64,
+    /// At most this far ahead.
+    pub high_ns: f64,
+    /// Exchanges that the bounds come from.
+    pub exchanges: u64,
+}
+
+impl Skew {
+    /// Whether counters that agree perfectly would show this too.
+    #[must_use]
+    pub fn may_be_zero(&self) -> bool {
+        self.low_ns <= 0.0 && 0.0 <= self.high_ns
+    }
+
+    /// What a one-way time between the two cores may be off by, when nothing is corrected.
+    #[must_use]
+    pub fn error_ns(&self) -> f64 {
+        self.low_ns.abs().max(self.high_ns.abs())
+    }
+}
+
+/// Bounds the skew of the clock between two cores. In each exchange our stamp lies before the other
+/// end's, and that before our next one, whatever the way there and back takes; so its lead is at
+/// most (their stamp - our first) and at least (their stamp - our second). The bounds are the
+/// tightest over all exchanges, and no symmetry is assumed.
+///
+/// # Errors
+/// When memory cannot be mapped, a core is not ours, or the other end does not answer.
+pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupported> {
+    let map = Map::shared(3 * size_of::<Line>())?;
+    let [ping, pong, stop] = map.lines() else { unreachable!("three lines were mapped") };
+    let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
+    let spin = Spin::between(cores);
+    let ours = || {
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
+        let mut last = 0;
+        for i in 1..=EXCHANGES {
+            let before = clock.now();
+            ping.store(i, Ordering::Release);
+            let answered = || {
+                let stamp = pong.load(Ordering::Acquire);
+                (stamp != last).then_some(stamp)
+            };
+            let theirs = spin.until(answered).ok_or_else(super::cpu::no_answer)?;
+            let after = clock.now();
+            last = theirs;
+            low = low.max(theirs.wrapping_sub(after.0) as i64);
+            high = high.min(theirs.wrapping_sub(before.0) as i64);
+        }
+        let ns = |ticks: i64| clock.ns_between(Stamp(0), Stamp(ticks as u64));
+        Ok(Skew { low_ns: ns(low), high_ns: ns(high), exchanges: EXCHANGES })
+    };
+    let theirs = || {
+        let mut seen = 0;
+        while stop.load(Ordering::Relaxed) == 0 {
+            let asked = ping.load(Ordering::Acquire);
+            if asked != seen {
+                seen = asked;
+                pong.store(clock.now().0, Ordering::Release);
+            } else if spin.yielding {
+                super::cpu::yield_core();
+            }
+        }
+    };
+    // SAFETY: threads are bound by no contract here.
+    unsafe { beside(Ends::Threads, cores, stop, theirs, ours) }
+}

@@ -1,0 +1,133 @@
+//! A ring of 8-byte items with one producer and one consumer: what no message rate can beat.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cpu::{self, Spin};
+use super::peer::{Line, Map, beside};
+use super::{Ends, Limit, Unsupported, median_ns_per_call};
+use crate::clock::Clock;
+use crate::quantity::Quantity;
+
+/// Items that fit the ring: 8 KiB, so that it stays in the first cache.
+const SLOTS: u64 = 1024;
+const BATCHES: usize = 60;
+/// Items of a batch: many rings full, so that what waits in the ring at its ends weighs little.
+const PER_BATCH: usize = 16 * SLOTS as usize;
+/// Items taken before the consumer tells: the producer needs room, not news.
+const TELL_EVERY: u64 = SLOTS / 8;
+
+/// Items per second through a ring between two pinned, spinning ends; counted at the consumer.
+/// The producer publishes each item by itself.
+pub struct Spsc {
+    clock: Clock,
+    cores: (usize, usize),
+    ends: Ends,
+    map: Map,
+}
+
+/// The ring, as both ends see it.
+struct Ring<'a> {
+    /// Items published.
+    head: &'a AtomicU64,
+    /// Items taken.
+    tail: &'a AtomicU64,
+    stop: &'a AtomicU64,
+    slots: &'a [AtomicU64],
+    spin: Spin,
+}
+
+impl Spsc {
+    /// From the second core to the first.
+    ///
+    /// # Errors
+    /// When no memory can be mapped.
+    pub fn new(clock: Clock, cores: (usize, usize), ends: Ends) -> Result<Self, Unsupported> {
+        let map = Map::shared(3 * size_of::<Line>() + SLOTS as usize * 8)?;
+        Ok(Self { clock, cores, ends, map })
+    }
+}
+
+impl Limit for Spsc {
+    fn name(&self) -> String {
+        format!("SPSC ring, 8-byte items, two {}", self.ends.name())
+    }
+
+    fn quantity(&self) -> Quantity {
+        Quantity::Rate
+    }
+
+    fn run(&mut self) -> Result<f64, Unsupported> {
+        let [head, tail, stop, ..] = self.map.lines() else {
+            unreachable!("three lines were mapped")
+        };
+        let ring = Ring {
+            head: &head.0,
+            tail: &tail.0,
+            stop: &stop.0,
+            slots: &self.map.words(3 * size_of::<Line>())[..SLOTS as usize],
+            spin: Spin::between(self.cores),
+        };
+        ring.head.store(0, Ordering::Release);
+        ring.tail.store(0, Ordering::Release);
+        let ours = || {
+            let mut consumer = Consumer { taken: 0, known: 0 };
+            for _ in 0..PER_BATCH {
+                consumer.take(&ring)?;
+            }
+            let take = || consumer.take(&ring);
+            Ok(1e9 / median_ns_per_call(&self.clock, BATCHES, PER_BATCH, take)?)
+        };
+        // SAFETY: the producer reads and writes words of the ring and yields, no more.
+        unsafe { beside(self.ends, self.cores, ring.stop, || produce(&ring), ours) }
+    }
+}
+
+struct Consumer {
+    taken: u64,
+    /// Items that are known to have been published.
+    known: u64,
+}
+
+impl Consumer {
+    /// Takes one item, which must be the next one.
+    #[inline(always)]
+    fn take(&mut self, ring: &Ring<'_>) -> Result<(), Unsupported> {
+        if self.taken == self.known {
+            let published = || {
+                let head = ring.head.load(Ordering::Acquire);
+                (head != self.taken).then_some(head)
+            };
+            self.known = ring.spin.until(published).ok_or_else(cpu::no_answer)?;
+        }
+        let item = ring.slots[(self.taken % SLOTS) as usize].load(Ordering::Relaxed);
+        if item != self.taken {
+            return Err(Unsupported(format!("item {} came as {item}", self.taken)));
+        }
+        self.taken += 1;
+        if self.taken.is_multiple_of(TELL_EVERY) {
+            ring.tail.store(self.taken, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Numbers the items, from 0, until stopped.
+fn produce(ring: &Ring<'_>) {
+    let (mut made, mut taken) = (0, 0);
+    loop {
+        while made - taken == SLOTS {
+            taken = ring.tail.load(Ordering::Acquire);
+            if made - taken == SLOTS {
+                if ring.stop.load(Ordering::Relaxed) != 0 {
+                    return;
+                }
+                if ring.spin.yielding {
+                    cpu::yield_core();
+                }
+            }
+        }
+        ring.slots[(made % SLOTS) as usize].store(made, Ordering::Relaxed);
+        made += 1;
+        ring.head.store(made, Ordering::Release);
+    }
+}

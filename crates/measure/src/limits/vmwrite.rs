@@ -1,0 +1,156 @@
+//! `process_vm_writev`: the kernel copies into another process, which takes no part in it.
+
+use std::sync::atomic::Ordering;
+
+use super::cpu::{self, Spin};
+use super::peer::{Child, Line, Map};
+use super::{Limit, Unsupported, median_ns_per_call};
+use crate::clock::Clock;
+use crate::quantity::Quantity;
+
+/// Bytes that one run writes at most; small sizes are bounded by calls.
+const RUN_BYTES: usize = 64 << 20;
+const CALLS_PER_RUN: usize = 6400;
+const CALLS_PER_BATCH: usize = 32;
+
+/// Writes into private memory of a sleeping child, pages touched. Lives on the thread that made
+/// it: the child dies with that thread.
+pub struct VmWrite {
+    clock: Clock,
+    quantity: Quantity,
+    core: usize,
+    source: Vec<u8>,
+    /// The child's memory has this address in the child.
+    target: Map,
+    child: Child,
+}
+
+impl VmWrite {
+    /// The time of one call that writes `size_bytes`, made on the first core; the child, which
+    /// sleeps, belongs to the second.
+    ///
+    /// # Errors
+    /// When the kernel refuses (no ptrace right by Yama or seccomp, no such call), and says so.
+    pub fn call_cost(
+        clock: Clock,
+        cores: (usize, usize),
+        size_bytes: usize,
+    ) -> Result<Self, Unsupported> {
+        Self::new(clock, cores, size_bytes, Quantity::CallCost)
+    }
+
+    /// Bytes per second by calls that write `size_bytes` each.
+    ///
+    /// # Errors
+    /// As for [`VmWrite::call_cost`].
+    pub fn bandwidth(
+        clock: Clock,
+        cores: (usize, usize),
+        size_bytes: usize,
+    ) -> Result<Self, Unsupported> {
+        Self::new(clock, cores, size_bytes, Quantity::Bandwidth)
+    }
+
+    fn new(
+        clock: Clock,
+        cores: (usize, usize),
+        size_bytes: usize,
+        quantity: Quantity,
+    ) -> Result<Self, Unsupported> {
+        let size_bytes = size_bytes.max(1);
+        let target = Map::private(size_bytes)?;
+        let ready_map = Map::shared(size_of::<Line>())?;
+        let ready = &ready_map.lines()[0].0;
+        let memory = target.base();
+        let sleep = || {
+            // SAFETY: the mapping has `size_bytes` bytes, and this copy of it is the child's alone.
+            unsafe { std::ptr::write_bytes(memory, 0xEE, size_bytes) };
+            ready.store(1, Ordering::Release);
+            loop {
+                // SAFETY: takes nothing; returns after a signal handler, and then sleeps again.
+                unsafe { libc::pause() };
+            }
+        };
+        // SAFETY: the child writes memory and sleeps, no more.
+        let child = unsafe { Child::fork(cores.1, sleep) }?;
+        Spin { yielding: true }.until_equal(ready, 1).map_err(|_| cpu::no_answer())?;
+        let source = (0..size_bytes).map(|i| i as u8 | 1).collect();
+        let limit = Self { clock, quantity, core: cores.0, source, target, child };
+        limit.write()?;
+        limit.check()?;
+        Ok(limit)
+    }
+
+    /// One call.
+    #[inline]
+    fn write(&self) -> Result<(), Unsupported> {
+        let local = span(self.source.as_ptr().cast_mut(), self.source.len());
+        let remote = span(self.target.base(), self.source.len());
+        // SAFETY: `local` is ours to read for the whole call. `remote` is an address of the child,
+        // which the kernel checks there; nothing of this process is written.
+        let written =
+            unsafe { libc::process_vm_writev(self.child.pid(), &local, 1, &remote, 1, 0) };
+        if written == self.source.len() as isize {
+            return Ok(());
+        }
+        Err(refused("process_vm_writev", written))
+    }
+
+    /// Whether what was written is there.
+    fn check(&self) -> Result<(), Unsupported> {
+        let mut back = vec![0; self.source.len()];
+        let local = span(back.as_mut_ptr(), back.len());
+        let remote = span(self.target.base(), back.len());
+        // SAFETY: `local` is ours to write for the whole call; `remote` the kernel checks.
+        let read = unsafe { libc::process_vm_readv(self.child.pid(), &local, 1, &remote, 1, 0) };
+        if read != back.len() as isize {
+            return Err(refused("process_vm_readv", read));
+        }
+        match back == self.source {
+            true => Ok(()),
+            false => Err(Unsupported("the child's memory differs from what was written".into())),
+        }
+    }
+}
+
+fn span(base: *mut u8, bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: base.cast(), iov_len: bytes }
+}
+
+#[cold]
+fn refused(call: &str, transferred: isize) -> Unsupported {
+    if transferred >= 0 {
+        return Unsupported(format!("{call} stopped after {transferred} bytes"));
+    }
+    let error = std::io::Error::last_os_error();
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM) => "; no ptrace right over a child: seccomp, or Yama's ptrace_scope",
+        Some(libc::ENOSYS) => "; the kernel, or a sandbox, has no such call",
+        _ => "",
+    };
+    Unsupported(format!("{call} is refused: {error}{hint}"))
+}
+
+impl Limit for VmWrite {
+    fn name(&self) -> String {
+        format!("process_vm_writev, {} B", self.source.len())
+    }
+
+    fn quantity(&self) -> Quantity {
+        self.quantity
+    }
+
+    fn run(&mut self) -> Result<f64, Unsupported> {
+        let pin_failed = |e| Unsupported::from_io(&format!("cannot pin to core {}", self.core), &e);
+        let _pin = cpu::pin_to(self.core).map_err(pin_failed)?;
+        let calls = (RUN_BYTES / self.source.len()).clamp(16, CALLS_PER_RUN);
+        let per_batch = (calls / 16).clamp(1, CALLS_PER_BATCH);
+        self.write()?;
+        let write = || self.write();
+        let ns = median_ns_per_call(&self.clock, calls / per_batch, per_batch, write)?;
+        Ok(match self.quantity {
+            Quantity::Bandwidth => self.source.len() as f64 * 1e9 / ns,
+            _ => ns,
+        })
+    }
+}
