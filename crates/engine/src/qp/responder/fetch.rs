@@ -1,0 +1,112 @@
+//! Requests that are answered with data: READ and the atomics.
+
+use super::{AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending};
+use crate::qp::send_queue::MAX_MESSAGE_BYTES;
+use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
+use crate::train::{Train, TrainKind};
+use crate::vocab::*;
+use rdmalab_wire::aeth::{NakCode, Syndrome};
+
+impl Qp {
+    pub(in crate::qp) fn accept_read<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        if !matches!(self.resp.inbound, Inbound::None)
+            || train.dma_bytes as u64 > MAX_MESSAGE_BYTES
+            || train.packets != self.mtu.packets(train.dma_bytes)
+            || self.attr.max_dest_rd_atomic == 0
+        {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        self.queue_read(train, false, env)
+    }
+
+    pub(in crate::qp) fn queue_read<E: Env>(
+        &mut self,
+        train: &Train,
+        repeated: bool,
+        env: &mut E,
+    ) -> Accept {
+        let bytes = train.dma_bytes as u64;
+        let allowed = match bytes {
+            0 => self.attr.qp_access_flags.contains(Access::REMOTE_READ),
+            _ => self
+                .check_key(train.rkey.0, Access::REMOTE_READ, train.remote_addr, bytes, env)
+                .is_ok(),
+        };
+        if !allowed {
+            return self.refuse(train.first_psn, NakCode::RemoteAccessError, env);
+        }
+        if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
+            return Accept::Drop(DropReason::TooManyResponses);
+        }
+        if !repeated {
+            self.resp.epsn = train.first_psn.add(train.packets);
+            self.resp.msn = self.resp.msn.next();
+            self.resp.nak_sent = false;
+        }
+        self.push_pending(Pending::Read {
+            addr: train.remote_addr,
+            rkey: train.rkey.0,
+            left: train.dma_bytes,
+            psn: train.first_psn,
+            packets: train.packets,
+            first: true,
+            msn: self.resp.msn,
+        })
+    }
+
+    pub(in crate::qp) fn accept_atomic<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        let psn = self.resp.epsn;
+        if !matches!(self.resp.inbound, Inbound::None)
+            || !train.remote_addr.is_multiple_of(8)
+            || self.attr.max_dest_rd_atomic == 0
+        {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
+            return Accept::Drop(DropReason::TooManyResponses);
+        }
+        let found = self.check_key(train.rkey.0, Access::REMOTE_ATOMIC, train.remote_addr, 8, env);
+        let (host_addr, entry) = match found {
+            Ok(found) => found,
+            Err(code) => return self.refuse(psn, code, env),
+        };
+        if !host_addr.is_multiple_of(8) {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        let op = match train.kind {
+            TrainKind::CmpSwap => {
+                AtomicOp::CmpSwap { compare: train.compare, swap: train.swap_add }
+            }
+            _ => AtomicOp::FetchAdd { add: train.swap_add },
+        };
+        self.resp.epsn = psn.add(1);
+        self.resp.nak_sent = false;
+        Accept::Atomic(AtomicJob { generation: self.generation, op, host_addr, entry, psn })
+    }
+
+    /// The atomic was executed and found `original`, or its memory could not be reached.
+    pub fn retire_atomic<E: Env>(
+        &mut self,
+        job: &AtomicJob,
+        result: Result<u64, CopyError>,
+        env: &mut E,
+    ) {
+        if job.generation != self.generation {
+            return;
+        }
+        let Ok(original) = result else {
+            self.end_with_nak(job.psn, NakCode::RemoteOperationalError, env);
+            return;
+        };
+        self.resp.msn = self.resp.msn.next();
+        let msn = self.resp.msn;
+        let kept = self.attr.max_dest_rd_atomic.max(1) as usize;
+        while self.resp.atomics.len() >= kept {
+            self.resp.atomics.pop_front();
+        }
+        self.resp.atomics.push_back(AtomicResult { psn: job.psn, original, msn });
+        let mut reply = self.response(TrainKind::AtomicResponse, job.psn, Syndrome::ACK);
+        reply.swap_add = original;
+        self.push_pending(Pending::Train(reply));
+    }
+}

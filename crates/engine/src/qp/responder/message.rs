@@ -1,0 +1,238 @@
+//! Requests that carry data, on a reliable connection: SEND into a receive WQE, WRITE into memory.
+
+use super::{Inbound, Placement, PlacementTarget};
+use crate::qp::recv_queue::TakeRecv;
+use crate::qp::send_queue::MAX_MESSAGE_BYTES;
+use crate::qp::{Accept, Env, Qp};
+use crate::train::{Train, TrainFlags};
+use crate::vocab::*;
+use rdmalab_wire::aeth::NakCode;
+use rdmalab_wire::ids::Psn;
+
+impl Qp {
+    #[inline]
+    pub(in crate::qp) fn accept_send<E: Env>(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        env: &mut E,
+    ) -> Accept {
+        let begins = train.flags.has(TrainFlags::FIRST) && skip == 0;
+        let received = match (begins, self.resp.inbound) {
+            (true, Inbound::None) => 0,
+            (false, Inbound::Send { received }) => received,
+            _ => return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env),
+        };
+        if !self.shape_is_sound(train) {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        if begins {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => {
+                    return self.answer_rnr(train.first_psn);
+                }
+            }
+        }
+        let skip_bytes = skip * self.mtu.bytes();
+        let bytes = train.payload_bytes - skip_bytes;
+        if received + bytes as u64 > self.resp.held.capacity {
+            let room = self.resp.held.capacity - received;
+            let whole = (room >> self.mtu.shift()) as u32;
+            return self.receive_too_short(self.resp.epsn.add(whole), env);
+        }
+        let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.inbound = match ends {
+            true => Inbound::None,
+            false => Inbound::Send { received: received + bytes as u64 },
+        };
+        self.placement(
+            train,
+            match bytes {
+                0 => PlacementTarget::Nothing,
+                _ => PlacementTarget::Receive { offset: received },
+            },
+            skip_bytes,
+            bytes,
+            received + bytes as u64,
+        )
+    }
+
+    /// Advances over the train and says where its payload goes.
+    #[inline]
+    pub(in crate::qp) fn placement(
+        &mut self,
+        train: &Train,
+        target: PlacementTarget,
+        skip_bytes: u32,
+        bytes: u32,
+        message_bytes: u64,
+    ) -> Accept {
+        let last_psn = train.last_psn();
+        self.resp.epsn = last_psn.add(1);
+        self.resp.nak_sent = false;
+        let ends = train.flags.has(TrainFlags::LAST);
+        Accept::Place(Placement {
+            generation: self.generation,
+            target,
+            skip_bytes,
+            bytes,
+            last_psn,
+            ends,
+            message_bytes: message_bytes as u32,
+            refused: None,
+        })
+    }
+
+    /// Whether payload and packet count of the train agree: all packets full but the last of the
+    /// message (IBA vol. 1, 9.7.4.1.3).
+    #[inline]
+    pub(in crate::qp) fn shape_is_sound(&self, train: &Train) -> bool {
+        let ends = train.flags.has(TrainFlags::LAST);
+        if ends {
+            self.mtu.packets(train.payload_bytes) == train.packets
+        } else {
+            train.payload_bytes as u64 == (train.packets as u64) << self.mtu.shift()
+        }
+    }
+
+    #[cold]
+    fn answer_rnr(&mut self, psn: Psn) -> Accept {
+        if self.resp.nak_sent {
+            // The requester came back: it waited, so it is told again.
+            self.resp.nak_sent = false;
+        }
+        let syndrome = self.rnr_syndrome();
+        self.push_nak(psn, syndrome);
+        self.resp.nak_sent = true;
+        Accept::Done
+    }
+
+    /// The message is longer than the receive WQE (IBA vol. 1, 9.7.5.2.4 and table 57).
+    #[cold]
+    fn receive_too_short<E: Env>(&mut self, psn: Psn, env: &mut E) -> Accept {
+        self.end_receive(WcStatus::LocLenErr, env);
+        self.end_with_nak(psn, NakCode::InvalidRequest, env);
+        Accept::Done
+    }
+
+    pub(in crate::qp) fn accept_write<E: Env>(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        env: &mut E,
+    ) -> Accept {
+        let psn = self.resp.epsn;
+        let begins = train.flags.has(TrainFlags::FIRST) && skip == 0;
+        let sound = match (begins, self.resp.inbound) {
+            (true, Inbound::None) => train.dma_bytes as u64 <= MAX_MESSAGE_BYTES,
+            (false, Inbound::Write { .. }) => true,
+            _ => false,
+        };
+        if !sound || !self.shape_is_sound(train) {
+            return self.refuse(psn, NakCode::InvalidRequest, env);
+        }
+        let state = if begins {
+            match self.begin_write(train, env) {
+                Ok(state) => state,
+                Err(code) => return self.refuse(psn, code, env),
+            }
+        } else {
+            self.resp.inbound
+        };
+        self.continue_write(train, skip, state, env)
+    }
+
+    pub(in crate::qp) fn begin_write<E: Env>(
+        &mut self,
+        train: &Train,
+        env: &mut E,
+    ) -> Result<Inbound, NakCode> {
+        let total = train.dma_bytes as u64;
+        if total > 0 {
+            self.check_key(train.rkey.0, Access::REMOTE_WRITE, train.remote_addr, total, env)?;
+        } else if !self.attr.qp_access_flags.contains(Access::REMOTE_WRITE) {
+            return Err(NakCode::RemoteAccessError);
+        }
+        Ok(Inbound::Write { next_addr: train.remote_addr, rkey: train.rkey.0, received: 0, total })
+    }
+
+    fn continue_write<E: Env>(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        state: Inbound,
+        env: &mut E,
+    ) -> Accept {
+        let Inbound::Write { next_addr, rkey, received, total } = state else {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        };
+        let skip_bytes = skip * self.mtu.bytes();
+        let bytes = train.payload_bytes - skip_bytes;
+        let ends = train.flags.has(TrainFlags::LAST);
+        let after = received + bytes as u64;
+        if after > total || ends != (after == total) {
+            return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
+        }
+        let target = if bytes == 0 {
+            PlacementTarget::Nothing
+        } else {
+            match self.check_key(rkey, Access::REMOTE_WRITE, next_addr, bytes as u64, env) {
+                Ok((host_addr, entry)) => PlacementTarget::Memory { host_addr, entry },
+                Err(code) => return self.refuse(self.resp.epsn, code, env),
+            }
+        };
+        if ends && train.flags.has(TrainFlags::IMM) {
+            match self.take_receive(env) {
+                TakeRecv::Taken => {}
+                TakeRecv::NotFetched => return Accept::Stall,
+                TakeRecv::Empty => return self.write_until_rnr(train, skip, state, target),
+            }
+        }
+        let next_addr = next_addr.wrapping_add(bytes as u64);
+        self.resp.inbound = if ends {
+            Inbound::None
+        } else {
+            Inbound::Write { next_addr, rkey, received: after, total }
+        };
+        self.placement(train, target, skip_bytes, bytes, total)
+    }
+
+    /// A WRITE with immediate found no receive WQE: only its last packet needs one, the others
+    /// are taken.
+    #[cold]
+    fn write_until_rnr(
+        &mut self,
+        train: &Train,
+        skip: u32,
+        state: Inbound,
+        target: PlacementTarget,
+    ) -> Accept {
+        let last_psn = train.last_psn();
+        let packets = train.packets - skip - 1;
+        if packets == 0 {
+            return self.answer_rnr(last_psn);
+        }
+        let bytes = packets << self.mtu.shift();
+        if let Inbound::Write { next_addr, rkey, received, total } = state {
+            self.resp.inbound = Inbound::Write {
+                next_addr: next_addr.wrapping_add(bytes as u64),
+                rkey,
+                received: received + bytes as u64,
+                total,
+            };
+        }
+        self.resp.epsn = last_psn;
+        Accept::Place(Placement {
+            generation: self.generation,
+            target,
+            skip_bytes: skip * self.mtu.bytes(),
+            bytes,
+            last_psn: last_psn.sub(1),
+            ends: false,
+            message_bytes: 0,
+            refused: Some((last_psn, self.rnr_syndrome())),
+        })
+    }
+}
