@@ -44,11 +44,7 @@ impl Arena {
 
     fn ring(&self, index: usize) -> *mut u8 {
         // SAFETY: the segment holds two rings after the lines.
-        unsafe {
-            self.segment
-                .ptr()
-                .add(LINES_BYTES + index * self.geometry.region_bytes())
-        }
+        unsafe { self.segment.ptr().add(LINES_BYTES + index * self.geometry.region_bytes()) }
     }
 
     fn line(&self, index: usize) -> &AtomicU64 {
@@ -208,9 +204,7 @@ fn ring_rate(cpus: (usize, usize), bytes: usize, messages: u64) -> f64 {
                 };
                 assert_eq!(slot.body[0], taken);
                 if bytes > 0 {
-                    let data = consumer
-                        .data(slot.body[1], bytes)
-                        .expect("an honest producer");
+                    let data = consumer.data(slot.body[1], bytes).expect("an honest producer");
                     // SAFETY: `bytes` bytes are mapped there, and the producer has written them.
                     unsafe { sink.as_mut_ptr().copy_from_nonoverlapping(data, bytes) };
                     consumer.release_data(slot.body[1] + bytes as u64);
@@ -249,10 +243,7 @@ fn hint_ns() -> f64 {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|a| a.parse().ok())
-        .collect();
+    let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
     let cpus = match arguments[..] {
         [] => (0, 1),
         [first, second] => (first, second),
@@ -263,22 +254,11 @@ fn main() -> ExitCode {
     };
     println!("std::hint::spin_loop() costs {:.1} ns here", hint_ns());
     for _ in 0..3 {
-        report(
-            "",
-            bare_hand_off::<false>(cpus),
-            ring_ping_pong::<false>(cpus),
-        );
-        report(
-            ", with hint",
-            bare_hand_off::<true>(cpus),
-            ring_ping_pong::<true>(cpus),
-        );
+        report("", bare_hand_off::<false>(cpus), ring_ping_pong::<false>(cpus));
+        report(", with hint", bare_hand_off::<true>(cpus), ring_ping_pong::<true>(cpus));
     }
     for (bytes, messages) in [(0, RATE_MESSAGES), (256, 10_000_000), (4096, 2_000_000)] {
-        println!(
-            "ring rate, {bytes:4} B of data: {:6.1} Mmsg/s",
-            ring_rate(cpus, bytes, messages)
-        );
+        println!("ring rate, {bytes:4} B of data: {:6.1} Mmsg/s", ring_rate(cpus, bytes, messages));
     }
     ExitCode::SUCCESS
 }

@@ -42,10 +42,7 @@ impl Doorbell {
     /// `base` must be aligned to 8 bytes and point to [`DOORBELL_BYTES`] zeroed bytes that stay
     /// mapped and writable as long as the doorbell lives, and are touched by this module only.
     pub unsafe fn create(base: *mut u8) -> Doorbell {
-        let bell = Doorbell {
-            base,
-            arming: AtomicU64::new(0),
-        };
+        let bell = Doorbell { base, arming: AtomicU64::new(0) };
         // SAFETY: within DOORBELL_BYTES, aligned, mapped.
         unsafe { word(base, HEAVY_AT) }.store(fence::heavy_available().into(), Ordering::Release);
         bell
@@ -107,10 +104,7 @@ impl Bell {
     pub unsafe fn attach(base: *mut u8) -> Bell {
         // SAFETY: within DOORBELL_BYTES, aligned, mapped.
         let heavy = unsafe { word(base, HEAVY_AT) }.load(Ordering::Acquire) != 0;
-        Bell {
-            base,
-            strength: Strength::towards(heavy),
-        }
+        Bell { base, strength: Strength::towards(heavy) }
     }
 
     #[inline(always)]
@@ -137,9 +131,7 @@ impl Bell {
         }
         signal();
         // If this fails, another pusher was as fast, or the owner is awake already.
-        let _ = self
-            .armed()
-            .compare_exchange(arming, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.armed().compare_exchange(arming, 0, Ordering::AcqRel, Ordering::Relaxed);
         true
     }
 }
@@ -180,10 +172,7 @@ impl Event {
         if done {
             Ok(Event { fd })
         } else {
-            Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the event's descriptor may block",
-            ))
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the event's descriptor may block"))
         }
     }
 
@@ -207,18 +196,12 @@ impl Event {
     /// Sleeps until the event is signalled (true; it stays so until drained), or until `timeout`
     /// has passed or a signal handler has run (false). `None` sleeps without a bound.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let limit = timeout.map(|t| libc::timespec {
             tv_sec: t.as_secs().min(i32::MAX as u64) as libc::time_t,
             tv_nsec: t.subsec_nanos().into(),
         });
-        let limit = limit
-            .as_ref()
-            .map_or(core::ptr::null(), core::ptr::from_ref);
+        let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: one live pollfd; the time-out is null or a live timespec; no signal mask.
         let ready = unsafe { libc::ppoll(&raw mut poll, 1, limit, core::ptr::null()) };
         ready > 0 && poll.revents & libc::POLLIN != 0
@@ -318,10 +301,7 @@ mod tests {
         let bell = unsafe { Bell::attach(words.base()) };
         // SAFETY: words behind the doorbell.
         let (inbox, reply) = unsafe {
-            (
-                word(words.base(), DOORBELL_BYTES),
-                word(words.base(), DOORBELL_BYTES + LINE),
-            )
+            (word(words.base(), DOORBELL_BYTES), word(words.base(), DOORBELL_BYTES + LINE))
         };
         for round in 1..=ROUNDS {
             inbox.store(round, Ordering::Release);
@@ -370,11 +350,7 @@ mod loom_model {
                 .map(|i| unsafe { word(words.base(), DOORBELL_BYTES + i * LINE) })
                 .filter(|inbox| inbox.load(Ordering::Acquire) != 0)
                 .count();
-            let rings = pushers
-                .into_iter()
-                .map(|p| p.join().unwrap())
-                .filter(|rang| *rang)
-                .count();
+            let rings = pushers.into_iter().map(|p| p.join().unwrap()).filter(|rang| *rang).count();
             assert!(seen == 2 || rings > 0, "seen {seen}, rings {rings}");
         });
     }

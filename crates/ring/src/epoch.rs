@@ -47,12 +47,7 @@ const NAP: Duration = Duration::from_micros(50);
 unsafe fn sequence<'a>(base: *mut u8, initiator: usize, index: usize) -> &'a AtomicU64 {
     debug_assert!(initiator < INITIATORS && index < WORDS_PER_INITIATOR);
     // SAFETY: within LANE_BYTES for indices in range.
-    unsafe {
-        word(
-            base,
-            SEQUENCES_AT + (initiator * WORDS_PER_INITIATOR + index) * 8,
-        )
-    }
+    unsafe { word(base, SEQUENCES_AT + (initiator * WORDS_PER_INITIATOR + index) * 8) }
 }
 
 /// # Safety
@@ -83,11 +78,7 @@ pub struct StillBusy {
 
 impl fmt::Display for StillBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the process in slot {} is still copying in this memory",
-            self.initiator
-        )
+        write!(f, "the process in slot {} is still copying in this memory", self.initiator)
     }
 }
 
@@ -237,11 +228,7 @@ impl LanePass {
         }
         // SAFETY: the group is in range.
         unsafe { used(base, initiator / 64) }.fetch_or(1 << (initiator % 64), Ordering::AcqRel);
-        Some(LanePass {
-            base,
-            initiator,
-            strength: Strength::towards(heavy),
-        })
+        Some(LanePass { base, initiator, strength: Strength::towards(heavy) })
     }
 
     /// Enters, through word `index` (taken modulo [`WORDS_PER_INITIATOR`]). Two threads must not
@@ -267,8 +254,7 @@ impl LanePass {
 impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.sequence
-            .store(self.entered.wrapping_add(1), Ordering::Release);
+        self.sequence.store(self.entered.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -292,9 +278,7 @@ mod tests {
         // SAFETY: set up above, one value for each slot.
         let pass = unsafe { LanePass::attach(words.base(), 1023) }.unwrap();
         drop(pass.enter(3));
-        slots
-            .wait_quiescent(|_| panic!("no need to ask"), || panic!("no need to wait"))
-            .unwrap();
+        slots.wait_quiescent(|_| panic!("no need to ask"), || panic!("no need to wait")).unwrap();
         // SAFETY: refused before anything is touched.
         assert!(unsafe { LanePass::attach(words.base(), 1024) }.is_none());
     }
@@ -361,10 +345,7 @@ mod tests {
                     while !stop.load(Ordering::Relaxed) || copies == 0 {
                         let inside = pass.enter(0).unwrap();
                         if valid.load(Ordering::Acquire) == 1 {
-                            assert!(
-                                !poisoned.load(Ordering::Relaxed),
-                                "touched after quiescence"
-                            );
+                            assert!(!poisoned.load(Ordering::Relaxed), "touched after quiescence");
                             copies += 1;
                         }
                         drop(inside);

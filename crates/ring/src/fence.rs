@@ -39,11 +39,7 @@ pub enum Strength {
 impl Strength {
     /// The strength that this process needs towards an owner of which `owner_has_heavy` is known.
     pub fn towards(owner_has_heavy: bool) -> Strength {
-        if owner_has_heavy && register() {
-            Strength::Light
-        } else {
-            Strength::Full
-        }
+        if owner_has_heavy && register() { Strength::Light } else { Strength::Full }
     }
 
     /// The fence between the frequent side's store and its load.

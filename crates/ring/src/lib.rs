@@ -19,6 +19,7 @@ compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-
 pub mod doorbell;
 pub mod epoch;
 pub mod fence;
+pub mod keytable;
 pub mod seg;
 pub mod spsc;
 mod sync;

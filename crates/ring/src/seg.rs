@@ -30,11 +30,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn refuse(why: &'static str) -> io::Error {
@@ -51,9 +47,7 @@ impl Segment {
     /// `InvalidInput` for zero bytes or `prefault_bytes` beyond `bytes`.
     pub fn create(name: &CStr, bytes: usize, prefault_bytes: usize) -> io::Result<Segment> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let len = bytes
-            .checked_next_multiple_of(page_bytes())
-            .ok_or_else(invalid)?;
+        let len = bytes.checked_next_multiple_of(page_bytes()).ok_or_else(invalid)?;
         if len == 0 || prefault_bytes > len || len > isize::MAX as usize {
             return Err(invalid());
         }
@@ -92,12 +86,8 @@ impl Segment {
             return Err(refuse("the segment is not sealed against shrinking"));
         }
         // SAFETY: all-zero is a valid value of these plain C structures.
-        let (mut stat, mut fs) = unsafe {
-            (
-                core::mem::zeroed::<libc::stat>(),
-                core::mem::zeroed::<libc::statfs>(),
-            )
-        };
+        let (mut stat, mut fs) =
+            unsafe { (core::mem::zeroed::<libc::stat>(), core::mem::zeroed::<libc::statfs>()) };
         // SAFETY: both pointers are to live structures of the right type.
         unsafe {
             check(libc::fstat(raw, &raw mut stat))?;
@@ -118,25 +108,13 @@ impl Segment {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; it replaces nothing.
         let base = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                len,
-                rw,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
+            libc::mmap(core::ptr::null_mut(), len, rw, libc::MAP_SHARED, fd.as_raw_fd(), 0)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| refuse("mapped at zero"))?;
-        Ok(Segment {
-            base,
-            len,
-            fd,
-            lock_pid: AtomicI32::new(0),
-        })
+        Ok(Segment { base, len, fd, lock_pid: AtomicI32::new(0) })
     }
 
     /// Maps the first `bytes` in now, so that the first touch does not fault. A hint: kernels

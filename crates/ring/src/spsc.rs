@@ -90,10 +90,7 @@ impl fmt::Display for AttachError {
             }
             AttachError::NotARing => f.write_str("region does not hold a ring"),
             AttachError::Version { found, expected } => {
-                write!(
-                    f,
-                    "ring layout version {found}, this build speaks {expected}"
-                )
+                write!(f, "ring layout version {found}, this build speaks {expected}")
             }
         }
     }
@@ -103,10 +100,7 @@ impl std::error::Error for AttachError {}
 
 impl Geometry {
     /// 2048 slots and 1 MiB of data.
-    pub const DEFAULT: Geometry = Geometry {
-        slots: 2048,
-        data_bytes: 1 << 20,
-    };
+    pub const DEFAULT: Geometry = Geometry { slots: 2048, data_bytes: 1 << 20 };
 
     /// A geometry of `slots` slots (a power of two, 2 to 2^24) and `data_bytes` bytes of data area
     /// (a power of two, 128 to 2^40). Errors: [`AttachError::BadGeometry`].
@@ -202,10 +196,7 @@ unsafe fn read_header(base: *mut u8, len: usize) -> Result<Geometry, AttachError
     }
     let found = (shape >> 32) as u32;
     if found != VERSION {
-        return Err(AttachError::Version {
-            found,
-            expected: VERSION,
-        });
+        return Err(AttachError::Version { found, expected: VERSION });
     }
     let geometry = Geometry::new(shape as u32, data_bytes)?;
     check_region(base, len, geometry)?;
@@ -230,13 +221,7 @@ impl Shape {
         // SAFETY: `read_header` has checked that the region holds all of this geometry.
         let (slots, data) = unsafe { (at(base, CONTROL_BYTES), at(base, geometry.data_at())) };
         let slot_mask = u64::from(geometry.slots) - 1;
-        let shape = Shape {
-            base,
-            slots,
-            data,
-            slot_mask,
-            data_bytes: geometry.data_bytes,
-        };
+        let shape = Shape { base, slots, data, slot_mask, data_bytes: geometry.data_bytes };
         Ok((shape, geometry))
     }
 
@@ -361,17 +346,11 @@ impl Producer {
         let position = self.head;
         let first = u64::from(head) << 32 | u64::from(seq_of(position));
         for (index, value) in body.iter().enumerate() {
-            self.shape
-                .slot_word(position, index + 1)
-                .store(*value, Ordering::Relaxed);
+            self.shape.slot_word(position, index + 1).store(*value, Ordering::Relaxed);
         }
-        self.shape
-            .slot_word(position, 0)
-            .store(first, Ordering::Release);
+        self.shape.slot_word(position, 0).store(first, Ordering::Release);
         self.head = position.wrapping_add(1);
-        let ahead = self
-            .shape
-            .slot_word(position.wrapping_add(PREFETCH_AHEAD), 0);
+        let ahead = self.shape.slot_word(position.wrapping_add(PREFETCH_AHEAD), 0);
         prefetch_for_write(core::ptr::from_ref(ahead).cast());
         Ok(())
     }
@@ -405,11 +384,7 @@ impl Producer {
         let size = self.shape.data_bytes;
         let need = align_up(len as u64);
         let offset = self.data_head & (size - 1);
-        let skip = if offset + need > size {
-            size - offset
-        } else {
-            0
-        };
+        let skip = if offset + need > size { size - offset } else { 0 };
         let pos = self.data_head.wrapping_add(skip);
         if self.data_limit.wrapping_sub(self.data_head) < skip + need
             && !self.refresh_data(skip + need)
@@ -464,31 +439,19 @@ impl Producer {
     pub fn consumed(&self) -> u64 {
         let slots = self.shape.slot_mask + 1;
         let known = self.limit.wrapping_sub(slots);
-        let seen = self
-            .shape
-            .control(CONSUMED_SLOTS_AT)
-            .load(Ordering::Acquire);
+        let seen = self.shape.control(CONSUMED_SLOTS_AT).load(Ordering::Acquire);
         // Between what was known and what was pushed, or it is not believed.
-        if seen.wrapping_sub(known) <= self.head.wrapping_sub(known) {
-            seen
-        } else {
-            known
-        }
+        if seen.wrapping_sub(known) <= self.head.wrapping_sub(known) { seen } else { known }
     }
 
     /// Tells the consumer that no message will follow.
     pub fn set_closed(&self) {
-        self.shape
-            .control(PRODUCER_CLOSED_AT)
-            .store(1, Ordering::Release);
+        self.shape.control(PRODUCER_CLOSED_AT).store(1, Ordering::Release);
     }
 
     /// Whether the consumer has said that it reads no more.
     pub fn peer_closed(&self) -> bool {
-        self.shape
-            .control(CONSUMER_CLOSED_AT)
-            .load(Ordering::Acquire)
-            != 0
+        self.shape.control(CONSUMER_CLOSED_AT).load(Ordering::Acquire) != 0
     }
 
     /// The ring's geometry.
@@ -558,10 +521,7 @@ impl Consumer {
     /// load; the first time that it is found empty, the cursors are published too.
     #[inline(always)]
     pub fn peek(&self) -> Option<Slot> {
-        let first = self
-            .shape
-            .slot_word(self.position, 0)
-            .load(Ordering::Acquire);
+        let first = self.shape.slot_word(self.position, 0).load(Ordering::Acquire);
         if first as u32 != seq_of(self.position) {
             if self.published.get() != self.position {
                 self.publish();
@@ -570,24 +530,15 @@ impl Consumer {
         }
         let mut body = [0; BODY_WORDS];
         for (index, value) in body.iter_mut().enumerate() {
-            *value = self
-                .shape
-                .slot_word(self.position, index + 1)
-                .load(Ordering::Relaxed);
+            *value = self.shape.slot_word(self.position, index + 1).load(Ordering::Relaxed);
         }
-        Some(Slot {
-            head: (first >> 32) as u32,
-            body,
-        })
+        Some(Slot { head: (first >> 32) as u32, body })
     }
 
     /// Whether no message waits. Publishes nothing.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        let first = self
-            .shape
-            .slot_word(self.position, 0)
-            .load(Ordering::Acquire);
+        let first = self.shape.slot_word(self.position, 0).load(Ordering::Acquire);
         first as u32 != seq_of(self.position)
     }
 
@@ -644,32 +595,23 @@ impl Consumer {
     #[inline]
     pub fn publish(&self) {
         if self.published_data.get() != self.released {
-            self.shape
-                .control(CONSUMED_DATA_AT)
-                .store(self.released, Ordering::Release);
+            self.shape.control(CONSUMED_DATA_AT).store(self.released, Ordering::Release);
             self.published_data.set(self.released);
         }
         if self.published.get() != self.position {
-            self.shape
-                .control(CONSUMED_SLOTS_AT)
-                .store(self.position, Ordering::Release);
+            self.shape.control(CONSUMED_SLOTS_AT).store(self.position, Ordering::Release);
             self.published.set(self.position);
         }
     }
 
     /// Tells the producer that nobody will read any more.
     pub fn set_closed(&self) {
-        self.shape
-            .control(CONSUMER_CLOSED_AT)
-            .store(1, Ordering::Release);
+        self.shape.control(CONSUMER_CLOSED_AT).store(1, Ordering::Release);
     }
 
     /// Whether the producer has said that no message will follow those that are there.
     pub fn peer_closed(&self) -> bool {
-        self.shape
-            .control(PRODUCER_CLOSED_AT)
-            .load(Ordering::Acquire)
-            != 0
+        self.shape.control(PRODUCER_CLOSED_AT).load(Ordering::Acquire) != 0
     }
 
     /// The ring's geometry.

@@ -20,11 +20,7 @@ pub(crate) const LINE: usize = if cfg!(loom) { 8 } else { 128 };
 /// that is not read through).
 #[inline(always)]
 pub(crate) unsafe fn at(base: *mut u8, offset: usize) -> *mut u8 {
-    let stride = if cfg!(loom) {
-        size_of::<AtomicU64>() / 8
-    } else {
-        1
-    };
+    let stride = if cfg!(loom) { size_of::<AtomicU64>() / 8 } else { 1 };
     // SAFETY: the caller promises that the region reaches to `offset`; under loom one word of eight
     // bytes stands for one loom atomic, so the same element is `stride` times as far.
     unsafe { base.add(offset * stride) }
