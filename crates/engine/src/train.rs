@@ -7,6 +7,9 @@
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{Msn, PathMtu, Psn, Qpn, RKey};
 
+/// Packets of the longest message: 2^31 bytes at a path MTU of 256.
+pub const MAX_PACKETS: u32 = 1 << 23;
+
 /// What the packets of a train are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -163,7 +166,24 @@ impl Train {
     /// PSN of the last packet.
     #[inline]
     pub const fn last_psn(&self) -> Psn {
-        self.first_psn.add(self.packets - 1)
+        self.first_psn.add(self.packets.wrapping_sub(1))
+    }
+
+    /// Whether the fields agree with each other on a path of `mtu`, whoever sent them: a train
+    /// comes from a ring or a network and may hold anything. What a responder answers with a NAK
+    /// (a payload that does not fill its packets) passes.
+    #[inline]
+    pub const fn is_plausible(&self, mtu: PathMtu) -> bool {
+        match self.kind {
+            TrainKind::Send | TrainKind::Write | TrainKind::ReadResponse => {
+                self.packets.wrapping_sub(1) < MAX_PACKETS
+            }
+            TrainKind::ReadRequest => self.packets == mtu.packets(self.dma_bytes),
+            TrainKind::CmpSwap
+            | TrainKind::FetchAdd
+            | TrainKind::AtomicResponse
+            | TrainKind::Ack => self.packets == 1,
+        }
     }
 
     /// Packet `index` of this train as a train of one packet, and where its payload begins. READ
@@ -172,12 +192,12 @@ impl Train {
         if matches!(self.kind, TrainKind::ReadRequest) || self.packets == 1 {
             return (*self, 0);
         }
-        let offset = index * mtu.bytes();
+        let offset = index.wrapping_mul(mtu.bytes());
         let last = index + 1 == self.packets;
         let mut one = *self;
         one.first_psn = self.first_psn.add(index);
         one.packets = 1;
-        one.payload_bytes = (self.payload_bytes - offset).min(mtu.bytes());
+        one.payload_bytes = self.payload_bytes.saturating_sub(offset).min(mtu.bytes());
         if index > 0 {
             one.flags.0 &= !TrainFlags::FIRST;
             one.fold = Fold::default();

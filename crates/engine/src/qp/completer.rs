@@ -288,7 +288,7 @@ impl Qp {
         let wqe = self.sq.wqe(position);
         let is_atomic = train.kind == TrainKind::AtomicResponse;
         let offset = wqe.answered * self.mtu.bytes();
-        let skip_bytes = skip * self.mtu.bytes();
+        let skip_bytes = (skip as u64) << self.mtu.shift();
         let packets = train.packets - skip;
         let ends = wqe.answered + packets == wqe.packets;
         let want = if ends {
@@ -298,8 +298,7 @@ impl Qp {
         };
         let sound = is_atomic
             || wqe.answered + packets <= wqe.packets
-                && train.payload_bytes >= skip_bytes
-                && train.payload_bytes - skip_bytes == want
+                && train.payload_bytes as u64 == skip_bytes + want as u64
                 && train.flags.has(TrainFlags::LAST) == ends;
         if !sound {
             // A response of the wrong length (IBA vol. 1, table 59).
@@ -310,7 +309,7 @@ impl Qp {
             generation: self.generation,
             position,
             offset,
-            skip_bytes: if is_atomic { 0 } else { skip_bytes },
+            skip_bytes: if is_atomic { 0 } else { skip_bytes as u32 },
             bytes: if is_atomic { 8 } else { want },
             original: train.swap_add,
             is_atomic,

@@ -214,6 +214,9 @@ impl Qp {
     /// What to do about a train that arrived.
     #[inline]
     pub fn accept<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        if !train.is_plausible(self.mtu) {
+            return Accept::Drop(DropReason::NotForUs);
+        }
         if train.kind.is_response() {
             return self.accept_response(train, env);
         }

@@ -9,6 +9,7 @@ mod message;
 use std::collections::VecDeque;
 
 use super::recv_queue::{HeldRecv, TakeRecv};
+use super::send_queue::MAX_MESSAGE_BYTES;
 use super::{Accept, CopyError, DropReason, Env, Qp};
 use crate::mr::{self, KeyEntry, Refusal};
 use crate::train::{Train, TrainFlags, TrainKind};
@@ -275,7 +276,15 @@ impl Qp {
                 self.resp.ack = Some(self.resp.epsn.sub(1));
                 Accept::Done
             }
-            TrainKind::ReadRequest => self.queue_read(train, true, env),
+            TrainKind::ReadRequest => {
+                // A repeated READ asks for no more than the first did (IBA vol. 1, 9.7.5.1.3).
+                if train.last_psn().is_at_or_after(self.resp.epsn)
+                    || train.dma_bytes as u64 > MAX_MESSAGE_BYTES
+                {
+                    return Accept::Drop(DropReason::OutOfOrder);
+                }
+                self.queue_read(train, true, env)
+            }
             _ => {
                 let saved = self.resp.atomics.iter().find(|saved| saved.psn == train.first_psn);
                 let Some(saved) = saved.copied() else {

@@ -11,7 +11,6 @@ impl Qp {
     pub(in crate::qp) fn accept_read<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         if !matches!(self.resp.inbound, Inbound::None)
             || train.dma_bytes as u64 > MAX_MESSAGE_BYTES
-            || train.packets != self.mtu.packets(train.dma_bytes)
             || self.attr.max_dest_rd_atomic == 0
         {
             return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
