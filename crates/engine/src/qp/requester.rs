@@ -283,7 +283,10 @@ impl Qp {
         } else {
             self.req.sent_packets += packets;
         }
-        if self.qp_type == QpType::Rc && self.req.timer == Timer::Idle {
+        if self.qp_type != QpType::Rc {
+            // Nobody acknowledges: what was sent is no longer outstanding.
+            self.req.acked_psn = self.req.next_psn;
+        } else if self.req.timer == Timer::Idle {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
         }
     }
