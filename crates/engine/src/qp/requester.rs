@@ -116,6 +116,9 @@ impl Qp {
     /// state advances now; a failure to read the payload is told by [`Qp::retire_sent`].
     #[inline]
     pub fn plan(&mut self, max_payload: u32) -> Plan {
+        if self.req.recovering {
+            self.skip_executed();
+        }
         if self.req.cursor == self.sq.fetched
             || self.req.rnr_pause
             || self.req.failed
@@ -138,6 +141,19 @@ impl Qp {
             self.plan_read_or_atomic(position)
         } else {
             self.plan_message(position, max_payload)
+        }
+    }
+
+    /// Passes local operations on the way back: they were executed, and a second invalidate of the
+    /// same key would fail.
+    #[cold]
+    fn skip_executed(&mut self) {
+        while self.req.cursor != self.sq.begun {
+            let wqe = self.sq.wqe(self.req.cursor);
+            if !wqe.opcode.is_local() || wqe.outcome != Some(WcStatus::Success) {
+                break;
+            }
+            self.req.cursor = self.req.cursor.wrapping_add(1);
         }
     }
 
@@ -166,7 +182,9 @@ impl Qp {
                 _ if qp_type == QpType::Ud => 1,
                 _ => mtu.packets(wqe.length),
             };
-            wqe.fold = core::mem::take(&mut self.req.fold);
+            if wqe.packets > 0 {
+                wqe.fold = core::mem::take(&mut self.req.fold);
+            }
             self.sq.begun = position.wrapping_add(1);
         }
         true
