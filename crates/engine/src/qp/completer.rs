@@ -144,6 +144,7 @@ impl Qp {
         }
         self.note_progress(progress, psn.add(1));
         self.complete_ready(env);
+        self.catch_up();
         self.state != QpState::Err
     }
 
@@ -164,10 +165,6 @@ impl Qp {
             self.req.timer = Timer::Idle;
         } else if let Timer::At(TimerKind::Ack, _) = self.req.timer {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
-        }
-        // What the peer has, need not be sent again.
-        if self.sq.oldest.wrapping_sub(self.req.cursor) as i32 > 0 {
-            self.skip_to_oldest();
         }
     }
 
@@ -341,5 +338,6 @@ impl Qp {
         }
         self.note_progress(true, answered_to);
         self.complete_ready(env);
+        self.catch_up();
     }
 }

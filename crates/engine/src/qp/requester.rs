@@ -116,7 +116,7 @@ impl Qp {
     /// state advances now; a failure to read the payload is told by [`Qp::retire_sent`].
     #[inline]
     pub fn plan(&mut self, max_payload: u32) -> Plan {
-        if self.req.recovering {
+        if self.req.cursor != self.sq.begun {
             self.skip_executed();
         }
         if self.req.cursor == self.sq.fetched
@@ -146,7 +146,6 @@ impl Qp {
 
     /// Passes local operations on the way back: they were executed, and a second invalidate of the
     /// same key would fail.
-    #[cold]
     fn skip_executed(&mut self) {
         while self.req.cursor != self.sq.begun {
             let wqe = self.sq.wqe(self.req.cursor);
@@ -419,17 +418,35 @@ impl Qp {
         self.req.recovering = true;
     }
 
-    /// The peer acknowledged more than what was to be sent again: goes on after that.
+    /// What the peer has, need not be sent again: when it acknowledged more than what was to be
+    /// repeated, goes on after that.
+    #[inline]
+    pub(super) fn catch_up(&mut self) {
+        if self.req.next_psn.is_before(self.req.acked_psn)
+            || self.sq.oldest.wrapping_sub(self.req.cursor) as i32 > 0
+        {
+            self.skip_acknowledged();
+        }
+    }
+
     #[cold]
-    pub(super) fn skip_to_oldest(&mut self) {
+    fn skip_acknowledged(&mut self) {
         let oldest = self.sq.oldest;
-        self.req.cursor = oldest;
-        self.req.sent_packets = 0;
-        self.req.next_psn = if oldest == self.sq.begun {
-            self.req.psn_limit
-        } else {
-            self.sq.wqe(oldest).first_psn
-        };
+        if self.req.cursor != oldest {
+            self.req.cursor = oldest;
+            self.req.sent_packets = 0;
+        }
+        if oldest == self.sq.begun {
+            self.req.next_psn = self.req.psn_limit;
+            return;
+        }
+        let wqe = self.sq.wqe(oldest);
+        let start = wqe.first_psn.add(wqe.answered);
+        let acked = self.req.acked_psn;
+        self.req.next_psn = if start.is_before(acked) { acked } else { start };
+        if !wqe.opcode.is_read_or_atomic() && wqe.packets > 0 {
+            self.req.sent_packets = self.req.next_psn.distance_from(wqe.first_psn).max(0) as u32;
+        }
     }
 
     /// An answer to a READ or atomic is complete.
