@@ -6,8 +6,9 @@ use crate::train::{Fold, Train, TrainFlags, TrainKind};
 use crate::vocab::*;
 use rdmalab_wire::ids::{Psn, RKey};
 
-/// Packets that may be outstanding: half of what 24-bit PSNs can tell apart, so that the oldest
-/// unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1).
+/// Packets that may be outstanding: half of what comparing 24-bit PSNs can tell apart, so that the
+/// oldest unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1). Only a
+/// READ of more packets exceeds it, when nothing else is in flight.
 pub const MAX_OUTSTANDING_PACKETS: u32 = 1 << 22;
 
 /// When the adapter wants to be called again.
@@ -134,14 +135,19 @@ impl Qp {
         if wqe.opcode.is_local() {
             return Plan::Local { position };
         }
-        if self.req.next_psn.distance_from(self.req.acked_psn) as u32 >= MAX_OUTSTANDING_PACKETS {
+        // Wraps to something huge when a READ of half the PSN space is in flight: also full.
+        let in_flight = self.req.next_psn.distance_from(self.req.acked_psn) as u32;
+        if in_flight >= MAX_OUTSTANDING_PACKETS {
             return Plan::Idle;
         }
-        if wqe.opcode.is_read_or_atomic() {
-            self.plan_read_or_atomic(position)
-        } else {
-            self.plan_message(position, max_payload)
+        if !wqe.opcode.is_read_or_atomic() {
+            return self.plan_message(position, max_payload, MAX_OUTSTANDING_PACKETS - in_flight);
         }
+        // A READ takes all its PSNs at once; one beyond the window goes alone.
+        if in_flight > 0 && in_flight + wqe.packets > MAX_OUTSTANDING_PACKETS {
+            return Plan::Idle;
+        }
+        self.plan_read_or_atomic(position)
     }
 
     /// Passes local operations on the way back: they were executed, and a second invalidate of the
@@ -190,14 +196,16 @@ impl Qp {
     }
 
     #[inline]
-    fn plan_message(&mut self, position: u32, max_payload: u32) -> Plan {
+    fn plan_message(&mut self, position: u32, max_payload: u32, window: u32) -> Plan {
         let wqe = self.sq.wqe(position);
         let offset = self.req.sent_packets * self.mtu.bytes();
-        let left = wqe.length - offset;
         let mut packets = wqe.packets - self.req.sent_packets;
-        let mut payload = left;
-        if left > max_payload {
-            packets = max_payload >> self.mtu.shift();
+        let mut payload = wqe.length - offset;
+        if payload > max_payload || packets > window {
+            let limit = (max_payload >> self.mtu.shift()).clamp(1, window);
+            packets = packets.min(limit);
+        }
+        if self.req.sent_packets + packets < wqe.packets {
             payload = packets << self.mtu.shift();
         }
         let last = self.req.sent_packets + packets == wqe.packets;

@@ -35,11 +35,8 @@ impl Qp {
             };
             return Some(Response::Train(train));
         };
-        let bytes = if left > max_payload {
-            max_payload >> self.mtu.shift() << self.mtu.shift()
-        } else {
-            left
-        };
+        let limit = max_payload.max(self.mtu.bytes());
+        let bytes = if left > limit { limit >> self.mtu.shift() << self.mtu.shift() } else { left };
         let checked = match bytes {
             0 => Ok(None),
             _ => self.check_key(rkey, Access::REMOTE_READ, addr, bytes as u64, env).map(Some),
