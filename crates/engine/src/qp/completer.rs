@@ -78,6 +78,9 @@ impl Qp {
     }
 
     fn on_rnr_nak<E: Env>(&mut self, psn: Psn, delay_ns: u64, env: &mut E) {
+        if self.req.is_paused() {
+            return;
+        }
         if self.req.rnr_retries_left == 0 {
             return self.fail_transport(WcStatus::RnrRetryExcErr, env);
         }
@@ -160,9 +163,13 @@ impl Qp {
         self.req.recovering = false;
         self.req.retries_left = self.attr.retry_cnt;
         self.req.rnr_retries_left = self.attr.rnr_retry;
+        // A pause is over when what it was for has arrived all the same.
+        let paused = self.req.end_pause();
         if self.req.acked_psn == self.req.psn_limit {
             self.req.ack_requested = false;
             self.req.timer = Timer::Idle;
+        } else if paused {
+            self.req.timer = Timer::Wanted(TimerKind::Ack);
         } else if let Timer::At(TimerKind::Ack, _) = self.req.timer {
             self.req.timer = Timer::Wanted(TimerKind::Ack);
         }

@@ -98,6 +98,17 @@ impl Requester {
         };
     }
 
+    /// Whether an RNR NAK's pause lasts.
+    pub(super) fn is_paused(&self) -> bool {
+        self.rnr_pause
+    }
+
+    /// Ends the pause; says whether there was one.
+    #[inline]
+    pub(super) fn end_pause(&mut self) -> bool {
+        core::mem::take(&mut self.rnr_pause)
+    }
+
     /// Forgets everything in flight.
     pub(super) fn stop(&mut self) {
         self.timer = Timer::Idle;
