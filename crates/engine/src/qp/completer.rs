@@ -133,9 +133,7 @@ impl Qp {
             if wqe.opcode.is_read_or_atomic() && wqe.outcome.is_none() {
                 let missing = wqe.first_psn.add(wqe.answered);
                 self.note_progress(progress, missing);
-                if self.spend_retry(env) {
-                    self.go_back(missing);
-                }
+                self.repeat_missing(missing, env);
                 return false;
             }
             if psn.is_before(wqe.last_psn()) {
@@ -151,6 +149,16 @@ impl Qp {
         self.state != QpState::Err
     }
 
+    /// A response was lost, as later ones tell. All of those tell the same: the request is repeated
+    /// once, and when that is in vain, the time-out repeats it.
+    #[cold]
+    fn repeat_missing<E: Env>(&mut self, psn: Psn, env: &mut E) {
+        if !self.req.gap_seen && self.spend_retry(env) {
+            self.req.gap_seen = true;
+            self.go_back(psn);
+        }
+    }
+
     /// The peer answered up to `acked`: retries start afresh, the timer waits for the rest.
     #[inline]
     fn note_progress(&mut self, progress: bool, acked: Psn) {
@@ -161,6 +169,7 @@ impl Qp {
             return;
         }
         self.req.recovering = false;
+        self.req.gap_seen = false;
         self.req.retries_left = self.attr.retry_cnt;
         self.req.rnr_retries_left = self.attr.rnr_retry;
         // A pause is over when what it was for has arrived all the same.
@@ -274,9 +283,7 @@ impl Qp {
         }
         let skip = expected.distance_from(train.first_psn);
         if skip < 0 {
-            if self.spend_retry(env) {
-                self.go_back(expected);
-            }
+            self.repeat_missing(expected, env);
             return Accept::Done;
         }
         self.place_response(position, train, skip as u32, env)

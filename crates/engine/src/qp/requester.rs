@@ -77,6 +77,8 @@ pub(super) struct Requester {
     pub(super) ack_requested: bool,
     pub(super) timer: Timer,
     rnr_pause: bool,
+    /// A lost response was noticed, and its request repeated, since the last acknowledgement.
+    pub(super) gap_seen: bool,
     /// Packets were sent again since the last acknowledgement.
     pub(super) recovering: bool,
     /// A WQE failed locally: nothing after it is sent.
