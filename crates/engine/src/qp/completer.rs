@@ -174,8 +174,10 @@ impl Qp {
         self.req.rnr_retries_left = self.attr.rnr_retry;
         // A pause is over when what it was for has arrived all the same.
         let paused = self.req.end_pause();
-        if self.req.acked_psn == self.req.psn_limit {
+        if self.req.ack_request_psn.is_before(self.req.acked_psn) {
             self.req.ack_requested = false;
+        }
+        if self.req.acked_psn == self.req.psn_limit {
             self.req.timer = Timer::Idle;
         } else if paused {
             self.req.timer = Timer::Wanted(TimerKind::Ack);

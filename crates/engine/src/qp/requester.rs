@@ -75,6 +75,8 @@ pub(super) struct Requester {
     since_ack_req: u32,
     /// Whether an acknowledgement was asked for that has not come.
     pub(super) ack_requested: bool,
+    /// PSN of the last packet that asked for one.
+    pub(super) ack_request_psn: Psn,
     pub(super) timer: Timer,
     rnr_pause: bool,
     /// A lost response was noticed, and its request repeated, since the last acknowledgement.
@@ -109,6 +111,13 @@ impl Requester {
     #[inline]
     pub(super) fn end_pause(&mut self) -> bool {
         core::mem::take(&mut self.rnr_pause)
+    }
+
+    #[inline]
+    fn ask_for_ack(&mut self, psn: Psn) {
+        self.since_ack_req = 0;
+        self.ack_requested = true;
+        self.ack_request_psn = psn;
     }
 
     /// Forgets everything in flight.
@@ -270,8 +279,7 @@ impl Qp {
             && (wqe.signaled() || self.req.since_ack_req >= 64 || self.req.recovering)
             || self.req.since_ack_req >= MAX_OUTSTANDING_PACKETS / 4;
         if wanted {
-            self.req.since_ack_req = 0;
-            self.req.ack_requested = true;
+            self.req.ask_for_ack(self.req.next_psn.add(packets - 1));
         }
         wanted
     }
@@ -303,8 +311,7 @@ impl Qp {
         }
         self.req.next_psn = psn;
         self.req.rd_atomic_in_flight += 1;
-        self.req.since_ack_req = 0;
-        self.req.ack_requested = true;
+        self.req.ask_for_ack(psn.add(packets - 1));
         self.advance(position, packets, true);
         Plan::Send { train, position, offset: 0 }
     }
