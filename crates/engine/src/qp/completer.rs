@@ -242,7 +242,7 @@ impl Qp {
             return self.enter_error(env);
         }
         self.flush_sends(env);
-        if self.state == QpState::Rts {
+        if matches!(self.state, QpState::Rts | QpState::Sqd) {
             self.state = QpState::Sqe;
             self.attr.qp_state = QpState::Sqe;
         }

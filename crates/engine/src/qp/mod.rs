@@ -261,13 +261,10 @@ impl Qp {
     /// Completes every send that waits with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
     pub fn flush_sends<E: Env>(&mut self, env: &mut E) {
         while self.sq.oldest != self.sq.posted {
-            let position = self.sq.oldest;
-            let status = self.sq.wqe(position).outcome.unwrap_or(WcStatus::WrFlushErr);
-            let status = if status == WcStatus::Success { WcStatus::WrFlushErr } else { status };
-            self.complete_oldest(status, env);
+            self.complete_oldest(WcStatus::WrFlushErr, env);
         }
         self.sq.begun = self.sq.oldest;
-        self.req.stop();
+        self.req.stop(self.sq.oldest);
     }
 
     /// Completes every receive that waits on the QP's own queue, and the one that a message in

@@ -120,12 +120,14 @@ impl Requester {
         self.ack_request_psn = psn;
     }
 
-    /// Forgets everything in flight.
-    pub(super) fn stop(&mut self) {
+    /// Forgets everything in flight and goes on at `position`, should the QP leave SQE.
+    pub(super) fn stop(&mut self, position: u32) {
         self.timer = Timer::Idle;
         self.rnr_pause = false;
         self.rd_atomic_in_flight = 0;
         self.sent_packets = 0;
+        self.cursor = position;
+        self.failed = false;
     }
 }
 
@@ -542,6 +544,7 @@ impl Qp {
             return false;
         }
         let from = self.first_unacknowledged();
+        self.req.gap_seen = false;
         self.go_back(from);
         true
     }
