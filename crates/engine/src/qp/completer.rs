@@ -192,6 +192,11 @@ impl Qp {
         let position = self.sq.oldest;
         self.sq.oldest = position.wrapping_add(1);
         let wqe = self.sq.wqe(position);
+        if wqe.outcome.is_some_and(|outcome| outcome != WcStatus::Success) {
+            // Only its repetition could not be read; if the peer has it, nothing is wrong.
+            self.req.failed = false;
+        }
+        let wqe = self.sq.wqe(position);
         if wqe.signaled() || status != WcStatus::Success {
             let byte_len = match wqe.opcode {
                 WrOpcode::Read => wqe.length,
