@@ -386,7 +386,9 @@ impl Qp {
             return;
         }
         if let Err(error) = result {
-            return self.placing_failed(train, error, env);
+            // What arrived before stays acknowledged: the NAK names the first packet after it.
+            let skipped = placement.skip_bytes >> self.mtu.shift();
+            return self.placing_failed(train, train.first_psn.add(skipped), error, env);
         }
         if placement.ends {
             self.resp.msn = self.resp.msn.next();
@@ -440,8 +442,7 @@ impl Qp {
     /// Local memory failed while a request was placed: the receiver learns why, the requester
     /// that it was not its fault (IBA vol. 1, table 57, class B).
     #[cold]
-    fn placing_failed<E: Env>(&mut self, train: &Train, error: CopyError, env: &mut E) {
-        let psn = train.first_psn;
+    fn placing_failed<E: Env>(&mut self, train: &Train, psn: Psn, error: CopyError, env: &mut E) {
         if self.qp_type != QpType::Rc && train.kind == TrainKind::Write {
             self.resp.inbound = Inbound::Skip;
             return;
