@@ -11,23 +11,31 @@ impl Qp {
     /// A request on an unreliable connection (IBA vol. 1, 9.8.2): a gap ends the message in
     /// progress, and the next first packet begins afresh.
     pub(super) fn accept_uc<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
+        if !matches!(train.kind, TrainKind::Send | TrainKind::Write)
+            || train.flags.has(TrainFlags::INV)
+        {
+            return Accept::Drop(DropReason::NotForUs);
+        }
+        // A train that is offered again after a stall must find what it found the first time.
+        let (epsn, inbound) = (self.resp.epsn, self.resp.inbound);
         let begins = train.flags.has(TrainFlags::FIRST);
-        let in_order = train.first_psn == self.resp.epsn;
         if begins {
             self.resp.inbound = Inbound::None;
-        } else if !in_order || matches!(self.resp.inbound, Inbound::None) {
+        } else if train.first_psn != epsn || matches!(inbound, Inbound::None) {
             self.resp.inbound = Inbound::Skip;
         }
         self.resp.epsn = train.last_psn().add(1);
         if matches!(self.resp.inbound, Inbound::Skip) || !self.shape_is_sound(train) {
-            self.resp.inbound = Inbound::Skip;
-            return Accept::Drop(DropReason::Broken);
+            return self.break_message(DropReason::Broken);
         }
-        match train.kind {
+        let accepted = match train.kind {
             TrainKind::Send => self.accept_uc_send(train, begins, env),
-            TrainKind::Write => self.accept_uc_write(train, begins, env),
-            _ => Accept::Drop(DropReason::NotForUs),
+            _ => self.accept_uc_write(train, begins, env),
+        };
+        if matches!(accepted, Accept::Stall) {
+            (self.resp.epsn, self.resp.inbound) = (epsn, inbound);
         }
+        accepted
     }
 
     fn break_message(&mut self, reason: DropReason) -> Accept {
@@ -109,6 +117,7 @@ impl Qp {
         let whole = TrainFlags::FIRST | TrainFlags::LAST;
         if train.kind != TrainKind::Send
             || train.flags.0 & whole != whole
+            || train.flags.has(TrainFlags::INV)
             || train.packets != 1
             || train.payload_bytes > self.mtu.bytes()
         {
