@@ -229,7 +229,9 @@ impl Qp {
             if train.first_psn.add(packets).distance_from(self.resp.epsn) <= 0 {
                 return self.accept_duplicate(train, env);
             }
+            // Each of those packets by itself would be acknowledged as a duplicate.
             skip = distance.unsigned_abs();
+            self.resp.ack = Some(self.resp.epsn.sub(1));
         }
         match train.kind {
             TrainKind::Send => self.accept_send(train, skip, env),
@@ -302,7 +304,6 @@ impl Qp {
         if self.resp.pending.len() >= MAX_PENDING_RESPONSES {
             return Accept::Drop(DropReason::TooManyResponses);
         }
-        self.resp.ack = None;
         self.resp.pending.push_back(pending);
         Accept::Done
     }

@@ -38,6 +38,8 @@ impl Qp {
             return Accept::Drop(DropReason::TooManyResponses);
         }
         if !repeated {
+            // The response says what an acknowledgement that waits would say.
+            self.resp.ack = None;
             self.resp.epsn = train.first_psn.add(train.packets);
             self.resp.msn = self.resp.msn.next();
             self.resp.nak_sent = false;
@@ -78,6 +80,7 @@ impl Qp {
             }
             _ => AtomicOp::FetchAdd { add: train.swap_add },
         };
+        self.resp.ack = None;
         self.resp.epsn = psn.add(1);
         self.resp.nak_sent = false;
         Accept::Atomic(AtomicJob { generation: self.generation, op, host_addr, entry, psn })
