@@ -42,7 +42,9 @@ impl Qp {
             _ => self.check_key(rkey, Access::REMOTE_READ, addr, bytes as u64, env).map(Some),
         };
         let Ok(found) = checked else {
-            // The region went away while its data was being sent.
+            // The region went away while its data was being sent; answers to later requests would
+            // overtake the NAK.
+            self.resp.pending.clear();
             self.end_with_nak(psn, NakCode::RemoteAccessError, env);
             return self.next_pending(max_payload, env);
         };
