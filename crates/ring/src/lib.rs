@@ -16,10 +16,12 @@ compile_error!("rdmalab-ring needs Linux: memfd, sealing, membarrier and eventfd
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-bit words");
 
+mod diag;
 pub mod doorbell;
 pub mod epoch;
 pub mod fence;
 pub mod keytable;
+pub mod mailbox;
 pub mod seg;
 pub mod spsc;
 mod sync;

@@ -60,6 +60,7 @@ impl Segment {
         // SAFETY: a system call on a descriptor that we own.
         check(unsafe { libc::ftruncate(raw, len as libc::off_t) })?;
         if prefault_bytes > 0 {
+            check_memory(prefault_bytes)?;
             // SAFETY: as above.
             check(unsafe { libc::fallocate(raw, 0, 0, prefault_bytes as libc::off_t) })?;
         }
@@ -189,6 +190,20 @@ impl Drop for Segment {
     }
 }
 
+/// Refuses to back more than the machine has: the kernel would take all there is before it says so,
+/// and kill processes to get it.
+fn check_memory(bytes: usize) -> io::Result<()> {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
+    // SAFETY: fills a live structure.
+    let known = unsafe { libc::sysinfo(&raw mut info) } == 0;
+    let total = (info.totalram as u64).saturating_mul(info.mem_unit.into());
+    if known && bytes as u64 > total {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    Ok(())
+}
+
 /// The smallest page of this machine, in bytes.
 pub fn page_bytes() -> usize {
     // SAFETY: a query without side effects.
@@ -208,4 +223,84 @@ fn first_byte(kind: libc::c_int) -> libc::flock {
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_len = 1;
     lock
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn seals_of(fd: BorrowedFd<'_>) -> i32 {
+        // SAFETY: a query on a live descriptor.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) }
+    }
+
+    fn copy_of(segment: &Segment) -> OwnedFd {
+        segment.as_fd().try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn a_segment_is_zeroed_shared_and_sealed() {
+        let segment = Segment::create(c"seg-test", 10_000, 5000).unwrap();
+        assert_eq!(segment.len(), 10_000_usize.next_multiple_of(page_bytes()));
+        assert!(!segment.is_empty());
+        let other = Segment::from_fd(copy_of(&segment), 10_000).unwrap();
+        assert_eq!(other.len(), segment.len());
+        assert_ne!(other.ptr(), segment.ptr());
+        // SAFETY: within both mappings; one thread touches them.
+        unsafe {
+            assert_eq!(other.ptr().add(9999).read_volatile(), 0);
+            segment.ptr().add(9999).write_volatile(7);
+            assert_eq!(other.ptr().add(9999).read_volatile(), 7);
+        }
+        for bytes in [0, 1 << 20] {
+            // SAFETY: a system call on a live descriptor; the seal must refuse it.
+            let done = unsafe { libc::ftruncate(segment.as_fd().as_raw_fd(), bytes) };
+            assert_eq!(done, -1, "resized to {bytes}");
+        }
+        assert_ne!(seals_of(segment.as_fd()) & libc::F_SEAL_SEAL, 0);
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for (bytes, prefault) in [(0, 0), (4096, usize::MAX), (usize::MAX, 0)] {
+            let error = Segment::create(c"seg-test", bytes, prefault).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{bytes} {prefault}");
+        }
+        assert!(Segment::create(c"seg-test", 1 << 30, 0).is_ok(), "sparse");
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_refused_beforehand() {
+        assert!(check_memory(page_bytes()).is_ok());
+        let error = check_memory(1 << 60).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn descriptors_that_could_raise_sigbus_are_refused() {
+        let small = Segment::create(c"seg-test", 4096, 0).unwrap();
+        let why = Segment::from_fd(copy_of(&small), 1 << 20).unwrap_err().to_string();
+        assert!(why.contains("smaller"), "{why}");
+
+        // SAFETY: a fresh descriptor, owned by nobody else.
+        let unsealed = unsafe {
+            let raw = libc::memfd_create(c"seg-test".as_ptr(), libc::MFD_ALLOW_SEALING);
+            assert_eq!(libc::ftruncate(raw, 1 << 20), 0);
+            OwnedFd::from_raw_fd(raw)
+        };
+        let why = Segment::from_fd(unsealed, 4096).unwrap_err().to_string();
+        assert!(why.contains("shrinking"), "{why}");
+
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let why = Segment::from_fd(file.into(), 0).unwrap_err().to_string();
+        assert!(why.contains("memfd"), "{why}");
+    }
+
+    #[test]
+    fn the_holder_of_the_lock_knows_itself_alive() {
+        let segment = Segment::create(c"seg-test", 4096, 0).unwrap();
+        assert!(!segment.owner_alive(), "nobody has it");
+        segment.lock_owner().unwrap();
+        assert!(segment.owner_alive());
+    }
 }

@@ -1,0 +1,600 @@
+//! Which processes of this host and user exist, and a way to hand them descriptors, without a file
+//! that could be left behind.
+//!
+//! A process claims a slot by binding a datagram socket to an abstract name. Abstract names belong to
+//! a network namespace, have one holder at a time, and vanish with it. Anybody in the namespace may
+//! bind any name, though, and may send: so mail of another user is dropped, and descriptors go only
+//! to a slot whose holder is known to be ours, from mail that it sent or from the kernel's socket
+//! table.
+
+use crate::diag;
+use core::fmt;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Slots are 1 ..= this: slot numbers below 1024, without 0.
+pub const SLOT_MAX: u16 = 1023;
+/// The longest mail, in bytes.
+pub const MAIL_BYTES_MAX: usize = 4096;
+/// The most descriptors in one mail.
+pub const MAIL_FDS_MAX: usize = 16;
+
+/// Mails that one call of `recv` drops before it returns to its caller.
+const DROPS: usize = 64;
+/// 64-bit words of control data: room for all descriptors and the sender's credentials.
+const CONTROL_WORDS: usize = 24;
+
+const _: () = {
+    // SAFETY: arithmetic on integers.
+    let (fds, creds) = unsafe {
+        (
+            libc::CMSG_SPACE((MAIL_FDS_MAX * size_of::<RawFd>()) as u32),
+            libc::CMSG_SPACE(size_of::<libc::ucred>() as u32),
+        )
+    };
+    assert!((fds + creds) as usize <= CONTROL_WORDS * 8);
+};
+
+/// This process's place in the host registry, and its letter box.
+#[derive(Debug)]
+pub struct Mailbox {
+    /// -1 once closed in a forked child.
+    fd: AtomicI32,
+    slot: u16,
+    version: u32,
+    uid: u32,
+    /// Slots from which mail of our user came: their holders are ours.
+    known: [AtomicU64; 16],
+}
+
+/// A mail of a process of the same user.
+#[derive(Debug)]
+pub struct Mail {
+    /// The sender's process id, as seen from here; 0 if it lives in a pid namespace that we cannot
+    /// see.
+    pub pid: i32,
+    /// The sender's user id: always ours.
+    pub uid: u32,
+    /// The sender's slot, which the kernel vouches for. `None` if it was sent from a socket that
+    /// holds no slot.
+    pub from: Option<u16>,
+    /// The content.
+    pub bytes: Vec<u8>,
+    /// The descriptors that came with it, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Why a mail was not sent.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Nobody holds that slot.
+    NoSuchPeer,
+    /// The peer's letter box is full (the kernel's default is ten mails); try again later.
+    Full,
+    /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that it
+    /// is ours: wait for mail from it first.
+    Unverified,
+    /// What the kernel says; `InvalidInput` for more than [`MAIL_BYTES_MAX`] bytes or
+    /// [`MAIL_FDS_MAX`] descriptors, or a slot out of range.
+    Io(io::Error),
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SendError::NoSuchPeer => f.write_str("no process holds that slot"),
+            SendError::Full => f.write_str("the peer's letter box is full"),
+            SendError::Unverified => {
+                f.write_str("the holder of that slot is not known to be the same user")
+            }
+            SendError::Io(error) => write!(f, "mail could not be sent: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// A slot in use, as the kernel's list of sockets shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LiveSlot {
+    /// The slot.
+    pub slot: u16,
+    /// The user in the slot's name.
+    pub uid: u32,
+    /// The registry's version in the slot's name.
+    pub version: u32,
+    /// The socket's inode: the process with a descriptor `socket:[inode]` holds the slot.
+    pub inode: u64,
+}
+
+/// The user of this process. The kernel stamps mail with the real user and sockets with the
+/// effective one; a process in which they differ acts for somebody else and is refused.
+fn own_uid() -> io::Result<u32> {
+    // SAFETY: both always succeed and touch no memory.
+    let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
+    if real != effective {
+        let why = "a set-user-ID program cannot take part: its real and effective user differ";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(real)
+}
+
+fn name_of(version: u32, uid: u32, slot: u16) -> String {
+    format!("rdmalab/{version}/{uid}/{slot}")
+}
+
+/// `rdmalab/VERSION/UID/SLOT`, exactly as [`name_of`] writes it.
+fn parse_name(name: &str) -> Option<(u32, u32, u16)> {
+    let mut parts = name.strip_prefix("rdmalab/")?.split('/');
+    let version = parts.next()?.parse().ok()?;
+    let uid = parts.next()?.parse().ok()?;
+    let slot = parts.next()?.parse().ok()?;
+    let known = (1..=SLOT_MAX).contains(&slot) && name_of(version, uid, slot) == name;
+    known.then_some((version, uid, slot))
+}
+
+/// The abstract address of a name, and its length.
+fn address_of(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // A leading zero byte makes it abstract. Our names are short: 44 bytes at most.
+    for (to, from) in address.sun_path.iter_mut().skip(1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    (address, length as libc::socklen_t)
+}
+
+/// The abstract name in an address that the kernel filled in.
+fn name_in(address: &libc::sockaddr_un, length: libc::socklen_t) -> Option<String> {
+    let path_at = core::mem::offset_of!(libc::sockaddr_un, sun_path);
+    let length = (length as usize).checked_sub(path_at)?;
+    let path = address.sun_path.get(..length)?;
+    let (zero, name) = path.split_first()?;
+    if *zero != 0 {
+        return None;
+    }
+    String::from_utf8(name.iter().map(|byte| *byte as u8).collect()).ok()
+}
+
+fn draw_start() -> u16 {
+    let mut bytes = [0_u8; 2];
+    // SAFETY: writes at most two bytes to a live array. On failure they stay zero, which is a start
+    // as good as any: the draw only keeps slots from being reused soon.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    u16::from_ne_bytes(bytes)
+}
+
+impl Mailbox {
+    /// Claims a free slot among the processes of this user, network namespace and `version` (of
+    /// whatever the processes have in common). The search starts at a random slot, so that a slot
+    /// is seldom reused soon.
+    ///
+    /// # Errors
+    /// `AddrInUse` when all slots are taken, `PermissionDenied` in a set-user-ID program, else what
+    /// the kernel says.
+    pub fn claim(version: u32) -> io::Result<Mailbox> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: takes integers only.
+        let raw = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        // Before the name exists, so that no mail can arrive without credentials.
+        ask_for_credentials(&fd)?;
+        let uid = own_uid()?;
+        let start = draw_start();
+        for step in 0..SLOT_MAX {
+            let slot = (start % SLOT_MAX + step) % SLOT_MAX + 1;
+            let (address, length) = address_of(&name_of(version, uid, slot));
+            // SAFETY: reads `length` bytes of a live structure.
+            let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+            if bound == 0 {
+                let fd = AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(fd));
+                let known = [const { AtomicU64::new(0) }; 16];
+                return Ok(Mailbox { fd, slot, version, uid, known });
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EADDRINUSE) {
+                return Err(error);
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!(
+                "all {SLOT_MAX} process slots of user {uid} on this host are taken; end some of \
+                 the programs that use the soft device"
+            ),
+        ))
+    }
+
+    /// The slot that this process holds, 1 ..= [`SLOT_MAX`].
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The socket, to be polled for mail; -1 after [`Mailbox::close_in_child`].
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    /// Closes the socket in the child of a fork, where it would keep the parent's slot alive.
+    /// Async-signal-safe. Every later use in that process fails.
+    pub fn close_in_child(&self) {
+        let fd = self.fd.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
+            unsafe { libc::close(fd) };
+        }
+    }
+
+    /// Sends a mail to the holder of slot `to`, without blocking. It arrives whole or not at all;
+    /// descriptors are duplicated.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&self, to: u16, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        let fits = bytes.len() <= MAIL_BYTES_MAX && fds.len() <= MAIL_FDS_MAX;
+        if !fits || !(1..=SLOT_MAX).contains(&to) {
+            return Err(SendError::Io(io::ErrorKind::InvalidInput.into()));
+        }
+        if !fds.is_empty() && !self.is_ours(to)? {
+            return Err(SendError::Unverified);
+        }
+        let error = match self.send_now(to, bytes, fds) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => {
+                let (word, bit) = self.known_bit(to);
+                word.fetch_and(!bit, Ordering::Relaxed);
+                Err(SendError::NoSuchPeer)
+            }
+            Some(libc::EAGAIN | libc::ENOBUFS) => Err(SendError::Full),
+            _ => Err(SendError::Io(error)),
+        }
+    }
+
+    fn known_bit(&self, slot: u16) -> (&AtomicU64, u64) {
+        (&self.known[usize::from(slot / 64) % 16], 1 << (slot % 64))
+    }
+
+    /// Whether the holder of a slot is a process of our user, as far as can be told.
+    fn is_ours(&self, slot: u16) -> Result<bool, SendError> {
+        let (word, bit) = self.known_bit(slot);
+        if slot == self.slot || word.load(Ordering::Relaxed) & bit != 0 {
+            return Ok(true);
+        }
+        match diag::holder_uid(&name_of(self.version, self.uid, slot)) {
+            Ok(Some(uid)) => Ok(uid == self.uid),
+            Ok(None) => Err(SendError::NoSuchPeer),
+            // No socket table here: only mail from it can tell.
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn send_now(&self, to: u16, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let (mut address, length) = address_of(&name_of(self.version, self.uid, to));
+        let mut content =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut control = [0_u64; CONTROL_WORDS];
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_name = (&raw mut address).cast();
+        message.msg_namelen = length;
+        message.msg_iov = &raw mut content;
+        message.msg_iovlen = 1;
+        if !fds.is_empty() {
+            let payload = size_of_val(fds) as u32;
+            message.msg_control = control.as_mut_ptr().cast();
+            // SAFETY: arithmetic on integers; at most MAIL_FDS_MAX descriptors, so it fits (the
+            // constant assertion above).
+            message.msg_controllen = unsafe { libc::CMSG_SPACE(payload) } as _;
+            // SAFETY: the control buffer is aligned, large enough for one header and `fds`, and a
+            // BorrowedFd is, as documented, a transparent RawFd.
+            unsafe {
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_SOCKET;
+                (*header).cmsg_type = libc::SCM_RIGHTS;
+                (*header).cmsg_len = libc::CMSG_LEN(payload) as _;
+                libc::CMSG_DATA(header)
+                    .copy_from_nonoverlapping(fds.as_ptr().cast(), payload as usize);
+            }
+        }
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: all pointers in the message are to live buffers of the lengths given.
+        let sent = unsafe { libc::sendmsg(self.raw_fd(), &raw const message, flags) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The next mail, without blocking. Mail of other users, and mail beyond the limits, is dropped
+    /// with its descriptors.
+    pub fn recv(&self) -> Option<Mail> {
+        for _ in 0..DROPS {
+            match self.recv_one() {
+                Received::Mail(mail) => {
+                    if let Some(from) = mail.from {
+                        let (word, bit) = self.known_bit(from);
+                        word.fetch_or(bit, Ordering::Relaxed);
+                    }
+                    return Some(mail);
+                }
+                Received::Dropped => {}
+                Received::Nothing => return None,
+            }
+        }
+        None
+    }
+
+    fn recv_one(&self) -> Received {
+        let mut bytes = vec![0_u8; MAIL_BYTES_MAX];
+        let mut control = [0_u64; CONTROL_WORDS];
+        let mut content = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: all-zero is a valid value of these plain C structures.
+        let (mut message, mut address): (libc::msghdr, libc::sockaddr_un) =
+            unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
+        message.msg_name = (&raw mut address).cast();
+        message.msg_namelen = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        message.msg_iov = &raw mut content;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: all pointers in the message are to live buffers of the lengths given.
+        let got = unsafe { libc::recvmsg(self.raw_fd(), &raw mut message, flags) };
+        let Ok(got) = usize::try_from(got) else {
+            return Received::Nothing;
+        };
+        // SAFETY: the kernel has just filled the message and its control buffer, which live.
+        let (fds, sender) = unsafe { take_control(&message) };
+        let Some(sender) = sender else {
+            return Received::Dropped;
+        };
+        let cut = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+        if cut || sender.uid != self.uid {
+            return Received::Dropped;
+        }
+        bytes.truncate(got);
+        let from = name_in(&address, message.msg_namelen).and_then(|name| self.slot_in(&name));
+        Received::Mail(Mail { pid: sender.pid, uid: sender.uid, from, bytes, fds })
+    }
+
+    /// The slot in a name of this registry.
+    fn slot_in(&self, name: &str) -> Option<u16> {
+        let (version, uid, slot) = parse_name(name)?;
+        (version == self.version && uid == self.uid).then_some(slot)
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.close_in_child();
+    }
+}
+
+enum Received {
+    Mail(Mail),
+    Dropped,
+    Nothing,
+}
+
+fn ask_for_credentials(fd: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: reads one live integer.
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PASSCRED,
+            (&raw const on).cast(),
+            length,
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the descriptors and the sender's credentials out of a received message.
+///
+/// # Safety
+/// `message` must have just been filled by `recvmsg`, its control buffer must be alive, and this
+/// must be called once for it: it takes ownership of the descriptors in it.
+unsafe fn take_control(message: &libc::msghdr) -> (Vec<OwnedFd>, Option<libc::ucred>) {
+    let mut fds = Vec::new();
+    let mut sender = None;
+    // SAFETY: the kernel wrote well-formed headers, and the macros stay within `msg_controllen`.
+    // Each header is followed by as much data as its length says.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let data = libc::CMSG_DATA(header);
+            let length = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            match ((*header).cmsg_level, (*header).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    for index in 0..length / size_of::<RawFd>() {
+                        let raw = data.cast::<RawFd>().add(index).read_unaligned();
+                        fds.push(OwnedFd::from_raw_fd(raw));
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                    sender = Some(data.cast::<libc::ucred>().read_unaligned());
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    (fds, sender)
+}
+
+/// All slots that are held in this network namespace, of any user and version, in order. A name is a
+/// claim: its holder need not be the user that it names.
+///
+/// # Errors
+/// When the kernel's list cannot be read.
+pub fn list_live_slots() -> io::Result<Vec<LiveSlot>> {
+    let mut slots = parse_socket_list(&std::fs::read("/proc/net/unix")?);
+    slots.sort_unstable();
+    slots.dedup();
+    Ok(slots)
+}
+
+/// Lines of `/proc/net/unix`: number, references, protocol, flags, type, state, inode, path; the
+/// path of an abstract name begins with `@`.
+fn parse_socket_list(list: &[u8]) -> Vec<LiveSlot> {
+    let live = |line: &[u8]| {
+        let line = core::str::from_utf8(line).ok()?;
+        let mut fields = line.split_ascii_whitespace().skip(6);
+        let inode = fields.next()?.parse().ok()?;
+        let (version, uid, slot) = parse_name(fields.next()?.strip_prefix('@')?)?;
+        Some(LiveSlot { slot, uid, version, inode })
+    };
+    list.split(|byte| *byte == b'\n').filter_map(live).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::doorbell::Event;
+    use std::os::fd::AsFd;
+
+    /// A version of its own for each test, and for each process that runs them.
+    fn version(test: u32) -> u32 {
+        std::process::id() * 16 + test
+    }
+
+    #[test]
+    fn mail_and_descriptors_arrive_with_their_sender() {
+        let version = version(1);
+        let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
+        assert_ne!(a.slot(), b.slot());
+        assert!(b.recv().is_none());
+        a.send(b.slot(), b"hello", &[]).unwrap();
+        let mail = b.recv().unwrap();
+        assert_eq!(mail.bytes, b"hello");
+        assert_eq!(mail.from, Some(a.slot()));
+        assert_eq!((mail.pid, mail.uid), (std::process::id() as i32, own_uid().unwrap()));
+        assert!(mail.fds.is_empty());
+
+        let event = Event::create().unwrap();
+        b.send(a.slot(), &[], &[event.as_fd(), event.as_fd()]).unwrap();
+        let mut mail = a.recv().unwrap();
+        assert_eq!(mail.fds.len(), 2);
+        // SAFETY: a query on a live descriptor.
+        let flags = unsafe { libc::fcntl(mail.fds[0].as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        let copy = Event::from_fd(mail.fds.remove(1)).unwrap();
+        copy.signal();
+        assert!(event.drain());
+    }
+
+    #[test]
+    fn descriptors_go_to_a_stranger_only_if_the_kernel_says_whose_it_is() {
+        let version = version(2);
+        let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
+        let event = Event::create().unwrap();
+        let name = name_of(version, own_uid().unwrap(), b.slot());
+        match diag::holder_uid(&name) {
+            Ok(holder) => {
+                assert_eq!(holder, Some(own_uid().unwrap()));
+                a.send(b.slot(), b"fd", &[event.as_fd()]).unwrap();
+                assert_eq!(b.recv().unwrap().fds.len(), 1);
+            }
+            Err(why) => {
+                eprintln!("no socket table here ({why}): only the refusal is tested");
+                let refused = a.send(b.slot(), b"fd", &[event.as_fd()]);
+                assert!(matches!(refused, Err(SendError::Unverified)));
+                b.send(a.slot(), b"it is me", &[]).unwrap();
+                assert!(a.recv().is_some());
+                a.send(b.slot(), b"fd", &[event.as_fd()]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn absence_fullness_and_nonsense_are_told_apart() {
+        let version = version(3);
+        let a = Mailbox::claim(version).unwrap();
+        let b = Mailbox::claim(version).unwrap();
+        let gone = b.slot();
+        let full = loop {
+            if let Err(error) = a.send(gone, b"x", &[]) {
+                break error;
+            }
+        };
+        assert!(matches!(full, SendError::Full), "{full}");
+        drop(b);
+        let event = Event::create().unwrap();
+        assert!(matches!(a.send(gone, b"x", &[]), Err(SendError::NoSuchPeer)));
+        assert!(matches!(
+            a.send(gone, b"x", &[event.as_fd()]),
+            Err(SendError::NoSuchPeer | SendError::Unverified)
+        ));
+        assert!(matches!(a.send(0, b"x", &[]), Err(SendError::Io(_))));
+        assert!(matches!(a.send(1024, b"x", &[]), Err(SendError::Io(_))));
+        let long = vec![0; MAIL_BYTES_MAX + 1];
+        assert!(matches!(a.send(a.slot(), &long, &[]), Err(SendError::Io(_))));
+    }
+
+    #[test]
+    fn slots_run_out_with_a_clear_error_and_are_listed() {
+        let version = version(4);
+        let mut held = Vec::new();
+        let error = loop {
+            match Mailbox::claim(version) {
+                Ok(mailbox) => held.push(mailbox),
+                Err(error) => break error,
+            }
+        };
+        if error.kind() != io::ErrorKind::AddrInUse {
+            eprintln!("skipped: this process may not hold {SLOT_MAX} sockets ({error})");
+            return;
+        }
+        assert_eq!(held.len(), usize::from(SLOT_MAX));
+        assert!(error.to_string().contains("1023 process slots"), "{error}");
+        let ours = |slots: Vec<LiveSlot>| slots.iter().filter(|s| s.version == version).count();
+        assert_eq!(ours(list_live_slots().unwrap()), held.len());
+        held.truncate(3);
+        assert_eq!(ours(list_live_slots().unwrap()), 3);
+    }
+
+    #[test]
+    fn a_closed_mailbox_frees_its_slot_and_fails_quietly() {
+        let version = version(5);
+        let mailbox = Mailbox::claim(version).unwrap();
+        mailbox.close_in_child();
+        mailbox.close_in_child();
+        assert_eq!(mailbox.raw_fd(), -1);
+        assert!(mailbox.recv().is_none());
+        assert!(matches!(mailbox.send(mailbox.slot(), b"x", &[]), Err(SendError::Io(_))));
+        assert!(!list_live_slots().unwrap().iter().any(|s| s.version == version));
+    }
+
+    #[test]
+    fn only_our_own_names_are_parsed() {
+        assert_eq!(parse_name("rdmalab/1/1000/7"), Some((1, 1000, 7)));
+        for other in [
+            "rdmalab/1/1000/0",
+            "rdmalab/1/1000/1024",
+            "rdmalab/1/1000/07",
+            "rdmalab/1/1000/7/",
+            "rdmalab/1/7",
+            "rdmalab/+1/1000/7",
+            "other/1/1000/7",
+        ] {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+        let list = b"Num RefCount Protocol Flags Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00000000 0002 01 12345 @rdmalab/2/0/9\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 99 /run/rdmalab/2/0/9\n\
+            0000000000000000: 00000002 00000000 00000000 0002 01 98\n\xff\xfe\n";
+        let found = LiveSlot { slot: 9, uid: 0, version: 2, inode: 12345 };
+        assert_eq!(parse_socket_list(list), [found]);
+    }
+}
