@@ -1,0 +1,296 @@
+//! The functions that are exported, with the answers of each to a panic behind it.
+//!
+//! `exports.txt` lists them with their versions; a test compares the two lists by what the
+//! built library really exports.
+
+use crate::guard::PANICKED;
+use crate::{ah, dispatch, fork, gid, kernel_copy, rate, sysfs, text};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr::{null, null_mut};
+use rdmalab_abi::consts::IBV_FORK_UNNEEDED;
+use rdmalab_abi::types::*;
+
+// Devices.
+export! {
+    /// The devices; null and `errno`.
+    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device,
+        or null_mut(), via dispatch::ibv_get_device_list;
+    /// Frees the list.
+    fn ibv_free_device_list(list: *mut *mut ibv_device),
+        or (), via dispatch::ibv_free_device_list;
+    /// The name of a device; null.
+    fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char,
+        or null(), via dispatch::ibv_get_device_name;
+    /// The number of a device in the kernel; -1 for none.
+    fn ibv_get_device_index(device: *mut ibv_device) -> c_int,
+        or -1, via dispatch::ibv_get_device_index;
+    /// The GUID of a node, network byte order; 0 if unknown.
+    fn ibv_get_device_guid(device: *mut ibv_device) -> u64,
+        or 0, via dispatch::ibv_get_device_guid;
+    /// Opens a device; null and `errno`.
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context,
+        or null_mut(), via dispatch::ibv_open_device;
+    /// Closes a device; 0, or -1 and `errno`.
+    fn ibv_close_device(context: *mut ibv_context) -> c_int,
+        or -1, via dispatch::ibv_close_device;
+    /// A context over another process's file; null and `errno`.
+    fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context,
+        or null_mut(), via dispatch::ibv_import_device;
+    /// Another process's domain; null and `errno`.
+    fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd,
+        or null_mut(), via dispatch::ibv_import_pd;
+    /// Forgets an imported domain.
+    fn ibv_unimport_pd(pd: *mut ibv_pd),
+        or (), via dispatch::ibv_unimport_pd;
+    /// Another process's region; null and `errno`.
+    fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr,
+        or null_mut(), via dispatch::ibv_import_mr;
+    /// Forgets an imported region.
+    fn ibv_unimport_mr(mr: *mut ibv_mr),
+        or (), via dispatch::ibv_unimport_mr;
+    /// Another process's device memory; null and `errno`.
+    fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm,
+        or null_mut(), via dispatch::ibv_import_dm;
+    /// Forgets imported device memory.
+    fn ibv_unimport_dm(dm: *mut ibv_dm),
+        or (), via dispatch::ibv_unimport_dm;
+    /// The next asynchronous event; 0, or -1 and `errno`.
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int,
+        or -1, via dispatch::ibv_get_async_event;
+    /// Acknowledges an asynchronous event.
+    fn ibv_ack_async_event(event: *mut ibv_async_event),
+        or (), via dispatch::ibv_ack_async_event;
+    /// What a device can do; 0, or an error number.
+    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int,
+        or PANICKED, via dispatch::ibv_query_device;
+    /// A port, at most 52 bytes of it; 0, or an error number.
+    fn ibv_query_port(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int,
+        or PANICKED, via dispatch::ibv_query_port;
+    /// A GID; 0, or -1 and `errno`.
+    fn ibv_query_gid(
+        context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid
+    ) -> c_int,
+        or -1, via dispatch::ibv_query_gid;
+    /// A GID with its type; 0, or an error number.
+    fn _ibv_query_gid_ex(
+        context: *mut ibv_context, port_num: u32, gid_index: u32, entry: *mut ibv_gid_entry,
+        flags: u32, entry_size: usize
+    ) -> c_int,
+        or PANICKED, via dispatch::_ibv_query_gid_ex;
+    /// All GIDs; how many, or a negative error number.
+    fn _ibv_query_gid_table(
+        context: *mut ibv_context, entries: *mut ibv_gid_entry, max_entries: usize, flags:
+        u32, entry_size: usize
+    ) -> isize,
+        or -(PANICKED as isize), via dispatch::_ibv_query_gid_table;
+    /// A P_Key, network byte order; 0, or -1 and `errno`.
+    fn ibv_query_pkey(
+        context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16
+    ) -> c_int,
+        or -1, via dispatch::ibv_query_pkey;
+    /// A protection domain; null and `errno`.
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd,
+        or null_mut(), via dispatch::ibv_alloc_pd;
+    /// Frees a domain; 0, or an error number.
+    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int,
+        or PANICKED, via dispatch::ibv_dealloc_pd;
+    /// A memory region; null and `errno`.
+    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr,
+        or null_mut(), via dispatch::ibv_reg_mr;
+    /// A region under another address; null and `errno`.
+    fn ibv_reg_mr_iova(
+        pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int
+    ) -> *mut ibv_mr,
+        or null_mut(), via dispatch::ibv_reg_mr_iova;
+    /// The same with optional rights, which may be ignored; null and `errno`.
+    fn ibv_reg_mr_iova2(
+        pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint
+    ) -> *mut ibv_mr,
+        or null_mut(), via dispatch::ibv_reg_mr_iova2;
+    /// A region of a DMA buffer; null and `errno`.
+    fn ibv_reg_dmabuf_mr(
+        pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
+    ) -> *mut ibv_mr,
+        or null_mut(), via dispatch::ibv_reg_dmabuf_mr;
+    /// Changes a region; 0, or an `ibv_rereg_mr_err_code` and `errno`.
+    fn ibv_rereg_mr(
+        mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize,
+        access: c_int
+    ) -> c_int,
+        or -1, via dispatch::ibv_rereg_mr;
+    /// Frees a region; 0, or an error number.
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int,
+        or PANICKED, via dispatch::ibv_dereg_mr;
+    /// A completion channel; null and `errno`.
+    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel,
+        or null_mut(), via dispatch::ibv_create_comp_channel;
+    /// Frees a channel; 0, or an error number.
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int,
+        or PANICKED, via dispatch::ibv_destroy_comp_channel;
+    /// A completion queue; null and `errno`.
+    fn ibv_create_cq(
+        context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut
+        ibv_comp_channel, comp_vector: c_int
+    ) -> *mut ibv_cq,
+        or null_mut(), via dispatch::ibv_create_cq;
+    /// Resizes a completion queue; 0, or an error number.
+    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int,
+        or PANICKED, via dispatch::ibv_resize_cq;
+    /// Frees a completion queue; 0, or an error number.
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int,
+        or PANICKED, via dispatch::ibv_destroy_cq;
+    /// The next completion event; 0, or -1 and `errno`.
+    fn ibv_get_cq_event(
+        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
+    ) -> c_int,
+        or -1, via dispatch::ibv_get_cq_event;
+    /// Acknowledges completion events.
+    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint),
+        or (), via dispatch::ibv_ack_cq_events;
+    /// A shared receive queue; null and `errno`.
+    fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq,
+        or null_mut(), via dispatch::ibv_create_srq;
+    /// Changes an SRQ; 0, or an error number.
+    fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, attr_mask: c_int) -> c_int,
+        or PANICKED, via dispatch::ibv_modify_srq;
+    /// Attributes of an SRQ; 0, or an error number.
+    fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int,
+        or PANICKED, via dispatch::ibv_query_srq;
+    /// Frees an SRQ; 0, or an error number.
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int,
+        or PANICKED, via dispatch::ibv_destroy_srq;
+    /// A queue pair; null and `errno`.
+    fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp,
+        or null_mut(), via dispatch::ibv_create_qp;
+    /// The extended view of a queue pair; null.
+    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex,
+        or null_mut(), via dispatch::ibv_qp_to_qp_ex;
+    /// Attributes of a queue pair; 0, or an error number.
+    fn ibv_query_qp(
+        qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut
+        ibv_qp_init_attr
+    ) -> c_int,
+        or PANICKED, via dispatch::ibv_query_qp;
+    /// Whether data is written in order; 1 or 0.
+    fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: u32, flags: u32) -> c_int,
+        or 0, via dispatch::ibv_query_qp_data_in_order;
+    /// Changes a queue pair; 0, or an error number.
+    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int,
+        or PANICKED, via dispatch::ibv_modify_qp;
+    /// Frees a queue pair; 0, or an error number.
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int,
+        or PANICKED, via dispatch::ibv_destroy_qp;
+    /// Sets what two ends agreed on; 0, or an error number.
+    fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int,
+        or PANICKED, via dispatch::ibv_set_ece;
+    /// What can be agreed on; 0, or an error number.
+    fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int,
+        or PANICKED, via dispatch::ibv_query_ece;
+    /// An address handle; null and `errno`.
+    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
+        or null_mut(), via dispatch::ibv_create_ah;
+    /// Frees an address handle; 0, or an error number.
+    fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int,
+        or PANICKED, via dispatch::ibv_destroy_ah;
+    /// Joins a multicast group; 0, or an error number.
+    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int,
+        or PANICKED, via dispatch::ibv_attach_mcast;
+    /// Leaves a multicast group; 0, or an error number.
+    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int,
+        or PANICKED, via dispatch::ibv_detach_mcast;
+    /// The Ethernet address of a peer; 0, or an error number.
+    fn ibv_resolve_eth_l2_from_gid(
+        context: *mut ibv_context, attr: *mut ibv_ah_attr, eth_mac: *mut u8, vid: *mut u16
+    ) -> c_int,
+        or PANICKED, via dispatch::ibv_resolve_eth_l2_from_gid;
+}
+
+// What needs no device, or follows from what devices answer.
+export! {
+    /// Type of a GID, as sysfs tells it; 0, or -1 and `errno`.
+    fn ibv_query_gid_type(
+        context: *mut ibv_context, port_num: u8, index: c_uint, gid_type: *mut u32
+    ) -> c_int,
+        or -1, via gid::ibv_query_gid_type;
+    /// Index of a P_Key; -1 and `errno`.
+    fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int,
+        or -1, via gid::ibv_get_pkey_index;
+    /// The address of a sender; 0, or -1 and `errno`.
+    fn ibv_init_ah_from_wc(
+        context: *mut ibv_context, port_num: u8, wc: *mut ibv_wc, grh: *mut ibv_grh, ah_attr:
+        *mut ibv_ah_attr
+    ) -> c_int,
+        or -1, via ah::ibv_init_ah_from_wc;
+    /// An address handle for a sender; null and `errno`.
+    fn ibv_create_ah_from_wc(
+        pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8
+    ) -> *mut ibv_ah,
+        or null_mut(), via ah::ibv_create_ah_from_wc;
+    /// An address from the kernel.
+    fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const ib_uverbs_ah_attr),
+        or (), via kernel_copy::ibv_copy_ah_attr_from_kern;
+    /// Attributes of a QP from the kernel.
+    fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const ib_uverbs_qp_attr),
+        or (), via kernel_copy::ibv_copy_qp_attr_from_kern;
+    /// A path from the kernel.
+    fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, src: *const ib_user_path_rec),
+        or (), via kernel_copy::ibv_copy_path_rec_from_kern;
+    /// A path for the kernel.
+    fn ibv_copy_path_rec_to_kern(dst: *mut ib_user_path_rec, src: *const ibv_sa_path_rec),
+        or (), via kernel_copy::ibv_copy_path_rec_to_kern;
+    /// Reads a file about a device; its length, or -1 and `errno`.
+    fn ibv_read_sysfs_file(
+        dir: *const c_char, file: *const c_char, buf: *mut c_char, size: usize
+    ) -> c_int,
+        or -1, via sysfs::ibv_read_sysfs_file;
+}
+
+export_safe! {
+    /// Where sysfs is.
+    fn ibv_get_sysfs_path() -> *const c_char,
+        or null(), via sysfs::ibv_get_sysfs_path;
+    /// Prepares for fork; 0.
+    fn ibv_fork_init() -> c_int,
+        or PANICKED, via fork::ibv_fork_init;
+    /// Whether programs may fork.
+    fn ibv_is_fork_initialized() -> u32,
+        or IBV_FORK_UNNEEDED, via fork::ibv_is_fork_initialized;
+    /// Keeps memory from children; 0.
+    fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int,
+        or PANICKED, via fork::ibv_dontfork_range;
+    /// Gives memory to children again; 0.
+    fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int,
+        or PANICKED, via fork::ibv_dofork_range;
+    /// A completion status in words.
+    fn ibv_wc_status_str(status: u32) -> *const c_char,
+        or null(), via text::ibv_wc_status_str;
+    /// A node type in words.
+    fn ibv_node_type_str(node_type: i32) -> *const c_char,
+        or null(), via text::ibv_node_type_str;
+    /// A port state in words.
+    fn ibv_port_state_str(state: u32) -> *const c_char,
+        or null(), via text::ibv_port_state_str;
+    /// An event in words.
+    fn ibv_event_type_str(event: u32) -> *const c_char,
+        or null(), via text::ibv_event_type_str;
+    /// A rate as a multiple of 2.5 Gbit/s, or -1.
+    fn ibv_rate_to_mult(code: u32) -> c_int,
+        or -1, via rate::ibv_rate_to_mult;
+    /// The rate of a multiple of 2.5 Gbit/s.
+    fn mult_to_ibv_rate(mult: c_int) -> u32,
+        or 0, via rate::mult_to_ibv_rate;
+    /// A rate in Mbit/s, or -1.
+    fn ibv_rate_to_mbps(code: u32) -> c_int,
+        or -1, via rate::ibv_rate_to_mbps;
+    /// The rate of a speed in Mbit/s.
+    fn mbps_to_ibv_rate(mbps: c_int) -> u32,
+        or 0, via rate::mbps_to_ibv_rate;
+}
+
+// The functions that only fail.
+include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
+
+// The versioned names. They stay in this module, as the assembler must find the functions in
+// the same unit of compilation. A test harness is a program and needs none.
+#[cfg(not(test))]
+include!(concat!(env!("OUT_DIR"), "/symver.rs"));

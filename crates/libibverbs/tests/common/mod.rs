@@ -1,0 +1,102 @@
+//! The built library, and what an ELF file exports.
+#![allow(dead_code)] // Each test uses a part.
+
+use object::Endianness;
+use object::elf::{FileHeader64, SHT_DYNSYM};
+use object::read::elf::{FileHeader, Sym};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Builds the shared library, which cargo does not do for the tests of a package that has no
+/// other library, and answers where it is.
+pub fn built_library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let output = Command::new(env!("CARGO"))
+            .args(["build", "--package", env!("CARGO_PKG_NAME"), "--message-format", "json"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let messages = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
+        messages
+            .split('"')
+            .filter(|word| word.ends_with("/libibverbs.so"))
+            .map(PathBuf::from)
+            .next_back()
+            .expect("cargo names the library")
+    })
+}
+
+/// A directory in which the library has the name that programs look for; removed at the end.
+pub struct Installed(pub PathBuf);
+
+impl Installed {
+    pub fn new(what_for: &str) -> Self {
+        let name = format!("rdmalab-libibverbs-{what_for}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        let link = dir.join("libibverbs.so.1");
+        std::os::unix::fs::symlink(built_library(), link).expect("a symbolic link");
+        Self(dir)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An exported symbol: version (empty without one), name, and whether it is hidden from
+/// programs that are linked today.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Export {
+    pub version: String,
+    pub name: String,
+    pub hidden: bool,
+}
+
+/// What a shared library exports, without the names of the versions themselves.
+pub fn exports(path: &Path) -> BTreeSet<Export> {
+    let data = std::fs::read(path).expect("the library");
+    let data = data.as_slice();
+    let header = FileHeader64::<Endianness>::parse(data).expect("an ELF file");
+    let endian = header.endian().expect("a known byte order");
+    let sections = header.sections(endian, data).expect("sections");
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).expect("dynamic symbols");
+    let versions = sections.versions(endian, data).expect("versions").expect("versions");
+    let mut found = BTreeSet::new();
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.is_undefined(endian) || symbol.is_absolute(endian) || symbol.is_local() {
+            continue;
+        }
+        let index = versions.version_index(endian, index);
+        let version = versions.version(index).expect("a version");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        found.insert(Export {
+            version: version.map_or(String::new(), |version| text(version.name())),
+            name: text(symbol.name(endian, symbols.strings()).expect("a name")),
+            hidden: index.is_hidden(),
+        });
+    }
+    found
+}
+
+/// A program of Debian's, if it is installed.
+pub fn program(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/sbin", "/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|p| p.exists())
+}
+
+/// Debian's library, if it is installed.
+pub fn systems_library() -> Option<PathBuf> {
+    ["x86_64", "aarch64"]
+        .iter()
+        .map(|arch| PathBuf::from(format!("/usr/lib/{arch}-linux-gnu/libibverbs.so.1")))
+        .find(|path| path.exists())
+}
