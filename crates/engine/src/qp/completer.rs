@@ -36,6 +36,9 @@ impl Qp {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return Accept::Drop(DropReason::State);
         }
+        if self.req.placing {
+            return Accept::Stall;
+        }
         match train.kind {
             TrainKind::Ack => self.accept_ack(train, env),
             _ => self.accept_data(train, env),
@@ -323,6 +326,7 @@ impl Qp {
             self.fail_transport(WcStatus::BadRespErr, env);
             return Accept::Done;
         }
+        self.req.placing = true;
         Accept::PlaceResponse(ResponsePlacement {
             generation: self.generation,
             position,
@@ -345,6 +349,7 @@ impl Qp {
         if placement.generation != self.generation {
             return;
         }
+        self.req.placing = false;
         if result.is_err() {
             return self.fail_transport(WcStatus::LocProtErr, env);
         }

@@ -6,6 +6,13 @@
 //! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
 //! - [`Qp::next_response`]: acknowledgements and responses to be sent;
 //! - [`Qp::timer`] and [`Qp::on_timer`]: time, which only the driver knows.
+//!
+//! Between `accept` and its `retire_*` the next train of that direction (requests, or responses)
+//! answers [`Accept::Stall`]: one plan is in flight for each. Any number of sends may be planned
+//! before they are retired, in the order of the plans. A QP that enters ERR or RESET in between
+//! makes the plans void, and retiring them does nothing; after RESET the driver forgets planned
+//! sends. Who posts to a send queue in SQE or ERR, or to a receive queue in ERR, then calls
+//! [`Qp::flush_sends`] or [`Qp::flush_receives`].
 
 pub mod attr;
 mod completer;
@@ -73,7 +80,8 @@ pub enum Accept {
     Done,
     /// Dropped.
     Drop(DropReason),
-    /// The adapter has not read the receive WQE yet: offer the train again.
+    /// The adapter has not read the receive WQE yet, or the train before this one is not retired:
+    /// offer the train again.
     Stall,
     /// Move the payload, then call [`Qp::retire_request`].
     Place(Placement),
@@ -222,6 +230,9 @@ impl Qp {
         }
         if !self.state.can_receive() {
             return Accept::Drop(DropReason::State);
+        }
+        if self.resp.in_flight {
+            return Accept::Stall;
         }
         if !self.established {
             self.establish(env);

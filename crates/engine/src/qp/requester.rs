@@ -69,6 +69,8 @@ pub(super) struct Requester {
     pub(super) acked_psn: Psn,
     /// READs and atomics sent and not answered.
     rd_atomic_in_flight: u32,
+    /// A response was accepted and is not retired yet.
+    pub(super) placing: bool,
     pub(super) retries_left: u8,
     pub(super) rnr_retries_left: u8,
     /// Requests sent since the last that asked for an acknowledgement.
@@ -123,6 +125,7 @@ impl Requester {
     /// Forgets everything in flight and goes on at `position`, should the QP leave SQE.
     pub(super) fn stop(&mut self, position: u32) {
         self.timer = Timer::Idle;
+        self.placing = false;
         self.rnr_pause = false;
         self.rd_atomic_in_flight = 0;
         self.sent_packets = 0;
@@ -347,6 +350,11 @@ impl Qp {
         result: Result<(), CopyError>,
         env: &mut E,
     ) {
+        let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
+        if position.wrapping_sub(self.sq.oldest) >= begun {
+            // Completed or flushed since it was planned.
+            return;
+        }
         if result.is_err() {
             return self.fail_locally(position, WcStatus::LocProtErr, env);
         }
@@ -358,11 +366,17 @@ impl Qp {
 
     /// A bind or local invalidate was executed; it completes in its turn.
     pub fn retire_local<E: Env>(&mut self, position: u32, ok: bool, env: &mut E) {
+        let begun = self.sq.begun.wrapping_sub(self.sq.oldest);
+        if position.wrapping_sub(self.sq.oldest) >= begun {
+            return;
+        }
         if !ok {
             return self.fail_locally(position, WcStatus::MwBindErr, env);
         }
         self.sq.wqe_mut(position).outcome = Some(WcStatus::Success);
-        self.req.cursor = position.wrapping_add(1);
+        if self.req.cursor == position {
+            self.req.cursor = position.wrapping_add(1);
+        }
         self.complete_ready(env);
     }
 

@@ -76,6 +76,8 @@ pub(super) struct Responder {
     pub(super) inbound: Inbound,
     pub(super) held: HeldRecv,
     holds: bool,
+    /// A request was accepted and is not retired yet.
+    pub(super) in_flight: bool,
     /// A NAK or RNR NAK was sent for `epsn`; nothing more until it arrives.
     nak_sent: bool,
     pub(super) pending: VecDeque<Pending>,
@@ -91,6 +93,7 @@ impl Default for Responder {
             inbound: Inbound::None,
             held: HeldRecv::EMPTY,
             holds: false,
+            in_flight: false,
             nak_sent: false,
             pending: VecDeque::new(),
             ack: None,
@@ -111,6 +114,7 @@ impl Responder {
     /// Forgets what is in progress; a held receive WQE is the caller's business.
     pub(super) fn abandon(&mut self) {
         self.inbound = Inbound::None;
+        self.in_flight = false;
         self.nak_sent = false;
         self.pending.clear();
         self.ack = None;
@@ -386,6 +390,7 @@ impl Qp {
         if placement.generation != self.generation {
             return;
         }
+        self.resp.in_flight = false;
         if let Err(error) = result {
             // What arrived before stays acknowledged: the NAK names the first packet after it.
             let skipped = placement.skip_bytes >> self.mtu.shift();

@@ -83,6 +83,7 @@ impl Qp {
         self.resp.ack = None;
         self.resp.epsn = psn.add(1);
         self.resp.nak_sent = false;
+        self.resp.in_flight = true;
         Accept::Atomic(AtomicJob { generation: self.generation, op, host_addr, entry, psn })
     }
 
@@ -96,6 +97,7 @@ impl Qp {
         if job.generation != self.generation {
             return;
         }
+        self.resp.in_flight = false;
         let Ok(original) = result else {
             self.end_with_nak(job.psn, NakCode::RemoteOperationalError, env);
             return;

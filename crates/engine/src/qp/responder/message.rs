@@ -73,6 +73,7 @@ impl Qp {
         self.resp.epsn = last_psn.add(1);
         self.resp.nak_sent = false;
         let ends = train.flags.has(TrainFlags::LAST);
+        self.resp.in_flight = true;
         Accept::Place(Placement {
             generation: self.generation,
             target,
@@ -224,6 +225,7 @@ impl Qp {
             };
         }
         self.resp.epsn = last_psn;
+        self.resp.in_flight = true;
         Accept::Place(Placement {
             generation: self.generation,
             target,
