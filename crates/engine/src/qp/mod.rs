@@ -176,6 +176,10 @@ impl Qp {
     fn check_shape(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let is_inline = wr.flags.contains(SendFlags::INLINE);
         match wr.opcode {
+            // It could never leave, and nothing behind it (IBA vol. 1, 9.7.7.1.3).
+            _ if wr.opcode.is_read_or_atomic() && self.attr.max_rd_atomic == 0 => {
+                return Err(PostError::BadOpcode);
+            }
             WrOpcode::CmpSwap | WrOpcode::FetchAdd => {
                 let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
                 if bytes < 8 || is_inline {

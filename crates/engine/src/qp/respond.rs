@@ -1,6 +1,6 @@
 //! What the responder sends: data of READs, values of atomics, NAKs, and acknowledgements last.
 
-use super::responder::{Pending, Response};
+use super::responder::{Pending, PendingRead, Response};
 use super::{CopyError, Env, Qp};
 use crate::train::{TrainFlags, TrainKind};
 use crate::vocab::{Access, QpState, QpType};
@@ -28,44 +28,53 @@ impl Qp {
     }
 
     fn next_pending<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
-        let front = self.resp.pending.pop_front()?;
-        let Pending::Read { addr, rkey, left, psn, packets, first, msn } = front else {
-            let Pending::Train(train) = front else {
-                return None;
-            };
-            return Some(Response::Train(train));
-        };
+        match self.resp.pending.pop_front()? {
+            Pending::Nak(train) | Pending::Atomic { train, .. } => Some(Response::Train(train)),
+            Pending::Read(read) => self.next_of_read(read, max_payload, env),
+        }
+    }
+
+    fn next_of_read<E: Env>(
+        &mut self,
+        read: PendingRead,
+        max_payload: u32,
+        env: &mut E,
+    ) -> Option<Response> {
         let limit = max_payload.max(self.mtu.bytes());
-        let bytes = if left > limit { limit >> self.mtu.shift() << self.mtu.shift() } else { left };
+        let bytes = if read.left > limit {
+            limit >> self.mtu.shift() << self.mtu.shift()
+        } else {
+            read.left
+        };
         let checked = match bytes {
             0 => Ok(None),
-            _ => self.check_key(rkey, Access::REMOTE_READ, addr, bytes as u64, env).map(Some),
+            _ => self
+                .check_key(read.rkey, Access::REMOTE_READ, read.addr, bytes as u64, env)
+                .map(Some),
         };
         let Ok(found) = checked else {
             // The region went away while its data was being sent; answers to later requests would
             // overtake the NAK.
             self.resp.pending.clear();
-            self.end_with_nak(psn, NakCode::RemoteAccessError, env);
+            self.end_with_nak(read.psn, NakCode::RemoteAccessError, env);
             return self.next_pending(max_payload, env);
         };
-        let mut train = self.response(TrainKind::ReadResponse, psn, Syndrome::ACK);
-        train.msn = msn;
+        let mut train = self.response(TrainKind::ReadResponse, read.psn, Syndrome::ACK);
+        train.msn = read.msn;
         train.payload_bytes = bytes;
-        let ends = bytes == left;
-        train.packets = if ends { packets } else { bytes >> self.mtu.shift() };
-        train.flags = TrainFlags(
-            if first { TrainFlags::FIRST } else { 0 } | if ends { TrainFlags::LAST } else { 0 },
-        );
+        let ends = bytes == read.left;
+        train.packets = if ends { read.packets } else { bytes >> self.mtu.shift() };
+        let first = if read.first { TrainFlags::FIRST } else { 0 };
+        train.flags = TrainFlags(first | if ends { TrainFlags::LAST } else { 0 });
         if !ends {
-            self.resp.pending.push_front(Pending::Read {
-                addr: addr.wrapping_add(bytes as u64),
-                rkey,
-                left: left - bytes,
-                psn: psn.add(train.packets),
-                packets: packets - train.packets,
+            self.resp.pending.push_front(Pending::Read(PendingRead {
+                addr: read.addr.wrapping_add(bytes as u64),
+                left: read.left - bytes,
+                psn: read.psn.add(train.packets),
+                packets: read.packets - train.packets,
                 first: false,
-                msn,
-            });
+                ..read
+            }));
         }
         let (host_addr, entry) = match found {
             Some((host_addr, entry)) => (host_addr, Some(entry)),

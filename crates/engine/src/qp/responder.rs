@@ -64,8 +64,35 @@ pub enum Response {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
-    Train(Train),
-    Read { addr: u64, rkey: u32, left: u32, psn: Psn, packets: u32, first: bool, msn: Msn },
+    Nak(Train),
+    Atomic { train: Train, repeated: bool },
+    Read(PendingRead),
+}
+
+/// What is left of a READ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingRead {
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+    pub(super) left: u32,
+    pub(super) psn: Psn,
+    pub(super) packets: u32,
+    /// Nothing of it was sent yet.
+    pub(super) first: bool,
+    /// A request that was answered before.
+    pub(super) repeated: bool,
+    pub(super) msn: Msn,
+}
+
+impl Pending {
+    /// Whether it occupies one of `max_dest_rd_atomic`; repetitions share their first one's.
+    fn takes_resource(&self) -> bool {
+        match self {
+            Pending::Nak(_) => false,
+            Pending::Atomic { repeated, .. } => !repeated,
+            Pending::Read(read) => !read.repeated,
+        }
+    }
 }
 
 /// State of the receiving half of a QP.
@@ -270,7 +297,7 @@ impl Qp {
         self.resp.ack = None;
         let nak = self.response(TrainKind::Ack, psn, syndrome);
         if self.resp.pending.len() < MAX_PENDING_RESPONSES {
-            self.resp.pending.push_back(Pending::Train(nak));
+            self.resp.pending.push_back(Pending::Nak(nak));
         }
     }
 
@@ -299,7 +326,7 @@ impl Qp {
                 let mut reply = self.response(TrainKind::AtomicResponse, saved.psn, Syndrome::ACK);
                 reply.swap_add = saved.original;
                 reply.msn = saved.msn;
-                self.push_pending(Pending::Train(reply))
+                self.push_pending(Pending::Atomic { train: reply, repeated: true })
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Requests that are answered with data: READ and the atomics.
 
-use super::{AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending};
+use super::{
+    AtomicJob, AtomicOp, AtomicResult, Inbound, MAX_PENDING_RESPONSES, Pending, PendingRead,
+};
 use crate::qp::send_queue::MAX_MESSAGE_BYTES;
 use crate::qp::{Accept, CopyError, DropReason, Env, Qp};
 use crate::train::{Train, TrainKind};
@@ -8,10 +10,17 @@ use crate::vocab::*;
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 
 impl Qp {
+    /// Whether `max_dest_rd_atomic` READs and atomics wait for their first answer to be sent. A
+    /// requester that keeps to its `max_rd_atomic` never sees this (IBA vol. 1, 9.7.4.1.2).
+    fn resources_are_taken(&self) -> bool {
+        let taken = self.resp.pending.iter().filter(|pending| pending.takes_resource()).count();
+        taken >= self.attr.max_dest_rd_atomic as usize
+    }
+
     pub(in crate::qp) fn accept_read<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         if !matches!(self.resp.inbound, Inbound::None)
             || train.dma_bytes as u64 > MAX_MESSAGE_BYTES
-            || self.attr.max_dest_rd_atomic == 0
+            || self.resources_are_taken()
         {
             return self.refuse(self.resp.epsn, NakCode::InvalidRequest, env);
         }
@@ -44,22 +53,23 @@ impl Qp {
             self.resp.msn = self.resp.msn.next();
             self.resp.nak_sent = false;
         }
-        self.push_pending(Pending::Read {
+        self.push_pending(Pending::Read(PendingRead {
             addr: train.remote_addr,
             rkey: train.rkey.0,
             left: train.dma_bytes,
             psn: train.first_psn,
             packets: train.packets,
             first: true,
+            repeated,
             msn: self.resp.msn,
-        })
+        }))
     }
 
     pub(in crate::qp) fn accept_atomic<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         let psn = self.resp.epsn;
         if !matches!(self.resp.inbound, Inbound::None)
             || !train.remote_addr.is_multiple_of(8)
-            || self.attr.max_dest_rd_atomic == 0
+            || self.resources_are_taken()
         {
             return self.refuse(psn, NakCode::InvalidRequest, env);
         }
@@ -111,6 +121,6 @@ impl Qp {
         self.resp.atomics.push_back(AtomicResult { psn: job.psn, original, msn });
         let mut reply = self.response(TrainKind::AtomicResponse, job.psn, Syndrome::ACK);
         reply.swap_add = original;
-        self.push_pending(Pending::Train(reply));
+        self.push_pending(Pending::Atomic { train: reply, repeated: false });
     }
 }
