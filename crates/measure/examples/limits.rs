@@ -2,8 +2,8 @@
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Memcpy, NullSyscall, Spsc, UdpPingPong, Unsupported, VmWrite,
-    Waiting, core_skew, interleave, one_cpu, two_cores,
+    Ends, Handoff, Limit, Lines, Looking, Memcpy, NullSyscall, Slots, Spsc, UdpPingPong,
+    Unsupported, VmWrite, Waiting, core_skew, interleave, one_cpu, two_cores,
 };
 
 const ROUNDS: usize = 15;
@@ -35,7 +35,7 @@ fn main() {
         match result {
             Ok(s) => {
                 let [median, min, max] = [s.median, s.min, s.max].map(|v| s.quantity.format(v));
-                println!("{:50} {:10} {median:>10}  ({min} .. {max})", s.name, s.quantity);
+                println!("{:56} {:10} {median:>10}  ({min} .. {max})", s.name, s.quantity);
             }
             Err(reason) => println!("left out: {reason}"),
         }
@@ -51,9 +51,13 @@ fn all(clock: Clock, cores: (usize, usize)) -> Vec<Made> {
     let mut made = Vec::new();
     for ends in [Ends::Processes, Ends::Threads] {
         for lines in [Lines::One, Lines::Two] {
-            made.push(boxed(Handoff::new(clock, cores, ends, lines)));
+            for looking in [Looking::Bare, Looking::Paused] {
+                made.push(boxed(Handoff::new(clock, cores, ends, lines, looking)));
+            }
         }
-        made.push(boxed(Spsc::new(clock, cores, ends)));
+        for layout in [Slots::Packed, Slots::Lines] {
+            made.push(boxed(Spsc::new(clock, cores, ends, layout)));
+        }
     }
     for size_bytes in [32, 4096, 1 << 20] {
         made.push(boxed(Ok(Memcpy::new(clock, size_bytes, 1))));

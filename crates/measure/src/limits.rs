@@ -26,12 +26,12 @@ use crate::clock::Clock;
 use crate::quantity::Quantity;
 use crate::stats;
 
-pub use cpu::{Pin, available_cores, one_cpu, pin_to, two_cores};
+pub use cpu::{Looking, Pin, available_cores, one_cpu, pin_to, two_cores};
 pub use handoff::{Handoff, Lines};
 pub use memcpy::Memcpy;
 pub use peer::Ends;
 pub use skew::{Skew, core_skew};
-pub use spsc::Spsc;
+pub use spsc::{Slots, Spsc};
 pub use syscall::NullSyscall;
 pub use udp::{UdpPingPong, Waiting};
 pub use vmwrite::VmWrite;
@@ -103,6 +103,19 @@ impl Spread {
             max: stats::quantile(&sorted, 1.0),
             runs,
         }
+    }
+}
+
+impl Spread {
+    /// The median over the runs with its confidence interval, where there are runs enough.
+    ///
+    /// # Panics
+    /// When `confidence` is not strictly between 0 and 1.
+    #[must_use]
+    pub fn estimate(&self, confidence: f64) -> stats::Estimate {
+        let mut sorted = self.runs.clone();
+        stats::sort(&mut sorted);
+        stats::median_estimate(&sorted, confidence)
     }
 }
 

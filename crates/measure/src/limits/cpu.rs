@@ -102,9 +102,19 @@ fn set_affinity(mask: &Mask) -> io::Result<()> {
 }
 
 /// Lets another thread of this core run.
-pub(super) fn yield_core() {
+fn yield_core() {
     // SAFETY: takes nothing and cannot fail on Linux.
     unsafe { libc::sched_yield() };
+}
+
+/// What a spinning end does between two looks at a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Looking {
+    /// Nothing: on some processors PAUSE takes longer than the hand-over that is waited for.
+    Bare,
+    /// PAUSE (YIELD on aarch64): on others it is the faster way, as fewer looks ask for the line
+    /// while the other end is about to write it.
+    Paused,
 }
 
 /// How an end waits for the other one.
@@ -112,26 +122,40 @@ pub(super) fn yield_core() {
 pub(super) struct Spin {
     /// Both ends have one core, so that only yielding lets the other one act.
     pub yielding: bool,
+    /// A PAUSE between two looks (see [`Looking`]).
+    pub pausing: bool,
 }
 
 impl Spin {
     /// For ends that stay on these two cores.
     pub fn between(cores: (usize, usize)) -> Self {
-        Self { yielding: cores.0 == cores.1 }
+        Self { yielding: cores.0 == cores.1, pausing: false }
+    }
+
+    /// The same, looking as asked for.
+    pub fn looking(self, looking: Looking) -> Self {
+        Self { pausing: looking == Looking::Paused, ..self }
+    }
+
+    /// What stands between two looks.
+    #[inline(always)]
+    pub fn rest(self) {
+        if self.yielding {
+            yield_core();
+        } else if self.pausing {
+            std::hint::spin_loop();
+        }
     }
 
     /// Looks again and again, until `look` gives something; `None` when it has not within
-    /// [`PATIENCE`]. There is no PAUSE between two looks: on some processors it takes longer than
-    /// the hand-over that is waited for.
+    /// [`PATIENCE`].
     #[inline(always)]
     pub fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         for _ in 0..LOOKS {
             if let Some(found) = look() {
                 return Some(found);
             }
-            if self.yielding {
-                yield_core();
-            }
+            self.rest();
         }
         // Nearly always it has ended by now, and the time was not read.
         self.until_late(look)
@@ -145,9 +169,7 @@ impl Spin {
                 if let Some(found) = look() {
                     return Some(found);
                 }
-                if self.yielding {
-                    yield_core();
-                }
+                self.rest();
             }
         }
         None

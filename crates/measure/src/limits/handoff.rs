@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cpu::Spin;
+use super::cpu::{Looking, Spin};
 use super::peer::{Line, Map, beside};
 use super::{Ends, Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
@@ -29,11 +29,13 @@ pub struct Handoff {
     cores: (usize, usize),
     ends: Ends,
     lines: Lines,
+    looking: Looking,
     map: Map,
 }
 
 impl Handoff {
-    /// Between these cores: ours, and the other end's.
+    /// Between these cores: ours, and the other end's. Which way of looking is the faster one
+    /// depends on the processor; the limit is the better of both.
     ///
     /// # Errors
     /// When no memory can be mapped.
@@ -42,9 +44,10 @@ impl Handoff {
         cores: (usize, usize),
         ends: Ends,
         lines: Lines,
+        looking: Looking,
     ) -> Result<Self, Unsupported> {
         let map = Map::shared(3 * size_of::<Line>())?;
-        Ok(Self { clock, cores, ends, lines, map })
+        Ok(Self { clock, cores, ends, lines, looking, map })
     }
 }
 
@@ -54,7 +57,11 @@ impl Limit for Handoff {
             Lines::One => "one line",
             Lines::Two => "two lines",
         };
-        format!("cache-line hand-off, {lines}, two {}", self.ends.name())
+        let pause = match self.looking {
+            Looking::Bare => "bare",
+            Looking::Paused => "PAUSE",
+        };
+        format!("cache-line hand-off, {lines}, {pause}, two {}", self.ends.name())
     }
 
     fn quantity(&self) -> Quantity {
@@ -69,7 +76,7 @@ impl Limit for Handoff {
         let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
         ping.store(0, Ordering::Release);
         pong.store(0, Ordering::Release);
-        let spin = Spin::between(self.cores);
+        let spin = Spin::between(self.cores).looking(self.looking);
         let ours = || {
             let mut sent = 0;
             let mut round_trip = || {
@@ -98,8 +105,8 @@ fn answer(spin: Spin, ping: &AtomicU64, pong: &AtomicU64, stop: &AtomicU64) {
             if ping.load(Ordering::Acquire) == expected {
                 pong.store(expected + 1, Ordering::Release);
                 expected += 2;
-            } else if spin.yielding {
-                super::cpu::yield_core();
+            } else {
+                spin.rest();
             }
         }
     }

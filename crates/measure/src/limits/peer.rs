@@ -1,5 +1,6 @@
 //! The other end: a thread or a process, with memory that both see.
 
+use std::io::{Error, ErrorKind};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,7 +126,7 @@ impl Drop for Child {
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
-                && *libc::__errno_location() == libc::EINTR
+                && Error::last_os_error().kind() == ErrorKind::Interrupted
             {}
         }
     }
@@ -157,6 +158,11 @@ fn in_child(parent: libc::pid_t, core: usize, body: impl FnOnce()) -> ! {
     unreachable!("the process has ended")
 }
 
+/// Pins the calling thread.
+pub fn pin(core: usize) -> Result<cpu::Pin, Unsupported> {
+    cpu::pin_to(core).map_err(|e| Unsupported::from_io(&format!("cannot pin to core {core}"), &e))
+}
+
 /// Runs `theirs` at the other end, on the second core, and `ours` here, on the first one. `theirs`
 /// ends soon after `stop` is not 0, which it is when this returns.
 ///
@@ -177,15 +183,19 @@ pub unsafe fn beside<T>(
         }
     }
     stop.store(0, Ordering::Release);
-    let pin_failed = |e| Unsupported::from_io(&format!("cannot pin to core {}", cores.0), &e);
-    let _pin = cpu::pin_to(cores.0).map_err(pin_failed)?;
+    // Also tells whether the other end will have its core: there, nobody could say so.
+    let visit = pin(cores.1)?;
+    drop(visit);
+    let _pin = pin(cores.0)?;
     match ends {
         Ends::Threads => std::thread::scope(|scope| {
             let _stop = Stop(stop);
-            scope.spawn(|| {
+            let named = std::thread::Builder::new().name("other end".to_owned());
+            let spawned = named.spawn_scoped(scope, || {
                 let _pin = cpu::pin_to(cores.1);
                 theirs();
             });
+            spawned.map_err(|e| Unsupported::from_io("no thread for the other end", &e))?;
             ours()
         }),
         Ends::Processes => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::cpu::Spin;
+use super::cpu::{Looking, Spin};
 use super::peer::{Line, Map, beside};
 use super::{Ends, Unsupported};
 use crate::clock::{Clock, Stamp};
@@ -45,7 +45,7 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
     let map = Map::shared(3 * size_of::<Line>())?;
     let [ping, pong, stop] = map.lines() else { unreachable!("three lines were mapped") };
     let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
-    let spin = Spin::between(cores);
+    let spin = Spin::between(cores).looking(Looking::Paused);
     let ours = || {
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         let mut last = 0;
@@ -72,8 +72,8 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
             if asked != seen {
                 seen = asked;
                 pong.store(clock.now().0, Ordering::Release);
-            } else if spin.yielding {
-                super::cpu::yield_core();
+            } else {
+                spin.rest();
             }
         }
     };

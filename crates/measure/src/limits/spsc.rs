@@ -1,4 +1,4 @@
-//! A ring of 8-byte items with one producer and one consumer: what no message rate can beat.
+//! A ring with one producer and one consumer: what no message rate can beat.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use super::{Ends, Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 
-/// Items that fit the ring: 8 KiB, so that it stays in the first cache.
+/// Items that fit the ring: 8 KiB of packed ones.
 const SLOTS: u64 = 1024;
 const BATCHES: usize = 60;
 /// Items of a batch: many rings full, so that what waits in the ring at its ends weighs little.
@@ -16,12 +16,33 @@ const PER_BATCH: usize = 16 * SLOTS as usize;
 /// Items taken before the consumer tells: the producer needs room, not news.
 const TELL_EVERY: u64 = SLOTS / 8;
 
-/// Items per second through a ring between two pinned, spinning ends; counted at the consumer.
-/// The producer publishes each item by itself.
+/// How far apart items are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slots {
+    /// Eight bytes: one cache line carries eight items.
+    Packed,
+    /// A cache line of 64 bytes each, as a small message with its header needs.
+    Lines,
+}
+
+impl Slots {
+    /// Words from one item to the next.
+    const fn stride(self) -> usize {
+        match self {
+            Self::Packed => 1,
+            Self::Lines => 8,
+        }
+    }
+}
+
+/// Items of 8 bytes per second through a ring between two pinned, spinning ends; counted at the
+/// consumer. The producer publishes each item by itself; both ends remember what they last saw of
+/// the other's cursor.
 pub struct Spsc {
     clock: Clock,
     cores: (usize, usize),
     ends: Ends,
+    layout: Slots,
     map: Map,
 }
 
@@ -33,6 +54,8 @@ struct Ring<'a> {
     tail: &'a AtomicU64,
     stop: &'a AtomicU64,
     slots: &'a [AtomicU64],
+    /// Words from one slot to the next.
+    stride: usize,
     spin: Spin,
 }
 
@@ -41,15 +64,25 @@ impl Spsc {
     ///
     /// # Errors
     /// When no memory can be mapped.
-    pub fn new(clock: Clock, cores: (usize, usize), ends: Ends) -> Result<Self, Unsupported> {
-        let map = Map::shared(3 * size_of::<Line>() + SLOTS as usize * 8)?;
-        Ok(Self { clock, cores, ends, map })
+    pub fn new(
+        clock: Clock,
+        cores: (usize, usize),
+        ends: Ends,
+        layout: Slots,
+    ) -> Result<Self, Unsupported> {
+        let slots_bytes = SLOTS as usize * layout.stride() * 8;
+        let map = Map::shared(3 * size_of::<Line>() + slots_bytes)?;
+        Ok(Self { clock, cores, ends, layout, map })
     }
 }
 
 impl Limit for Spsc {
     fn name(&self) -> String {
-        format!("SPSC ring, 8-byte items, two {}", self.ends.name())
+        let layout = match self.layout {
+            Slots::Packed => "8-byte items",
+            Slots::Lines => "an item per cache line",
+        };
+        format!("SPSC ring, {layout}, two {}", self.ends.name())
     }
 
     fn quantity(&self) -> Quantity {
@@ -64,7 +97,8 @@ impl Limit for Spsc {
             head: &head.0,
             tail: &tail.0,
             stop: &stop.0,
-            slots: &self.map.words(3 * size_of::<Line>())[..SLOTS as usize],
+            slots: self.map.words(3 * size_of::<Line>()),
+            stride: self.layout.stride(),
             spin: Spin::between(self.cores),
         };
         ring.head.store(0, Ordering::Release);
@@ -79,6 +113,14 @@ impl Limit for Spsc {
         };
         // SAFETY: the producer reads and writes words of the ring and yields, no more.
         unsafe { beside(self.ends, self.cores, ring.stop, || produce(&ring), ours) }
+    }
+}
+
+impl Ring<'_> {
+    /// The word of an item.
+    #[inline(always)]
+    fn slot(&self, item: u64) -> &AtomicU64 {
+        &self.slots[(item % SLOTS) as usize * self.stride]
     }
 }
 
@@ -99,7 +141,7 @@ impl Consumer {
             };
             self.known = ring.spin.until(published).ok_or_else(cpu::no_answer)?;
         }
-        let item = ring.slots[(self.taken % SLOTS) as usize].load(Ordering::Relaxed);
+        let item = ring.slot(self.taken).load(Ordering::Relaxed);
         if item != self.taken {
             return Err(Unsupported(format!("item {} came as {item}", self.taken)));
         }
@@ -121,12 +163,10 @@ fn produce(ring: &Ring<'_>) {
                 if ring.stop.load(Ordering::Relaxed) != 0 {
                     return;
                 }
-                if ring.spin.yielding {
-                    cpu::yield_core();
-                }
+                ring.spin.rest();
             }
         }
-        ring.slots[(made % SLOTS) as usize].store(made, Ordering::Relaxed);
+        ring.slot(made).store(made, Ordering::Relaxed);
         made += 1;
         ring.head.store(made, Ordering::Release);
     }

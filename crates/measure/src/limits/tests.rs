@@ -18,10 +18,13 @@ fn pairs_of_cores() -> [(usize, usize); 2] {
 
 #[test]
 fn a_line_is_handed_over() {
+    let clock = Clock::new();
     for cores in pairs_of_cores() {
         for ends in [Ends::Threads, Ends::Processes] {
             for lines in [Lines::One, Lines::Two] {
-                check(&mut Handoff::new(Clock::new(), cores, ends, lines).unwrap());
+                for looking in [Looking::Bare, Looking::Paused] {
+                    check(&mut Handoff::new(clock, cores, ends, lines, looking).unwrap());
+                }
             }
         }
     }
@@ -31,7 +34,9 @@ fn a_line_is_handed_over() {
 fn a_ring_carries_items_in_order() {
     for cores in pairs_of_cores() {
         for ends in [Ends::Threads, Ends::Processes] {
-            check(&mut Spsc::new(Clock::new(), cores, ends).unwrap());
+            for layout in [Slots::Packed, Slots::Lines] {
+                check(&mut Spsc::new(Clock::new(), cores, ends, layout).unwrap());
+            }
         }
     }
 }
@@ -78,12 +83,16 @@ fn a_child_is_written_to_or_the_kernel_says_why_not() {
 
 #[test]
 fn a_core_that_does_not_exist_is_an_error() {
-    let cores = (1023, 1023);
     if available_cores().unwrap().contains(&1023) {
         return;
     }
-    let mut limit = Handoff::new(Clock::new(), cores, Ends::Threads, Lines::One).unwrap();
-    assert!(limit.run().unwrap_err().0.contains("core 1023"));
+    let mine = two_cores().0;
+    for cores in [(1023, mine), (mine, 1023)] {
+        for ends in [Ends::Threads, Ends::Processes] {
+            let mut limit = Spsc::new(Clock::new(), cores, ends, Slots::Packed).unwrap();
+            assert!(limit.run().unwrap_err().0.contains("core 1023"));
+        }
+    }
     assert!(pin_to(usize::MAX).is_err());
 }
 
@@ -146,6 +155,8 @@ fn rounds_are_interleaved_and_a_failure_stays_alone() {
     assert_eq!(spread.runs, [1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!((spread.min, spread.median, spread.max), (1.0, 3.0, 5.0));
     assert_eq!(spread.to_string(), "scripted, one-way: 3.00 ns (1.00 ns .. 5.00 ns, 5 runs)");
+    assert_eq!(spread.estimate(0.9).interval.map(|i| (i.low, i.high)), Some((1.0, 5.0)));
+    assert_eq!(spread.estimate(0.95).interval, None);
     assert_eq!(results[1], Err(Unsupported("as scripted".to_owned())));
     assert_eq!((good.runs, bad.runs), (5, 2));
 }

@@ -139,11 +139,7 @@ fn echo(socket: &UdpSocket, spin: Spin, stop: &AtomicU64) {
         match socket.recv_from(&mut buffer) {
             // A datagram that cannot be sent back is lost, and the other end says so.
             Ok((bytes, from)) => drop(socket.send_to(&buffer[..bytes], from)),
-            Err(e) if is_nothing_yet(&e) => {
-                if spin.yielding {
-                    cpu::yield_core();
-                }
-            }
+            Err(e) if is_nothing_yet(&e) => spin.rest(),
             Err(_) => return,
         }
     }

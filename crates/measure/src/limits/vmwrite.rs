@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::cpu::{self, Spin};
-use super::peer::{Child, Line, Map};
+use super::cpu::Spin;
+use super::peer::{Child, Line, Map, pin};
 use super::{Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
@@ -73,7 +73,8 @@ impl VmWrite {
         };
         // SAFETY: the child writes memory and sleeps, no more.
         let child = unsafe { Child::fork(cores.1, sleep) }?;
-        Spin { yielding: true }.until_equal(ready, 1).map_err(|_| cpu::no_answer())?;
+        // The child may have to wait for the core that we are on.
+        Spin::between((0, 0)).until_equal(ready, 1)?;
         let source = (0..size_bytes).map(|i| i as u8 | 1).collect();
         let limit = Self { clock, quantity, core: cores.0, source, target, child };
         limit.write()?;
@@ -141,8 +142,7 @@ impl Limit for VmWrite {
     }
 
     fn run(&mut self) -> Result<f64, Unsupported> {
-        let pin_failed = |e| Unsupported::from_io(&format!("cannot pin to core {}", self.core), &e);
-        let _pin = cpu::pin_to(self.core).map_err(pin_failed)?;
+        let _pin = pin(self.core)?;
         let calls = (RUN_BYTES / self.source.len()).clamp(16, CALLS_PER_RUN);
         let per_batch = (calls / 16).clamp(1, CALLS_PER_BATCH);
         self.write()?;
