@@ -3,6 +3,7 @@
 //! The table comes from a shared library on this machine ([`VerbsTable::load`]) or is filled in
 //! by hand by a provider that lives in this process. Whoever uses it cannot tell which.
 
+use crate::inline::set_errno;
 use crate::types::*;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ffi::CString;
@@ -49,6 +50,42 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// What a function answers that is not there.
+trait Failure {
+    fn failure() -> Self;
+}
+
+impl<T> Failure for *mut T {
+    fn failure() -> Self {
+        set_errno(libc::EOPNOTSUPP);
+        core::ptr::null_mut()
+    }
+}
+
+impl<T> Failure for *const T {
+    fn failure() -> Self {
+        set_errno(libc::EOPNOTSUPP);
+        core::ptr::null()
+    }
+}
+
+impl Failure for c_int {
+    fn failure() -> Self {
+        set_errno(libc::EOPNOTSUPP);
+        libc::EOPNOTSUPP
+    }
+}
+
+impl Failure for u64 {
+    fn failure() -> Self {
+        0
+    }
+}
+
+impl Failure for () {
+    fn failure() -> Self {}
+}
+
 /// Declares the table: `field: fn(...) -> ..., "symbol" "version", "meaning";`.
 macro_rules! verbs_table {
     ($($field:ident: fn($($arg:ident: $ty:ty),*) $(-> $ret:ty)?,
@@ -83,6 +120,17 @@ macro_rules! verbs_table {
                     },)*
                 })
             }
+
+            /// A table of which every function fails: null, or `EOPNOTSUPP`. With
+            /// `..VerbsTable::UNSUPPORTED`, a table by hand names only what it has.
+            pub const UNSUPPORTED: Self = Self {
+                $($field: {
+                    unsafe extern "C-unwind" fn absent($(_: $ty),*) $(-> $ret)? {
+                        Failure::failure()
+                    }
+                    absent
+                },)*
+            };
 
             /// The functions of the table as (symbol, version).
             pub const SYMBOLS: &[(&str, &str)] = &[$(($symbol, $version)),*];

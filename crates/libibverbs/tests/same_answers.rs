@@ -3,9 +3,9 @@
 mod common;
 
 use common::{built_library, systems_library};
-use rdmalab_abi::CLayout;
 use rdmalab_abi::layout::{Field, Layout};
 use rdmalab_abi::types::*;
+use rdmalab_abi::{CLayout, VerbsTable};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
@@ -157,4 +157,26 @@ fn an_old_program_is_told_that_it_is_not_supported() {
     let error = std::io::Error::last_os_error();
     assert!(list.is_null());
     assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+}
+
+fn path_as_c(path: &Path) -> CString {
+    CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
+}
+
+#[test]
+fn the_loader_takes_our_library_and_knows_it() {
+    let ours = path_as_c(built_library());
+    let table = VerbsTable::load(Some(&ours)).expect("every function is there");
+    assert_eq!(VerbsTable::is_ours(Some(&ours)), Ok(true));
+    let mut devices = -1;
+    // SAFETY: a variable to write to; the list is freed as its manual page says.
+    unsafe {
+        let list = (table.get_device_list)(&mut devices);
+        assert!(!list.is_null());
+        (table.free_device_list)(list);
+    }
+    assert!(devices >= 0);
+    if let Some(theirs) = systems_library() {
+        assert_eq!(VerbsTable::is_ours(Some(&path_as_c(&theirs))), Ok(false));
+    }
 }
