@@ -1,4 +1,5 @@
-//! Prints the bare limits of this machine: `cargo run --release -p rdmalab-measure --example limits`.
+//! Prints the bare limits of this machine:
+//! `cargo run --release -p rdmalab-measure --example limits`.
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{

@@ -1,5 +1,5 @@
 //! A fenced clock: stamps of the processor's counter where that is invariant, the kernel's raw
-//! clock otherwise. Which one it is, what a stamp costs and how fine it is are part of every result.
+//! clock otherwise. Which one it is, what a stamp costs and how fine it is belong to every result.
 //!
 //! Nothing is ever subtracted: an interval between two stamps holds one stamp's cost, and
 //! [`Clock::cost`] says how much that is.
@@ -393,6 +393,21 @@ mod tests {
             let steps = cost.median_ns / cost.resolution_ns;
             assert!((steps - steps.round()).abs() < 1e-6, "{cost}");
         }
+    }
+
+    #[test]
+    fn a_fallback_is_labelled_with_its_reason() {
+        let clock = Clock::raw(Some("no counter"));
+        assert_eq!(clock.to_string(), "CLOCK_MONOTONIC_RAW (no counter)");
+        assert_eq!(clock.fallback_reason(), Some("no counter"));
+        assert_eq!(clock.ns_per_tick(), 1.0);
+        let counter = Clock {
+            source: ClockSource::FencedTsc,
+            ns_per_tick: 0.4,
+            relative_error: 4e-6,
+            fallback_reason: None,
+        };
+        assert_eq!(counter.to_string(), "fenced TSC, 2500.000 MHz +- 4.0 ppm");
     }
 
     #[test]

@@ -120,10 +120,14 @@ fn span(base: *mut u8, bytes: usize) -> libc::iovec {
 
 #[cold]
 fn refused(call: &str, transferred: isize) -> Unsupported {
+    let error = std::io::Error::last_os_error();
     if transferred >= 0 {
         return Unsupported(format!("{call} stopped after {transferred} bytes"));
     }
-    let error = std::io::Error::last_os_error();
+    refusal(call, &error)
+}
+
+fn refusal(call: &str, error: &std::io::Error) -> Unsupported {
     let hint = match error.raw_os_error() {
         Some(libc::EPERM) => "; no ptrace right over a child: seccomp, or Yama's ptrace_scope",
         Some(libc::ENOSYS) => "; the kernel, or a sandbox, has no such call",
@@ -152,5 +156,34 @@ impl Limit for VmWrite {
             Quantity::Bandwidth => self.source.len() as f64 * 1e9 / ns,
             _ => ns,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_likely_cause() {
+        for (errno, cause) in [(libc::EPERM, "Yama"), (libc::ENOSYS, "sandbox")] {
+            let reason = refusal("process_vm_writev", &std::io::Error::from_raw_os_error(errno));
+            assert!(reason.0.starts_with("process_vm_writev is refused: "), "{reason}");
+            assert!(reason.0.contains(cause), "{reason}");
+        }
+        let gone = refusal("process_vm_writev", &std::io::Error::from_raw_os_error(libc::ESRCH));
+        assert!(!gone.0.contains(';'), "{gone}");
+        assert!(refused("process_vm_writev", 7).0.ends_with("stopped after 7 bytes"));
+    }
+
+    #[test]
+    fn a_child_that_died_is_an_error_and_not_a_number() {
+        let Ok(mut limit) = VmWrite::call_cost(Clock::new(), (0, 0), 32) else {
+            eprintln!("skipped: process_vm_writev is not allowed here");
+            return;
+        };
+        // SAFETY: the pid is that of our child, which is reaped only when the limit is dropped.
+        unsafe { libc::kill(limit.child.pid(), libc::SIGKILL) };
+        let error = Spin::between((0, 0)).until(|| limit.write().err());
+        assert!(error.is_some() && limit.run().is_err());
     }
 }
