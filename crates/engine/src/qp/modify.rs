@@ -89,6 +89,7 @@ impl Qp {
             }
             (QpState::Rts, QpState::Sqd) => {
                 self.drain_reported = false;
+                self.ask_while_draining();
                 self.report_drained(env);
             }
             _ => {}

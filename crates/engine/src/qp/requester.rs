@@ -549,6 +549,18 @@ impl Qp {
         }
     }
 
+    /// Draining ends with an acknowledgement of everything; if none was asked for, asks now rather
+    /// than at the time-out, which may be infinite.
+    pub(super) fn ask_while_draining(&mut self) {
+        if self.qp_type != QpType::Rc || self.sq.oldest == self.sq.begun || self.req.ack_requested {
+            return;
+        }
+        self.req.recovering = true;
+        if self.req.cursor == self.sq.begun {
+            self.go_back(self.first_unacknowledged());
+        }
+    }
+
     fn on_ack_timeout<E: Env>(&mut self, env: &mut E) -> bool {
         if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return false;
