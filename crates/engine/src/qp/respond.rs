@@ -3,7 +3,7 @@
 use super::responder::{Pending, PendingRead, Response};
 use super::{CopyError, Env, Qp};
 use crate::train::{TrainFlags, TrainKind};
-use crate::vocab::{Access, QpState, QpType};
+use crate::vocab::{Access, AsyncEventType, QpState, QpType};
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::Psn;
 
@@ -88,5 +88,6 @@ impl Qp {
     pub fn fail_read<E: Env>(&mut self, psn: Psn, _error: CopyError, env: &mut E) {
         self.resp.pending.clear();
         self.end_with_nak(psn, NakCode::RemoteOperationalError, env);
+        env.event(AsyncEventType::QpFatal);
     }
 }

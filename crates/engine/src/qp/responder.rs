@@ -484,9 +484,14 @@ impl Qp {
             (TrainKind::Write, _) => WcStatus::LocAccessErr,
             _ => WcStatus::LocProtErr,
         };
+        let told = self.resp.holds;
         self.end_receive(status, env);
         if self.qp_type == QpType::Rc {
             self.end_with_nak(psn, NakCode::RemoteOperationalError, env);
+            if !told {
+                // No completion says why the QP is in ERR (IBA vol. 1, 11.6.3.2).
+                env.event(AsyncEventType::QpFatal);
+            }
         } else {
             self.enter_error(env);
         }

@@ -110,6 +110,7 @@ impl Qp {
         self.resp.in_flight = false;
         let Ok(original) = result else {
             self.end_with_nak(job.psn, NakCode::RemoteOperationalError, env);
+            env.event(AsyncEventType::QpFatal);
             return;
         };
         self.resp.msn = self.resp.msn.next();
