@@ -1,0 +1,125 @@
+//! Events of completion channels and of devices, and their acknowledgement.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use rdmalab_abi::*;
+use rdmalab_engine::backend::{AsyncEvent, Backend, VerbsResult};
+use rdmalab_engine::vocab::AsyncEventObject;
+
+use crate::object::ChannelObject;
+use crate::registry::{Element, Registry};
+use crate::sync::acks;
+use crate::{answer, context};
+
+/// Takes the next event of a channel: 0 and the CQ with its context, or -1 and `errno` (`EAGAIN`
+/// when the descriptor is non-blocking and there is none). Each is to be acknowledged.
+pub unsafe extern "C-unwind" fn ibv_get_cq_event<B: Backend>(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: by the contract of the module. The CQ is alive while it is looked at: the event was
+    // counted as delivered, so that destroying the CQ waits for its acknowledgement.
+    let result = unsafe {
+        next_cq::<B>(channel).map(|found| {
+            *cq = found;
+            *cq_context = (*found).cq_context;
+        })
+    };
+    answer::minus_one("ibv_get_cq_event", result)
+}
+
+/// # Safety
+/// `channel` is of this backend.
+unsafe fn next_cq<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsResult<*mut ibv_cq> {
+    // SAFETY: by the contract.
+    let (own, registry) = unsafe {
+        let context = context::own::<B>((*channel).context);
+        (ChannelObject::<B>::own(channel), &context.registry)
+    };
+    loop {
+        // An event of a CQ that was destroyed meanwhile is not one.
+        if let Some(cq) = registry.deliver_completion(B::channel_next(&own.backend)?) {
+            return Ok(cq);
+        }
+    }
+}
+
+/// Acknowledges `nevents` events of a CQ.
+pub unsafe extern "C-unwind" fn ibv_ack_cq_events<B: Backend>(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: by the contract of the module.
+    unsafe { acks!(cq, comp_events_completed).acknowledge(nevents) };
+}
+
+/// Takes the next asynchronous event: 0, or -1 and `errno` (`EAGAIN` when the descriptor is
+/// non-blocking and there is none). Each is to be acknowledged.
+pub unsafe extern "C-unwind" fn ibv_get_async_event<B: Backend>(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: by the contract of the module.
+    let result = unsafe {
+        next_async::<B>(context).map(|(element, event_type)| {
+            (*event).element = element;
+            (*event).event_type = event_type;
+        })
+    };
+    answer::minus_one("ibv_get_async_event", result)
+}
+
+/// # Safety
+/// `context` is of this backend.
+unsafe fn next_async<B: Backend>(
+    context: *mut ibv_context,
+) -> VerbsResult<(ibv_async_event_element, u32)> {
+    // SAFETY: by the contract.
+    let own = unsafe { context::own::<B>(context) };
+    loop {
+        let event = B::next_async_event(&own.backend)?;
+        // An event of an object that was destroyed meanwhile is not one.
+        if let Some(element) = element_of(&own.registry, &event) {
+            return Ok((element, event.event_type as u32));
+        }
+    }
+}
+
+/// What an event is about; `None` when that is gone.
+fn element_of(registry: &Registry, event: &AsyncEvent) -> Option<ibv_async_event_element> {
+    let mut element = ibv_async_event_element::zeroed();
+    match event.event_type.object() {
+        AsyncEventObject::Port => element.port_num = event.element as c_int,
+        kind => match registry.deliver_asynchronous(event.element, kind)? {
+            Element::Cq(cq) => element.cq = cq,
+            Element::Qp(qp) => element.qp = qp,
+            Element::Srq(srq) => element.srq = srq,
+        },
+    }
+    Some(element)
+}
+
+/// Acknowledges an asynchronous event.
+pub unsafe extern "C-unwind" fn ibv_ack_async_event<B: Backend>(event: *mut ibv_async_event) {
+    // SAFETY: by the contract of the module: the event is as `ibv_get_async_event` wrote it, so its
+    // type says which member of the union is valid.
+    unsafe {
+        let element = (*event).element;
+        match (*event).event_type {
+            IBV_EVENT_CQ_ERR => acks!(element.cq, async_events_completed).acknowledge(1),
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_PATH_MIG
+            | IBV_EVENT_PATH_MIG_ERR
+            | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                acks!(element.qp, events_completed).acknowledge(1);
+            }
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+                acks!(element.srq, events_completed).acknowledge(1);
+            }
+            // Events of ports and of the device are about no object.
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The critical sections that the manual pages promise around extended polling and posting.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A lock that one call takes and a later call of the same thread gives back, with the program's
+/// code in between. It is ours alone: no backend needs it to make progress, so a program that
+/// sits in its critical section holds up only those who want to enter the same one.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(AtomicBool);
+
+impl Gate {
+    /// Waits until the section is free and enters it.
+    #[inline]
+    pub(crate) fn enter(&self) {
+        if self.0.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+    }
+
+    /// Leaves the section.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    #[cold]
+    fn wait(&self) {
+        loop {
+            for _ in 0..100 {
+                core::hint::spin_loop();
+                if !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire) {
+                    return;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn only_one_thread_is_inside() {
+        let shared = Arc::new((Gate::default(), AtomicBool::new(false)));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    for _ in 0..1000 {
+                        shared.0.enter();
+                        assert!(!shared.1.swap(true, Ordering::Relaxed), "two are inside");
+                        shared.1.store(false, Ordering::Relaxed);
+                        shared.0.leave();
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no thread saw two inside");
+        }
+    }
+}
