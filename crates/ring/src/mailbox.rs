@@ -157,7 +157,7 @@ fn name_in(address: &libc::sockaddr_un, length: libc::socklen_t) -> Option<Strin
     if *zero != 0 {
         return None;
     }
-    String::from_utf8(name.iter().map(|byte| *byte as u8).collect()).ok()
+    String::from_utf8(name.iter().map(|byte| byte.to_ne_bytes()[0]).collect()).ok()
 }
 
 fn draw_start() -> u16 {

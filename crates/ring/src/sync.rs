@@ -40,40 +40,22 @@ pub(crate) unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
     unsafe { &*at(base, offset).cast::<AtomicU64>() }
 }
 
-/// Asks the cache to own the line at `address`, since it will be written soon. A hint: it never
-/// faults and has no effect on memory.
-#[inline(always)]
-pub(crate) fn prefetch_for_write(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: PREFETCHW changes no register and no memory, and ignores addresses that it cannot
-    // translate; processors without it execute it as a no-op.
-    unsafe {
-        core::arch::asm!("prefetchw [{0}]", in(reg) address,
-            options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
-    // SAFETY: PRFM is a hint; it changes no register and no memory and does not fault.
-    unsafe {
-        core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address,
-            options(nostack, preserves_flags, readonly));
-    }
-    let _ = address;
-}
-
 /// Memory for tests: zeroed words that behave like a fresh segment.
 #[cfg(test)]
 pub(crate) struct Words(Vec<AtomicU64>);
 
 #[cfg(test)]
 impl Words {
-    /// A zeroed region of `bytes` bytes, a multiple of eight, aligned to eight.
+    /// A zeroed region of `bytes` bytes, a multiple of eight, aligned to 64 (to a word under loom).
     pub(crate) fn new(bytes: usize) -> Self {
         assert!(bytes.is_multiple_of(8));
-        Words((0..bytes / 8).map(|_| AtomicU64::new(0)).collect())
+        let spare = if cfg!(loom) { 0 } else { 7 };
+        Words((0..bytes / 8 + spare).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// The base of the region.
     pub(crate) fn base(&self) -> *mut u8 {
-        self.0.as_ptr().cast_mut().cast()
+        let first: *mut u8 = self.0.as_ptr().cast_mut().cast();
+        if cfg!(loom) { first } else { first.wrapping_add(first.align_offset(64)) }
     }
 }

@@ -17,18 +17,13 @@ fn ring(words: &Words, slots: u32, data_bytes: u64) -> (Producer, Consumer) {
 #[cfg(not(loom))]
 mod real {
     use super::*;
+    use crate::spsc::layout::GEOMETRY_AT;
+    use crate::sync::word;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// Words for a ring, aligned to a slot.
     fn words_for(slots: u32, data_bytes: u64) -> Words {
-        loop {
-            let words = Words::new(Geometry::new(slots, data_bytes).unwrap().region_bytes());
-            if words.base().addr().is_multiple_of(SLOT_BYTES) {
-                return words;
-            }
-            std::mem::forget(words);
-        }
+        Words::new(Geometry::new(slots, data_bytes).unwrap().region_bytes())
     }
 
     fn body(number: u64) -> [u64; BODY_WORDS] {
@@ -314,27 +309,37 @@ mod real {
 #[cfg(loom)]
 mod loom_model {
     use super::*;
+    use crate::sync::word;
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Writes one word at the beginning of a reservation.
-    fn write(data: DataSlot, value: u64) {
-        // SAFETY: under loom data is made of words too, and 64 bytes are reserved.
-        unsafe { word(data.ptr, 0) }.store(value, Ordering::Relaxed);
+    /// Stands for the two reservations that a data area of 128 bytes has room for. Loom reports it
+    /// when one is written while it may still be read.
+    struct Data([UnsafeCell<u64>; 2]);
+
+    // SAFETY: the cells are what the ring protects, and loom reports a race on them.
+    unsafe impl Sync for Data {}
+    // SAFETY: as above.
+    unsafe impl Send for Data {}
+
+    impl Data {
+        fn at(&self, pos: u64) -> &UnsafeCell<u64> {
+            &self.0[(pos / 64 % 2) as usize]
+        }
     }
 
-    /// Three messages with data over two slots and room for two reservations: each cursor wraps.
-    /// The consumer sees whole messages in order, with their data, which is not overwritten before
-    /// it is released.
-    #[test]
-    fn loom_messages_are_whole_and_in_order() {
+    /// Three messages with data, with room for two reservations. The consumer sees whole messages
+    /// in order, with their data, which is not overwritten before it is released.
+    fn three_messages(slots: u32) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
-        model.check(|| {
-            let words = Arc::new(Words::new(Geometry::new(2, 128).unwrap().region_bytes()));
-            let (mut producer, mut consumer) = ring(&words, 2, 128);
+        model.check(move || {
+            let words = Arc::new(Words::new(Geometry::new(slots, 128).unwrap().region_bytes()));
+            let area = Arc::new(Data([UnsafeCell::new(0), UnsafeCell::new(0)]));
+            let (mut producer, mut consumer) = ring(&words, slots, 128);
             let pushing = {
-                let words = words.clone();
+                let (words, area) = (words.clone(), area.clone());
                 thread::spawn(move || {
                     for number in 1..=3_u32 {
                         let data = loop {
@@ -345,7 +350,8 @@ mod loom_model {
                             }
                             thread::yield_now();
                         };
-                        write(data, number.into());
+                        // SAFETY: loom checks that nobody else is at it.
+                        area.at(data.pos).with_mut(|cell| unsafe { *cell = number.into() });
                         producer.push(number, &[data.pos; 7]).unwrap();
                     }
                     drop(words);
@@ -359,9 +365,9 @@ mod loom_model {
                     thread::yield_now();
                 };
                 assert_eq!((slot.head, slot.body[0]), (number, u64::from(number - 1) * 64));
-                let data = consumer.data(slot.body[0], 64).unwrap().cast_mut();
-                // SAFETY: one word of data, which `data` has found within the area.
-                let value = unsafe { word(data, 0) }.load(Ordering::Relaxed);
+                assert!(consumer.data(slot.body[0], 64).is_some());
+                // SAFETY: loom checks that nobody writes it.
+                let value = area.at(slot.body[0]).with(|cell| unsafe { *cell });
                 assert_eq!(value, u64::from(number));
                 assert!(consumer.release_data(slot.body[0] + 64));
                 consumer.advance();
@@ -369,6 +375,18 @@ mod loom_model {
             assert!(consumer.is_empty());
             pushing.join().unwrap();
         });
+    }
+
+    /// The slots wrap, so the slot cursor holds the producer back.
+    #[test]
+    fn loom_messages_are_whole_and_in_order() {
+        three_messages(2);
+    }
+
+    /// Only the data wraps, so the data cursor alone holds the producer back.
+    #[test]
+    fn loom_data_is_not_overwritten_before_its_release() {
+        three_messages(4);
     }
 
     /// A sender that finds its slot consumed sees what the consumer did before.
