@@ -1,0 +1,182 @@
+//! Protection domains, memory regions, and how requests name memory.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdmalab_abi as abi;
+use rdmalab_abi::inline;
+
+use crate::buffer::Buffer;
+use crate::context::Context;
+use crate::error::VerbsError;
+use crate::flags::Access;
+
+/// A protection domain: what belongs to it may be used together. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Pd(Arc<PdInner>);
+
+#[derive(Debug)]
+struct PdInner {
+    raw: NonNull<abi::ibv_pd>,
+    context: Context,
+}
+
+// SAFETY: libibverbs may be called from any thread with any of its objects.
+unsafe impl Send for PdInner {}
+// SAFETY: as above.
+unsafe impl Sync for PdInner {}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        // SAFETY: made by this library, and whatever belongs to it is gone: each keeps this alive.
+        let _ = unsafe { (self.context.library().table().dealloc_pd)(self.raw.as_ptr()) };
+    }
+}
+
+impl Pd {
+    pub(crate) fn alloc(context: &Context) -> Result<Self, VerbsError> {
+        let library = context.library();
+        // SAFETY: the context is open.
+        let raw = unsafe { (library.table().alloc_pd)(context.raw()) };
+        let raw = library.not_null("ibv_alloc_pd", raw)?;
+        Ok(Self(Arc::new(PdInner { raw, context: context.clone() })))
+    }
+
+    pub(crate) fn raw(&self) -> *mut abi::ibv_pd {
+        self.0.raw.as_ptr()
+    }
+
+    /// The open device that it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Registers a whole buffer, which stays alive as long as the region.
+    ///
+    /// # Errors
+    /// `EINVAL` for remote writing without local writing; `ENOMEM` beyond the device's limits or
+    /// the process's limit of locked memory.
+    pub fn register(&self, buffer: &Buffer, access: Access) -> Result<Mr, VerbsError> {
+        let library = self.context().library();
+        let start = buffer.addr() as *mut std::ffi::c_void;
+        // SAFETY: the domain is alive; the memory is, as long as the region keeps the buffer.
+        let raw = unsafe {
+            inline::ibv_reg_mr(library.table(), self.raw(), start, buffer.len(), access.bits())
+        };
+        let raw = library.not_null("ibv_reg_mr", raw)?;
+        // SAFETY: the region has just been made; its keys do not change.
+        let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
+        let inner = MrInner { raw, pd: self.clone(), buffer: Some(buffer.clone()) };
+        Ok(Mr { lkey, rkey, buffer: buffer.clone(), _keep: Arc::new(inner) })
+    }
+}
+
+/// A memory region. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mr {
+    lkey: u32,
+    rkey: u32,
+    buffer: Buffer,
+    _keep: Arc<MrInner>,
+}
+
+#[derive(Debug)]
+struct MrInner {
+    raw: NonNull<abi::ibv_mr>,
+    pd: Pd,
+    buffer: Option<Buffer>,
+}
+
+// SAFETY: libibverbs may be called from any thread with any of its objects.
+unsafe impl Send for MrInner {}
+// SAFETY: as above.
+unsafe impl Sync for MrInner {}
+
+impl Drop for MrInner {
+    fn drop(&mut self) {
+        let table = self.pd.context().library().table();
+        // SAFETY: made by this library; this is its only deregistration.
+        if unsafe { (table.dereg_mr)(self.raw.as_ptr()) } != 0 {
+            // The device may still write there: the memory must never be used for anything else.
+            std::mem::forget(self.buffer.take());
+        }
+    }
+}
+
+impl Mr {
+    /// The memory.
+    #[must_use]
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Key for local use.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Key for use by peers.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// A piece of it, for a request. The device checks key and bounds when it uses it.
+    ///
+    /// # Panics
+    /// When the piece goes beyond the end of the region.
+    #[must_use]
+    pub fn sge(&self, offset: usize, bytes: usize) -> Sge<'_> {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.buffer.len());
+        assert!(fits, "{bytes} bytes at {offset} of a region of {}", self.buffer.len());
+        // The length of a piece has 32 bits; no message is longer than 2 GiB.
+        let length = u32::try_from(bytes).expect("a piece is at most 4 GiB long");
+        let addr = self.buffer.addr() + offset as u64;
+        Sge { raw: abi::ibv_sge { addr, length, lkey: self.lkey }, _memory: PhantomData }
+    }
+
+    /// What a peer needs to reach this region.
+    #[must_use]
+    pub fn remote(&self) -> RemoteBuffer {
+        let bytes = self.buffer.len() as u64;
+        RemoteBuffer { addr: self.buffer.addr(), bytes, rkey: self.rkey }
+    }
+}
+
+/// A piece of a region, for a request.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Sge<'a> {
+    pub(crate) raw: abi::ibv_sge,
+    _memory: PhantomData<&'a Mr>,
+}
+
+impl<'a> Sge<'a> {
+    /// Bytes that are not registered: for inline sends only, which take them when posted.
+    #[must_use]
+    pub fn unregistered(bytes: &'a [u8]) -> Self {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let raw = abi::ibv_sge { addr: bytes.as_ptr() as u64, length, lkey: 0 };
+        Self { raw, _memory: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.raw.length
+    }
+}
+
+/// Memory of a peer, as it told us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBuffer {
+    /// Address there.
+    pub addr: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Key there.
+    pub rkey: u32,
+}

@@ -1,0 +1,149 @@
+//! A library of verbs, and how its functions report errors.
+
+use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdmalab_abi::{LoadError, VerbsTable};
+
+use crate::context::{Device, DeviceList};
+use crate::error::VerbsError;
+
+/// What stands behind a library. Every result says which it was: numbers of one kind are never
+/// shown as another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The system's libibverbs, and an adapter or a kernel driver below it.
+    System,
+    /// Our soft device: the numbers are this host's.
+    Soft,
+    /// Our simulator: the numbers are a model's.
+    Sim,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Kind::System => "system",
+            Kind::Soft => "soft",
+            Kind::Sim => "sim",
+        })
+    }
+}
+
+/// What a library of ours can do beyond the verbs.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftHooks {
+    /// Allocates at least that many bytes of zeroed, page-aligned memory, which peers on this host
+    /// can map.
+    pub alloc_shared: fn(bytes: usize) -> io::Result<NonNull<u8>>,
+    /// Gives memory of `alloc_shared` back; the length is the one asked for.
+    ///
+    /// # Safety
+    /// The memory came from `alloc_shared` with this length, and nobody uses it any more.
+    pub free_shared: unsafe fn(start: NonNull<u8>, bytes: usize),
+    /// The sentence behind the last error of this thread, as `verb: sentence`.
+    pub last_error: fn() -> Option<String>,
+}
+
+/// A library of verbs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Library(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    table: VerbsTable,
+    kind: Kind,
+    hooks: Option<SoftHooks>,
+}
+
+impl Library {
+    /// The library that the dynamic linker finds as `libibverbs.so.1`. Its kind is
+    /// [`Kind::Soft`] where that is our drop-in one (under `rdmalab exec`).
+    ///
+    /// # Errors
+    /// When there is none, or it is too old.
+    pub fn system() -> Result<Self, LoadError> {
+        Self::load(None)
+    }
+
+    /// The library at a path; `None` is [`Library::system`].
+    ///
+    /// # Errors
+    /// As [`Library::system`].
+    pub fn load(path: Option<&CStr>) -> Result<Self, LoadError> {
+        let table = VerbsTable::load(path)?;
+        let kind = if VerbsTable::is_ours(path)? { Kind::Soft } else { Kind::System };
+        Ok(Self::new(table, kind, None))
+    }
+
+    /// A library from its table, which keeps the promise that each of its functions behaves as
+    /// the manual page of libibverbs says; all of this crate's safety rests on it.
+    #[must_use]
+    pub fn new(table: VerbsTable, kind: Kind, hooks: Option<SoftHooks>) -> Self {
+        Self(Arc::new(Inner { table, kind, hooks }))
+    }
+
+    /// What stands behind it.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The functions.
+    #[must_use]
+    pub fn table(&self) -> &VerbsTable {
+        &self.0.table
+    }
+
+    /// What it can do beyond the verbs.
+    #[must_use]
+    pub fn hooks(&self) -> Option<&SoftHooks> {
+        self.0.hooks.as_ref()
+    }
+
+    /// The devices there are; none is no error.
+    ///
+    /// # Errors
+    /// When the library cannot say (no kernel support: `ENOSYS`; no rights: `EPERM`).
+    pub fn devices(&self) -> Result<Vec<Device>, VerbsError> {
+        DeviceList::get(self)
+    }
+
+    /// The error of a verb that has just failed with this number.
+    #[cold]
+    pub(crate) fn error(&self, verb: &'static str, errno: i32) -> VerbsError {
+        let prefix = format!("{verb}: ");
+        let said = self.hooks().and_then(|hooks| (hooks.last_error)());
+        let sentence = said.and_then(|s| Some(s.strip_prefix(&prefix)?.to_owned()));
+        VerbsError { verb, errno, sentence }
+    }
+
+    /// The convention "null, and `errno`".
+    pub(crate) fn not_null<T>(
+        &self,
+        verb: &'static str,
+        object: *mut T,
+    ) -> Result<NonNull<T>, VerbsError> {
+        NonNull::new(object).ok_or_else(|| self.error(verb, last_errno()))
+    }
+
+    /// The conventions "0, or an error number" and "0, or -1 and `errno`": no verb has an error
+    /// number of -1, so one function serves both.
+    pub(crate) fn zero(&self, verb: &'static str, result: i32) -> Result<(), VerbsError> {
+        match result {
+            0 => Ok(()),
+            -1 => Err(self.error(verb, last_errno())),
+            number => Err(self.error(verb, number.abs())),
+        }
+    }
+}
+
+/// `errno` of this thread; `EIO` where a verb failed without setting it.
+pub(crate) fn last_errno() -> i32 {
+    match io::Error::last_os_error().raw_os_error() {
+        Some(0) | None => libc::EIO,
+        Some(number) => number,
+    }
+}

@@ -1,0 +1,284 @@
+//! Send requests.
+
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+use rdmalab_abi as abi;
+
+use crate::address::AddressHandle;
+use crate::domain::{RemoteBuffer, Sge};
+use crate::recv::{pieces, place};
+
+/// A send request. `'s` is the list of its pieces, `'m` the memory and addresses that they name.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct SendRequest<'s, 'm> {
+    raw: abi::ibv_send_wr,
+    _sges: PhantomData<&'s [Sge<'m>]>,
+}
+
+impl std::fmt::Debug for SendRequest<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendRequest")
+            .field("wr_id", &self.raw.wr_id)
+            .field("opcode", &self.raw.opcode)
+            .field("num_sge", &self.raw.num_sge)
+            .field("send_flags", &self.raw.send_flags)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'s, 'm> SendRequest<'s, 'm> {
+    fn new(opcode: u32, sges: &'s [Sge<'m>]) -> Self {
+        let mut raw = abi::ibv_send_wr::zeroed();
+        raw.opcode = opcode;
+        raw.sg_list = sges.as_ptr().cast_mut().cast();
+        raw.num_sge = i32::try_from(sges.len()).unwrap_or(i32::MAX);
+        Self { raw, _sges: PhantomData }
+    }
+
+    fn remote(opcode: u32, sges: &'s [Sge<'m>], to: &RemoteBuffer, offset: u64) -> Self {
+        let mut request = Self::new(opcode, sges);
+        let remote_addr = to.addr.wrapping_add(offset);
+        request.raw.wr.rdma = abi::ibv_send_wr_rdma { remote_addr, rkey: to.rkey };
+        request
+    }
+
+    /// A SEND.
+    #[must_use]
+    pub fn send(sges: &'s [Sge<'m>]) -> Self {
+        Self::new(abi::IBV_WR_SEND, sges)
+    }
+
+    /// A WRITE to `offset` bytes into the peer's memory. The peer's device checks the range.
+    #[must_use]
+    pub fn write(sges: &'s [Sge<'m>], to: &RemoteBuffer, offset: u64) -> Self {
+        Self::remote(abi::IBV_WR_RDMA_WRITE, sges, to, offset)
+    }
+
+    /// A READ from `offset` bytes into the peer's memory into these pieces; RC only.
+    #[must_use]
+    pub fn read(sges: &'s [Sge<'m>], from: &RemoteBuffer, offset: u64) -> Self {
+        Self::remote(abi::IBV_WR_RDMA_READ, sges, from, offset)
+    }
+
+    /// A compare-and-swap of eight bytes of the peer's memory; what was there comes into the one
+    /// piece of 8 bytes. RC only.
+    #[must_use]
+    pub fn compare_swap(
+        result: &'s [Sge<'m>],
+        at: &RemoteBuffer,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        Self::atomic(abi::IBV_WR_ATOMIC_CMP_AND_SWP, result, at, offset, [compare, swap])
+    }
+
+    /// Adds to eight bytes of the peer's memory; what was there comes into the one piece of 8
+    /// bytes. RC only.
+    #[must_use]
+    pub fn fetch_add(result: &'s [Sge<'m>], at: &RemoteBuffer, offset: u64, add: u64) -> Self {
+        Self::atomic(abi::IBV_WR_ATOMIC_FETCH_AND_ADD, result, at, offset, [add, 0])
+    }
+
+    fn atomic(
+        opcode: u32,
+        result: &'s [Sge<'m>],
+        at: &RemoteBuffer,
+        offset: u64,
+        [compare_add, swap]: [u64; 2],
+    ) -> Self {
+        let mut request = Self::new(opcode, result);
+        let remote_addr = at.addr.wrapping_add(offset);
+        request.raw.wr.atomic =
+            abi::ibv_send_wr_atomic { remote_addr, compare_add, swap, rkey: at.rkey };
+        request
+    }
+
+    /// A number that comes back in the completion.
+    #[must_use]
+    pub fn wr_id(mut self, wr_id: u64) -> Self {
+        self.raw.wr_id = wr_id;
+        self
+    }
+
+    fn flag(mut self, flag: u32) -> Self {
+        self.raw.send_flags |= flag;
+        self
+    }
+
+    /// With a completion. Without one, the slot of the send queue is free again when a later
+    /// completion has been polled.
+    #[must_use]
+    pub fn signaled(self) -> Self {
+        self.flag(abi::IBV_SEND_SIGNALED)
+    }
+
+    /// With a solicited event at the peer.
+    #[must_use]
+    pub fn solicited(self) -> Self {
+        self.flag(abi::IBV_SEND_SOLICITED)
+    }
+
+    /// After all earlier READs and atomics of this queue pair.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        self.flag(abi::IBV_SEND_FENCE)
+    }
+
+    /// The bytes are taken when it is posted, up to the queue pair's `max_inline_data`; the memory
+    /// need not be registered. SEND and WRITE only.
+    #[must_use]
+    pub fn inline_data(self) -> Self {
+        self.flag(abi::IBV_SEND_INLINE)
+    }
+
+    /// With immediate data, which comes with the peer's completion. SEND and WRITE only: other
+    /// requests stay as they are.
+    #[must_use]
+    pub fn with_imm(mut self, imm: u32) -> Self {
+        self.raw.opcode = match self.raw.opcode {
+            abi::IBV_WR_SEND => abi::IBV_WR_SEND_WITH_IMM,
+            abi::IBV_WR_RDMA_WRITE => abi::IBV_WR_RDMA_WRITE_WITH_IMM,
+            other => return Self { raw: abi::ibv_send_wr { opcode: other, ..self.raw }, ..self },
+        };
+        self.raw.imm_data = imm.to_be();
+        self
+    }
+
+    /// A SEND that also takes a key of the peer away.
+    #[must_use]
+    pub fn send_and_invalidate(sges: &'s [Sge<'m>], rkey: u32) -> Self {
+        let mut request = Self::new(abi::IBV_WR_SEND_WITH_INV, sges);
+        request.raw.imm_data = rkey;
+        request
+    }
+
+    /// As a datagram to this queue pair, which has this Q_Key. SEND only.
+    #[must_use]
+    pub fn to(mut self, ah: &'m AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Self {
+        if matches!(self.raw.opcode, abi::IBV_WR_SEND | abi::IBV_WR_SEND_WITH_IMM) {
+            self.raw.wr.ud = abi::ibv_send_wr_ud { ah: ah.raw(), remote_qpn, remote_qkey };
+        }
+        self
+    }
+}
+
+/// How many requests are linked on the stack at a time.
+const CHUNK: usize = 16;
+
+/// Links the requests on the stack and posts them chunk by chunk, until one is refused: how many
+/// were posted, and the error number.
+///
+/// # Safety
+/// `post` posts a list as `ibv_post_send` does, and reads nothing of it afterwards.
+#[inline]
+pub(crate) unsafe fn post_list(
+    requests: &[SendRequest<'_, '_>],
+    mut post: impl FnMut(*mut abi::ibv_send_wr, *mut *mut abi::ibv_send_wr) -> i32,
+) -> Result<(), (usize, i32)> {
+    if let [one] = requests {
+        let (mut wr, mut bad) = (one.raw, null_mut());
+        return match post(&raw mut wr, &raw mut bad) {
+            0 => Ok(()),
+            result => Err((0, result)),
+        };
+    }
+    for (index, chunk) in requests.chunks(CHUNK).enumerate() {
+        let mut list = [const { abi::ibv_send_wr::zeroed() }; CHUNK];
+        let start = list.as_mut_ptr();
+        for (i, request) in chunk.iter().enumerate() {
+            let next = if i + 1 < chunk.len() { start.wrapping_add(i + 1) } else { null_mut() };
+            list[i] = abi::ibv_send_wr { next, ..request.raw };
+        }
+        let mut bad = null_mut();
+        let start = list.as_mut_ptr();
+        let result = post(start, &raw mut bad);
+        if result != 0 {
+            return Err((index * CHUNK + place(start, bad, chunk.len()), result));
+        }
+    }
+    Ok(())
+}
+
+/// Send requests made once, as a list that is posted as a whole, often.
+pub struct SendBatch<'m> {
+    requests: Vec<abi::ibv_send_wr>,
+    /// What the requests point to; never resized.
+    sges: Vec<abi::ibv_sge>,
+    _memory: PhantomData<Sge<'m>>,
+}
+
+impl std::fmt::Debug for SendBatch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendBatch").field("len", &self.len()).field("bytes", &self.bytes()).finish()
+    }
+}
+
+impl<'m> SendBatch<'m> {
+    /// A list of such requests.
+    #[must_use]
+    pub fn new(requests: &[SendRequest<'_, 'm>]) -> Self {
+        let mut sges: Vec<abi::ibv_sge> = Vec::new();
+        for request in requests {
+            // SAFETY: the request borrows the slice that it was made from.
+            sges.extend_from_slice(unsafe { pieces(request.raw.sg_list, request.raw.num_sge) });
+        }
+        let mut list: Vec<abi::ibv_send_wr> = requests.iter().map(|r| r.raw).collect();
+        let mut at = sges.as_mut_ptr();
+        let start = list.as_mut_ptr();
+        let count = list.len();
+        for (i, request) in list.iter_mut().enumerate() {
+            request.sg_list = at;
+            at = at.wrapping_add(request.num_sge as usize);
+            request.next = if i + 1 < count { start.wrapping_add(i + 1) } else { null_mut() };
+        }
+        Self { requests: list, sges, _memory: PhantomData }
+    }
+
+    /// How many requests it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Bytes that the requests carry together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+
+    /// Changes the number that comes back in a request's completion.
+    ///
+    /// # Panics
+    /// When there is no such request.
+    #[inline]
+    pub fn set_wr_id(&mut self, index: usize, wr_id: u64) {
+        self.requests[index].wr_id = wr_id;
+    }
+
+    /// Changes whether a request has a completion.
+    ///
+    /// # Panics
+    /// When there is no such request.
+    #[inline]
+    pub fn set_signaled(&mut self, index: usize, signaled: bool) {
+        let flags = &mut self.requests[index].send_flags;
+        *flags &= !abi::IBV_SEND_SIGNALED;
+        if signaled {
+            *flags |= abi::IBV_SEND_SIGNALED;
+        }
+    }
+
+    /// The first of the list; null when empty.
+    pub(crate) fn head(&mut self) -> *mut abi::ibv_send_wr {
+        if self.requests.is_empty() { null_mut() } else { self.requests.as_mut_ptr() }
+    }
+}
