@@ -101,9 +101,9 @@ impl LaneSlots {
     /// it after the change to the table that the initiators must have seen before the memory may be
     /// given away. It spins, then yields, then sleeps.
     ///
-    /// `is_alive(slot)` says whether the process that *attached here* as `slot` still lives (a later
-    /// holder of the same slot does not count); it is asked only about initiators that make us
-    /// wait. `give_up()` is asked at every look, and ends the waiting when true.
+    /// `is_alive(slot)` says whether the process that *attached here* as `slot` still lives (a
+    /// later holder of the same slot does not count); it is asked only about initiators that make
+    /// us wait. `give_up()` is asked at every look, and ends the waiting when true.
     ///
     /// # Errors
     /// [`StillBusy`]: gave up. The memory must not be reused; call again.
@@ -211,8 +211,8 @@ impl LanePass {
     ///
     /// # Safety
     /// `base` must be aligned to 64 bytes and point to [`LANE_BYTES`] bytes that the target has set
-    /// up, and that stay mapped and writable as long as the value lives. No other value may use this
-    /// slot of this target.
+    /// up, and that stay mapped and writable as long as the value lives. No other value may use
+    /// this slot of this target.
     pub unsafe fn attach(base: *mut u8, initiator: u16) -> Option<LanePass> {
         let initiator = usize::from(initiator);
         if initiator >= INITIATORS {
@@ -232,8 +232,8 @@ impl LanePass {
     }
 
     /// Enters, through word `index` (taken modulo [`WORDS_PER_INITIATOR`]). Two threads must not
-    /// use one word at a time: the caller owns that by a lock or by assignment. `None` when the word
-    /// is in use all the same (a signal handler inside a copy): take the ring.
+    /// use one word at a time: the caller owns that by a lock or by assignment. `None` when the
+    /// word is in use all the same (a signal handler inside a copy): take the ring.
     #[inline(always)]
     pub fn enter(&self, index: usize) -> Option<Inside<'_>> {
         // SAFETY: `attach` has checked the slot, and the index is reduced.
@@ -243,8 +243,8 @@ impl LanePass {
             return None;
         }
         let entered = outside.wrapping_add(1);
-        // Release, since whoever waits for the previous entry may see this value in place of the one
-        // that `drop` stored, and must then see that entry's copies too.
+        // Release, since whoever waits for the previous entry may see this value in place of the
+        // one that `drop` stored, and must then see that entry's copies too.
         sequence.store(entered, Ordering::Release);
         self.strength.fence();
         Some(Inside { sequence, entered })

@@ -3,10 +3,10 @@
 //!
 //! Both "push, then look whether the peer sleeps" against "say that I sleep, then look whether
 //! something came", and "say that I am inside, then look whether the key is valid" against
-//! "invalidate the key, then look who is inside", are store-load pairs: each side needs a full fence
-//! between its store and its load. `membarrier(2)` lets the rare side (*heavy*) execute the fence on
-//! behalf of every processor that runs a registered process, so that the frequent side (*light*)
-//! needs a compiler fence only.
+//! "invalidate the key, then look who is inside", are store-load pairs: each side needs a full
+//! fence between its store and its load. `membarrier(2)` lets the rare side (*heavy*) execute the
+//! fence on behalf of every processor that runs a registered process, so that the frequent side
+//! (*light*) needs a compiler fence only.
 //!
 //! That is sound for a pair only if the light side has registered *and* the heavy side can call
 //! membarrier. The first is known by [`register`]; the second is told by the heavy side in its

@@ -1,8 +1,8 @@
 //! The memory regions and windows of a process, in its segment, for peers to read.
 //!
 //! One entry is one cache line, guarded by a sequence counter: the owner writes under its own lock,
-//! peers read without one, a bounded number of times. The table is sparse; a page of it costs memory
-//! once an entry in it was used.
+//! peers read without one, a bounded number of times. The table is sparse; a page of it costs
+//! memory once an entry in it was used.
 //!
 //! A key has 32 bits: `index (20) << 12 | tag (4) << 8 | low (8)`. Index and tag are the 24 bits
 //! that the device chooses, the low 8 bits belong to the program (IBA C10-67: the key portion of a
@@ -201,8 +201,8 @@ pub struct KeyTable {
 }
 
 impl KeyTable {
-    /// An empty table of `entries` entries, at most [`ENTRIES`] (more are ignored). Index 0 is never
-    /// used, so that no key is 0.
+    /// An empty table of `entries` entries, at most [`ENTRIES`] (more are ignored). Index 0 is
+    /// never used, so that no key is 0.
     ///
     /// # Safety
     /// `base` must be aligned to 64 bytes and point to `entries * ENTRY_BYTES` zeroed bytes that

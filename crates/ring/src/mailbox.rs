@@ -1,11 +1,11 @@
 //! Which processes of this host and user exist, and a way to hand them descriptors, without a file
 //! that could be left behind.
 //!
-//! A process claims a slot by binding a datagram socket to an abstract name. Abstract names belong to
-//! a network namespace, have one holder at a time, and vanish with it. Anybody in the namespace may
-//! bind any name, though, and may send: so mail of another user is dropped, and descriptors go only
-//! to a slot whose holder is known to be ours, from mail that it sent or from the kernel's socket
-//! table.
+//! A process claims a slot by binding a datagram socket to an abstract name. Abstract names belong
+//! to a network namespace, have one holder at a time, and vanish with it. Anybody in the namespace
+//! may bind any name, though, and may send: so mail of another user is dropped, and descriptors go
+//! only to a slot whose holder is known to be ours, from mail that it sent or from the kernel's
+//! socket table.
 
 use crate::diag;
 use core::fmt;
@@ -73,8 +73,8 @@ pub enum SendError {
     NoSuchPeer,
     /// The peer's letter box is full (the kernel's default is ten mails); try again later.
     Full,
-    /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that it
-    /// is ours: wait for mail from it first.
+    /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that
+    /// it is ours: wait for mail from it first.
     Unverified,
     /// What the kernel says; `InvalidInput` for more than [`MAIL_BYTES_MAX`] bytes or
     /// [`MAIL_FDS_MAX`] descriptors, or a slot out of range.
@@ -433,8 +433,8 @@ unsafe fn take_control(message: &libc::msghdr) -> (Vec<OwnedFd>, Option<libc::uc
     (fds, sender)
 }
 
-/// All slots that are held in this network namespace, of any user and version, in order. A name is a
-/// claim: its holder need not be the user that it names.
+/// All slots that are held in this network namespace, of any user and version, in order. A name is
+/// a claim: its holder need not be the user that it names.
 ///
 /// # Errors
 /// When the kernel's list cannot be read.
@@ -459,142 +459,4 @@ fn parse_socket_list(list: &[u8]) -> Vec<LiveSlot> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::doorbell::Event;
-    use std::os::fd::AsFd;
-
-    /// A version of its own for each test, and for each process that runs them.
-    fn version(test: u32) -> u32 {
-        std::process::id() * 16 + test
-    }
-
-    #[test]
-    fn mail_and_descriptors_arrive_with_their_sender() {
-        let version = version(1);
-        let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
-        assert_ne!(a.slot(), b.slot());
-        assert!(b.recv().is_none());
-        a.send(b.slot(), b"hello", &[]).unwrap();
-        let mail = b.recv().unwrap();
-        assert_eq!(mail.bytes, b"hello");
-        assert_eq!(mail.from, Some(a.slot()));
-        assert_eq!((mail.pid, mail.uid), (std::process::id() as i32, own_uid().unwrap()));
-        assert!(mail.fds.is_empty());
-
-        let event = Event::create().unwrap();
-        b.send(a.slot(), &[], &[event.as_fd(), event.as_fd()]).unwrap();
-        let mut mail = a.recv().unwrap();
-        assert_eq!(mail.fds.len(), 2);
-        // SAFETY: a query on a live descriptor.
-        let flags = unsafe { libc::fcntl(mail.fds[0].as_raw_fd(), libc::F_GETFD) };
-        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
-        let copy = Event::from_fd(mail.fds.remove(1)).unwrap();
-        copy.signal();
-        assert!(event.drain());
-    }
-
-    #[test]
-    fn descriptors_go_to_a_stranger_only_if_the_kernel_says_whose_it_is() {
-        let version = version(2);
-        let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
-        let event = Event::create().unwrap();
-        let name = name_of(version, own_uid().unwrap(), b.slot());
-        match diag::holder_uid(&name) {
-            Ok(holder) => {
-                assert_eq!(holder, Some(own_uid().unwrap()));
-                a.send(b.slot(), b"fd", &[event.as_fd()]).unwrap();
-                assert_eq!(b.recv().unwrap().fds.len(), 1);
-            }
-            Err(why) => {
-                eprintln!("no socket table here ({why}): only the refusal is tested");
-                let refused = a.send(b.slot(), b"fd", &[event.as_fd()]);
-                assert!(matches!(refused, Err(SendError::Unverified)));
-                b.send(a.slot(), b"it is me", &[]).unwrap();
-                assert!(a.recv().is_some());
-                a.send(b.slot(), b"fd", &[event.as_fd()]).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn absence_fullness_and_nonsense_are_told_apart() {
-        let version = version(3);
-        let a = Mailbox::claim(version).unwrap();
-        let b = Mailbox::claim(version).unwrap();
-        let gone = b.slot();
-        let full = loop {
-            if let Err(error) = a.send(gone, b"x", &[]) {
-                break error;
-            }
-        };
-        assert!(matches!(full, SendError::Full), "{full}");
-        drop(b);
-        let event = Event::create().unwrap();
-        assert!(matches!(a.send(gone, b"x", &[]), Err(SendError::NoSuchPeer)));
-        assert!(matches!(
-            a.send(gone, b"x", &[event.as_fd()]),
-            Err(SendError::NoSuchPeer | SendError::Unverified)
-        ));
-        assert!(matches!(a.send(0, b"x", &[]), Err(SendError::Io(_))));
-        assert!(matches!(a.send(1024, b"x", &[]), Err(SendError::Io(_))));
-        let long = vec![0; MAIL_BYTES_MAX + 1];
-        assert!(matches!(a.send(a.slot(), &long, &[]), Err(SendError::Io(_))));
-    }
-
-    #[test]
-    fn slots_run_out_with_a_clear_error_and_are_listed() {
-        let version = version(4);
-        let mut held = Vec::new();
-        let error = loop {
-            match Mailbox::claim(version) {
-                Ok(mailbox) => held.push(mailbox),
-                Err(error) => break error,
-            }
-        };
-        if error.kind() != io::ErrorKind::AddrInUse {
-            eprintln!("skipped: this process may not hold {SLOT_MAX} sockets ({error})");
-            return;
-        }
-        assert_eq!(held.len(), usize::from(SLOT_MAX));
-        assert!(error.to_string().contains("1023 process slots"), "{error}");
-        let ours = |slots: Vec<LiveSlot>| slots.iter().filter(|s| s.version == version).count();
-        assert_eq!(ours(list_live_slots().unwrap()), held.len());
-        held.truncate(3);
-        assert_eq!(ours(list_live_slots().unwrap()), 3);
-    }
-
-    #[test]
-    fn a_closed_mailbox_frees_its_slot_and_fails_quietly() {
-        let version = version(5);
-        let mailbox = Mailbox::claim(version).unwrap();
-        mailbox.close_in_child();
-        mailbox.close_in_child();
-        assert_eq!(mailbox.raw_fd(), -1);
-        assert!(mailbox.recv().is_none());
-        assert!(matches!(mailbox.send(mailbox.slot(), b"x", &[]), Err(SendError::Io(_))));
-        assert!(!list_live_slots().unwrap().iter().any(|s| s.version == version));
-    }
-
-    #[test]
-    fn only_our_own_names_are_parsed() {
-        assert_eq!(parse_name("rdmalab/1/1000/7"), Some((1, 1000, 7)));
-        for other in [
-            "rdmalab/1/1000/0",
-            "rdmalab/1/1000/1024",
-            "rdmalab/1/1000/07",
-            "rdmalab/1/1000/7/",
-            "rdmalab/1/7",
-            "rdmalab/+1/1000/7",
-            "other/1/1000/7",
-        ] {
-            assert_eq!(parse_name(other), None, "{other}");
-        }
-        let list = b"Num RefCount Protocol Flags Type St Inode Path\n\
-            0000000000000000: 00000002 00000000 00000000 0002 01 12345 @rdmalab/2/0/9\n\
-            0000000000000000: 00000002 00000000 00010000 0001 01 99 /run/rdmalab/2/0/9\n\
-            0000000000000000: 00000002 00000000 00000000 0002 01 98\n\xff\xfe\n";
-        let found = LiveSlot { slot: 9, uid: 0, version: 2, inode: 12345 };
-        assert_eq!(parse_socket_list(list), [found]);
-    }
-}
+mod tests;

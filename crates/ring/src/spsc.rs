@@ -96,8 +96,8 @@ impl Producer {
     /// [`AttachError`] when the region does not hold a ring that fits in it.
     ///
     /// # Safety
-    /// `base..base + len` must stay mapped and writable as long as the producer lives, be touched by
-    /// nobody except through this module, and there must be no other producer.
+    /// `base..base + len` must stay mapped and writable as long as the producer lives, be touched
+    /// by nobody except through this module, and there must be no other producer.
     pub unsafe fn attach(base: *mut u8, len: usize) -> Result<Self, AttachError> {
         // SAFETY: passed on.
         let (shape, geometry) = unsafe { Shape::attach(base, len)? };
@@ -212,8 +212,8 @@ impl Producer {
     }
 
     /// How many messages the consumer has consumed so far, as far as it has published. The message
-    /// pushed at [`Producer::position`] `p` is consumed once this exceeds `p`. Whatever the consumer
-    /// did before is visible to a caller that sees it.
+    /// pushed at [`Producer::position`] `p` is consumed once this exceeds `p`. Whatever the
+    /// consumer did before is visible to a caller that sees it.
     #[inline(always)]
     pub fn consumed(&self) -> u64 {
         let slots = self.shape.slot_mask + 1;
@@ -281,8 +281,8 @@ impl Consumer {
     /// [`AttachError`] when the region does not hold a ring that fits in it.
     ///
     /// # Safety
-    /// `base..base + len` must stay mapped and writable as long as the consumer lives, be touched by
-    /// nobody except through this module, and there must be no other consumer.
+    /// `base..base + len` must stay mapped and writable as long as the consumer lives, be touched
+    /// by nobody except through this module, and there must be no other consumer.
     pub unsafe fn attach(base: *mut u8, len: usize) -> Result<Self, AttachError> {
         // SAFETY: passed on.
         let (shape, geometry) = unsafe { Shape::attach(base, len)? };

@@ -35,8 +35,8 @@ pub(crate) unsafe fn at(base: *mut u8, offset: usize) -> *mut u8 {
 #[inline(always)]
 pub(crate) unsafe fn word<'a>(base: *mut u8, offset: usize) -> &'a AtomicU64 {
     debug_assert!(offset.is_multiple_of(8));
-    // SAFETY: in bounds, aligned and mapped for 'a, as the caller promises. A reference to an atomic
-    // word is sound while other processes write it: that is what the atomic is for.
+    // SAFETY: in bounds, aligned and mapped for 'a, as the caller promises. A reference to an
+    // atomic word is sound while other processes write it: that is what the atomic is for.
     unsafe { &*at(base, offset).cast::<AtomicU64>() }
 }
 

@@ -1,7 +1,8 @@
 //! The crate between two real processes: kills at random points, life and death, wake-ups.
 //!
 //! A forked child of a test harness with threads may only do what a signal handler may: no
-//! allocation, no locks, no panics. Children here end by `_exit` with a code that tells what failed.
+//! allocation, no locks, no panics. Children here end by `_exit` with a code that tells what
+//! failed.
 
 use rdmalab_ring::doorbell::{Bell, DOORBELL_BYTES, Doorbell, Event};
 use rdmalab_ring::epoch::{LANE_BYTES, LanePass, LaneSlots};

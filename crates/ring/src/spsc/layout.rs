@@ -223,8 +223,8 @@ impl Shape {
     #[inline(always)]
     pub(super) fn slot_word(&self, position: u64, index: usize) -> &AtomicU64 {
         debug_assert!(index <= BODY_WORDS);
-        // SAFETY: the mask keeps the slot within the slots that `attach` found mapped, `index` is at
-        // most 7, and the offset is a multiple of eight.
+        // SAFETY: the mask keeps the slot within the slots that `attach` found mapped, `index` is
+        // at most 7, and the offset is a multiple of eight.
         unsafe { word(self.slots, self.slot_offset(position) + index * 8) }
     }
 }
