@@ -7,9 +7,10 @@
 use rdmalab_ring::doorbell::{Bell, DOORBELL_BYTES, Doorbell, Event};
 use rdmalab_ring::epoch::{LANE_BYTES, LanePass, LaneSlots};
 use rdmalab_ring::fence;
-use rdmalab_ring::mailbox::{Mailbox, list_live_slots};
+use rdmalab_ring::mailbox::{Mailbox, SendError, list_live_slots};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, BODY_WORDS, Consumer, Geometry, Producer};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A forked child, killed and reaped when dropped.
@@ -342,4 +343,63 @@ fn a_forked_child_keeps_a_slot_alive_until_it_closes() {
         assert!(child.runs());
     }
     assert!(!held());
+}
+
+/// The abstract address of a slot's name, and its length.
+fn slot_address(version: u32, uid: u32, slot: u16) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = format!("rdmalab/{version}/{uid}/{slot}");
+    for (to, from) in address.sun_path.iter_mut().skip(1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let path_at = std::mem::offset_of!(libc::sockaddr_un, sun_path);
+    (address, (path_at + 1 + name.len()) as libc::socklen_t)
+}
+
+/// Another user binds a name that claims to be ours, and sends mail from it.
+#[test]
+fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: always succeeds.
+    let uid = unsafe { libc::getuid() };
+    if uid != 0 {
+        println!("skipped: only root can play another user");
+        return;
+    }
+    let version = std::process::id() * 16 + 14;
+    let mailbox = Mailbox::claim(version).unwrap();
+    let squatted = if mailbox.slot() == 5 { 6 } else { 5 };
+    let (from, from_len) = slot_address(version, uid, squatted);
+    let (to, to_len) = slot_address(version, uid, mailbox.slot());
+    let told = Event::create().unwrap();
+    let child = Child::fork(|| {
+        // SAFETY: system calls with integers and live structures of the lengths given.
+        unsafe {
+            if libc::setresuid(NOBODY, NOBODY, NOBODY) != 0 {
+                return 1;
+            }
+            let socket = libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0);
+            if libc::bind(socket, (&raw const from).cast(), from_len) != 0 {
+                return 2;
+            }
+            let to = (&raw const to).cast();
+            if libc::sendto(socket, c"boo".as_ptr().cast(), 3, 0, to, to_len) != 3 {
+                return 3;
+            }
+            told.signal();
+            loop {
+                libc::pause();
+            }
+        }
+    });
+    while !told.wait(Some(Duration::from_millis(100))) {
+        assert!(child.runs(), "ended with {}", child.wait());
+    }
+    assert!(mailbox.recv().is_none(), "mail of another user");
+    let refused = mailbox.send(squatted, b"secret", &[told.as_fd()]);
+    assert!(matches!(refused, Err(SendError::Unverified)), "{refused:?}");
+    mailbox.send(mailbox.slot(), b"to myself", &[]).unwrap();
+    assert_eq!(mailbox.recv().unwrap().bytes, b"to myself", "the box still works");
 }
