@@ -4,3 +4,6 @@
 //! where `unsafe` may stand, how long a function may be) are tests in `tests/tidy/`, so that a
 //! plain `cargo test` checks them; they need no code from here.
 #![forbid(unsafe_code)]
+
+pub mod rng;
+pub mod sim;

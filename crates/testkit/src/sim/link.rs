@@ -1,0 +1,140 @@
+//! A link that carries trains, and does to them what networks do.
+
+use std::collections::BTreeMap;
+
+use crate::rng::Rng;
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_wire::ids::PathMtu;
+
+/// A train with its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parcel {
+    /// The headers.
+    pub train: Train,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+/// How often each fault strikes, in a thousand. A corrupted packet fails its invariant CRC and is
+/// dropped by whoever receives it: that is [`Faults::drop`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Lost or corrupted.
+    pub drop: u32,
+    /// Delivered twice.
+    pub duplicate: u32,
+    /// Overtaken by what is sent later.
+    pub reorder: u32,
+    /// Cut into smaller trains, often single packets; the other faults then strike each of them.
+    pub split: u32,
+    /// Nothing passes.
+    pub partitioned: bool,
+}
+
+impl Faults {
+    /// Whether the order of packets may change, or one may come twice.
+    pub fn disorder(&self) -> bool {
+        self.duplicate > 0 || self.reorder > 0
+    }
+
+    /// Whether nothing is ever lost, repeated or overtaken.
+    pub fn lossless(&self) -> bool {
+        !self.disorder() && self.drop == 0 && !self.partitioned
+    }
+}
+
+/// Time that a train takes, ns, without faults.
+const LATENCY_NS: u64 = 1_000;
+
+/// The link between all devices of a world.
+#[derive(Debug)]
+pub struct Link {
+    /// What it does to trains from now on.
+    pub faults: Faults,
+    /// Sent so far.
+    pub sent: u64,
+    rng: Rng,
+    on_the_way: BTreeMap<(u64, u64), Parcel>,
+    number: u64,
+    /// When the newest train in order arrives, by its sender's and receiver's device.
+    newest_ns: BTreeMap<(u32, u32), u64>,
+}
+
+impl Link {
+    /// A link without faults yet; `rng` decides when they strike.
+    pub fn new(rng: Rng) -> Self {
+        Link {
+            faults: Faults::default(),
+            sent: 0,
+            rng,
+            on_the_way: BTreeMap::new(),
+            number: 0,
+            newest_ns: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a train at `now_ns`.
+    pub fn send(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) {
+        self.sent += 1;
+        let one = parcel.train.packets == 1 || parcel.train.kind == TrainKind::ReadRequest;
+        if one || !self.rng.chance(self.faults.split) {
+            return self.send_one(now_ns, parcel);
+        }
+        let mut start = 0;
+        while start < parcel.train.packets {
+            let most = (parcel.train.packets - start) as u64;
+            let count = if self.rng.chance(500) { 1 } else { self.rng.between(1, most) as u32 };
+            self.send_one(now_ns, cut(&parcel, start, count, mtu));
+            start += count;
+        }
+    }
+
+    fn send_one(&mut self, now_ns: u64, parcel: Parcel) {
+        if self.faults.partitioned || self.rng.chance(self.faults.drop) {
+            return;
+        }
+        if self.rng.chance(self.faults.duplicate) {
+            let late_ns = self.rng.between(1, 40_000);
+            self.deliver_at(now_ns + LATENCY_NS + late_ns, parcel.clone());
+        }
+        if self.rng.chance(self.faults.reorder) {
+            let late_ns = self.rng.between(1, 40_000);
+            return self.deliver_at(now_ns + LATENCY_NS + late_ns, parcel);
+        }
+        let way = (parcel.train.src_qpn.get() >> 8, parcel.train.dst_qpn.get() >> 8);
+        let newest_ns = self.newest_ns.entry(way).or_default();
+        let at_ns = (now_ns + LATENCY_NS + self.rng.below(200)).max(*newest_ns);
+        *newest_ns = at_ns;
+        self.deliver_at(at_ns, parcel);
+    }
+
+    fn deliver_at(&mut self, at_ns: u64, parcel: Parcel) {
+        self.number += 1;
+        self.on_the_way.insert((at_ns, self.number), parcel);
+    }
+
+    /// When the next train arrives.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.on_the_way.first_key_value().map(|((at_ns, _), _)| *at_ns)
+    }
+
+    /// Takes the next train that has arrived by `now_ns`.
+    pub fn receive(&mut self, now_ns: u64) -> Option<Parcel> {
+        if self.next_ns()? > now_ns {
+            return None;
+        }
+        self.on_the_way.pop_first().map(|(_, parcel)| parcel)
+    }
+}
+
+/// Packets `start .. start + count` of a train, as a train.
+pub fn cut(parcel: &Parcel, start: u32, count: u32, mtu: PathMtu) -> Parcel {
+    let (first, from) = parcel.train.packet(start, mtu);
+    let (last, last_from) = parcel.train.packet(start + count - 1, mtu);
+    let mut train = first;
+    train.packets = count;
+    train.flags = TrainFlags(first.flags.0 & TrainFlags::FIRST | last.flags.0 & !TrainFlags::FIRST);
+    train.payload_bytes = last_from + last.payload_bytes - from;
+    let range = from as usize..(from + train.payload_bytes) as usize;
+    Parcel { train, payload: parcel.payload[range].to_vec() }
+}

@@ -1,0 +1,222 @@
+//! Queues, windows and states: what waits for what, and what is refused.
+
+use rdmalab_engine::backend::{PostError, SendWr};
+use rdmalab_engine::vocab::*;
+use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
+
+use QpState as S;
+use WcStatus as W;
+
+const RIGHTS: Access = Access(
+    Access::LOCAL_WRITE.0
+        | Access::REMOTE_WRITE.0
+        | Access::REMOTE_READ.0
+        | Access::REMOTE_ATOMIC.0,
+);
+
+fn rc() -> Pair {
+    Pair::new(PairConfig::new(QpType::Rc))
+}
+
+fn text(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn more_reads_than_the_responder_has_room_for() {
+    let mut config = PairConfig::new(QpType::Rc);
+    config.attr.max_rd_atomic = 2;
+    config.attr.max_dest_rd_atomic = 1;
+    let mut pair = Pair::new(config);
+    let (addr, rkey) = pair.region(RIGHT, &[1; 64], RIGHTS);
+    let sge = pair.buffer(LEFT, &[0; 64]);
+    let read = SendWr { sges: &[sge], remote_addr: addr, rkey, ..blank(1, WrOpcode::Read) };
+    // Both requests arrive before the first is answered.
+    pair.post(LEFT, read).unwrap();
+    pair.post(LEFT, SendWr { wr_id: 2, ..read }).unwrap();
+    while pair.world.work() {}
+    pair.world.now_ns += 2_000;
+    pair.world.settle();
+    assert_eq!(pair.sent(LEFT), [(1, W::Success), (2, W::RemInvReqErr)]);
+    assert_eq!(pair.world.qp(RIGHT).events(), [AsyncEventType::QpReqErr]);
+}
+
+#[test]
+fn reads_wait_for_max_rd_atomic_and_fences_for_reads() {
+    let mut config = PairConfig::new(QpType::Rc);
+    config.attr.max_rd_atomic = 1;
+    config.attr.max_dest_rd_atomic = 1;
+    let mut pair = Pair::new(config);
+    let (addr, rkey) = pair.region(RIGHT, &[1; 64], RIGHTS);
+    let first = pair.buffer(LEFT, &[0; 64]);
+    let second = pair.buffer(LEFT, &[0; 64]);
+    let new = pair.buffer(LEFT, &[2; 64]);
+    let at = SendWr { remote_addr: addr, rkey, ..blank(1, WrOpcode::Read) };
+    pair.post(LEFT, SendWr { sges: &[first], ..at }).unwrap();
+    pair.post(LEFT, SendWr { sges: &[second], wr_id: 2, ..at }).unwrap();
+    let flags = SendFlags::FENCE;
+    let write = SendWr { sges: &[new], wr_id: 3, opcode: WrOpcode::Write, flags, ..at };
+    pair.post(LEFT, write).unwrap();
+    while pair.world.work() {}
+    assert_eq!(pair.world.link.sent, 1, "one READ at a time");
+    pair.world.settle();
+    assert_eq!(pair.sent(LEFT), [(1, W::Success), (2, W::Success), (3, W::Success)]);
+    assert_eq!(pair.device(LEFT).memory.read(second.addr, 64), [1; 64]);
+    assert_eq!(pair.device(RIGHT).memory.read(addr, 64), [2; 64]);
+}
+
+#[test]
+fn what_is_refused_when_it_is_posted() {
+    let mut pair = rc();
+    let long = Sge { addr: 0, length: 1 << 31, lkey: 1 };
+    let send = blank(1, WrOpcode::Send);
+    fn post(pair: &mut Pair, wr: SendWr<'_>) -> Result<(), PostError> {
+        pair.world.post_send(LEFT, &wr).map(|_| ())
+    }
+    assert_eq!(post(&mut pair, SendWr { sges: &[long, long], ..send }), Err(PostError::TooLong));
+    assert_eq!(post(&mut pair, SendWr { sges: &[long; 5], ..send }), Err(PostError::TooManySges));
+    let bytes = pair.buffer(LEFT, &[0; 257]);
+    let inline = SendWr { sges: &[bytes], flags: SendFlags::INLINE, ..send };
+    assert_eq!(post(&mut pair, inline), Err(PostError::InlineTooLong));
+    let read = SendWr { opcode: WrOpcode::Read, ..inline };
+    assert_eq!(post(&mut pair, read), Err(PostError::InlineTooLong));
+    for _ in 0..64 {
+        post(&mut pair, send).unwrap();
+    }
+    assert_eq!(post(&mut pair, send), Err(PostError::QueueFull));
+    let mut config = PairConfig::new(QpType::Rc);
+    config.attr.max_rd_atomic = 0;
+    let mut pair = Pair::new(config);
+    assert_eq!(post(&mut pair, blank(1, WrOpcode::Read)), Err(PostError::BadOpcode));
+    let reset = QpAttr { qp_state: S::Reset, ..QpAttr::default() };
+    pair.world.modify(LEFT, &reset, QpAttrMask::STATE);
+    assert_eq!(post(&mut pair, send), Err(PostError::BadState));
+}
+
+#[test]
+fn slots_are_free_when_the_completion_behind_them_is_polled() {
+    let mut config = PairConfig::new(QpType::Rc);
+    config.cap.max_send_wr = 4;
+    let mut pair = Pair::new(config);
+    for wr_id in 0..8 {
+        pair.receive(RIGHT, wr_id, 0);
+    }
+    let send = |wr_id| blank(wr_id, WrOpcode::Send);
+    pair.world.post_send(LEFT, &send(0)).unwrap();
+    pair.world.post_send(LEFT, &send(1)).unwrap();
+    pair.post(LEFT, send(2)).unwrap();
+    pair.world.post_send(LEFT, &send(3)).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.world.post_send(LEFT, &send(4)), Err(PostError::QueueFull));
+    assert_eq!(pair.device(LEFT).poll_sent(0).len(), 1);
+    for wr_id in 4..7 {
+        pair.world.post_send(LEFT, &send(wr_id)).unwrap();
+    }
+    // The fourth send was unsignalled, and nothing behind it completed.
+    assert_eq!(pair.world.post_send(LEFT, &send(7)), Err(PostError::QueueFull));
+}
+
+#[test]
+fn sqd_drains_what_was_begun_and_holds_the_rest() {
+    let mut config = PairConfig::new(QpType::Rc);
+    // Nothing asks for an acknowledgement, and no time-out would.
+    config.attr.timeout = 0;
+    let mut pair = Pair::new(config);
+    pair.world.knobs.infinite_ns = 1 << 60;
+    pair.receive(RIGHT, 1, 0);
+    pair.receive(RIGHT, 2, 0);
+    pair.world.post_send(LEFT, &blank(1, WrOpcode::Send)).unwrap();
+    while pair.world.work() {}
+    let drain = QpAttr { qp_state: S::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+    pair.world.modify(LEFT, &drain, QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY);
+    assert!(pair.world.qp(LEFT).qp.query().sq_draining);
+    pair.post(LEFT, blank(2, WrOpcode::Send)).unwrap();
+    pair.world.run(1_000_000);
+    assert_eq!(pair.world.qp(LEFT).events(), [AsyncEventType::SqDrained]);
+    assert!(!pair.world.qp(LEFT).qp.query().sq_draining);
+    assert_eq!((pair.sent(LEFT).len(), pair.received(RIGHT).len()), (0, 1));
+    let on = QpAttr { qp_state: S::Rts, ..QpAttr::default() };
+    pair.world.modify(LEFT, &on, QpAttrMask::STATE);
+    pair.world.run(2_000_000);
+    assert_eq!(pair.sent(LEFT), [(2, W::Success)]);
+}
+
+#[test]
+fn sqe_flushes_sends_goes_on_receiving_and_recovers() {
+    let mut pair = Pair::new(PairConfig::new(QpType::Uc));
+    let good = pair.buffer(LEFT, &text(3000));
+    let mut bad = good;
+    bad.lkey = 0;
+    let send = SendWr { sges: &[good], ..blank(1, WrOpcode::Send) };
+    pair.post(LEFT, send).unwrap();
+    pair.post(LEFT, SendWr { sges: &[bad], wr_id: 2, ..send }).unwrap();
+    pair.post(LEFT, SendWr { wr_id: 3, ..send }).unwrap();
+    for wr_id in 0..3 {
+        pair.receive(RIGHT, wr_id, 3000);
+    }
+    let into = pair.receive(LEFT, 9, 3000);
+    pair.world.settle();
+    assert_eq!(pair.sent(LEFT), [(1, W::Success), (2, W::LocProtErr), (3, W::WrFlushErr)]);
+    assert_eq!(pair.state(LEFT), S::Sqe);
+    pair.post(LEFT, SendWr { wr_id: 4, ..send }).unwrap();
+    assert_eq!(pair.sent(LEFT)[3], (4, W::WrFlushErr));
+    let back = pair.buffer(RIGHT, &text(3000));
+    pair.post(RIGHT, SendWr { sges: &[back], ..send }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.device(LEFT).memory.read(into.addr, 3000), text(3000));
+    let on = QpAttr { qp_state: S::Rts, ..QpAttr::default() };
+    pair.world.modify(LEFT, &on, QpAttrMask::STATE);
+    pair.post(LEFT, SendWr { wr_id: 5, ..send }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.sent(LEFT)[4], (5, W::Success));
+    assert_eq!(pair.received(RIGHT), [(0, W::Success), (1, W::Success)]);
+}
+
+#[test]
+fn datagrams_are_checked_and_dropped_in_silence() {
+    let mut pair = Pair::new(PairConfig::new(QpType::Ud));
+    let qpn = pair.world.qp(RIGHT).qp.qpn;
+    let sge = pair.buffer(LEFT, &text(1024));
+    let to = |qkey| SendWr { ud: Some(datagram_to(qpn, qkey)), ..blank(1, WrOpcode::Send) };
+    pair.post(LEFT, SendWr { sges: &[sge], ..to(0x1111_1111) }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.received(RIGHT), [], "no receive was posted");
+    let into = pair.receive(RIGHT, 1, 1024 + 40);
+    pair.receive(RIGHT, 2, 1023 + 40);
+    pair.post(LEFT, SendWr { sges: &[sge], ..to(0x2222_2222) }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.received(RIGHT), [], "another Q_Key");
+    // With its top bit set the key in the request means the QP's own.
+    pair.post(LEFT, SendWr { sges: &[sge], ..to(0x8000_0000) }).unwrap();
+    pair.world.settle();
+    let got = pair.world.qp(RIGHT).received()[0].wc;
+    assert_eq!((got.byte_len, got.src_qp), (1064, pair.world.qp(LEFT).qp.qpn.get()));
+    assert_eq!(pair.device(RIGHT).memory.read(into.addr + 40, 1024), text(1024));
+    pair.post(LEFT, SendWr { sges: &[sge], ..to(0x1111_1111) }).unwrap();
+    pair.world.settle();
+    assert_eq!(pair.received(RIGHT)[1], (2, W::LocLenErr));
+    assert_eq!(pair.state(RIGHT), S::Err);
+    let two = [sge, Sge { length: 1, ..sge }];
+    assert_eq!(pair.post(LEFT, SendWr { sges: &two, ..to(0) }), Err(PostError::TooLong));
+    assert_eq!(pair.post(LEFT, blank(1, WrOpcode::Send)), Err(PostError::BadAddress));
+    assert_eq!(
+        pair.post(LEFT, SendWr { opcode: WrOpcode::Write, ..to(0) }),
+        Err(PostError::BadOpcode)
+    );
+}
+
+#[test]
+fn a_shared_receive_queue_serves_and_tells_its_limit_once() {
+    let mut config = PairConfig::new(QpType::Rc);
+    config.srq_limit = Some(2);
+    let mut pair = Pair::new(config);
+    for wr_id in 0..3 {
+        pair.receive(RIGHT, wr_id, 64);
+    }
+    for wr_id in 0..3 {
+        pair.post(LEFT, blank(wr_id, WrOpcode::Send)).unwrap();
+    }
+    pair.world.settle();
+    assert_eq!(pair.received(RIGHT), [(0, W::Success), (1, W::Success), (2, W::Success)]);
+    assert_eq!(pair.device(RIGHT).srq_limit_events, 1);
+}
