@@ -26,7 +26,7 @@ pub mod send_queue;
 
 pub use completer::ResponsePlacement;
 pub use requester::{Plan, Timer, TimerKind};
-pub use responder::{AtomicJob, AtomicOp, Placement, PlacementTarget, Response};
+pub use responder::{AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response};
 
 use crate::backend::{PostError, QpInit, RecvWr, SendWr};
 use crate::mr::KeyEntry;

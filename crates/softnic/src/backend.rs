@@ -1,0 +1,664 @@
+//! The soft devices as a [`Backend`]: each verb, in the order of the trait.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::*;
+use rdmalab_engine::cq::Notify;
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::qp::attr::Limits;
+use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
+use rdmalab_engine::vocab::*;
+use rdmalab_wire::ids::{Gid, PKey, Qpn};
+
+use crate::context::ContextShared;
+use crate::cq::{ChannelObject, CqObject};
+use crate::device::{self, MAX_CQE, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
+use crate::layout::{QP_INDEX_BITS, QpWord};
+use crate::mr::{MrObject, MwObject};
+use crate::pd::PdObject;
+use crate::process::Process;
+use crate::qp::{QpInner, QpLinks, QpObject};
+use crate::srq::SrqObject;
+
+/// The soft RNIC.
+pub struct SoftNic;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident, $object:ty) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name(pub(crate) Arc<$object>);
+    };
+}
+
+handle! {
+    /// An open soft device.
+    Context, ContextShared
+}
+handle! {
+    /// A protection domain of a soft device.
+    Pd, PdObject
+}
+handle! {
+    /// A memory region of a soft device.
+    Mr, MrObject
+}
+handle! {
+    /// A memory window of a soft device.
+    Mw, MwObject
+}
+handle! {
+    /// A completion channel of a soft device.
+    Channel, ChannelHandle
+}
+handle! {
+    /// A completion queue of a soft device.
+    Cq, CqHandle
+}
+handle! {
+    /// A shared receive queue of a soft device.
+    Srq, SrqObject
+}
+
+/// A queue pair of a soft device.
+#[derive(Clone, Copy)]
+pub struct SoftQp(&'static QpObject, Qpn);
+
+/// A channel and its context.
+pub(crate) struct ChannelHandle {
+    channel: Arc<ChannelObject>,
+    context: Arc<ContextShared>,
+}
+
+/// A CQ and the process that makes progress for it.
+pub(crate) struct CqHandle {
+    pub(crate) cq: Arc<CqObject>,
+    process: &'static Process,
+    context: Arc<ContextShared>,
+}
+
+fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
+    VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}"))
+}
+
+fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
+    if asked > limit {
+        return Err(limit_error(what, asked as u64, limit as u64));
+    }
+    Ok(())
+}
+
+fn check_port(port: u8) -> VerbsResult<()> {
+    if port != 1 {
+        return Err(VerbsError::invalid(format!("port {port}: soft devices have one port, 1")));
+    }
+    Ok(())
+}
+
+fn modify_limits() -> Limits {
+    Limits {
+        max_rd_atomic: MAX_RD_ATOMIC,
+        max_dest_rd_atomic: MAX_RD_ATOMIC,
+        ports: 1,
+        pkey_table_len: 1,
+        gid_table_len: device::GIDS,
+        active_mtu: device::PORT_MTU as u32,
+    }
+}
+
+impl Backend for SoftNic {
+    type Context = Context;
+    type Pd = Pd;
+    type Mr = Mr;
+    type Mw = Mw;
+    type Channel = Channel;
+    type Cq = Cq;
+    type Srq = Srq;
+    type Qp = SoftQp;
+
+    fn devices() -> VerbsResult<Vec<DeviceInfo>> {
+        device::personality()?;
+        Ok((0..device::DEVICES)
+            .map(|index| DeviceInfo {
+                name: format!("soft{index}"),
+                dev_name: format!("uverbs{index}"),
+                guid: device::guid_of(index),
+                index,
+            })
+            .collect())
+    }
+
+    fn open(index: u32) -> VerbsResult<Context> {
+        if index >= device::DEVICES {
+            return Err(limit_error("device", index as u64, device::DEVICES as u64 - 1));
+        }
+        device::personality()?;
+        let process = Process::get()?;
+        Ok(Context(ContextShared::open(process, index)?))
+    }
+
+    fn close(ctx: &Context) -> VerbsResult<()> {
+        if ctx.0.process.is_defunct() {
+            return Ok(());
+        }
+        let objects = ctx.0.objects.load(Ordering::Acquire);
+        if objects > 0 {
+            return Err(VerbsError::busy(format!("{objects} objects of this device are alive")));
+        }
+        Ok(())
+    }
+
+    fn query_device(ctx: &Context) -> DeviceCaps {
+        device::caps(ctx.0.device)
+    }
+
+    fn query_port(ctx: &Context, port: u8) -> VerbsResult<PortInfo> {
+        check_port(port)?;
+        device::port(ctx.0.device)
+    }
+
+    fn query_gid(ctx: &Context, port: u8, index: u32) -> VerbsResult<GidEntry> {
+        check_port(port)?;
+        device::gid_entry(ctx.0.device, index)
+    }
+
+    fn query_pkey(_ctx: &Context, port: u8, index: u32) -> VerbsResult<PKey> {
+        check_port(port)?;
+        PKEY_TABLE.get(index as usize).copied().ok_or_else(|| {
+            VerbsError::invalid(format!("P_Key index {index}: the table has one entry, 0"))
+        })
+    }
+
+    fn async_fd(ctx: &Context) -> RawFd {
+        ctx.0.async_fd()
+    }
+
+    fn next_async_event(ctx: &Context) -> VerbsResult<AsyncEvent> {
+        ctx.0.next_event()
+    }
+
+    fn read_clock(_ctx: &Context) -> u64 {
+        crate::clock::now_ns()
+    }
+
+    fn alloc_pd(ctx: &Context) -> VerbsResult<Pd> {
+        ctx.0.process.check_usable()?;
+        Ok(Pd(Arc::new(PdObject::new(ctx.0.clone()))))
+    }
+
+    fn dealloc_pd(pd: &Pd) -> VerbsResult<()> {
+        let objects = pd.0.objects();
+        if objects > 0 && !pd.0.context.process.is_defunct() {
+            return Err(VerbsError::busy(format!("{objects} objects use this PD")));
+        }
+        pd.0.context.remove_object();
+        Ok(())
+    }
+
+    fn reg_mr(
+        pd: &Pd,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> VerbsResult<(Mr, MrInfo)> {
+        pd.0.context.process.check_usable()?;
+        let (region, info) = MrObject::register(&pd.0, addr, length, iova, access)?;
+        Ok((Mr(region), info))
+    }
+
+    fn rereg_mr(mr: &Mr, change: MrChange<'_, Pd>) -> VerbsResult<MrInfo> {
+        mr.0.process.check_usable()?;
+        mr.0.reregister(MrChange {
+            translation: change.translation,
+            pd: change.pd.map(|pd| &pd.0),
+            access: change.access,
+        })
+    }
+
+    fn dereg_mr(mr: &Mr) -> VerbsResult<()> {
+        if mr.0.process.is_defunct() {
+            return Ok(());
+        }
+        mr.0.deregister()
+    }
+
+    fn alloc_mw(pd: &Pd, mw_type: MwType) -> VerbsResult<(Mw, u32)> {
+        pd.0.context.process.check_usable()?;
+        let window = MwObject::allocate(&pd.0, mw_type)?;
+        let rkey = window.rkey.load(Ordering::Acquire);
+        Ok((Mw(window), rkey))
+    }
+
+    fn dealloc_mw(mw: &Mw) -> VerbsResult<()> {
+        if mw.0.pd.context.process.is_defunct() {
+            return Ok(());
+        }
+        mw.0.deallocate()
+    }
+
+    fn next_mw_rkey(mw: &Mw) -> u32 {
+        match mw.0.mw_type {
+            MwType::Type1 => mw.0.advance_rkey(),
+            MwType::Type2 => mw.0.rkey.load(Ordering::Acquire),
+        }
+    }
+
+    fn create_channel(ctx: &Context) -> VerbsResult<Channel> {
+        ctx.0.process.check_usable()?;
+        let channel = Arc::new(ChannelObject::new()?);
+        ctx.0.add_object();
+        Ok(Channel(Arc::new(ChannelHandle { channel, context: ctx.0.clone() })))
+    }
+
+    fn channel_fd(channel: &Channel) -> RawFd {
+        channel.0.channel.fd()
+    }
+
+    fn channel_next(channel: &Channel) -> VerbsResult<u64> {
+        let (process, channel) = (channel.0.context.process, &channel.0.channel);
+        process.check_usable()?;
+        loop {
+            if let Some(cookie) = channel.try_next() {
+                return Ok(cookie);
+            }
+            process.caller_progress();
+            if let Some(cookie) = channel.try_next() {
+                return Ok(cookie);
+            }
+            if channel.is_nonblocking() {
+                return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
+            }
+            process.wait_as_caller(channel.fd());
+        }
+    }
+
+    fn destroy_channel(channel: &Channel) -> VerbsResult<()> {
+        let users = channel.0.channel.users.load(Ordering::Acquire);
+        if users > 0 && !channel.0.context.process.is_defunct() {
+            return Err(VerbsError::busy(format!("{users} CQs use this completion channel")));
+        }
+        channel.0.context.remove_object();
+        Ok(())
+    }
+
+    fn create_cq(ctx: &Context, init: CqInit<'_, Channel>) -> VerbsResult<(Cq, u32)> {
+        ctx.0.process.check_usable()?;
+        if init.cqe == 0 {
+            return Err(VerbsError::invalid("a CQ must hold at least one completion"));
+        }
+        check_limit("cqe", init.cqe, MAX_CQE)?;
+        let channel = init.channel.map(|channel| channel.0.channel.clone());
+        let cq = Arc::new(CqObject::new(
+            ctx.0.clone(),
+            init.cqe,
+            channel,
+            init.timestamps,
+            init.ignore_overrun,
+            init.cookie,
+        ));
+        ctx.0.add_object();
+        let (process, context) = (ctx.0.process, ctx.0.clone());
+        Ok((Cq(Arc::new(CqHandle { cq, process, context })), init.cqe))
+    }
+
+    fn resize_cq(cq: &Cq, cqe: u32) -> VerbsResult<u32> {
+        if cqe == 0 {
+            return Err(VerbsError::invalid("a CQ must hold at least one completion"));
+        }
+        check_limit("cqe", cqe, MAX_CQE)?;
+        cq.0.cq.resize(cqe)?;
+        Ok(cqe)
+    }
+
+    fn destroy_cq(cq: &Cq) -> VerbsResult<()> {
+        let users = cq.0.cq.users.load(Ordering::Acquire);
+        if users > 0 && !cq.0.process.is_defunct() {
+            return Err(VerbsError::busy(format!("{users} QPs use this CQ")));
+        }
+        cq.0.cq.detach_channel();
+        cq.0.context.forget(cq.0.cq.cookie);
+        cq.0.context.remove_object();
+        Ok(())
+    }
+
+    #[inline]
+    fn poll_cq(cq: &Cq, out: &mut [MaybeUninit<Wc>]) -> VerbsResult<usize> {
+        let (queue, process) = (&cq.0.cq, cq.0.process);
+        if queue.is_empty() {
+            if process.is_defunct() {
+                return process.check_usable().map(|()| 0);
+            }
+            process.idle_poll(process.caller_progress());
+            if queue.is_empty() {
+                return if queue.is_overrun() { overrun() } else { Ok(0) };
+            }
+        }
+        let mut index = 0;
+        let taken = queue.pop_each(out.len(), |cqe| {
+            out[index].write(cqe.wc);
+            index += 1;
+        });
+        Ok(taken)
+    }
+
+    #[inline]
+    fn poll_cq_extended(cq: &Cq) -> VerbsResult<Option<ExtendedWc>> {
+        let (queue, process) = (&cq.0.cq, cq.0.process);
+        let mut found = None;
+        for attempt in 0..2 {
+            queue.pop_each(1, |cqe| {
+                found = Some(ExtendedWc { wc: cqe.wc, timestamp: cqe.timestamp });
+            });
+            if found.is_some() || attempt == 1 {
+                break;
+            }
+            process.check_usable()?;
+            process.idle_poll(process.caller_progress());
+        }
+        if found.is_none() && queue.is_overrun() {
+            return overrun();
+        }
+        Ok(found)
+    }
+
+    fn req_notify_cq(cq: &Cq, solicited_only: bool) -> VerbsResult<()> {
+        let notify = if solicited_only { Notify::Solicited } else { Notify::Any };
+        cq.0.cq.request_notify(notify);
+        Ok(())
+    }
+
+    fn create_srq(pd: &Pd, init: SrqInit) -> VerbsResult<(Srq, SrqInfo)> {
+        pd.0.context.process.check_usable()?;
+        check_limit("SRQ max_wr", init.max_wr, MAX_WR)?;
+        check_limit("SRQ max_sge", init.max_sge, MAX_SGE)?;
+        let queue = SharedRecvQueue::new(init.max_wr, init.max_sge.max(1), init.srq_limit);
+        let srq = SrqObject {
+            queue: Mutex::new(queue),
+            pd: pd.0.clone(),
+            max_sge: init.max_sge.max(1),
+            cookie: init.cookie,
+            users: AtomicUsize::new(0),
+        };
+        pd.0.add_object();
+        let info = SrqInfo {
+            max_wr: init.max_wr,
+            max_sge: init.max_sge.max(1),
+            srq_limit: init.srq_limit,
+        };
+        Ok((Srq(Arc::new(srq)), info))
+    }
+
+    fn modify_srq(srq: &Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()> {
+        let mut queue = srq.0.queue.lock();
+        if let Some(max_wr) = max_wr {
+            check_limit("SRQ max_wr", max_wr, MAX_WR)?;
+            if max_wr < queue.queue.len() {
+                let posted = queue.queue.len();
+                return Err(VerbsError::invalid(format!(
+                    "SRQ max_wr {max_wr}: {posted} receives are posted"
+                )));
+            }
+            queue.queue = queue.queue.resized(max_wr);
+        }
+        if let Some(limit) = srq_limit {
+            check_limit("srq_limit", limit, queue.queue.capacity())?;
+            queue.arm_limit(limit);
+        }
+        Ok(())
+    }
+
+    fn query_srq(srq: &Srq) -> VerbsResult<SrqInfo> {
+        let queue = srq.0.queue.lock();
+        Ok(SrqInfo {
+            max_wr: queue.queue.capacity(),
+            max_sge: srq.0.max_sge,
+            srq_limit: queue.limit(),
+        })
+    }
+
+    fn destroy_srq(srq: &Srq) -> VerbsResult<()> {
+        let users = srq.0.users.load(Ordering::Acquire);
+        if users > 0 && !srq.0.pd.context.process.is_defunct() {
+            return Err(VerbsError::busy(format!("{users} QPs use this SRQ")));
+        }
+        srq.0.pd.context.forget(srq.0.cookie);
+        srq.0.pd.remove_object();
+        Ok(())
+    }
+
+    fn post_srq_recv<'a>(
+        srq: &Srq,
+        wrs: impl Iterator<Item = RecvWr<'a>>,
+    ) -> Result<(), (usize, PostError)> {
+        let mut queue = srq.0.queue.lock();
+        for (taken, wr) in wrs.enumerate() {
+            queue.queue.push(&wr).map_err(|error| (taken, error))?;
+        }
+        Ok(())
+    }
+
+    fn create_qp(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
+        let process = pd.0.context.process;
+        process.check_usable()?;
+        let granted = grant(&init)?;
+        let object = process.take_qp_place()?;
+        let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
+        let init = QpInit { cap: granted, ..init };
+        let links = QpLinks {
+            object,
+            process,
+            pd: pd.0.clone(),
+            send_cq: init.send_cq.0.cq.clone(),
+            recv_cq: init.recv_cq.0.cq.clone(),
+            srq: init.srq.map(|srq| srq.0.clone()),
+            cookie: init.cookie,
+            peer: None,
+            pushed: 0,
+            published: QpWord::CLOSED,
+            datagram: init.qp_type == QpType::Ud,
+            lost: 0,
+        };
+        links.send_cq.users.fetch_add(1, Ordering::Relaxed);
+        links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
+        if let Some(srq) = &links.srq {
+            srq.users.fetch_add(1, Ordering::Relaxed);
+        }
+        pd.0.add_object();
+        object.sq_freed.store(0, Ordering::Release);
+        let qp = Qp::new(qpn, pd.0.id, &init, device::PORT_MTU);
+        *object.inner.lock() = Some(QpInner { qp, links });
+        Ok((SoftQp(object, qpn), qpn, granted))
+    }
+
+    fn modify_qp(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
+        let (process, next) = {
+            let mut guard = qp.0.inner.lock();
+            let inner = alive(&mut guard, qp.1)?;
+            let process = inner.links.process;
+            process.check_usable()?;
+            let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
+            inner.publish();
+            (process, next)
+        };
+        match next {
+            QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
+            QpState::Reset => {
+                process.wait_for_lanes()?;
+                let mut guard = qp.0.inner.lock();
+                let inner = alive(&mut guard, qp.1)?;
+                inner.forget_everything();
+            }
+            QpState::Rts | QpState::Err => {
+                let mut guard = qp.0.inner.lock();
+                alive(&mut guard, qp.1)?.transmit();
+            }
+            _ => {}
+        }
+        Ok(next)
+    }
+
+    fn query_qp(qp: &SoftQp) -> VerbsResult<QpAttr> {
+        let mut guard = qp.0.inner.lock();
+        Ok(alive(&mut guard, qp.1)?.qp.query())
+    }
+
+    fn destroy_qp(qp: &SoftQp) -> VerbsResult<()> {
+        let mut guard = qp.0.inner.lock();
+        let inner = alive(&mut guard, qp.1)?;
+        let process = inner.links.process;
+        if process.is_defunct() {
+            return Ok(());
+        }
+        process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
+        let inner = guard.take();
+        drop(guard);
+        let waited = process.wait_for_lanes();
+        if let Some(inner) = inner {
+            let links = inner.links;
+            for cq in [&links.send_cq, &links.recv_cq] {
+                cq.purge(qp.1.get());
+                cq.users.fetch_sub(1, Ordering::Release);
+            }
+            if let Some(srq) = &links.srq {
+                srq.users.fetch_sub(1, Ordering::Release);
+            }
+            links.pd.context.forget(links.cookie);
+            process.leave_groups(qp.1);
+            links.pd.remove_object();
+            process.free_qp_place(qp.0);
+        }
+        waited
+    }
+
+    #[inline]
+    fn post_send<'a>(
+        qp: &SoftQp,
+        wrs: impl Iterator<Item = SendWr<'a>>,
+    ) -> Result<(), (usize, PostError)> {
+        let mut guard = qp.0.inner.lock();
+        let inner = match guard.as_mut() {
+            Some(inner) if inner.qp.qpn == qp.1 && !inner.links.process.is_defunct() => inner,
+            _ => return Err((0, PostError::BadState)),
+        };
+        let freed = qp.0.sq_freed.load(Ordering::Acquire);
+        let mut result = Ok(());
+        for (taken, wr) in wrs.enumerate() {
+            if let Err(error) = inner.post_one(&wr, freed) {
+                result = Err((taken, error));
+                break;
+            }
+        }
+        inner.links.process.helper.note_caller();
+        inner.start_sending();
+        result
+    }
+
+    #[inline]
+    fn post_recv<'a>(
+        qp: &SoftQp,
+        wrs: impl Iterator<Item = RecvWr<'a>>,
+    ) -> Result<(), (usize, PostError)> {
+        let mut guard = qp.0.inner.lock();
+        let inner = match guard.as_mut() {
+            Some(inner) if inner.qp.qpn == qp.1 => inner,
+            _ => return Err((0, PostError::BadState)),
+        };
+        for (taken, wr) in wrs.enumerate() {
+            inner.qp.post_recv(&wr).map_err(|error| (taken, error))?;
+        }
+        if inner.qp.state == QpState::Err {
+            inner.qp.flush_receives(&mut inner.links);
+        }
+        Ok(())
+    }
+
+    fn attach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
+        let mut guard = qp.0.inner.lock();
+        let inner = alive(&mut guard, qp.1)?;
+        if inner.qp.qp_type != QpType::Ud {
+            return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
+        }
+        inner.links.process.join_group(gid, qp.1)
+    }
+
+    fn detach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
+        let mut guard = qp.0.inner.lock();
+        let process = alive(&mut guard, qp.1)?.links.process;
+        process.leave_group(gid, qp.1)
+    }
+
+    fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
+        pd.0.context.process.check_usable()?;
+        check_port(attr.port_num)?;
+        if attr.is_global && attr.sgid_index as u32 >= device::GIDS {
+            return Err(limit_error("sgid_index", attr.sgid_index as u64, 1));
+        }
+        let ethernet = device::personality()? == device::Personality::Ethernet;
+        if ethernet && !attr.is_global {
+            return Err(VerbsError::invalid(
+                "the port's link layer is Ethernet: address by GID (is_global, grh.dgid), or run \
+                 with the InfiniBand personality to use LIDs",
+            ));
+        }
+        if attr.sl > 15 {
+            return Err(limit_error("sl", attr.sl as u64, 15));
+        }
+        Ok(())
+    }
+}
+
+fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
+    match guard {
+        Some(inner) if inner.qp.qpn == qpn => Ok(inner),
+        _ => Err(VerbsError::invalid("the QP was destroyed")),
+    }
+}
+
+#[cold]
+fn overrun<T>() -> VerbsResult<T> {
+    Err(VerbsError::invalid(
+        "the CQ overflowed and lost completions: create it with room for every signalled request \
+         and receive of its QPs",
+    ))
+}
+
+/// Checks what was asked for against the device, and says what is given.
+fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
+    let cap = init.cap;
+    check_limit("max_send_wr", cap.max_send_wr, MAX_WR)?;
+    check_limit("max_recv_wr", cap.max_recv_wr, MAX_WR)?;
+    check_limit("max_send_sge", cap.max_send_sge, MAX_SGE)?;
+    check_limit("max_recv_sge", cap.max_recv_sge, MAX_SGE)?;
+    check_limit("max_inline_data", cap.max_inline_data, MAX_INLINE)?;
+    let own_receives = init.srq.is_none();
+    Ok(QpCap {
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: if own_receives { cap.max_recv_wr.max(1) } else { 0 },
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: if own_receives { cap.max_recv_sge.max(1) } else { 0 },
+        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(MAX_INLINE),
+    })
+}
+
+/// Meets the process at the other end of a connection. If it cannot be met, the QP is connected
+/// to nobody and its requests time out, as on a fabric where the peer is gone.
+fn connect(qp: &SoftQp) -> VerbsResult<()> {
+    let (process, slot, here) = {
+        let mut guard = qp.0.inner.lock();
+        let inner = alive(&mut guard, qp.1)?;
+        if inner.qp.qp_type == QpType::Ud {
+            return Ok(());
+        }
+        let here = device::is_here(&inner.qp.attr.ah_attr);
+        (inner.links.process, inner.remote_process(), here)
+    };
+    let peer = if here { process.peer_for_connection(slot) } else { None };
+    let mut guard = qp.0.inner.lock();
+    alive(&mut guard, qp.1)?.links.peer = peer;
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The soft adapter's clock: `CLOCK_MONOTONIC` in nanoseconds, read seldom.
+
+/// Now, ns since some moment before the process began.
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one timespec on our stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,239 @@
+//! A train as a slot of a shared ring, and back.
+//!
+//! A slot has a 32-bit head and seven words. Short payloads travel in the slot itself, so that a
+//! small message costs one cache line; longer ones lie in the ring's data area. Whatever a slot
+//! holds was written by another process: decoding checks everything that later code relies on.
+//!
+//! | word | SEND, responses | WRITE, READ request | atomics | datagrams |
+//! |---|---|---|---|---|
+//! | head | destination QPN 24, kind 4, form 4 | the same | the same | the same |
+//! | 0 | flags 8, PSN 24, payload bytes 32 | the same | the same | the same |
+//! | 1 | source QPN 24, syndrome 8, immediate or MSN 32 | the same | the same | the same |
+//! | 2 | fold: packets 24, messages 24 | the same | the same | Q_Key 32, SLID 16, SL 8 |
+//! | 3..=6 | payload up to 32 B, or position, packets | 3, 4: payload up to 16 B, or position and packets; 5: address; 6: key 32, length 32 | compare, swap or add, address, key | as SEND |
+
+use rdmalab_engine::train::{Fold, Train, TrainFlags, TrainKind};
+use rdmalab_wire::aeth::Syndrome;
+use rdmalab_wire::ids::{MASK_24, Msn, Psn, Qpn, RKey};
+
+/// Payload bytes that fit into the slot of a SEND or a response.
+pub(crate) const SHORT_BYTES: u32 = 32;
+/// Payload bytes that fit into the slot of a WRITE.
+pub(crate) const SHORT_WRITE_BYTES: u32 = 16;
+
+const FORM_SHORT: u32 = 0;
+const FORM_DATA: u32 = 1;
+
+/// Seven words of a slot.
+pub(crate) type Body = [u64; 7];
+
+/// Where the payload of a train in a slot lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotPayload {
+    /// In the words of the body, from word 3.
+    Short,
+    /// At this position of the data area.
+    Data(u64),
+}
+
+/// Whether the payload of `train` fits into its slot.
+#[inline]
+pub(crate) fn fits_slot(train: &Train) -> bool {
+    let limit = match train.kind {
+        TrainKind::Write => SHORT_WRITE_BYTES,
+        _ => SHORT_BYTES,
+    };
+    train.payload_bytes <= limit && train.packets == 1
+        || train.kind == TrainKind::ReadRequest
+        || train.payload_bytes == 0
+}
+
+/// Encodes the head and words 0 to 2 and, where they are used, 3 to 6; a short payload is to be
+/// written over the words from 3 on by the caller.
+#[inline]
+pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> (u32, Body) {
+    let form = match payload {
+        SlotPayload::Short => FORM_SHORT,
+        SlotPayload::Data(_) => FORM_DATA,
+    };
+    let head = train.dst_qpn.get() << 8 | (train.kind as u32) << 4 | form;
+    let imm = if train.kind.is_response() { train.msn.get() } else { train.imm_or_rkey };
+    let mut body = [0; 7];
+    body[0] = train.flags.0 as u64
+        | (train.first_psn.get() as u64) << 8
+        | (train.payload_bytes as u64) << 32;
+    body[1] =
+        train.src_qpn.get() as u64 | (train.syndrome.byte() as u64) << 24 | (imm as u64) << 32;
+    body[2] = if is_datagram {
+        train.qkey as u64 | (train.slid as u64) << 32 | (train.sl as u64) << 48
+    } else {
+        train.fold.packets as u64 | (train.fold.messages as u64) << 24
+    };
+    if let SlotPayload::Data(position) = payload {
+        body[3] = position;
+        body[4] = train.packets as u64;
+    }
+    match train.kind {
+        TrainKind::Write => {
+            body[5] = train.remote_addr;
+            body[6] = train.rkey.0 as u64 | (train.dma_bytes as u64) << 32;
+        }
+        TrainKind::ReadRequest => {
+            body[4] = train.packets as u64;
+            body[5] = train.remote_addr;
+            body[6] = train.rkey.0 as u64 | (train.dma_bytes as u64) << 32;
+        }
+        TrainKind::CmpSwap | TrainKind::FetchAdd => {
+            body[3] = train.compare;
+            body[4] = train.swap_add;
+            body[5] = train.remote_addr;
+            body[6] = train.rkey.0 as u64;
+        }
+        TrainKind::AtomicResponse => body[3] = train.swap_add,
+        _ => {}
+    }
+    (head, body)
+}
+
+/// Destination QPN of a slot.
+#[inline]
+pub(crate) fn destination(head: u32) -> Qpn {
+    Qpn::new(head >> 8)
+}
+
+/// Decodes a slot; `None` when it makes no sense.
+#[inline]
+pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train, SlotPayload)> {
+    let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
+    let src_qpn = Qpn::new(body[1] as u32);
+    let mut train = Train::new(kind, destination(head), src_qpn, Psn::new((body[0] >> 8) as u32));
+    train.flags = TrainFlags(body[0] as u8);
+    train.payload_bytes = (body[0] >> 32) as u32;
+    let upper = (body[1] >> 32) as u32;
+    if kind.is_response() {
+        train.msn = Msn::new(upper);
+        train.syndrome = Syndrome::from_byte((body[1] >> 24) as u8)?;
+    } else {
+        train.imm_or_rkey = upper;
+    }
+    if is_datagram {
+        train.qkey = body[2] as u32;
+        train.slid = (body[2] >> 32) as u16;
+        train.sl = (body[2] >> 48) as u8;
+    } else {
+        train.fold =
+            Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
+    }
+    let payload = if head & 15 == FORM_DATA {
+        train.packets = body[4] as u32;
+        SlotPayload::Data(body[3])
+    } else {
+        SlotPayload::Short
+    };
+    let limit = match kind {
+        TrainKind::Write => {
+            train.remote_addr = body[5];
+            train.rkey = RKey(body[6] as u32);
+            train.dma_bytes = (body[6] >> 32) as u32;
+            SHORT_WRITE_BYTES
+        }
+        TrainKind::ReadRequest => {
+            train.packets = body[4] as u32;
+            train.remote_addr = body[5];
+            train.rkey = RKey(body[6] as u32);
+            train.dma_bytes = (body[6] >> 32) as u32;
+            0
+        }
+        TrainKind::CmpSwap | TrainKind::FetchAdd => {
+            train.compare = body[3];
+            train.swap_add = body[4];
+            train.remote_addr = body[5];
+            train.rkey = RKey(body[6] as u32);
+            train.dma_bytes = 8;
+            0
+        }
+        TrainKind::AtomicResponse => {
+            train.swap_add = body[3];
+            0
+        }
+        TrainKind::Ack => 0,
+        _ => SHORT_BYTES,
+    };
+    let too_long = payload == SlotPayload::Short && train.payload_bytes > limit;
+    if too_long || train.packets == 0 || train.packets > MASK_24 {
+        return None;
+    }
+    Some((train, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(train: Train, payload: SlotPayload, is_datagram: bool) {
+        let (head, body) = encode(&train, payload, is_datagram);
+        assert_eq!(destination(head), train.dst_qpn);
+        assert_eq!(decode(head, &body, is_datagram), Some((train, payload)));
+    }
+
+    #[test]
+    fn every_kind_survives() {
+        for number in 0..8 {
+            let kind = TrainKind::from_number(number).unwrap();
+            let mut train = Train::new(kind, Qpn::new(0xabcdef), Qpn::new(77), Psn::new(0xfffffe));
+            train.flags = TrainFlags(0x5b);
+            match kind {
+                TrainKind::Write | TrainKind::ReadRequest => {
+                    train.remote_addr = 0x1234_5678_9abc_def0;
+                    train.rkey = RKey(0xdead_beef);
+                    train.dma_bytes = 1 << 31;
+                }
+                TrainKind::CmpSwap | TrainKind::FetchAdd => {
+                    train.remote_addr = 8;
+                    train.rkey = RKey(5);
+                    train.dma_bytes = 8;
+                    train.compare = u64::MAX;
+                    train.swap_add = 3;
+                }
+                TrainKind::AtomicResponse => train.swap_add = u64::MAX - 1,
+                _ => {}
+            }
+            if kind.is_response() {
+                train.msn = Msn::new(99);
+                train.syndrome = Syndrome::from_byte(0x2c).unwrap();
+            } else {
+                train.imm_or_rkey = 0x0102_0304;
+            }
+            train.fold = Fold { packets: 0xff_ffff, messages: 5 };
+            if kind == TrainKind::ReadRequest {
+                train.packets = 1 << 23;
+            }
+            round_trip(train, SlotPayload::Short, false);
+        }
+    }
+
+    #[test]
+    fn long_payload_and_datagrams_survive() {
+        let mut train = Train::new(TrainKind::Write, Qpn::new(1), Qpn::new(2), Psn::new(3));
+        train.packets = 16;
+        train.payload_bytes = 65536;
+        train.dma_bytes = 1 << 20;
+        round_trip(train, SlotPayload::Data(1 << 40), false);
+        let mut train = Train::new(TrainKind::Send, Qpn::new(1), Qpn::new(2), Psn::new(3));
+        train.qkey = 0x1111_1111;
+        train.slid = 2;
+        train.sl = 7;
+        train.payload_bytes = 32;
+        round_trip(train, SlotPayload::Short, true);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(decode(9 << 4, &[0; 7], false).is_none());
+        let mut body = [0; 7];
+        body[0] = 33 << 32;
+        assert!(decode(0, &body, false).is_none());
+        body[0] = 64 << 32;
+        assert!(decode(FORM_DATA, &body, false).is_none(), "zero packets");
+    }
+}

@@ -1,0 +1,90 @@
+//! An open device: its identity, its objects' count, and its asynchronous events.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::{AsyncEvent, VerbsError, VerbsResult};
+use rdmalab_engine::vocab::AsyncEventType;
+
+use crate::fd::CountingEvent;
+use crate::process::Process;
+
+/// Asynchronous events that are kept while nobody takes them; the oldest go first.
+const MAX_ASYNC_EVENTS: usize = 4096;
+
+/// What every object of an open device refers to.
+pub(crate) struct ContextShared {
+    pub(crate) process: &'static Process,
+    /// 0 for `soft0`, 1 for `soft1`.
+    pub(crate) device: u32,
+    events: Mutex<VecDeque<AsyncEvent>>,
+    event_fd: CountingEvent,
+    /// Objects that must go before the device can be closed.
+    pub(crate) objects: AtomicUsize,
+}
+
+impl ContextShared {
+    pub(crate) fn open(process: &'static Process, device: u32) -> VerbsResult<Arc<ContextShared>> {
+        Ok(Arc::new(ContextShared {
+            process,
+            device,
+            events: Mutex::new(VecDeque::new()),
+            event_fd: CountingEvent::create()?,
+            objects: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Counts an object in.
+    pub(crate) fn add_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an object out.
+    pub(crate) fn remove_object(&self) {
+        self.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Queues an asynchronous event.
+    pub(crate) fn raise(&self, event_type: AsyncEventType, element: u64) {
+        let mut events = self.events.lock();
+        if events.len() >= MAX_ASYNC_EVENTS {
+            events.pop_front();
+            self.event_fd.take_one();
+        }
+        events.push_back(AsyncEvent { event_type, element });
+        self.event_fd.add_one();
+    }
+
+    /// Drops events about an object that is destroyed.
+    pub(crate) fn forget(&self, element: u64) {
+        let mut events = self.events.lock();
+        let before = events.len();
+        events.retain(|event| event.element != element);
+        for _ in events.len()..before {
+            self.event_fd.take_one();
+        }
+    }
+
+    pub(crate) fn async_fd(&self) -> RawFd {
+        self.event_fd.as_raw_fd()
+    }
+
+    /// The next event; waits unless the program made the descriptor non-blocking.
+    pub(crate) fn next_event(&self) -> VerbsResult<AsyncEvent> {
+        loop {
+            let mut events = self.events.lock();
+            if let Some(event) = events.pop_front() {
+                self.event_fd.take_one();
+                return Ok(event);
+            }
+            drop(events);
+            if self.event_fd.is_nonblocking() {
+                return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
+            }
+            self.event_fd.is_ready(-1);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Payload between user memory and rings: copies and atomics that survive a fault.
+//!
+//! User memory belongs to the program. It may be unmapped, protected or truncated at any time,
+//! also while we copy, and other threads may write it meanwhile. So it is touched through raw
+//! pointers only, by machine code of our own, and a fault is a result ([`Fault`]), not a crash.
+//!
+//! - [`copy`] and the atomics work within this process, [`vm`] between processes.
+//! - [`guard`] decides how faults are caught, and says what remains uncovered.
+//! - `x86_64` holds the machine code. Other processors take the way of `fallback`, system calls
+//!   that report bad addresses, for every copy: right, but slower (about a microsecond each).
+//!
+//! # Order
+//! A program may poll on the last byte of a message. Each copy makes the last 8 bytes (all, if
+//! there are fewer) visible after all others, and the last byte not before any other. Where the
+//! end is 8-byte aligned, the last 8 become visible at once.
+
+mod fallback;
+pub(crate) mod guard;
+pub(crate) mod vm;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(test)]
+mod order_tests;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+/// The most bytes of the end of a message that become visible after all others.
+pub(crate) const TAIL_BYTES: usize = 8;
+
+/// Which range of a copy could not be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The range read from.
+    Source,
+    /// The range written to.
+    Destination,
+    /// Not known: the processor named no address, or no means of a guarded copy was left.
+    Unknown,
+}
+
+/// Memory could not be accessed: not mapped, protected, or behind the end of its file.
+///
+/// After a failed copy a prefix of the destination, possibly empty, holds the source's bytes; the
+/// last byte is never written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The range at fault.
+    pub side: Side,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.side {
+            Side::Source => "the source of a copy is not accessible",
+            Side::Destination => "the destination of a copy is not accessible",
+            Side::Unknown => "an end of a copy is not accessible",
+        })
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Copies `len` bytes from `src` to `dst` in the order that the module describes. Ranges that
+/// overlap end up with unspecified bytes in the overlap.
+///
+/// # Errors
+/// [`Fault`] if a range is not accessible, under the conditions that [`guard`] lists.
+///
+/// # Safety
+/// No Rust reference may cover a byte of `dst`, nor a unique one a byte of `src`, and `dst` must be
+/// memory whose holder granted it for writing. Neither needs to be mapped.
+#[inline]
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
+    #[cfg(target_arch = "x86_64")]
+    if guard::is_direct() {
+        // SAFETY: by the contract above; the guard says that a fault is harmless.
+        let done = unsafe { x86_64::copy(dst, src, len) };
+        if done.status == x86_64::FAULTED {
+            return Err(Fault { side: side_of(done.value, dst, src, len) });
+        }
+        return Ok(());
+    }
+    // SAFETY: by the contract above.
+    unsafe { fallback::copy(dst, src, len) }
+}
+
+/// Stores `swap` at `addr` if it holds `compare`, atomically with respect to every processor;
+/// returns what it held.
+///
+/// # Errors
+/// As for [`copy`].
+///
+/// # Safety
+/// `addr` must be 8-byte aligned, and memory whose holder granted it for remote atomics.
+#[inline]
+pub(crate) unsafe fn cmp_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+    debug_assert!(addr.is_aligned());
+    #[cfg(target_arch = "x86_64")]
+    {
+        if !guard::is_direct() {
+            fallback::probe_atomic(addr)?;
+        }
+        // SAFETY: by the contract above; the guard's handler or the probe covers a fault.
+        former(unsafe { x86_64::compare_swap(addr, compare, swap) })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: by the contract above.
+    unsafe {
+        fallback::cmp_swap(addr, compare, swap)
+    }
+}
+
+/// Adds `add` to what `addr` holds, modulo 2^64, atomically with respect to every processor;
+/// returns what it held.
+///
+/// # Errors
+/// As for [`copy`].
+///
+/// # Safety
+/// As for [`cmp_swap`].
+#[inline]
+pub(crate) unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
+    debug_assert!(addr.is_aligned());
+    #[cfg(target_arch = "x86_64")]
+    {
+        if !guard::is_direct() {
+            fallback::probe_atomic(addr)?;
+        }
+        // SAFETY: by the contract above; the guard's handler or the probe covers a fault.
+        former(unsafe { x86_64::fetch_add(addr, add) })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: by the contract above.
+    unsafe {
+        fallback::fetch_add(addr, add)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn former(done: x86_64::Outcome) -> Result<u64, Fault> {
+    if done.status == x86_64::FAULTED {
+        return Err(Fault { side: Side::Destination });
+    }
+    Ok(done.value)
+}
+
+/// The range that a faulting address lies in.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn side_of(at: u64, dst: *mut u8, src: *const u8, len: usize) -> Side {
+    let inside = |start: usize| (at as usize).wrapping_sub(start) < len;
+    // A store that crosses into the next page names that page, still within the range.
+    match (inside(dst.addr()), inside(src.addr())) {
+        (true, false) => Side::Destination,
+        (false, true) => Side::Source,
+        _ => Side::Unknown,
+    }
+}

@@ -1,0 +1,303 @@
+//! Completion queues and completion channels.
+//!
+//! Producers (whoever makes progress) and consumers (whoever polls) have separate locks, so that a
+//! program which holds a poll open can post at the same time. An event is asked for and raised
+//! under the producers' lock: a completion either sees the request or is seen by the poll after it.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::cq::Notify;
+use rdmalab_engine::vocab::{AsyncEventType, Wc};
+
+use crate::context::ContextShared;
+use crate::fd::CountingEvent;
+use crate::qp::QpObject;
+
+/// A completion with what polling it sets free.
+#[derive(Clone, Copy)]
+pub(crate) struct Cqe {
+    pub(crate) wc: Wc,
+    pub(crate) timestamp: u64,
+    /// The QP whose send queue slots below `sq_free_to` become free.
+    pub(crate) qp: Option<&'static QpObject>,
+    pub(crate) sq_free_to: u32,
+}
+
+struct Slots {
+    cqes: Box<[UnsafeCell<MaybeUninit<Cqe>>]>,
+    mask: u32,
+}
+
+impl Slots {
+    fn new(capacity: u32) -> Slots {
+        let count = capacity.max(1).next_power_of_two();
+        let cqes = (0..count).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+        Slots { cqes, mask: count - 1 }
+    }
+}
+
+/// What the producers' lock protects.
+struct Producers {
+    notify: Notify,
+    overrun: bool,
+}
+
+/// A completion queue.
+pub(crate) struct CqObject {
+    slots: UnsafeCell<Slots>,
+    capacity: AtomicU32,
+    head: AtomicU32,
+    tail: AtomicU32,
+    producers: Mutex<Producers>,
+    consumers: Mutex<()>,
+    channel: Option<Arc<ChannelObject>>,
+    context: Arc<ContextShared>,
+    timestamps: bool,
+    ignore_overrun: bool,
+    pub(crate) cookie: u64,
+    /// QPs that use this CQ, once for each of their two roles.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: a slot between tail and head is read only under the consumers' lock, a slot outside is
+// written only under the producers' lock, and `slots` itself is replaced only under both.
+unsafe impl Send for CqObject {}
+// SAFETY: as above; everything else in it is atomic or locked.
+unsafe impl Sync for CqObject {}
+
+impl CqObject {
+    pub(crate) fn new(
+        context: Arc<ContextShared>,
+        capacity: u32,
+        channel: Option<Arc<ChannelObject>>,
+        timestamps: bool,
+        ignore_overrun: bool,
+        cookie: u64,
+    ) -> CqObject {
+        if let Some(channel) = &channel {
+            channel.users.fetch_add(1, Ordering::Relaxed);
+        }
+        CqObject {
+            slots: UnsafeCell::new(Slots::new(capacity)),
+            capacity: AtomicU32::new(capacity),
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            producers: Mutex::new(Producers { notify: Notify::Disarmed, overrun: false }),
+            consumers: Mutex::new(()),
+            channel,
+            context,
+            timestamps,
+            ignore_overrun,
+            cookie,
+            users: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn channel(&self) -> Option<&Arc<ChannelObject>> {
+        self.channel.as_ref()
+    }
+
+    /// Puts a completion into the queue. On overflow it is lost and the CQ is in error for good,
+    /// as on an adapter (IBA vol. 1, 10.10.5), unless its creator said that it does not care.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        wc: Wc,
+        solicited: bool,
+        qp: Option<&'static QpObject>,
+        sq_free_to: u32,
+    ) {
+        let timestamp = if self.timestamps { crate::clock::now_ns() } else { 0 };
+        let mut producers = self.producers.lock();
+        let head = self.head.load(Ordering::Relaxed);
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= self.capacity() {
+            return self.overflow(&mut producers);
+        }
+        // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
+        let slots = unsafe { &*self.slots.get() };
+        let cell = &slots.cqes[(head & slots.mask) as usize];
+        // SAFETY: this slot is outside tail..head, so no consumer reads it, and the lock that we
+        // hold keeps other producers away.
+        unsafe { (*cell.get()).write(Cqe { wc, timestamp, qp, sq_free_to }) };
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        if producers.notify != Notify::Disarmed && producers.notify.is_due(solicited, wc.status) {
+            producers.notify = Notify::Disarmed;
+            self.raise();
+        }
+    }
+
+    #[cold]
+    fn raise(&self) {
+        if let Some(channel) = &self.channel {
+            channel.push(self.cookie);
+        }
+    }
+
+    #[cold]
+    fn overflow(&self, producers: &mut Producers) {
+        if !self.ignore_overrun && !producers.overrun {
+            producers.overrun = true;
+            self.context.raise(AsyncEventType::CqErr, self.cookie);
+        }
+    }
+
+    /// Whether a completion was lost.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.producers.lock().overrun
+    }
+
+    /// Whether nothing waits; one load.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `count` completions.
+    #[inline]
+    pub(crate) fn pop_each(&self, count: usize, mut take: impl FnMut(&Cqe)) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let _consumers = self.consumers.lock();
+        let tail = self.tail.load(Ordering::Relaxed);
+        let waiting = self.head.load(Ordering::Acquire).wrapping_sub(tail);
+        let taken = (waiting as usize).min(count);
+        // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
+        let slots = unsafe { &*self.slots.get() };
+        for index in 0..taken as u32 {
+            let cell = &slots.cqes[(tail.wrapping_add(index) & slots.mask) as usize];
+            // SAFETY: slots in tail..head were written before `head` was released, and producers
+            // do not touch them until `tail` moves.
+            let cqe = unsafe { (*cell.get()).assume_init_ref() };
+            if let Some(qp) = cqe.qp {
+                qp.sq_freed.store(cqe.sq_free_to, Ordering::Release);
+            }
+            take(cqe);
+        }
+        self.tail.store(tail.wrapping_add(taken as u32), Ordering::Release);
+        taken
+    }
+
+    /// Arms the next event.
+    pub(crate) fn request_notify(&self, notify: Notify) {
+        let mut producers = self.producers.lock();
+        producers.notify = producers.notify.strengthen(notify);
+    }
+
+    /// Drops every completion of `qp`, because it is destroyed or reset.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        let _consumers = self.consumers.lock();
+        let _producers = self.producers.lock();
+        // SAFETY: both locks are held.
+        let slots = unsafe { &mut *self.slots.get() };
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let mut kept = tail;
+        for position in 0..head.wrapping_sub(tail) {
+            let from = (tail.wrapping_add(position) & slots.mask) as usize;
+            // SAFETY: positions in tail..head hold completions.
+            let cqe = unsafe { (*slots.cqes[from].get()).assume_init() };
+            if cqe.wc.qp_num != qp_num {
+                slots.cqes[(kept & slots.mask) as usize].get_mut().write(cqe);
+                kept = kept.wrapping_add(1);
+            }
+        }
+        self.head.store(kept, Ordering::Release);
+    }
+
+    /// Changes the size; what waits stays.
+    pub(crate) fn resize(&self, capacity: u32) -> VerbsResult<()> {
+        let _consumers = self.consumers.lock();
+        let _producers = self.producers.lock();
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let waiting = head.wrapping_sub(tail);
+        if waiting > capacity {
+            return Err(VerbsError::invalid(format!(
+                "resize to {capacity} completions, but {waiting} wait: poll first"
+            )));
+        }
+        let mut fresh = Slots::new(capacity);
+        // SAFETY: both locks are held.
+        let slots = unsafe { &mut *self.slots.get() };
+        for index in 0..waiting {
+            let from = (tail.wrapping_add(index) & slots.mask) as usize;
+            // SAFETY: positions in tail..head hold completions.
+            let cqe = unsafe { (*slots.cqes[from].get()).assume_init() };
+            fresh.cqes[index as usize].get_mut().write(cqe);
+        }
+        *slots = fresh;
+        self.tail.store(0, Ordering::Relaxed);
+        self.head.store(waiting, Ordering::Release);
+        self.capacity.store(capacity, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets go of the channel, dropping events that wait there for this CQ.
+    pub(crate) fn detach_channel(&self) {
+        if let Some(channel) = &self.channel {
+            channel.forget(self.cookie);
+            channel.users.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A completion channel: a queue of CQs with events, and a descriptor that counts them.
+pub(crate) struct ChannelObject {
+    queue: Mutex<VecDeque<u64>>,
+    event: CountingEvent,
+    pub(crate) users: AtomicUsize,
+}
+
+impl ChannelObject {
+    pub(crate) fn new() -> VerbsResult<ChannelObject> {
+        Ok(ChannelObject {
+            queue: Mutex::new(VecDeque::new()),
+            event: CountingEvent::create()?,
+            users: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    fn push(&self, cookie: u64) {
+        self.queue.lock().push_back(cookie);
+        self.event.add_one();
+    }
+
+    /// Takes one event if there is one, without blocking, whatever the descriptor's mode.
+    pub(crate) fn try_next(&self) -> Option<u64> {
+        if !self.event.is_ready(0) {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let cookie = queue.pop_front()?;
+        drop(queue);
+        self.event.take_one();
+        Some(cookie)
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.event.is_nonblocking()
+    }
+
+    fn forget(&self, cookie: u64) {
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|waiting| *waiting != cookie);
+        for _ in queue.len()..before {
+            self.event.take_one();
+        }
+    }
+}

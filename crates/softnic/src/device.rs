@@ -1,0 +1,204 @@
+//! The devices: who they are, what they can do, and how their ports are addressed.
+
+use std::sync::OnceLock;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::AhAttr;
+use rdmalab_wire::ids::{Gid, PathMtu};
+
+/// `soft0` and `soft1`: two adapters on one fabric.
+pub(crate) const DEVICES: u32 = 2;
+/// Send, receive and SRQ work requests of a queue.
+pub(crate) const MAX_WR: u32 = 16384;
+/// Completions of a CQ.
+pub(crate) const MAX_CQE: u32 = 131_072;
+/// Scatter/gather elements.
+pub(crate) const MAX_SGE: u32 = 32;
+/// Inline bytes.
+pub(crate) const MAX_INLINE: u32 = 1024;
+/// Outstanding READs and atomics, each way.
+pub(crate) const MAX_RD_ATOMIC: u8 = 16;
+/// Memory regions and windows of a process.
+pub(crate) const MAX_KEYS: u32 = 65_536;
+/// Entries of a port's GID table.
+pub(crate) const GIDS: u32 = 2;
+/// The longest payload of a packet on these ports.
+pub(crate) const PORT_MTU: PathMtu = PathMtu::Mtu4096;
+
+/// Vendor id: none that IEEE assigned to anybody who makes adapters; "rdm" in ASCII.
+const VENDOR_ID: u32 = 0x72_646d;
+/// perftest decides by this number whether it sends inline: with one that it does not know it sets
+/// inline to 0. 4115 is in its list as a device that takes inline data.
+const VENDOR_PART_ID: u32 = 4115;
+
+/// How ports present themselves (`RDMALAB_PERSONALITY`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Personality {
+    /// Link layer InfiniBand: LIDs, and GIDs as well.
+    InfiniBand,
+    /// Link layer Ethernet: GIDs only.
+    Ethernet,
+}
+
+pub(crate) fn personality() -> VerbsResult<Personality> {
+    match std::env::var("RDMALAB_PERSONALITY") {
+        Err(_) => Ok(Personality::InfiniBand),
+        Ok(name) if name.is_empty() || name == "infiniband" => Ok(Personality::InfiniBand),
+        Ok(name) if name == "ethernet" => Ok(Personality::Ethernet),
+        Ok(name) => Err(VerbsError::invalid(format!(
+            "RDMALAB_PERSONALITY is {name:?}: it must be \"infiniband\" or \"ethernet\""
+        ))),
+    }
+}
+
+/// FNV-1a, to derive identifiers from names: stable, and nothing more is asked of it.
+fn fnv1a(seed: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(seed, |hash, byte| (hash ^ *byte as u64).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The node GUID: of this host, that is this boot, network namespace and user; locally
+/// administered.
+pub(crate) fn guid_of(device: u32) -> u64 {
+    static HOST: OnceLock<u64> = OnceLock::new();
+    let host = *HOST.get_or_init(|| {
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+        // SAFETY: takes and touches nothing.
+        let user = unsafe { libc::getuid() };
+        let hash = fnv1a(0xcbf2_9ce4_8422_2325, &boot);
+        let hash = fnv1a(hash, namespace.as_os_str().as_encoded_bytes());
+        fnv1a(hash, &user.to_le_bytes())
+    });
+    (host & 0x00ff_ffff_ffff_fff0) | 0x0200_0000_0000_0000 | device as u64
+}
+
+/// The LID of a device's port.
+pub(crate) fn lid_of(device: u32) -> u16 {
+    device as u16 + 1
+}
+
+/// An entry of a port's GID table: 0 is link-local from the GUID, 1 an IPv4-mapped loopback
+/// address, one for each device.
+pub(crate) fn gid_of(device: u32, index: u32) -> Option<Gid> {
+    let mut gid = [0u8; 16];
+    match index {
+        0 => {
+            gid[..2].copy_from_slice(&[0xfe, 0x80]);
+            gid[8..].copy_from_slice(&guid_of(device).to_be_bytes());
+        }
+        1 => {
+            gid[10..12].copy_from_slice(&[0xff, 0xff]);
+            gid[12..].copy_from_slice(&[127, 0, 0, 1 + device as u8]);
+        }
+        _ => return None,
+    }
+    Some(Gid(gid))
+}
+
+/// Whether an address vector leads to a port of this host.
+pub(crate) fn is_here(ah: &AhAttr) -> bool {
+    let by_lid = (1..=DEVICES as u16).contains(&ah.dlid.0);
+    if !ah.is_global {
+        return by_lid;
+    }
+    let by_gid =
+        (0..DEVICES).any(|device| (0..GIDS).any(|index| gid_of(device, index) == Some(ah.dgid)));
+    by_gid || (by_lid && ah.dgid == Gid::default())
+}
+
+/// The routing header that precedes a datagram: both ends are ports of this host.
+pub(crate) fn grh_of(train: &Train) -> [u8; 40] {
+    let mut grh = [0u8; 40];
+    let payload = train.payload_bytes.div_ceil(4) * 4 + 12 + 8 + 4;
+    grh[0] = 0x60;
+    grh[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+    // Next header: IBA transport (IBA vol. 1, 8.3.3).
+    grh[6] = 0x1b;
+    grh[7] = 0xff;
+    let source = u32::from(train.slid.saturating_sub(1)).min(DEVICES - 1);
+    if let (Some(sgid), Some(dgid)) = (gid_of(source, 0), gid_of(0, 0)) {
+        grh[8..24].copy_from_slice(&sgid.0);
+        grh[24..40].copy_from_slice(&dgid.0);
+    }
+    grh
+}
+
+pub(crate) fn caps(device: u32) -> DeviceCaps {
+    DeviceCaps {
+        fw_ver: env!("CARGO_PKG_VERSION").to_string(),
+        node_guid: guid_of(device),
+        sys_image_guid: guid_of(0),
+        max_mr_size: 1 << 46,
+        page_size_cap: 0xffff_f000,
+        vendor_id: VENDOR_ID,
+        vendor_part_id: VENDOR_PART_ID,
+        hw_ver: 1,
+        max_qp: crate::layout::QPS_PER_PROCESS as u32,
+        max_qp_wr: MAX_WR,
+        device_cap_flags: CAP_FLAGS,
+        max_sge: MAX_SGE,
+        max_sge_rd: MAX_SGE,
+        max_cq: 65_536,
+        max_cqe: MAX_CQE,
+        max_mr: MAX_KEYS,
+        max_pd: 65_536,
+        max_qp_rd_atom: MAX_RD_ATOMIC as u32,
+        max_res_rd_atom: MAX_RD_ATOMIC as u32 * crate::layout::QPS_PER_PROCESS as u32,
+        max_qp_init_rd_atom: MAX_RD_ATOMIC as u32,
+        // Atomics are the processor's own: atomic also towards the program (IBV_ATOMIC_GLOB).
+        atomic_cap: 2,
+        max_mw: MAX_KEYS,
+        max_mcast_grp: 4096,
+        max_mcast_qp_attach: 256,
+        max_total_mcast_qp_attach: 65_536,
+        max_ah: 1 << 20,
+        max_srq: 16_384,
+        max_srq_wr: MAX_WR,
+        max_srq_sge: MAX_SGE,
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: 1,
+        max_inline_data: MAX_INLINE,
+        completion_timestamp_mask: u64::MAX,
+        hca_core_clock_khz: 1_000_000,
+    }
+}
+
+/// IBV_DEVICE_: CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, SRQ_RESIZE,
+/// MEM_WINDOW, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B.
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
+
+pub(crate) fn port(device: u32) -> VerbsResult<PortInfo> {
+    let ethernet = personality()? == Personality::Ethernet;
+    Ok(PortInfo {
+        active: true,
+        max_mtu: PORT_MTU as u32,
+        active_mtu: PORT_MTU as u32,
+        gid_tbl_len: GIDS,
+        // IBV_PORT_: CM_SUP; EXTENDED speeds and the like do not apply.
+        port_cap_flags: 1 << 16,
+        max_msg_sz: 1 << 31,
+        pkey_tbl_len: 1,
+        lid: if ethernet { 0 } else { lid_of(device) },
+        sm_lid: if ethernet { 0 } else { 1 },
+        lmc: 0,
+        max_vl_num: 1,
+        // 4x of 25 Gbit/s: a plausible figure for tools that print one; nothing is limited by it.
+        active_width: 2,
+        active_speed: 32,
+        phys_state: 5,
+        link_layer: if ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand },
+    })
+}
+
+pub(crate) fn gid_entry(device: u32, index: u32) -> VerbsResult<GidEntry> {
+    let gid = gid_of(device, index).ok_or_else(|| {
+        VerbsError::invalid(format!("GID index {index}: the table has {GIDS} entries, 0 and 1"))
+    })?;
+    let gid_type = match personality()? {
+        Personality::InfiniBand => GidType::Ib,
+        Personality::Ethernet => GidType::RoceV2,
+    };
+    Ok(GidEntry { gid, gid_type, ifindex: 0 })
+}

@@ -1,0 +1,211 @@
+//! The helper: one thread per process that makes progress for owners that sleep or compute.
+//!
+//! It is in one of three moods:
+//! - *watching*: callers were inside verbs lately. It sleeps on a short timer, looks at the QPs'
+//!   timers, and takes over when the callers' stamp stands still. Peers need not wake anybody.
+//! - *on duty*: no caller was seen for a while. The doorbell is armed, and the helper sleeps until
+//!   a peer signals the event, mail comes, or a timer is due.
+//! - *parked*: as on duty, but a caller is blocked inside a verb and is woken by the event itself,
+//!   which saves a hop; the helper only waits for mail, timers and a kick.
+//!
+//! A caller that finds the doorbell armed disarms it and kicks the helper, which watches again. So
+//! somebody always either polls, watches, or sleeps on an armed doorbell.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use rdmalab_engine::backend::VerbsResult;
+
+use crate::fd::CountingEvent;
+use crate::process::{Process, os_error};
+
+/// While callers are active the helper looks at them this often, ms.
+const WATCH_MS: i32 = 2;
+/// A spinning caller yields its processor once in so many empty polls, less one: about every 100 us.
+const YIELD_MASK: u32 = 4095;
+/// The same where whoever could end the spinning needs the very processor that spins.
+const ONE_CPU_YIELD_MASK: u32 = 15;
+/// Rounds of the helper between two looks for dead peers.
+const BURIAL_ROUNDS: u32 = 32;
+/// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
+const RETRY_MS: i32 = 1;
+
+/// What the helper and the callers share.
+pub(crate) struct Helper {
+    kick: CountingEvent,
+    /// Counts entries of callers.
+    stamp: AtomicU64,
+    /// Callers that are blocked inside a verb.
+    waiting_callers: AtomicU32,
+    /// The helper sleeps without a bound, or may be about to.
+    asleep: AtomicBool,
+    /// Polls in a row that found nothing.
+    pub(crate) empty_polls: AtomicU32,
+    /// A caller yields its processor after so many empty polls, less one.
+    pub(crate) yield_mask: u32,
+}
+
+impl Helper {
+    pub(crate) fn new() -> VerbsResult<Helper> {
+        Ok(Helper {
+            kick: CountingEvent::create()?,
+            stamp: AtomicU64::new(0),
+            waiting_callers: AtomicU32::new(0),
+            asleep: AtomicBool::new(false),
+            empty_polls: AtomicU32::new(0),
+            yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
+        })
+    }
+
+    /// A caller is inside a verb. Two that collide count once, which does no harm.
+    #[inline]
+    pub(crate) fn note_caller(&self) {
+        self.stamp.store(self.stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Wakes the helper from whatever sleep.
+    pub(crate) fn wake(&self) {
+        self.kick.add_one();
+    }
+
+    /// Wakes the helper if it sleeps without a bound.
+    pub(crate) fn wake_if_asleep(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Starts the thread, with every signal blocked: signals are the program's.
+    pub(crate) fn start(&self, process: &'static Process) -> VerbsResult<()> {
+        let before = block_all_signals();
+        let spawned = std::thread::Builder::new()
+            .name("rdmalab-helper".into())
+            .stack_size(256 * 1024)
+            .spawn(move || run(process));
+        restore_signals(&before);
+        spawned.map(drop).map_err(|error| os_error("cannot start the helper thread", &error))
+    }
+}
+
+fn one_cpu() -> bool {
+    std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
+}
+
+fn block_all_signals() -> libc::sigset_t {
+    // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set that `block_all_signals` saved.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+fn run(process: &'static Process) {
+    let helper = &process.helper;
+    let mut seen = helper.stamp.load(Ordering::Relaxed);
+    let mut rounds = 0u32;
+    loop {
+        while helper.kick.take_one() {}
+        process.read_mail();
+        let next_ns = process.tick(crate::clock::now_ns());
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(BURIAL_ROUNDS) {
+            process.retire_dead_rings();
+        }
+        let stamp = helper.stamp.load(Ordering::Relaxed);
+        if stamp != seen {
+            seen = stamp;
+            watch(process);
+        } else {
+            serve(process, next_ns);
+        }
+    }
+}
+
+/// Callers are active: stay out of their way.
+fn watch(process: &Process) {
+    wait_readable(&[process.mail_fd(), process.helper.kick.as_raw_fd()], WATCH_MS);
+}
+
+/// Nobody else makes progress: do it, then sleep on the armed doorbell.
+fn serve(process: &Process, next_ns: Option<u64>) {
+    let helper = &process.helper;
+    if process.take_from_rings() + process.retry_blocked() > 0 {
+        return;
+    }
+    helper.asleep.store(true, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let safe = process.doorbell.arm();
+    if !process.rings_hold_something() {
+        let timeout_ms = timeout_ms(process, next_ns, safe);
+        let (mail, kick) = (process.mail_fd(), helper.kick.as_raw_fd());
+        if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
+            wait_readable(&[mail, kick], timeout_ms);
+        } else {
+            wait_readable(&[mail, kick, process.event_fd()], timeout_ms);
+            process.doorbell.disarm();
+            process.event.drain();
+        }
+    } else {
+        process.doorbell.disarm();
+    }
+    helper.asleep.store(false, Ordering::Relaxed);
+}
+
+/// How long to sleep, ms; -1 without a bound.
+fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
+    if !safe || process.any_blocked.load(Ordering::Relaxed) {
+        return RETRY_MS;
+    }
+    let attention_ns = process.attention_at_ns.load(Ordering::Relaxed);
+    let next_ns = next_ns.unwrap_or(u64::MAX).min(attention_ns);
+    if next_ns == u64::MAX {
+        return -1;
+    }
+    let left_ns = next_ns.saturating_sub(crate::clock::now_ns());
+    i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
+}
+
+impl Process {
+    /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
+    /// by the peers' signal itself and makes the progress.
+    pub(crate) fn wait_as_caller(&self, fd: i32) {
+        let helper = &self.helper;
+        helper.note_caller();
+        helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
+        let safe = self.doorbell.arm();
+        if !self.rings_hold_something() {
+            let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
+            wait_readable(&[fd, self.event_fd(), self.mail_fd()], limit_ms);
+        }
+        self.event.drain();
+        if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.doorbell.disarm();
+            // If the helper parked because of us, nobody sleeps on the doorbell now.
+            helper.wake_if_asleep();
+        } else {
+            // Others still sleep on it. What came while it was disarmed is taken below.
+            self.doorbell.arm();
+        }
+        self.read_mail();
+        self.take_from_rings();
+    }
+}
+
+/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
+pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
+    let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 4];
+    for (poll, fd) in polls.iter_mut().zip(fds) {
+        poll.fd = *fd;
+    }
+    // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+}

@@ -1,0 +1,139 @@
+//! What lies where in a process's shared segment, which its peers map.
+//!
+//! The segment is sparse: a page costs memory when it is touched.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_ring::keytable;
+use rdmalab_wire::ids::{MASK_24, Qpn};
+
+/// Version of everything that processes of a host share. Processes of different versions do not
+/// see each other: their mailboxes have different names.
+pub(crate) const VERSION: u32 = 1;
+
+/// Queue pairs per process, and bits of a QPN that number them; the bits above are the process.
+pub(crate) const QP_INDEX_BITS: u32 = 14;
+/// Queue pairs per process.
+pub(crate) const QPS_PER_PROCESS: usize = 1 << QP_INDEX_BITS;
+
+/// The doorbell's place.
+pub(crate) const DOORBELL_AT: usize = 4096;
+/// The lane's sequence words.
+pub(crate) const LANE_AT: usize = 8192;
+/// One word for each QP.
+pub(crate) const QP_WORDS_AT: usize = 0x4_0000;
+/// The table of keys.
+pub(crate) const KEYS_AT: usize = 0x10_0000;
+/// Bytes of the whole.
+pub(crate) const SEGMENT_BYTES: usize = KEYS_AT + keytable::TABLE_BYTES;
+/// Bytes that are backed from the start.
+pub(crate) const PREFAULT_BYTES: usize = LANE_AT;
+
+const _: () = assert!(LANE_AT + rdmalab_ring::epoch::LANE_BYTES <= QP_WORDS_AT);
+const _: () = assert!(QP_WORDS_AT + QPS_PER_PROCESS * 8 <= KEYS_AT);
+
+/// The process slot in a QPN.
+#[inline]
+pub(crate) fn process_of(qpn: Qpn) -> u16 {
+    (qpn.get() >> QP_INDEX_BITS) as u16
+}
+
+/// The index within its process of a QPN.
+#[inline]
+pub(crate) fn index_of(qpn: Qpn) -> usize {
+    qpn.get() as usize & (QPS_PER_PROCESS - 1)
+}
+
+/// What the initiator of a one-sided operation must know of the target QP, as one word: whether it
+/// takes packets, its protection domain, its rights, and the QP it is connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QpWord {
+    pub(crate) can_receive: bool,
+    pub(crate) pd: PdId,
+    pub(crate) access: Access,
+    pub(crate) remote_qpn: Qpn,
+}
+
+impl QpWord {
+    /// A QP that nobody may touch.
+    pub(crate) const CLOSED: QpWord =
+        QpWord { can_receive: false, pd: PdId(0), access: Access::NONE, remote_qpn: Qpn::new(0) };
+
+    fn pack(self) -> u64 {
+        self.remote_qpn.get() as u64
+            | ((self.pd.0 & MASK_24) as u64) << 24
+            | ((self.access.0 & 0xff) as u64) << 48
+            | (self.can_receive as u64) << 56
+    }
+
+    fn unpack(word: u64) -> QpWord {
+        QpWord {
+            remote_qpn: Qpn::new(word as u32),
+            pd: PdId((word >> 24) as u32 & MASK_24),
+            access: Access((word >> 48) as u32 & 0xff),
+            can_receive: word >> 56 & 1 != 0,
+        }
+    }
+}
+
+/// A view of the QP words of a segment.
+#[derive(Clone, Copy)]
+pub(crate) struct QpWords {
+    base: *const AtomicU64,
+}
+
+// SAFETY: the words are atomics in memory that outlives the view.
+unsafe impl Send for QpWords {}
+// SAFETY: as above.
+unsafe impl Sync for QpWords {}
+
+impl QpWords {
+    /// Looks at the words of the segment at `segment`.
+    ///
+    /// # Safety
+    /// `segment` must point to [`SEGMENT_BYTES`] mapped bytes that outlive the view.
+    pub(crate) unsafe fn attach(segment: *mut u8) -> QpWords {
+        // SAFETY: within the segment, and aligned because the segment is page aligned.
+        QpWords { base: unsafe { segment.add(QP_WORDS_AT) }.cast() }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: the index is reduced to the table, which lies within the segment.
+        unsafe { &*self.base.add(index & (QPS_PER_PROCESS - 1)) }
+    }
+
+    /// What the owner says of its QP `index`.
+    #[inline]
+    pub(crate) fn load(&self, index: usize) -> QpWord {
+        QpWord::unpack(self.word(index).load(Ordering::Acquire))
+    }
+
+    /// The owner's word about its QP `index`.
+    pub(crate) fn store(&self, index: usize, word: QpWord) {
+        self.word(index).store(word.pack(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_holds_everything() {
+        let word = QpWord {
+            can_receive: true,
+            pd: PdId(0xabcdef),
+            access: Access(0xff),
+            remote_qpn: Qpn::new(0xfedcba),
+        };
+        assert_eq!(QpWord::unpack(word.pack()), word);
+        assert_eq!(QpWord::unpack(0), QpWord::CLOSED);
+    }
+
+    #[test]
+    fn a_qpn_names_its_process() {
+        let qpn = Qpn::new(5 << QP_INDEX_BITS | 77);
+        assert_eq!((process_of(qpn), index_of(qpn)), (5, 77));
+    }
+}

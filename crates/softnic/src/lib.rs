@@ -1,0 +1,57 @@
+//! A real-time RNIC in user space: the engine of `rdmalab-engine`, driven over shared memory
+//! between the processes of a host.
+//!
+//! [`SoftNic`] implements the engine's `Backend`. A host is (boot, network namespace, user). Each
+//! process has one [mailbox](rdmalab_ring::mailbox), one shared segment with its QP words, key
+//! table and lane, and one ring from each peer. Nothing lies in the file system.
+//!
+//! Two ways lead to a peer. The *ring* carries trains to the peer's responder, and needs somebody
+//! there to make progress: a thread inside a verb, or the helper. The *lane* lets an initiator
+//! execute WRITE, READ and atomics in the target's memory itself.
+//!
+//! Lock order: ring consumer (only ever tried) -> QP -> SRQ -> ring producer -> CQ producer. No
+//! lock is held while code of the program runs, and none that a poller holds is needed to complete
+//! something.
+
+mod backend;
+mod buffer;
+mod clock;
+mod codec;
+mod context;
+mod copy;
+mod cq;
+mod device;
+mod fd;
+mod helper;
+mod lane;
+mod layout;
+mod mail;
+mod meeting;
+mod mr;
+mod multicast;
+mod pd;
+mod peer;
+mod post;
+mod process;
+mod progress;
+mod qp;
+mod srq;
+mod transmit;
+mod trylock;
+
+pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
+pub use buffer::{alloc_shared, free_shared};
+
+/// Prints a sentence that a person should know, once for each place that says it, and only when
+/// `RDMALAB_DEBUG` asks for it: a library is silent.
+fn say_once(sentence: &str) {
+    static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
+    let mut said = SAID.lock();
+    if said.iter().any(|known| known == sentence) {
+        return;
+    }
+    said.push(sentence.to_string());
+    if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value != "0") {
+        eprintln!("rdmalab: {sentence}");
+    }
+}

@@ -1,0 +1,87 @@
+//! The letters that processes of a host send each other.
+
+const MAGIC: [u8; 4] = *b"RDML";
+const BYTES: usize = 32;
+
+/// What a letter is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LetterKind {
+    /// "Here is my segment, my event, and the ring that you fill."
+    Hello,
+    /// "Send me your memory of that number."
+    MemoryRequest,
+    /// "Here it is."
+    Memory,
+}
+
+/// A letter; descriptors travel beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Letter {
+    pub(crate) kind: LetterKind,
+    /// The sender's process slot.
+    pub(crate) slot: u16,
+    /// The sender, told apart from earlier holders of its slot.
+    pub(crate) incarnation: u64,
+    /// The receiver as the sender knows it; 0: not at all.
+    pub(crate) echo: u64,
+    /// Which memory.
+    pub(crate) memory_id: u32,
+}
+
+impl Letter {
+    pub(crate) fn new(kind: LetterKind, slot: u16, incarnation: u64, echo: u64, id: u32) -> Letter {
+        Letter { kind, slot, incarnation, echo, memory_id: id }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = match self.kind {
+            LetterKind::Hello => 1,
+            LetterKind::MemoryRequest => 2,
+            LetterKind::Memory => 3,
+        };
+        bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.echo.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.memory_id.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that are no letter of this version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Letter> {
+        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        if bytes[..4] != MAGIC {
+            return None;
+        }
+        let kind = match bytes[4] {
+            1 => LetterKind::Hello,
+            2 => LetterKind::MemoryRequest,
+            3 => LetterKind::Memory,
+            _ => return None,
+        };
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Some(Letter {
+            kind,
+            slot: u16::from_le_bytes([bytes[6], bytes[7]]),
+            incarnation: word(8),
+            echo: word(16),
+            memory_id: word(24) as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_survive_and_nonsense_does_not() {
+        for kind in [LetterKind::Hello, LetterKind::MemoryRequest, LetterKind::Memory] {
+            let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
+            assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
+        }
+        assert_eq!(Letter::from_bytes(&[0; BYTES]), None);
+        assert_eq!(Letter::from_bytes(b"RDML"), None);
+    }
+}

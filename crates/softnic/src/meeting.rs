@@ -1,0 +1,234 @@
+//! How processes of a host meet: hellos with descriptors, sent to each other's mailboxes.
+//!
+//! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill.
+//! So who has read a peer's hello can send to it, and who has sent one can receive from it.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::doorbell::Event;
+use rdmalab_ring::mailbox::{Mail, SendError};
+use rdmalab_ring::seg::Segment;
+use rdmalab_ring::spsc::{self, Consumer, Geometry, Producer};
+
+use crate::mail::{Letter, LetterKind};
+use crate::peer::{Hello, Inbound, Peer};
+use crate::process::{Process, os_error};
+
+/// How long a connection waits for the other process to say hello. Its helper answers unless the
+/// process is stopped. Giving up loses nothing: the QP's own time-outs follow.
+pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
+/// The same for a datagram, which may simply be lost.
+const DATAGRAM_WAIT_MS: u64 = 200;
+/// A process that did not answer is not waited for again so soon.
+const SILENCE_NS: u64 = 1_000_000_000;
+
+/// The peers by slot, and the rings that were sent to them with our greetings.
+#[derive(Default)]
+pub(crate) struct Acquaintances {
+    peers: BTreeMap<u16, Arc<Peer>>,
+    greetings: BTreeMap<u16, Arc<Segment>>,
+    /// When a datagram last waited in vain for that slot, ns.
+    silent_since_ns: BTreeMap<u16, u64>,
+}
+
+fn new_ring() -> VerbsResult<Arc<Segment>> {
+    let geometry = Geometry::DEFAULT;
+    let ring = Segment::create(c"rdmalab-ring", geometry.region_bytes(), geometry.data_at())
+        .map_err(|error| os_error("cannot make a ring", &error))?;
+    // SAFETY: a fresh segment that nobody else has seen.
+    unsafe { spsc::format(ring.ptr(), ring.len(), geometry) }
+        .map_err(|error| VerbsError::no_room(error.to_string()))?;
+    Ok(Arc::new(ring))
+}
+
+impl Process {
+    /// Makes this process a peer of itself, so that QPs within it need no special case.
+    pub(crate) fn meet_itself(&self) -> VerbsResult<()> {
+        let ring = new_ring()?;
+        let event = self.event.as_fd().try_clone_to_owned();
+        let event = event.and_then(Event::from_fd).map_err(|error| os_error("event", &error))?;
+        // SAFETY: the ring is kept by its consumer, which is never retired; it has one producer.
+        let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) }
+            .map_err(|error| VerbsError::no_room(error.to_string()))?;
+        let pid = std::process::id() as i32;
+        // SAFETY: our own segment lives as long as the process. Its lane is entered through
+        // `own_pass` only: see `lane::execute`.
+        let peer = unsafe {
+            let base = self.segment.ptr();
+            Peer::assemble(self.slot, self.incarnation, pid, base, self.slot, producer, event)
+        };
+        let peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
+        self.add_inbound(self.slot, &ring)?;
+        self.acquaintances.write().peers.insert(self.slot, Arc::new(peer));
+        Ok(())
+    }
+
+    fn add_inbound(&self, from: u16, ring: &Arc<Segment>) -> VerbsResult<()> {
+        // SAFETY: this process is the ring's only consumer; the memory is kept beside it.
+        let consumer = unsafe { Consumer::attach(ring.ptr(), ring.len()) }
+            .map_err(|error| VerbsError::no_room(error.to_string()))?;
+        self.push_inbound(Inbound::new(from, consumer, ring.clone()));
+        Ok(())
+    }
+
+    /// The peer at `slot`, if it said hello and is not known to be dead.
+    pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
+        let known = self.acquaintances.read().peers.get(&slot).cloned()?;
+        (!known.known_dead()).then_some(known)
+    }
+
+    /// Whether the process that attached to our lane as `slot` still lives.
+    pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
+        let known = self.acquaintances.read().peers.get(&slot).cloned();
+        known.is_some_and(|peer| peer.is_alive())
+    }
+
+    /// The peer at `slot`, greeting it and waiting up to `wait_ms` for its hello. `None` when there
+    /// is no such process, or it does not answer.
+    pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
+        let deadline_ns = crate::clock::now_ns() + wait_ms * 1_000_000;
+        let mut greeted = false;
+        loop {
+            if let Some(peer) = self.peer(slot)
+                && peer.is_alive()
+            {
+                return Some(peer);
+            }
+            if !greeted {
+                match self.greet(slot) {
+                    Ok(()) => greeted = true,
+                    Err(SendError::Full) => {}
+                    Err(_) => return None,
+                }
+            }
+            self.read_mail();
+            if crate::clock::now_ns() >= deadline_ns {
+                return self.peer(slot);
+            }
+            crate::helper::wait_readable(&[self.mail_fd()], 1);
+        }
+    }
+
+    /// The peer of a datagram.
+    pub(crate) fn peer_for_datagram(&self, slot: u16) -> Option<Arc<Peer>> {
+        if let Some(peer) = self.peer(slot) {
+            return Some(peer);
+        }
+        let now_ns = crate::clock::now_ns();
+        let silent = self.acquaintances.read().silent_since_ns.get(&slot).copied();
+        if silent.is_some_and(|since_ns| now_ns < since_ns + SILENCE_NS) {
+            return None;
+        }
+        let peer = self.connect(slot, DATAGRAM_WAIT_MS);
+        let mut acquaintances = self.acquaintances.write();
+        match &peer {
+            Some(_) => acquaintances.silent_since_ns.remove(&slot),
+            None => acquaintances.silent_since_ns.insert(slot, now_ns),
+        };
+        peer
+    }
+
+    /// Says hello to the process at `slot`. The same ring goes with each repetition.
+    fn greet(&self, slot: u16) -> Result<(), SendError> {
+        let failed = |_| SendError::Io(std::io::ErrorKind::OutOfMemory.into());
+        let mut acquaintances = self.acquaintances.write();
+        if acquaintances.peers.get(&slot).is_some_and(|peer| !peer.is_alive()) {
+            acquaintances.peers.remove(&slot);
+            acquaintances.greetings.remove(&slot);
+        }
+        let echo = acquaintances.peers.get(&slot).map_or(0, |peer| peer.incarnation);
+        let ring = match acquaintances.greetings.get(&slot) {
+            Some(ring) => ring.clone(),
+            None => {
+                let ring = new_ring().map_err(failed)?;
+                self.add_inbound(slot, &ring).map_err(failed)?;
+                acquaintances.greetings.insert(slot, ring.clone());
+                ring
+            }
+        };
+        drop(acquaintances);
+        let letter = Letter::new(LetterKind::Hello, self.slot, self.incarnation, echo, 0);
+        let fds: [BorrowedFd<'_>; 3] = [self.segment.as_fd(), self.event.as_fd(), ring.as_fd()];
+        self.mailbox.send(slot, &letter.to_bytes(), &fds)
+    }
+
+    /// Asks a peer for the descriptor of its memory `id`.
+    pub(crate) fn request_memory(&self, slot: u16, id: u32) {
+        let letter = Letter::new(LetterKind::MemoryRequest, self.slot, self.incarnation, 0, id);
+        let _ = self.mailbox.send(slot, &letter.to_bytes(), &[]);
+    }
+
+    /// Reads everything that peers wrote.
+    pub(crate) fn read_mail(&self) {
+        let _reading = self.mail_lock.lock();
+        while let Some(mail) = self.mailbox.recv() {
+            if let Some(letter) = Letter::from_bytes(&mail.bytes) {
+                self.handle_letter(&letter, mail);
+            }
+        }
+    }
+
+    fn handle_letter(&self, letter: &Letter, mail: Mail) {
+        match letter.kind {
+            LetterKind::Hello => self.handle_hello(letter, mail),
+            LetterKind::MemoryRequest => {
+                let Some(fd) = self.buffers.descriptor(letter.memory_id) else { return };
+                let mut reply = *letter;
+                reply.kind = LetterKind::Memory;
+                reply.slot = self.slot;
+                reply.incarnation = self.incarnation;
+                let _ = self.mailbox.send(letter.slot, &reply.to_bytes(), &[fd.as_fd()]);
+            }
+            LetterKind::Memory => {
+                let (Some(peer), Some(fd)) = (self.peer(letter.slot), mail.fds.into_iter().next())
+                else {
+                    return;
+                };
+                if peer.incarnation == letter.incarnation {
+                    peer.add_mapped(letter.memory_id, fd);
+                }
+            }
+        }
+    }
+
+    fn handle_hello(&self, letter: &Letter, mail: Mail) {
+        if letter.slot == self.slot {
+            return;
+        }
+        let known = self.acquaintances.read().peers.get(&letter.slot).map(|peer| peer.incarnation);
+        if known != Some(letter.incarnation) {
+            let Ok([segment, event, ring]) = <[OwnedFd; 3]>::try_from(mail.fds) else { return };
+            let (slot, incarnation, pid) = (letter.slot, letter.incarnation, mail.pid);
+            let hello = Hello { slot, incarnation, pid, segment, event, ring };
+            let Ok(peer) = Peer::from_hello(hello, self.slot) else { return };
+            let mut acquaintances = self.acquaintances.write();
+            if known.is_some() {
+                // A new process took the slot of a dead one: what we greeted was the old one.
+                acquaintances.greetings.remove(&letter.slot);
+            }
+            acquaintances.peers.insert(letter.slot, Arc::new(peer));
+        }
+        if letter.echo != self.incarnation {
+            // The other side does not know us yet. If its letter box is full it will ask again.
+            let _ = self.greet(letter.slot);
+        }
+    }
+
+    /// Lets go of the rings of peers that are dead.
+    pub(crate) fn retire_dead_rings(&self) {
+        for inbound in self.inbound() {
+            let known = self.acquaintances.read().peers.get(&inbound.from).cloned();
+            if !inbound.is_retired() && known.is_some_and(|peer| !peer.is_alive()) {
+                inbound.retire();
+            }
+        }
+    }
+
+    /// The peer of a connection, waiting for its hello.
+    pub(crate) fn peer_for_connection(&self, slot: u16) -> Option<Arc<Peer>> {
+        self.connect(slot, CONNECT_WAIT_MS)
+    }
+}

@@ -1,0 +1,286 @@
+//! Memory regions and windows: entries of the key table that peers read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::*;
+use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
+use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_ring::keytable;
+use rdmalab_wire::ids::Qpn;
+
+use crate::device::MAX_KEYS;
+use crate::pd::PdObject;
+use crate::peer::{key_entry, table_entry};
+use crate::process::Process;
+
+/// A memory region.
+pub(crate) struct MrObject {
+    pub(crate) process: &'static Process,
+    state: Mutex<MrState>,
+    /// Windows bound to it.
+    pub(crate) windows: AtomicU32,
+}
+
+struct MrState {
+    pd: Arc<PdObject>,
+    entry: KeyEntry,
+    addr: u64,
+    alive: bool,
+}
+
+/// A memory window.
+pub(crate) struct MwObject {
+    pub(crate) pd: Arc<PdObject>,
+    pub(crate) mw_type: MwType,
+    /// Its present remote key.
+    pub(crate) rkey: AtomicU32,
+}
+
+impl Process {
+    fn allocate_key(&self) -> VerbsResult<u32> {
+        if self.keys_in_use.fetch_add(1, Ordering::Relaxed) >= MAX_KEYS {
+            self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
+            return Err(VerbsError::no_room(format!(
+                "a process can have {MAX_KEYS} memory regions and windows: deregister some first"
+            )));
+        }
+        self.keys.lock().allocate(0).map_err(|error| {
+            self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
+            VerbsError::no_room(error.to_string())
+        })
+    }
+
+    fn free_key(&self, key: u32) {
+        self.keys.lock().free(keytable::index_of(key));
+        self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2).
+    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<(), ()> {
+        let mut keys = self.keys.lock();
+        let view = self.key_view;
+        let index = keytable::index_of(bind.mw_rkey);
+        let window = view.read(index).and_then(key_entry).ok_or(())?;
+        let type2 = window.kind == KeyKind::WindowType2;
+        // The index and tag stay the window's; only the low 8 bits are the program's.
+        if window.kind == KeyKind::Region
+            || window.pd != pd
+            || window.key != bind.mw_rkey
+            || (bind.new_rkey ^ bind.mw_rkey) & !0xff != 0
+            || (type2 && window.length != 0)
+        {
+            return Err(());
+        }
+        let mut entry = window;
+        entry.key = bind.new_rkey;
+        entry.qpn = if type2 { qpn } else { Qpn::new(0) };
+        if bind.length == 0 {
+            entry.length = 0;
+            entry.access = Access::NONE;
+        } else {
+            let region = view.lookup(bind.mr_lkey).and_then(key_entry).ok_or(())?;
+            self.check_bind(&region, bind, pd)?;
+            entry.iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
+            entry.length = bind.length;
+            entry.access = bind.access.without(Access::ZERO_BASED);
+            entry.host_delta = region.host_address(bind.addr).wrapping_sub(entry.iova);
+            entry.backing = Backing {
+                segment: region.backing.segment,
+                offset: region.backing.offset.wrapping_add(bind.addr.wrapping_sub(region.iova)),
+            };
+        }
+        keys.publish(&table_entry(&entry));
+        Ok(())
+    }
+
+    fn check_bind(&self, region: &KeyEntry, bind: &MwBind, pd: PdId) -> Result<(), ()> {
+        let offset = bind.addr.checked_sub(region.iova).ok_or(())?;
+        let inside = offset <= region.length && bind.length <= region.length - offset;
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let allowed = region.kind == KeyKind::Region
+            && region.pd == pd
+            && region.access.contains(Access::MW_BIND)
+            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE));
+        if inside && allowed { Ok(()) } else { Err(()) }
+    }
+
+    /// Invalidates a type 2 window of the QP at `index`; `false` when it is none.
+    pub(crate) fn invalidate_window(&self, rkey: u32, index: u32) -> bool {
+        let mut keys = self.keys.lock();
+        let Some(window) = self.key_view.lookup(rkey).and_then(key_entry) else { return false };
+        let owned = window.qpn.get() & (crate::layout::QPS_PER_PROCESS as u32 - 1) == index;
+        if window.kind != KeyKind::WindowType2 || window.length == 0 || !owned {
+            return false;
+        }
+        let unbound = KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window };
+        keys.publish(&table_entry(&unbound));
+        drop(keys);
+        self.wait_for_lanes().is_ok()
+    }
+}
+
+impl MrObject {
+    /// Registers memory.
+    pub(crate) fn register(
+        pd: &Arc<PdObject>,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> VerbsResult<(Arc<MrObject>, MrInfo)> {
+        let access = mr::check_registration(access, length, addr).map_err(VerbsError::invalid)?;
+        if access.contains(Access::ON_DEMAND) {
+            return Err(VerbsError::unsupported(
+                "IBV_ACCESS_ON_DEMAND: soft devices have no on-demand paging yet",
+            ));
+        }
+        guard_copies()?;
+        let process = pd.context.process;
+        check_mapped(addr, length, access)?;
+        let key = process.allocate_key()?;
+        let entry = new_entry(process, pd.id, key, addr, length, iova, access);
+        process.keys.lock().publish(&table_entry(&entry));
+        pd.add_object();
+        let state = MrState { pd: pd.clone(), entry, addr, alive: true };
+        let region = MrObject { process, state: Mutex::new(state), windows: AtomicU32::new(0) };
+        Ok((Arc::new(region), MrInfo { lkey: key, rkey: key }))
+    }
+
+    /// Takes the region back; nobody reads or writes it when this returns.
+    pub(crate) fn deregister(&self) -> VerbsResult<()> {
+        if self.windows.load(Ordering::Acquire) > 0 {
+            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
+        }
+        let mut state = self.state.lock();
+        if !state.alive {
+            return Err(VerbsError::invalid("the region is deregistered already"));
+        }
+        let key = state.entry.key;
+        self.process.keys.lock().retract(keytable::index_of(key));
+        self.process.wait_for_lanes()?;
+        self.process.free_key(key);
+        state.alive = false;
+        state.pd.remove_object();
+        Ok(())
+    }
+
+    /// Changes the region in place (IBA vol. 1, 11.2.8.5); its keys stay.
+    pub(crate) fn reregister(&self, change: MrChange<'_, Arc<PdObject>>) -> VerbsResult<MrInfo> {
+        let mut state = self.state.lock();
+        if self.windows.load(Ordering::Acquire) > 0 {
+            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
+        }
+        let (addr, length) = change.translation.unwrap_or((state.addr, state.entry.length));
+        let access = change.access.unwrap_or(state.entry.access);
+        let access = mr::check_registration(access, length, addr).map_err(VerbsError::invalid)?;
+        check_mapped(addr, length, access)?;
+        let pd = change.pd.cloned().unwrap_or_else(|| state.pd.clone());
+        let key = state.entry.key;
+        let iova = match change.translation {
+            Some((addr, _)) => addr,
+            None => state.entry.iova,
+        };
+        self.process.keys.lock().retract(keytable::index_of(key));
+        self.process.wait_for_lanes()?;
+        state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
+        state.addr = addr;
+        self.process.keys.lock().publish(&table_entry(&state.entry));
+        pd.add_object();
+        state.pd.remove_object();
+        state.pd = pd;
+        Ok(MrInfo { lkey: key, rkey: key })
+    }
+}
+
+fn new_entry(
+    process: &Process,
+    pd: PdId,
+    key: u32,
+    addr: u64,
+    length: u64,
+    iova: u64,
+    access: Access,
+) -> KeyEntry {
+    let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+    KeyEntry {
+        key,
+        kind: KeyKind::Region,
+        iova,
+        length,
+        host_delta: addr.wrapping_sub(iova),
+        access,
+        pd,
+        qpn: Qpn::new(0),
+        on_demand: false,
+        backing: process.buffers.backing(addr, length),
+    }
+}
+
+/// Makes sure that a copy into memory that the program took away ends in an error, before the first
+/// region exists; looks again at each later one whether the program's handlers changed.
+fn guard_copies() -> VerbsResult<()> {
+    static FIRST: std::sync::Once = std::sync::Once::new();
+    let mut result = Ok(());
+    FIRST.call_once(|| result = crate::copy::guard::install_if_default().map(drop));
+    crate::copy::guard::recheck();
+    result.map_err(|error| VerbsError::invalid(error.to_string()))
+}
+
+/// An adapter pins the pages of a region, which fails when they are not there: asking the kernel
+/// for them says the same (`EFAULT`). Regions that are written are not made to exist by this.
+fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    let page = rdmalab_ring::seg::page_bytes() as u64;
+    let first = addr & !(page - 1);
+    let bytes = addr + length - first;
+    // SAFETY: MADV_NORMAL only sets a hint; the kernel checks the range and says ENOMEM when part
+    // of it is not mapped.
+    let result =
+        unsafe { libc::madvise(first as *mut libc::c_void, bytes as usize, libc::MADV_NORMAL) };
+    if result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) {
+        return Err(VerbsError::new(
+            VerbsError::EFAULT,
+            format!("{length} bytes at {addr:#x}: not all of it is mapped in this process"),
+        ));
+    }
+    Ok(())
+}
+
+impl MwObject {
+    /// Allocates a window, bound to nothing.
+    pub(crate) fn allocate(pd: &Arc<PdObject>, mw_type: MwType) -> VerbsResult<Arc<MwObject>> {
+        let process = pd.context.process;
+        let key = process.allocate_key()?;
+        let mut entry = new_entry(process, pd.id, key, 0, 0, 0, Access::NONE);
+        entry.kind = match mw_type {
+            MwType::Type1 => KeyKind::WindowType1,
+            MwType::Type2 => KeyKind::WindowType2,
+        };
+        process.keys.lock().publish(&table_entry(&entry));
+        pd.add_object();
+        Ok(Arc::new(MwObject { pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
+    }
+
+    /// Frees it.
+    pub(crate) fn deallocate(&self) -> VerbsResult<()> {
+        let process = self.pd.context.process;
+        let key = self.rkey.load(Ordering::Acquire);
+        process.keys.lock().retract(keytable::index_of(key));
+        process.wait_for_lanes()?;
+        process.free_key(key);
+        self.pd.remove_object();
+        Ok(())
+    }
+
+    /// The key for the next bind of a type 1 window: its low 8 bits advance.
+    pub(crate) fn advance_rkey(&self) -> u32 {
+        let key = self.rkey.load(Ordering::Acquire);
+        let next = (key & !0xff) | (key.wrapping_add(1) & 0xff);
+        self.rkey.store(next, Ordering::Release);
+        next
+    }
+}

@@ -1,0 +1,38 @@
+//! Protection domains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rdmalab_engine::vocab::PdId;
+
+use crate::context::ContextShared;
+
+/// A protection domain.
+pub(crate) struct PdObject {
+    pub(crate) context: Arc<ContextShared>,
+    pub(crate) id: PdId,
+    objects: AtomicUsize,
+}
+
+impl PdObject {
+    pub(crate) fn new(context: Arc<ContextShared>) -> PdObject {
+        context.add_object();
+        let id = PdId(context.process.new_pd());
+        PdObject { context, id, objects: AtomicUsize::new(0) }
+    }
+
+    /// Counts an object in.
+    pub(crate) fn add_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an object out.
+    pub(crate) fn remove_object(&self) {
+        self.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Objects that use it.
+    pub(crate) fn objects(&self) -> usize {
+        self.objects.load(Ordering::Relaxed)
+    }
+}

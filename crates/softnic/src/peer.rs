@@ -1,0 +1,311 @@
+//! Another process of this host (or this one, seen as a peer of itself).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
+use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_ring::doorbell::{Bell, Event};
+use rdmalab_ring::epoch::{Inside, LanePass, WORDS_PER_INITIATOR};
+use rdmalab_ring::keytable::{Entry, KeyView};
+use rdmalab_ring::seg::Segment;
+use rdmalab_ring::spsc::{Consumer, Producer};
+use rdmalab_wire::ids::Qpn;
+
+use crate::layout::{self, QpWords};
+use crate::trylock::{TryGuard, TryLock};
+
+/// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
+pub(crate) struct Seat<'a> {
+    // Dropped in this order: first leave, then let others use the word.
+    _inside: Inside<'a>,
+    _word: TryGuard<'a, ()>,
+}
+
+/// Our way into a target's tables and memory.
+pub(crate) struct Pass {
+    pass: LanePass,
+    words: [TryLock<()>; WORDS_PER_INITIATOR],
+}
+
+impl Pass {
+    /// Joins the lane of the segment at `segment` as process slot `initiator`.
+    ///
+    /// # Safety
+    /// As [`LanePass::attach`], for the lane's part of a segment of ours.
+    pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<Pass> {
+        // SAFETY: the lane lies at LANE_AT of every segment; the caller promises the rest.
+        let pass = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
+        Some(Pass { pass, words: [const { TryLock::new(()) }; WORDS_PER_INITIATOR] })
+    }
+
+    /// Enters; `None` when every word is in use.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<Seat<'_>> {
+        for (index, word) in self.words.iter().enumerate() {
+            if let Some(word) = word.try_lock()
+                && let Some(inside) = self.pass.enter(index)
+            {
+                return Some(Seat { _inside: inside, _word: word });
+            }
+        }
+        None
+    }
+
+    /// Enters, waiting for a word.
+    #[inline]
+    pub(crate) fn enter_waiting(&self) -> Seat<'_> {
+        loop {
+            if let Some(seat) = self.enter() {
+                return seat;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The engine's view of an entry of a key table.
+#[inline]
+pub(crate) fn key_entry(entry: Entry) -> Option<KeyEntry> {
+    let kind = match entry.kind & 0xff {
+        1 => KeyKind::Region,
+        2 => KeyKind::WindowType1,
+        3 => KeyKind::WindowType2,
+        _ => return None,
+    };
+    Some(KeyEntry {
+        key: entry.key,
+        kind,
+        iova: entry.addr,
+        length: entry.length,
+        host_delta: entry.host_delta as u64,
+        access: Access(entry.access),
+        pd: PdId(entry.pd),
+        qpn: Qpn::new(entry.qpn),
+        on_demand: entry.kind & 0x100 != 0,
+        backing: Backing { segment: entry.mem_id, offset: entry.mem_offset },
+    })
+}
+
+/// The table's view of an entry of the engine.
+pub(crate) fn table_entry(entry: &KeyEntry) -> Entry {
+    Entry {
+        key: entry.key,
+        addr: entry.iova,
+        length: entry.length,
+        access: entry.access.0,
+        pd: entry.pd.0,
+        kind: entry.kind as u32 | (entry.on_demand as u32) << 8,
+        mem_id: entry.backing.segment,
+        mem_offset: entry.backing.offset,
+        qpn: entry.qpn.get(),
+        aux: 0,
+        host_delta: entry.host_delta as i64,
+    }
+}
+
+/// A ring that a peer fills and we empty.
+pub(crate) struct Inbound {
+    /// The peer's process slot.
+    pub(crate) from: u16,
+    /// `None` once the peer is dead and everything it sent was taken.
+    pub(crate) ring: TryLock<Option<InboundRing>>,
+    retired: AtomicBool,
+}
+
+/// The ring and the memory that it lies in.
+pub(crate) struct InboundRing {
+    pub(crate) consumer: Consumer,
+    _segment: Arc<Segment>,
+}
+
+impl Inbound {
+    pub(crate) fn new(from: u16, consumer: Consumer, segment: Arc<Segment>) -> Inbound {
+        let ring = TryLock::new(Some(InboundRing { consumer, _segment: segment }));
+        Inbound { from, ring, retired: AtomicBool::new(false) }
+    }
+
+    /// Lets go of the ring of a dead peer.
+    pub(crate) fn retire(&self) {
+        if let Some(mut ring) = self.ring.try_lock()
+            && ring.as_ref().is_none_or(|ring| ring.consumer.is_empty())
+        {
+            *ring = None;
+            self.retired.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether it was let go.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+}
+
+/// Memory of a peer that we have mapped.
+struct Mapped {
+    id: u32,
+    segment: Segment,
+}
+
+/// What we know of a peer that said hello.
+pub(crate) struct Peer {
+    pub(crate) slot: u16,
+    pub(crate) incarnation: u64,
+    pub(crate) pid: i32,
+    /// Whether it is this very process.
+    pub(crate) is_self: bool,
+    pub(crate) out: Mutex<Producer>,
+    pub(crate) keys: KeyView,
+    pub(crate) qps: QpWords,
+    pub(crate) pass: Pass,
+    bell: Bell,
+    event: Event,
+    mapped: Mutex<Vec<Mapped>>,
+    requested: AtomicU32,
+    /// The kernel does not let us into its memory.
+    pub(crate) memory_denied: AtomicBool,
+    dead: AtomicBool,
+    _ring_segment: Option<Segment>,
+    segment: Option<Segment>,
+}
+
+/// What a hello carries.
+pub(crate) struct Hello {
+    pub(crate) slot: u16,
+    pub(crate) incarnation: u64,
+    pub(crate) pid: i32,
+    pub(crate) segment: OwnedFd,
+    pub(crate) event: OwnedFd,
+    pub(crate) ring: OwnedFd,
+}
+
+impl Peer {
+    /// Meets a peer by its hello; `own_slot` is our process slot.
+    pub(crate) fn from_hello(hello: Hello, own_slot: u16) -> std::io::Result<Peer> {
+        let segment = Segment::from_fd(hello.segment, layout::SEGMENT_BYTES)?;
+        let ring_bytes = rdmalab_ring::spsc::Geometry::DEFAULT.region_bytes();
+        let ring = Segment::from_fd(hello.ring, ring_bytes)?;
+        // SAFETY: the ring's memory is kept in the peer beside the producer, and this process is
+        // its only producer: the peer made it for us.
+        let producer =
+            unsafe { Producer::attach(ring.ptr(), ring.len()) }.map_err(std::io::Error::other)?;
+        let base = segment.ptr();
+        let event = Event::from_fd(hello.event)?;
+        // SAFETY: the segment is kept in the peer, and its slot `own_slot` is ours because we hold
+        // the mailbox of that number.
+        let peer = unsafe {
+            Peer::assemble(
+                hello.slot,
+                hello.incarnation,
+                hello.pid,
+                base,
+                own_slot,
+                producer,
+                event,
+            )
+        };
+        let mut peer = peer.ok_or_else(|| std::io::Error::other("process slot out of range"))?;
+        peer.segment = Some(segment);
+        peer._ring_segment = Some(ring);
+        Ok(peer)
+    }
+
+    /// Puts a peer together over the segment at `base`.
+    ///
+    /// # Safety
+    /// `base` must point to a segment of [`layout::SEGMENT_BYTES`] that outlives the peer, of which
+    /// lane slot `own_slot` is ours.
+    pub(crate) unsafe fn assemble(
+        slot: u16,
+        incarnation: u64,
+        pid: i32,
+        base: *mut u8,
+        own_slot: u16,
+        producer: Producer,
+        event: Event,
+    ) -> Option<Peer> {
+        // SAFETY: as promised by the caller; the offsets are within the segment.
+        unsafe {
+            Some(Peer {
+                slot,
+                incarnation,
+                pid,
+                is_self: slot == own_slot,
+                out: Mutex::new(producer),
+                keys: KeyView::attach(base.add(layout::KEYS_AT), rdmalab_ring::keytable::ENTRIES),
+                qps: QpWords::attach(base),
+                pass: Pass::attach(base, own_slot)?,
+                bell: Bell::attach(base.add(layout::DOORBELL_AT)),
+                event,
+                mapped: Mutex::new(Vec::new()),
+                requested: AtomicU32::new(0),
+                memory_denied: AtomicBool::new(false),
+                dead: AtomicBool::new(false),
+                _ring_segment: None,
+                segment: None,
+            })
+        }
+    }
+
+    /// After something was pushed: wakes the peer if it sleeps.
+    #[inline]
+    pub(crate) fn ring_bell(&self) {
+        if !self.is_self && self.bell.ring_needed() {
+            self.bell.ring(|| self.event.signal());
+        }
+    }
+
+    /// Whether the process still lives and runs the same program. A system call.
+    pub(crate) fn is_alive(&self) -> bool {
+        if self.dead.load(Ordering::Relaxed) {
+            return false;
+        }
+        let alive = self.segment.as_ref().is_none_or(Segment::owner_alive);
+        if !alive {
+            self.dead.store(true, Ordering::Relaxed);
+        }
+        alive
+    }
+
+    /// Whether it was found dead before. No system call.
+    pub(crate) fn known_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Where byte `offset` of the peer's memory `id` lies in ours, with `bytes` behind it; `None`
+    /// when it is not mapped (yet) or too short.
+    pub(crate) fn mapped_at(&self, id: u32, offset: u64, bytes: u64) -> Option<*mut u8> {
+        let mapped = self.mapped.lock();
+        let found = mapped.iter().find(|mapped| mapped.id == id)?;
+        let end = offset.checked_add(bytes)?;
+        if end > found.segment.len() as u64 {
+            return None;
+        }
+        // SAFETY: inside the mapping, as just checked.
+        Some(unsafe { found.segment.ptr().add(offset as usize) })
+    }
+
+    /// Keeps memory that the peer sent us.
+    pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
+        if let Ok(segment) = Segment::from_fd(fd, 1) {
+            let mut mapped = self.mapped.lock();
+            // What is mapped stays: a copy into it may be under way.
+            if mapped.iter().all(|known| known.id != id) {
+                mapped.push(Mapped { id, segment });
+            }
+        }
+    }
+
+    /// Whether memory `id` is to be asked for now (once in a while, not at every message).
+    pub(crate) fn should_request(&self, id: u32) -> bool {
+        self.requested.swap(id, Ordering::Relaxed) != id
+    }
+
+    /// The descriptor of its segment, for those who watch it.
+    #[allow(dead_code)]
+    pub(crate) fn segment_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.segment.as_ref().map(AsFd::as_fd)
+    }
+}

@@ -1,0 +1,356 @@
+//! Receiving, and everything else that moves things on: whoever is inside a verb does it, and the
+//! helper when nobody is.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use rdmalab_engine::qp::GRH_BYTES;
+use rdmalab_engine::qp::{
+    Accept, AtomicJob, AtomicOp, CopyError, Placement, PlacementTarget, ResponsePlacement, Timer,
+    TimerKind,
+};
+use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_ring::spsc::{Consumer, Slot};
+
+use crate::codec::{self, Body, SlotPayload};
+use crate::copy;
+use crate::layout;
+use crate::process::Process;
+use crate::qp::{QpInner, QpObject};
+use crate::transmit::{Sent, scatter};
+
+/// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
+const SLOTS_PER_CALL: u32 = 64;
+/// How long the driver waits before it looks whether a silent peer is dead, when the QP has no
+/// time-out of its own, ns.
+const SILENCE_NS: u64 = 30_000_000_000;
+
+impl Process {
+    /// Progress by a thread that is inside a verb.
+    #[inline]
+    pub(crate) fn caller_progress(&self) -> u32 {
+        self.helper.note_caller();
+        if self.doorbell.is_armed() {
+            self.take_over_from_helper();
+        }
+        let done = self.take_from_rings();
+        if self.any_blocked.load(Ordering::Relaxed) {
+            self.retry_blocked();
+        }
+        if self.attention_at_ns.load(Ordering::Relaxed) != u64::MAX {
+            self.attend();
+        }
+        done
+    }
+
+    /// The helper sleeps and is signalled for every message: tell it that callers are awake.
+    #[cold]
+    fn take_over_from_helper(&self) {
+        self.doorbell.disarm();
+        self.helper.wake();
+    }
+
+    /// Takes what peers sent. Returns how many trains.
+    #[inline]
+    pub(crate) fn take_from_rings(&self) -> u32 {
+        let mut done = 0;
+        for inbound in self.inbound() {
+            let Some(mut ring) = inbound.ring.try_lock() else { continue };
+            let Some(ring) = ring.as_mut() else { continue };
+            let Some(slot) = ring.consumer.peek() else { continue };
+            done += self.drain(&mut ring.consumer, slot, inbound.from);
+        }
+        done
+    }
+
+    /// Whether any ring holds something.
+    pub(crate) fn rings_hold_something(&self) -> bool {
+        self.inbound().iter().any(|inbound| match inbound.ring.try_lock() {
+            Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
+            None => true,
+        })
+    }
+
+    fn drain(&self, consumer: &mut Consumer, first: Slot, from: u16) -> u32 {
+        let mut current: Option<(usize, MutexGuard<'static, Option<QpInner>>)> = None;
+        let mut next = Some(first);
+        let mut done = 0;
+        while let Some(slot) = next {
+            let qpn = codec::destination(slot.head);
+            let index = layout::index_of(qpn);
+            if current.as_ref().is_none_or(|(held, _)| *held != index) {
+                finish(current.take());
+                current = self.qp_at(index).map(|object| (index, object.inner.lock()));
+            }
+            let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
+                Some(inner) if inner.qp.qpn == qpn => {
+                    self.handle_slot(inner, consumer, &slot, from)
+                }
+                _ => {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                    data_end(&slot)
+                }
+            };
+            consumer.advance();
+            if let Some(end) = release_to {
+                consumer.release_data(end);
+            }
+            done += 1;
+            next = if done < SLOTS_PER_CALL { consumer.peek() } else { None };
+        }
+        finish(current);
+        done
+    }
+
+    /// Handles one slot; returns up to where data area is free now.
+    #[inline]
+    fn handle_slot(
+        &self,
+        inner: &mut QpInner,
+        consumer: &Consumer,
+        slot: &Slot,
+        from: u16,
+    ) -> Option<u64> {
+        let is_datagram = inner.links.datagram;
+        let Some((train, payload)) = codec::decode(slot.head, &slot.body, is_datagram) else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return data_end(slot);
+        };
+        let (bytes, end) = match payload {
+            SlotPayload::Short => ((&raw const slot.body[3]).cast(), None),
+            SlotPayload::Data(position) => {
+                let length = train.payload_bytes as usize;
+                match consumer.data(position, length) {
+                    Some(bytes) => (bytes, Some(position.wrapping_add(length as u64))),
+                    None => {
+                        self.dropped.fetch_add(1, Ordering::Relaxed);
+                        return None;
+                    }
+                }
+            }
+        };
+        // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
+        let expected = is_datagram
+            || train.src_qpn == inner.qp.remote_qpn && layout::process_of(train.src_qpn) == from;
+        if expected {
+            inner.handle_train(&train, bytes);
+        } else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        end
+    }
+
+    /// After a poll that found its CQ empty: `done` trains were taken meanwhile. A caller that
+    /// spins on one processor, or for long, lets others run.
+    #[inline]
+    pub(crate) fn idle_poll(&self, done: u32) {
+        if done > 0 {
+            self.helper.empty_polls.store(0, Ordering::Relaxed);
+            return;
+        }
+        let empty = self.helper.empty_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.helper.empty_polls.store(empty, Ordering::Relaxed);
+        if empty & self.helper.yield_mask == 0 {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Tries again to send what found a full ring.
+    #[cold]
+    pub(crate) fn retry_blocked(&self) -> u32 {
+        let mut sent = 0;
+        for object in self.take_blocked() {
+            object.in_blocked.store(false, Ordering::Release);
+            match object.inner.try_lock() {
+                Some(mut guard) => {
+                    if let Some(inner) = guard.as_mut()
+                        && inner.transmit() == Sent::Everything
+                    {
+                        sent += 1;
+                    }
+                }
+                None => self.block(object),
+            }
+        }
+        sent
+    }
+
+    /// A deadline that somebody set may have passed.
+    #[cold]
+    fn attend(&self) {
+        let now_ns = crate::clock::now_ns();
+        if now_ns >= self.attention_at_ns.load(Ordering::Relaxed) {
+            self.attention_at_ns.store(u64::MAX, Ordering::Release);
+            self.tick(now_ns);
+        }
+    }
+
+    /// Looks at every timer. Returns when the next one is due, ns.
+    pub(crate) fn tick(&self, now_ns: u64) -> Option<u64> {
+        let watched = std::mem::take(&mut *self.timers.lock());
+        let mut keep = Vec::with_capacity(watched.len());
+        let mut next_ns: Option<u64> = None;
+        for object in watched {
+            match tick_one(object, now_ns) {
+                Look::Idle => object.in_timers.store(false, Ordering::Release),
+                Look::At(at_ns) => {
+                    next_ns = Some(next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+                    keep.push(object);
+                }
+            }
+        }
+        self.timers.lock().append(&mut keep);
+        next_ns
+    }
+}
+
+/// What a look at a timer found.
+enum Look {
+    Idle,
+    At(u64),
+}
+
+fn tick_one(object: &'static QpObject, now_ns: u64) -> Look {
+    // Somebody works on it: look again soon.
+    let Some(mut guard) = object.inner.try_lock() else { return Look::At(now_ns + 1_000_000) };
+    let Some(inner) = guard.as_mut() else { return Look::Idle };
+    if let Timer::At(kind, at_ns) = inner.qp.timer()
+        && now_ns >= at_ns
+    {
+        inner.handle_timer(kind, now_ns);
+    }
+    inner.qp.arm_timer(now_ns, SILENCE_NS);
+    match inner.qp.timer() {
+        Timer::At(_, at_ns) => Look::At(at_ns),
+        _ => {
+            // Cleared under the lock, so that whoever wants the next timer watches it again.
+            object.in_timers.store(false, Ordering::Release);
+            Look::Idle
+        }
+    }
+}
+
+impl QpInner {
+    fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
+        if kind == TimerKind::Ack {
+            let alive = self.peer_alive();
+            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
+                // The request still lies in the ring, or the program wants no time-out: a peer
+                // that is alive will come to it.
+                return self.qp.postpone_timer();
+            }
+            if self.qp.attr.timeout == 0 {
+                let status = rdmalab_engine::vocab::WcStatus::RetryExcErr;
+                return self.qp.fail_transport(status, &mut self.links);
+            }
+        }
+        if self.qp.on_timer(now_ns, &mut self.links) {
+            self.transmit();
+        }
+        self.settle();
+    }
+
+    /// What to do with a train from the ring, whose payload lies at `bytes`.
+    #[inline]
+    fn handle_train(&mut self, train: &Train, bytes: *const u8) {
+        match self.qp.accept(train, &mut self.links) {
+            Accept::Place(placement) => self.place(train, &placement, bytes),
+            Accept::Done => {}
+            Accept::PlaceResponse(placement) => self.place_response(&placement, bytes),
+            Accept::Atomic(job) => self.execute_atomic(&job),
+            // Posted means fetched here, so nothing stalls.
+            Accept::Drop(_) | Accept::Stall => {
+                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, train: &Train, placement: &Placement, bytes: *const u8) {
+        let from = bytes.wrapping_add(placement.skip_bytes as usize);
+        let result = match placement.target {
+            PlacementTarget::Nothing => Ok(()),
+            PlacementTarget::Receive { offset } => {
+                self.place_receive(train, placement, offset, from)
+            }
+            PlacementTarget::Memory { host_addr, .. } => {
+                let _seat = self.links.process.own_pass.enter_waiting();
+                // SAFETY: the engine checked the target against its region just now, which cannot
+                // go away while we hold the seat; the copy survives memory that is not there.
+                unsafe { copy::copy(host_addr as *mut u8, from, placement.bytes as usize) }
+                    .map_err(|_| CopyError::Fault)
+            }
+        };
+        self.qp.retire_request(train, placement, result, &mut self.links);
+    }
+
+    #[inline]
+    fn place_receive(
+        &mut self,
+        train: &Train,
+        placement: &Placement,
+        offset: u64,
+        from: *const u8,
+    ) -> Result<(), CopyError> {
+        let _seat = self.links.process.own_pass.enter_waiting();
+        let (links, pd, sges) = (&self.links, self.qp.pd, self.qp.held_recv().sges());
+        if train.flags.has(TrainFlags::GRH) && offset == GRH_BYTES as u64 {
+            let grh = crate::device::grh_of(train);
+            scatter(links, pd, sges, 0, GRH_BYTES as u64, grh.as_ptr())?;
+        }
+        scatter(links, pd, sges, offset, placement.bytes as u64, from)
+    }
+
+    fn place_response(&mut self, placement: &ResponsePlacement, bytes: *const u8) {
+        let from = match placement.is_atomic {
+            true => (&raw const placement.original).cast(),
+            false => bytes.wrapping_add(placement.skip_bytes as usize),
+        };
+        let result = {
+            let _seat = self.links.process.own_pass.enter_waiting();
+            let sges = self.qp.sq.sges(placement.position);
+            let (offset, length) = (placement.offset as u64, placement.bytes as u64);
+            scatter(&self.links, self.qp.pd, sges, offset, length, from)
+        };
+        self.qp.retire_response(placement, result, &mut self.links);
+    }
+
+    fn execute_atomic(&mut self, job: &AtomicJob) {
+        let at = job.host_addr as *mut u64;
+        let result = {
+            let _seat = self.links.process.own_pass.enter_waiting();
+            // SAFETY: eight aligned bytes that the engine checked against their region just now;
+            // the access survives memory that is not there.
+            unsafe {
+                match job.op {
+                    AtomicOp::CmpSwap { compare, swap } => copy::cmp_swap(at, compare, swap),
+                    AtomicOp::FetchAdd { add } => copy::fetch_add(at, add),
+                }
+            }
+        };
+        self.qp.retire_atomic(job, result.map_err(|_| CopyError::Fault), &mut self.links);
+    }
+}
+
+/// Sends what the trains of this batch gave rise to, and lets go of the QP.
+#[inline]
+fn finish(current: Option<(usize, MutexGuard<'static, Option<QpInner>>)>) {
+    if let Some((_, mut guard)) = current
+        && let Some(inner) = guard.as_mut()
+    {
+        inner.transmit();
+    }
+}
+
+/// Where the data of a slot that nobody wants ends.
+fn data_end(slot: &Slot) -> Option<u64> {
+    let body: &Body = &slot.body;
+    match codec::decode(slot.head, body, false) {
+        Some((train, SlotPayload::Data(position))) => {
+            Some(position.wrapping_add(train.payload_bytes as u64))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,158 @@
+//! Queue pairs: the engine's state machine with everything it is connected to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
+use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
+use rdmalab_engine::vocab::*;
+
+use crate::cq::CqObject;
+use crate::layout::{self, QpWord};
+use crate::pd::PdObject;
+use crate::peer::{Peer, key_entry};
+use crate::process::Process;
+use crate::srq::SrqObject;
+
+/// The place of a queue pair. Places are never freed, only used again, so that whoever found one
+/// by its number can lock it and look whether somebody lives there.
+pub(crate) struct QpObject {
+    /// Its index within this process.
+    pub(crate) index: u32,
+    /// Send queue slots below this position are free: set when completions are polled.
+    pub(crate) sq_freed: AtomicU32,
+    /// The queue pair.
+    pub(crate) inner: Mutex<Option<QpInner>>,
+    pub(crate) in_timers: AtomicBool,
+    pub(crate) in_blocked: AtomicBool,
+}
+
+impl QpObject {
+    pub(crate) fn new(index: u32) -> QpObject {
+        QpObject {
+            index,
+            sq_freed: AtomicU32::new(0),
+            inner: Mutex::new(None),
+            in_timers: AtomicBool::new(false),
+            in_blocked: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A queue pair and its surroundings.
+pub(crate) struct QpInner {
+    pub(crate) qp: Qp,
+    pub(crate) links: QpLinks,
+}
+
+/// What a queue pair is connected to.
+pub(crate) struct QpLinks {
+    pub(crate) object: &'static QpObject,
+    pub(crate) process: &'static Process,
+    pub(crate) pd: Arc<PdObject>,
+    pub(crate) send_cq: Arc<CqObject>,
+    pub(crate) recv_cq: Arc<CqObject>,
+    pub(crate) srq: Option<Arc<SrqObject>>,
+    pub(crate) cookie: u64,
+    /// The peer that trains go to: the connection's, or the last datagram's.
+    pub(crate) peer: Option<Arc<Peer>>,
+    /// Ring position after the last train that was pushed.
+    pub(crate) pushed: u64,
+    /// What the QP word says now.
+    pub(crate) published: QpWord,
+    /// Whether this is a UD QP.
+    pub(crate) datagram: bool,
+    /// Trains that went nowhere because there is no such peer.
+    pub(crate) lost: u64,
+}
+
+impl Env for QpLinks {
+    #[inline]
+    fn key(&self, key: u32) -> Option<KeyEntry> {
+        self.process.key_view.lookup(key).and_then(key_entry)
+    }
+
+    fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
+        match &self.srq {
+            Some(srq) => srq.take(held),
+            None => TakeRecv::Empty,
+        }
+    }
+
+    #[inline]
+    fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
+        self.send_cq.push(wc, false, Some(self.object), sq_free_to);
+    }
+
+    #[inline]
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) {
+        self.recv_cq.push(wc, solicited, None, 0);
+    }
+
+    fn invalidate(&mut self, rkey: u32) -> bool {
+        self.process.invalidate_window(rkey, self.object.index)
+    }
+
+    fn event(&mut self, event: AsyncEventType) {
+        self.pd.context.raise(event, self.cookie);
+    }
+}
+
+impl QpInner {
+    /// Publishes what initiators of one-sided operations must know, if it changed.
+    pub(crate) fn publish(&mut self) {
+        let qp = &self.qp;
+        let word = QpWord {
+            can_receive: qp.state.can_receive() && qp.qp_type != QpType::Ud,
+            pd: qp.pd,
+            access: qp.attr.qp_access_flags,
+            remote_qpn: qp.remote_qpn,
+        };
+        let word = if word.can_receive { word } else { QpWord::CLOSED };
+        if word != self.links.published {
+            self.links.published = word;
+            self.links.process.qp_words.store(self.links.object.index as usize, word);
+        }
+    }
+
+    /// After anything that may have changed what the QP waits for.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if self.qp.state == QpState::Err && self.links.published.can_receive {
+            self.publish();
+        }
+        let timer = self.qp.timer();
+        if timer == Timer::Idle {
+            return;
+        }
+        if !self.links.object.in_timers.load(Ordering::Relaxed) {
+            self.links.process.watch_timer(self.links.object);
+        }
+        if let Timer::Wanted(TimerKind::Rnr(_)) = timer {
+            self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
+            if let Timer::At(_, at_ns) = self.qp.timer() {
+                self.links.process.want_attention_at(at_ns);
+            }
+        }
+    }
+
+    /// Whether the peer's process is one that trains can still reach.
+    pub(crate) fn peer_alive(&self) -> bool {
+        self.links.peer.as_ref().is_some_and(|peer| peer.is_alive())
+    }
+
+    /// Whether the ring's other end has taken everything that this QP pushed.
+    pub(crate) fn carried(&self) -> bool {
+        match &self.links.peer {
+            Some(peer) => peer.out.lock().consumed() >= self.links.pushed,
+            None => true,
+        }
+    }
+
+    /// The process slot that this QP's connection leads to.
+    pub(crate) fn remote_process(&self) -> u16 {
+        layout::process_of(self.qp.remote_qpn)
+    }
+}

@@ -1,0 +1,380 @@
+//! Sending: what the requester and responder want sent goes into the peer's ring.
+
+use std::sync::Arc;
+
+use rdmalab_engine::mr;
+use rdmalab_engine::qp::send_queue::SendQueue;
+use rdmalab_engine::qp::{CopyError, Plan, Qp, Response};
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::{PdId, Sge, WrOpcode};
+use rdmalab_ring::keytable::KeyView;
+use rdmalab_ring::spsc::Producer;
+
+use crate::codec::{self, SlotPayload};
+use crate::copy;
+use crate::lane;
+use crate::peer::{Peer, key_entry};
+use crate::qp::{QpInner, QpLinks};
+
+/// Payload of one train at most: small enough that the receiver copies one while the sender fills
+/// the next, and that both stay in the second-level cache.
+pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
+
+/// What came of an attempt to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Nothing is left that could be sent now.
+    Everything,
+    /// The ring is full.
+    RingFull,
+}
+
+impl QpInner {
+    /// Sends what can be sent: answers first, then requests.
+    #[inline]
+    pub(crate) fn transmit(&mut self) -> Sent {
+        let mut rang = None;
+        let mut sent = Sent::Everything;
+        if self.qp.has_response() {
+            sent = self.respond(&mut rang);
+        }
+        if sent == Sent::Everything {
+            sent = self.request(&mut rang);
+        }
+        if let Some(peer) = rang {
+            peer.ring_bell();
+        }
+        if sent == Sent::RingFull {
+            self.links.process.block(self.links.object);
+        }
+        self.settle();
+        sent
+    }
+
+    fn respond(&mut self, rang: &mut Option<Arc<Peer>>) -> Sent {
+        let Some(peer) = self.links.peer.clone() else {
+            while self.qp.next_response(u32::MAX / 2, &mut self.links).is_some() {}
+            return Sent::Everything;
+        };
+        let mut out = peer.out.lock();
+        let mtu = self.qp.mtu.bytes();
+        let sent = loop {
+            let Some(room) = room_in(&mut out, mtu) else { break Sent::RingFull };
+            let Some(response) = self.qp.next_response(room, &mut self.links) else {
+                break Sent::Everything;
+            };
+            self.send_response(&mut out, response);
+            *rang = Some(peer.clone());
+        };
+        self.links.pushed = out.position();
+        sent
+    }
+
+    fn send_response(&mut self, out: &mut Producer, response: Response) {
+        match response {
+            Response::Train(train) => {
+                push(out, &train, false, |_| Ok(()));
+            }
+            Response::Data { train, host_addr, .. } => {
+                let process = self.links.process;
+                let _seat = process.own_pass.enter_waiting();
+                let bytes = train.payload_bytes as usize;
+                let pushed = push(out, &train, false, |to| {
+                    // SAFETY: the engine checked the source against its region just now, and the
+                    // copy survives memory that is not there; `to` has room for the payload.
+                    unsafe { copy::copy(to, host_addr as *const u8, bytes) }
+                        .map_err(|_| CopyError::Fault)
+                });
+                if let Some(Err(error)) = pushed {
+                    self.qp.fail_read(train.first_psn, error, &mut self.links);
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, rang: &mut Option<Arc<Peer>>) -> Sent {
+        loop {
+            if let Some(position) = self.qp.lane_candidate()
+                && lane::execute(self, position)
+            {
+                continue;
+            }
+            if self.links.datagram {
+                self.choose_datagram_peer();
+            }
+            let Some(peer) = self.links.peer.clone() else {
+                match self.send_nowhere() {
+                    true => continue,
+                    false => return Sent::Everything,
+                }
+            };
+            let mut out = peer.out.lock();
+            let before = out.position();
+            let sent = self.request_to(&mut out);
+            if out.position() != before {
+                self.links.pushed = out.position();
+                *rang = Some(peer.clone());
+            }
+            match sent {
+                Next::Done => return Sent::Everything,
+                Next::RingFull => return Sent::RingFull,
+                Next::Again => {}
+            }
+        }
+    }
+
+    /// Pushes requests until there is nothing more for this peer's ring.
+    fn request_to(&mut self, out: &mut Producer) -> Next {
+        let mtu = self.qp.mtu.bytes();
+        loop {
+            let Some(room) = room_in(out, mtu) else { return Next::RingFull };
+            match self.qp.plan(room) {
+                Plan::Idle => return Next::Done,
+                Plan::Local { position } => self.execute_local(position),
+                Plan::Send { train, position, offset } => {
+                    self.send_request(out, &train, position, offset);
+                    if self.links.datagram {
+                        return Next::Again;
+                    }
+                }
+            }
+            if self.qp.lane_candidate().is_some() {
+                return Next::Again;
+            }
+        }
+    }
+
+    #[inline]
+    fn send_request(&mut self, out: &mut Producer, train: &Train, position: u32, offset: u32) {
+        let is_datagram = self.links.datagram;
+        let links = &self.links;
+        let train = &self.finish_train(*train, position);
+        let result = if train.payload_bytes == 0 {
+            push(out, train, is_datagram, |_| Ok(()))
+        } else {
+            let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &links.process.key_view);
+            let bytes = train.payload_bytes;
+            push(out, train, is_datagram, |to| {
+                gather(sq, pd, keys, position, offset, bytes, to, links)
+            })
+        };
+        let last = train.flags.has(rdmalab_engine::train::TrainFlags::LAST);
+        let result = result.unwrap_or(Ok(()));
+        self.qp.retire_sent(position, last, result, &mut self.links);
+    }
+
+    /// Adds what only the port knows: where a datagram comes from.
+    #[inline]
+    fn finish_train(&self, mut train: Train, position: u32) -> Train {
+        if self.links.datagram {
+            let ah = &self.qp.sq.ud(position).ah;
+            train.slid = crate::device::lid_of(self.links.pd.context.device);
+            train.sl = ah.sl;
+            if ah.is_global {
+                train.flags.0 |= rdmalab_engine::train::TrainFlags::GRH;
+            }
+        }
+        train
+    }
+
+    /// There is no such process, or none that answers: what is sent is lost, as on a wire that
+    /// leads nowhere. Returns whether something was.
+    fn send_nowhere(&mut self) -> bool {
+        match self.qp.plan(CHUNK_BYTES.max(self.qp.mtu.bytes())) {
+            Plan::Idle => false,
+            Plan::Local { position } => {
+                self.execute_local(position);
+                true
+            }
+            Plan::Send { train, position, .. } => {
+                self.links.lost += 1;
+                let last = train.flags.has(rdmalab_engine::train::TrainFlags::LAST);
+                self.qp.retire_sent(position, last, Ok(()), &mut self.links);
+                true
+            }
+        }
+    }
+
+    /// The next datagram's destination decides whose ring it goes into.
+    fn choose_datagram_peer(&mut self) {
+        let sq = &self.qp.sq;
+        if sq.begun == sq.posted {
+            return;
+        }
+        let address = *sq.ud(sq.begun);
+        let slot = crate::layout::process_of(address.remote_qpn);
+        let known = self.links.peer.as_ref();
+        if known.is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
+            return;
+        }
+        self.links.peer = match crate::device::is_here(&address.ah) {
+            true => self.links.process.peer_for_datagram(slot),
+            false => None,
+        };
+    }
+
+    /// Executes a bind or a local invalidate.
+    fn execute_local(&mut self, position: u32) {
+        let wqe = *self.qp.sq.wqe(position);
+        let index = self.links.object.index;
+        let ok = match wqe.opcode {
+            WrOpcode::LocalInv => self.links.process.invalidate_window(wqe.imm_or_rkey, index),
+            _ => match self.qp.sq.bind(position).copied() {
+                Some(bind) => {
+                    self.links.process.bind_window(&bind, self.qp.pd, self.qp.qpn).is_ok()
+                }
+                None => false,
+            },
+        };
+        self.qp.retire_local(position, ok, &mut self.links);
+    }
+}
+
+enum Next {
+    Done,
+    RingFull,
+    Again,
+}
+
+/// Payload that one train may carry now: whole packets, at most a chunk; `None` when not even one
+/// packet fits. Half of the free space always holds a contiguous run of that length.
+#[inline]
+fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
+    if !out.can_push(1) {
+        return None;
+    }
+    let half = (out.data_free() / 2).min(CHUNK_BYTES.max(mtu) as u64) as u32;
+    if half < mtu {
+        return None;
+    }
+    Some(half & !(mtu - 1))
+}
+
+/// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
+/// which [`room_in`] rules out.
+#[inline]
+fn push(
+    out: &mut Producer,
+    train: &Train,
+    is_datagram: bool,
+    fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
+) -> Option<Result<(), CopyError>> {
+    if codec::fits_slot(train) {
+        let (head, mut body) = codec::encode(train, SlotPayload::Short, is_datagram);
+        if train.payload_bytes > 0
+            && let Err(error) = fill((&raw mut body[3]).cast())
+        {
+            return Some(Err(error));
+        }
+        out.push(head, &body).ok()?;
+        return Some(Ok(()));
+    }
+    let data = out.reserve_data(train.payload_bytes as usize)?;
+    if let Err(error) = fill(data.ptr) {
+        out.cancel_data(data);
+        return Some(Err(error));
+    }
+    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
+    out.push(head, &body).ok()?;
+    Some(Ok(()))
+}
+
+/// Copies `bytes` bytes of the WQE's payload, from byte `offset` on, to `to`.
+#[inline]
+#[allow(clippy::too_many_arguments)]
+fn gather(
+    sq: &SendQueue,
+    pd: PdId,
+    keys: &KeyView,
+    position: u32,
+    offset: u32,
+    bytes: u32,
+    to: *mut u8,
+    links: &QpLinks,
+) -> Result<(), CopyError> {
+    if sq.wqe(position).is_inline() {
+        let from = &sq.inline(position)[offset as usize..(offset + bytes) as usize];
+        // SAFETY: `to` has room for `bytes` bytes and is no memory of the queue.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        return Ok(());
+    }
+    let _seat = links.process.own_pass.enter_waiting();
+    let mut to = to;
+    for_each_piece(sq.sges(position), offset as u64, bytes as u64, |sge| {
+        let host = local_address(keys, pd, sge, false)?;
+        // SAFETY: the source was checked against its region just now, and the copy survives
+        // memory that is not there; the pieces add up to `bytes`.
+        unsafe { copy::copy(to, host as *const u8, sge.length as usize) }
+            .map_err(|_| CopyError::Fault)?;
+        // SAFETY: stays within the `bytes` bytes at `to`, or one past them.
+        to = unsafe { to.add(sge.length as usize) };
+        Ok(())
+    })
+}
+
+/// The virtual address of a local scatter/gather element, after its check.
+#[inline]
+pub(crate) fn local_address(
+    keys: &KeyView,
+    pd: PdId,
+    sge: &Sge,
+    write: bool,
+) -> Result<u64, CopyError> {
+    let entry = keys.lookup(sge.lkey).and_then(key_entry);
+    mr::check_local(entry.as_ref(), pd, sge, write).map_err(|_| CopyError::Protection)
+}
+
+/// Calls `each` with the parts of a scatter/gather list that make up `bytes` bytes from `offset`.
+#[inline]
+pub(crate) fn for_each_piece(
+    sges: &[Sge],
+    offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(&Sge) -> Result<(), CopyError>,
+) -> Result<(), CopyError> {
+    let (mut skip, mut left) = (offset, bytes);
+    for sge in sges {
+        let length = sge.length as u64;
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        if left == 0 {
+            break;
+        }
+        let take = (length - skip).min(left);
+        each(&Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
+        left -= take;
+        skip = 0;
+    }
+    if left == 0 { Ok(()) } else { Err(CopyError::Protection) }
+}
+
+/// Copies `bytes` bytes from `from` into a scatter list, from its byte `offset` on.
+#[inline]
+pub(crate) fn scatter(
+    links: &QpLinks,
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
+    bytes: u64,
+    from: *const u8,
+) -> Result<(), CopyError> {
+    let keys = &links.process.key_view;
+    let mut from = from;
+    for_each_piece(sges, offset, bytes, |sge| {
+        let host = local_address(keys, pd, sge, true)?;
+        // SAFETY: the destination was checked against its region just now, and the copy survives
+        // memory that is not there; the pieces add up to the bytes at `from`.
+        unsafe { copy::copy(host as *mut u8, from, sge.length as usize) }
+            .map_err(|_| CopyError::Fault)?;
+        // SAFETY: stays within the bytes at `from`, or one past them.
+        from = unsafe { from.add(sge.length as usize) };
+        Ok(())
+    })
+}
+
+/// Whether the QP has something that it could send.
+pub(crate) fn has_work(qp: &Qp) -> bool {
+    qp.has_response() || qp.sq.posted != qp.sq.begun
+}
