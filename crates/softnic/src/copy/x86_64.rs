@@ -97,6 +97,7 @@ pub(super) fn fixup_of(rip: usize) -> Option<usize> {
 /// bytes are always a prefix when a later store faults.
 ///
 /// In: RDI, RSI, RDX (bytes). Out: the body is copied. Clobbers RCX, RSI, RDI, R9 to R11.
+#[rustfmt::skip] // one instruction a line
 macro_rules! vector_body {
     ($load:literal, $store:literal, $stream:literal, $reg:literal, [$a:literal $b:literal
      $c:literal $d:literal], $width:literal, $after:literal) => {
