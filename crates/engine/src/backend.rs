@@ -388,7 +388,7 @@ pub trait Backend: Sized + 'static {
     fn devices() -> VerbsResult<Vec<DeviceInfo>>;
     /// Opens a device by its index.
     fn open(index: u32) -> VerbsResult<Self::Context>;
-    /// Closes; `EBUSY` while objects live.
+    /// Closes; objects that are still alive stay usable, as with the kernel's devices.
     fn close(ctx: &Self::Context) -> VerbsResult<()>;
     /// What the device can do.
     fn query_device(ctx: &Self::Context) -> DeviceCaps;

@@ -141,14 +141,9 @@ impl Backend for SoftNic {
         Ok(Context(ContextShared::open(process, index)?))
     }
 
-    fn close(ctx: &Context) -> VerbsResult<()> {
-        if ctx.0.process.is_defunct() {
-            return Ok(());
-        }
-        let objects = ctx.0.objects.load(Ordering::Acquire);
-        if objects > 0 {
-            return Err(VerbsError::busy(format!("{objects} objects of this device are alive")));
-        }
+    fn close(_ctx: &Context) -> VerbsResult<()> {
+        // As the kernel does, this succeeds whatever is still alive: objects hold the context, and
+        // programs (perftest is one) close a device before they have destroyed everything.
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct ContextShared {
     pub(crate) device: u32,
     events: Mutex<VecDeque<AsyncEvent>>,
     event_fd: CountingEvent,
-    /// Objects that must go before the device can be closed.
+    /// Objects that are alive.
     pub(crate) objects: AtomicUsize,
 }
 

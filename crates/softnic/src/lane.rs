@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use rdmalab_engine::mr::{self, KeyEntry};
 use rdmalab_engine::qp::send_queue::SendWqe;
-use rdmalab_engine::vocab::{Access, PdId, Sge, WrOpcode};
+use rdmalab_engine::vocab::{Access, PdId, QpType, Sge, WrOpcode};
 
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
@@ -26,6 +26,9 @@ pub(crate) fn execute(inner: &mut QpInner, position: u32) -> bool {
     let Some(peer) = &inner.links.peer else { return false };
     let wqe = inner.qp.sq.wqe(position);
     if peer.known_dead() || !inner.links.process.lane_enabled() {
+        return false;
+    }
+    if inner.qp.qp_type == QpType::Uc && !inner.carried() {
         return false;
     }
     // One's own lane is entered through one's own pass: a slot has one user.

@@ -390,7 +390,8 @@ impl Qp {
     }
 
     /// Whether the WQE at the head of the queue could be executed by the initiator itself: it is
-    /// one-sided, whole, and nothing before it is in flight.
+    /// one-sided, whole, and nothing before it is in flight. On UC nobody acknowledges, so there
+    /// the driver must know by itself that the peer took what was sent before.
     #[inline]
     pub fn lane_candidate(&self) -> Option<u32> {
         let position = self.req.cursor;
@@ -399,7 +400,7 @@ impl Qp {
             && position == self.sq.begun
             && self.req.sent_packets == 0
             && self.state == QpState::Rts
-            && self.qp_type == QpType::Rc
+            && self.qp_type != QpType::Ud
             && !self.req.rnr_pause
             && !self.req.failed;
         if !quiet {

@@ -1,13 +1,20 @@
 //! Copies to and from the memory of another process, by `process_vm_writev` and
 //! `process_vm_readv`.
 //!
-//! The last 8 bytes are a remote segment of their own. The kernel walks remote segments in order
-//! and copies each with instructions of its own, so that they become visible after all others.
+//! The last 8 bytes are a *local* segment of their own. The kernel pins the remote pages and then
+//! copies segment by segment, in order, each with instructions of its own (often a `rep movsb`,
+//! which orders its stores only against those before and after it). So the last 8 bytes become
+//! visible after all others. A second *remote* segment does the same, but the kernel pins for each
+//! anew: 1.28 us instead of 0.94 us for 32 B here.
+//!
+//! Among themselves the last 8 bytes are as ordered as the kernel's copy of 8 bytes is. Where they
+//! are aligned, no reader was ever seen to find them torn.
 //!
 //! A process number may be reused: who calls must know that the peer lives, before and after.
 
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 
 use super::{Side, TAIL_BYTES, fallback};
 
@@ -180,58 +187,89 @@ unsafe fn transfer(
 ) -> Result<(), VmError> {
     debug_assert!(local.iter().map(|v| v.iov_len).sum::<usize>() >= len);
     let mut done = 0;
-    let mut rest;
-    let mut local = local;
     while done < len {
-        let (segments, count) = remote_segments(remote.wrapping_add(done as u64), len - done);
-        let (here, there) = (local.as_ptr(), segments.as_ptr());
+        let bytes = (len - done).min(CHUNK_BYTES);
+        let mut parts = Parts::new();
+        // What ends a chunk is ordered too, which harms nothing.
+        let body = bytes.saturating_sub(TAIL_BYTES);
+        parts.add(local, done, body);
+        parts.add(local, done + body, bytes - body);
+        let here = parts.as_slice();
+        let there = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(remote.wrapping_add(done as u64) as usize),
+            iov_len: bytes,
+        };
         // SAFETY: both arrays live through the call; the caller grants what they name.
-        let n = unsafe { call(pid, here, local.len() as _, there, count, 0) };
-        if n < 0 {
+        let n = unsafe { call(pid, here.as_ptr(), here.len() as _, &there, 1, 0) };
+        if n <= 0 {
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            if errno == libc::EINTR {
-                continue;
+            match (n, errno) {
+                // A count of 0 cannot help a second time: the local segments are too short.
+                (0, _) => return Err(VmError::Other(libc::EINVAL)),
+                (_, libc::EINTR) => continue,
+                _ => return Err(VmError::from_errno(errno, done)),
             }
-            return Err(VmError::from_errno(errno, done));
-        }
-        // A count of 0 cannot help a second time: the local segments are too short.
-        if n == 0 {
-            return Err(VmError::Other(libc::EINVAL));
         }
         done += n.cast_unsigned();
-        if done < len {
-            rest = skip(local, n.cast_unsigned());
-            local = &rest;
-        }
     }
     Ok(())
 }
 
-/// The remote segments of one call, and how many: a body, and a tail if `len` is within one call.
-fn remote_segments(remote: u64, len: usize) -> ([libc::iovec; 2], libc::c_ulong) {
-    let segment = |at: usize, len: usize| libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(remote.wrapping_add(at as u64) as usize),
-        iov_len: len,
-    };
-    if len > CHUNK_BYTES {
-        return ([segment(0, CHUNK_BYTES - TAIL_BYTES), segment(0, 0)], 1);
-    }
-    if len <= TAIL_BYTES {
-        return ([segment(0, len), segment(0, 0)], 1);
-    }
-    let body = len - TAIL_BYTES;
-    ([segment(0, body), segment(body, TAIL_BYTES)], 2)
+/// Local segments of one call: on the stack, if they are as few as a work request may have.
+struct Parts {
+    few: [MaybeUninit<libc::iovec>; FEW],
+    count: usize,
+    many: Vec<libc::iovec>,
 }
 
-/// `local` without its first `bytes` bytes.
-fn skip(local: &[libc::iovec], bytes: usize) -> Vec<libc::iovec> {
-    let mut left = bytes;
-    let after = |v: &libc::iovec| {
-        let cut = left.min(v.iov_len);
-        left -= cut;
-        libc::iovec { iov_base: v.iov_base.wrapping_byte_add(cut), iov_len: v.iov_len - cut }
-    };
-    local.iter().map(after).filter(|v| v.iov_len > 0).collect()
+/// 32 scatter/gather elements, of which two may be cut.
+const FEW: usize = 34;
+
+impl Parts {
+    #[inline]
+    fn new() -> Self {
+        Self { few: [const { MaybeUninit::uninit() }; FEW], count: 0, many: Vec::new() }
+    }
+
+    /// Adds what `bytes` bytes of `local`, from number `start` on, consist of.
+    #[inline]
+    fn add(&mut self, local: &[libc::iovec], start: usize, bytes: usize) {
+        let (mut skip, mut left) = (start, bytes);
+        for v in local {
+            let cut = skip.min(v.iov_len);
+            skip -= cut;
+            let iov_len = left.min(v.iov_len - cut);
+            left -= iov_len;
+            if iov_len > 0 {
+                self.push(libc::iovec { iov_base: v.iov_base.wrapping_byte_add(cut), iov_len });
+            }
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, part: libc::iovec) {
+        if let Some(slot) = self.few.get_mut(self.count) {
+            slot.write(part);
+            self.count += 1;
+            return;
+        }
+        if self.many.is_empty() {
+            self.many = self.as_slice().to_vec();
+        }
+        self.many.push(part);
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[libc::iovec] {
+        if !self.many.is_empty() {
+            return &self.many;
+        }
+        // SAFETY: `push` filled the first `count`, and `MaybeUninit` has its content's layout.
+        unsafe { std::slice::from_raw_parts(self.few.as_ptr().cast(), self.count) }
+    }
 }
 
 /// The address of byte number `at` of `local`.

@@ -23,7 +23,7 @@ pub(super) const FAULTED: u64 = 1;
 
 /// Bytes at the end of each slot that hold its fixup.
 const FIXUP_BYTES: usize = 32;
-const COPY_SLOT: usize = 1280;
+const COPY_SLOT: usize = 1536;
 const ATOMIC_SLOT: usize = 64;
 
 /// Which instructions the copy uses for what exceeds 128 bytes. Read by the assembly.
@@ -100,7 +100,7 @@ pub(super) fn fixup_of(rip: usize) -> Option<usize> {
 #[rustfmt::skip] // one instruction a line
 macro_rules! vector_body {
     ($load:literal, $store:literal, $stream:literal, $reg:literal, [$a:literal $b:literal
-     $c:literal $d:literal], $width:literal, $after:literal) => {
+     $c:literal $d:literal], $width:literal, $end:expr) => {
         concat!(
             $load,
             " ",
@@ -243,22 +243,26 @@ macro_rules! vector_body {
             $a,
             "\n",
             "5:\n",
-            $load,
-            " ",
-            $reg,
-            $a,
-            ", [r10 - ",
-            $width,
-            "]\n",
-            $store,
-            " [r9 - ",
-            $width,
-            "], ",
-            $reg,
-            $a,
-            "\n",
-            $after,
+            $end,
             "jmp 80b\n",
+        )
+    };
+}
+
+/// The rest, fewer bytes than a vector, as one or two vectors of half the size, `$half`: where the
+/// destination is aligned and there are two, neither crosses a line.
+#[rustfmt::skip] // one instruction a line
+macro_rules! end_of_body {
+    ($move:literal, $reg:literal, $half:literal) => {
+        concat!(
+            "lea r11, [r9 - ", $half, "]\n",
+            "cmp rdi, r11\n",
+            "jae 6f\n",
+            $move, " ", $reg, ", [rsi]\n",
+            $move, " [rdi], ", $reg, "\n",
+            "6:\n",
+            $move, " ", $reg, ", [r10 - ", $half, "]\n",
+            $move, " [r11], ", $reg, "\n",
         )
     };
 }
@@ -404,7 +408,10 @@ macro_rules! medium_body {
         movups [rdi + rdx - 32], xmm2
         movups [rdi + rdx - 16], xmm3
         jmp 80b
-    31: cmp rdx, 128
+    31: mov r11, [rip + {plan}@GOTPCREL]
+        cmp byte ptr [r11 + {vector}], 2
+        je 50f
+        cmp rdx, 128
         ja 40f
         movups xmm0, [rsi]
         movups xmm1, [rsi + 16]
@@ -427,14 +434,66 @@ macro_rules! medium_body {
     };
 }
 
-/// A longer body: by `rep movsb` or by vectors, as the plan says. A destination that lies up to a
+/// A body of 65 to 512 bytes with 64-byte vectors from the start on, then one or two of 32 bytes, the
+/// last of which ends with the body: where the destination is aligned, no store crosses a line.
+/// Registers 16 and up, so that there is nothing to clean for the SSE code of the program.
+macro_rules! medium_body_avx512 {
+    () => {
+        "
+    50: cmp rdx, 512
+        ja 40b
+        vmovdqu64 zmm16, [rsi]
+        vmovdqu64 ymm23, [rsi + rdx - 32]
+        vmovdqu64 [rdi], zmm16
+        mov ecx, 64
+        cmp edx, 128
+        jbe 58f
+        vmovdqu64 zmm17, [rsi + 64]
+        vmovdqu64 [rdi + 64], zmm17
+        mov ecx, 128
+        cmp edx, 192
+        jbe 58f
+        vmovdqu64 zmm18, [rsi + 128]
+        vmovdqu64 [rdi + 128], zmm18
+        mov ecx, 192
+        cmp edx, 256
+        jbe 58f
+        vmovdqu64 zmm19, [rsi + 192]
+        vmovdqu64 [rdi + 192], zmm19
+        mov ecx, 256
+        cmp edx, 320
+        jbe 58f
+        vmovdqu64 zmm20, [rsi + 256]
+        vmovdqu64 [rdi + 256], zmm20
+        mov ecx, 320
+        cmp edx, 384
+        jbe 58f
+        vmovdqu64 zmm21, [rsi + 320]
+        vmovdqu64 [rdi + 320], zmm21
+        mov ecx, 384
+        cmp edx, 448
+        jbe 58f
+        vmovdqu64 zmm22, [rsi + 384]
+        vmovdqu64 [rdi + 384], zmm22
+        mov ecx, 448
+    58: lea r9d, [rcx + 32]
+        cmp edx, r9d
+        jbe 59f
+        vmovdqu64 ymm16, [rsi + rcx]
+        vmovdqu64 [rdi + rcx], ymm16
+    59: vmovdqu64 [rdi + rdx - 32], ymm23
+        jmp 80b
+        "
+    };
+}
+
+/// A longer body, its plan at R11: by `rep movsb` or by vectors, as the plan says. A destination that lies up to a
 /// line past the source, modulo a page, goes by vectors: `rep movsb` crawls there on some cores
 /// (Zen 3) and gains nothing on the others.
 macro_rules! choose_long_body {
     () => {
         "
-    40: mov r11, [rip + {plan}@GOTPCREL]
-        cmp rdx, [r11 + {rep_min}]
+    40: cmp rdx, [r11 + {rep_min}]
         jb 41f
         mov ecx, edi
         sub ecx, esi
@@ -485,16 +544,19 @@ pub(super) unsafe extern "C" fn copy(dst: *mut u8, src: *const u8, len: usize) -
         tail_only!(),
         medium_body!(),
         choose_long_body!(),
-        vector_body!("movups", "movups", "movaps", "xmm", ["0" "1" "2" "3"], "16", ""),
+        vector_body!("movups", "movups", "movaps", "xmm", ["0" "1" "2" "3"], "16",
+            "movups xmm0, [r10 - 16]\nmovups [r9 - 16], xmm0\n"),
         "43:",
         vector_body!(
-            "vmovdqu", "vmovdqu", "vmovdqa", "ymm", ["0" "1" "2" "3"], "32", "vzeroupper\n"
+            "vmovdqu", "vmovdqu", "vmovdqa", "ymm", ["0" "1" "2" "3"], "32",
+            concat!(end_of_body!("vmovdqu", "xmm0", "16"), "vzeroupper\n")
         ),
-        // Registers 16 and up leave nothing to clean for the SSE code of the program.
         "44:",
         vector_body!(
-            "vmovdqu64", "vmovdqu64", "vmovdqa64", "zmm", ["16" "17" "18" "19"], "64", ""
+            "vmovdqu64", "vmovdqu64", "vmovdqa64", "zmm", ["16" "17" "18" "19"], "64",
+            end_of_body!("vmovdqu64", "ymm16", "32")
         ),
+        medium_body_avx512!(),
         ".org 90b + {fixup}",
         "mov r11, [rip + {plan}@GOTPCREL]",
         "cmp byte ptr [r11 + {vector}], 1",
