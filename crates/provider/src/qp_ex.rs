@@ -328,7 +328,8 @@ unsafe extern "C-unwind" fn wr_complete<B: Backend>(qp: *mut ibv_qp_ex) -> c_int
 /// request.
 macro_rules! operations {
     ($(
-        $name:ident($($arg:ident: $ty:ty),*) needs $flag:ident, $opcode:ident, |$wr:ident| $set:block
+        $name:ident($($arg:ident: $ty:ty),*)
+        needs $flag:ident, $opcode:ident, |$wr:ident| $set:block
     )*) => {$(
         unsafe extern "C-unwind" fn $name<B: Backend>(qp: *mut ibv_qp_ex $(, $arg: $ty)*) {
             // SAFETY: the program is in the critical section that it opened with wr_start.
