@@ -1,2 +1,47 @@
-//! `rdmalab`, the one binary.
-fn main() {}
+//! `rdmalab`, the one binary: it composes the other crates and decides nothing about the protocol.
+//!
+//! ```text
+//! main ── tour, bench ── pair ── two `rdmalab worker` processes ── verbs ── a device
+//!      ── devices, exec, ps
+//! ```
+
+mod args;
+mod bench;
+mod devices;
+mod exec;
+mod failure;
+mod interrupt;
+mod pair;
+mod protocol;
+mod ps;
+mod soft;
+mod table;
+mod tour;
+mod worker;
+
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::{Bench, Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        None => tour::run(&cli.tour),
+        Some(Command::Devices(args)) => devices::run(&args),
+        Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
+        Some(Command::Exec(args)) => exec::run(&args),
+        Some(Command::Ps) => ps::list(),
+        Some(Command::Clean) => ps::clean(),
+        Some(Command::Worker) => worker::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Standard error may be closed; the exit code says it too.
+            let _ = writeln!(std::io::stderr(), "rdmalab: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -49,9 +49,9 @@ unsafe impl Sync for Memory {}
 impl Drop for Memory {
     fn drop(&mut self) {
         match self.hooks {
-            // SAFETY: this came from the same hooks' `alloc_shared` with this length, and the last
-            // handle is gone; a region that was not given back keeps a handle for ever.
-            Some(hooks) => unsafe { (hooks.free_shared)(self.start, self.bytes) },
+            // SAFETY: this came from the same hooks' `alloc_shared`, and the last handle is gone; a
+            // region that was not given back keeps a handle for ever.
+            Some(hooks) => unsafe { (hooks.free_shared)(self.start.as_ptr()) },
             // SAFETY: as above, from `mmap` in `private`.
             None => unsafe {
                 libc::munmap(self.start.as_ptr().cast(), self.bytes);

@@ -1,4 +1,4 @@
-//! Safe verbs over any [`VerbsTable`](rdmalab_abi::VerbsTable): the system's libibverbs, the soft
+//! Safe verbs over any [`VerbsTable`]: the system's libibverbs, the soft
 //! device, later the simulator. An experiment is written once against this crate.
 //!
 //! ```no_run

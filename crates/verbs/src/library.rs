@@ -38,11 +38,11 @@ pub struct SoftHooks {
     /// Allocates at least that many bytes of zeroed, page-aligned memory, which peers on this host
     /// can map.
     pub alloc_shared: fn(bytes: usize) -> io::Result<NonNull<u8>>,
-    /// Gives memory of `alloc_shared` back; the length is the one asked for.
+    /// Gives memory of `alloc_shared` back.
     ///
     /// # Safety
-    /// The memory came from `alloc_shared` with this length, and nobody uses it any more.
-    pub free_shared: unsafe fn(start: NonNull<u8>, bytes: usize),
+    /// The memory starts here, came from `alloc_shared`, and nobody uses it any more.
+    pub free_shared: unsafe fn(start: *mut u8),
     /// The sentence behind the last error of this thread, as `verb: sentence`.
     pub last_error: fn() -> Option<String>,
 }

@@ -49,7 +49,7 @@ fn sentence() -> Option<String> {
 pub(crate) fn library() -> Library {
     let hooks = SoftHooks {
         alloc_shared: |_| Err(std::io::ErrorKind::OutOfMemory.into()),
-        free_shared: |_, _| {},
+        free_shared: |_| {},
         last_error: sentence,
     };
     Library::new(table(), Kind::Sim, Some(hooks))

@@ -1,0 +1,219 @@
+//! The commands and their options: one vocabulary, in which an option means the same everywhere.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+use rdmalab_verbs::QpType;
+
+/// A laboratory for RDMA performance.
+///
+/// Without a command: a short tour. Two processes on a device exchange messages over RC, UC and UD;
+/// the table shows what they measured, and the bare limits of this machine below it.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = AFTER)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What the tour measures.
+    #[command(flatten)]
+    pub tour: TourArgs,
+}
+
+const AFTER: &str = "\
+Exit codes: 0 fine; 1 the run failed or an expectation did not hold; 2 the call was wrong.
+Numbers of soft devices are this host's, never an adapter's.";
+
+/// Options of the tour.
+#[derive(Args, Clone, Debug)]
+pub struct TourArgs {
+    /// The device to measure, by the name that `rdmalab devices` shows
+    #[arg(short, long, default_value = "soft0")]
+    pub device: String,
+    /// Transports, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rc,uc,ud")]
+    pub transport: Vec<Transport>,
+    /// Message sizes in bytes, separated by commas; K and M are powers of 1024
+    /// [default: 8,32,256,4K,64K; for UD those up to the path MTU]
+    #[arg(short, long, value_delimiter = ',', value_name = "LIST", value_parser = size)]
+    pub size: Vec<usize>,
+    /// Round trips of each latency
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub samples: u64,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Index of the local GID; without it the peer is addressed by its LID where there is one
+    #[arg(short = 'x', long, value_name = "INDEX")]
+    pub gid_index: Option<u8>,
+}
+
+/// A transport service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection
+    Uc,
+    /// Unreliable datagram
+    Ud,
+}
+
+impl From<Transport> for QpType {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Rc => Self::Rc,
+            Transport::Uc => Self::Uc,
+            Transport::Ud => Self::Ud,
+        }
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Every device of every kind, what it can do, and what is wrong with it
+    Devices(DevicesArgs),
+    /// Measure the laboratory itself
+    Bench {
+        /// What of it.
+        #[command(subcommand)]
+        what: Bench,
+    },
+    /// Run a program on the soft device, unmodified
+    ///
+    /// Puts our libibverbs.so.1 before the system's, for the program and its children. Nothing of
+    /// ours stays behind as a process. Exits with the program's status (128 + n after signal n);
+    /// 125 when something of ours failed, 126 when the program cannot be run, 127 when it is not
+    /// there.
+    Exec(ExecArgs),
+    /// The processes that use the soft device on this host
+    Ps,
+    /// Remove what is left over
+    Clean,
+    /// One end of a measurement; started by the others.
+    #[command(hide = true, name = "worker")]
+    Worker,
+}
+
+/// Options of `devices`.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `bench` measures.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// The soft device beside the bare limits of this machine, as ratios
+    ///
+    /// Never fails on speed: it reports.
+    #[command(name = "self")]
+    Own(BenchArgs),
+}
+
+/// Options of `bench self`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Fewer rounds: wider intervals
+    #[arg(long)]
+    pub quick: bool,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The device to measure
+    #[arg(short, long, default_value = "soft0")]
+    pub device: String,
+    /// The two cores, as A,B [default: the first two that this process may use]
+    #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1)]
+    pub cores: Vec<usize>,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Rounds; more than --quick and the default give narrower intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub rounds: Option<u64>,
+}
+
+/// Options of `exec`.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// How the device's ports are addressed
+    #[arg(long, value_enum, default_value_t = Personality::Infiniband)]
+    pub personality: Personality,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// How ports are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// By LIDs, and by GIDs too
+    Infiniband,
+    /// By GIDs (RoCE)
+    Ethernet,
+}
+
+impl Personality {
+    /// The value of `RDMALAB_PERSONALITY`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Infiniband => "infiniband",
+            Self::Ethernet => "ethernet",
+        }
+    }
+}
+
+/// The longest message of the tour: longer ones say nothing new, and take long.
+pub const SIZE_MAX: usize = 64 << 20;
+
+/// A size in bytes, with K and M as powers of 1024.
+fn size(text: &str) -> Result<usize, String> {
+    let (number, scale) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|n| n.checked_mul(scale));
+    match bytes {
+        None => Err("expected a number of bytes, like 64, 4K or 1M".to_owned()),
+        Some(bytes) if bytes < 8 => {
+            Err("a message has at least 8 bytes here: it carries the time of its arrival"
+                .to_owned())
+        }
+        Some(bytes) if bytes > SIZE_MAX => {
+            Err(format!("a message has at most {} MiB here", SIZE_MAX >> 20))
+        }
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units_and_limits() {
+        assert_eq!(size("64"), Ok(64));
+        assert_eq!(size("4K"), Ok(4096));
+        assert_eq!(size("1m"), Ok(1 << 20));
+        for wrong in ["", "K", "7", "-1", "65M", "99999999999999999999", "4KB", "1.5K"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `rdmalab bench self`: our own speed beside the bare limits of this machine, as ratios.
+//!
+//! Ours and the limit take turns, A, B, A, B, in one run; the ratio of each pair of neighbours is
+//! one sample, and the median of these ratios, with its interval, is the result. So what drifts
+//! cancels. Nothing here fails on speed.
+
+mod rows;
+mod show;
+
+use rdmalab_measure::Clock;
+use rdmalab_measure::limits::{available_cores, one_cpu, two_cores};
+use rdmalab_measure::stats::{PairedRatio, paired_ratio};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::pair::Pair;
+use rows::{Row, Target};
+
+/// Rounds: enough for an interval of 95 %.
+const ROUNDS: usize = 25;
+/// With `--quick`: six at least, or there is no interval of 95 %.
+const ROUNDS_QUICK: usize = 7;
+/// Of the intervals.
+const CONFIDENCE: f64 = 0.95;
+
+/// What a row came to.
+#[derive(Clone, Debug)]
+struct RowResult {
+    row: Row,
+    limit_name: String,
+    ours: Vec<f64>,
+    limit: Vec<f64>,
+    ratio: Option<PairedRatio>,
+    /// Why it could not be measured.
+    missing: Option<String>,
+}
+
+/// The conditions of a run.
+#[derive(Clone, Debug, Serialize)]
+struct Conditions {
+    device: String,
+    kind: String,
+    cores: [usize; 2],
+    one_cpu: bool,
+    rounds: usize,
+    load_before: Option<f64>,
+    load_after: Option<f64>,
+    clock: String,
+}
+
+/// Measures and prints.
+pub fn run(args: &BenchArgs) -> Outcome {
+    let interrupt = Interrupt::catch();
+    let cores = cores(args)?;
+    crate::soft::find(&args.device)?;
+    let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(row, args)).collect();
+    if rows.is_empty() {
+        let names: Vec<&str> = rows::all().iter().map(|row| row.name).collect();
+        return Err(usage(format!(
+            "--only {}: no row has that in its name; there are: {}",
+            args.only.as_deref().unwrap_or(""),
+            names.join("; ")
+        )));
+    }
+    let clock = Clock::new();
+    let yielding = one_cpu() || cores.0 == cores.1;
+    let rounds = match args.rounds {
+        Some(rounds) => rounds as usize,
+        None if args.quick => ROUNDS_QUICK,
+        None => ROUNDS,
+    };
+    let (mut pair, about) = Pair::open(&interrupt, &args.device, Some(cores), yielding)?;
+    let mut conditions = Conditions {
+        device: args.device.clone(),
+        kind: about.kind,
+        cores: [cores.0, cores.1],
+        one_cpu: yielding,
+        rounds,
+        load_before: load(),
+        load_after: None,
+        clock: clock.to_string(),
+    };
+    let mut results = Vec::new();
+    let mut failure = None;
+    for row in rows {
+        match measure(&mut pair, row, clock, cores, rounds) {
+            Ok(result) => results.push(result),
+            Err(reason) => {
+                failure = Some(reason);
+                break;
+            }
+        }
+    }
+    conditions.load_after = load();
+    if args.json {
+        show::json(&conditions, &results);
+    } else {
+        show::table(&conditions, &results);
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn wanted(row: &Row, args: &BenchArgs) -> bool {
+    let has = |text: &String| row.name.to_lowercase().contains(&text.to_lowercase());
+    args.only.as_ref().is_none_or(has)
+}
+
+fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
+    let allowed = available_cores().map_err(failed)?;
+    match args.cores.as_slice() {
+        [] => Ok(two_cores()),
+        [a, b] => match [a, b].into_iter().find(|core| !allowed.contains(core)) {
+            None => Ok((*a, *b)),
+            Some(core) => Err(usage(format!(
+                "--cores {a},{b}: this process may not run on core {core}; it may on {allowed:?}"
+            ))),
+        },
+        other => Err(usage(format!("--cores takes two numbers, as 0,1; not {}", other.len()))),
+    }
+}
+
+/// One row: ours and the limit in turns.
+fn measure(
+    pair: &mut Pair,
+    row: Row,
+    clock: Clock,
+    cores: (usize, usize),
+    rounds: usize,
+) -> Outcome<RowResult> {
+    let mut result = RowResult {
+        row,
+        limit_name: String::new(),
+        ours: Vec::new(),
+        limit: Vec::new(),
+        ratio: None,
+        missing: None,
+    };
+    let mut limit = match row.limit(clock, cores) {
+        Ok(limit) => limit,
+        Err(reason) => {
+            result.missing = Some(reason.to_string());
+            return Ok(result);
+        }
+    };
+    result.limit_name = limit.name();
+    pair.connect(&row.make())?;
+    for _ in 0..rounds {
+        let found = pair.work(&row.work())?;
+        let Some(ours) = row.value(&found) else {
+            return Err(failed(format!("{}: nothing was measured", row.name)));
+        };
+        match limit.run() {
+            Ok(bare) => {
+                result.ours.push(ours);
+                result.limit.push(bare);
+            }
+            Err(reason) => {
+                result.missing = Some(reason.to_string());
+                return Ok(result);
+            }
+        }
+    }
+    result.ratio = paired_ratio(&result.ours, &result.limit, CONFIDENCE);
+    Ok(result)
+}
+
+/// Runnable processes over the last minute.
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a budget holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Verdict {
+    /// The whole interval is within it.
+    Holds,
+    /// The whole interval is beyond it.
+    Misses,
+    /// The interval lies on both sides.
+    Unclear,
+}
+
+impl RowResult {
+    fn verdict(&self) -> Option<Verdict> {
+        let ratio = self.ratio?.ratio;
+        let (low, high) = match ratio.interval {
+            Some(interval) => (interval.low, interval.high),
+            None => (f64::NEG_INFINITY, f64::INFINITY),
+        };
+        let holds = |r: f64| self.row.target.holds(r);
+        Some(match (holds(low), holds(high)) {
+            (true, true) => Verdict::Holds,
+            (false, false) => Verdict::Misses,
+            _ => Verdict::Unclear,
+        })
+    }
+
+    /// How far the middle half of the ratios spreads, as a part of the median.
+    fn spread(&self) -> Option<f64> {
+        let interval = self.ratio?.ratio.interval?;
+        Some((interval.high - interval.low) / self.ratio?.ratio.value)
+    }
+}
+
+impl Target {
+    /// Whether a ratio of ours to the limit is within the budget.
+    fn holds(self, ratio: f64) -> bool {
+        match self {
+            Self::AtMost(most) => ratio <= most,
+            Self::AtLeast(least) => ratio >= least,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(ours: &[f64], target: Target) -> RowResult {
+        let row = Row { target, ..rows::all()[0] };
+        let limit = vec![1.0; ours.len()];
+        let ratio = paired_ratio(ours, &limit, CONFIDENCE);
+        let ours = ours.to_vec();
+        RowResult { row, limit_name: String::new(), ours, limit, ratio, missing: None }
+    }
+
+    #[test]
+    fn a_verdict_needs_the_whole_interval() {
+        let narrow: Vec<f64> = (0..9).map(|i| 2.0 + f64::from(i) / 100.0).collect();
+        assert_eq!(result(&narrow, Target::AtMost(2.5)).verdict(), Some(Verdict::Holds));
+        assert_eq!(result(&narrow, Target::AtMost(1.5)).verdict(), Some(Verdict::Misses));
+        assert_eq!(result(&narrow, Target::AtMost(2.04)).verdict(), Some(Verdict::Unclear));
+        assert_eq!(result(&narrow, Target::AtLeast(1.5)).verdict(), Some(Verdict::Holds));
+        // Too few rounds for an interval say nothing.
+        assert_eq!(result(&[2.0, 2.0], Target::AtMost(2.5)).verdict(), Some(Verdict::Unclear));
+        assert_eq!(result(&[], Target::AtMost(2.5)).verdict(), None);
+    }
+}

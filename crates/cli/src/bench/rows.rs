@@ -1,0 +1,224 @@
+//! What is compared with what, and the budget: the project's performance contract.
+
+use rdmalab_measure::limits::{
+    Ends, Handoff, Limit, Lines, Looking, Memcpy, Slots, Spsc, Unsupported, VmWrite,
+};
+use rdmalab_measure::{Clock, Quantity};
+
+use crate::protocol::{Found, Make, Op, Transport, Work};
+
+const MIB: usize = 1 << 20;
+/// Bytes of a small message.
+const SMALL: usize = 32;
+/// Batches of round trips of one run, and round trips of a batch: some milliseconds.
+const BATCHES: u64 = 200;
+/// See above.
+const TRIPS: u64 = 50;
+/// Messages of one run of a flood.
+const MESSAGES: u64 = 200_000;
+/// Copies of one run.
+const COPIES: u64 = 256;
+
+/// The bare thing beside which ours stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// A cache line passed to and fro between the same two cores.
+    HandOff,
+    /// `process_vm_writev` of a small message.
+    SmallVmWrite,
+    /// A ring of single items, each in a line of its own.
+    Ring,
+    /// One thread's `memcpy` of 1 MiB.
+    Memcpy,
+    /// `process_vm_writev` of 1 MiB.
+    VmWrite,
+}
+
+/// The budget of ours over the limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// Of times.
+    AtMost(f64),
+    /// Of rates.
+    AtLeast(f64),
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// What of ours is measured.
+    pub name: &'static str,
+    /// How messages travel.
+    op: Op,
+    bytes: usize,
+    /// Whether the memory is of the process's own, not the device's.
+    private: bool,
+    /// Whether both ends answer each other, or one floods the other; with how many requests a post.
+    list: Option<u64>,
+    /// What stands beside it.
+    pub beside: Beside,
+    /// The budget.
+    pub target: Target,
+}
+
+const ROUND_TRIP: Row = Row {
+    name: "",
+    op: Op::Send,
+    bytes: SMALL,
+    private: false,
+    list: None,
+    beside: Beside::HandOff,
+    target: Target::AtMost(2.5),
+};
+
+const RATE: Row =
+    Row { list: Some(1), beside: Beside::Ring, target: Target::AtLeast(0.15), ..ROUND_TRIP };
+
+const BULK: Row = Row { op: Op::Write, bytes: MIB, list: Some(1), ..ROUND_TRIP };
+
+/// All rows.
+pub fn all() -> [Row; 10] {
+    let write = Row { op: Op::Write, ..ROUND_TRIP };
+    let foreign = Row { private: true, ..BULK };
+    [
+        Row { name: "RC SEND 32 B, RTT/2", ..ROUND_TRIP },
+        Row { name: "RC WRITE 32 B, memfd-backed, RTT/2, target spins on memory", ..write },
+        Row {
+            name: "RC WRITE 32 B, foreign heap, RTT/2, target spins on memory",
+            private: true,
+            beside: Beside::SmallVmWrite,
+            target: Target::AtMost(1.3),
+            ..write
+        },
+        Row { name: "RC SEND 32 B, rate, receiver reposts", ..RATE },
+        Row { name: "RC SEND 32 B, rate, 16 requests a post", list: Some(16), ..RATE },
+        Row { name: "RC WRITE 32 B, rate", op: Op::Write, ..RATE },
+        Row {
+            name: "RC WRITE 32 B, rate, 16 requests a post",
+            op: Op::Write,
+            list: Some(16),
+            ..RATE
+        },
+        Row {
+            name: "RC WRITE 1 MiB, memfd-backed",
+            beside: Beside::Memcpy,
+            target: Target::AtLeast(0.8),
+            ..BULK
+        },
+        Row {
+            name: "RC WRITE 1 MiB, foreign heap, target asleep, over memcpy",
+            beside: Beside::Memcpy,
+            target: Target::AtLeast(0.8),
+            ..foreign
+        },
+        Row {
+            name: "RC WRITE 1 MiB, foreign heap, target asleep, over process_vm_writev",
+            beside: Beside::VmWrite,
+            target: Target::AtLeast(0.9),
+            ..foreign
+        },
+    ]
+}
+
+impl Row {
+    /// What the numbers of both sides are.
+    pub fn quantity(&self) -> Quantity {
+        match self.beside {
+            Beside::HandOff | Beside::SmallVmWrite => Quantity::HalfRoundTrip,
+            Beside::Ring => Quantity::Rate,
+            Beside::Memcpy | Beside::VmWrite => Quantity::Bandwidth,
+        }
+    }
+
+    /// The queue pairs for it.
+    pub fn make(&self) -> Make {
+        Make {
+            transport: Transport::Rc,
+            bytes_max: self.bytes,
+            private_memory: self.private,
+            gid_index: None,
+        }
+    }
+
+    /// One run of ours.
+    pub fn work(&self) -> Work {
+        let (op, bytes) = (self.op, self.bytes);
+        match self.list {
+            None => Work::Batches { op, bytes, batches: BATCHES, trips: TRIPS },
+            Some(list) => {
+                let messages = if bytes == MIB { COPIES } else { MESSAGES };
+                Work::Flood { op, bytes, messages, list }
+            }
+        }
+    }
+
+    /// Our number, in the unit of [`Row::quantity`]. Of a flood the receiver counts SENDs, the
+    /// sender WRITEs.
+    pub fn value(&self, found: &[Found; 2]) -> Option<f64> {
+        let flood = match self.op {
+            Op::Send => &found[1],
+            Op::Write => &found[0],
+        };
+        match self.quantity() {
+            Quantity::HalfRoundTrip => found[0].half_round_trip_ns,
+            Quantity::Rate => flood.rate_per_s(),
+            _ => flood.rate_per_s().map(|rate| rate * self.bytes as f64),
+        }
+    }
+
+    /// What stands beside it.
+    pub fn limit(
+        &self,
+        clock: Clock,
+        cores: (usize, usize),
+    ) -> Result<Box<dyn Limit>, Unsupported> {
+        Ok(match self.beside {
+            Beside::HandOff => {
+                let hand_off =
+                    |looking| Handoff::new(clock, cores, Ends::Processes, Lines::Two, looking);
+                Box::new(Best { of: [hand_off(Looking::Bare)?, hand_off(Looking::Paused)?] })
+            }
+            Beside::SmallVmWrite => Box::new(VmWrite::call_cost(clock, cores, SMALL)?),
+            Beside::Ring => Box::new(Spsc::new(clock, cores, Ends::Processes, Slots::Packed)?),
+            Beside::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
+            Beside::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
+        })
+    }
+}
+
+/// Two ways of the same hand-off, of which each run takes the better one: which it is depends on
+/// the processor.
+struct Best {
+    of: [Handoff; 2],
+}
+
+impl Limit for Best {
+    fn name(&self) -> String {
+        self.of[0].name().replace(", bare", "")
+    }
+
+    fn quantity(&self) -> Quantity {
+        self.of[0].quantity()
+    }
+
+    fn run(&mut self) -> Result<f64, Unsupported> {
+        let [one, two] = &mut self.of;
+        Ok(one.run()?.min(two.run()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_its_name_and_budgets_face_the_right_way() {
+        let rows = all();
+        for (i, row) in rows.iter().enumerate() {
+            assert!(rows[i + 1..].iter().all(|other| other.name != row.name), "{}", row.name);
+            let at_least = matches!(row.target, Target::AtLeast(_));
+            assert_eq!(at_least, row.quantity().more_is_better(), "{}", row.name);
+            assert_eq!(row.list.is_none(), row.quantity() == Quantity::HalfRoundTrip);
+        }
+    }
+}

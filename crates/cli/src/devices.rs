@@ -1,0 +1,192 @@
+//! `rdmalab devices`: every device of every kind, what it can do, and what is wrong with it.
+
+use rdmalab_verbs::{Device, Library, LinkLayer, PortState, VerbsError};
+use serde::Serialize;
+
+use crate::args::DevicesArgs;
+use crate::failure::{Outcome, run as failed};
+use crate::soft;
+use crate::table::grouped;
+
+/// A device, as far as it could be asked.
+#[derive(Debug, Serialize)]
+struct Report {
+    name: String,
+    kind: String,
+    can: Option<Abilities>,
+    ports: Vec<PortReport>,
+    /// What is wrong, and what to do.
+    wrong: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Abilities {
+    fw_ver: String,
+    max_qp: u32,
+    max_qp_wr: u32,
+    max_sge: u32,
+    max_cqe: u32,
+    max_srq_wr: u32,
+    max_mr_bytes: u64,
+    max_qp_rd_atom: u32,
+    atomics: bool,
+    memory_windows: bool,
+    on_demand_paging: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct PortReport {
+    port: u8,
+    state: String,
+    link_layer: String,
+    mtu_bytes: usize,
+    lid: u16,
+    gids: Vec<String>,
+}
+
+/// GIDs that are shown of a port; the tables of adapters have hundreds, most of them empty.
+const GIDS_SHOWN: u32 = 16;
+
+/// Prints the devices. Succeeds also when there are none: it says why.
+pub fn run(args: &DevicesArgs) -> Outcome {
+    let mut reports = Vec::new();
+    let mut remarks = Vec::new();
+    match soft::library().devices() {
+        Ok(devices) => reports.extend(devices.iter().map(report)),
+        Err(error) => remarks.push(format!("no soft device: {error}")),
+    }
+    let theirs = match soft::system() {
+        Ok(Some(library)) => list_system(&library, &mut remarks),
+        Ok(None) => {
+            remarks.push(
+                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH): the system's is not asked".into(),
+            );
+            Vec::new()
+        }
+        Err(error) => {
+            remarks.push(format!(
+                "no system libibverbs: {error}; install libibverbs1 to measure adapters"
+            ));
+            Vec::new()
+        }
+    };
+    reports.extend(theirs);
+    if args.json {
+        let value = serde_json::json!({ "devices": reports, "remarks": remarks });
+        println!("{value:#}");
+        return Ok(());
+    }
+    reports.iter().for_each(print);
+    remarks.iter().for_each(|remark| println!("{remark}"));
+    if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
+}
+
+fn list_system(library: &Library, remarks: &mut Vec<String>) -> Vec<Report> {
+    match library.devices() {
+        Ok(devices) if devices.is_empty() => {
+            remarks.push(
+                "the system's libibverbs is there, and finds no adapter (nor rdma_rxe, siw)".into(),
+            );
+            Vec::new()
+        }
+        Ok(devices) => devices.iter().map(report).collect(),
+        Err(error) => {
+            remarks.push(format!(
+                "the system's libibverbs is there, and cannot list devices: {error} (is the \
+                 kernel module ib_uverbs loaded?)"
+            ));
+            Vec::new()
+        }
+    }
+}
+
+fn report(device: &Device) -> Report {
+    let kind = device.kind().to_string();
+    let mut report =
+        Report { name: device.name(), kind, can: None, ports: Vec::new(), wrong: Vec::new() };
+    if let Err(error) = ask(device, &mut report) {
+        report.wrong.push(error.to_string());
+    }
+    report
+}
+
+fn ask(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
+    let context = device.open()?;
+    let attr = context.query_device()?;
+    report.can = Some(Abilities {
+        fw_ver: attr.fw_ver,
+        max_qp: attr.max_qp,
+        max_qp_wr: attr.max_qp_wr,
+        max_sge: attr.max_sge,
+        max_cqe: attr.max_cqe,
+        max_srq_wr: attr.max_srq_wr,
+        max_mr_bytes: attr.max_mr_bytes,
+        max_qp_rd_atom: attr.max_qp_rd_atom,
+        atomics: attr.has_atomics,
+        memory_windows: attr.max_mw > 0,
+        on_demand_paging: attr.has_on_demand_paging,
+    });
+    for port in 1..=attr.phys_port_cnt {
+        let state = context.query_port(port)?;
+        if state.state != PortState::Active {
+            report.wrong.push(format!(
+                "port {port} is {}: nothing can be sent through it{}",
+                state.state,
+                match (state.state, state.link_layer) {
+                    (PortState::Initializing, LinkLayer::InfiniBand) =>
+                        " (is a subnet manager running?)",
+                    (PortState::Down, _) => " (is the cable in, the network interface up?)",
+                    _ => "",
+                }
+            ));
+        }
+        let gids = (0..state.gid_tbl_len.min(GIDS_SHOWN)).filter_map(|index| {
+            let entry = context.query_gid_entry(port, index).ok()?;
+            Some(format!("{index}: {} ({})", entry.gid, entry.gid_type))
+        });
+        report.ports.push(PortReport {
+            port,
+            state: state.state.to_string(),
+            link_layer: state.link_layer.to_string(),
+            mtu_bytes: state.active_mtu.bytes(),
+            lid: state.lid,
+            gids: gids.collect(),
+        });
+    }
+    Ok(())
+}
+
+fn print(report: &Report) {
+    println!("{}  ({})", report.name, report.kind);
+    if let Some(can) = &report.can {
+        let with = |has: bool, what: &'static str| has.then_some(what);
+        let extras: Vec<&str> = [
+            with(can.atomics, "atomics"),
+            with(can.memory_windows, "memory windows"),
+            with(can.on_demand_paging, "on-demand paging"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        println!(
+            "    {} QPs, {} requests a queue, {} pieces a request, {} completions a CQ, \
+             {} READs at once",
+            grouped(can.max_qp.into()),
+            grouped(can.max_qp_wr.into()),
+            can.max_sge,
+            grouped(can.max_cqe.into()),
+            can.max_qp_rd_atom
+        );
+        if !extras.is_empty() {
+            println!("    {}", extras.join(", "));
+        }
+    }
+    for port in &report.ports {
+        println!(
+            "    port {}: {}, {}, MTU {}, LID {}",
+            port.port, port.state, port.link_layer, port.mtu_bytes, port.lid
+        );
+        port.gids.iter().for_each(|gid| println!("        GID {gid}"));
+    }
+    report.wrong.iter().for_each(|wrong| println!("    wrong: {wrong}"));
+}

@@ -1,0 +1,152 @@
+//! `rdmalab exec`: a program on the soft device, unmodified.
+
+mod elf;
+pub mod runtime;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::args::ExecArgs;
+use crate::failure::{Failure, Outcome};
+
+/// Ours failed.
+const OURS: u8 = 125;
+/// The program is there, and cannot be run on us.
+const CANNOT: u8 = 126;
+/// The program is not there.
+const NOT_THERE: u8 = 127;
+
+/// Becomes the program. Returns only when that fails.
+pub fn run(args: &ExecArgs) -> Outcome {
+    let Some((name, rest)) = args.program.split_first() else {
+        return Err(Failure::Code(OURS, "exec: no program is named".to_owned()));
+    };
+    let program = find(name)?;
+    check(&program)?;
+    let ours = |reason: String| Failure::Code(OURS, format!("exec: {reason}"));
+    let library = runtime::library().map_err(ours)?;
+    let directory = runtime::prepare(&library).map_err(ours)?;
+    let mut command = Command::new(&program);
+    command
+        .arg0(name)
+        .args(rest)
+        .env("LD_LIBRARY_PATH", in_front(&directory, "LD_LIBRARY_PATH"))
+        .env("RDMALAB_PERSONALITY", args.personality.name());
+    if needs_preload(&program) {
+        let library = directory.join(runtime::SONAME);
+        command.env("LD_PRELOAD", in_front(&library, "LD_PRELOAD"));
+    }
+    let error = command.exec();
+    let (code, hint) = match error.kind() {
+        std::io::ErrorKind::NotFound => (NOT_THERE, " (its interpreter is not there?)"),
+        _ => (CANNOT, ""),
+    };
+    Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
+}
+
+/// A list variable with `first` in front of what it holds.
+fn in_front(first: &Path, variable: &str) -> OsString {
+    let mut value = first.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
+}
+
+/// The program's file, as a shell would find it.
+fn find(name: &OsString) -> Outcome<PathBuf> {
+    let shown = name.to_string_lossy();
+    if shown.contains('/') {
+        let path = PathBuf::from(name);
+        return match path.metadata() {
+            Ok(data) if data.is_file() => Ok(path),
+            Ok(_) => Err(Failure::Code(CANNOT, format!("exec: {shown}: not a file"))),
+            Err(error) => Err(Failure::Code(NOT_THERE, format!("exec: {shown}: {error}"))),
+        };
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&paths)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file() && is_executable(path))
+        .ok_or_else(|| Failure::Code(NOT_THERE, format!("exec: {shown}: not found in PATH")))
+}
+
+fn is_executable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Refuses what nothing can be put under, with the reason.
+fn check(program: &Path) -> Outcome {
+    let refuse =
+        |why: String| Err(Failure::Code(CANNOT, format!("exec: {}: {why}", program.display())));
+    if let Some(privilege) = privilege(program) {
+        return refuse(format!(
+            "it is {privilege}: the dynamic linker ignores LD_LIBRARY_PATH for it, so it would \
+             use the system's libibverbs; run a copy without the privilege"
+        ));
+    }
+    match elf::linkage(program) {
+        Ok(elf::Linkage::Static) => refuse(
+            "it is statically linked: it has its own libibverbs inside, or none; link it \
+             dynamically"
+                .to_owned(),
+        ),
+        Ok(elf::Linkage::Foreign(what)) => {
+            refuse(format!("it is a program for {what}: our library is for this machine's"))
+        }
+        // A script: its interpreter is checked by nobody, and children inherit what we set.
+        Ok(elf::Linkage::Script | elf::Linkage::Dynamic { .. }) => Ok(()),
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+/// What makes the kernel start the program in secure mode, where that is so.
+fn privilege(program: &Path) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    let data = program.metadata().ok()?;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Where it changes nothing, the kernel does not mind.
+    if data.mode() & 0o4000 != 0 && data.uid() != uid {
+        return Some("setuid");
+    }
+    // Without execution for the group, the bit means something else.
+    if data.mode() & 0o2010 == 0o2010 && data.gid() != gid {
+        return Some("setgid");
+    }
+    let mut value = [0u8; 64];
+    let has = rustix::fs::getxattr(program, c"security.capability", &mut value).is_ok();
+    // Root has all of them anyway, and is not made secure by them.
+    (has && uid != 0).then_some("given capabilities (setcap)")
+}
+
+/// Whether the program names a directory for its libraries that goes before ours.
+fn needs_preload(program: &Path) -> bool {
+    matches!(elf::linkage(program), Ok(elf::Linkage::Dynamic { has_rpath: true }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_static_binary_is_refused_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("static");
+        std::fs::write(&path, elf::tests::image(&[])).unwrap();
+        let Err(Failure::Code(code, line)) = check(&path) else { panic!("not refused") };
+        assert_eq!(code, CANNOT);
+        assert!(line.contains("statically linked"), "{line}");
+    }
+
+    #[test]
+    fn a_list_keeps_what_it_had() {
+        // PATH is set wherever tests run.
+        let list = in_front(Path::new("/first"), "PATH");
+        let list = list.to_string_lossy();
+        assert!(list.starts_with("/first:") && list.len() > "/first:".len());
+        assert_eq!(in_front(Path::new("/first"), "RDMALAB_NO_SUCH_VARIABLE"), "/first");
+    }
+}

@@ -1,0 +1,30 @@
+//! Ctrl-C: what was measured so far is still printed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Whether the user wants to stop.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// From now on SIGINT and SIGTERM are remembered; a second one ends the process at once.
+    pub fn catch() -> Self {
+        let interrupt = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: the second signal finds the flag set by the first. Without a
+            // handler the signal just ends us, as it would any program.
+            let flag = || interrupt.0.clone();
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 1, flag());
+            let _ = signal_hook::flag::register(signal, flag());
+        }
+        interrupt
+    }
+
+    /// Whether a signal came.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,83 @@
+//! `rdmalab ps` and `rdmalab clean`: who uses the soft device on this host, and what is left.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rdmalab_ring::mailbox::list_live_slots;
+
+use crate::exec::runtime;
+use crate::failure::{Outcome, run as failed};
+use crate::table::Rows;
+
+/// A process as `/proc` tells.
+struct Process {
+    pid: u32,
+    command: String,
+}
+
+/// Prints the processes that take part in the soft device.
+pub fn list() -> Outcome {
+    let slots = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
+    if slots.is_empty() {
+        println!("no process uses the soft device in this network namespace");
+        return Ok(());
+    }
+    let holders = holders();
+    let mut rows = Rows::new(&["slot", "uid", "version", "pid", "command"], 5);
+    for slot in slots {
+        let (pid, command) = match holders.get(&slot.inode) {
+            Some(process) => (process.pid.to_string(), process.command.clone()),
+            None => ("?".to_owned(), "(of another user, or just gone)".to_owned()),
+        };
+        let start = [slot.slot.to_string(), slot.uid.to_string(), slot.version.to_string()];
+        rows.push(&[&start[..], &[pid, command]].concat());
+    }
+    print!("{}", rows.text());
+    Ok(())
+}
+
+/// Which process has which socket open, as far as we may see.
+fn holders() -> BTreeMap<u64, Process> {
+    let mut found = BTreeMap::new();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for entry in entries {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        for inode in sockets(&entry.path()) {
+            found.insert(inode, Process { pid, command: command(&entry.path()) });
+        }
+    }
+    found
+}
+
+fn sockets(process: &Path) -> Vec<u64> {
+    let entries = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let target = |entry: std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    entries.filter_map(target).collect()
+}
+
+fn command(process: &Path) -> String {
+    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+    if words.is_empty() { "?".to_owned() } else { words.join(" ") }
+}
+
+/// Removes what is left over: nothing of the device by design, and the directory of `exec`.
+pub fn clean() -> Outcome {
+    let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
+    match runtime::remove() {
+        Ok(Some(directory)) => println!("removed {}", directory.display()),
+        Ok(None) => println!("nothing is left over"),
+        Err(error) => return Err(failed(error)),
+    }
+    if !live.is_empty() {
+        println!(
+            "{} process(es) use the soft device (`rdmalab ps`); what they share goes with them",
+            live.len()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The libraries of verbs that this binary can use: our soft device, linked in, and the system's.
+
+use std::io;
+use std::ptr::NonNull;
+
+use rdmalab_softnic::SoftNic;
+use rdmalab_verbs::{Device, Kind, Library, LoadError, SoftHooks};
+
+use crate::failure::{Failure, run, usage};
+
+/// The soft device.
+pub fn library() -> Library {
+    let hooks = SoftHooks {
+        alloc_shared: |bytes| {
+            let start = rdmalab_softnic::alloc_shared(bytes).map_err(io::Error::other)?;
+            NonNull::new(start).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        },
+        free_shared: rdmalab_softnic::free_shared,
+        last_error: rdmalab_provider::diag::last_error,
+    };
+    Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
+}
+
+/// The system's library, unless that is ours too (under `rdmalab exec`).
+pub fn system() -> Result<Option<Library>, LoadError> {
+    let library = Library::system()?;
+    Ok((library.kind() == Kind::System).then_some(library))
+}
+
+/// A device by its name, ours first.
+///
+/// # Errors
+/// That there is none, with the names that there are.
+pub fn find(name: &str) -> Result<Device, Failure> {
+    let own = library().devices().map_err(run)?;
+    // Without the system's library its devices just do not count; `devices` says why.
+    let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();
+    let all: Vec<Device> = own.into_iter().chain(theirs).collect();
+    if let Some(found) = all.iter().find(|d| d.name() == name) {
+        return Ok(found.clone());
+    }
+    let names: Vec<String> = all.iter().map(Device::name).collect();
+    Err(usage(format!(
+        "--device {name}: there is no such device; there are: {} (`rdmalab devices` tells more)",
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    )))
+}

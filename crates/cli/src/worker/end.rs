@@ -1,0 +1,388 @@
+//! A device, a queue pair and its memory, at one end.
+
+use std::cell::Cell;
+
+use rdmalab_verbs::{
+    Access, AddressHandle, Context, Cq, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, ReadyToReceive,
+    ReadyToSend, RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, UD_GRH_BYTES,
+    Wc, WcStatus,
+};
+
+use super::Stopped;
+use super::patience::Patience;
+use crate::protocol::{Make, Memory, Op, Reply, Transport};
+use crate::soft;
+
+/// Requests that a send queue holds, and a receive queue.
+const SEND_DEPTH: u32 = 512;
+/// See above.
+pub const RECV_DEPTH: u32 = 2048;
+/// A completion is asked for once in so many sends.
+const SIGNAL_EVERY: u32 = 64;
+/// Inline bytes that are asked for: what adapters commonly grant.
+const INLINE_BYTES: u32 = 220;
+/// Q_Key of both ends.
+const QKEY: u32 = 0x0011_1111;
+/// The port that is used.
+const PORT: u8 = 1;
+const PAGE: usize = 4096;
+/// First packet sequence number; any will do.
+const PSN: u32 = 0x12_3456;
+
+/// An open device.
+pub struct Device {
+    context: Context,
+    mtu: Mtu,
+    needs_gid: bool,
+}
+
+impl Device {
+    /// Opens a device by its name.
+    pub fn open(name: &str) -> Result<Self, Stopped> {
+        let context = soft::find(name).map_err(|e| e.to_string())?.open().map_err(text)?;
+        let port = context.query_port(PORT).map_err(text)?;
+        Ok(Self { context, mtu: port.active_mtu, needs_gid: port.needs_gid() })
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> String {
+        self.context.kind().to_string()
+    }
+
+    /// Payload of a packet.
+    pub fn mtu_bytes(&self) -> usize {
+        self.mtu.bytes()
+    }
+}
+
+/// The other end.
+struct Peer {
+    memory: RemoteBuffer,
+    qpn: u32,
+    /// For datagrams.
+    ah: Option<AddressHandle>,
+}
+
+/// A queue pair and its memory. Messages go out from the first half, and come into the second.
+pub struct End {
+    qp: Qp,
+    send_cq: Cq,
+    recv_cq: Cq,
+    mr: Mr,
+    pd: Pd,
+    path: Path,
+    mtu: Mtu,
+    transport: QpType,
+    inline_bytes: usize,
+    /// Where messages come in.
+    half: usize,
+    recv_depth: u32,
+    posted: Cell<u32>,
+    peer: Option<Peer>,
+}
+
+fn text(error: impl std::fmt::Display) -> Stopped {
+    error.to_string()
+}
+
+impl End {
+    /// Makes it, in INIT with its receives posted.
+    pub fn make(device: &Device, make: &Make) -> Result<Self, Stopped> {
+        let context = &device.context;
+        let transport = match make.transport {
+            Transport::Rc => QpType::Rc,
+            Transport::Uc => QpType::Uc,
+            Transport::Ud => QpType::Ud,
+        };
+        let limits = context.query_device().map_err(text)?;
+        let (send_depth, recv_depth) =
+            (SEND_DEPTH.min(limits.max_qp_wr), RECV_DEPTH.min(limits.max_qp_wr));
+        let half = (make.bytes_max + UD_GRH_BYTES).next_multiple_of(PAGE);
+        let buffer = if make.private_memory {
+            rdmalab_verbs::Buffer::private(2 * half)
+        } else {
+            context.alloc_buffer(2 * half)
+        };
+        let buffer = buffer.map_err(|e| format!("no memory for messages: {e}"))?;
+        // Touched, so that no page is missing when it counts.
+        buffer.fill(0, buffer.len(), 0);
+        let pd = context.alloc_pd().map_err(text)?;
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let mr = pd.register(&buffer, rights).map_err(text)?;
+        let send_cq = context.create_cq(send_depth, None).map_err(text)?;
+        let recv_cq = context.create_cq(recv_depth, None).map_err(text)?;
+        let build = |inline| {
+            Qp::builder(transport, &send_cq, &recv_cq)
+                .max_send_wr(send_depth)
+                .max_recv_wr(recv_depth)
+                .max_inline_data(inline)
+                .build(&pd)
+        };
+        // A device that cannot do so much inline says no; then there is none.
+        let qp = build(INLINE_BYTES).or_else(|_| build(0)).map_err(text)?;
+        let inline_bytes = qp.cap().max_inline_data.min(INLINE_BYTES) as usize;
+        let gid_index = make.gid_index.or(device.needs_gid.then_some(0));
+        let path = gid_index.map_or(Path::by_lid(PORT), |index| Path::by_gid(PORT, index));
+        qp.to_init(PORT, rights, QKEY).map_err(text)?;
+        let end = Self {
+            qp,
+            send_cq,
+            recv_cq,
+            mr,
+            pd,
+            path,
+            mtu: device.mtu,
+            transport,
+            inline_bytes,
+            half,
+            recv_depth,
+            posted: Cell::new(0),
+            peer: None,
+        };
+        end.top_up()?;
+        Ok(end)
+    }
+
+    /// What the other end has to know.
+    pub fn describe(&self) -> Result<Reply, Stopped> {
+        let own = self.mr.remote();
+        Ok(Reply::Made {
+            endpoint: self.qp.endpoint(&self.path, PSN).map_err(text)?.to_string(),
+            memory: Memory { addr: own.addr, bytes: own.bytes, rkey: own.rkey },
+            inline_bytes: self.inline_bytes,
+            backing: self.mr.buffer().backing().to_string(),
+        })
+    }
+
+    /// Goes to RTS.
+    pub fn connect(&mut self, endpoint: &str, memory: &Memory) -> Result<(), Stopped> {
+        let remote: QpEndpoint = endpoint.parse().map_err(text)?;
+        self.qp.to_rtr(&ReadyToReceive::new(remote, self.path, self.mtu)).map_err(text)?;
+        self.qp.to_rts(&ReadyToSend::new(PSN)).map_err(text)?;
+        let ah = match self.transport {
+            QpType::Ud => Some(self.pd.create_ah(&remote, &self.path).map_err(text)?),
+            QpType::Rc | QpType::Uc => None,
+        };
+        let memory = RemoteBuffer { addr: memory.addr, bytes: memory.bytes, rkey: memory.rkey };
+        self.peer = Some(Peer { memory, qpn: remote.qpn, ah });
+        Ok(())
+    }
+
+    fn peer(&self) -> Result<&Peer, Stopped> {
+        self.peer.as_ref().ok_or_else(|| "not connected".to_owned())
+    }
+
+    /// The memory: messages out from 0, in at [`End::inbox`].
+    pub fn memory(&self) -> &rdmalab_verbs::Buffer {
+        self.mr.buffer()
+    }
+
+    /// Where the payload of a received message begins.
+    pub fn inbox(&self) -> usize {
+        self.half + if self.transport == QpType::Ud { UD_GRH_BYTES } else { 0 }
+    }
+
+    /// Where a message that is written begins.
+    pub fn written(&self) -> usize {
+        self.half
+    }
+
+    /// Receives that the queue holds.
+    pub fn recv_depth(&self) -> u32 {
+        self.recv_depth
+    }
+
+    /// A list of receives, each for the longest message.
+    pub fn receives(&self, count: usize) -> RecvBatch<'_> {
+        let sges = [self.mr.sge(self.half, self.half)];
+        RecvBatch::new(&vec![RecvRequest::new(&sges); count])
+    }
+
+    /// Posts a list of receives.
+    #[inline]
+    pub fn post_receives(&self, batch: &mut RecvBatch<'_>) -> Result<(), Stopped> {
+        self.posted.set(self.posted.get() + batch.len() as u32);
+        self.qp.post_recv_batch(batch).map_err(text)
+    }
+
+    /// Posts as many receives as the queue holds.
+    pub fn top_up(&self) -> Result<(), Stopped> {
+        let mut one = self.receives(1);
+        while self.posted.get() < self.recv_depth {
+            self.post_receives(&mut one)?;
+        }
+        Ok(())
+    }
+
+    /// Takes received messages, without waiting.
+    #[inline]
+    pub fn take(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
+        let count = self.recv_cq.poll(wcs).map_err(text)?;
+        self.posted.set(self.posted.get() - count as u32);
+        match wcs[..count].iter().find(|wc| !wc.is_ok()) {
+            None => Ok(count),
+            Some(wc) => Err(self.explain(wc)),
+        }
+    }
+
+    /// Waits for the next message.
+    #[inline]
+    pub fn receive(&self, patience: Patience) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default()];
+        let look = || match self.take(&mut wcs) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(())),
+            Err(reason) => Some(Err(reason)),
+        };
+        patience.until(look, || self.check())?
+    }
+
+    /// Whether a send has failed meanwhile. Takes no completion of a success: those that are
+    /// wanted are taken by whoever sends.
+    pub fn check(&self) -> Result<(), Stopped> {
+        match self.qp.state().map_err(text)? {
+            rdmalab_verbs::QpState::Error | rdmalab_verbs::QpState::SendQueueError => {
+                Err(self.cause().unwrap_or_else(|| "the queue pair is in the error state".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first failed send that is not a mere flush.
+    fn cause(&self) -> Option<Stopped> {
+        let mut flushed = None;
+        while let Ok(Some(wc)) = self.send_cq.poll_one() {
+            match wc.status() {
+                Err(WcStatus::WorkRequestFlushed) => flushed = Some(WcStatus::WorkRequestFlushed),
+                Err(status) => return Some(format!("{} send: {status}", self.transport)),
+                Ok(()) => {}
+            }
+        }
+        flushed.map(|status| format!("{} send: {status}", self.transport))
+    }
+
+    fn explain(&self, wc: &Wc) -> Stopped {
+        match wc.status() {
+            // A flush says nothing; the send that failed does.
+            Err(WcStatus::WorkRequestFlushed) => self
+                .cause()
+                .unwrap_or_else(|| format!("{}: {}", self.transport, WcStatus::WorkRequestFlushed)),
+            Err(status) => format!("{}: {status}", self.transport),
+            Ok(()) => format!("{}: no failure", self.transport),
+        }
+    }
+
+    /// A sender of messages of that length, `list` with each post.
+    pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
+        let peer = self.peer()?;
+        let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
+        let request = match (op, &peer.ah) {
+            (Op::Send, None) => SendRequest::send(&sges),
+            (Op::Send, Some(ah)) => SendRequest::send(&sges).to(ah, peer.qpn, QKEY),
+            (Op::Write, _) => SendRequest::write(&sges, &peer.memory, self.half as u64),
+        };
+        let inline = bytes <= self.inline_bytes;
+        let request = if inline { request.inline_data() } else { request };
+        let list = list.clamp(1, SIGNAL_EVERY as usize);
+        let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
+        Ok(Sender {
+            end: self,
+            batch: SendBatch::new(&vec![request; list]),
+            list: list as u32,
+            unsignaled: 0,
+            in_flight: 0,
+            depth,
+        })
+    }
+}
+
+/// Posts the same message again and again, and keeps account of the send queue.
+pub struct Sender<'a> {
+    end: &'a End,
+    batch: SendBatch<'a>,
+    list: u32,
+    /// Requests posted since the last one with a completion.
+    unsignaled: u32,
+    /// Requests posted whose slots are not known to be free.
+    in_flight: u32,
+    depth: u32,
+}
+
+impl Sender<'_> {
+    /// Posts the list once; waits for room first where there is none.
+    #[inline]
+    pub fn post(&mut self, patience: Patience) -> Result<(), Stopped> {
+        let last = self.list as usize - 1;
+        self.post_as(patience, self.unsignaled + self.list >= SIGNAL_EVERY, last)
+    }
+
+    /// Posts the list once with a completion, whatever came before.
+    pub fn post_signaled(&mut self, patience: Patience) -> Result<(), Stopped> {
+        self.post_as(patience, true, self.list as usize - 1)
+    }
+
+    #[inline]
+    fn post_as(&mut self, patience: Patience, signal: bool, last: usize) -> Result<(), Stopped> {
+        if self.in_flight + self.list > self.depth {
+            self.reap(patience, self.depth - self.list)?;
+        }
+        if signal {
+            self.batch.set_signaled(last, true);
+            // The number says how many slots the completion frees.
+            self.batch.set_wr_id(last, u64::from(self.unsignaled + self.list));
+        }
+        let posted = self.end.qp.post_send_batch(&mut self.batch);
+        posted.map_err(|e| self.end.cause().unwrap_or_else(|| e.to_string()))?;
+        self.in_flight += self.list;
+        self.unsignaled += self.list;
+        if signal {
+            self.batch.set_signaled(last, false);
+            self.unsignaled = 0;
+        }
+        Ok(())
+    }
+
+    /// Takes completions until at most `rest` requests are under way.
+    pub fn reap(&mut self, patience: Patience, rest: u32) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default(); 16];
+        while self.in_flight > rest {
+            let end = self.end;
+            let look = || match end.send_cq.poll(&mut wcs) {
+                Ok(0) => None,
+                other => Some(other),
+            };
+            let count = patience.until(look, || Ok(()))?.map_err(text)?;
+            for wc in &wcs[..count] {
+                match wc.status() {
+                    Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
+                    Err(WcStatus::WorkRequestFlushed) => return Err(end.explain(wc)),
+                    Err(status) => return Err(format!("{} send: {status}", end.transport)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the completions that are due when many requests are under way; waits for none.
+    #[inline]
+    pub fn reap_some(&mut self, patience: Patience) -> Result<(), Stopped> {
+        if self.in_flight >= self.depth / 2 { self.reap_ready(patience) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn reap_ready(&mut self, patience: Patience) -> Result<(), Stopped> {
+        // More than SIGNAL_EVERY under way: one completion at least comes by itself.
+        self.reap(patience, self.depth / 2)
+    }
+
+    /// Ends: nothing is under way any more.
+    pub fn finish(mut self, patience: Patience) -> Result<(), Stopped> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        if self.unsignaled > 0 {
+            return Err("a run ends with a request that has a completion".to_owned());
+        }
+        self.reap(patience, 0)
+    }
+}

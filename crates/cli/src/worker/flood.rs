@@ -1,0 +1,164 @@
+//! Messages one way, as fast as they go.
+
+use std::time::{Duration, Instant};
+
+use rdmalab_measure::Clock;
+use rdmalab_verbs::Wc;
+
+use super::Stopped;
+use super::end::End;
+use super::patience::Patience;
+use crate::protocol::{Found, Op};
+
+/// Receives taken, and posted again, at a time.
+const TAKE: usize = 32;
+/// Bytes of a word of credit: messages taken, and messages given up.
+const CREDIT_BYTES: usize = 16;
+/// Nothing came for so long: what is missing of an unreliable transport was lost.
+const LOST_AFTER: Duration = Duration::from_millis(500);
+/// Empty looks between two looks at the time.
+const LOOKS: u32 = 1 << 14;
+
+/// Sends `[messages, list]`: so many, a list with each post. Of SENDs no more are under way than the other end has
+/// receives for; its credit says so.
+pub fn send(
+    end: &End,
+    clock: &Clock,
+    patience: Patience,
+    op: Op,
+    bytes: usize,
+    [messages, list]: [u64; 2],
+) -> Result<Found, Stopped> {
+    end.top_up()?;
+    let list = list.clamp(1, TAKE as u64);
+    let mut sender = end.sender(op, bytes, list as usize)?;
+    let mut receives = end.receives(1);
+    let window = u64::from(end.recv_depth());
+    let posts = messages.div_ceil(list);
+    let mut credit = Credit::default();
+    let start = clock.now();
+    for i in 0..posts {
+        if op == Op::Send {
+            while (i + 1) * list > credit.settled() + window {
+                credit = next_credit(end, patience, &mut receives)?;
+            }
+        }
+        if i + 1 == posts { sender.post_signaled(patience)? } else { sender.post(patience)? }
+    }
+    sender.finish(patience)?;
+    let span_ns = clock.ns_between(start, clock.now());
+    let sent = posts * list;
+    if op == Op::Write {
+        return Ok(Found { messages: sent, span_ns, ..Found::default() });
+    }
+    while credit.settled() < sent {
+        credit = next_credit(end, patience, &mut receives)?;
+    }
+    Ok(Found::default())
+}
+
+/// What the receiver says of what it took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Credit {
+    taken: u64,
+    lost: u64,
+}
+
+impl Credit {
+    fn settled(self) -> u64 {
+        self.taken + self.lost
+    }
+}
+
+fn next_credit(
+    end: &End,
+    patience: Patience,
+    receives: &mut rdmalab_verbs::RecvBatch<'_>,
+) -> Result<Credit, Stopped> {
+    end.receive(patience)?;
+    let at = end.inbox();
+    let credit = Credit { taken: end.memory().read_u64(at), lost: end.memory().read_u64(at + 8) };
+    end.post_receives(receives)?;
+    Ok(credit)
+}
+
+/// The other end: takes `messages`, and counts. Of WRITEs nobody has to be told.
+pub fn receive(
+    end: &End,
+    clock: &Clock,
+    patience: Patience,
+    op: Op,
+    [messages, list]: [u64; 2],
+    arm: impl FnOnce() -> Result<(), Stopped>,
+) -> Result<Found, Stopped> {
+    end.top_up()?;
+    let mut sender = end.sender(Op::Send, CREDIT_BYTES, 1)?;
+    let mut receives = end.receives(TAKE);
+    let every = u64::from(end.recv_depth() / 4).max(TAKE as u64);
+    arm()?;
+    if op == Op::Write {
+        return Ok(Found::default());
+    }
+    // Whole lists are sent.
+    let messages = messages.next_multiple_of(list.clamp(1, TAKE as u64));
+    let mut wcs = [Wc::default(); TAKE];
+    let (mut taken, mut told, mut unposted, mut lost) = (0, 0, 0, 0);
+    let (mut first, mut last) = (clock.now(), clock.now());
+    let mut idle = Idle::default();
+    while taken + lost < messages {
+        let count = end.take(&mut wcs)?;
+        if count == 0 {
+            if idle.for_long(patience) {
+                end.check()?;
+                lost = messages - taken;
+            }
+            continue;
+        }
+        idle = Idle::default();
+        if taken == 0 {
+            first = clock.now();
+        }
+        taken += count as u64;
+        unposted += count;
+        if taken >= messages {
+            last = clock.now();
+        }
+        if unposted >= TAKE {
+            end.post_receives(&mut receives)?;
+            unposted -= TAKE;
+        }
+        if taken - told >= every && taken < messages {
+            end.memory().write_u64(0, taken);
+            end.memory().write_u64(8, 0);
+            sender.post(patience)?;
+            told = taken;
+        }
+    }
+    end.memory().write_u64(0, taken);
+    end.memory().write_u64(8, lost);
+    sender.post_signaled(patience)?;
+    sender.finish(patience)?;
+    if lost > 0 {
+        last = clock.now();
+    }
+    let span_ns = clock.ns_between(first, last);
+    Ok(Found { messages: taken, span_ns, lost, ..Found::default() })
+}
+
+/// Whether nothing has come for long; the time is looked at seldom.
+#[derive(Default)]
+struct Idle {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Idle {
+    fn for_long(&mut self, patience: Patience) -> bool {
+        self.looks += 1;
+        patience.rest();
+        if !self.looks.is_multiple_of(LOOKS) {
+            return false;
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed() >= LOST_AFTER
+    }
+}
