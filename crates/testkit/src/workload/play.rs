@@ -1,0 +1,143 @@
+//! Plays a scenario.
+
+use super::flow::{Flow, Transcript};
+use super::scenario::Scenario;
+use crate::rng::Rng;
+use crate::sim::{Faults, LEFT, Pair, RIGHT};
+use rdmalab_engine::qp::Timer;
+use rdmalab_engine::vocab::{QpState, QpType};
+
+/// Virtual time within which every queue pair must have drained or failed once the faults are over:
+/// the longest time-out (4.096 us x 2^17) for each of seven retries, and as much again.
+const BOUND_NS: u64 = 16 * (4096 << 17);
+
+/// A scenario being played. After a panic its trace says what happened last.
+#[derive(Debug)]
+pub struct Player {
+    /// The two ends.
+    pub pair: Pair,
+    flows: Vec<Flow>,
+    scenario: Scenario,
+    rng: Rng,
+    wake_ns: u64,
+}
+
+/// Plays `scenario` to its end; panics where the engine breaks its contract.
+pub fn run(scenario: &Scenario) -> Vec<Transcript> {
+    Player::new(scenario).play()
+}
+
+impl Player {
+    /// The two ends, connected; nothing is posted yet.
+    pub fn new(scenario: &Scenario) -> Self {
+        let mut pair = Pair::new(scenario.config);
+        pair.world.knobs = scenario.knobs;
+        pair.world.link.faults = scenario.faults;
+        let flows = [LEFT, RIGHT].map(|at| Flow::new(&mut pair, at, scenario)).into();
+        let rng = Rng::new(scenario.seed ^ 0xac7);
+        Player { pair, flows, scenario: scenario.clone(), rng, wake_ns: 0 }
+    }
+
+    /// Plays to the end.
+    pub fn play(&mut self) -> Vec<Transcript> {
+        for flow in &mut self.flows {
+            flow.post_receives(&mut self.pair, self.scenario.receives_first);
+        }
+        while self.step() {}
+        self.settle();
+        for flow in &self.flows {
+            flow.judge_end(&self.pair);
+        }
+        self.judge_rest();
+        self.flows.iter().map(|flow| flow.transcript(&self.pair)).collect()
+    }
+
+    /// One moment. Returns whether there is another.
+    fn step(&mut self) -> bool {
+        self.set_faults();
+        self.work();
+        if self.pair.world.now_ns >= self.wake_ns {
+            self.act();
+            self.work();
+        }
+        let over = self.flows.iter().all(|flow| flow.is_over() && flow.is_posted());
+        if over {
+            return false;
+        }
+        let acting = self.flows.iter().any(|flow| !flow.is_posted());
+        let wake_ns = acting.then_some(self.wake_ns);
+        let next_ns = [self.pair.world.next_ns(), wake_ns, self.next_change_ns()];
+        let next_ns = next_ns.into_iter().flatten().min();
+        let Some(next_ns) = next_ns else {
+            panic!("nothing will ever happen again, but requests wait");
+        };
+        self.pair.world.now_ns = next_ns.max(self.pair.world.now_ns);
+        let bound_ns = self.scenario.heal_ns + BOUND_NS;
+        assert!(self.pair.world.now_ns < bound_ns, "neither drained nor in ERR in time");
+        true
+    }
+
+    fn work(&mut self) {
+        while self.pair.world.work() {}
+        for flow in &mut self.flows {
+            flow.judge_received(&mut self.pair);
+        }
+        for flow in &mut self.flows {
+            flow.judge_sent(&mut self.pair);
+        }
+    }
+
+    fn act(&mut self) {
+        for flow in &mut self.flows {
+            if self.rng.chance(700) {
+                flow.post_receives(&mut self.pair, self.rng.below(5) as u32);
+            }
+            if self.rng.chance(700) {
+                flow.post_sends(&mut self.pair, self.rng.below(9) as u32);
+            }
+        }
+        let pause_ns = self.rng.between(1, self.scenario.pause_ns);
+        self.wake_ns = self.pair.world.now_ns + pause_ns;
+    }
+
+    fn set_faults(&mut self) {
+        let now_ns = self.pair.world.now_ns;
+        let healed = now_ns >= self.scenario.heal_ns;
+        let split = self.scenario.faults.split;
+        let mut faults = self.scenario.faults;
+        if healed {
+            faults = Faults { split, ..Faults::default() };
+        }
+        if let Some((from_ns, to_ns)) = self.scenario.partition_ns {
+            faults.partitioned = (from_ns..to_ns).contains(&now_ns);
+        }
+        self.pair.world.link.faults = faults;
+    }
+
+    fn next_change_ns(&self) -> Option<u64> {
+        let now_ns = self.pair.world.now_ns;
+        let (from_ns, to_ns) = self.scenario.partition_ns.unwrap_or_default();
+        let changes = [self.scenario.heal_ns, from_ns, to_ns];
+        changes.into_iter().filter(|at_ns| *at_ns > now_ns).min()
+    }
+
+    /// Lets everything arrive that is still on its way.
+    fn settle(&mut self) {
+        let until_ns = self.pair.world.now_ns + BOUND_NS;
+        assert!(self.pair.world.run(until_ns), "something goes on for ever");
+        self.work();
+    }
+
+    /// At rest nothing is armed and nothing waits to be sent.
+    fn judge_rest(&self) {
+        for at in [LEFT, RIGHT] {
+            let qp = &self.pair.world.qp(at).qp;
+            assert_eq!(qp.timer(), Timer::Idle);
+            assert!(!qp.has_response());
+            let well = matches!(qp.state, QpState::Rts);
+            let explained = self.flows.iter().any(|flow| flow.failed)
+                || self.scenario.config.qp_type != QpType::Rc;
+            assert!(well || explained, "{at:?} is in {:?}", qp.state);
+        }
+    }
+}

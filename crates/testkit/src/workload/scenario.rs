@@ -1,0 +1,332 @@
+//! What happens in a run, drawn from a seed.
+
+use crate::rng::Rng;
+use crate::sim::{Faults, Knobs, PairConfig};
+use rdmalab_engine::vocab::*;
+use rdmalab_wire::ids::PathMtu;
+
+/// A work request of a scenario.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// What to do.
+    pub opcode: WrOpcode,
+    /// How.
+    pub flags: SendFlags,
+    /// Payload of SEND and WRITE.
+    pub data: Vec<u8>,
+    /// Bytes of READ, or of the payload.
+    pub length: u32,
+    /// Where in the target.
+    pub offset: u32,
+    /// Immediate data.
+    pub imm: u32,
+    /// Compare value or addend.
+    pub compare_add: u64,
+    /// Swap value.
+    pub swap: u64,
+    /// Elements that its list is cut into.
+    pub elements: u32,
+    /// What is wrong with it.
+    pub trouble: Option<Trouble>,
+}
+
+/// What can be wrong with a work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// An unknown remote key.
+    RemoteKey,
+    /// An unknown local key.
+    LocalKey,
+    /// A message that no receive holds.
+    TooLong,
+}
+
+impl Trouble {
+    /// How the work request ends.
+    pub fn status(self) -> WcStatus {
+        match self {
+            Trouble::RemoteKey => WcStatus::RemAccessErr,
+            Trouble::LocalKey => WcStatus::LocProtErr,
+            Trouble::TooLong => WcStatus::RemInvReqErr,
+        }
+    }
+}
+
+impl Op {
+    /// Whether it may end with a completion although it went well.
+    pub fn signaled(&self, sq_sig_all: bool) -> bool {
+        sq_sig_all || self.flags.contains(SendFlags::SIGNALED)
+    }
+}
+
+/// Everything that decides a run. See the module's text.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub seed: u64,
+    /// The two ends.
+    pub config: PairConfig,
+    /// How the drivers behave.
+    pub knobs: Knobs,
+    /// What the link does until [`Scenario::heal_ns`].
+    pub faults: Faults,
+    /// When the faults end.
+    pub heal_ns: u64,
+    /// Nothing passes from when to when.
+    pub partition_ns: Option<(u64, u64)>,
+    /// What each end sends.
+    pub ops: [Vec<Op>; 2],
+    /// Receives that are posted before anything is sent.
+    pub receives_first: u32,
+    /// Bytes of each receive.
+    pub receive_bytes: u32,
+    /// Bytes of each end's target of WRITE and READ.
+    pub target_bytes: u32,
+    /// Longest pause between two postings, ns.
+    pub pause_ns: u64,
+}
+
+impl Scenario {
+    /// The scenario that `seed` names.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let ty = rng.pick(&[QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
+        let config = draw_config(&mut rng, ty, seed);
+        let faults = draw_faults(&mut rng);
+        let partition = ty == QpType::Rc && !faults.lossless() && rng.chance(150);
+        let from_ns = rng.below(500_000);
+        let mut scenario = Scenario {
+            seed,
+            config,
+            knobs: draw_knobs(&mut rng, ty, &faults),
+            faults,
+            heal_ns: rng.between(10_000, 20_000_000),
+            partition_ns: partition.then(|| (from_ns, from_ns + rng.below(20_000_000))),
+            ops: [Vec::new(), Vec::new()],
+            receives_first: rng.below(12) as u32,
+            receive_bytes: config.mtu.bytes() * rng.between(1, 9) as u32 + 1,
+            target_bytes: config.mtu.bytes() * 16 + rng.below(300) as u32,
+            pause_ns: rng.pick(&[500, 5_000, 50_000]),
+        };
+        if !scenario.lossless() {
+            scenario.config.attr.timeout = rng.between(6, 11) as u8;
+        }
+        let both = rng.chance(600);
+        for end in 0..if both { 2 } else { 1 } {
+            let count = rng.between(1, 60) as usize;
+            scenario.ops[end] = scenario.draw_ops(count, &mut rng);
+        }
+        if rng.chance(150) {
+            scenario.spoil_one(&mut rng);
+        }
+        scenario
+    }
+
+    /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it sends
+    /// has one outcome only.
+    pub fn one_sided(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x1a2e);
+        let mut scenario = Scenario::new(seed);
+        scenario.config = draw_config(&mut rng, QpType::Rc, seed);
+        scenario.config.attr.rnr_retry = 7;
+        scenario.faults = Faults::default();
+        scenario.partition_ns = None;
+        scenario.knobs.lane = 0;
+        let count = rng.between(10, 60) as usize;
+        scenario.ops = [scenario.draw_ops(count, &mut rng), Vec::new()];
+        for op in &mut scenario.ops[0] {
+            // Without a fence a READ may return what a later WRITE stored.
+            op.flags = op.flags | SendFlags::FENCE;
+        }
+        if rng.chance(200) {
+            scenario.spoil_one(&mut rng);
+        }
+        scenario
+    }
+
+    /// Whether nothing is lost, repeated or overtaken.
+    pub fn lossless(&self) -> bool {
+        self.faults.lossless() && self.partition_ns.is_none()
+    }
+
+    /// Whether one end's requests are spoiled.
+    pub fn spoiled(&self) -> bool {
+        self.ops.iter().flatten().any(|op| op.trouble.is_some())
+    }
+
+    fn draw_ops(&self, count: usize, rng: &mut Rng) -> Vec<Op> {
+        // Unsignalled requests keep their slots until a later completion is polled.
+        let every = (self.config.cap.max_send_wr as u64).div_ceil(2);
+        let mut run = 0;
+        let mut ops: Vec<Op> = (0..count)
+            .map(|_| {
+                let mut op = self.draw_op(rng);
+                run += 1;
+                if run >= every || rng.chance(400) {
+                    op.flags = op.flags | SendFlags::SIGNALED;
+                    run = 0;
+                }
+                op
+            })
+            .collect();
+        if let Some(last) = ops.last_mut() {
+            last.flags = last.flags | SendFlags::SIGNALED;
+        }
+        ops
+    }
+
+    fn draw_op(&self, rng: &mut Rng) -> Op {
+        use WrOpcode as O;
+        let opcode = match self.config.qp_type {
+            QpType::Rc => rng.pick(&[
+                O::Send,
+                O::Send,
+                O::SendImm,
+                O::SendInv,
+                O::Write,
+                O::Write,
+                O::Write,
+                O::WriteImm,
+                O::Read,
+                O::Read,
+                O::CmpSwap,
+                O::FetchAdd,
+                O::FetchAdd,
+                O::LocalInv,
+            ]),
+            QpType::Uc => rng.pick(&[O::Send, O::SendImm, O::Write, O::WriteImm]),
+            QpType::Ud => rng.pick(&[O::Send, O::SendImm]),
+        };
+        let length = self.draw_length(opcode, rng);
+        let room = (self.target_bytes - length.min(self.target_bytes)) as u64;
+        let mut op = Op {
+            opcode,
+            flags: SendFlags::NONE,
+            data: Vec::new(),
+            length,
+            offset: rng.between(0, room) as u32,
+            imm: rng.next_u32(),
+            compare_add: rng.below(3),
+            swap: rng.below(3),
+            elements: rng.between(1, self.config.cap.max_send_sge as u64) as u32,
+            trouble: None,
+        };
+        for (flag, per_mille) in [(SendFlags::SOLICITED, 200), (SendFlags::FENCE, 150)] {
+            if rng.chance(per_mille) {
+                op.flags = op.flags | flag;
+            }
+        }
+        if !opcode.is_read_or_atomic() && !opcode.is_local() {
+            op.data = rng.bytes(length as usize);
+            if length <= self.config.cap.max_inline_data && rng.chance(300) {
+                op.flags = op.flags | SendFlags::INLINE;
+            }
+        }
+        op
+    }
+
+    fn draw_length(&self, opcode: WrOpcode, rng: &mut Rng) -> u32 {
+        let mtu = self.config.mtu.bytes() as u64;
+        let most = match opcode {
+            WrOpcode::CmpSwap | WrOpcode::FetchAdd => return 8,
+            WrOpcode::LocalInv | WrOpcode::BindMw => return 0,
+            _ if self.config.qp_type == QpType::Ud => mtu.min(self.receive_bytes as u64 - 1),
+            WrOpcode::Write | WrOpcode::WriteImm | WrOpcode::Read => self.target_bytes as u64,
+            _ => self.receive_bytes as u64,
+        };
+        let length = match rng.below(6) {
+            0 => 0,
+            1 => rng.below(65),
+            2 => mtu - 1 + rng.below(3),
+            3 => mtu * rng.below(5),
+            _ => rng.below(most + 1),
+        };
+        length.min(most) as u32
+    }
+
+    fn spoil_one(&mut self, rng: &mut Rng) {
+        use WrOpcode as O;
+        let end = rng.below(2) as usize;
+        let ty = self.config.qp_type;
+        let too_long = self.receive_bytes + 1;
+        if self.ops[end].is_empty() {
+            return;
+        }
+        let index = rng.below(self.ops[end].len() as u64) as usize;
+        let op = &mut self.ops[end][index];
+        let trouble = match op.opcode {
+            _ if ty == QpType::Ud => return,
+            O::Write | O::WriteImm | O::Read if op.length > 0 && ty == QpType::Rc => {
+                Trouble::RemoteKey
+            }
+            O::CmpSwap | O::FetchAdd => Trouble::RemoteKey,
+            O::Send | O::SendImm if ty == QpType::Rc && rng.chance(500) => {
+                op.length = too_long;
+                op.data = rng.bytes(too_long as usize);
+                op.flags = op.flags.without(SendFlags::INLINE);
+                Trouble::TooLong
+            }
+            O::Send | O::SendImm | O::Write if op.length > 0 => {
+                op.flags = op.flags.without(SendFlags::INLINE);
+                Trouble::LocalKey
+            }
+            _ => return,
+        };
+        op.trouble = Some(trouble);
+    }
+}
+
+fn draw_config(rng: &mut Rng, ty: QpType, seed: u64) -> PairConfig {
+    let mut config = PairConfig::new(ty);
+    config.seed = seed ^ 0x5eed;
+    config.mtu = rng.pick(&[
+        PathMtu::Mtu256,
+        PathMtu::Mtu512,
+        PathMtu::Mtu1024,
+        PathMtu::Mtu2048,
+        PathMtu::Mtu4096,
+    ]);
+    config.cap.max_send_wr = rng.pick(&[2, 3, 8, 64]);
+    config.cap.max_recv_wr = rng.pick(&[2, 5, 64]);
+    config.sq_sig_all = rng.chance(200);
+    config.srq_limit = rng.chance(200).then_some(1);
+    // Half of all connections begin just before the numbers wrap.
+    config.psn = [0, 1].map(|_| match rng.chance(500) {
+        true => 0x100_0000 - 1 - rng.below(100) as u32,
+        false => rng.next_u32() & 0xff_ffff,
+    });
+    let most = rng.between(1, 4) as u8;
+    config.attr.max_rd_atomic = most;
+    config.attr.max_dest_rd_atomic = most + rng.below(3) as u8;
+    config.attr.min_rnr_timer = rng.between(1, 8) as u8;
+    config.attr.timeout = 17;
+    config.attr.retry_cnt = if rng.chance(850) { 7 } else { rng.below(7) as u8 };
+    config.attr.rnr_retry = if rng.chance(850) { 7 } else { rng.below(7) as u8 };
+    config
+}
+
+fn draw_faults(rng: &mut Rng) -> Faults {
+    let mut faults = Faults::default();
+    if rng.chance(350) {
+        // Nothing is lost, but trains and packets mix.
+        faults.split = rng.pick(&[0, 300, 1000]);
+        return faults;
+    }
+    let mut level = |levels: &[u32]| if rng.chance(600) { rng.pick(levels) } else { 0 };
+    faults.drop = level(&[5, 30, 120]);
+    faults.duplicate = level(&[5, 50, 200]);
+    faults.reorder = level(&[5, 50, 200]);
+    faults.split = level(&[100, 500, 1000]);
+    faults
+}
+
+fn draw_knobs(rng: &mut Rng, ty: QpType, faults: &Faults) -> Knobs {
+    let lane = ty == QpType::Rc && faults.lossless() && rng.chance(500);
+    Knobs {
+        max_train_bytes: rng.pick(&[1, 4096, 10_000, 64 << 10, u32::MAX]),
+        late_retire: rng.pick(&[0, 0, 200, 1000]),
+        late_fetch: rng.pick(&[0, 0, 300]),
+        lane: if lane { rng.pick(&[300, 1000]) } else { 0 },
+        ..Knobs::default()
+    }
+}

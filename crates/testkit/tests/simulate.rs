@@ -1,0 +1,82 @@
+//! Random workloads over a faulty link, judged by the oracles of `rdmalab_testkit::workload`.
+//!
+//! `RDMALAB_SEEDS=10000 cargo test -p rdmalab-testkit --test simulate` plays so many seeds;
+//! `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test simulate replay` plays one and prints what
+//! happened last.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rdmalab_testkit::workload::{Player, Scenario, run};
+
+/// Seeds that are played when `RDMALAB_SEEDS` does not say.
+const SEEDS: u64 = 2_000;
+
+/// Seeds that once found a bug.
+const REGRESSIONS: &[u64] = &[];
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, but is {text:?}")))
+}
+
+/// Plays a scenario; on failure says how to play it again.
+fn play(scenario: &Scenario) {
+    let seed = scenario.seed;
+    if catch_unwind(AssertUnwindSafe(|| run(scenario))).is_err() {
+        panic!(
+            "seed {seed}: replay with\n  RDMALAB_SEED={seed} cargo test -p rdmalab-testkit --test \
+             simulate replay -- --nocapture"
+        );
+    }
+}
+
+#[test]
+fn random_workloads() {
+    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
+        play(&Scenario::new(seed));
+    }
+}
+
+#[test]
+fn seeds_that_found_bugs() {
+    for seed in REGRESSIONS {
+        play(&Scenario::new(*seed));
+    }
+}
+
+#[test]
+fn replay() {
+    let seed = number("RDMALAB_SEED").unwrap_or(0);
+    let scenario = Scenario::new(seed);
+    let mut player = Player::new(&scenario);
+    player.pair.world.tracing = true;
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| player.play())) {
+        println!("{:?}\n{:?}\n{:?}", scenario.config, scenario.knobs, scenario.faults);
+        for event in &player.pair.world.trace {
+            println!("{event}");
+        }
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        let scenario = Scenario::new(seed);
+        assert_eq!(run(&scenario), run(&scenario), "seed {seed}");
+    }
+}
+
+/// The lane executes what the link would have carried: the same requests give the same memory,
+/// completions and errors.
+#[test]
+fn lane_and_link_agree() {
+    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) / 10 {
+        let mut scenario = Scenario::one_sided(seed);
+        let link = run(&scenario);
+        for lane in [1000, 500] {
+            scenario.knobs.lane = lane;
+            assert_eq!(run(&scenario), link, "seed {seed}, lane {lane}");
+        }
+    }
+}
