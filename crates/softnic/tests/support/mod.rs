@@ -1,0 +1,321 @@
+//! Real processes for tests: a test starts children that play named roles, linked to each other and
+//! to the test by sockets. Nothing hangs (each child has a watchdog) and nothing stays (children
+//! are killed when the test lets go of them, and die with it).
+#![allow(dead_code)]
+
+pub mod node;
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Names the role of a child.
+const ROLE: &str = "RDMALAB_TEST_ROLE";
+/// Its numbers, separated by commas.
+const ARGS: &str = "RDMALAB_TEST_ARGS";
+/// Its links: `WHO:DESCRIPTOR`, separated by commas; WHO is a child's number, or `p` for the test.
+const LINKS: &str = "RDMALAB_TEST_LINKS";
+/// After this a child is taken to hang. No test waits for it unless something is broken.
+pub const WATCHDOG: Duration = Duration::from_secs(100);
+/// How long one wait may take before a test is taken to hang.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The exit code of a child that its watchdog ended.
+const HUNG: i32 = 86;
+
+/// A way to talk to another process or thread of the test, in numbers.
+pub struct Link(UnixStream);
+
+impl Link {
+    /// Two ends.
+    pub fn pair() -> (Link, Link) {
+        let (a, b) = UnixStream::pair().expect("a pair of sockets");
+        (Link(a), Link(b))
+    }
+
+    /// Sends numbers.
+    pub fn put(&self, words: &[u64]) {
+        let mut bytes = (words.len() as u64).to_le_bytes().to_vec();
+        words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        (&self.0).write_all(&bytes).expect("the other end of the link reads");
+    }
+
+    /// Receives the numbers of one `put`; `None` when the other end is gone.
+    pub fn try_get(&self) -> Option<Vec<u64>> {
+        self.0.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        let mut word = [0; 8];
+        (&self.0).read_exact(&mut word).ok()?;
+        let mut words = Vec::new();
+        for _ in 0..u64::from_le_bytes(word) {
+            (&self.0).read_exact(&mut word).ok()?;
+            words.push(u64::from_le_bytes(word));
+        }
+        Some(words)
+    }
+
+    /// As [`Link::try_get`], from an end that must be there.
+    pub fn get(&self) -> Vec<u64> {
+        self.try_get().expect("the other end of the link answers")
+    }
+
+    /// Returns when both ends have called it.
+    pub fn sync(&self) {
+        self.put(&[u64::MAX]);
+        assert_eq!(self.get(), [u64::MAX], "both ends sync");
+    }
+
+    /// Waits a moment for a message; whether one came.
+    pub fn ready(&self, timeout_ms: i32) -> bool {
+        node::readable(self.0.as_raw_fd(), timeout_ms)
+    }
+}
+
+/// What a child knows of its surroundings.
+pub struct Stage {
+    /// Its number.
+    pub index: usize,
+    /// The numbers that the test gave it.
+    pub args: Vec<u64>,
+    /// The way to the test.
+    pub parent: Link,
+    links: Vec<(usize, Option<Link>)>,
+}
+
+impl Stage {
+    /// Takes the next link to child `index`.
+    pub fn link(&mut self, index: usize) -> Link {
+        let found = self.links.iter_mut().find(|(who, link)| *who == index && link.is_some());
+        found.and_then(|(_, link)| link.take()).expect("a link to that child")
+    }
+}
+
+/// What a role does.
+pub type Role = fn(Stage);
+
+/// The body of the entry that each file of tests has for its children. In the test run itself there
+/// is no role, and the roles are only checked for doubles.
+pub fn play(roles: &[(&str, Role)]) {
+    let Ok(name) = std::env::var(ROLE) else {
+        for (at, (name, _)) in roles.iter().enumerate() {
+            assert!(roles[..at].iter().all(|(other, _)| other != name), "two roles {name}");
+        }
+        return;
+    };
+    let (_, role) = roles.iter().find(|(known, _)| *known == name).expect("a role of this file");
+    let words = std::env::var(ARGS).unwrap_or_default();
+    let args = words.split(',').filter_map(|word| word.parse().ok()).collect();
+    let (mut parent, mut index, mut links) = (None, 0, Vec::new());
+    for entry in std::env::var(LINKS).expect("links").split(',') {
+        let (who, fd) = entry.split_once(':').expect("WHO:DESCRIPTOR");
+        let link = adopt(fd.parse().expect("a descriptor"));
+        match who.split_once('p') {
+            Some((_, own)) => (parent, index) = (Some(link), own.parse().expect("a number")),
+            None => links.push((who.parse().expect("a number"), Some(link))),
+        }
+    }
+    let title = format!("{name} {index}");
+    std::thread::spawn(move || {
+        std::thread::sleep(WATCHDOG);
+        eprintln!("{title}: hangs");
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(HUNG) };
+    });
+    role(Stage { index, args, parent: parent.expect("a link to the test"), links });
+    std::process::exit(0);
+}
+
+fn adopt(fd: RawFd) -> Link {
+    // SAFETY: the test gave us this descriptor, and the list of links names it once.
+    let stream = unsafe { UnixStream::from_raw_fd(fd) };
+    // SAFETY: a system call on a descriptor of ours.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    Link(stream)
+}
+
+/// One cast at a time: the machine may have two processors, and roles spin.
+static CAST: Mutex<()> = Mutex::new(());
+
+/// Children that play together.
+pub struct Cast {
+    children: Vec<(String, Child)>,
+    parents: Vec<Link>,
+    done: Vec<bool>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What to start.
+pub struct Plan<'a> {
+    /// Role and numbers of each child.
+    pub roles: &'a [(&'a str, &'a [u64])],
+    /// Links between each two children.
+    pub links: usize,
+    /// Variables of the environment.
+    pub env: &'a [(&'a str, &'a str)],
+}
+
+impl Cast {
+    /// Starts children with one link between each two.
+    pub fn start(roles: &[(&str, &[u64])]) -> Cast {
+        Cast::start_plan(&Plan { roles, links: 1, env: &[] })
+    }
+
+    /// Starts children.
+    pub fn start_plan(plan: &Plan<'_>) -> Cast {
+        let alone = CAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = plan.roles.len();
+        let mut ends: Vec<Vec<(String, Link)>> = (0..count).map(|_| Vec::new()).collect();
+        let mut parents = Vec::new();
+        for child in 0..count {
+            let (ours, theirs) = Link::pair();
+            parents.push(ours);
+            ends[child].push((format!("p{child}"), theirs));
+            for other in 0..child {
+                for _ in 0..plan.links {
+                    let (a, b) = Link::pair();
+                    ends[child].push((other.to_string(), a));
+                    ends[other].push((child.to_string(), b));
+                }
+            }
+        }
+        let roles = plan.roles.iter().zip(&ends);
+        let children = roles.map(|((name, args), ends)| spawn(name, args, ends, plan.env));
+        let children = children.collect();
+        Cast { children, parents, done: vec![false; count], _alone: alone }
+    }
+
+    /// The way to child `index`.
+    pub fn link(&self, index: usize) -> &Link {
+        &self.parents[index]
+    }
+
+    /// The process id of child `index`.
+    pub fn pid(&self, index: usize) -> i32 {
+        self.children[index].1.id() as i32
+    }
+
+    /// Sends child `index` a signal.
+    pub fn signal(&self, index: usize, signal: i32) {
+        // SAFETY: our own child, which is not reaped yet.
+        assert_eq!(unsafe { libc::kill(self.pid(index), signal) }, 0);
+    }
+
+    /// Kills child `index` at once and reaps it.
+    pub fn kill(&mut self, index: usize) {
+        self.signal(index, libc::SIGKILL);
+        let status = self.children[index].1.wait().expect("our child");
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{} ended before", index);
+        self.done[index] = true;
+    }
+
+    /// Waits for the end of child `index`, which must be a good one.
+    pub fn expect_end(&mut self, index: usize) {
+        let status = self.wait(index);
+        let name = &self.children[index].0;
+        let hung = if status.code() == Some(HUNG) { " (hung)" } else { "" };
+        assert!(status.success(), "{name} {index} failed: {status}{hung}");
+    }
+
+    /// Waits for the end of child `index`.
+    pub fn wait(&mut self, index: usize) -> ExitStatus {
+        let deadline = Instant::now() + WATCHDOG + Duration::from_secs(5);
+        loop {
+            let status = self.children[index].1.try_wait().expect("our child");
+            if let Some(status) = status {
+                self.done[index] = true;
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{} {index} does not end", self.children[index].0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits for a good end of all.
+    pub fn finish(mut self) {
+        for index in 0..self.children.len() {
+            if !self.done[index] {
+                self.expect_end(index);
+            }
+        }
+    }
+}
+
+impl Drop for Cast {
+    fn drop(&mut self) {
+        for (index, (_, child)) in self.children.iter_mut().enumerate() {
+            if !self.done[index] {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn spawn(
+    name: &str,
+    args: &[u64],
+    ends: &[(String, Link)],
+    env: &[(&str, &str)],
+) -> (String, Child) {
+    let fds: Vec<RawFd> = ends.iter().map(|(_, link)| link.0.as_raw_fd()).collect();
+    let links: Vec<String> =
+        ends.iter().map(|(who, link)| format!("{who}:{}", link.0.as_raw_fd())).collect();
+    let args: Vec<String> = args.iter().map(u64::to_string).collect();
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["child_process_entry", "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, name)
+        .env(ARGS, args.join(","))
+        .env(LINKS, links.join(","))
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            for fd in &fds {
+                libc::fcntl(*fd, libc::F_SETFD, 0);
+            }
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    };
+    (name.to_string(), command.spawn().expect("a child"))
+}
+
+/// Waits until `condition` holds, doing `work` meanwhile.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+    }
+}
+
+/// A small generator of pseudo-random numbers (SplitMix64): a seed replays a run.
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// The seeds to run: `RDMALAB_SEED` alone, or `count` from `first` on.
+pub fn seeds(first: u64, count: u64) -> Vec<u64> {
+    match std::env::var("RDMALAB_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (first..first + count).collect(),
+    }
+}
