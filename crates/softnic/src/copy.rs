@@ -20,10 +20,14 @@ pub(crate) mod vm;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
+mod guard_tests;
+#[cfg(all(test, target_arch = "x86_64"))]
 mod order_tests;
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod vm_tests;
 
 use std::fmt;
 

@@ -157,7 +157,6 @@ fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
 /// that reports a bad address, but its 32-bit one (`FUTEX_WAKE_OP`, here `|= 0`) tells whether the
 /// page can be written, and changes nothing. What is unmapped between this and the atomic still
 /// faults.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
 pub(super) fn probe_atomic(addr: *mut u64) -> Result<(), Fault> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_LT, -2048)`, so that hardly ever anybody is woken.
     const OR_ZERO: u32 = (2 << 28) | (2 << 24) | 0x800;

@@ -13,7 +13,7 @@ const SIZES: [usize; 15] = [2, 4, 8, 9, 16, 32, 48, 64, 100, 136, 256, 1000, 409
 const SKEWS: [usize; 3] = [0, 4, 3];
 
 /// Rounds for a size in the tests that always run, and in those that run on request.
-const SHORT: u64 = 40_000;
+const SHORT: u64 = 4000;
 const LONG: u64 = 8_000_000;
 
 /// Shared by the two sides, in memory that both map.
@@ -71,7 +71,7 @@ fn write_rounds(control: &Control, from: &Pages, len: usize, rounds: u64, copy: 
 
 /// Rounds that cost about as much time for large sizes as for small ones.
 fn rounds_for(len: usize, rounds: u64) -> u64 {
-    (rounds * 64 / (len as u64 + 63).max(64)).max(200)
+    (rounds * 64 / (len as u64 + 63).max(64)).max(100)
 }
 
 /// Where a message of `len` bytes begins so that its end is `skew` beyond a multiple of 8; at the

@@ -111,7 +111,8 @@ fn check_whole(way: &str, copy: Copy, from: (&Pages, usize), to: (&Pages, usize)
     unsafe { copy(to.0.at(to.1), from.0.at(from.1), len) }.expect("all is mapped");
     let got = to.0.bytes(to.1 - 16, len + 32);
     assert_eq!(got[..16], [0; 16], "{way}, {len} B: before");
-    assert_eq!(got[16..16 + len], what, "{way}, {len} B");
+    let wrong = (0..len).find(|i| got[16 + i] != what[*i]);
+    assert_eq!(wrong, None, "{way}, {len} B, at {} from {}: first wrong byte", to.1, from.1);
     assert_eq!(got[16 + len..], [0; 16], "{way}, {len} B: after");
 }
 
