@@ -457,6 +457,7 @@ impl Backend for SoftNic {
             published: QpWord::CLOSED,
             datagram: init.qp_type == QpType::Ud,
             lost: 0,
+            mapped: None,
         };
         links.send_cq.users.fetch_add(1, Ordering::Relaxed);
         links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -654,6 +655,8 @@ fn connect(qp: &SoftQp) -> VerbsResult<()> {
     };
     let peer = if here { process.peer_for_connection(slot) } else { None };
     let mut guard = qp.0.inner.lock();
-    alive(&mut guard, qp.1)?.links.peer = peer;
+    let links = &mut alive(&mut guard, qp.1)?.links;
+    links.peer = peer;
+    links.mapped = None;
     Ok(())
 }

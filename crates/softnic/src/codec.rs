@@ -3,6 +3,8 @@
 //! A slot has a 32-bit head and seven words. Short payloads travel in the slot itself, so that a
 //! small message costs one cache line; longer ones lie in the ring's data area. Whatever a slot
 //! holds was written by another process: decoding checks everything that later code relies on.
+//! A datagram to a multicast group has the group's GID in words 5 and 6, and its payload in the data
+//! area.
 //!
 //! | word | SEND, responses | WRITE, READ request | atomics | datagrams |
 //! |---|---|---|---|---|
@@ -43,7 +45,8 @@ pub(crate) fn fits_slot(train: &Train) -> bool {
         TrainKind::Write => SHORT_WRITE_BYTES,
         _ => SHORT_BYTES,
     };
-    train.payload_bytes <= limit && train.packets == 1
+    let payload_fits = train.payload_bytes <= limit && train.packets == 1;
+    payload_fits && train.dst_qpn != Qpn::MULTICAST
         || train.kind == TrainKind::ReadRequest
         || train.payload_bytes == 0
 }
@@ -90,6 +93,10 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> 
             body[6] = train.rkey.0 as u64;
         }
         TrainKind::AtomicResponse => body[3] = train.swap_add,
+        TrainKind::Send if train.dst_qpn == Qpn::MULTICAST => {
+            body[5] = train.remote_addr;
+            body[6] = train.swap_add;
+        }
         _ => {}
     }
     (head, body)
@@ -157,6 +164,11 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
             0
         }
         TrainKind::Ack => 0,
+        TrainKind::Send if train.dst_qpn == Qpn::MULTICAST => {
+            train.remote_addr = body[5];
+            train.swap_add = body[6];
+            0
+        }
         _ => SHORT_BYTES,
     };
     let too_long = payload == SlotPayload::Short && train.payload_bytes > limit;

@@ -19,6 +19,7 @@ use rdmalab_engine::vocab::{AsyncEventType, Wc};
 use crate::context::ContextShared;
 use crate::fd::CountingEvent;
 use crate::qp::QpObject;
+use crate::spinlock::SpinLock;
 
 /// A completion with what polling it sets free.
 #[derive(Clone, Copy)]
@@ -55,8 +56,8 @@ pub(crate) struct CqObject {
     capacity: AtomicU32,
     head: AtomicU32,
     tail: AtomicU32,
-    producers: Mutex<Producers>,
-    consumers: Mutex<()>,
+    producers: SpinLock<Producers>,
+    consumers: SpinLock<()>,
     channel: Option<Arc<ChannelObject>>,
     context: Arc<ContextShared>,
     timestamps: bool,
@@ -89,8 +90,8 @@ impl CqObject {
             capacity: AtomicU32::new(capacity),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            producers: Mutex::new(Producers { notify: Notify::Disarmed, overrun: false }),
-            consumers: Mutex::new(()),
+            producers: SpinLock::new(Producers { notify: Notify::Disarmed, overrun: false }),
+            consumers: SpinLock::new(()),
             channel,
             context,
             timestamps,
@@ -102,10 +103,6 @@ impl CqObject {
 
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn channel(&self) -> Option<&Arc<ChannelObject>> {
-        self.channel.as_ref()
     }
 
     /// Puts a completion into the queue. On overflow it is lost and the CQ is in error for good,

@@ -16,108 +16,116 @@ use rdmalab_engine::vocab::{Access, PdId, QpType, Sge, WrOpcode};
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout;
-use crate::peer::{Peer, Seat, key_entry};
-use crate::qp::QpInner;
+use crate::peer::{Peer, key_entry};
+use crate::qp::{MappedMemory, QpInner};
 use crate::transmit::local_address;
 
 /// Executes the WQE at `position`; `false` when it has to take the ring.
 #[inline]
-pub(crate) fn execute(inner: &mut QpInner, position: u32) -> bool {
-    let Some(peer) = &inner.links.peer else { return false };
+pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     let wqe = inner.qp.sq.wqe(position);
     if peer.known_dead() || !inner.links.process.lane_enabled() {
         return false;
     }
-    if inner.qp.qp_type == QpType::Uc && !inner.carried() {
+    if inner.qp.qp_type == QpType::Uc && peer.out.lock().consumed() < inner.links.pushed {
         return false;
     }
-    // One's own lane is entered through one's own pass: a slot has one user.
-    let process = inner.links.process;
-    let pass = if peer.is_self { &process.own_pass } else { &peer.pass };
-    let Some(seat) = pass.enter() else { return false };
-    let done = run(inner, peer, wqe, position, &seat);
+    // Within one process the QP's lock, which we hold, is what the taking back of regions waits
+    // for (`Process::wait_for_copies`).
+    let seat = if peer.is_self { None } else { peer.pass.enter() };
+    if seat.is_none() && !peer.is_self {
+        return false;
+    }
+    let found = find(inner, peer, wqe);
+    let Some((place, mapped)) = found else { return false };
+    let local = Local { inner, wqe, position, pd: inner.qp.pd };
+    let done = match place {
+        Place::Nothing => true,
+        Place::Mapped(remote) => local.run_mapped(remote),
+        Place::Foreign(host_addr) => local.run_foreign(peer, host_addr),
+    };
     drop(seat);
+    if mapped.is_some() {
+        inner.links.mapped = mapped;
+    }
     if done {
         inner.qp.retire_lane(position, &mut inner.links);
     }
     done
 }
 
-fn run(inner: &QpInner, peer: &Peer, wqe: &SendWqe, position: u32, _seat: &Seat<'_>) -> bool {
+/// Checks the operation as the responder would, and finds its memory; `None` when it has to take
+/// the ring. Also says which mapping to remember.
+#[inline]
+fn find(inner: &QpInner, peer: &Peer, wqe: &SendWqe) -> Option<(Place, Option<MappedMemory>)> {
     let qp = &inner.qp;
-    let index = layout::index_of(qp.remote_qpn);
-    let word = peer.qps.load(index);
-    if !word.can_receive || word.remote_qpn != qp.qpn {
-        return false;
-    }
+    let word = peer.qps.load(layout::index_of(qp.remote_qpn));
     let (need, bytes) = match wqe.opcode {
         WrOpcode::Write => (Access::REMOTE_WRITE, wqe.length as u64),
         WrOpcode::Read => (Access::REMOTE_READ, wqe.length as u64),
         _ => (Access::REMOTE_ATOMIC, 8),
     };
-    if !word.access.contains(need) {
-        return false;
+    if !word.can_receive || word.remote_qpn != qp.qpn || !word.access.contains(need) {
+        return None;
     }
     if bytes == 0 {
-        return true;
+        return Some((Place::Nothing, None));
     }
-    let Some(entry) = peer.keys.lookup(wqe.rkey).and_then(key_entry) else { return false };
-    let checked = mr::check_remote(
-        Some(&entry),
-        wqe.rkey,
-        word.pd,
-        qp.remote_qpn,
-        need,
-        wqe.remote_addr,
-        bytes,
-    );
-    let Ok(host_addr) = checked else { return false };
+    let entry = peer.keys.lookup(wqe.rkey).and_then(key_entry)?;
+    let (rkey, addr) = (wqe.rkey, wqe.remote_addr);
+    let checked = mr::check_remote(Some(&entry), rkey, word.pd, qp.remote_qpn, need, addr, bytes);
+    let host_addr = checked.ok()?;
     if entry.on_demand {
-        return false;
+        return None;
     }
-    let local = Local { inner, wqe, position, pd: qp.pd };
-    match place(inner, peer, &entry, wqe.remote_addr, host_addr, bytes) {
-        Place::Mapped(remote) => local.run_mapped(remote),
-        Place::Foreign(host_addr) => local.run_foreign(peer, host_addr),
-        Place::Ring => false,
+    if peer.is_self {
+        return Some((Place::Mapped(host_addr as *mut u8), None));
     }
+    if entry.backing.segment != 0
+        && let Some((at, mapped)) = in_mapping(inner, peer, &entry, addr, bytes)
+    {
+        return Some((Place::Mapped(at), mapped));
+    }
+    let denied = peer.memory_denied.load(Ordering::Relaxed);
+    (!denied).then_some((Place::Foreign(host_addr), None))
 }
 
-/// How the target's memory can be reached.
-enum Place {
-    /// It is in our address space.
-    Mapped(*mut u8),
-    /// Through the kernel, at this address of the target.
-    Foreign(u64),
-    /// Only by the target.
-    Ring,
-}
-
-fn place(
+/// Where `addr` of the peer lies in our address space, if we have mapped its memory.
+#[inline]
+fn in_mapping(
     inner: &QpInner,
     peer: &Peer,
     entry: &KeyEntry,
     addr: u64,
-    host_addr: u64,
     bytes: u64,
-) -> Place {
-    if peer.is_self {
-        return Place::Mapped(host_addr as *mut u8);
-    }
+) -> Option<(*mut u8, Option<MappedMemory>)> {
     let id = entry.backing.segment;
-    if id != 0 {
-        let offset = entry.backing.offset.wrapping_add(addr.wrapping_sub(entry.iova));
-        if let Some(remote) = peer.mapped_at(id, offset, bytes) {
-            return Place::Mapped(remote);
-        }
-        if peer.should_request(id) {
-            inner.links.process.request_memory(peer.slot, id);
-        }
-    }
-    if peer.memory_denied.load(Ordering::Relaxed) {
-        return Place::Ring;
-    }
-    Place::Foreign(host_addr)
+    let remembered = inner.links.mapped.filter(|mapped| mapped.id == id);
+    let (mapped, fresh) = match remembered {
+        Some(mapped) => (mapped, None),
+        None => match peer.mapped(id) {
+            Some(mapped) => (mapped, Some(mapped)),
+            None => {
+                if peer.should_request(id) {
+                    inner.links.process.request_memory(peer.slot, id);
+                }
+                return None;
+            }
+        },
+    };
+    let offset = entry.backing.offset.checked_add(addr.wrapping_sub(entry.iova))?;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= mapped.bytes);
+    inside.then(|| (mapped.at.wrapping_add(offset as usize), fresh))
+}
+
+/// How the target's memory can be reached.
+enum Place {
+    /// There is none: zero bytes.
+    Nothing,
+    /// It is in our address space.
+    Mapped(*mut u8),
+    /// Through the kernel, at this address of the target.
+    Foreign(u64),
 }
 
 const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -135,14 +143,6 @@ struct Local<'a> {
 }
 
 impl Local<'_> {
-    /// Keeps our own regions from going away; the seat in our own lane does that already when the
-    /// peer is ourselves.
-    fn own_seat(&self) -> Option<Seat<'_>> {
-        let links = &self.inner.links;
-        let is_self = links.peer.as_ref().is_some_and(|peer| peer.is_self);
-        (!is_self).then(|| links.process.own_pass.enter_waiting())
-    }
-
     fn run_mapped(&self, remote: *mut u8) -> bool {
         match self.wqe.opcode {
             WrOpcode::Write => self.write_mapped(remote),
@@ -181,7 +181,6 @@ impl Local<'_> {
         mut copy: impl FnMut(*mut u8, u64, usize) -> bool,
     ) -> bool {
         let process = self.inner.links.process;
-        let _own = self.own_seat();
         for sge in self.inner.qp.sq.sges(self.position) {
             let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
                 return false;
@@ -199,7 +198,6 @@ impl Local<'_> {
             return false;
         }
         let process = self.inner.links.process;
-        let _own = self.own_seat();
         // The result must have somewhere to go before the memory changes.
         let first = self.inner.qp.sq.sges(self.position).first();
         let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
@@ -231,13 +229,11 @@ impl Local<'_> {
         let sq = &self.inner.qp.sq;
         let process = self.inner.links.process;
         let (mut pieces, mut count) = ([EMPTY_PIECE; MAX_SGE as usize], 0);
-        let _own;
         if self.wqe.is_inline() {
             let from = sq.inline(self.position);
             pieces[0] = piece(from.as_ptr() as u64, from.len());
             count = 1;
         } else {
-            _own = self.own_seat();
             let write_local = self.wqe.opcode == WrOpcode::Read;
             for sge in sq.sges(self.position) {
                 let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
@@ -249,7 +245,7 @@ impl Local<'_> {
         }
         // The pid must still be the process that published the region, not one that was given its
         // number, or another program in its place.
-        if !peer.is_alive() {
+        if !peer.was_alive_lately() {
             return false;
         }
         let (local, bytes) = (&pieces[..count], self.wqe.length as usize);

@@ -35,9 +35,9 @@ mod post;
 mod process;
 mod progress;
 mod qp;
+mod spinlock;
 mod srq;
 mod transmit;
-mod trylock;
 
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};

@@ -54,8 +54,8 @@ impl Process {
         let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) }
             .map_err(|error| VerbsError::no_room(error.to_string()))?;
         let pid = std::process::id() as i32;
-        // SAFETY: our own segment lives as long as the process. Its lane is entered through
-        // `own_pass` only: see `lane::execute`.
+        // SAFETY: our own segment lives as long as the process. Nobody else uses our slot of it:
+        // operations on ourselves do not enter the lane at all, see `lane::execute`.
         let peer = unsafe {
             let base = self.segment.ptr();
             Peer::assemble(self.slot, self.incarnation, pid, base, self.slot, producer, event)

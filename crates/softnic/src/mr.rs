@@ -67,7 +67,7 @@ impl Process {
         // The index and tag stay the window's; only the low 8 bits are the program's.
         if window.kind == KeyKind::Region
             || window.pd != pd
-            || window.key != bind.mw_rkey
+            || (window.key ^ bind.mw_rkey) & !0xff != 0
             || (bind.new_rkey ^ bind.mw_rkey) & !0xff != 0
             || (type2 && window.length != 0)
         {
@@ -159,7 +159,7 @@ impl MrObject {
         }
         let key = state.entry.key;
         self.process.keys.lock().retract(keytable::index_of(key));
-        self.process.wait_for_lanes()?;
+        self.process.wait_for_copies()?;
         self.process.free_key(key);
         state.alive = false;
         state.pd.remove_object();
@@ -183,7 +183,7 @@ impl MrObject {
             None => state.entry.iova,
         };
         self.process.keys.lock().retract(keytable::index_of(key));
-        self.process.wait_for_lanes()?;
+        self.process.wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
         self.process.keys.lock().publish(&table_entry(&state.entry));
@@ -270,7 +270,7 @@ impl MwObject {
         let process = self.pd.context.process;
         let key = self.rkey.load(Ordering::Acquire);
         process.keys.lock().retract(keytable::index_of(key));
-        process.wait_for_lanes()?;
+        process.wait_for_copies()?;
         process.free_key(key);
         self.pd.remove_object();
         Ok(())

@@ -2,21 +2,35 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::qp::{CopyError, Plan};
+use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_ring::mailbox;
+use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
+use crate::codec::{self, Body, SlotPayload};
+use crate::peer::Peer;
 use crate::process::Process;
+use crate::qp::QpInner;
+use crate::transmit;
 
 /// QPs of one process in one group (`max_mcast_qp_attach`).
 const MAX_MEMBERS: usize = 256;
 /// Groups of one process (`max_mcast_grp`).
 const MAX_GROUPS: usize = 4096;
 
-/// The groups that QPs of this process joined.
+/// How long the list of processes that may have members is believed, ns.
+const AUDIENCE_NS: u64 = 500_000_000;
+
+/// The groups that QPs of this process joined, and the processes that hear what is sent to any.
 #[derive(Default)]
 pub(crate) struct Groups {
     members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
+    audience: Mutex<(u64, Vec<Arc<Peer>>)>,
 }
 
 impl Groups {
@@ -72,5 +86,83 @@ impl Process {
             members.retain(|member| *member != qpn);
         }
         groups.retain(|_, members| !members.is_empty());
+    }
+}
+
+impl Process {
+    /// Every process of this host that can be met, this one included.
+    fn audience(&self) -> Vec<Arc<Peer>> {
+        let now_ns = crate::clock::now_ns();
+        let mut audience = self.groups.audience.lock();
+        if audience.0 == 0 || now_ns > audience.0 + AUDIENCE_NS {
+            // SAFETY: takes and touches nothing.
+            let user = unsafe { libc::getuid() };
+            let slots = mailbox::list_live_slots().unwrap_or_default();
+            let ours = slots
+                .iter()
+                .filter(|live| live.uid == user && live.version == crate::layout::VERSION);
+            audience.1 = ours.filter_map(|live| self.peer_for_datagram(live.slot)).collect();
+            audience.0 = now_ns;
+        }
+        audience.1.clone()
+    }
+
+    /// Gives a datagram to every member of its group in this process.
+    pub(crate) fn deliver_multicast(&self, consumer: &Consumer, head: u32, body: &Body) {
+        let Some((train, payload)) = codec::decode(head, body, true) else { return };
+        let bytes = match payload {
+            SlotPayload::Short => std::ptr::null(),
+            SlotPayload::Data(position) => {
+                match consumer.data(position, train.payload_bytes as usize) {
+                    Some(bytes) => bytes,
+                    None => return,
+                }
+            }
+        };
+        for qpn in self.groups.members(&gid_of(&train)) {
+            let Some(object) = self.qp_at(crate::layout::index_of(qpn)) else { continue };
+            if let Some(inner) = object.inner.lock().as_mut()
+                && inner.qp.qpn == qpn
+            {
+                let copy = Train { dst_qpn: qpn, ..train };
+                inner.handle_train(&copy, bytes);
+            }
+        }
+    }
+}
+
+fn gid_of(train: &Train) -> Gid {
+    let mut gid = [0; 16];
+    gid[..8].copy_from_slice(&train.remote_addr.to_be_bytes());
+    gid[8..].copy_from_slice(&train.swap_add.to_be_bytes());
+    Gid(gid)
+}
+
+impl QpInner {
+    /// Whether the next datagram goes to a group.
+    pub(crate) fn is_multicast_next(&self) -> bool {
+        let sq = &self.qp.sq;
+        sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
+    }
+
+    /// Sends the next datagram to every process of the host. One whose ring is full misses it, as
+    /// a member whose receive queue is empty does.
+    pub(crate) fn send_multicast(&mut self) -> bool {
+        let Plan::Send { train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
+            return false;
+        };
+        let gid = self.qp.sq.ud(position).ah.dgid.0;
+        let mut train = self.finish_train(train, position);
+        train.flags.0 |= TrainFlags::GRH;
+        train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
+        train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
+        let mut result: Result<(), CopyError> = Ok(());
+        for peer in self.links.process.audience() {
+            let pushed = transmit::push_datagram(self, &peer, &train, position);
+            peer.ring_bell();
+            result = result.and(pushed);
+        }
+        self.qp.retire_sent(position, true, result, &mut self.links);
+        true
     }
 }

@@ -1,8 +1,8 @@
 //! Another process of this host (or this one, seen as a peer of itself).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
@@ -15,19 +15,23 @@ use rdmalab_ring::spsc::{Consumer, Producer};
 use rdmalab_wire::ids::Qpn;
 
 use crate::layout::{self, QpWords};
-use crate::trylock::{TryGuard, TryLock};
+use crate::qp::MappedMemory;
+use crate::spinlock::{SpinGuard, SpinLock};
+
+/// How long a peer that was seen alive counts as alive, ns.
+const LATELY_NS: u64 = 50_000;
 
 /// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
 pub(crate) struct Seat<'a> {
     // Dropped in this order: first leave, then let others use the word.
     _inside: Inside<'a>,
-    _word: TryGuard<'a, ()>,
+    _word: SpinGuard<'a, ()>,
 }
 
 /// Our way into a target's tables and memory.
 pub(crate) struct Pass {
     pass: LanePass,
-    words: [TryLock<()>; WORDS_PER_INITIATOR],
+    words: [SpinLock<()>; WORDS_PER_INITIATOR],
 }
 
 impl Pass {
@@ -38,7 +42,7 @@ impl Pass {
     pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<Pass> {
         // SAFETY: the lane lies at LANE_AT of every segment; the caller promises the rest.
         let pass = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
-        Some(Pass { pass, words: [const { TryLock::new(()) }; WORDS_PER_INITIATOR] })
+        Some(Pass { pass, words: [const { SpinLock::new(()) }; WORDS_PER_INITIATOR] })
     }
 
     /// Enters; `None` when every word is in use.
@@ -52,17 +56,6 @@ impl Pass {
             }
         }
         None
-    }
-
-    /// Enters, waiting for a word.
-    #[inline]
-    pub(crate) fn enter_waiting(&self) -> Seat<'_> {
-        loop {
-            if let Some(seat) = self.enter() {
-                return seat;
-            }
-            std::thread::yield_now();
-        }
     }
 }
 
@@ -111,7 +104,7 @@ pub(crate) struct Inbound {
     /// The peer's process slot.
     pub(crate) from: u16,
     /// `None` once the peer is dead and everything it sent was taken.
-    pub(crate) ring: TryLock<Option<InboundRing>>,
+    pub(crate) ring: SpinLock<Option<InboundRing>>,
     retired: AtomicBool,
 }
 
@@ -123,7 +116,7 @@ pub(crate) struct InboundRing {
 
 impl Inbound {
     pub(crate) fn new(from: u16, consumer: Consumer, segment: Arc<Segment>) -> Inbound {
-        let ring = TryLock::new(Some(InboundRing { consumer, _segment: segment }));
+        let ring = SpinLock::new(Some(InboundRing { consumer, _segment: segment }));
         Inbound { from, ring, retired: AtomicBool::new(false) }
     }
 
@@ -156,7 +149,7 @@ pub(crate) struct Peer {
     pub(crate) pid: i32,
     /// Whether it is this very process.
     pub(crate) is_self: bool,
-    pub(crate) out: Mutex<Producer>,
+    pub(crate) out: SpinLock<Producer>,
     pub(crate) keys: KeyView,
     pub(crate) qps: QpWords,
     pub(crate) pass: Pass,
@@ -167,6 +160,7 @@ pub(crate) struct Peer {
     /// The kernel does not let us into its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
+    alive_at_ns: AtomicU64,
     _ring_segment: Option<Segment>,
     segment: Option<Segment>,
 }
@@ -233,7 +227,7 @@ impl Peer {
                 incarnation,
                 pid,
                 is_self: slot == own_slot,
-                out: Mutex::new(producer),
+                out: SpinLock::new(producer),
                 keys: KeyView::attach(base.add(layout::KEYS_AT), rdmalab_ring::keytable::ENTRIES),
                 qps: QpWords::attach(base),
                 pass: Pass::attach(base, own_slot)?,
@@ -243,6 +237,7 @@ impl Peer {
                 requested: AtomicU32::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
+                alive_at_ns: AtomicU64::new(0),
                 _ring_segment: None,
                 segment: None,
             })
@@ -255,6 +250,20 @@ impl Peer {
         if !self.is_self && self.bell.ring_needed() {
             self.bell.ring(|| self.event.signal());
         }
+    }
+
+    /// Whether the process lived a moment ago: [`Peer::is_alive`], asked at most once in 50 us.
+    #[inline]
+    pub(crate) fn was_alive_lately(&self) -> bool {
+        let now_ns = crate::clock::now_ns();
+        if now_ns.wrapping_sub(self.alive_at_ns.load(Ordering::Relaxed)) < LATELY_NS {
+            return true;
+        }
+        let alive = self.is_alive();
+        if alive {
+            self.alive_at_ns.store(now_ns, Ordering::Relaxed);
+        }
+        alive
     }
 
     /// Whether the process still lives and runs the same program. A system call.
@@ -274,17 +283,12 @@ impl Peer {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Where byte `offset` of the peer's memory `id` lies in ours, with `bytes` behind it; `None`
-    /// when it is not mapped (yet) or too short.
-    pub(crate) fn mapped_at(&self, id: u32, offset: u64, bytes: u64) -> Option<*mut u8> {
+    /// The peer's memory `id`, if it is mapped (yet); it stays so as long as the peer is known.
+    pub(crate) fn mapped(&self, id: u32) -> Option<MappedMemory> {
         let mapped = self.mapped.lock();
         let found = mapped.iter().find(|mapped| mapped.id == id)?;
-        let end = offset.checked_add(bytes)?;
-        if end > found.segment.len() as u64 {
-            return None;
-        }
-        // SAFETY: inside the mapping, as just checked.
-        Some(unsafe { found.segment.ptr().add(offset as usize) })
+        let (at, bytes) = (found.segment.ptr(), found.segment.len() as u64);
+        Some(MappedMemory { id, at, bytes })
     }
 
     /// Keeps memory that the peer sent us.
@@ -301,11 +305,5 @@ impl Peer {
     /// Whether memory `id` is to be asked for now (once in a while, not at every message).
     pub(crate) fn should_request(&self, id: u32) -> bool {
         self.requested.swap(id, Ordering::Relaxed) != id
-    }
-
-    /// The descriptor of its segment, for those who watch it.
-    #[allow(dead_code)]
-    pub(crate) fn segment_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.segment.as_ref().map(AsFd::as_fd)
     }
 }

@@ -53,6 +53,7 @@ impl QpInner {
         self.links.recv_cq.purge(qp_num);
         self.links.object.sq_freed.store(0, std::sync::atomic::Ordering::Release);
         self.links.peer = None;
+        self.links.mapped = None;
         self.links.pushed = 0;
     }
 }

@@ -19,7 +19,7 @@ use crate::helper::Helper;
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
 use crate::meeting::Acquaintances;
 use crate::multicast::Groups;
-use crate::peer::{Inbound, Pass};
+use crate::peer::Inbound;
 use crate::qp::QpObject;
 
 /// The process of this address space; null before the first device is opened, and in a child after
@@ -38,7 +38,6 @@ pub(crate) struct Process {
     /// What peers signal when the doorbell is armed.
     pub(crate) event: Event,
     pub(crate) lanes: LaneSlots,
-    pub(crate) own_pass: Pass,
     pub(crate) keys: Mutex<KeyTable>,
     pub(crate) key_view: KeyView,
     pub(crate) qp_words: QpWords,
@@ -122,9 +121,6 @@ impl Process {
                 QpWords::attach(base),
             )
         };
-        // SAFETY: the lane was set up just now, and our slot of it is used by this pass alone.
-        let own_pass = unsafe { Pass::attach(base, mailbox.slot()) }
-            .ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
         let usable = usable_qps(mailbox.slot());
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
@@ -135,7 +131,6 @@ impl Process {
             doorbell,
             event,
             lanes,
-            own_pass,
             key_view: keys.view(),
             keys: Mutex::new(keys),
             qp_words,
@@ -276,8 +271,24 @@ impl Process {
         std::mem::take(&mut *blocked)
     }
 
-    /// Waits until nobody executes a one-sided operation that began before this call, in any
-    /// process; what was retracted from the tables before is out of use then.
+    /// Waits until nobody copies by what the key table said before this call: neither a thread of
+    /// this process, which does so under a QP's lock, nor an initiator in our lane. The caller
+    /// holds no QP's lock.
+    ///
+    /// # Errors
+    /// As [`Process::wait_for_lanes`].
+    pub(crate) fn wait_for_copies(&self) -> VerbsResult<()> {
+        for place in &self.qps {
+            // SAFETY: places are never freed.
+            if let Some(object) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+                drop(object.inner.lock());
+            }
+        }
+        self.wait_for_lanes()
+    }
+
+    /// Waits until no other process executes a one-sided operation that began before this call;
+    /// what was retracted from the tables before is out of use there then.
     ///
     /// # Errors
     /// `EBUSY` when an initiator is stopped in the middle of one for too long.

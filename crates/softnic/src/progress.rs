@@ -3,7 +3,6 @@
 
 use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
 use rdmalab_engine::qp::GRH_BYTES;
 use rdmalab_engine::qp::{
     Accept, AtomicJob, AtomicOp, CopyError, Placement, PlacementTarget, ResponsePlacement, Timer,
@@ -11,12 +10,14 @@ use rdmalab_engine::qp::{
 };
 use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_ring::spsc::{Consumer, Slot};
+use rdmalab_wire::ids::Qpn;
 
 use crate::codec::{self, Body, SlotPayload};
 use crate::copy;
 use crate::layout;
 use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
+use crate::spinlock::SpinGuard;
 use crate::transmit::{Sent, scatter};
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -72,11 +73,15 @@ impl Process {
     }
 
     fn drain(&self, consumer: &mut Consumer, first: Slot, from: u16) -> u32 {
-        let mut current: Option<(usize, MutexGuard<'static, Option<QpInner>>)> = None;
+        let mut current: Option<(usize, SpinGuard<'static, Option<QpInner>>)> = None;
         let mut next = Some(first);
         let mut done = 0;
         while let Some(slot) = next {
             let qpn = codec::destination(slot.head);
+            if qpn == Qpn::MULTICAST {
+                finish(current.take());
+                self.deliver_multicast(consumer, slot.head, &slot.body);
+            }
             let index = layout::index_of(qpn);
             if current.as_ref().is_none_or(|(held, _)| *held != index) {
                 finish(current.take());
@@ -254,7 +259,7 @@ impl QpInner {
 
     /// What to do with a train from the ring, whose payload lies at `bytes`.
     #[inline]
-    fn handle_train(&mut self, train: &Train, bytes: *const u8) {
+    pub(crate) fn handle_train(&mut self, train: &Train, bytes: *const u8) {
         match self.qp.accept(train, &mut self.links) {
             Accept::Place(placement) => self.place(train, &placement, bytes),
             Accept::Done => {}
@@ -276,9 +281,8 @@ impl QpInner {
                 self.place_receive(train, placement, offset, from)
             }
             PlacementTarget::Memory { host_addr, .. } => {
-                let _seat = self.links.process.own_pass.enter_waiting();
                 // SAFETY: the engine checked the target against its region just now, which cannot
-                // go away while we hold the seat; the copy survives memory that is not there.
+                // go away while we hold the QP's lock; the copy survives memory that is not there.
                 unsafe { copy::copy(host_addr as *mut u8, from, placement.bytes as usize) }
                     .map_err(|_| CopyError::Fault)
             }
@@ -294,7 +298,6 @@ impl QpInner {
         offset: u64,
         from: *const u8,
     ) -> Result<(), CopyError> {
-        let _seat = self.links.process.own_pass.enter_waiting();
         let (links, pd, sges) = (&self.links, self.qp.pd, self.qp.held_recv().sges());
         if train.flags.has(TrainFlags::GRH) && offset == GRH_BYTES as u64 {
             let grh = crate::device::grh_of(train);
@@ -309,7 +312,6 @@ impl QpInner {
             false => bytes.wrapping_add(placement.skip_bytes as usize),
         };
         let result = {
-            let _seat = self.links.process.own_pass.enter_waiting();
             let sges = self.qp.sq.sges(placement.position);
             let (offset, length) = (placement.offset as u64, placement.bytes as u64);
             scatter(&self.links, self.qp.pd, sges, offset, length, from)
@@ -320,7 +322,6 @@ impl QpInner {
     fn execute_atomic(&mut self, job: &AtomicJob) {
         let at = job.host_addr as *mut u64;
         let result = {
-            let _seat = self.links.process.own_pass.enter_waiting();
             // SAFETY: eight aligned bytes that the engine checked against their region just now;
             // the access survives memory that is not there.
             unsafe {
@@ -336,7 +337,7 @@ impl QpInner {
 
 /// Sends what the trains of this batch gave rise to, and lets go of the QP.
 #[inline]
-fn finish(current: Option<(usize, MutexGuard<'static, Option<QpInner>>)>) {
+fn finish(current: Option<(usize, SpinGuard<'static, Option<QpInner>>)>) {
     if let Some((_, mut guard)) = current
         && let Some(inner) = guard.as_mut()
     {
@@ -347,7 +348,8 @@ fn finish(current: Option<(usize, MutexGuard<'static, Option<QpInner>>)>) {
 /// Where the data of a slot that nobody wants ends.
 fn data_end(slot: &Slot) -> Option<u64> {
     let body: &Body = &slot.body;
-    match codec::decode(slot.head, body, false) {
+    let is_datagram = codec::destination(slot.head) == Qpn::MULTICAST;
+    match codec::decode(slot.head, body, is_datagram) {
         Some((train, SlotPayload::Data(position))) => {
             Some(position.wrapping_add(train.payload_bytes as u64))
         }

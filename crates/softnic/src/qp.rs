@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
@@ -14,6 +13,7 @@ use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
 use crate::process::Process;
+use crate::spinlock::SpinLock;
 use crate::srq::SrqObject;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
@@ -24,7 +24,7 @@ pub(crate) struct QpObject {
     /// Send queue slots below this position are free: set when completions are polled.
     pub(crate) sq_freed: AtomicU32,
     /// The queue pair.
-    pub(crate) inner: Mutex<Option<QpInner>>,
+    pub(crate) inner: SpinLock<Option<QpInner>>,
     pub(crate) in_timers: AtomicBool,
     pub(crate) in_blocked: AtomicBool,
 }
@@ -34,12 +34,23 @@ impl QpObject {
         QpObject {
             index,
             sq_freed: AtomicU32::new(0),
-            inner: Mutex::new(None),
+            inner: SpinLock::new(None),
             in_timers: AtomicBool::new(false),
             in_blocked: AtomicBool::new(false),
         }
     }
 }
+
+/// Memory of the peer as the lane found it; stays mapped as long as the peer is known.
+#[derive(Clone, Copy)]
+pub(crate) struct MappedMemory {
+    pub(crate) id: u32,
+    pub(crate) at: *mut u8,
+    pub(crate) bytes: u64,
+}
+
+// SAFETY: a plain address; who uses it holds the peer that keeps it mapped.
+unsafe impl Send for MappedMemory {}
 
 /// A queue pair and its surroundings.
 pub(crate) struct QpInner {
@@ -66,6 +77,8 @@ pub(crate) struct QpLinks {
     pub(crate) datagram: bool,
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
+    /// The peer's memory that the lane used last.
+    pub(crate) mapped: Option<MappedMemory>,
 }
 
 impl Env for QpLinks {

@@ -1,10 +1,11 @@
 //! Sending: what the requester and responder want sent goes into the peer's ring.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rdmalab_engine::mr;
 use rdmalab_engine::qp::send_queue::SendQueue;
-use rdmalab_engine::qp::{CopyError, Plan, Qp, Response};
+use rdmalab_engine::qp::{CopyError, Plan, Response};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{PdId, Sge, WrOpcode};
 use rdmalab_ring::keytable::KeyView;
@@ -33,16 +34,22 @@ impl QpInner {
     /// Sends what can be sent: answers first, then requests.
     #[inline]
     pub(crate) fn transmit(&mut self) -> Sent {
-        let mut rang = None;
+        let has_response = self.qp.has_response();
+        if !has_response && !self.qp.may_send() {
+            self.settle();
+            return Sent::Everything;
+        }
+        // Taken out for the time being, so that it can be used beside the rest.
+        let mut peer = self.links.peer.take();
         let mut sent = Sent::Everything;
-        if self.qp.has_response() {
-            sent = self.respond(&mut rang);
+        if has_response {
+            sent = self.respond(peer.as_deref());
         }
         if sent == Sent::Everything {
-            sent = self.request(&mut rang);
+            sent = self.request(&mut peer);
         }
-        if let Some(peer) = rang {
-            peer.ring_bell();
+        if self.links.peer.is_none() {
+            self.links.peer = peer;
         }
         if sent == Sent::RingFull {
             self.links.process.block(self.links.object);
@@ -51,8 +58,8 @@ impl QpInner {
         sent
     }
 
-    fn respond(&mut self, rang: &mut Option<Arc<Peer>>) -> Sent {
-        let Some(peer) = self.links.peer.clone() else {
+    fn respond(&mut self, peer: Option<&Peer>) -> Sent {
+        let Some(peer) = peer else {
             while self.qp.next_response(u32::MAX / 2, &mut self.links).is_some() {}
             return Sent::Everything;
         };
@@ -64,9 +71,13 @@ impl QpInner {
                 break Sent::Everything;
             };
             self.send_response(&mut out, response);
-            *rang = Some(peer.clone());
+            if !self.qp.has_response() {
+                break Sent::Everything;
+            }
         };
         self.links.pushed = out.position();
+        drop(out);
+        peer.ring_bell();
         sent
     }
 
@@ -76,8 +87,6 @@ impl QpInner {
                 push(out, &train, false, |_| Ok(()));
             }
             Response::Data { train, host_addr, .. } => {
-                let process = self.links.process;
-                let _seat = process.own_pass.enter_waiting();
                 let bytes = train.payload_bytes as usize;
                 let pushed = push(out, &train, false, |to| {
                     // SAFETY: the engine checked the source against its region just now, and the
@@ -92,17 +101,27 @@ impl QpInner {
         }
     }
 
-    fn request(&mut self, rang: &mut Option<Arc<Peer>>) -> Sent {
+    fn request(&mut self, peer: &mut Option<Arc<Peer>>) -> Sent {
         loop {
+            if !self.qp.may_send() {
+                return Sent::Everything;
+            }
             if let Some(position) = self.qp.lane_candidate()
-                && lane::execute(self, position)
+                && let Some(peer) = peer.as_deref()
+                && lane::execute(self, peer, position)
             {
                 continue;
             }
             if self.links.datagram {
-                self.choose_datagram_peer();
+                if self.is_multicast_next() {
+                    match self.send_multicast() {
+                        true => continue,
+                        false => return Sent::Everything,
+                    }
+                }
+                self.choose_datagram_peer(peer);
             }
-            let Some(peer) = self.links.peer.clone() else {
+            let Some(peer) = peer.as_deref() else {
                 match self.send_nowhere() {
                     true => continue,
                     false => return Sent::Everything,
@@ -111,9 +130,11 @@ impl QpInner {
             let mut out = peer.out.lock();
             let before = out.position();
             let sent = self.request_to(&mut out);
-            if out.position() != before {
-                self.links.pushed = out.position();
-                *rang = Some(peer.clone());
+            let after = out.position();
+            drop(out);
+            if after != before {
+                self.links.pushed = after;
+                peer.ring_bell();
             }
             match sent {
                 Next::Done => return Sent::Everything,
@@ -155,7 +176,7 @@ impl QpInner {
             let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &links.process.key_view);
             let bytes = train.payload_bytes;
             push(out, train, is_datagram, |to| {
-                gather(sq, pd, keys, position, offset, bytes, to, links)
+                gather(sq, pd, keys, position, offset..offset + bytes, to)
             })
         };
         let last = train.flags.has(rdmalab_engine::train::TrainFlags::LAST);
@@ -165,7 +186,7 @@ impl QpInner {
 
     /// Adds what only the port knows: where a datagram comes from.
     #[inline]
-    fn finish_train(&self, mut train: Train, position: u32) -> Train {
+    pub(crate) fn finish_train(&self, mut train: Train, position: u32) -> Train {
         if self.links.datagram {
             let ah = &self.qp.sq.ud(position).ah;
             train.slid = crate::device::lid_of(self.links.pd.context.device);
@@ -196,18 +217,13 @@ impl QpInner {
     }
 
     /// The next datagram's destination decides whose ring it goes into.
-    fn choose_datagram_peer(&mut self) {
-        let sq = &self.qp.sq;
-        if sq.begun == sq.posted {
-            return;
-        }
-        let address = *sq.ud(sq.begun);
+    fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) {
+        let address = *self.qp.sq.ud(self.qp.sq.begun);
         let slot = crate::layout::process_of(address.remote_qpn);
-        let known = self.links.peer.as_ref();
-        if known.is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
+        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
             return;
         }
-        self.links.peer = match crate::device::is_here(&address.ah) {
+        *peer = match crate::device::is_here(&address.ah) {
             true => self.links.process.peer_for_datagram(slot),
             false => None,
         };
@@ -279,28 +295,43 @@ fn push(
     Some(Ok(()))
 }
 
-/// Copies `bytes` bytes of the WQE's payload, from byte `offset` on, to `to`.
+/// Puts a datagram into one peer's ring, or drops it when there is no room.
+pub(crate) fn push_datagram(
+    inner: &QpInner,
+    peer: &Peer,
+    train: &Train,
+    position: u32,
+) -> Result<(), CopyError> {
+    let mut out = peer.out.lock();
+    if room_in(&mut out, inner.qp.mtu.bytes()).is_none() {
+        return Ok(());
+    }
+    let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
+    let pushed = push(&mut out, train, true, |to| {
+        gather(sq, pd, keys, position, 0..train.payload_bytes, to)
+    });
+    pushed.unwrap_or(Ok(()))
+}
+
+/// Copies a range of the WQE's payload to `to`, which has room for it.
 #[inline]
-#[allow(clippy::too_many_arguments)]
 fn gather(
     sq: &SendQueue,
     pd: PdId,
     keys: &KeyView,
     position: u32,
-    offset: u32,
-    bytes: u32,
+    range: Range<u32>,
     to: *mut u8,
-    links: &QpLinks,
 ) -> Result<(), CopyError> {
     if sq.wqe(position).is_inline() {
-        let from = &sq.inline(position)[offset as usize..(offset + bytes) as usize];
+        let from = &sq.inline(position)[range.start as usize..range.end as usize];
         // SAFETY: `to` has room for `bytes` bytes and is no memory of the queue.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         return Ok(());
     }
-    let _seat = links.process.own_pass.enter_waiting();
     let mut to = to;
-    for_each_piece(sq.sges(position), offset as u64, bytes as u64, |sge| {
+    let bytes = (range.end - range.start) as u64;
+    for_each_piece(sq.sges(position), range.start as u64, bytes, |sge| {
         let host = local_address(keys, pd, sge, false)?;
         // SAFETY: the source was checked against its region just now, and the copy survives
         // memory that is not there; the pieces add up to `bytes`.
@@ -372,9 +403,4 @@ pub(crate) fn scatter(
         from = unsafe { from.add(sge.length as usize) };
         Ok(())
     })
-}
-
-/// Whether the QP has something that it could send.
-pub(crate) fn has_work(qp: &Qp) -> bool {
-    qp.has_response() || qp.sq.posted != qp.sq.begun
 }

@@ -389,6 +389,12 @@ impl Qp {
         self.complete_ready(env);
     }
 
+    /// Whether [`Qp::plan`] has something to look at; one comparison for the idle case.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        self.req.cursor != self.sq.fetched
+    }
+
     /// Whether the WQE at the head of the queue could be executed by the initiator itself: it is
     /// one-sided, whole, and nothing before it is in flight. On UC nobody acknowledges, so there
     /// the driver must know by itself that the peer took what was sent before.
