@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::failure::{Outcome, run};
 use crate::interrupt::Interrupt;
 use crate::protocol::{Found, Make, Order, Reply, Work};
@@ -13,7 +15,7 @@ use crate::protocol::{Found, Make, Order, Reply, Work};
 /// How long a worker may be silent: longer than any of its own limits.
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long the other worker may take to say what it saw, when one has failed.
-const LAST_WORDS: Duration = Duration::from_secs(12);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Between two looks at whether the user wants to stop.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -33,6 +35,8 @@ pub struct About {
     pub kind: String,
     /// Path MTU in bytes.
     pub mtu: usize,
+    /// Entries of the GID table.
+    pub gids: u32,
 }
 
 /// Two workers: the first begins, the second answers. Both end with this.
@@ -80,21 +84,26 @@ impl Worker {
         }
     }
 
-    /// The next reply; an error when it does not come, or says that the worker failed.
+    /// The next reply; an error when it does not come, or says that the worker failed. When the
+    /// user wants to stop, the worker is told, and may still say what it has.
     fn reply(&mut self, interrupt: &Interrupt, patience: Duration) -> Outcome<Reply> {
-        let start = Instant::now();
+        let mut limit = Instant::now() + patience;
+        let mut told = false;
         loop {
             match self.replies.recv_timeout(TICK) {
                 Ok(line) => return self.understood(&line),
                 Err(RecvTimeoutError::Disconnected) => return Err(run(self.obituary())),
-                Err(RecvTimeoutError::Timeout) if interrupt.is_set() => {
-                    return Err(run("interrupted"));
-                }
-                Err(RecvTimeoutError::Timeout) if start.elapsed() > patience => {
-                    let waited = patience.as_secs();
-                    return Err(run(format!("{} is silent for {waited} s", self.name)));
-                }
                 Err(RecvTimeoutError::Timeout) => {}
+            }
+            if interrupt.is_set() && !told {
+                told = true;
+                limit = Instant::now() + LAST_WORDS;
+                // An error means that it is gone, which its pipe will say.
+                let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            }
+            if Instant::now() > limit {
+                let silent = format!("{} is silent for {} s", self.name, patience.as_secs());
+                return Err(run(if told { "interrupted".to_owned() } else { silent }));
             }
         }
     }
@@ -139,11 +148,11 @@ impl Pair {
         let ends = [Worker::start("the first worker")?, Worker::start("the second worker")?];
         let mut pair = Self { ends, interrupt: interrupt.clone() };
         let cores = [cores.map(|c| c.0), cores.map(|c| c.1)];
-        let mut about = About { kind: String::new(), mtu: 0 };
+        let mut about = About { kind: String::new(), mtu: 0, gids: 0 };
         for (i, core) in cores.into_iter().enumerate() {
             let device = device.to_owned();
             match pair.ask(i, &Order::Open { device, core, yielding })? {
-                Reply::Opened { kind, mtu } => about = About { kind, mtu },
+                Reply::Opened { kind, mtu, gids } => about = About { kind, mtu, gids },
                 other => return Err(confused(&other)),
             }
         }
@@ -186,17 +195,23 @@ impl Pair {
         }
         self.ends[0].order(&Order::Begin(work.clone()))?;
         let first = self.done(0, SILENCE);
-        let patience = if first.is_ok() { SILENCE } else { LAST_WORDS };
-        let second = match &first {
-            // Nobody waits for last words then.
-            Err(_) if self.interrupt.is_set() => return Err(run("interrupted")),
-            _ => self.done(1, patience),
-        };
-        match (first, second) {
-            (Ok(first), Ok(second)) => Ok([first, second]),
-            (Err(one), Err(two)) => Err(run(format!("{one}; {two}"))),
-            (Err(reason), Ok(_)) | (Ok(_), Err(reason)) => Err(reason),
+        match first {
+            Ok(mut found) if found.cut_short.is_some() => {
+                let second = self.last_words();
+                found.cut_short = found.cut_short.map(|one| joined(one, second));
+                Ok([found, Found::default()])
+            }
+            Ok(found) => Ok([found, self.done(1, SILENCE)?]),
+            Err(reason) => Err(run(joined(reason.to_string(), self.last_words()))),
         }
+    }
+
+    /// Why the second worker failed, when the first has.
+    fn last_words(&mut self) -> Option<String> {
+        if self.interrupt.is_set() {
+            return None;
+        }
+        self.done(1, LAST_WORDS).err().map(|reason| reason.to_string())
     }
 
     fn done(&mut self, i: usize, patience: Duration) -> Outcome<Found> {
@@ -205,6 +220,10 @@ impl Pair {
             other => Err(confused(&other)),
         }
     }
+}
+
+fn joined(one: String, two: Option<String>) -> String {
+    two.map_or(one.clone(), |two| format!("{one}; {two}"))
 }
 
 fn confused(reply: &Reply) -> crate::failure::Failure {

@@ -119,6 +119,8 @@ pub enum Reply {
         kind: String,
         /// Path MTU in bytes.
         mtu: usize,
+        /// Entries of the GID table.
+        gids: u32,
     },
     /// Queue pair and memory are there.
     Made {
@@ -158,6 +160,8 @@ pub struct Found {
     pub span_ns: f64,
     /// Messages that did not arrive.
     pub lost: u64,
+    /// Why it is less than was asked for.
+    pub cut_short: Option<String>,
 }
 
 impl Found {

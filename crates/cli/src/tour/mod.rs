@@ -9,7 +9,7 @@ use rdmalab_measure::{Clock, limits::core_skew};
 use serde::Serialize;
 
 use crate::args::TourArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, run as run_failed, usage};
 use crate::interrupt::Interrupt;
 use crate::pair::Pair;
 use crate::protocol::{Found, Make, Op, Work};
@@ -62,6 +62,12 @@ pub fn run(args: &TourArgs) -> Outcome {
     let pinned = (!yielding).then_some(cores);
     let (mut pair, about) = Pair::open(&interrupt, &args.device, pinned, yielding)?;
     let plan = Plan::new(args, about.mtu)?;
+    if let Some(index) = args.gid_index.filter(|index| u32::from(*index) >= about.gids) {
+        return Err(usage(format!(
+            "--gid-index {index}: {} has {} GIDs, from 0 on (`rdmalab devices` shows them)",
+            args.device, about.gids
+        )));
+    }
     let mut conditions = Conditions {
         device: args.device.clone(),
         kind: about.kind,
@@ -84,7 +90,7 @@ pub fn run(args: &TourArgs) -> Outcome {
     let bare = if failure.is_none() { limits::measure(clock, cores) } else { Vec::new() };
     if args.json {
         show::json(&conditions, &measured, &bare, failure.as_ref());
-    } else {
+    } else if failure.is_none() || !measured.is_empty() {
         show::table(&conditions, &measured, &bare, &plan);
     }
     failure.map_or(Ok(()), |failure| Err(cut_short(failure, measured.len(), plan.points.len())))
@@ -92,9 +98,9 @@ pub fn run(args: &TourArgs) -> Outcome {
 
 fn cut_short(failure: Failure, done: usize, planned: usize) -> Failure {
     match failure {
-        Failure::Run(reason) => {
-            Failure::Run(format!("{reason} (after {done} of {planned} points; they are above)"))
-        }
+        Failure::Run(reason) if done > 0 => Failure::Run(format!(
+            "{reason} (what was measured of {done} of {planned} points is above)"
+        )),
         other => other,
     }
 }
@@ -118,7 +124,13 @@ fn points(
         let warm_up = conditions.warm_up;
         let [latency, _] = pair.work(&Work::Stamped { bytes: point.bytes, warm_up, trips })?;
         // Whatever comes of the flood, the latency is measured.
-        measured.push(Measured { point: *point, latency, flood: None });
+        let cut_short = latency.cut_short.clone();
+        if latency.round_trip.is_some() {
+            measured.push(Measured { point: *point, latency, flood: None });
+        }
+        if let Some(reason) = cut_short {
+            return Err(run_failed(reason));
+        }
         let messages = (FLOOD_BYTES / point.bytes as u64).min(FLOOD_MESSAGES).min(4 * trips).max(1);
         let flood = |messages| Work::Flood { op: Op::Send, bytes: point.bytes, messages, list: 1 };
         pair.work(&flood((messages / 10).max(1)))?;

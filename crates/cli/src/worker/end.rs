@@ -34,6 +34,7 @@ pub struct Device {
     context: Context,
     mtu: Mtu,
     needs_gid: bool,
+    gids: u32,
 }
 
 impl Device {
@@ -41,12 +42,22 @@ impl Device {
     pub fn open(name: &str) -> Result<Self, Stopped> {
         let context = soft::find(name).map_err(|e| e.to_string())?.open().map_err(text)?;
         let port = context.query_port(PORT).map_err(text)?;
-        Ok(Self { context, mtu: port.active_mtu, needs_gid: port.needs_gid() })
+        Ok(Self {
+            context,
+            mtu: port.active_mtu,
+            needs_gid: port.needs_gid(),
+            gids: port.gid_tbl_len,
+        })
     }
 
     /// Its kind.
     pub fn kind(&self) -> String {
         self.context.kind().to_string()
+    }
+
+    /// Entries of the GID table.
+    pub fn gids(&self) -> u32 {
+        self.gids
     }
 
     /// Payload of a packet.

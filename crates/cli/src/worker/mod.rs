@@ -12,6 +12,7 @@ use rdmalab_measure::limits::{Pin, pin_to};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::failure::{Outcome, run as failed};
+use crate::interrupt::Interrupt;
 use crate::protocol::{Found, Order, Reply, Work};
 use end::{Device, End};
 use patience::Patience;
@@ -23,7 +24,8 @@ type Stopped = String;
 pub fn run() -> Outcome {
     // A worker may spin when its command is killed; then it has to go too.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let mut worker = Worker { clock: Clock::new(), device: None, end: None };
+    let stop = Interrupt::catch_term();
+    let mut worker = Worker { clock: Clock::new(), stop, device: None, end: None };
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(failed)?;
         let order: Order = serde_json::from_str(&line)
@@ -45,6 +47,7 @@ fn say(reply: &Reply) -> Outcome {
 
 struct Worker {
     clock: Clock,
+    stop: Interrupt,
     device: Option<Opened>,
     end: Option<End>,
 }
@@ -60,7 +63,8 @@ impl Worker {
         match order {
             Order::Open { device, core, yielding } => {
                 let device = Device::open(device)?;
-                let reply = Reply::Opened { kind: device.kind(), mtu: device.mtu_bytes() };
+                let (mtu, gids) = (device.mtu_bytes(), device.gids());
+                let reply = Reply::Opened { kind: device.kind(), mtu, gids };
                 self.device = Some(Opened { device, core: *core, yielding: *yielding });
                 Ok(reply)
             }
@@ -103,7 +107,8 @@ impl Worker {
                 trips::answer_stamped(end, &self.clock, patience, *bytes, warm_up + trips, arm)
             }
             (Work::Stamped { bytes, warm_up, trips }, false) => {
-                trips::stamped(end, &self.clock, patience, *bytes, [*warm_up, *trips])
+                let stop = || self.stop.is_set();
+                trips::stamped(end, &self.clock, patience, *bytes, [*warm_up, *trips], stop)
             }
             (Work::Batches { op, bytes, batches, trips }, true) => {
                 let count = trips::BATCH_WARM_UP + batches * trips;

@@ -1,5 +1,7 @@
 //! Round trips: one end begins, the other answers.
 
+use std::sync::atomic::Ordering;
+
 use rdmalab_measure::{Clock, LatencyHistogram, Stamp, stats};
 
 use super::Stopped;
@@ -51,42 +53,68 @@ fn post(sender: &mut Sender<'_>, patience: Patience, is_last: bool) -> Result<()
     if is_last { sender.post_signaled(patience) } else { sender.post(patience) }
 }
 
-/// `[warm-up, trips]` SEND round trips, each with a stamp before the post, one on arrival at the other end (it comes
-/// back in the answer), and one on arrival of the answer.
+/// What stamped round trips give.
+struct Stamps {
+    one_way: Times,
+    round_trip: Times,
+    warm_up: Times,
+}
+
+/// `[warm-up, trips]` SEND round trips, each with a stamp before the post, one on arrival at the
+/// other end (it comes back in the answer), and one on arrival of the answer. When they are cut
+/// short, what was measured before counts.
 pub fn stamped(
     end: &End,
     clock: &Clock,
     patience: Patience,
     bytes: usize,
-    [warm_up, trips]: [u64; 2],
+    counts: [u64; 2],
+    stop: impl Fn() -> bool,
 ) -> Result<Found, Stopped> {
+    let mut stamps =
+        Stamps { one_way: Times::new(), round_trip: Times::new(), warm_up: Times::new() };
+    let cut_short = trip_by_trip(end, clock, patience, bytes, counts, stop, &mut stamps).err();
+    Ok(Found {
+        one_way: stamps.one_way.summary(),
+        round_trip: stamps.round_trip.summary(),
+        warm_up_max_ns: stamps.warm_up.histogram.max_ns(),
+        cut_short,
+        ..Found::default()
+    })
+}
+
+fn trip_by_trip(
+    end: &End,
+    clock: &Clock,
+    patience: Patience,
+    bytes: usize,
+    [warm_up, trips]: [u64; 2],
+    stop: impl Fn() -> bool,
+    stamps: &mut Stamps,
+) -> Result<(), Stopped> {
     end.top_up()?;
     let mut sender = end.sender(Op::Send, bytes, 1)?;
     let mut receives = end.receives(1);
     let arrival = end.memory().word(end.inbox());
-    let (mut one_way, mut round_trip, mut warm) = (Times::new(), Times::new(), Times::new());
     for i in 0..warm_up + trips {
         let start = clock.now();
         post(&mut sender, patience, i + 1 == warm_up + trips)?;
         end.receive(patience)?;
         let back = clock.now();
-        let there = Stamp(arrival.load(std::sync::atomic::Ordering::Acquire));
+        let there = Stamp(arrival.load(Ordering::Acquire));
         if i < warm_up {
-            warm.record(clock, start, back);
+            stamps.warm_up.record(clock, start, back);
         } else {
-            one_way.record(clock, start, there);
-            round_trip.record(clock, start, back);
+            stamps.one_way.record(clock, start, there);
+            stamps.round_trip.record(clock, start, back);
         }
         end.post_receives(&mut receives)?;
         sender.reap_some(patience)?;
+        if stop() {
+            return Err("interrupted".to_owned());
+        }
     }
-    sender.finish(patience)?;
-    Ok(Found {
-        one_way: one_way.summary(),
-        round_trip: round_trip.summary(),
-        warm_up_max_ns: warm.histogram.max_ns(),
-        ..Found::default()
-    })
+    sender.finish(patience)
 }
 
 /// The other end of [`stamped`].
@@ -131,7 +159,7 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     fn new(end: &'a End, patience: Patience, op: Op, bytes: usize) -> Result<Self, Stopped> {
         end.top_up()?;
-        end.memory().byte(end.written() + bytes - 1).store(0, std::sync::atomic::Ordering::Release);
+        end.memory().byte(end.written() + bytes - 1).store(0, Ordering::Release);
         let (sender, receives) = (end.sender(op, bytes, 1)?, end.receives(1));
         Ok(Self { end, sender, receives, patience, op, bytes })
     }
@@ -140,7 +168,7 @@ impl<'a> Side<'a> {
     fn say(&mut self, i: u64, is_last: bool) -> Result<(), Stopped> {
         if self.op == Op::Write {
             let byte = self.end.memory().byte(self.bytes - 1);
-            byte.store(mark(i), std::sync::atomic::Ordering::Release);
+            byte.store(mark(i), Ordering::Release);
         }
         post(&mut self.sender, self.patience, is_last)
     }
@@ -151,7 +179,7 @@ impl<'a> Side<'a> {
             return self.end.receive(self.patience);
         }
         let byte = self.end.memory().byte(self.end.written() + self.bytes - 1);
-        let look = || (byte.load(std::sync::atomic::Ordering::Acquire) == mark(i)).then_some(());
+        let look = || (byte.load(Ordering::Acquire) == mark(i)).then_some(());
         self.patience.until(look, || self.end.check())
     }
 

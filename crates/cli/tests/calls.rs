@@ -1,0 +1,142 @@
+//! Calls that are wrong, and calls that measure nothing: exit codes and the lines that explain.
+
+use assert_cmd::Command;
+use std::os::unix::fs::PermissionsExt;
+
+fn rdmalab(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("rdmalab").expect("the binary is built for its tests");
+    command.args(arguments);
+    command
+}
+
+/// Runs, and returns exit code, standard output and standard error.
+fn output(mut command: Command) -> (Option<i32>, String, String) {
+    let output = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
+    for (arguments, expected) in [
+        (&["--device", "foo0"][..], &["--device foo0", "soft0, soft1", "rdmalab devices"][..]),
+        (&["--size", "64K", "--transport", "ud"], &["--size 65536", "ud", "4096", "choose"]),
+        (&["--gid-index", "200", "-n", "10"], &["--gid-index 200", "GIDs", "rdmalab devices"]),
+        (&["bench", "self", "--only", "nothing"], &["--only nothing", "RC SEND"]),
+        (&["bench", "self", "--cores", "0,9999"], &["--cores 0,9999", "core 9999"]),
+        (&["bench", "self", "--cores", "0"], &["--cores", "two"]),
+        (&["bench", "self", "--device", "foo0"], &["--device foo0", "soft0"]),
+    ] {
+        let (code, stdout, stderr) = output(rdmalab(arguments));
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert_eq!(stdout, "", "{arguments:?}");
+        for part in expected {
+            assert!(stderr.contains(part), "{arguments:?}: no {part:?} in {stderr}");
+        }
+    }
+}
+
+#[test]
+fn what_the_options_refuse_is_exit_code_2_too() {
+    for (arguments, expected) in [
+        (&["--size", "4"][..], "at least 8 bytes"),
+        (&["--size", "1G"], "a number of bytes"),
+        (&["--size", "65M"], "at most 64 MiB"),
+        (&["--samples", "0"], "--samples"),
+        (&["--transport", "rd"], "possible values: rc, uc, ud"),
+        (&["no-such-command"], "no-such-command"),
+        (&["exec"], "PROGRAM"),
+        (&["exec", "--personality", "token-ring", "ls"], "infiniband, ethernet"),
+        (&["bench"], "self"),
+    ] {
+        let (code, _, stderr) = output(rdmalab(arguments));
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn help_and_version_are_fine() {
+    for arguments in [&["--help"][..], &["--version"], &["exec", "--help"], &["help", "bench"]] {
+        let (code, stdout, _) = output(rdmalab(arguments));
+        assert_eq!(code, Some(0), "{arguments:?}");
+        assert!(stdout.contains("rdmalab"), "{arguments:?}");
+        assert!(!stdout.contains('\u{1b}'), "{arguments:?}: colours in a pipe");
+        assert!(!stdout.contains("worker"), "{arguments:?}: what is hidden is shown");
+    }
+}
+
+#[test]
+fn devices_lists_the_soft_ones_and_says_what_is_missing() {
+    let (code, stdout, stderr) = output(rdmalab(&["devices"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    for part in ["soft0  (soft)", "soft1  (soft)", "16 384 QPs", "port 1: active", "GID 0: fe80"] {
+        assert!(stdout.contains(part), "no {part:?} in {stdout}");
+    }
+    let (code, stdout, _) = output(rdmalab(&["devices", "--json"]));
+    let value: serde_json::Value = serde_json::from_str(&stdout).expect("it is JSON");
+    assert_eq!((code, &value["devices"][0]["name"]), (Some(0), &"soft0".into()));
+}
+
+#[test]
+fn exec_returns_the_status_of_the_program() {
+    let home = tempfile::tempdir().unwrap();
+    // Any file will do as the library of a program that does not use it.
+    std::fs::write(home.path().join("libibverbs.so"), "").unwrap();
+    let exec = |arguments: &[&str]| {
+        let mut command = rdmalab(&["exec", "--personality", "ethernet", "--"]);
+        command.args(arguments).env("RDMALAB_LIBDIR", home.path());
+        command.env("XDG_RUNTIME_DIR", home.path()).env("LD_LIBRARY_PATH", "/somewhere");
+        output(command)
+    };
+    assert_eq!(exec(&["sh", "-c", "exit 7"]).0, Some(7));
+    assert_eq!(exec(&["no-such-program"]).0, Some(127));
+    assert_eq!(exec(&["/no/such/program"]).0, Some(127));
+    assert_eq!(exec(&["/"]).0, Some(126));
+    let show = "echo $LD_LIBRARY_PATH $RDMALAB_PERSONALITY $PPID; readlink \
+                ${LD_LIBRARY_PATH%%:*}/libibverbs.so.1";
+    let (code, stdout, stderr) = exec(&["sh", "-c", show]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].contains(":/somewhere ethernet "), "{stdout}");
+    // Nobody stands between us and the program.
+    assert!(lines[0].ends_with(&format!(" {}", std::process::id())), "{stdout}");
+    let library = home.path().canonicalize().unwrap().join("libibverbs.so");
+    assert_eq!(lines[1], library.to_str().unwrap());
+    let mut clean = rdmalab(&["clean"]);
+    clean.env("XDG_RUNTIME_DIR", home.path());
+    let (code, stdout, _) = output(clean);
+    assert!(code == Some(0) && stdout.contains("removed"), "{stdout}");
+    assert!(!home.path().join("rdmalab").exists());
+}
+
+#[test]
+fn exec_refuses_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("program");
+    let exec = || output(rdmalab(&["exec", program.to_str().unwrap()]));
+    // A 64-bit ELF header of this machine without any program header: static.
+    let mut image = std::fs::read(std::env::current_exe().unwrap()).unwrap()[..64].to_vec();
+    image[56..58].fill(0);
+    std::fs::write(&program, &image).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, _, stderr) = exec();
+    assert!(code == Some(126) && stderr.contains("statically linked"), "{code:?} {stderr}");
+    image[4] = 1;
+    std::fs::write(&program, &image).unwrap();
+    let (code, _, stderr) = exec();
+    assert!(code == Some(126) && stderr.contains("32-bit"), "{code:?} {stderr}");
+    let mut command = rdmalab(&["exec", "sh"]);
+    command.env("RDMALAB_LIBDIR", home.path());
+    let (code, _, stderr) = output(command);
+    assert!(code == Some(125) && stderr.contains("RDMALAB_LIBDIR"), "{code:?} {stderr}");
+}
+
+#[test]
+fn a_worker_by_hand_says_who_starts_it() {
+    let mut command = rdmalab(&["worker"]);
+    command.write_stdin("hello\n");
+    let (code, _, stderr) = output(command);
+    assert!(code == Some(1) && stderr.contains("started by rdmalab itself"), "{stderr}");
+}
