@@ -12,7 +12,7 @@ use rdmalab_testkit::workload::{Player, Scenario, run};
 const SEEDS: u64 = 2_000;
 
 /// Seeds that once found a bug.
-const REGRESSIONS: &[u64] = &[];
+const REGRESSIONS: &[u64] = &[3229];
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

@@ -260,16 +260,21 @@ impl Qp {
             if train.first_psn.add(packets).distance_from(self.resp.epsn) <= 0 {
                 return self.accept_duplicate(train, env);
             }
-            // Each of those packets by itself would be acknowledged as a duplicate.
             skip = distance.unsigned_abs();
-            self.resp.ack = Some(self.resp.epsn.sub(1));
         }
-        match train.kind {
+        let before = self.resp.epsn.sub(1);
+        let accepted = match train.kind {
             TrainKind::Send => self.accept_send(train, skip, env),
             TrainKind::Write => self.accept_write(train, skip, env),
             TrainKind::ReadRequest => self.accept_read(train, env),
             _ => self.accept_atomic(train, env),
+        };
+        if skip > 0 && matches!(accepted, Accept::Place(_)) {
+            // Each of those packets by itself would be acknowledged as a duplicate; not while the
+            // train stalls, which is offered again and again.
+            self.resp.ack = Some(before);
         }
+        accepted
     }
 
     /// A later PSN than the expected one: NAK once per gap (IBA vol. 1, 9.7.5.2.8).
