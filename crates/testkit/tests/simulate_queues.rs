@@ -166,8 +166,10 @@ fn sqe_flushes_sends_goes_on_receiving_and_recovers() {
     assert_eq!(pair.device(LEFT).memory.read(into.addr, 3000), text(3000));
     let on = QpAttr { qp_state: S::Rts, ..QpAttr::default() };
     pair.world.modify(LEFT, &on, QpAttrMask::STATE);
+    let sent = pair.world.link.sent;
     pair.post(LEFT, SendWr { wr_id: 5, ..send }).unwrap();
     pair.world.settle();
+    assert_eq!(pair.world.link.sent, sent + 1, "nothing that was flushed is sent after all");
     assert_eq!(pair.sent(LEFT)[4], (5, W::Success));
     assert_eq!(pair.received(RIGHT), [(0, W::Success), (1, W::Success)]);
 }

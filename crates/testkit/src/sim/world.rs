@@ -192,6 +192,16 @@ impl World {
         worked
     }
 
+    /// Does everything that can be done now, and what follows from it. An engine that has something
+    /// to do for ever is found out.
+    pub fn work_to_rest(&mut self) {
+        let mut rounds = 0;
+        while self.work() {
+            rounds += 1;
+            assert!(rounds < 100_000, "busy for ever at {} ns", self.now_ns);
+        }
+    }
+
     fn work_on(&mut self, at: At) -> bool {
         let mut worked = self.take_time(at);
         worked |= self.retire_due(at);
@@ -311,7 +321,7 @@ impl World {
     /// Runs until nothing happens any more, or until `until_ns`. Returns whether it came to rest.
     pub fn run(&mut self, until_ns: u64) -> bool {
         loop {
-            while self.work() {}
+            self.work_to_rest();
             match self.next_ns() {
                 None => return true,
                 Some(next_ns) if next_ns > until_ns => {

@@ -313,10 +313,11 @@ impl Flow {
         }
         self.failed = true;
         let scenario = &self.scenario;
-        let broken = scenario.spoiled() || !scenario.lossless();
+        // The other direction may have ended the peer, or this very queue pair.
+        let peer_failed = scenario.spoiled() || scenario.is_harsh();
         let explained = match status {
             WcStatus::WrFlushErr | WcStatus::RetryExcErr => {
-                broken || scenario.config.attr.rnr_retry < 7
+                peer_failed || scenario.config.attr.rnr_retry < 7
             }
             WcStatus::RnrRetryExcErr => scenario.config.attr.rnr_retry < 7,
             status => self.ops[index].trouble.is_some_and(|trouble| trouble.status() == status),

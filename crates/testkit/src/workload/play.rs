@@ -78,7 +78,7 @@ impl Player {
     }
 
     fn work(&mut self) {
-        while self.pair.world.work() {}
+        self.pair.world.work_to_rest();
         for flow in &mut self.flows {
             flow.judge_received(&mut self.pair);
         }

@@ -149,6 +149,18 @@ impl Scenario {
         self.faults.lossless() && self.partition_ns.is_none()
     }
 
+    /// Whether the link may exhaust `retry_cnt`. Seven retries bear light losses: each of them gets
+    /// further.
+    pub fn is_harsh(&self) -> bool {
+        let Faults { drop, duplicate, reorder, .. } = self.faults;
+        let light = self.config.attr.retry_cnt == 7
+            && self.partition_ns.is_none()
+            && drop <= 30
+            && duplicate <= 50
+            && reorder <= 50;
+        !self.lossless() && !light
+    }
+
     /// Whether one end's requests are spoiled.
     pub fn spoiled(&self) -> bool {
         self.ops.iter().flatten().any(|op| op.trouble.is_some())
@@ -190,6 +202,7 @@ impl Scenario {
                 O::Read,
                 O::Read,
                 O::CmpSwap,
+                O::FetchAdd,
                 O::FetchAdd,
                 O::FetchAdd,
                 O::LocalInv,
