@@ -222,3 +222,23 @@ fn a_shared_receive_queue_serves_and_tells_its_limit_once() {
     assert_eq!(pair.received(RIGHT), [(0, W::Success), (1, W::Success), (2, W::Success)]);
     assert_eq!(pair.device(RIGHT).srq_limit_events, 1);
 }
+
+#[test]
+fn a_completion_of_before_a_reset_frees_nothing_after_it() {
+    let mut config = PairConfig::new(QpType::Rc);
+    config.cap.max_send_wr = 2;
+    let mut pair = Pair::new(config);
+    for wr_id in 0..2 {
+        pair.receive(RIGHT, wr_id, 0);
+        pair.post(LEFT, blank(wr_id, WrOpcode::Send)).unwrap();
+    }
+    pair.world.settle();
+    let reset = QpAttr { qp_state: S::Reset, ..QpAttr::default() };
+    pair.world.modify(LEFT, &reset, QpAttrMask::STATE);
+    pair.connect(LEFT);
+    // Positions begin again, and only now are the old completions polled.
+    assert_eq!(pair.device(LEFT).poll_sent(0).len(), 2);
+    pair.post(LEFT, blank(2, WrOpcode::Send)).unwrap();
+    pair.post(LEFT, blank(3, WrOpcode::Send)).unwrap();
+    assert_eq!(pair.post(LEFT, blank(4, WrOpcode::Send)), Err(PostError::QueueFull));
+}

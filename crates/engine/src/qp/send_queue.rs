@@ -205,7 +205,10 @@ impl SendQueue {
         signal_all: bool,
         freed: u32,
     ) -> Result<u32, PostError> {
-        if self.posted.wrapping_sub(freed) >= self.capacity {
+        // A completion of before a RESET, polled after it, names positions that are not there yet.
+        let stale = freed.wrapping_sub(self.oldest) as i32 > 0;
+        let used = if stale { self.outstanding() } else { self.posted.wrapping_sub(freed) };
+        if used >= self.capacity {
             return Err(PostError::QueueFull);
         }
         if wr.sges.len() > self.max_sge as usize {
