@@ -209,7 +209,9 @@ impl Process {
                 // A new process took the slot of a dead one: what we greeted was the old one.
                 acquaintances.greetings.remove(&letter.slot);
             }
-            acquaintances.peers.insert(letter.slot, Arc::new(peer));
+            if let Some(old) = acquaintances.peers.insert(letter.slot, Arc::new(peer)) {
+                old.bury();
+            }
         }
         if letter.echo != self.incarnation {
             // The other side does not know us yet. If its letter box is full it will ask again.

@@ -278,6 +278,11 @@ impl Peer {
         alive
     }
 
+    /// Notes that it is dead: another process holds its slot.
+    pub(crate) fn bury(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it was found dead before. No system call.
     pub(crate) fn known_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)

@@ -392,7 +392,9 @@ fn shared_queue(mut stage: Stage) {
     let mem = node.mem(4096, Kind::Heap);
     let endpoints: Vec<Endpoint> =
         (0..4).map(|_| node.endpoint_on(&setup, &send_cq, &recv_cq, None)).collect();
-    endpoints.iter().for_each(|endpoint| drop(endpoint.connect_over(&link)));
+    for endpoint in &endpoints {
+        endpoint.connect_over(&link);
+    }
     if stage.index == 0 {
         let done: Vec<_> = (0..4 * EACH).map(|_| std::sync::atomic::AtomicU32::new(0)).collect();
         std::thread::scope(|scope| {

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod node;
+pub mod storm;
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -120,6 +121,9 @@ pub fn play(roles: &[(&str, Role)]) {
     std::thread::spawn(move || {
         std::thread::sleep(WATCHDOG);
         eprintln!("{title}: hangs");
+        if std::env::var_os("RDMALAB_TEST_GDB").is_some() {
+            std::thread::sleep(Duration::from_secs(1000));
+        }
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(HUNG) };
     });
@@ -269,6 +273,7 @@ fn spawn(
         .env(ROLE, name)
         .env(ARGS, args.join(","))
         .env(LINKS, links.join(","))
+        .env("RUST_BACKTRACE", "0")
         .envs(env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null());
