@@ -5,6 +5,8 @@
 //! plain `cargo test` checks them; they need no code from here.
 #![forbid(unsafe_code)]
 
+pub mod hostile;
+pub mod programs;
 pub mod rng;
 pub mod sim;
 pub mod workload;

@@ -1,0 +1,30 @@
+//! Nonsense from programs, rings and networks, from seeds; `fuzz/fuzz_targets/engine_ops.rs` plays
+//! the same with a fuzzer's bytes.
+
+use std::panic::catch_unwind;
+
+use rdmalab_testkit::hostile;
+use rdmalab_testkit::rng::Rng;
+
+/// Seeds that are played when `RDMALAB_SEEDS` does not say.
+const SEEDS: u64 = 100_000;
+
+/// Seeds that once found a bug.
+const REGRESSIONS: &[u64] = &[];
+
+fn play(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let length = rng.between(200, 4000) as usize;
+    let bytes = rng.bytes(length);
+    if catch_unwind(|| hostile::play(&bytes)).is_err() {
+        panic!("seed {seed}");
+    }
+}
+
+#[test]
+fn nothing_panics_and_nothing_is_granted_beyond_what_was_given() {
+    let seeds = std::env::var("RDMALAB_SEEDS").ok().and_then(|text| text.parse().ok());
+    for seed in REGRESSIONS.iter().copied().chain(0..seeds.unwrap_or(SEEDS)) {
+        play(seed);
+    }
+}
