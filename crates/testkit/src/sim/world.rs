@@ -300,6 +300,16 @@ impl World {
         }
     }
 
+    /// Puts a parcel into a queue pair's inbox, as if it had just arrived.
+    pub fn give(&mut self, at: At, parcel: Parcel) {
+        self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+    }
+
+    /// Lets a queue pair accept what it can; answers stay where they are.
+    pub fn accept_all(&mut self, at: At) {
+        while self.accept_next(at) {}
+    }
+
     /// The earliest time at which something happens by itself, after now.
     pub fn next_ns(&self) -> Option<u64> {
         let mut next = self.link.next_ns();

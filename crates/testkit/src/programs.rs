@@ -1,0 +1,302 @@
+//! Other people's programs as tests run them: on our library, with a watchdog, one at a time.
+//!
+//! Nothing here hangs and nothing stays: a program has a limit, and is killed (by its own process
+//! id) when the test lets go of it.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How often a watchdog looks.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a server may take until it listens.
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
+/// Ports for servers: below those that Linux gives to outgoing connections (32768 and above).
+const PORTS: std::ops::Range<u16> = 19_000..31_000;
+/// Where distributions put programs.
+const PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"];
+
+/// Says that a test cannot run here, in the form that `.ci/run` collects.
+pub fn skipped(name: &str, reason: &str) {
+    // The test harness swallows what `eprintln!` prints. Whoever closed standard error does not
+    // want to know.
+    let _ = io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
+}
+
+/// An installed program; `None` when there is none of this name.
+pub fn find(name: &str) -> Option<PathBuf> {
+    PROGRAM_DIRS.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
+}
+
+/// Waits for the turn of the caller. Programs that spin take a processor each, so pairs of them
+/// run one after the other; a test that failed does not keep the others from running.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory that holds our `libibverbs.so.1`: what `LD_LIBRARY_PATH` has to say.
+///
+/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise the library is built here, because cargo
+/// builds a package that is nothing but a shared object for nobody who depends on it; cargo has
+/// let go of its lock by the time tests run, takes the same target directory from the same
+/// environment, and has nothing to do when the library is there. The profile is that of the
+/// running test.
+///
+/// # Panics
+/// When the library cannot be built.
+pub fn library_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| match std::env::var_os("RDMALAB_LIBDIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => install(&build()),
+    })
+}
+
+/// Builds the library and answers where it is.
+fn build() -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--package", "rdmalab-libibverbs", "--message-format", "json"])
+        .args(["--profile", &profile()])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    // Of the messages in JSON only this one file name matters, and it has no escapes in it.
+    let library = messages.split('"').rfind(|word| word.ends_with("/libibverbs.so"));
+    PathBuf::from(library.expect("cargo names the library that it built"))
+}
+
+/// The profile of the running test: cargo puts tests into `PROFILE/deps`.
+fn profile() -> String {
+    let exe = std::env::current_exe().expect("the test has a path");
+    let dir = exe.parent().filter(|dir| dir.ends_with("deps")).and_then(Path::parent);
+    match dir.and_then(Path::file_name).and_then(|name| name.to_str()) {
+        None | Some("debug") => "dev".to_owned(),
+        Some(name) => name.to_owned(),
+    }
+}
+
+/// Gives the library the name that programs look for, beside it.
+fn install(library: &Path) -> PathBuf {
+    let dir = library.with_file_name("drop-in");
+    std::fs::create_dir_all(&dir).expect("cargo's target directory is writable");
+    let (link, new) =
+        (dir.join("libibverbs.so.1"), dir.join(format!("new-{}", std::process::id())));
+    // Renamed into place, so that somebody else's program always finds a library.
+    let _ = std::fs::remove_file(&new);
+    std::os::unix::fs::symlink(library, &new).expect("a symbolic link");
+    std::fs::rename(&new, link).expect("the name of the library");
+    dir
+}
+
+/// A TCP port that nobody listens on, and that this process has not been given before.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let span = PORTS.end - PORTS.start;
+    let offset = (std::process::id() % u32::from(span)) as u16;
+    for _ in 0..span {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.start + (offset.wrapping_add(step)) % span;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && !listens(port) {
+            return port;
+        }
+    }
+    panic!("no TCP port of {PORTS:?} is free");
+}
+
+/// Whether somebody listens on a port. Asked of the kernel, because a connection would be taken
+/// for the client.
+fn listens(port: u16) -> bool {
+    // Fields of a line: number, local address:port, remote address:port, state; 0A is LISTEN.
+    let local = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        std::fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
+        })
+    })
+}
+
+/// A running program with our library in front, whose output goes to files of no name: a program
+/// that says much never waits for us to read.
+pub struct Program {
+    child: Child,
+    line: String,
+    stdout: File,
+    stderr: File,
+}
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it was called.
+    pub line: String,
+    /// How it ended; `None` when its time was over and it was killed.
+    pub status: Option<ExitStatus>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Whether it ended by itself with status 0.
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// Everything about it, for whoever has to find out what went wrong.
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        let end = match self.status {
+            Some(status) => status.to_string(),
+            None => "did not end in time, and was killed".to_owned(),
+        };
+        let _ = writeln!(text, "$ {}\n  {end}", self.line);
+        for (name, stream) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            for line in stream.lines().filter(|line| !line.trim().is_empty()) {
+                let _ = writeln!(text, "  {name}: {line}");
+            }
+        }
+        text
+    }
+}
+
+impl Program {
+    /// Starts a program on our library. `variables` are added to its environment.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(path: &Path, arguments: &[String], variables: &[(String, String)]) -> Program {
+        let (stdout, stderr) = (nameless_file(), nameless_file());
+        let file = |file: &File| Stdio::from(file.try_clone().expect("a second descriptor"));
+        let mut command = Command::new(path);
+        command
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", library_dir())
+            .env("LD_BIND_NOW", "1")
+            .env("LC_ALL", "C")
+            .env("RDMALAB_DEBUG", "1")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(file(&stdout))
+            .stderr(file(&stderr));
+        let mut line = String::new();
+        for (name, value) in variables {
+            let _ = write!(line, "{name}={value} ");
+        }
+        let _ = write!(line, "{} {}", path.display(), arguments.join(" "));
+        let child = command.spawn().unwrap_or_else(|error| panic!("{line}: {error}"));
+        Program { child, line, stdout, stderr }
+    }
+
+    /// Waits until it listens on `port`, or has ended. Returns whether it listens.
+    pub fn wait_until_it_listens(&mut self, port: u16) -> bool {
+        let until = Instant::now() + LISTEN_LIMIT;
+        while Instant::now() < until {
+            if listens(port) {
+                return true;
+            }
+            if self.has_ended() {
+                return false;
+            }
+            sleep(LOOK);
+        }
+        false
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for it to end until `until`, then kills it.
+    pub fn end_by(mut self, until: Instant) -> Ended {
+        while !self.has_ended() && Instant::now() < until {
+            sleep(LOOK);
+        }
+        let status = self.child.try_wait().ok().flatten();
+        self.kill();
+        Ended {
+            line: std::mem::take(&mut self.line),
+            status,
+            stdout: content(&mut self.stdout),
+            stderr: content(&mut self.stderr),
+        }
+    }
+
+    fn kill(&mut self) {
+        // Both do nothing for a process that was waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A file that goes away with its last descriptor.
+fn nameless_file() -> File {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("rdmalab-{}-{number}", std::process::id()));
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    std::fs::remove_file(&path).expect("the file that was just made");
+    file
+}
+
+fn content(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).expect("a regular file");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_its_words_are_kept() {
+        let Some(shell) = find("sh") else { return skipped("programs", "no shell") };
+        let port = free_port();
+        assert_ne!(port, free_port());
+        assert!(!listens(port));
+        // No library is needed here, and none is to be built.
+        let start = |script: &str| {
+            let child = Command::new(&shell)
+                .args(["-c", script])
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("a shell");
+            Program { child, line: script.into(), stdout: nameless_file(), stderr: nameless_file() }
+        };
+        let ended = start("exec sleep 1000").end_by(Instant::now());
+        assert!(ended.status.is_none() && !ended.succeeded());
+        assert!(ended.report().contains("did not end in time"), "{}", ended.report());
+        let ended = start("exit 3").end_by(Instant::now() + LISTEN_LIMIT);
+        assert_eq!(ended.status.and_then(|status| status.code()), Some(3));
+        let _here = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+        assert!(listens(port));
+    }
+}
