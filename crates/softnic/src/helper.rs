@@ -77,9 +77,10 @@ impl Helper {
         }
     }
 
-    /// Starts the thread, with every signal blocked: signals are the program's.
+    /// Starts the thread, with every signal blocked: signals are the program's. Only faults get
+    /// through, which our own copies may cause and survive (`copy::guard`).
     pub(crate) fn start(&self, process: &'static Process) -> VerbsResult<()> {
-        let before = block_all_signals();
+        let before = block_signals();
         let spawned = std::thread::Builder::new()
             .name("rdmalab-helper".into())
             .stack_size(256 * 1024)
@@ -105,7 +106,7 @@ fn block_all_signals() -> libc::sigset_t {
 }
 
 fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: the set that `block_all_signals` saved.
+    // SAFETY: the set that `block_signals` saved.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
