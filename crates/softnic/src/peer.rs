@@ -244,10 +244,11 @@ impl Peer {
         }
     }
 
-    /// After something was pushed: wakes the peer if it sleeps.
+    /// After something was pushed: wakes the peer if it sleeps. Also ourselves: whoever pushed need
+    /// not be who waits for it, and may not come back to make progress.
     #[inline]
     pub(crate) fn ring_bell(&self) {
-        if !self.is_self && self.bell.ring_needed() {
+        if self.bell.ring_needed() {
             self.bell.ring(|| self.event.signal());
         }
     }
