@@ -269,7 +269,10 @@ impl ChannelObject {
     }
 
     fn push(&self, cookie: u64) {
-        self.queue.lock().push_back(cookie);
+        // The count changes with the queue, under its lock: apart, two takers could leave a count
+        // behind for ever, and the descriptor readable.
+        let mut queue = self.queue.lock();
+        queue.push_back(cookie);
         self.event.add_one();
     }
 
@@ -280,7 +283,6 @@ impl ChannelObject {
         }
         let mut queue = self.queue.lock();
         let cookie = queue.pop_front()?;
-        drop(queue);
         self.event.take_one();
         Some(cookie)
     }
