@@ -1,0 +1,180 @@
+//! Going back: time-outs, pauses, retries, and what an acknowledgement makes needless to repeat.
+
+use super::{Timer, TimerKind};
+use crate::qp::{Env, Qp};
+use crate::vocab::*;
+use rdmalab_wire::ids::Psn;
+
+impl Qp {
+    /// Goes back to the packet `psn` and sends everything from there again.
+    pub(in crate::qp) fn go_back(&mut self, psn: Psn) {
+        let mut in_flight = 0;
+        let mut position = self.sq.oldest;
+        while position != self.sq.begun {
+            let wqe = self.sq.wqe(position);
+            if wqe.packets > 0 && psn.distance_from(wqe.last_psn()) <= 0 {
+                break;
+            }
+            if wqe.opcode.is_read_or_atomic() && wqe.outcome.is_none() {
+                in_flight += 1;
+            }
+            position = position.wrapping_add(1);
+        }
+        if position == self.sq.begun {
+            return;
+        }
+        let wqe = self.sq.wqe(position);
+        let is_read = wqe.opcode.is_read_or_atomic();
+        let sent = if is_read { 0 } else { psn.distance_from(wqe.first_psn).max(0) as u32 };
+        self.req.cursor = position;
+        self.req.sent_packets = sent;
+        self.req.next_psn = wqe.first_psn.add(if is_read { wqe.answered } else { sent });
+        self.req.rd_atomic_in_flight = in_flight;
+        self.req.since_ack_req = 0;
+        self.req.failed = false;
+        self.req.recovering = true;
+    }
+
+    /// What the peer has, need not be sent again: when it acknowledged more than what was to be
+    /// repeated, goes on after that.
+    #[inline]
+    pub(in crate::qp) fn catch_up(&mut self) {
+        if self.req.next_psn.is_before(self.req.acked_psn)
+            || self.sq.oldest.wrapping_sub(self.req.cursor) as i32 > 0
+        {
+            self.skip_acknowledged();
+        }
+    }
+
+    #[cold]
+    fn skip_acknowledged(&mut self) {
+        let oldest = self.sq.oldest;
+        if self.req.cursor != oldest {
+            self.req.cursor = oldest;
+            self.req.sent_packets = 0;
+        }
+        if oldest == self.sq.begun {
+            self.req.next_psn = self.req.psn_limit;
+            return;
+        }
+        let wqe = self.sq.wqe(oldest);
+        let start = wqe.first_psn.add(wqe.answered);
+        let acked = self.req.acked_psn;
+        self.req.next_psn = if start.is_before(acked) { acked } else { start };
+        if !wqe.opcode.is_read_or_atomic() && wqe.packets > 0 {
+            self.req.sent_packets = self.req.next_psn.distance_from(wqe.first_psn).max(0) as u32;
+        }
+    }
+
+    /// Pauses for an RNR NAK.
+    pub(in crate::qp) fn pause(&mut self, delay_ns: u64) {
+        self.req.rnr_pause = true;
+        self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
+    }
+
+    /// What the QP waits for.
+    #[inline]
+    pub fn timer(&self) -> Timer {
+        self.req.timer
+    }
+
+    /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. An infinite ACK
+    /// time-out waits for `infinite_ns`, when the driver wants to look for itself.
+    pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
+        if let Timer::Wanted(kind) = self.req.timer {
+            let wait_ns = match kind {
+                TimerKind::Rnr(delay_ns) => delay_ns,
+                TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
+                TimerKind::Ack => 4096u64 << self.attr.timeout.min(31),
+            };
+            self.req.timer = Timer::At(kind, now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// The ACK timer is due, but the driver knows that the request has not reached the peer, or
+    /// that there is nothing to fear: start it again.
+    pub fn postpone_timer(&mut self) {
+        if let Timer::At(TimerKind::Ack, _) = self.req.timer {
+            self.req.timer = Timer::Wanted(TimerKind::Ack);
+        }
+    }
+
+    /// Handles a timer that is due at `now_ns`; returns whether there may be something to send.
+    pub fn on_timer<E: Env>(&mut self, now_ns: u64, env: &mut E) -> bool {
+        let Timer::At(kind, at) = self.req.timer else {
+            return false;
+        };
+        if now_ns < at {
+            return false;
+        }
+        self.req.timer = Timer::Idle;
+        match kind {
+            TimerKind::Rnr(_) => {
+                self.req.rnr_pause = false;
+                true
+            }
+            TimerKind::Ack => self.on_ack_timeout(env),
+        }
+    }
+
+    /// Draining ends with an acknowledgement of everything; if none was asked for, asks now rather
+    /// than at the time-out, which may be infinite.
+    pub(in crate::qp) fn ask_while_draining(&mut self) {
+        if self.qp_type != QpType::Rc || self.sq.oldest == self.sq.begun || self.req.ack_requested {
+            return;
+        }
+        self.req.recovering = true;
+        if self.req.cursor == self.sq.begun {
+            self.go_back(self.first_unacknowledged());
+        }
+    }
+
+    fn on_ack_timeout<E: Env>(&mut self, env: &mut E) -> bool {
+        if self.sq.oldest == self.sq.begun || !matches!(self.state, QpState::Rts | QpState::Sqd) {
+            return false;
+        }
+        // Requests that asked for no acknowledgement are only asked about; that is no retry.
+        if self.req.ack_requested && !self.spend_retry(env) {
+            return false;
+        }
+        let from = self.first_unacknowledged();
+        self.req.gap_seen = false;
+        self.go_back(from);
+        true
+    }
+
+    /// PSN of the oldest packet without an answer.
+    pub(in crate::qp) fn first_unacknowledged(&self) -> Psn {
+        let mut position = self.sq.oldest;
+        while position != self.sq.begun {
+            let wqe = self.sq.wqe(position);
+            if wqe.packets > 0 && wqe.outcome.is_none() {
+                let after_ack = self.req.acked_psn;
+                let start = wqe.first_psn.add(wqe.answered);
+                return if start.is_before(after_ack) { after_ack } else { start };
+            }
+            position = position.wrapping_add(1);
+        }
+        self.req.psn_limit
+    }
+
+    /// Takes one of `retry_cnt`; when none is left, fails the oldest request.
+    pub(in crate::qp) fn spend_retry<E: Env>(&mut self, env: &mut E) -> bool {
+        if self.req.retries_left == 0 {
+            self.fail_transport(WcStatus::RetryExcErr, env);
+            return false;
+        }
+        self.req.retries_left -= 1;
+        true
+    }
+
+    /// Ends the oldest request with `status` and the QP with it, because the peer does not answer.
+    #[cold]
+    pub fn fail_transport<E: Env>(&mut self, status: WcStatus, env: &mut E) {
+        self.complete_ready(env);
+        if self.sq.oldest != self.sq.posted && self.state != QpState::Err {
+            self.complete_oldest(status, env);
+        }
+        self.enter_error(env);
+    }
+}
