@@ -122,8 +122,8 @@ impl Scenario {
         scenario
     }
 
-    /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it sends
-    /// has one outcome only.
+    /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it
+    /// sends has one outcome only.
     pub fn one_sided(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x1a2e);
         let mut scenario = Scenario::new(seed);
