@@ -203,10 +203,15 @@ impl Local<'_> {
         let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
         let sge = Sge { length: 8, ..*sge };
         let Ok(host) = local_address(&process.key_view, self.pd, &sge, true) else { return false };
-        let probe = [0u8; 8];
-        let mut before = probe;
-        // SAFETY: a local range that was checked; the copy survives memory that is not there.
-        if unsafe { copy::copy(before.as_mut_ptr(), host as *const u8, 8) }.is_err() {
+        let mut before = [0u8; 8];
+        let probe = before.as_mut_ptr();
+        // SAFETY: a local range that was checked, and the adapter's until the completion; the copy
+        // survives memory that is not there. Writing what it holds finds out whether it can be.
+        let probed = unsafe {
+            copy::copy(probe, host as *const u8, 8)
+                .and_then(|()| copy::copy(host as *mut u8, probe, 8))
+        };
+        if probed.is_err() {
             return false;
         }
         let remote = remote.cast::<u64>();
@@ -219,8 +224,8 @@ impl Local<'_> {
         };
         let Ok(original) = original else { return false };
         let from = (&raw const original).cast::<u8>();
-        // SAFETY: as for the probe above. A fault now can only mean that the program unmapped its
-        // result buffer this very moment; the operation itself is done.
+        // SAFETY: as for the probe above. A fault now can only mean that the program took its result
+        // buffer away this very moment; the operation itself is done.
         let _ = unsafe { copy::copy(host as *mut u8, from, 8) };
         true
     }

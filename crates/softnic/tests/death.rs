@@ -96,7 +96,7 @@ fn victim(mut stage: Stage) {
 fn check_no_files(pid: i32) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
     let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
-    let fds = fds.filter_map(|fd| Some(std::fs::read_link(fd.ok()?.path()).ok()?));
+    let fds = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
     let fds: Vec<String> = fds.map(|path| path.to_string_lossy().into_owned()).collect();
     for path in maps.lines().chain(fds.iter().map(String::as_str)) {
         let writable_place = path.contains(" /dev/shm/") || path.starts_with("/dev/shm/");

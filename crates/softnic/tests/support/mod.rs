@@ -317,10 +317,11 @@ impl Dice {
     }
 }
 
-/// The seeds to run: `RDMALAB_SEED` alone, or `count` from `first` on.
+/// The seeds to run: `RDMALAB_SEED` alone, or `RDMALAB_SEEDS` times `count` from `first` on.
 pub fn seeds(first: u64, count: u64) -> Vec<u64> {
-    match std::env::var("RDMALAB_SEED").ok().and_then(|seed| seed.parse().ok()) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    match number("RDMALAB_SEED") {
         Some(seed) => vec![seed],
-        None => (first..first + count).collect(),
+        None => (first..first + count * number("RDMALAB_SEEDS").unwrap_or(1)).collect(),
     }
 }

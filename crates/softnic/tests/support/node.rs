@@ -333,10 +333,17 @@ impl Endpoint {
     /// Connects over a link whose other end does the same; returns the other's address. Both are
     /// connected when it returns.
     pub fn connect_over(&self, link: &Link) -> Address {
+        self.to_init();
+        self.connect_from_init_over(link)
+    }
+
+    /// As [`Endpoint::connect_over`], from INIT.
+    pub fn connect_from_init_over(&self, link: &Link) -> Address {
         link.put(&[self.qpn as u64, self.lid as u64]);
         let words = link.get();
         let to = Address { qpn: words[0] as u32, lid: words[1] as u16 };
-        self.connect(to);
+        self.to_rtr(to);
+        self.to_rts();
         link.sync();
         to
     }

@@ -1,6 +1,5 @@
 //! Random traffic of every opcode, for tests that disturb it.
 
-use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 
 use super::Dice;
