@@ -19,12 +19,18 @@ const CMD_QUERY: libc::c_int = 0;
 const CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 
+const CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
 const UNKNOWN: u32 = 0;
 const REGISTERED: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 
 /// Process-wide, as the registration is. A forked child inherits both.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+/// The same for pairs within this process.
+static PRIVATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Which fence the frequent side of a pair executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +108,40 @@ pub fn heavy() -> bool {
     let done = membarrier(CMD_GLOBAL_EXPEDITED) == 0;
     fence(Ordering::SeqCst);
     done
+}
+
+/// Registers this process for [`private_heavy`], before any pair within it is used. Until then, and
+/// where the kernel does not allow it, both sides execute full fences.
+pub fn register_private() -> bool {
+    let wanted = libc::c_long::from(CMD_PRIVATE_EXPEDITED | CMD_REGISTER_PRIVATE_EXPEDITED);
+    let offered = membarrier(CMD_QUERY);
+    let done = offered >= 0
+        && offered & wanted == wanted
+        && membarrier(CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    let state = if done { REGISTERED } else { UNAVAILABLE };
+    PRIVATE.store(state, core::sync::atomic::Ordering::Release);
+    done
+}
+
+/// The frequent side's fence of a pair within this process.
+#[inline(always)]
+pub(crate) fn private_light() {
+    let registered = PRIVATE.load(core::sync::atomic::Ordering::Relaxed) == REGISTERED;
+    if cfg!(loom) || !registered {
+        fence(Ordering::SeqCst);
+    } else {
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// The seldom side's fence of a pair within this process: a full fence here and on every processor
+/// that runs one of its threads.
+pub(crate) fn private_heavy() {
+    fence(Ordering::SeqCst);
+    if !cfg!(loom) && PRIVATE.load(core::sync::atomic::Ordering::Relaxed) == REGISTERED {
+        membarrier(CMD_PRIVATE_EXPEDITED);
+        fence(Ordering::SeqCst);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -16,6 +16,7 @@ compile_error!("rdmalab-ring needs Linux: memfd, sealing, membarrier and eventfd
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-bit words");
 
+pub mod biased;
 mod diag;
 pub mod doorbell;
 pub mod epoch;

@@ -5,9 +5,9 @@
 //! of loom atomics, and byte offset `8 * i` means element `i`.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The size of what callers treat as a private line, in bytes. Twice a cache line, because the
 /// spatial prefetcher of x86 moves lines in pairs; one word under loom, which has no lines.
@@ -58,4 +58,30 @@ impl Words {
         let first: *mut u8 = self.0.as_ptr().cast_mut().cast();
         if cfg!(loom) { first } else { first.wrapping_add(first.align_offset(64)) }
     }
+}
+
+/// Asks the cache to own a word's line; nothing where the processor has no such hint.
+#[inline(always)]
+pub(crate) fn prefetch_to_write(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint; it touches nothing, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(core::ptr::from_ref(word).cast());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), loom))]
+    let _ = word;
+}
+
+/// Asks the cache for a word's line; nothing where the processor has no such hint.
+#[inline(always)]
+pub(crate) fn prefetch_to_read(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint; it touches nothing, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(word).cast());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), loom))]
+    let _ = word;
 }

@@ -549,7 +549,6 @@ impl Backend for SoftNic {
                 break;
             }
         }
-        inner.links.process.helper.note_caller();
         inner.start_sending();
         result
     }

@@ -19,7 +19,7 @@ use rdmalab_engine::vocab::{AsyncEventType, Wc};
 use crate::context::ContextShared;
 use crate::fd::CountingEvent;
 use crate::qp::QpObject;
-use crate::spinlock::SpinLock;
+use rdmalab_ring::biased::BiasedLock;
 
 /// A completion with what polling it sets free.
 #[derive(Clone, Copy)]
@@ -56,8 +56,8 @@ pub(crate) struct CqObject {
     capacity: AtomicU32,
     head: AtomicU32,
     tail: AtomicU32,
-    producers: SpinLock<Producers>,
-    consumers: SpinLock<()>,
+    producers: BiasedLock<Producers>,
+    consumers: BiasedLock<()>,
     channel: Option<Arc<ChannelObject>>,
     context: Arc<ContextShared>,
     timestamps: bool,
@@ -90,8 +90,8 @@ impl CqObject {
             capacity: AtomicU32::new(capacity),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            producers: SpinLock::new(Producers { notify: Notify::Disarmed, overrun: false }),
-            consumers: SpinLock::new(()),
+            producers: BiasedLock::new(Producers { notify: Notify::Disarmed, overrun: false }),
+            consumers: BiasedLock::new(()),
             channel,
             context,
             timestamps,

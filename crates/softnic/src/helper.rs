@@ -1,8 +1,8 @@
 //! The helper: one thread per process that makes progress for owners that sleep or compute.
 //!
 //! It is in one of three moods:
-//! - *watching*: callers were inside verbs lately. It sleeps on a short timer, looks at the QPs'
-//!   timers, and takes over when the callers' stamp stands still. Peers need not wake anybody.
+//! - *watching*: callers make progress. It sleeps on a short timer, touches nothing that they use,
+//!   and takes over when their stamp stands still. Peers need not wake anybody.
 //! - *on duty*: no caller was seen for a while. The doorbell is armed, and the helper sleeps until
 //!   a peer signals the event, mail comes, or a timer is due.
 //! - *parked*: as on duty, but a caller is blocked inside a verb and is woken by the event itself,
@@ -21,6 +21,8 @@ use crate::process::{Process, os_error};
 
 /// While callers are active the helper looks at them this often, ms.
 const WATCH_MS: i32 = 2;
+/// Callers that are so late to look at the timers are not waited for, ns.
+const LATE_NS: u64 = 4_000_000;
 /// A spinning caller yields its processor once in so many empty polls, less one: about every 12 us.
 /// Nobody notices while a processor is free; where both ends share one, this is their latency.
 const YIELD_MASK: u32 = 511;
@@ -60,8 +62,10 @@ impl Helper {
 
     /// A caller is inside a verb. Two that collide count once, which does no harm.
     #[inline]
-    pub(crate) fn note_caller(&self) {
-        self.stamp.store(self.stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    pub(crate) fn note_caller(&self) -> u64 {
+        let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
+        self.stamp.store(stamp, Ordering::Relaxed);
+        stamp
     }
 
     /// Wakes the helper from whatever sleep.
@@ -94,12 +98,16 @@ fn one_cpu() -> bool {
     std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
 }
 
-fn block_all_signals() -> libc::sigset_t {
+fn block_signals() -> libc::sigset_t {
     // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
+        // A fault in a copy must find its handler: the kernel kills a thread that blocks it.
+        for fault in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigdelset(&raw mut all, fault);
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     }
@@ -117,7 +125,6 @@ fn run(process: &'static Process) {
     loop {
         while helper.kick.take_one() {}
         process.read_mail();
-        let next_ns = process.tick(crate::clock::now_ns());
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(BURIAL_ROUNDS) {
             process.retire_dead_rings();
@@ -127,19 +134,25 @@ fn run(process: &'static Process) {
             seen = stamp;
             watch(process);
         } else {
-            serve(process, next_ns);
+            serve(process);
         }
     }
 }
 
-/// Callers are active: stay out of their way.
+/// Callers are active: stay out of their way. Only those that come seldom may be late for the
+/// timers, which they look at once in many entries.
 fn watch(process: &Process) {
+    let late_ns = process.tick_at_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
+    if crate::clock::now_ns() > late_ns {
+        process.tick_if_due();
+    }
     wait_readable(&[process.mail_fd(), process.helper.kick.as_raw_fd()], WATCH_MS);
 }
 
 /// Nobody else makes progress: do it, then sleep on the armed doorbell.
-fn serve(process: &Process, next_ns: Option<u64>) {
+fn serve(process: &Process) {
     let helper = &process.helper;
+    let next_ns = process.tick(crate::clock::now_ns());
     if process.take_from_rings() + process.retry_blocked() > 0 {
         return;
     }
@@ -147,14 +160,20 @@ fn serve(process: &Process, next_ns: Option<u64>) {
     fence(Ordering::SeqCst);
     let safe = process.doorbell.arm();
     if !process.rings_hold_something() {
-        let timeout_ms = timeout_ms(process, next_ns, safe);
+        let timeout_ms = match process.timer_news.load(Ordering::Relaxed) {
+            true => RETRY_MS,
+            false => timeout_ms(process, next_ns, safe),
+        };
         let (mail, kick) = (process.mail_fd(), helper.kick.as_raw_fd());
         if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
             wait_readable(&[mail, kick], timeout_ms);
         } else {
             wait_readable(&[mail, kick, process.event_fd()], timeout_ms);
-            process.doorbell.disarm();
-            process.event.drain();
+            // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
+            if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
+                process.doorbell.disarm();
+                process.event.drain();
+            }
         }
     } else {
         process.doorbell.disarm();
@@ -191,12 +210,13 @@ impl Process {
         self.event.drain();
         if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.doorbell.disarm();
-            // If the helper parked because of us, nobody sleeps on the doorbell now.
-            helper.wake_if_asleep();
         } else {
             // Others still sleep on it. What came while it was disarmed is taken below.
             let _bounded_by_them = self.doorbell.arm();
         }
+        // If the helper parked because of us, nobody sleeps on the doorbell now; and what lies in a
+        // ring that another thread is just leaving is taken neither by it nor by us.
+        helper.wake_if_asleep();
         self.read_mail();
         self.take_from_rings();
     }

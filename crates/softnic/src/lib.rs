@@ -35,7 +35,6 @@ mod post;
 mod process;
 mod progress;
 mod qp;
-mod spinlock;
 mod srq;
 mod transmit;
 

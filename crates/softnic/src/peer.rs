@@ -16,7 +16,7 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::layout::{self, QpWords};
 use crate::qp::MappedMemory;
-use crate::spinlock::{SpinGuard, SpinLock};
+use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
 /// How long a peer that was seen alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
@@ -25,13 +25,13 @@ const LATELY_NS: u64 = 50_000;
 pub(crate) struct Seat<'a> {
     // Dropped in this order: first leave, then let others use the word.
     _inside: Inside<'a>,
-    _word: SpinGuard<'a, ()>,
+    _word: BiasedGuard<'a, ()>,
 }
 
 /// Our way into a target's tables and memory.
 pub(crate) struct Pass {
     pass: LanePass,
-    words: [SpinLock<()>; WORDS_PER_INITIATOR],
+    words: [BiasedLock<()>; WORDS_PER_INITIATOR],
 }
 
 impl Pass {
@@ -42,7 +42,7 @@ impl Pass {
     pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<Pass> {
         // SAFETY: the lane lies at LANE_AT of every segment; the caller promises the rest.
         let pass = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
-        Some(Pass { pass, words: [const { SpinLock::new(()) }; WORDS_PER_INITIATOR] })
+        Some(Pass { pass, words: [const { BiasedLock::new(()) }; WORDS_PER_INITIATOR] })
     }
 
     /// Enters; `None` when every word is in use.
@@ -104,7 +104,7 @@ pub(crate) struct Inbound {
     /// The peer's process slot.
     pub(crate) from: u16,
     /// `None` once the peer is dead and everything it sent was taken.
-    pub(crate) ring: SpinLock<Option<InboundRing>>,
+    pub(crate) ring: BiasedLock<Option<InboundRing>>,
     retired: AtomicBool,
 }
 
@@ -116,8 +116,16 @@ pub(crate) struct InboundRing {
 
 impl Inbound {
     pub(crate) fn new(from: u16, consumer: Consumer, segment: Arc<Segment>) -> Inbound {
-        let ring = SpinLock::new(Some(InboundRing { consumer, _segment: segment }));
+        let ring = BiasedLock::new(Some(InboundRing { consumer, _segment: segment }));
         Inbound { from, ring, retired: AtomicBool::new(false) }
+    }
+
+    /// Whether a message waits, or may: somebody is at the ring.
+    pub(crate) fn may_hold_something(&self) -> bool {
+        match self.ring.try_lock() {
+            Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
+            None => true,
+        }
     }
 
     /// Lets go of the ring of a dead peer.
@@ -149,7 +157,7 @@ pub(crate) struct Peer {
     pub(crate) pid: i32,
     /// Whether it is this very process.
     pub(crate) is_self: bool,
-    pub(crate) out: SpinLock<Producer>,
+    pub(crate) out: BiasedLock<Producer>,
     pub(crate) keys: KeyView,
     pub(crate) qps: QpWords,
     pub(crate) pass: Pass,
@@ -227,7 +235,7 @@ impl Peer {
                 incarnation,
                 pid,
                 is_self: slot == own_slot,
-                out: SpinLock::new(producer),
+                out: BiasedLock::new(producer),
                 keys: KeyView::attach(base.add(layout::KEYS_AT), rdmalab_ring::keytable::ENTRIES),
                 qps: QpWords::attach(base),
                 pass: Pass::attach(base, own_slot)?,

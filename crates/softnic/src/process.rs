@@ -47,10 +47,16 @@ pub(crate) struct Process {
     pub(crate) mail_lock: Mutex<()>,
     inbound: AtomicPtr<Vec<Arc<Inbound>>>,
     pub(crate) timers: Mutex<Vec<&'static QpObject>>,
+    /// Held by the one thread that looks at the timers.
+    pub(crate) ticking: Mutex<()>,
+    /// A QP came to `timers` since somebody looked.
+    pub(crate) timer_news: AtomicBool,
     blocked: Mutex<Vec<&'static QpObject>>,
     pub(crate) any_blocked: AtomicBool,
     /// When somebody must look at the timers, ns; `u64::MAX`: at leisure.
     pub(crate) attention_at_ns: AtomicU64,
+    /// When a caller next looks at the timers, ns.
+    pub(crate) tick_at_ns: AtomicU64,
     pub(crate) helper: Helper,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
@@ -102,6 +108,7 @@ impl Process {
 
     fn create() -> VerbsResult<Process> {
         rdmalab_ring::fence::register();
+        rdmalab_ring::fence::register_private();
         let mailbox = Mailbox::claim(layout::VERSION)
             .map_err(|error| os_error("cannot join the processes of this host", &error))?;
         let segment =
@@ -140,9 +147,12 @@ impl Process {
             mail_lock: Mutex::new(()),
             inbound: AtomicPtr::new(Box::into_raw(Box::default())),
             timers: Mutex::new(Vec::new()),
+            ticking: Mutex::new(()),
+            timer_news: AtomicBool::new(false),
             blocked: Mutex::new(Vec::new()),
             any_blocked: AtomicBool::new(false),
             attention_at_ns: AtomicU64::new(u64::MAX),
+            tick_at_ns: AtomicU64::new(0),
             helper: Helper::new()?,
             buffers: Buffers::default(),
             groups: Groups::default(),
@@ -244,6 +254,7 @@ impl Process {
     pub(crate) fn watch_timer(&self, object: &'static QpObject) {
         if !object.in_timers.swap(true, Ordering::AcqRel) {
             self.timers.lock().push(object);
+            self.timer_news.store(true, Ordering::Release);
             self.helper.wake_if_asleep();
         }
     }

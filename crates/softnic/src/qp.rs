@@ -13,8 +13,8 @@ use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
 use crate::process::Process;
-use crate::spinlock::SpinLock;
 use crate::srq::SrqObject;
+use rdmalab_ring::biased::BiasedLock;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
@@ -24,7 +24,7 @@ pub(crate) struct QpObject {
     /// Send queue slots below this position are free: set when completions are polled.
     pub(crate) sq_freed: AtomicU32,
     /// The queue pair.
-    pub(crate) inner: SpinLock<Option<QpInner>>,
+    pub(crate) inner: BiasedLock<Option<QpInner>>,
     pub(crate) in_timers: AtomicBool,
     pub(crate) in_blocked: AtomicBool,
 }
@@ -34,7 +34,7 @@ impl QpObject {
         QpObject {
             index,
             sq_freed: AtomicU32::new(0),
-            inner: SpinLock::new(None),
+            inner: BiasedLock::new(None),
             in_timers: AtomicBool::new(false),
             in_blocked: AtomicBool::new(false),
         }

@@ -21,6 +21,10 @@ use crate::qp::{QpInner, QpLinks};
 /// the next, and that both stay in the second-level cache.
 pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
 
+/// How many slots ahead of itself a sender asks its cache to own: beyond what a receiver that
+/// spins on the next slot looks at, and far enough for the answer to be there in time.
+const PREFETCH_SLOTS: u64 = 12;
+
 /// What came of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -131,6 +135,7 @@ impl QpInner {
             let before = out.position();
             let sent = self.request_to(&mut out);
             let after = out.position();
+            out.prefetch(PREFETCH_SLOTS);
             drop(out);
             if after != before {
                 self.links.pushed = after;
@@ -259,11 +264,12 @@ fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
     if !out.can_push(1) {
         return None;
     }
-    let half = (out.data_free() / 2).min(CHUNK_BYTES.max(mtu) as u64) as u32;
-    if half < mtu {
-        return None;
+    let chunk = CHUNK_BYTES.max(mtu);
+    if out.has_data_free(2 * chunk as u64) {
+        return Some(chunk & !(mtu - 1));
     }
-    Some(half & !(mtu - 1))
+    let half = (out.data_free() / 2) as u32;
+    (half >= mtu).then_some(half & !(mtu - 1))
 }
 
 /// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,

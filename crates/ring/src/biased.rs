@@ -1,0 +1,351 @@
+//! A lock that costs its usual user no locked instruction.
+//!
+//! Most locks of an RNIC are taken by one thread, again and again; a second thread (the helper, or
+//! another thread of the program) comes by seldom, but must be safe when it does. A locked
+//! instruction would wait each time until all earlier stores have left the processor, and those
+//! often go to lines that a peer's cache owns: that wait, not the lock, is the cost.
+//!
+//! So the first thread that takes the lock becomes its *owner*. The owner says "inside" with a plain
+//! store and looks whether the lock is *shared*. Whoever else wants it takes an inner lock, declares
+//! the lock shared, executes a barrier on all processors that run this process, and waits until the
+//! owner is out. A shared lock is an ordinary one, for the owner as well; when the owner took it
+//! many times in a row with nobody else coming, it stops being shared.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use crate::fence;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Times in a row that the owner takes a shared lock before it is the owner's alone again.
+const CALM: u32 = if cfg!(loom) { 1 } else { 256 };
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct BiasedLock<T> {
+    /// The owner's token; 0 while there is none.
+    owner: AtomicU64,
+    /// The owner is inside by the short way.
+    inside: AtomicBool,
+    /// Others use the lock: everybody takes `taken`.
+    shared: AtomicBool,
+    taken: AtomicBool,
+    /// Times in a row that the owner had `taken`.
+    calm: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value moves between threads only through the lock.
+unsafe impl<T: Send> Send for BiasedLock<T> {}
+// SAFETY: the lock gives the value to one thread at a time: see `lock_as` and its model.
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
+
+/// Use of the value; dropping it gives it back.
+#[derive(Debug)]
+pub struct BiasedGuard<'a, T> {
+    lock: &'a BiasedLock<T>,
+    short: bool,
+}
+
+/// A number that no other live thread of this process has, and never 0.
+#[inline(always)]
+#[cfg(not(loom))]
+fn token() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let base: u64;
+        // SAFETY: reads the first word of the thread's control block, which the x86-64 psABI makes
+        // its own address.
+        unsafe {
+            core::arch::asm!(
+                "mov {}, fs:0", out(reg) base, options(nostack, readonly, preserves_flags)
+            );
+        }
+        base
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let base: u64;
+        // SAFETY: reads the register that holds the thread's control block's address.
+        unsafe {
+            core::arch::asm!(
+                "mrs {}, tpidr_el0", out(reg) base, options(nostack, nomem, preserves_flags)
+            );
+        }
+        base
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        std::thread_local!(static HERE: u8 = const { 0 });
+        HERE.with(|here| core::ptr::from_ref(here) as u64)
+    }
+}
+
+impl<T> BiasedLock<T> {
+    /// A lock without an owner.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> BiasedLock<T> {
+        BiasedLock {
+            owner: AtomicU64::new(0),
+            inside: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            calm: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// A lock without an owner.
+    #[cfg(loom)]
+    pub fn new(value: T) -> BiasedLock<T> {
+        BiasedLock {
+            owner: AtomicU64::new(0),
+            inside: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            calm: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, as soon as nobody else has it.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn lock(&self) -> BiasedGuard<'_, T> {
+        self.lock_as(token())
+    }
+
+    /// The value, unless another thread has it.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
+        self.try_lock_as(token())
+    }
+
+    /// [`BiasedLock::lock`] by the thread with this token.
+    #[inline(always)]
+    fn lock_as(&self, me: u64) -> BiasedGuard<'_, T> {
+        if self.enter_short(me) {
+            return BiasedGuard { lock: self, short: true };
+        }
+        self.lock_long(me)
+    }
+
+    #[inline(always)]
+    fn try_lock_as(&self, me: u64) -> Option<BiasedGuard<'_, T>> {
+        if self.enter_short(me) {
+            return Some(BiasedGuard { lock: self, short: true });
+        }
+        self.try_lock_long(me)
+    }
+
+    /// The owner's way: a store and a load, with a light fence between them. The other side of the
+    /// pair is in [`BiasedLock::evict`].
+    #[inline(always)]
+    fn enter_short(&self, me: u64) -> bool {
+        if self.owner.load(Ordering::Relaxed) != me {
+            return false;
+        }
+        // A signal handler of the owner that comes here while it is inside must wait like others.
+        if self.inside.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.inside.store(true, Ordering::Relaxed);
+        fence::private_light();
+        if self.shared.load(Ordering::Acquire) {
+            self.inside.store(false, Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_long(&self, me: u64) -> BiasedGuard<'_, T> {
+        let mut patience = Patience::default();
+        while self.taken.swap(true, Ordering::Acquire) {
+            while self.taken.load(Ordering::Relaxed) {
+                patience.wait();
+            }
+        }
+        if self.evict(me) {
+            while self.inside.load(Ordering::Acquire) {
+                patience.wait();
+            }
+        }
+        BiasedGuard { lock: self, short: false }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_lock_long(&self, me: u64) -> Option<BiasedGuard<'_, T>> {
+        if self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        if self.evict(me) && self.inside.load(Ordering::Acquire) {
+            self.taken.store(false, Ordering::Release);
+            return None;
+        }
+        Some(BiasedGuard { lock: self, short: false })
+    }
+
+    /// With the inner lock held: makes sure that the owner takes it too. Returns whether the owner
+    /// is another thread, which may still be inside.
+    fn evict(&self, me: u64) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner == 0 {
+            self.owner.store(me, Ordering::Relaxed);
+            return false;
+        }
+        if owner == me {
+            let calm = self.calm.load(Ordering::Relaxed) + 1;
+            if calm < CALM {
+                self.calm.store(calm, Ordering::Relaxed);
+            } else {
+                // Nobody else can be between here and its own use of the lock: we hold `taken`.
+                self.calm.store(0, Ordering::Relaxed);
+                self.shared.store(false, Ordering::Release);
+            }
+            // Inside by the short way, and here: a signal handler interrupted itself. Waiting would
+            // be for ever; the caller of `lock` must not do that.
+            return self.inside.load(Ordering::Relaxed);
+        }
+        self.calm.store(0, Ordering::Relaxed);
+        if !self.shared.load(Ordering::Relaxed) {
+            self.shared.store(true, Ordering::Relaxed);
+            fence::private_heavy();
+        }
+        true
+    }
+}
+
+impl<T> Deref for BiasedGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for BiasedGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one, and it is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for BiasedGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.short {
+            self.lock.inside.store(false, Ordering::Release);
+        } else {
+            self.lock.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Spins for a moment, then yields, then sleeps, so that a holder that lost its processor gets it
+/// back, also from a waiter of higher real-time priority.
+#[derive(Default)]
+struct Patience {
+    looks: u32,
+}
+
+impl Patience {
+    fn wait(&mut self) {
+        self.looks = self.looks.saturating_add(1);
+        #[cfg(loom)]
+        loom::thread::yield_now();
+        #[cfg(not(loom))]
+        match self.looks {
+            ..200 => core::hint::spin_loop(),
+            200..250 => std::thread::yield_now(),
+            _ => std::thread::sleep(core::time::Duration::from_micros(20)),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_many_threads_add_up() {
+        fence::register_private();
+        static COUNT: BiasedLock<u64> = BiasedLock::new(0);
+        drop(COUNT.lock());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| *COUNT.lock() += 1));
+            }
+            for _ in 0..10_000 {
+                if let Some(mut count) = COUNT.try_lock() {
+                    *count += 1;
+                } else {
+                    *COUNT.lock() += 1;
+                }
+            }
+        });
+        assert_eq!(*COUNT.lock(), 50_000);
+    }
+
+    #[test]
+    fn the_owner_keeps_others_out_and_they_keep_it_out() {
+        fence::register_private();
+        let lock = BiasedLock::new(());
+        drop(lock.lock());
+        let held = lock.lock();
+        assert!(held.short, "the first thread is the owner");
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(lock.try_lock().is_none()));
+        });
+        drop(held);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let held = lock.try_lock();
+                assert!(held.is_some());
+                std::thread::scope(|inner| {
+                    inner.spawn(|| assert!(lock.try_lock().is_none()));
+                });
+            });
+        });
+        for _ in 0..=CALM {
+            drop(lock.lock());
+        }
+        assert!(lock.lock().short, "calm, so the owner's alone again");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Owner and stranger each enter twice, one of them trying only; a plain cell checks that they
+    /// never meet.
+    #[test]
+    fn loom_owner_and_stranger_never_meet() {
+        loom::model(|| {
+            let lock = Arc::new((BiasedLock::new(()), loom::cell::UnsafeCell::new(0)));
+            drop(lock.0.lock_as(1));
+            let other = lock.clone();
+            let stranger = loom::thread::spawn(move || {
+                let guard = other.0.lock_as(2);
+                // SAFETY: loom checks that nobody else is here.
+                other.1.with_mut(|value| unsafe { *value += 1 });
+                drop(guard);
+            });
+            for _ in 0..2 {
+                if let Some(guard) = lock.0.try_lock_as(1) {
+                    // SAFETY: as above.
+                    lock.1.with_mut(|value| unsafe { *value += 1 });
+                    drop(guard);
+                }
+            }
+            stranger.join().unwrap();
+        });
+    }
+}
