@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -47,7 +47,6 @@ impl Slots {
 /// What the producers' lock protects.
 struct Producers {
     notify: Notify,
-    overrun: bool,
 }
 
 /// A completion queue.
@@ -56,6 +55,8 @@ pub(crate) struct CqObject {
     capacity: AtomicU32,
     head: AtomicU32,
     tail: AtomicU32,
+    /// A completion was lost. Set under the producers' lock, read by every poll of an empty queue.
+    overrun: AtomicBool,
     producers: BiasedLock<Producers>,
     consumers: BiasedLock<()>,
     channel: Option<Arc<ChannelObject>>,
@@ -90,7 +91,8 @@ impl CqObject {
             capacity: AtomicU32::new(capacity),
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            producers: BiasedLock::new(Producers { notify: Notify::Disarmed, overrun: false }),
+            overrun: AtomicBool::new(false),
+            producers: BiasedLock::new(Producers { notify: Notify::Disarmed }),
             consumers: BiasedLock::new(()),
             channel,
             context,
@@ -119,7 +121,7 @@ impl CqObject {
         let mut producers = self.producers.lock();
         let head = self.head.load(Ordering::Relaxed);
         if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= self.capacity() {
-            return self.overflow(&mut producers);
+            return self.overflow();
         }
         // SAFETY: `slots` is replaced only under both locks, and we hold one of them.
         let slots = unsafe { &*self.slots.get() };
@@ -142,16 +144,16 @@ impl CqObject {
     }
 
     #[cold]
-    fn overflow(&self, producers: &mut Producers) {
-        if !self.ignore_overrun && !producers.overrun {
-            producers.overrun = true;
+    fn overflow(&self) {
+        if !self.ignore_overrun && !self.overrun.swap(true, Ordering::Relaxed) {
             self.context.raise(AsyncEventType::CqErr, self.cookie);
         }
     }
 
     /// Whether a completion was lost.
+    #[inline]
     pub(crate) fn is_overrun(&self) -> bool {
-        self.producers.lock().overrun
+        self.overrun.load(Ordering::Relaxed)
     }
 
     /// Whether nothing waits; one load.
