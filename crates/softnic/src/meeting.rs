@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::doorbell::Event;
-use rdmalab_ring::mailbox::{Mail, SendError};
+use rdmalab_ring::mailbox::{self, Mail, SendError};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, Consumer, Geometry, Producer};
 
@@ -22,6 +22,9 @@ use crate::process::{Process, os_error};
 pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
 /// The same for a datagram, which may simply be lost.
 const DATAGRAM_WAIT_MS: u64 = 200;
+/// After so long without an answer the hello is said again: letter boxes hold ten letters, and one
+/// that is full drops the answer.
+const HELLO_AGAIN_NS: u64 = 20_000_000;
 /// A process that did not answer is not waited for again so soon.
 const SILENCE_NS: u64 = 1_000_000_000;
 
@@ -32,6 +35,11 @@ pub(crate) struct Acquaintances {
     greetings: BTreeMap<u16, Arc<Segment>>,
     /// When a datagram last waited in vain for that slot, ns.
     silent_since_ns: BTreeMap<u16, u64>,
+}
+
+/// Whether some process holds the slot; yes when the kernel does not say.
+fn slot_is_held(slot: u16) -> bool {
+    mailbox::list_live_slots().map_or(true, |live| live.iter().any(|held| held.slot == slot))
 }
 
 fn new_ring() -> VerbsResult<Arc<Segment>> {
@@ -80,32 +88,35 @@ impl Process {
         (!known.known_dead()).then_some(known)
     }
 
-    /// Whether the process that attached to our lane as `slot` still lives.
+    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was lost
+    /// may be there all the same, so for it the kernel's list of slots decides.
     pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
         let known = self.acquaintances.read().peers.get(&slot).cloned();
-        known.is_some_and(|peer| peer.is_alive())
+        known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())
     }
 
     /// The peer at `slot`, greeting it and waiting up to `wait_ms` for its hello. `None` when there
     /// is no such process, or it does not answer.
     pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
-        let deadline_ns = crate::clock::now_ns() + wait_ms * 1_000_000;
-        let mut greeted = false;
+        let mut now_ns = crate::clock::now_ns();
+        let deadline_ns = now_ns + wait_ms * 1_000_000;
+        let mut greet_at_ns = 0;
         loop {
             if let Some(peer) = self.peer(slot)
                 && peer.is_alive()
             {
                 return Some(peer);
             }
-            if !greeted {
+            if now_ns >= greet_at_ns {
                 match self.greet(slot) {
-                    Ok(()) => greeted = true,
+                    Ok(()) => greet_at_ns = now_ns + HELLO_AGAIN_NS,
                     Err(SendError::Full) => {}
                     Err(_) => return None,
                 }
             }
             self.read_mail();
-            if crate::clock::now_ns() >= deadline_ns {
+            now_ns = crate::clock::now_ns();
+            if now_ns >= deadline_ns {
                 return self.peer(slot);
             }
             crate::helper::wait_readable(&[self.mail_fd()], 1);
