@@ -37,9 +37,14 @@ pub(crate) struct Acquaintances {
     silent_since_ns: BTreeMap<u16, u64>,
 }
 
-/// Whether some process holds the slot; yes when the kernel does not say.
+/// Whether a process that we could have met holds the slot; yes when the kernel does not say.
 fn slot_is_held(slot: u16) -> bool {
-    mailbox::list_live_slots().map_or(true, |live| live.iter().any(|held| held.slot == slot))
+    // SAFETY: takes and touches nothing.
+    let uid = unsafe { libc::getuid() };
+    let ours = |held: &mailbox::LiveSlot| {
+        held.slot == slot && held.uid == uid && held.version == crate::layout::VERSION
+    };
+    mailbox::list_live_slots().map_or(true, |live| live.iter().any(ours))
 }
 
 fn new_ring() -> VerbsResult<Arc<Segment>> {
