@@ -24,6 +24,9 @@ use crate::process::Process;
 use crate::qp::{QpInner, QpLinks, QpObject};
 use crate::srq::SrqObject;
 
+/// How often the rings are emptied before a connection begins: enough for a full one.
+const STALE_LOOKS: u32 = 64;
+
 /// The soft RNIC.
 pub struct SoftNic;
 
@@ -472,6 +475,9 @@ impl Backend for SoftNic {
     }
 
     fn modify_qp(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
+            forget_stale_trains(qp)?;
+        }
         let (process, next) = {
             let mut guard = qp.0.inner.lock();
             let inner = alive(&mut guard, qp.1)?;
@@ -489,7 +495,8 @@ impl Backend for SoftNic {
                 let inner = alive(&mut guard, qp.1)?;
                 inner.forget_everything();
             }
-            QpState::Rts | QpState::Err => {
+            // SQD: an acknowledgement may have to be asked for.
+            QpState::Rts | QpState::Sqd | QpState::Err => {
                 let mut guard = qp.0.inner.lock();
                 alive(&mut guard, qp.1)?.transmit();
             }
@@ -605,6 +612,22 @@ impl Backend for SoftNic {
         }
         Ok(())
     }
+}
+
+/// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
+/// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
+fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
+    let process = {
+        let mut guard = qp.0.inner.lock();
+        alive(&mut guard, qp.1)?.links.process
+    };
+    process.check_usable()?;
+    for _ in 0..STALE_LOOKS {
+        if process.take_from_rings() == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
