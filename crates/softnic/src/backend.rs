@@ -460,6 +460,8 @@ impl Backend for SoftNic {
             published: QpWord::CLOSED,
             datagram: init.qp_type == QpType::Ud,
             lost: 0,
+            arrival_stamp: u64::MAX,
+            prompt: 0,
             mapped: None,
         };
         links.send_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -567,7 +569,7 @@ impl Backend for SoftNic {
     ) -> Result<(), (usize, PostError)> {
         let mut guard = qp.0.inner.lock();
         let inner = match guard.as_mut() {
-            Some(inner) if inner.qp.qpn == qp.1 => inner,
+            Some(inner) if inner.qp.qpn == qp.1 && !inner.links.process.is_defunct() => inner,
             _ => return Err((0, PostError::BadState)),
         };
         for (taken, wr) in wrs.enumerate() {

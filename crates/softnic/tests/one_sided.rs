@@ -34,7 +34,7 @@ fn target(mut stage: Stage) {
     // From here on no verb is called. The end is told by memory alone.
     while mem.word(16) == 0 {
         if mood == COMPUTES {
-            std::hint::black_box((0..10_000u64).fold(0, |sum, at| sum ^ at * at));
+            std::hint::black_box((0..10_000u64).fold(0, |sum, at| sum ^ (at * at)));
         } else {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
