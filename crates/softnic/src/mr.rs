@@ -19,8 +19,6 @@ use crate::process::Process;
 pub(crate) struct MrObject {
     pub(crate) process: &'static Process,
     state: Mutex<MrState>,
-    /// Windows bound to it.
-    pub(crate) windows: AtomicU32,
 }
 
 struct MrState {
@@ -92,6 +90,25 @@ impl Process {
             };
         }
         keys.publish(&table_entry(&entry));
+        let mut bindings = self.bindings.lock();
+        if entry.length == 0 {
+            bindings.remove(&index);
+        } else {
+            bindings.insert(index, keytable::index_of(bind.mr_lkey));
+        }
+        drop((bindings, keys));
+        // The former binding is out of use when the new one is in use.
+        if window.length != 0 { self.wait_for_lanes().map_err(drop) } else { Ok(()) }
+    }
+
+    /// Takes a region's key out of use, unless windows are bound to the region.
+    fn retract_region(&self, key: u32) -> VerbsResult<()> {
+        let index = keytable::index_of(key);
+        let mut keys = self.keys.lock();
+        if self.bindings.lock().values().any(|region| *region == index) {
+            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
+        }
+        keys.retract(index);
         Ok(())
     }
 
@@ -116,6 +133,7 @@ impl Process {
         }
         let unbound = KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window };
         keys.publish(&table_entry(&unbound));
+        self.bindings.lock().remove(&keytable::index_of(rkey));
         drop(keys);
         self.wait_for_lanes().is_ok()
     }
@@ -144,21 +162,18 @@ impl MrObject {
         process.keys.lock().publish(&table_entry(&entry));
         pd.add_object();
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
-        let region = MrObject { process, state: Mutex::new(state), windows: AtomicU32::new(0) };
+        let region = MrObject { process, state: Mutex::new(state) };
         Ok((Arc::new(region), MrInfo { lkey: key, rkey: key }))
     }
 
     /// Takes the region back; nobody reads or writes it when this returns.
     pub(crate) fn deregister(&self) -> VerbsResult<()> {
-        if self.windows.load(Ordering::Acquire) > 0 {
-            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
-        }
         let mut state = self.state.lock();
         if !state.alive {
             return Err(VerbsError::invalid("the region is deregistered already"));
         }
         let key = state.entry.key;
-        self.process.keys.lock().retract(keytable::index_of(key));
+        self.process.retract_region(key)?;
         self.process.wait_for_copies()?;
         self.process.free_key(key);
         state.alive = false;
@@ -169,9 +184,6 @@ impl MrObject {
     /// Changes the region in place (IBA vol. 1, 11.2.8.5); its keys stay.
     pub(crate) fn reregister(&self, change: MrChange<'_, Arc<PdObject>>) -> VerbsResult<MrInfo> {
         let mut state = self.state.lock();
-        if self.windows.load(Ordering::Acquire) > 0 {
-            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
-        }
         let (addr, length) = change.translation.unwrap_or((state.addr, state.entry.length));
         let access = change.access.unwrap_or(state.entry.access);
         let access = mr::check_registration(access, length, addr).map_err(VerbsError::invalid)?;
@@ -182,7 +194,7 @@ impl MrObject {
             Some((addr, _)) => addr,
             None => state.entry.iova,
         };
-        self.process.keys.lock().retract(keytable::index_of(key));
+        self.process.retract_region(key)?;
         self.process.wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
@@ -269,7 +281,10 @@ impl MwObject {
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
         let process = self.pd.context.process;
         let key = self.rkey.load(Ordering::Acquire);
-        process.keys.lock().retract(keytable::index_of(key));
+        let mut keys = process.keys.lock();
+        keys.retract(keytable::index_of(key));
+        process.bindings.lock().remove(&keytable::index_of(key));
+        drop(keys);
         process.wait_for_copies()?;
         process.free_key(key);
         self.pd.remove_object();

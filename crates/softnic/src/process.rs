@@ -1,7 +1,7 @@
 //! This process as seen by its peers: its slot among the processes of the host, its shared segment,
 //! its queue pairs, and what its threads share to make progress.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -40,6 +40,8 @@ pub(crate) struct Process {
     pub(crate) lanes: LaneSlots,
     pub(crate) keys: Mutex<KeyTable>,
     pub(crate) key_view: KeyView,
+    /// The region of each bound window, by index. Changed with `keys` locked.
+    pub(crate) bindings: Mutex<BTreeMap<u32, u32>>,
     pub(crate) qp_words: QpWords,
     qps: Box<[AtomicPtr<QpObject>]>,
     free_qps: Mutex<VecDeque<u32>>,
@@ -142,6 +144,7 @@ impl Process {
             lanes,
             key_view: keys.view(),
             keys: Mutex::new(keys),
+            bindings: Mutex::default(),
             qp_words,
             qps: (0..QPS_PER_PROCESS).map(|_| AtomicPtr::default()).collect(),
             free_qps: Mutex::new((0..usable).collect()),
