@@ -249,10 +249,9 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
     let page = rdmalab_ring::seg::page_bytes() as u64;
     let first = addr & !(page - 1);
     let bytes = addr + length - first;
-    // SAFETY: MADV_NORMAL only sets a hint; the kernel checks the range and says ENOMEM when part
-    // of it is not mapped.
-    let result =
-        unsafe { libc::madvise(first as *mut libc::c_void, bytes as usize, libc::MADV_NORMAL) };
+    // SAFETY: writes nothing back (MS_ASYNC has done nothing since Linux 2.6.19) and changes no
+    // mapping, as advice would; the kernel says ENOMEM when part of the range is not mapped.
+    let result = unsafe { libc::msync(first as *mut libc::c_void, bytes as usize, libc::MS_ASYNC) };
     if result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM) {
         return Err(VerbsError::new(
             VerbsError::EFAULT,
