@@ -1,7 +1,7 @@
 //! Memory that peers can map: sealed memfds that a program asked us for. Regions registered in
 //! them are written and read by peers with plain copies.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
@@ -57,12 +57,26 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     Ok(at)
 }
 
+/// Frees the memory of a segment that peers may keep mapped: they never learn that it is gone.
+fn give_pages_back(segment: &Segment) {
+    let (fd, length) = (segment.as_fd().as_raw_fd(), segment.len() as libc::off_t);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a system call on a descriptor that lives; nothing uses the pages any more.
+    unsafe { libc::fallocate(fd, mode, 0, length) };
+}
+
 /// Gives memory of [`alloc_shared`] back.
 ///
 /// # Safety
 /// Nothing may use the memory any more: every region in it was deregistered.
 pub unsafe fn free_shared(at: *mut u8) {
     if let Some(process) = Process::existing() {
-        process.buffers.shared.write().retain(|shared| shared.segment.ptr() != at);
+        process.buffers.shared.write().retain(|shared| {
+            let freed = shared.segment.ptr() == at;
+            if freed {
+                give_pages_back(&shared.segment);
+            }
+            !freed
+        });
     }
 }
