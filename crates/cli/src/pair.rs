@@ -216,7 +216,7 @@ impl Pair {
 
     fn done(&mut self, i: usize, patience: Duration) -> Outcome<Found> {
         match self.ends[i].reply(&self.interrupt, patience)? {
-            Reply::Done(found) => Ok(found),
+            Reply::Done(found) => Ok(*found),
             other => Err(confused(&other)),
         }
     }

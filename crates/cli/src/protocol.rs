@@ -138,7 +138,7 @@ pub enum Reply {
     /// Ready for the other end to begin.
     Armed,
     /// The work is done.
-    Done(Found),
+    Done(Box<Found>),
     /// It cannot be done: what happened, and the likely causes.
     Failed(String),
 }
@@ -158,6 +158,8 @@ pub struct Found {
     pub messages: u64,
     /// From the first arrival to the last, in ns.
     pub span_ns: f64,
+    /// Time per message of a flood, in ns: the median over batches.
+    pub message_ns: Option<f64>,
     /// Messages that did not arrive.
     pub lost: u64,
     /// Why it is less than was asked for.

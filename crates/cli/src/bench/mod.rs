@@ -184,7 +184,11 @@ enum Verdict {
 }
 
 impl RowResult {
+    /// Whether the budget holds, where there is one.
     fn verdict(&self) -> Option<Verdict> {
+        if self.row.target == Target::None {
+            return None;
+        }
         let ratio = self.ratio?.ratio;
         let (low, high) = match ratio.interval {
             Some(interval) => (interval.low, interval.high),
@@ -211,6 +215,7 @@ impl Target {
         match self {
             Self::AtMost(most) => ratio <= most,
             Self::AtLeast(least) => ratio >= least,
+            Self::None => true,
         }
     }
 }

@@ -90,12 +90,14 @@ fn row(result: &RowResult) -> Vec<String> {
         match result.row.target {
             Target::AtMost(most) => format!("<= {most}"),
             Target::AtLeast(least) => format!(">= {least}"),
+            Target::None => "-".to_owned(),
         },
         match result.verdict() {
             Some(Verdict::Holds) => "holds".to_owned(),
             Some(Verdict::Misses) => "MISSES".to_owned(),
             Some(Verdict::Unclear) => "unclear".to_owned(),
-            None => "not measured".to_owned(),
+            None if result.missing.is_some() => "not measured".to_owned(),
+            None => String::new(),
         },
     ]
 }
@@ -106,9 +108,10 @@ pub fn json(conditions: &Conditions, results: &[RowResult]) {
         .iter()
         .map(|r| {
             let estimate = r.ratio.map(|p| p.ratio);
-            let (kind, budget) = match r.row.target {
-                Target::AtMost(most) => ("at_most", most),
-                Target::AtLeast(least) => ("at_least", least),
+            let budget = match r.row.target {
+                Target::AtMost(most) => serde_json::json!({ "at_most": most }),
+                Target::AtLeast(least) => serde_json::json!({ "at_least": least }),
+                Target::None => serde_json::json!({}),
             };
             serde_json::json!({
                 "ours": r.row.name,
@@ -119,7 +122,7 @@ pub fn json(conditions: &Conditions, results: &[RowResult]) {
                 "ratio": estimate.map(|e| e.value),
                 "ratio_low": estimate.and_then(|e| e.interval).map(|i| i.low),
                 "ratio_high": estimate.and_then(|e| e.interval).map(|i| i.high),
-                "budget": { kind: budget },
+                "budget": budget,
                 "verdict": r.verdict(),
                 "missing": r.missing,
             })

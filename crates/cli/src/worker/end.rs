@@ -19,6 +19,10 @@ const SEND_DEPTH: u32 = 512;
 pub const RECV_DEPTH: u32 = 2048;
 /// A completion is asked for once in so many sends.
 const SIGNAL_EVERY: u32 = 64;
+/// Messages of so many bytes are bulk: each has its completion, and few are under way.
+const BULK_BYTES: usize = 256 << 10;
+/// Bulk messages under way.
+const BULK_DEPTH: u32 = 4;
 /// Inline bytes that are asked for: what adapters commonly grant.
 const INLINE_BYTES: u32 = 220;
 /// Q_Key of both ends.
@@ -294,8 +298,10 @@ impl End {
         };
         let inline = bytes <= self.inline_bytes;
         let request = if inline { request.inline_data() } else { request };
-        let list = list.clamp(1, SIGNAL_EVERY as usize);
         let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
+        let (depth, signal_every) =
+            if bytes < BULK_BYTES { (depth, SIGNAL_EVERY) } else { (BULK_DEPTH.min(depth), 1) };
+        let list = list.clamp(1, signal_every as usize);
         Ok(Sender {
             end: self,
             batch: SendBatch::new(&vec![request; list]),
@@ -303,6 +309,7 @@ impl End {
             unsignaled: 0,
             in_flight: 0,
             depth,
+            signal_every,
         })
     }
 }
@@ -316,15 +323,23 @@ pub struct Sender<'a> {
     unsignaled: u32,
     /// Requests posted whose slots are not known to be free.
     in_flight: u32,
+    /// Most that may be under way.
     depth: u32,
+    /// A completion is asked for once in so many.
+    signal_every: u32,
 }
 
 impl Sender<'_> {
+    /// Requests in each post.
+    pub fn list(&self) -> u64 {
+        self.list.into()
+    }
+
     /// Posts the list once; waits for room first where there is none.
     #[inline]
     pub fn post(&mut self, patience: Patience) -> Result<(), Stopped> {
         let last = self.list as usize - 1;
-        self.post_as(patience, self.unsignaled + self.list >= SIGNAL_EVERY, last)
+        self.post_as(patience, self.unsignaled + self.list >= self.signal_every, last)
     }
 
     /// Posts the list once with a completion, whatever came before.
@@ -382,7 +397,7 @@ impl Sender<'_> {
 
     #[cold]
     fn reap_ready(&mut self, patience: Patience) -> Result<(), Stopped> {
-        // More than SIGNAL_EVERY under way: one completion at least comes by itself.
+        // Half a queue is under way: one completion at least comes by itself.
         self.reap(patience, self.depth / 2)
     }
 

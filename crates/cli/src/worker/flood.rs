@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rdmalab_measure::Clock;
+use rdmalab_measure::{Clock, Stamp, stats};
 use rdmalab_verbs::Wc;
 
 use super::Stopped;
@@ -16,6 +16,10 @@ const TAKE: usize = 32;
 const CREDIT_BYTES: usize = 16;
 /// Nothing came for so long: what is missing of an unreliable transport was lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
+/// Messages of a batch, of which the median counts; fewer where they are long.
+const BATCH: u64 = 1024;
+/// See above: bytes of a batch.
+const BATCH_BYTES: u64 = 4 << 20;
 /// Empty looks between two looks at the time.
 const LOOKS: u32 = 1 << 14;
 
@@ -30,26 +34,33 @@ pub fn send(
     [messages, list]: [u64; 2],
 ) -> Result<Found, Stopped> {
     end.top_up()?;
-    let list = list.clamp(1, TAKE as u64);
-    let mut sender = end.sender(op, bytes, list as usize)?;
+    let mut sender = end.sender(op, bytes, list.min(TAKE as u64) as usize)?;
+    let list = sender.list();
     let mut receives = end.receives(1);
     let window = u64::from(end.recv_depth());
     let posts = messages.div_ceil(list);
     let mut credit = Credit::default();
     let start = clock.now();
+    let mut batches = Batches::new(clock, bytes);
     for i in 0..posts {
         if op == Op::Send {
             while (i + 1) * list > credit.settled() + window {
                 credit = next_credit(end, patience, &mut receives)?;
             }
         }
-        if i + 1 == posts { sender.post_signaled(patience)? } else { sender.post(patience)? }
+        if i + 1 == posts {
+            sender.post_signaled(patience)?
+        } else {
+            sender.post(patience)?
+        }
+        batches.count(list);
     }
     sender.finish(patience)?;
     let span_ns = clock.ns_between(start, clock.now());
     let sent = posts * list;
     if op == Op::Write {
-        return Ok(Found { messages: sent, span_ns, ..Found::default() });
+        let message_ns = batches.median_ns();
+        return Ok(Found { messages: sent, span_ns, message_ns, ..Found::default() });
     }
     while credit.settled() < sent {
         credit = next_credit(end, patience, &mut receives)?;
@@ -88,6 +99,7 @@ pub fn receive(
     clock: &Clock,
     patience: Patience,
     op: Op,
+    bytes: usize,
     [messages, list]: [u64; 2],
     arm: impl FnOnce() -> Result<(), Stopped>,
 ) -> Result<Found, Stopped> {
@@ -100,10 +112,12 @@ pub fn receive(
         return Ok(Found::default());
     }
     // Whole lists are sent.
-    let messages = messages.next_multiple_of(list.clamp(1, TAKE as u64));
+    let list = end.sender(op, bytes, list.min(TAKE as u64) as usize)?.list();
+    let messages = messages.next_multiple_of(list);
     let mut wcs = [Wc::default(); TAKE];
     let (mut taken, mut told, mut unposted, mut lost) = (0, 0, 0, 0);
     let (mut first, mut last) = (clock.now(), clock.now());
+    let mut batches = Batches::new(clock, bytes);
     let mut idle = Idle::default();
     while taken + lost < messages {
         let count = end.take(&mut wcs)?;
@@ -117,8 +131,10 @@ pub fn receive(
         idle = Idle::default();
         if taken == 0 {
             first = clock.now();
+            batches = Batches::new(clock, bytes);
         }
         taken += count as u64;
+        batches.count(count as u64);
         unposted += count;
         if taken >= messages {
             last = clock.now();
@@ -142,7 +158,41 @@ pub fn receive(
         last = clock.now();
     }
     let span_ns = clock.ns_between(first, last);
-    Ok(Found { messages: taken, span_ns, lost, ..Found::default() })
+    let message_ns = batches.median_ns();
+    Ok(Found { messages: taken, span_ns, message_ns, lost, ..Found::default() })
+}
+
+/// Times of batches of messages. A window of them is under way all the time, so that what is
+/// counted at one end is what goes through.
+struct Batches<'a> {
+    clock: &'a Clock,
+    size: u64,
+    counted: u64,
+    since: Stamp,
+    ns_per_message: Vec<f64>,
+}
+
+impl<'a> Batches<'a> {
+    fn new(clock: &'a Clock, bytes: usize) -> Self {
+        let size = (BATCH_BYTES / bytes as u64).clamp(1, BATCH);
+        Self { clock, size, counted: 0, since: clock.now(), ns_per_message: Vec::new() }
+    }
+
+    #[inline]
+    fn count(&mut self, messages: u64) {
+        self.counted += messages;
+        if self.counted >= self.size {
+            let now = self.clock.now();
+            let ns = self.clock.ns_between(self.since, now);
+            self.ns_per_message.push(ns / self.counted as f64);
+            (self.since, self.counted) = (now, 0);
+        }
+    }
+
+    fn median_ns(mut self) -> Option<f64> {
+        stats::sort(&mut self.ns_per_message);
+        (!self.ns_per_message.is_empty()).then(|| stats::median(&self.ns_per_message))
+    }
 }
 
 /// Whether nothing has come for long; the time is looked at seldom.

@@ -45,6 +45,10 @@ fn say(reply: &Reply) -> Outcome {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failed)
 }
 
+fn done(found: Found) -> Reply {
+    Reply::Done(Box::new(found))
+}
+
 struct Worker {
     clock: Clock,
     stop: Interrupt,
@@ -81,8 +85,8 @@ impl Worker {
                 end.connect(endpoint, memory)?;
                 Ok(Reply::Connected)
             }
-            Order::Answer(work) => self.work(work, true).map(Reply::Done),
-            Order::Begin(work) => self.work(work, false).map(Reply::Done),
+            Order::Answer(work) => self.work(work, true).map(done),
+            Order::Begin(work) => self.work(work, false).map(done),
         }
     }
 
@@ -117,8 +121,8 @@ impl Worker {
             (Work::Batches { op, bytes, batches, trips }, false) => {
                 trips::batches(end, &self.clock, patience, *op, *bytes, [*batches, *trips])
             }
-            (Work::Flood { op, messages, list, .. }, true) => {
-                flood::receive(end, &self.clock, patience, *op, [*messages, *list], arm)
+            (Work::Flood { op, bytes, messages, list }, true) => {
+                flood::receive(end, &self.clock, patience, *op, *bytes, [*messages, *list], arm)
             }
             (Work::Flood { op, bytes, messages, list }, false) => {
                 flood::send(end, &self.clock, patience, *op, *bytes, [*messages, *list])

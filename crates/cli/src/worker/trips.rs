@@ -180,7 +180,8 @@ impl<'a> Side<'a> {
         }
         let byte = self.end.memory().byte(self.end.written() + self.bytes - 1);
         let look = || (byte.load(Ordering::Acquire) == mark(i)).then_some(());
-        self.patience.until(look, || self.end.check())
+        let heard = self.patience.until(look, || self.end.check());
+        heard.map_err(|reason| format!("round trip {i}: {reason}"))
     }
 
     /// What is left over from the last round trip, done while the message is under way.
