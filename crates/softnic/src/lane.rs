@@ -106,7 +106,7 @@ fn in_mapping(
         None => match peer.mapped(id) {
             Some(mapped) => (mapped, Some(mapped)),
             None => {
-                if peer.should_request(id) {
+                if peer.should_request() {
                     inner.links.process.request_memory(peer.slot, id);
                 }
                 return None;
@@ -173,7 +173,8 @@ impl Local<'_> {
         })
     }
 
-    /// Walks the local scatter/gather list beside the remote range, holding our own regions.
+    /// Walks the local scatter/gather list beside the remote range. Our own regions stay, because
+    /// the QP's lock is held.
     fn each_piece(
         &self,
         write_local: bool,

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
@@ -20,6 +20,9 @@ use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
 /// How long a peer that was seen alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
+
+/// A peer is asked for its memory once in so long, ns.
+const REQUEST_NS: u64 = 2_000_000;
 
 /// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
 pub(crate) struct Seat<'a> {
@@ -164,7 +167,7 @@ pub(crate) struct Peer {
     bell: Bell,
     event: Event,
     mapped: Mutex<Vec<Mapped>>,
-    requested: AtomicU32,
+    request_at_ns: AtomicU64,
     /// The kernel does not let us into its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
@@ -242,7 +245,7 @@ impl Peer {
                 bell: Bell::attach(base.add(layout::DOORBELL_AT)),
                 event,
                 mapped: Mutex::new(Vec::new()),
-                requested: AtomicU32::new(0),
+                request_at_ns: AtomicU64::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
                 alive_at_ns: AtomicU64::new(0),
@@ -316,8 +319,14 @@ impl Peer {
         }
     }
 
-    /// Whether memory `id` is to be asked for now (once in a while, not at every message).
-    pub(crate) fn should_request(&self, id: u32) -> bool {
-        self.requested.swap(id, Ordering::Relaxed) != id
+    /// Whether memory that is not mapped yet is to be asked for now: once in a while, not at every
+    /// message, and again when the letter or its answer was lost.
+    pub(crate) fn should_request(&self) -> bool {
+        let now_ns = crate::clock::now_ns();
+        let due = now_ns >= self.request_at_ns.load(Ordering::Relaxed);
+        if due {
+            self.request_at_ns.store(now_ns + REQUEST_NS, Ordering::Relaxed);
+        }
+        due
     }
 }
