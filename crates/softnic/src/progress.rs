@@ -137,10 +137,6 @@ impl Process {
         let mut done = 0;
         while let Some(slot) = next {
             let qpn = codec::destination(slot.head);
-            if qpn == Qpn::MULTICAST {
-                finish(current.take());
-                self.deliver_multicast(consumer, slot.head, &slot.body);
-            }
             let index = layout::index_of(qpn);
             if current.as_ref().is_none_or(|(held, _)| *held != index) {
                 finish(current.take());
@@ -149,6 +145,11 @@ impl Process {
             let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
                 Some(inner) if inner.qp.qpn == qpn => {
                     self.handle_slot(inner, consumer, &slot, from)
+                }
+                _ if qpn == Qpn::MULTICAST => {
+                    finish(current.take());
+                    self.deliver_multicast(consumer, slot.head, &slot.body);
+                    data_end(&slot)
                 }
                 _ => {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
