@@ -485,6 +485,7 @@ impl Backend for SoftNic {
             let inner = alive(&mut guard, qp.1)?;
             let process = inner.links.process;
             process.check_usable()?;
+            inner.send_ack_that_waits();
             let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
             inner.publish();
             (process, next)
@@ -519,6 +520,7 @@ impl Backend for SoftNic {
         if process.is_defunct() {
             return Ok(());
         }
+        inner.send_ack_that_waits();
         process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
         let inner = guard.take();
         drop(guard);

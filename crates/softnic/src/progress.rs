@@ -347,6 +347,14 @@ impl QpInner {
         self.links.process.keep_ack(self.links.object)
     }
 
+    /// Sends the acknowledgement that waits for the program's answer: there will be none. The peer
+    /// was promised it when the program saw the message.
+    pub(crate) fn send_ack_that_waits(&mut self) {
+        if self.qp.has_only_ack() {
+            self.transmit();
+        }
+    }
+
     fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
         if kind == TimerKind::Ack {
             let alive = self.peer_alive();
