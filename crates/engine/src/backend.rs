@@ -452,8 +452,11 @@ pub trait Backend: Sized + 'static {
     /// Takes up to `out.len()` completions and says how many of `out` it initialised. Makes
     /// progress.
     fn poll_cq(cq: &Self::Cq, out: &mut [MaybeUninit<Wc>]) -> VerbsResult<usize>;
-    /// Takes one completion with its time stamp. Makes progress.
-    fn poll_cq_extended(cq: &Self::Cq) -> VerbsResult<Option<ExtendedWc>>;
+    /// Takes one completion with its time stamp. When there is none it makes progress and looks
+    /// again, unless `is_next`: within a batch only what is there counts. Otherwise a program that
+    /// asked for an event and then empties its CQ would find what the event will be about, and an
+    /// empty CQ after the event (`ibv_rc_pingpong -t -e` fails there).
+    fn poll_cq_extended(cq: &Self::Cq, is_next: bool) -> VerbsResult<Option<ExtendedWc>>;
     /// Asks for an event at the next (solicited) completion.
     fn req_notify_cq(cq: &Self::Cq, solicited_only: bool) -> VerbsResult<()>;
 

@@ -48,15 +48,16 @@ pub(crate) fn fill<B: Backend>(cq: &mut ibv_cq_ex, wc_flags: u64) {
 type ReadU32 = unsafe extern "C-unwind" fn(*mut ibv_cq_ex) -> u32;
 type ReadU8 = unsafe extern "C-unwind" fn(*mut ibv_cq_ex) -> u8;
 
-/// Takes one completion; 0, `ENOENT` when there is none, or an error number.
+/// Takes one completion, the first of a batch or the next; 0, `ENOENT` when there is none, or an
+/// error number.
 ///
 /// # Safety
 /// `cq` is of this backend, and the caller is inside its critical section.
 #[inline]
-unsafe fn advance<B: Backend>(cq: *mut ibv_cq_ex) -> c_int {
+unsafe fn advance<B: Backend>(cq: *mut ibv_cq_ex, is_next: bool) -> c_int {
     // SAFETY: by the contract.
     let own = unsafe { CqObject::<B>::own(cq) };
-    match B::poll_cq_extended(&own.backend) {
+    match B::poll_cq_extended(&own.backend, is_next) {
         Ok(Some(found)) => {
             // SAFETY: nobody else touches the current completion inside the critical section;
             // `status` and `wr_id` are where the program reads them.
@@ -89,7 +90,7 @@ unsafe extern "C-unwind" fn start_poll<B: Backend>(
         gate.enter();
     }
     // SAFETY: the section was just entered, or the program promised to be alone.
-    let outcome = unsafe { advance::<B>(cq) };
+    let outcome = unsafe { advance::<B>(cq, false) };
     if outcome != 0 {
         // Without a completion the program does not call end_poll.
         if let Some(gate) = &own.gate {
@@ -101,7 +102,7 @@ unsafe extern "C-unwind" fn start_poll<B: Backend>(
 
 unsafe extern "C-unwind" fn next_poll<B: Backend>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the program is between start_poll and end_poll of this CQ.
-    unsafe { advance::<B>(cq) }
+    unsafe { advance::<B>(cq, true) }
 }
 
 unsafe extern "C-unwind" fn end_poll<B: Backend>(cq: *mut ibv_cq_ex) {

@@ -345,14 +345,14 @@ impl Backend for SoftNic {
     }
 
     #[inline]
-    fn poll_cq_extended(cq: &Cq) -> VerbsResult<Option<ExtendedWc>> {
+    fn poll_cq_extended(cq: &Cq, is_next: bool) -> VerbsResult<Option<ExtendedWc>> {
         let (queue, process) = (&cq.0.cq, cq.0.process);
         let mut found = None;
         for attempt in 0..2 {
             queue.pop_each(1, |cqe| {
                 found = Some(ExtendedWc { wc: cqe.wc, timestamp: cqe.timestamp });
             });
-            if found.is_some() || attempt == 1 {
+            if found.is_some() || is_next || attempt == 1 {
                 break;
             }
             process.check_usable()?;

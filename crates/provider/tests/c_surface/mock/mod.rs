@@ -312,7 +312,7 @@ impl Backend for Mock {
         Ok(out.len())
     }
 
-    fn poll_cq_extended(cq: &Arc<Cq>) -> VerbsResult<Option<ExtendedWc>> {
+    fn poll_cq_extended(cq: &Arc<Cq>, _is_next: bool) -> VerbsResult<Option<ExtendedWc>> {
         Ok(cq.pop()?.map(|cqe| ExtendedWc { wc: cqe.wc, timestamp: cqe.timestamp }))
     }
 
