@@ -47,6 +47,27 @@ pub struct BiasedGuard<'a, T> {
     short: bool,
 }
 
+#[cfg(not(loom))]
+std::thread_local! {
+    static GUEST: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+/// Says that this thread never becomes an owner: it takes locks on behalf of others.
+#[cfg(not(loom))]
+pub fn be_guest() {
+    GUEST.with(|guest| guest.set(true));
+}
+
+#[cfg(not(loom))]
+fn is_guest() -> bool {
+    GUEST.with(core::cell::Cell::get)
+}
+
+#[cfg(loom)]
+fn is_guest() -> bool {
+    false
+}
+
 /// A number that no other live thread of this process has, and never 0.
 #[inline(always)]
 #[cfg(not(loom))]
@@ -194,7 +215,9 @@ impl<T> BiasedLock<T> {
     fn evict(&self, me: u64) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner == 0 {
-            self.owner.store(me, Ordering::Relaxed);
+            if !is_guest() {
+                self.owner.store(me, Ordering::Relaxed);
+            }
             return false;
         }
         if owner == me {
@@ -290,6 +313,20 @@ mod tests {
             }
         });
         assert_eq!(*COUNT.lock(), 50_000);
+    }
+
+    #[test]
+    fn a_guest_never_owns() {
+        let lock = BiasedLock::new(());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                be_guest();
+                assert!(!lock.lock().short);
+                assert!(!lock.lock().short);
+            });
+        });
+        drop(lock.lock());
+        assert!(lock.lock().short);
     }
 
     #[test]

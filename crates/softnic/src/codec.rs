@@ -42,7 +42,7 @@ pub(crate) enum SlotPayload {
 }
 
 /// Whether the payload of `train` fits into its slot.
-#[inline]
+#[inline(always)]
 pub(crate) fn fits_slot(train: &Train) -> bool {
     let limit = match train.kind {
         TrainKind::Write => SHORT_WRITE_BYTES,
@@ -56,7 +56,7 @@ pub(crate) fn fits_slot(train: &Train) -> bool {
 
 /// Encodes the head and words 0 to 2 and, where they are used, 3 to 6; a short payload is to be
 /// written over the words from 3 on by the caller.
-#[inline]
+#[inline(always)]
 pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> (u32, Body) {
     let form = match payload {
         SlotPayload::Short => FORM_SHORT,
@@ -138,7 +138,7 @@ pub(crate) fn destination(head: u32) -> Qpn {
 }
 
 /// Decodes a slot; `None` when it makes no sense.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train, SlotPayload)> {
     let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
     let src_qpn = Qpn::new(body[1] as u32);

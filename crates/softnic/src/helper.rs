@@ -36,8 +36,8 @@ const RETRY_MS: i32 = 1;
 /// What the helper and the callers share.
 pub(crate) struct Helper {
     kick: CountingEvent,
-    /// Counts entries of callers.
-    stamp: AtomicU64,
+    /// Counts entries of callers; peers may look.
+    stamp: &'static AtomicU64,
     /// Callers that are blocked inside a verb.
     waiting_callers: AtomicU32,
     /// The helper sleeps without a bound, or may be about to.
@@ -49,10 +49,11 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    pub(crate) fn new() -> VerbsResult<Helper> {
+    /// A helper that is not started; `stamp` lies in the process's segment.
+    pub(crate) fn new(stamp: &'static AtomicU64) -> VerbsResult<Helper> {
         Ok(Helper {
             kick: CountingEvent::create()?,
-            stamp: AtomicU64::new(0),
+            stamp,
             waiting_callers: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
@@ -125,6 +126,7 @@ fn restore_signals(before: &libc::sigset_t) {
 }
 
 fn run(process: &'static Process) {
+    rdmalab_ring::biased::be_guest();
     let helper = &process.helper;
     let mut seen = helper.stamp.load(Ordering::Relaxed);
     let mut rounds = 0u32;

@@ -19,6 +19,8 @@ pub(crate) const QPS_PER_PROCESS: usize = 1 << QP_INDEX_BITS;
 
 /// The doorbell's place.
 pub(crate) const DOORBELL_AT: usize = 4096;
+/// How often callers made progress: tells initiators whether somebody polls right now.
+pub(crate) const STAMP_AT: usize = DOORBELL_AT + 1024;
 /// The lane's sequence words.
 pub(crate) const LANE_AT: usize = 8192;
 /// One word for each QP.
@@ -75,6 +77,15 @@ impl QpWord {
             can_receive: word >> 56 & 1 != 0,
         }
     }
+}
+
+/// The stamp of the segment at `segment`.
+///
+/// # Safety
+/// `segment` must point to [`SEGMENT_BYTES`] mapped bytes that stay mapped for `'a`.
+pub(crate) unsafe fn stamp_of<'a>(segment: *mut u8) -> &'a AtomicU64 {
+    // SAFETY: within the segment, aligned, and touched through atomics only.
+    unsafe { &*segment.add(STAMP_AT).cast::<AtomicU64>() }
 }
 
 /// A view of the QP words of a segment.

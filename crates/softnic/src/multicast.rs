@@ -148,11 +148,11 @@ impl QpInner {
     /// Sends the next datagram to every process of the host. One whose ring is full misses it, as
     /// a member whose receive queue is empty does.
     pub(crate) fn send_multicast(&mut self) -> bool {
-        let Plan::Send { train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
+        let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
             return false;
         };
         let gid = self.qp.sq.ud(position).ah.dgid.0;
-        let mut train = self.finish_train(train, position);
+        self.finish_train(&mut train, position);
         train.flags.0 |= TrainFlags::GRH;
         train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
         train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));

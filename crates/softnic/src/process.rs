@@ -132,6 +132,8 @@ impl Process {
                 QpWords::attach(base),
             )
         };
+        // SAFETY: processes are leaked, so their segments stay mapped for ever.
+        let stamp = unsafe { layout::stamp_of(base) };
         let usable = usable_qps(mailbox.slot());
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
@@ -159,7 +161,7 @@ impl Process {
             attention_at_ns: AtomicU64::new(u64::MAX),
             kept_ack: AtomicU32::new(0),
             tick_at_ns: AtomicU64::new(0),
-            helper: Helper::new()?,
+            helper: Helper::new(stamp)?,
             buffers: Buffers::default(),
             groups: Groups::default(),
             lane_off: AtomicBool::new(lane_off),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rdmalab_engine::mr;
 use rdmalab_engine::qp::send_queue::SendQueue;
 use rdmalab_engine::qp::{CopyError, Plan, Response};
-use rdmalab_engine::train::Train;
+use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_engine::vocab::{PdId, Sge, WrOpcode};
 use rdmalab_ring::keytable::KeyView;
 use rdmalab_ring::spsc::Producer;
@@ -161,7 +161,10 @@ impl QpInner {
             match self.qp.plan(room) {
                 Plan::Idle => return Next::Done,
                 Plan::Local { position } => self.execute_local(position),
-                Plan::Send { train, position, offset } => {
+                Plan::Send { mut train, position, offset } => {
+                    if self.links.datagram {
+                        self.finish_train(&mut train, position);
+                    }
                     self.send_request(out, &train, position, offset);
                     if self.links.datagram {
                         return Next::Again;
@@ -178,7 +181,6 @@ impl QpInner {
     fn send_request(&mut self, out: &mut Producer, train: &Train, position: u32, offset: u32) {
         let is_datagram = self.links.datagram;
         let links = &self.links;
-        let train = &self.finish_train(*train, position);
         let ack = match !is_datagram && codec::takes_ack(train) {
             true => self.qp.take_only_ack(),
             false => None,
@@ -193,23 +195,19 @@ impl QpInner {
                 gather(sq, pd, keys, position, offset..offset + bytes, to)
             })
         };
-        let last = train.flags.has(rdmalab_engine::train::TrainFlags::LAST);
+        let last = train.flags.has(TrainFlags::LAST);
         let result = result.unwrap_or(Ok(()));
         self.qp.retire_sent(position, last, result, &mut self.links);
     }
 
     /// Adds what only the port knows: where a datagram comes from.
-    #[inline]
-    pub(crate) fn finish_train(&self, mut train: Train, position: u32) -> Train {
-        if self.links.datagram {
-            let ah = &self.qp.sq.ud(position).ah;
-            train.slid = crate::device::lid_of(self.links.pd.context.device);
-            train.sl = ah.sl;
-            if ah.is_global {
-                train.flags.0 |= rdmalab_engine::train::TrainFlags::GRH;
-            }
+    pub(crate) fn finish_train(&self, train: &mut Train, position: u32) {
+        let ah = &self.qp.sq.ud(position).ah;
+        train.slid = crate::device::lid_of(self.links.pd.context.device);
+        train.sl = ah.sl;
+        if ah.is_global {
+            train.flags.0 |= TrainFlags::GRH;
         }
-        train
     }
 
     /// There is no such process, or none that answers: what is sent is lost, as on a wire that
@@ -223,7 +221,7 @@ impl QpInner {
             }
             Plan::Send { train, position, .. } => {
                 self.links.lost += 1;
-                let last = train.flags.has(rdmalab_engine::train::TrainFlags::LAST);
+                let last = train.flags.has(TrainFlags::LAST);
                 self.qp.retire_sent(position, last, Ok(()), &mut self.links);
                 true
             }
@@ -283,7 +281,7 @@ fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
 
 /// Puts a train into the ring, its payload written by `fill`, an acknowledgement beside it. `None` when the ring has no room,
 /// which [`room_in`] rules out.
-#[inline]
+#[inline(always)]
 fn push(
     out: &mut Producer,
     train: &Train,
@@ -347,9 +345,9 @@ fn gather(
 ) -> Result<(), CopyError> {
     if sq.wqe(position).is_inline() {
         let from = &sq.inline(position)[range.start as usize..range.end as usize];
-        // SAFETY: `to` has room for `bytes` bytes and is no memory of the queue.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-        return Ok(());
+        // SAFETY: `to` has room for the range and is no memory of the queue. Our copy is used
+        // because it is inlined for short payloads; nothing here can fault.
+        return unsafe { copy::copy(to, from.as_ptr(), from.len()) }.map_err(|_| CopyError::Fault);
     }
     let mut to = to;
     let bytes = (range.end - range.start) as u64;

@@ -224,7 +224,7 @@ impl Qp {
     }
 
     /// What to do about a train that arrived.
-    #[inline]
+    #[inline(always)]
     pub fn accept<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {
         if !train.is_plausible(self.mtu) {
             return Accept::Drop(DropReason::NotForUs);

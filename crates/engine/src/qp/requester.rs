@@ -145,7 +145,7 @@ impl Qp {
 
     /// What to send next, with at most `max_payload` bytes (at least one MTU) in one train. The
     /// state advances now; a failure to read the payload is told by [`Qp::retire_sent`].
-    #[inline]
+    #[inline(always)]
     pub fn plan(&mut self, max_payload: u32) -> Plan {
         if self.req.cursor != self.sq.begun {
             self.skip_executed();
@@ -193,7 +193,7 @@ impl Qp {
     }
 
     /// Whether the WQE at `position` may start; numbers it when it starts for the first time.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, position: u32) -> bool {
         let first_time = position == self.sq.begun;
         if first_time && self.state == QpState::Sqd {
@@ -225,7 +225,7 @@ impl Qp {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn plan_message(&mut self, position: u32, max_payload: u32, window: u32) -> Plan {
         let wqe = self.sq.wqe(position);
         let offset = self.req.sent_packets * self.mtu.bytes();

@@ -1,0 +1,232 @@
+//! Completion channels between processes: no wake-up is lost, whoever waits, and nobody uses the
+//! processor while nothing happens.
+
+mod support;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::vocab::*;
+use rdmalab_softnic::{Channel, SoftNic};
+use support::node::*;
+use support::*;
+
+/// Messages of a ping-pong, each way.
+const ROUNDS: u64 = 10_000;
+
+#[test]
+fn child_process_entry() {
+    play(&[
+        ("blocks", |mut stage| ping_pong(&stage.link(1 - stage.index), stage.index, block)),
+        ("polls", |mut stage| {
+            ping_pong(&stage.link(1 - stage.index), stage.index, poll_descriptor)
+        }),
+        ("two threads", two_threads),
+        ("solicited", solicited),
+        ("asks", asks),
+        ("idle", idle),
+    ]);
+}
+
+/// An endpoint with one CQ on a channel.
+struct Eventful {
+    endpoint: Endpoint,
+    channel: Channel,
+    mem: Mem,
+}
+
+impl Eventful {
+    fn connect(node: &Node, link: &Link, cookie: u64) -> Eventful {
+        let channel = SoftNic::create_channel(&node.ctx).expect("a channel");
+        let cq = node.cq(256, Some(&channel), cookie);
+        let endpoint = node.endpoint_on(&Setup::new(QpType::Rc), &cq, &cq, None);
+        let mem = node.mem(4096, Kind::Heap);
+        endpoint.to_init();
+        (0..32).for_each(|_| endpoint.recv(1, &[mem.sge(0, 64)]));
+        endpoint.connect_from_init_over(link);
+        Eventful { endpoint, channel, mem }
+    }
+
+    fn arm(&self, solicited_only: bool) {
+        SoftNic::req_notify_cq(&self.endpoint.recv_cq, solicited_only).expect("an armed CQ");
+    }
+
+    /// Waits for one receive in the way of the manual: arm, poll, sleep.
+    fn wait_receive(&self, wait: fn(&Channel) -> u64, cookie: u64) {
+        loop {
+            for wc in poll(&self.endpoint.recv_cq, 1) {
+                assert_eq!(wc.status, WcStatus::Success);
+                if wc.opcode == WcOpcode::Recv {
+                    self.endpoint.recv(1, &[self.mem.sge(0, 64)]);
+                    return;
+                }
+            }
+            self.arm(false);
+            let late = poll(&self.endpoint.recv_cq, 1);
+            if let Some(wc) = late.first() {
+                assert_eq!(wc.status, WcStatus::Success);
+                if wc.opcode == WcOpcode::Recv {
+                    self.endpoint.recv(1, &[self.mem.sge(0, 64)]);
+                    return;
+                }
+                continue;
+            }
+            assert_eq!(wait(&self.channel), cookie);
+        }
+    }
+
+    /// Signalled once in a while, so that the send queue does not fill.
+    fn send(&self, round: u64) {
+        let flags = if round.is_multiple_of(16) { SendFlags::SIGNALED } else { SendFlags::NONE };
+        self.endpoint.send(SendWr { flags, ..wr(WrOpcode::Send, &[self.mem.sge(64, 32)]) });
+    }
+}
+
+/// Blocks inside the verb.
+fn block(channel: &Channel) -> u64 {
+    SoftNic::channel_next(channel).expect("an event")
+}
+
+/// Waits on the descriptor itself, as programs with a loop of their own do.
+fn poll_descriptor(channel: &Channel) -> u64 {
+    let fd = SoftNic::channel_fd(channel);
+    assert!(readable(fd, PATIENCE.as_millis() as i32), "no event came");
+    SoftNic::channel_next(channel).expect("an event")
+}
+
+fn ping_pong(link: &Link, side: usize, wait: fn(&Channel) -> u64) {
+    let node = Node::open(0);
+    let eventful = Eventful::connect(&node, link, 40 + side as u64);
+    for round in 0..ROUNDS {
+        if side == 0 {
+            eventful.send(round);
+            eventful.wait_receive(wait, 40);
+        } else {
+            eventful.wait_receive(wait, 41);
+            eventful.send(round);
+        }
+    }
+    link.sync();
+}
+
+#[test]
+fn no_wake_up_is_lost_inside_the_verb() {
+    Cast::start(&[("blocks", &[]), ("blocks", &[])]).finish();
+}
+
+#[test]
+fn no_wake_up_is_lost_on_the_descriptor() {
+    Cast::start(&[("polls", &[]), ("polls", &[])]).finish();
+}
+
+#[test]
+fn one_blocks_and_the_other_polls() {
+    Cast::start(&[("blocks", &[]), ("polls", &[])]).finish();
+}
+
+/// Two threads of a process, each blocking on a channel of its own.
+fn two_threads(mut stage: Stage) {
+    let side = stage.index;
+    let links = [stage.link(1 - side), stage.link(1 - side)];
+    let threads = links.map(|link| std::thread::spawn(move || ping_pong(&link, side, block)));
+    threads.map(|thread| thread.join().expect("a thread"));
+}
+
+#[test]
+fn two_threads_block_on_channels_of_their_own() {
+    let roles: &[(&str, &[u64])] = &[("two threads", &[]), ("two threads", &[])];
+    Cast::start_plan(&Plan { roles, links: 2, env: &[] }).finish();
+}
+
+/// Only solicited messages, and failures, wake who asked for those.
+fn solicited(mut stage: Stage) {
+    let link = stage.link(1);
+    let node = Node::open(0);
+    let eventful = Eventful::connect(&node, &link, 9);
+    let fd = SoftNic::channel_fd(&eventful.channel);
+    for _ in 0..20 {
+        eventful.arm(true);
+        link.sync();
+        // The plain messages are here, and none has raised an event.
+        link.sync();
+        assert!(!readable(fd, 0), "a plain message woke");
+        link.sync();
+        assert_eq!(poll_descriptor(&eventful.channel), 9);
+        let mut seen = 0;
+        until("all messages", || {
+            for wc in poll(&eventful.endpoint.recv_cq, 8) {
+                assert_eq!(wc.status, WcStatus::Success);
+                eventful.endpoint.recv(1, &[eventful.mem.sge(0, 64)]);
+                seen += 1;
+            }
+            seen == 4
+        });
+    }
+    eventful.arm(true);
+    eventful.endpoint.to_state(QpState::Err);
+    assert_eq!(poll_descriptor(&eventful.channel), 9);
+    assert_eq!(wait(&eventful.endpoint.recv_cq).status, WcStatus::WrFlushErr);
+    link.sync();
+}
+
+fn asks(mut stage: Stage) {
+    let link = stage.link(0);
+    let node = Node::open(0);
+    let endpoint = node.endpoint(&Setup::new(QpType::Rc));
+    endpoint.connect_over(&link);
+    let mem = node.mem(64, Kind::Heap);
+    for _ in 0..20 {
+        link.sync();
+        for _ in 0..3 {
+            endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 8)]));
+        }
+        link.sync();
+        link.sync();
+        let flags = SendFlags::SOLICITED;
+        endpoint.run(SendWr { flags, ..wr(WrOpcode::Send, &[mem.sge(0, 8)]) });
+    }
+    link.sync();
+}
+
+#[test]
+fn only_solicited_messages_wake_who_asked_for_those() {
+    Cast::start(&[("solicited", &[]), ("asks", &[])]).finish();
+}
+
+/// After traffic, with everything still open, sleeps in one of the ways that programs have; that
+/// uses no processor time.
+fn idle(mut stage: Stage) {
+    let link = stage.link(1 - stage.index);
+    let node = Node::open(0);
+    let eventful = Eventful::connect(&node, &link, 5);
+    for round in 0..200 {
+        eventful.send(round);
+        eventful.wait_receive(block, 5);
+    }
+    poll_for(&eventful.endpoint.recv_cq, 20);
+    link.sync();
+    eventful.arm(false);
+    // The helper watches for a moment after the last call.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let before_us = cpu_time_us();
+    match (stage.args[0], stage.index) {
+        (0, 0) => assert!(!readable(SoftNic::channel_fd(&eventful.channel), 1000), "nothing came"),
+        (1, 0) => {
+            // Blocked inside the verb, until the other side sends after its own rest.
+            assert_eq!(block(&eventful.channel), 5);
+        }
+        _ => std::thread::sleep(std::time::Duration::from_millis(1000)),
+    }
+    let used_us = cpu_time_us() - before_us;
+    assert!(used_us < 20_000, "{used_us} us of processor time for nothing");
+    if stage.args[0] == 1 && stage.index == 1 {
+        eventful.send(0);
+    }
+    link.sync();
+}
+
+#[test]
+fn idle_means_no_processor_time() {
+    for way in [0, 1] {
+        let args: &[u64] = &[way];
+        Cast::start(&[("idle", args), ("idle", args)]).finish();
+    }
+}
