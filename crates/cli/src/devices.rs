@@ -73,11 +73,11 @@ pub fn run(args: &DevicesArgs) -> Outcome {
     reports.extend(theirs);
     if args.json {
         let value = serde_json::json!({ "devices": reports, "remarks": remarks });
-        println!("{value:#}");
+        outln!("{value:#}");
         return Ok(());
     }
     reports.iter().for_each(print);
-    remarks.iter().for_each(|remark| println!("{remark}"));
+    remarks.iter().for_each(|remark| outln!("{remark}"));
     if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
 }
 
@@ -157,7 +157,7 @@ fn ask(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
 }
 
 fn print(report: &Report) {
-    println!("{}  ({})", report.name, report.kind);
+    outln!("{}  ({})", report.name, report.kind);
     if let Some(can) = &report.can {
         let with = |has: bool, what: &'static str| has.then_some(what);
         let extras: Vec<&str> = [
@@ -168,7 +168,7 @@ fn print(report: &Report) {
         .into_iter()
         .flatten()
         .collect();
-        println!(
+        outln!(
             "    {} QPs, {} requests a queue, {} pieces a request, {} completions a CQ, \
              {} READs at once",
             grouped(can.max_qp.into()),
@@ -178,15 +178,19 @@ fn print(report: &Report) {
             can.max_qp_rd_atom
         );
         if !extras.is_empty() {
-            println!("    {}", extras.join(", "));
+            outln!("    {}", extras.join(", "));
         }
     }
     for port in &report.ports {
-        println!(
+        outln!(
             "    port {}: {}, {}, MTU {}, LID {}",
-            port.port, port.state, port.link_layer, port.mtu_bytes, port.lid
+            port.port,
+            port.state,
+            port.link_layer,
+            port.mtu_bytes,
+            port.lid
         );
-        port.gids.iter().for_each(|gid| println!("        GID {gid}"));
+        port.gids.iter().for_each(|gid| outln!("        GID {gid}"));
     }
-    report.wrong.iter().for_each(|wrong| println!("    wrong: {wrong}"));
+    report.wrong.iter().for_each(|wrong| outln!("    wrong: {wrong}"));
 }

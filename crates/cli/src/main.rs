@@ -5,6 +5,23 @@
 //!      ── devices, exec, ps
 //! ```
 
+/// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
+macro_rules! out {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stdout(), $($text)*);
+    }};
+}
+
+/// The same, with the end of a line.
+macro_rules! outln {
+    () => { out!("\n") };
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod args;
 mod bench;
 mod devices;

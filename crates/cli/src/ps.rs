@@ -19,7 +19,7 @@ struct Process {
 pub fn list() -> Outcome {
     let slots = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
     if slots.is_empty() {
-        println!("no process uses the soft device in this network namespace");
+        outln!("no process uses the soft device in this network namespace");
         return Ok(());
     }
     let holders = holders();
@@ -32,7 +32,7 @@ pub fn list() -> Outcome {
         let start = [slot.slot.to_string(), slot.uid.to_string(), slot.version.to_string()];
         rows.push(&[&start[..], &[pid, command]].concat());
     }
-    print!("{}", rows.text());
+    out!("{}", rows.text());
     Ok(())
 }
 
@@ -69,12 +69,12 @@ fn command(process: &Path) -> String {
 pub fn clean() -> Outcome {
     let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
     match runtime::remove() {
-        Ok(Some(directory)) => println!("removed {}", directory.display()),
-        Ok(None) => println!("nothing is left over"),
+        Ok(Some(directory)) => outln!("removed {}", directory.display()),
+        Ok(None) => outln!("nothing is left over"),
         Err(error) => return Err(failed(error)),
     }
     if !live.is_empty() {
-        println!(
+        outln!(
             "{} process(es) use the soft device (`rdmalab ps`); what they share goes with them",
             live.len()
         );

@@ -134,6 +134,21 @@ fn exec_refuses_with_the_reason() {
 }
 
 #[test]
+fn a_reader_that_stops_is_no_failure() {
+    let script = "\"$0\" devices | true; echo ${PIPESTATUS[0]}";
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin("rdmalab"));
+    let Ok(output) = command.output() else {
+        use std::io::Write;
+        let line = b"SKIPPED a_reader_that_stops_is_no_failure: no bash\n";
+        std::io::stderr().write_all(line).unwrap();
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
 fn a_worker_by_hand_says_who_starts_it() {
     let mut command = rdmalab(&["worker"]);
     command.write_stdin("hello\n");

@@ -88,6 +88,25 @@ fn bench_self_reports_and_never_fails_on_speed() {
     }
 }
 
+#[test]
+fn one_cpu_is_enough_and_says_so() {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(assert_cmd::cargo::cargo_bin("rdmalab"));
+    command.args(["--samples", "100", "--size", "32"]).stdin(Stdio::null());
+    let output = match command.output() {
+        Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("affinity") => output,
+        _ => {
+            use std::io::Write;
+            let line = b"SKIPPED one_cpu_is_enough_and_says_so: no taskset, or no CPU 0\n";
+            std::io::stderr().write_all(line).unwrap();
+            return;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("WARNING: one CPU"), "{text}");
+}
+
 /// Ends the process when dropped, also when a test fails.
 struct Running(Child);
 

@@ -12,8 +12,8 @@ const WIDE: f64 = 0.10;
 /// Prints the results for people.
 pub fn table(conditions: &Conditions, results: &[RowResult]) {
     let c = conditions;
-    println!("{} ({}) beside the bare limits of this machine", c.device, c.kind);
-    println!(
+    outln!("{} ({}) beside the bare limits of this machine", c.device, c.kind);
+    outln!(
         "cores {} and {}; {} rounds, ours and the limit in turns; load {} before, {} after; \
          clock: {}",
         c.cores[0],
@@ -24,21 +24,21 @@ pub fn table(conditions: &Conditions, results: &[RowResult]) {
         c.clock
     );
     if c.one_cpu {
-        println!("WARNING: one core for both ends: spinning yields; the budgets do not apply");
+        outln!("WARNING: one core for both ends: spinning yields; the budgets do not apply");
     }
-    println!();
+    outln!();
     let mut rows =
         Rows::new(&["ours", "beside", "ours", "limit", "ratio", "95 % of it", "budget", ""], 2);
     for result in results {
         rows.push(&row(result));
     }
-    print!("{}", rows.text());
-    println!(
-        "\nratio: the median over rounds of ours over the limit, with its interval. A verdict needs \
-         the whole interval on one side of the budget. RTT/2: half a round trip."
+    out!("{}", rows.text());
+    outln!(
+        "\nratio: the median over rounds of ours over the limit, with its interval. A verdict \
+         needs the whole interval on one side of the budget. RTT/2: half a round trip."
     );
     for result in results.iter().filter(|r| r.missing.is_some()) {
-        println!("{}: {}", result.row.name, result.missing.as_deref().unwrap_or(""));
+        outln!("{}: {}", result.row.name, result.missing.as_deref().unwrap_or(""));
     }
     let wide: Vec<&str> = results
         .iter()
@@ -46,7 +46,7 @@ pub fn table(conditions: &Conditions, results: &[RowResult]) {
         .map(|r| r.row.name)
         .collect();
     if !wide.is_empty() {
-        println!(
+        outln!(
             "WARNING: wide intervals ({}): quiet the machine, choose cores (--cores), and repeat \
              (--rounds)",
             wide.join("; ")
@@ -128,5 +128,5 @@ pub fn json(conditions: &Conditions, results: &[RowResult]) {
             })
         })
         .collect();
-    println!("{:#}", serde_json::json!({ "conditions": conditions, "rows": rows }));
+    outln!("{:#}", serde_json::json!({ "conditions": conditions, "rows": rows }));
 }

@@ -14,30 +14,32 @@ use crate::table::{Rows, grouped, size};
 pub fn table(conditions: &Conditions, measured: &[Measured], bare: &[Bare], plan: &Plan) {
     head(conditions);
     if !measured.is_empty() {
-        println!("\nSEND, received by polling; times of {}\n", conditions.device);
-        print!("{}", latencies(measured));
-        println!("\nSEND one way as fast as it goes, one request a post, one completion in 64\n");
-        print!("{}", floods(measured));
+        outln!("\nSEND, received by polling; times of {}\n", conditions.device);
+        out!("{}", latencies(measured));
+        outln!("\nSEND one way as fast as it goes, one request a post, one completion in 64\n");
+        out!("{}", floods(measured));
     }
     foot(conditions, measured, plan);
     if !bare.is_empty() {
-        println!(
-            "\nBare limits of this machine, in the same run, with nothing of ours in the way\n"
-        );
-        print!("{}", limits(bare));
+        outln!("\nBare limits of this machine, in the same run, with nothing of ours in the way\n");
+        out!("{}", limits(bare));
     }
 }
 
 fn head(c: &Conditions) {
-    println!("{}, {}", c.device, what_kind(&c.kind, &c.device));
-    println!(
+    outln!("{}, {}", c.device, what_kind(&c.kind, &c.device));
+    outln!(
         "two processes on cores {} and {}; path MTU {} B; messages lie in {} memory, up to {} B \
          inline",
-        c.cores[0], c.cores[1], c.mtu_bytes, c.memory, c.inline_bytes
+        c.cores[0],
+        c.cores[1],
+        c.mtu_bytes,
+        c.memory,
+        c.inline_bytes
     );
-    println!("clock: {}; {}", c.clock, c.stamp_cost);
+    outln!("clock: {}; {}", c.clock, c.stamp_cost);
     if c.one_cpu {
-        println!(
+        outln!(
             "WARNING: one CPU for both processes: spinning yields, so these are the scheduler's \
              times"
         );
@@ -118,8 +120,8 @@ fn floods(measured: &[Measured]) -> String {
 }
 
 fn foot(c: &Conditions, measured: &[Measured], plan: &Plan) {
-    println!();
-    println!(
+    outln!();
+    outln!(
         "one-way: from the stamp before the post to the stamp after the arrival at the other \
          process, by one clock{}.",
         match c.skew_ns {
@@ -128,25 +130,25 @@ fn foot(c: &Conditions, measured: &[Measured], plan: &Plan) {
             None => " (how far the cores' counters are apart is not known)".to_owned(),
         }
     );
-    println!(
+    outln!(
         "round trip: to the stamp after the answer's arrival, with the other process's stamp \
          within. at: index of the maximum."
     );
-    println!(
+    outln!(
         "A quantile is shown where 10 samples or more lie beyond it (-: too few samples). Nothing \
          is trimmed."
     );
     let warm = measured.iter().filter_map(|m| m.latency.warm_up_max_ns).max();
     if let Some(slowest) = warm {
-        println!(
+        outln!(
             "warm-up: {} round trips of each point, kept apart; the slowest took {}.",
             grouped(c.warm_up),
             fmt_ns(slowest as f64)
         );
     }
-    println!("Points were measured in an order drawn from seed {}.", plan.seed);
+    outln!("Points were measured in an order drawn from seed {}.", plan.seed);
     for bytes in &plan.left_out {
-        println!("UD {}: left out, a datagram carries at most {} B.", size(*bytes), c.mtu_bytes);
+        outln!("UD {}: left out, a datagram carries at most {} B.", size(*bytes), c.mtu_bytes);
     }
     let negative: u64 = measured
         .iter()
@@ -154,7 +156,7 @@ fn foot(c: &Conditions, measured: &[Measured], plan: &Plan) {
         .map(|summary| summary.negative)
         .sum();
     if negative > 0 {
-        println!(
+        outln!(
             "WARNING: {} one-way times were below 0 (counted as 0): the cores' clocks differ.",
             grouped(negative)
         );
@@ -202,5 +204,5 @@ pub fn json(
         "limits": limits,
         "failure": failure.map(ToString::to_string),
     });
-    println!("{value:#}");
+    outln!("{value:#}");
 }

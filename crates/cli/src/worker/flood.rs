@@ -23,8 +23,8 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// Empty looks between two looks at the time.
 const LOOKS: u32 = 1 << 14;
 
-/// Sends `[messages, list]`: so many, a list with each post. Of SENDs no more are under way than the other end has
-/// receives for; its credit says so.
+/// Sends `[messages, list]`: so many, a list with each post. Of SENDs no more are under way than
+/// the other end has receives for; its credit says so.
 pub fn send(
     end: &End,
     clock: &Clock,
