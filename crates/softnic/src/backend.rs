@@ -17,6 +17,7 @@ use rdmalab_wire::ids::{Gid, PKey, Qpn};
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
 use crate::device::{self, MAX_CQE, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
+use crate::interrupt;
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
@@ -271,7 +272,10 @@ impl Backend for SoftNic {
             if channel.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
             }
-            process.wait_as_caller(channel.fd());
+            if process.wait_as_caller(channel.fd()) && interrupt::ends_waits() {
+                // The event may have come just then.
+                return channel.try_next().ok_or_else(interrupt::error);
+            }
         }
     }
 

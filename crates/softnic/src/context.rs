@@ -10,6 +10,8 @@ use rdmalab_engine::backend::{AsyncEvent, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::fd::CountingEvent;
+use crate::helper::wait_readable;
+use crate::interrupt;
 use crate::process::Process;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.
@@ -84,7 +86,9 @@ impl ContextShared {
             if self.event_fd.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            self.event_fd.is_ready(-1);
+            if wait_readable(&[self.async_fd()], -1) && interrupt::ends_waits() {
+                return Err(interrupt::error());
+            }
         }
     }
 }

@@ -206,15 +206,17 @@ fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
 
 impl Process {
     /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
-    /// by the peers' signal itself and makes the progress.
-    pub(crate) fn wait_as_caller(&self, fd: i32) {
+    /// by the peers' signal itself and makes the progress. Returns whether a signal handler
+    /// interrupted the wait.
+    pub(crate) fn wait_as_caller(&self, fd: i32) -> bool {
         let helper = &self.helper;
         helper.note_caller();
         helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
         let safe = self.doorbell.arm();
+        let mut interrupted = false;
         if !self.rings_hold_something() {
             let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
-            wait_readable(&[fd, self.event_fd(), self.mail_fd()], limit_ms);
+            interrupted = wait_readable(&[fd, self.event_fd(), self.mail_fd()], limit_ms);
         }
         self.event.drain();
         if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -228,15 +230,18 @@ impl Process {
         helper.wake_if_asleep();
         self.read_mail();
         self.take_from_rings();
+        interrupted
     }
 }
 
-/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
-pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
+/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
+/// a signal handler interrupted it.
+pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
     let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 4];
     for (poll, fd) in polls.iter_mut().zip(fds) {
         poll.fd = *fd;
     }
     // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+    let found = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+    found < 0 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
 }

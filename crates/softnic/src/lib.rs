@@ -23,6 +23,7 @@ mod cq;
 mod device;
 mod fd;
 mod helper;
+mod interrupt;
 mod lane;
 mod layout;
 mod mail;
