@@ -2,17 +2,19 @@
 //!
 //! A slot has a 32-bit head and seven words. Short payloads travel in the slot itself, so that a
 //! small message costs one cache line; longer ones lie in the ring's data area. Whatever a slot
-//! holds was written by another process: decoding checks everything that later code relies on.
-//! A datagram to a multicast group has the group's GID in words 5 and 6, and its payload in the data
+//! holds was written by another process: decoding checks everything that later code relies on. A
+//! datagram to a multicast group has the group's GID in words 5 and 6, and its payload in the data
 //! area.
 //!
-//! | word | SEND, responses | WRITE, READ request | atomics | datagrams |
-//! |---|---|---|---|---|
-//! | head | destination QPN 24, kind 4, form 4 | the same | the same | the same |
-//! | 0 | flags 8, PSN 24, payload bytes 32 | the same | the same | the same |
-//! | 1 | source QPN 24, syndrome 8, immediate or MSN 32 | the same | the same | the same |
-//! | 2 | fold: packets 24, messages 24; or an acknowledgement: PSN 24, MSN 24 | the same | the same | Q_Key 32, SLID 16, SL 8 |
-//! | 3..=6 | payload up to 32 B, or position, packets | 3, 4: payload up to 16 B, or position and packets; 5: address; 6: key 32, length 32 | compare, swap or add, address, key | as SEND |
+//! - head: destination QPN 24, kind 4, form 4 bits.
+//! - 0: flags 8, PSN 24, payload bytes 32.
+//! - 1: source QPN 24, syndrome 8, immediate data or MSN 32.
+//! - 2: fold (packets 24, messages 24), or an acknowledgement that travels with a request (PSN 24,
+//!   MSN 24); of datagrams: Q_Key 32, SLID 16, SL 8.
+//! - 3 to 6 of SEND and responses: up to 32 bytes of payload, or its position and the packets.
+//! - 3 to 6 of WRITE and READ requests: up to 16 bytes of payload, or its position and the packets;
+//!   address; key 32 and length 32.
+//! - 3 to 6 of atomics: compare, swap or add, address, key; of their responses: the value.
 
 use rdmalab_engine::train::{Fold, Train, TrainFlags, TrainKind};
 use rdmalab_wire::aeth::Syndrome;
@@ -156,7 +158,7 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
         train.qkey = body[2] as u32;
         train.slid = (body[2] >> 32) as u16;
         train.sl = (body[2] >> 48) as u8;
-    } else {
+    } else if body[0] & WITH_ACK == 0 {
         train.fold =
             Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
     }
