@@ -9,16 +9,16 @@ use rdmalab_softnic::{Channel, SoftNic};
 use support::node::*;
 use support::*;
 
-/// Messages of a ping-pong, each way.
+/// Messages of a ping-pong inside the verb, each way.
 const ROUNDS: u64 = 10_000;
+/// The same on the descriptor, where each message waits for the helper.
+const POLLED_ROUNDS: u64 = 1000;
 
 #[test]
 fn child_process_entry() {
     play(&[
-        ("blocks", |mut stage| ping_pong(&stage.link(1 - stage.index), stage.index, block)),
-        ("polls", |mut stage| {
-            ping_pong(&stage.link(1 - stage.index), stage.index, poll_descriptor)
-        }),
+        ("blocks", |stage| alone(stage, block)),
+        ("polls", |stage| alone(stage, poll_descriptor)),
         ("two threads", two_threads),
         ("solicited", solicited),
         ("asks", asks),
@@ -92,10 +92,14 @@ fn poll_descriptor(channel: &Channel) -> u64 {
     SoftNic::channel_next(channel).expect("an event")
 }
 
-fn ping_pong(link: &Link, side: usize, wait: fn(&Channel) -> u64) {
+fn alone(mut stage: Stage, wait: fn(&Channel) -> u64) {
+    ping_pong(&stage.link(1 - stage.index), stage.index, stage.args[0], wait);
+}
+
+fn ping_pong(link: &Link, side: usize, rounds: u64, wait: fn(&Channel) -> u64) {
     let node = Node::open(0);
     let eventful = Eventful::connect(&node, link, 40 + side as u64);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         if side == 0 {
             eventful.send(round);
             eventful.wait_receive(wait, 40);
@@ -109,25 +113,28 @@ fn ping_pong(link: &Link, side: usize, wait: fn(&Channel) -> u64) {
 
 #[test]
 fn no_wake_up_is_lost_inside_the_verb() {
-    Cast::start(&[("blocks", &[]), ("blocks", &[])]).finish();
+    Cast::start(&[("blocks", &[ROUNDS]), ("blocks", &[ROUNDS])]).finish();
 }
 
 #[test]
 fn no_wake_up_is_lost_on_the_descriptor() {
-    Cast::start(&[("polls", &[]), ("polls", &[])]).finish();
+    Cast::start(&[("polls", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
 }
 
 #[test]
 fn one_blocks_and_the_other_polls() {
-    Cast::start(&[("blocks", &[]), ("polls", &[])]).finish();
+    Cast::start(&[("blocks", &[POLLED_ROUNDS]), ("polls", &[POLLED_ROUNDS])]).finish();
 }
 
 /// Two threads of a process, each blocking on a channel of its own.
 fn two_threads(mut stage: Stage) {
     let side = stage.index;
     let links = [stage.link(1 - side), stage.link(1 - side)];
-    let threads = links.map(|link| std::thread::spawn(move || ping_pong(&link, side, block)));
-    threads.map(|thread| thread.join().expect("a thread"));
+    let threads =
+        links.map(|link| std::thread::spawn(move || ping_pong(&link, side, ROUNDS, block)));
+    for thread in threads {
+        thread.join().expect("a thread");
+    }
 }
 
 #[test]
