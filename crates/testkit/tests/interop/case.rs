@@ -1,0 +1,140 @@
+//! A command line for two: how it is written, run, and judged.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+/// After this a pair is taken to hang. Nothing waits for it unless something is broken, or the
+/// machine is very busy.
+pub const LIMIT: Duration = Duration::from_secs(100);
+/// What a server is given to notice that its client failed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Whether the long lists are asked for.
+pub fn full() -> bool {
+    std::env::var("RDMALAB_INTEROP").is_ok_and(|wanted| wanted == "full")
+}
+
+/// One call of a program: `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
+#[derive(Debug)]
+pub struct Case {
+    pub variables: Vec<(String, String)>,
+    pub program: String,
+    pub options: Vec<String>,
+}
+
+impl Case {
+    pub fn parse(line: &str) -> Case {
+        let mut words = line.split_whitespace().map(str::to_owned).peekable();
+        let mut variables = Vec::new();
+        let is_variable =
+            |word: &str| word.split_once('=').is_some_and(|(name, _)| !name.contains('-'));
+        while let Some(word) = words.next_if(|word| is_variable(word)) {
+            let (name, value) = word.split_once('=').expect("a variable has a value");
+            variables.push((name.to_owned(), value.to_owned()));
+        }
+        let program = words.next().unwrap_or_else(|| panic!("no program in {line:?}"));
+        Case { variables, program, options: words.collect() }
+    }
+
+    /// Whether an option is given.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|word| word == option)
+    }
+
+    /// The word behind an option.
+    pub fn text(&self, option: &str) -> Option<&str> {
+        let at = self.options.iter().position(|word| word == option)?;
+        self.options.get(at + 1).map(String::as_str)
+    }
+
+    /// The number behind an option, or what the program takes without it.
+    pub fn number(&self, option: &str, default: u64) -> u64 {
+        self.text(option).map_or(default, |word| word.parse().expect("a number"))
+    }
+
+    /// Runs a server and its client.
+    fn run(&self, path: &PathBuf) -> (Ended, Option<Ended>) {
+        let port = programs::free_port();
+        let mut arguments = Vec::new();
+        if !self.has("-d") {
+            arguments.extend(["-d".to_owned(), "soft0".to_owned()]);
+        }
+        arguments.extend(["-p".to_owned(), port.to_string()]);
+        arguments.extend(self.options.iter().cloned());
+        let until = Instant::now() + LIMIT;
+        let mut server = Program::start(path, &arguments, &self.variables);
+        if !server.wait_until_it_listens(port) {
+            return (server.end_by(Instant::now()), None);
+        }
+        arguments.push("127.0.0.1".to_owned());
+        let client = Program::start(path, &arguments, &self.variables).end_by(until);
+        let patience = if client.succeeded() { until } else { Instant::now() + GRACE };
+        (server.end_by(patience), Some(client))
+    }
+}
+
+/// What is wrong with the output of one side: nothing, or a sentence.
+pub type Judge = fn(&Case, &Ended) -> Result<(), String>;
+
+/// Runs every case of the tables, and fails with all that went wrong. `judge` sees what the client
+/// printed and, when `both`, what the server did.
+#[track_caller]
+pub fn check_pairs(tables: &[&str], both: bool, judge: Judge) {
+    let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();
+    let mut failures = Vec::new();
+    let mut missing: Vec<String> = Vec::new();
+    let lines = tables.iter().flat_map(|table| table.lines()).map(str::trim);
+    let mut count = 0;
+    for line in lines.filter(|line| !line.is_empty() && line.contains(&only)) {
+        let case = Case::parse(line);
+        let Some(path) = programs::find(&case.program) else {
+            if !missing.contains(&case.program) {
+                programs::skipped(&case.program, "not installed");
+                missing.push(case.program);
+            }
+            continue;
+        };
+        let _turn = programs::turn();
+        let began = Instant::now();
+        let (server, client) = case.run(&path);
+        println!("{:6.2} s  {line}", began.elapsed().as_secs_f64());
+        count += 1;
+        let wrong = complaint(&case, &server, client.as_ref(), both, judge);
+        if let Err(wrong) = wrong {
+            let client = client.map_or_else(String::new, |client| client.report());
+            failures.push(format!("{line}\n{wrong}\n{client}{}", server.report()));
+        }
+    }
+    let failed = failures.len();
+    assert!(failed == 0, "{failed} of {count} pairs failed\n\n{}", failures.join("\n"));
+}
+
+fn complaint(
+    case: &Case,
+    server: &Ended,
+    client: Option<&Ended>,
+    both: bool,
+    judge: Judge,
+) -> Result<(), String> {
+    let client = client.ok_or("the server never listened")?;
+    for (who, ended) in [("client", client), ("server", server)] {
+        if !ended.succeeded() {
+            return Err(format!("the {who} failed"));
+        }
+        if who == "client" || both {
+            judge(case, ended).map_err(|wrong| format!("the {who}: {wrong}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_line_is_taken_apart() {
+    let case = Case::parse(" A=b C=d ib_x --opt=3 -n 7 -e ");
+    assert_eq!(case.program, "ib_x");
+    assert_eq!(case.variables.len(), 2);
+    assert_eq!((case.number("-n", 1), case.number("-s", 2)), (7, 2));
+    assert!(case.has("-e") && !case.has("-q"));
+}

@@ -1,0 +1,93 @@
+//! What the devices look like to the programs that list them.
+
+use std::time::Instant;
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+use crate::case::{Case, LIMIT};
+
+/// Runs one program alone; `None` when it is not installed.
+fn run(line: &str) -> Option<Ended> {
+    let case = Case::parse(line);
+    let Some(path) = programs::find(&case.program) else {
+        programs::skipped(&case.program, "not installed");
+        return None;
+    };
+    let _turn = programs::turn();
+    let ended =
+        Program::start(&path, &case.options, &case.variables).end_by(Instant::now() + LIMIT);
+    assert!(ended.succeeded(), "{}", ended.report());
+    Some(ended)
+}
+
+/// The values behind `name:` in the output, in order.
+fn values<'a>(ended: &'a Ended, name: &str) -> Vec<&'a str> {
+    let lines = ended.stdout.lines().filter_map(|line| line.trim().split_once(':'));
+    lines.filter(|(found, _)| *found == name).map(|(_, value)| value.trim()).collect()
+}
+
+#[track_caller]
+fn assert_values(ended: &Ended, expected: &[(&str, &str)]) {
+    for (name, value) in expected {
+        let found = values(ended, name);
+        assert_eq!(found, [*value], "{name}\n{}", ended.report());
+    }
+}
+
+#[test]
+fn ibv_devices_lists_both_with_their_guids() {
+    let Some(ended) = run("ibv_devices") else { return };
+    let mut guids = Vec::new();
+    for name in ["soft0", "soft1"] {
+        let line = ended.stdout.lines().find(|line| line.trim().starts_with(name));
+        let guid = line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default();
+        let is_hex = guid.chars().all(|digit| digit.is_ascii_hexdigit());
+        assert!(guid.len() == 16 && is_hex, "{name}: {}", ended.report());
+        guids.push(guid);
+    }
+    assert_ne!(guids[0], guids[1], "{}", ended.report());
+}
+
+#[test]
+fn ibv_devinfo_tells_the_limits_and_the_infiniband_port() {
+    let Some(ended) = run("ibv_devinfo -v -d soft0") else { return };
+    assert_values(
+        &ended,
+        &[
+            ("hca_id", "soft0"),
+            ("transport", "InfiniBand (0)"),
+            ("phys_port_cnt", "1"),
+            ("max_qp", "16384"),
+            ("max_qp_wr", "16384"),
+            ("max_cqe", "131072"),
+            ("max_sge", "32"),
+            ("max_srq_wr", "16384"),
+            ("max_qp_rd_atom", "16"),
+            ("max_qp_init_rd_atom", "16"),
+            ("state", "PORT_ACTIVE (4)"),
+            ("max_mtu", "4096 (5)"),
+            ("active_mtu", "4096 (5)"),
+            ("link_layer", "InfiniBand"),
+        ],
+    );
+    let lid = values(&ended, "port_lid").first().and_then(|lid| lid.parse::<u32>().ok());
+    assert!(lid.is_some_and(|lid| lid > 0), "{}", ended.report());
+    assert!(values(&ended, "GID[  0]").first().is_some_and(|gid| gid.starts_with("fe80:")));
+    assert!(values(&ended, "GID[  1]").first().is_some_and(|gid| gid.contains("ffff:")));
+}
+
+#[test]
+fn ibv_devinfo_shows_the_other_personality_and_the_other_device() {
+    let Some(ended) = run("RDMALAB_PERSONALITY=ethernet ibv_devinfo -v -d soft1") else { return };
+    assert_values(
+        &ended,
+        &[("hca_id", "soft1"), ("state", "PORT_ACTIVE (4)"), ("link_layer", "Ethernet")],
+    );
+}
+
+#[test]
+fn ibv_devinfo_lists_the_names() {
+    let Some(ended) = run("ibv_devinfo -l") else { return };
+    let names: Vec<&str> = ended.stdout.lines().map(str::trim).collect();
+    assert!(names.contains(&"soft0") && names.contains(&"soft1"), "{}", ended.report());
+}

@@ -1,0 +1,26 @@
+//! Debian's own RDMA programs, unmodified, and C programs of ours, on our `libibverbs.so.1`: pairs
+//! of real processes on the soft devices.
+//!
+//! A plain run takes the short list of each table below: every program, transport and kind of
+//! interface at least once. `RDMALAB_INTEROP=full` takes the long lists too (some minutes), and
+//! `RDMALAB_INTEROP_ONLY=TEXT` only the cases whose command line holds TEXT:
+//!
+//! ```sh
+//! cargo test -p rdmalab-testkit --test interop
+//! RDMALAB_INTEROP=full cargo test -p rdmalab-testkit --test interop
+//! RDMALAB_INTEROP_ONLY='ib_send_bw -c UD' cargo test -p rdmalab-testkit --test interop -- --nocapture
+//! ```
+//!
+//! A program that is not installed skips its cases with the reason. How the library gets here is
+//! told at [`rdmalab_testkit::programs::library_dir`]. Pairs run one after the other: each spins
+//! on two processors. What spins without calling the library (`ib_write_lat` does) needs a time
+//! slice per message where processors are short, so such cases have few iterations.
+//!
+//! Not here: `ib_send_bw -g` (multicast) asks for its group through umad devices, which there are
+//! none of; XRC, DC and on-demand paging; whatever needs the connection manager (`-R`).
+
+mod case;
+mod devices;
+mod perftest;
+mod pingpong;
+mod qperf;
