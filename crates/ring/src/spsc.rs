@@ -327,8 +327,8 @@ impl Consumer {
         Some(Slot { head: (first >> 32) as u32, body })
     }
 
-    /// Asks the cache for the slot `ahead` of the next one. Only worth while messages stream: a slot
-    /// that was not written yet would be taken from the producer that is about to write it.
+    /// Asks the cache for the slot `ahead` of the next one. Only worth while messages stream: a
+    /// slot that was not written yet would be taken from the producer that is about to write it.
     #[inline(always)]
     pub fn prefetch(&self, ahead: u64) {
         crate::sync::prefetch_to_read(self.shape.slot_word(self.position.wrapping_add(ahead), 0));

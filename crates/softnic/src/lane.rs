@@ -234,8 +234,8 @@ impl Local<'_> {
         };
         let Ok(original) = original else { return false };
         let from = (&raw const original).cast::<u8>();
-        // SAFETY: as for the probe above. A fault now can only mean that the program took its result
-        // buffer away this very moment; the operation itself is done.
+        // SAFETY: as for the probe above. A fault now can only mean that the program took its
+        // result buffer away this very moment; the operation itself is done.
         let _ = unsafe { copy::copy(host as *mut u8, from, 8) };
         true
     }
@@ -275,10 +275,7 @@ impl Local<'_> {
         };
         if let Err(vm::VmError::Denied) = result {
             peer.memory_denied.store(true, Ordering::Relaxed);
-            crate::say_once(
-                "the kernel does not let us into our peer's memory (ptrace scope or seccomp): \
-                 one-sided operations take the ring, and need the peer to make progress",
-            );
+            crate::say_once(crate::peer::MEMORY_DENIED);
         }
         result.is_ok()
     }

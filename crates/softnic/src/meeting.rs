@@ -93,8 +93,8 @@ impl Process {
         (!known.known_dead()).then_some(known)
     }
 
-    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was lost
-    /// may be there all the same, so for it the kernel's list of slots decides.
+    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
+    /// lost may be there all the same, so for it the kernel's list of slots decides.
     pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
         let known = self.acquaintances.read().peers.get(&slot).cloned();
         known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())

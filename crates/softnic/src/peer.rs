@@ -14,9 +14,14 @@ use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{Consumer, Producer};
 use rdmalab_wire::ids::Qpn;
 
+use crate::copy::vm;
 use crate::layout::{self, QpWords};
 use crate::qp::MappedMemory;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
+
+/// What a person should know who wonders why one-sided operations need the target's help.
+pub(crate) const MEMORY_DENIED: &str = "the kernel does not let us into our peer's memory (ptrace scope or seccomp): one-sided \
+     operations into memory that is not shared take the ring, and need the peer to make progress";
 
 /// How long a peer that was seen alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;
@@ -190,7 +195,7 @@ pub(crate) struct Hello {
     pub(crate) ring: OwnedFd,
 }
 
-// SAFETY: `base` is the start of the segment that the peer keeps mapped; everything there is atomic.
+// SAFETY: `base` is the start of the segment that the peer keeps mapped; all there is atomic.
 unsafe impl Send for Peer {}
 // SAFETY: as above; everything else in it is locked, atomic or immutable.
 unsafe impl Sync for Peer {}
@@ -221,6 +226,10 @@ impl Peer {
             )
         };
         let mut peer = peer.ok_or_else(|| std::io::Error::other("process slot out of range"))?;
+        if let Err(vm::VmError::Denied | vm::VmError::Unsupported) = vm::probe(peer.pid) {
+            peer.memory_denied.store(true, Ordering::Relaxed);
+            crate::say_once(MEMORY_DENIED);
+        }
         peer.segment = Some(segment);
         peer._ring_segment = Some(ring);
         Ok(peer)

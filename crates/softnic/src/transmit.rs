@@ -279,8 +279,8 @@ fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
     (half >= mtu).then_some(half & !(mtu - 1))
 }
 
-/// Puts a train into the ring, its payload written by `fill`, an acknowledgement beside it. `None` when the ring has no room,
-/// which [`room_in`] rules out.
+/// Puts a train into the ring, its payload written by `fill`, an acknowledgement beside it. `None`
+/// when the ring has no room, which [`room_in`] rules out.
 #[inline(always)]
 fn push(
     out: &mut Producer,

@@ -25,8 +25,8 @@
 //!   faults in the program's handler.
 //! - Memory of devices (`VM_PFNMAP`) is refused under [`Mode::Syscall`], as it has no pages.
 //! - A second copy of this code in the process (in another shared library) is a foreign handler.
-//! - A program that kept our handler to call it after its own must not unload us: see
-//!   [`uninstall`].
+//! - A program that kept our handler to call it after its own must not unload us: our shared
+//!   library is linked with `-z nodelete`.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -130,6 +130,7 @@ pub(crate) fn recheck() -> Mode {
 /// Takes our handlers away, where they still stand, and gives copies to the kernel; for the moment
 /// before our code is unloaded. A handler of the program that remembered ours and calls it later
 /// would jump into nothing: link with `-z nodelete` where that may be.
+#[cfg(test)]
 pub(crate) fn uninstall() {
     let mut held = held();
     held.policy = None;

@@ -185,7 +185,8 @@ fn body_end(lines: &[&str], at: usize) -> Option<usize> {
             if code.trim_start().starts_with('}') {
                 return Some(i);
             }
-        } else if code.ends_with(';') {
+        } else if code.ends_with([';', ',']) {
+            // A declaration: in a trait, or in a macro's own grammar.
             return None;
         } else if code.ends_with('}') {
             return Some(i);
