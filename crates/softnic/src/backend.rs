@@ -8,25 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
 use rdmalab_engine::cq::Notify;
-use rdmalab_engine::qp::Qp;
-use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
 
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
-use crate::device::{self, MAX_CQE, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
+use crate::device::{self, MAX_CQE, MAX_SGE, MAX_WR};
 use crate::interrupt;
-use crate::layout::{QP_INDEX_BITS, QpWord};
+use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::process::Process;
-use crate::qp::{QpInner, QpLinks, QpObject};
+use crate::qp::{QpInner, QpObject};
 use crate::srq::SrqObject;
-
-/// How often the rings are emptied before a connection begins: enough for a full one.
-const STALE_LOOKS: u32 = 64;
 
 /// The soft RNIC.
 pub struct SoftNic;
@@ -70,7 +65,7 @@ handle! {
 
 /// A queue pair of a soft device.
 #[derive(Clone, Copy)]
-pub struct SoftQp(&'static QpObject, Qpn);
+pub struct SoftQp(pub(crate) &'static QpObject, pub(crate) Qpn);
 
 /// A channel and its context.
 pub(crate) struct ChannelHandle {
@@ -89,7 +84,7 @@ fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
     VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}"))
 }
 
-fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
+pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
     if asked > limit {
         return Err(limit_error(what, asked as u64, limit as u64));
     }
@@ -101,17 +96,6 @@ fn check_port(port: u8) -> VerbsResult<()> {
         return Err(VerbsError::invalid(format!("port {port}: soft devices have one port, 1")));
     }
     Ok(())
-}
-
-fn modify_limits() -> Limits {
-    Limits {
-        max_rd_atomic: MAX_RD_ATOMIC,
-        max_dest_rd_atomic: MAX_RD_ATOMIC,
-        ports: 1,
-        pkey_table_len: 1,
-        gid_table_len: device::GIDS,
-        active_mtu: device::PORT_MTU as u32,
-    }
 }
 
 impl Backend for SoftNic {
@@ -445,71 +429,11 @@ impl Backend for SoftNic {
     }
 
     fn create_qp(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
-        let process = pd.0.context.process;
-        process.check_usable()?;
-        let granted = grant(&init)?;
-        let object = process.take_qp_place()?;
-        let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
-        let init = QpInit { cap: granted, ..init };
-        let links = QpLinks {
-            object,
-            process,
-            pd: pd.0.clone(),
-            send_cq: init.send_cq.0.cq.clone(),
-            recv_cq: init.recv_cq.0.cq.clone(),
-            srq: init.srq.map(|srq| srq.0.clone()),
-            cookie: init.cookie,
-            peer: None,
-            pushed: 0,
-            published: QpWord::CLOSED,
-            datagram: init.qp_type == QpType::Ud,
-            lost: 0,
-            arrival_stamp: u64::MAX,
-            prompt: 0,
-            mapped: None,
-        };
-        links.send_cq.users.fetch_add(1, Ordering::Relaxed);
-        links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
-        if let Some(srq) = &links.srq {
-            srq.users.fetch_add(1, Ordering::Relaxed);
-        }
-        pd.0.add_object();
-        object.sq_freed.store(0, Ordering::Release);
-        let qp = Qp::new(qpn, pd.0.id, &init, device::PORT_MTU);
-        *object.inner.lock() = Some(QpInner { qp, links });
-        Ok((SoftQp(object, qpn), qpn, granted))
+        lifecycle::create(pd, init)
     }
 
     fn modify_qp(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
-        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
-            forget_stale_trains(qp)?;
-        }
-        let (process, next) = {
-            let mut guard = qp.0.inner.lock();
-            let inner = alive(&mut guard, qp.1)?;
-            let process = inner.links.process;
-            process.check_usable()?;
-            inner.send_ack_that_waits();
-            let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
-            inner.publish();
-            (process, next)
-        };
-        match next {
-            QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
-            QpState::Reset => {
-                process.wait_for_lanes()?;
-                let mut guard = qp.0.inner.lock();
-                let inner = alive(&mut guard, qp.1)?;
-                inner.forget_everything();
-            }
-            // SQD: an acknowledgement may have to be asked for.
-            QpState::Rts | QpState::Sqd | QpState::Err => {
-                let mut guard = qp.0.inner.lock();
-                alive(&mut guard, qp.1)?.transmit();
-            }
-            _ => {}
-        }
-        Ok(next)
+        lifecycle::modify(qp, attr, mask)
     }
 
     fn query_qp(qp: &SoftQp) -> VerbsResult<QpAttr> {
@@ -518,32 +442,7 @@ impl Backend for SoftNic {
     }
 
     fn destroy_qp(qp: &SoftQp) -> VerbsResult<()> {
-        let mut guard = qp.0.inner.lock();
-        let inner = alive(&mut guard, qp.1)?;
-        let process = inner.links.process;
-        if process.is_defunct() {
-            return Ok(());
-        }
-        inner.send_ack_that_waits();
-        process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
-        let inner = guard.take();
-        drop(guard);
-        let waited = process.wait_for_lanes();
-        if let Some(inner) = inner {
-            let links = inner.links;
-            for cq in [&links.send_cq, &links.recv_cq] {
-                cq.purge(qp.1.get());
-                cq.users.fetch_sub(1, Ordering::Release);
-            }
-            if let Some(srq) = &links.srq {
-                srq.users.fetch_sub(1, Ordering::Release);
-            }
-            links.pd.context.forget(links.cookie);
-            process.leave_groups(qp.1);
-            links.pd.remove_object();
-            process.free_qp_place(qp.0);
-        }
-        waited
+        lifecycle::destroy(qp)
     }
 
     #[inline]
@@ -622,23 +521,7 @@ impl Backend for SoftNic {
     }
 }
 
-/// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
-/// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
-fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
-    let process = {
-        let mut guard = qp.0.inner.lock();
-        alive(&mut guard, qp.1)?.links.process
-    };
-    process.check_usable()?;
-    for _ in 0..STALE_LOOKS {
-        if process.take_from_rings() == 0 {
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
+pub(crate) fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
     match guard {
         Some(inner) if inner.qp.qpn == qpn => Ok(inner),
         _ => Err(VerbsError::invalid("the QP was destroyed")),
@@ -651,42 +534,4 @@ fn overrun<T>() -> VerbsResult<T> {
         "the CQ overflowed and lost completions: create it with room for every signalled request \
          and receive of its QPs",
     ))
-}
-
-/// Checks what was asked for against the device, and says what is given.
-fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
-    let cap = init.cap;
-    check_limit("max_send_wr", cap.max_send_wr, MAX_WR)?;
-    check_limit("max_recv_wr", cap.max_recv_wr, MAX_WR)?;
-    check_limit("max_send_sge", cap.max_send_sge, MAX_SGE)?;
-    check_limit("max_recv_sge", cap.max_recv_sge, MAX_SGE)?;
-    check_limit("max_inline_data", cap.max_inline_data, MAX_INLINE)?;
-    let own_receives = init.srq.is_none();
-    Ok(QpCap {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: if own_receives { cap.max_recv_wr.max(1) } else { 0 },
-        max_send_sge: cap.max_send_sge.max(1),
-        max_recv_sge: if own_receives { cap.max_recv_sge.max(1) } else { 0 },
-        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(MAX_INLINE),
-    })
-}
-
-/// Meets the process at the other end of a connection. If it cannot be met, the QP is connected
-/// to nobody and its requests time out, as on a fabric where the peer is gone.
-fn connect(qp: &SoftQp) -> VerbsResult<()> {
-    let (process, slot, here) = {
-        let mut guard = qp.0.inner.lock();
-        let inner = alive(&mut guard, qp.1)?;
-        if inner.qp.qp_type == QpType::Ud {
-            return Ok(());
-        }
-        let here = device::is_here(&inner.qp.attr.ah_attr);
-        (inner.links.process, inner.remote_process(), here)
-    };
-    let peer = if here { process.peer_for_connection(slot) } else { None };
-    let mut guard = qp.0.inner.lock();
-    let links = &mut alive(&mut guard, qp.1)?.links;
-    links.peer = peer;
-    links.mapped = None;
-    Ok(())
 }

@@ -26,6 +26,7 @@ mod helper;
 mod interrupt;
 mod lane;
 mod layout;
+mod lifecycle;
 mod mail;
 mod meeting;
 mod mr;

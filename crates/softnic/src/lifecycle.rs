@@ -1,0 +1,182 @@
+//! A queue pair's life: made, changed, connected, destroyed.
+
+use std::sync::atomic::Ordering;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::qp::attr::Limits;
+use rdmalab_engine::vocab::*;
+use rdmalab_wire::ids::Qpn;
+
+use crate::backend::{Cq, Pd, SoftQp, Srq, alive, check_limit};
+use crate::device::{self, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
+use crate::layout::{QP_INDEX_BITS, QpWord};
+use crate::qp::{QpInner, QpLinks};
+
+/// How often the rings are emptied before a connection begins: enough for a full one.
+const STALE_LOOKS: u32 = 64;
+
+/// Makes a QP in a free place of the process.
+pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
+    let process = pd.0.context.process;
+    process.check_usable()?;
+    let granted = grant(&init)?;
+    let object = process.take_qp_place()?;
+    let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
+    let init = QpInit { cap: granted, ..init };
+    let links = QpLinks {
+        object,
+        process,
+        pd: pd.0.clone(),
+        send_cq: init.send_cq.0.cq.clone(),
+        recv_cq: init.recv_cq.0.cq.clone(),
+        srq: init.srq.map(|srq| srq.0.clone()),
+        cookie: init.cookie,
+        peer: None,
+        pushed: 0,
+        published: QpWord::CLOSED,
+        datagram: init.qp_type == QpType::Ud,
+        lost: 0,
+        arrival_stamp: u64::MAX,
+        prompt: 0,
+        mapped: None,
+    };
+    links.send_cq.users.fetch_add(1, Ordering::Relaxed);
+    links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
+    if let Some(srq) = &links.srq {
+        srq.users.fetch_add(1, Ordering::Relaxed);
+    }
+    pd.0.add_object();
+    object.sq_freed.store(0, Ordering::Release);
+    let qp = Qp::new(qpn, pd.0.id, &init, device::PORT_MTU);
+    *object.inner.lock() = Some(QpInner { qp, links });
+    Ok((SoftQp(object, qpn), qpn, granted))
+}
+
+/// Changes a QP; going to RTR it meets its peer, going to RESET it forgets everything.
+pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
+    if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
+        forget_stale_trains(qp)?;
+    }
+    let (process, next) = {
+        let mut guard = qp.0.inner.lock();
+        let inner = alive(&mut guard, qp.1)?;
+        let process = inner.links.process;
+        process.check_usable()?;
+        inner.send_ack_that_waits();
+        let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
+        inner.publish();
+        (process, next)
+    };
+    match next {
+        QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
+        QpState::Reset => {
+            process.wait_for_lanes()?;
+            let mut guard = qp.0.inner.lock();
+            let inner = alive(&mut guard, qp.1)?;
+            inner.forget_everything();
+        }
+        // SQD: an acknowledgement may have to be asked for.
+        QpState::Rts | QpState::Sqd | QpState::Err => {
+            let mut guard = qp.0.inner.lock();
+            alive(&mut guard, qp.1)?.transmit();
+        }
+        _ => {}
+    }
+    Ok(next)
+}
+
+/// Destroys a QP: when this returns, nobody works on it any more.
+pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
+    let mut guard = qp.0.inner.lock();
+    let inner = alive(&mut guard, qp.1)?;
+    let process = inner.links.process;
+    if process.is_defunct() {
+        return Ok(());
+    }
+    inner.send_ack_that_waits();
+    process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
+    let inner = guard.take();
+    drop(guard);
+    let waited = process.wait_for_lanes();
+    if let Some(inner) = inner {
+        let links = inner.links;
+        for cq in [&links.send_cq, &links.recv_cq] {
+            cq.purge(qp.1.get());
+            cq.users.fetch_sub(1, Ordering::Release);
+        }
+        if let Some(srq) = &links.srq {
+            srq.users.fetch_sub(1, Ordering::Release);
+        }
+        links.pd.context.forget(links.cookie);
+        process.leave_groups(qp.1);
+        links.pd.remove_object();
+        process.free_qp_place(qp.0);
+    }
+    waited
+}
+
+fn modify_limits() -> Limits {
+    Limits {
+        max_rd_atomic: MAX_RD_ATOMIC,
+        max_dest_rd_atomic: MAX_RD_ATOMIC,
+        ports: 1,
+        pkey_table_len: 1,
+        gid_table_len: device::GIDS,
+        active_mtu: device::PORT_MTU as u32,
+    }
+}
+
+/// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
+/// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
+fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
+    let process = {
+        let mut guard = qp.0.inner.lock();
+        alive(&mut guard, qp.1)?.links.process
+    };
+    process.check_usable()?;
+    for _ in 0..STALE_LOOKS {
+        if process.take_from_rings() == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Checks what was asked for against the device, and says what is given.
+fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
+    let cap = init.cap;
+    check_limit("max_send_wr", cap.max_send_wr, MAX_WR)?;
+    check_limit("max_recv_wr", cap.max_recv_wr, MAX_WR)?;
+    check_limit("max_send_sge", cap.max_send_sge, MAX_SGE)?;
+    check_limit("max_recv_sge", cap.max_recv_sge, MAX_SGE)?;
+    check_limit("max_inline_data", cap.max_inline_data, MAX_INLINE)?;
+    let own_receives = init.srq.is_none();
+    Ok(QpCap {
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: if own_receives { cap.max_recv_wr.max(1) } else { 0 },
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: if own_receives { cap.max_recv_sge.max(1) } else { 0 },
+        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(MAX_INLINE),
+    })
+}
+
+/// Meets the process at the other end of a connection. If it cannot be met, the QP is connected
+/// to nobody and its requests time out, as on a fabric where the peer is gone.
+fn connect(qp: &SoftQp) -> VerbsResult<()> {
+    let (process, slot, here) = {
+        let mut guard = qp.0.inner.lock();
+        let inner = alive(&mut guard, qp.1)?;
+        if inner.qp.qp_type == QpType::Ud {
+            return Ok(());
+        }
+        let here = device::is_here(&inner.qp.attr.ah_attr);
+        (inner.links.process, inner.remote_process(), here)
+    };
+    let peer = if here { process.peer_for_connection(slot) } else { None };
+    let mut guard = qp.0.inner.lock();
+    let links = &mut alive(&mut guard, qp.1)?.links;
+    links.peer = peer;
+    links.mapped = None;
+    Ok(())
+}
