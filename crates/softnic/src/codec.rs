@@ -9,8 +9,7 @@
 //! - head: destination QPN 24, kind 4, form 4 bits.
 //! - 0: flags 8, PSN 24, payload bytes 32.
 //! - 1: source QPN 24, syndrome 8, immediate data or MSN 32.
-//! - 2: fold (packets 24, messages 24), or an acknowledgement that travels with a request (PSN 24,
-//!   MSN 24); of datagrams: Q_Key 32, SLID 16, SL 8.
+//! - 2: fold (packets 24, messages 24); of datagrams: Q_Key 32, SLID 16, SL 8.
 //! - 3 to 6 of SEND and responses: up to 32 bytes of payload, or its position and the packets.
 //! - 3 to 6 of WRITE and READ requests: up to 16 bytes of payload, or its position and the packets;
 //!   address; key 32 and length 32.
@@ -24,9 +23,6 @@ use rdmalab_wire::ids::{MASK_24, Msn, Psn, Qpn, RKey};
 pub(crate) const SHORT_BYTES: u32 = 32;
 /// Payload bytes that fit into the slot of a WRITE.
 pub(crate) const SHORT_WRITE_BYTES: u32 = 16;
-
-/// Flag of word 0: word 2 holds an acknowledgement that travels with the request.
-const WITH_ACK: u64 = 0x80;
 
 const FORM_SHORT: u32 = 0;
 const FORM_DATA: u32 = 1;
@@ -107,32 +103,6 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> 
     (head, body)
 }
 
-/// Whether an acknowledgement can travel in the slot of this request.
-#[inline]
-pub(crate) fn takes_ack(train: &Train) -> bool {
-    train.fold.packets | train.fold.messages == 0
-}
-
-/// Adds an acknowledgement to the slot of a request that takes one.
-#[inline]
-pub(crate) fn add_ack(body: &mut Body, ack: &Train) {
-    body[0] |= WITH_ACK;
-    body[2] = ack.first_psn.get() as u64 | (ack.msn.get() as u64) << 24;
-}
-
-/// The acknowledgement that travels in the slot of `train`, if there is one.
-#[inline]
-pub(crate) fn ack_beside(train: &Train, body: &Body) -> Option<Train> {
-    if body[0] & WITH_ACK == 0 {
-        return None;
-    }
-    let psn = Psn::new(body[2] as u32);
-    let mut ack = Train::new(TrainKind::Ack, train.dst_qpn, train.src_qpn, psn);
-    ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-    ack.msn = Msn::new((body[2] >> 24) as u32);
-    Some(ack)
-}
-
 /// Destination QPN of a slot.
 #[inline]
 pub(crate) fn destination(head: u32) -> Qpn {
@@ -145,7 +115,7 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
     let kind = TrainKind::from_number((head >> 4) as u8 & 15)?;
     let src_qpn = Qpn::new(body[1] as u32);
     let mut train = Train::new(kind, destination(head), src_qpn, Psn::new((body[0] >> 8) as u32));
-    train.flags = TrainFlags(body[0] as u8 & !(WITH_ACK as u8));
+    train.flags = TrainFlags(body[0] as u8);
     train.payload_bytes = (body[0] >> 32) as u32;
     let upper = (body[1] >> 32) as u32;
     if kind.is_response() {
@@ -158,7 +128,7 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
         train.qkey = body[2] as u32;
         train.slid = (body[2] >> 32) as u16;
         train.sl = (body[2] >> 48) as u8;
-    } else if body[0] & WITH_ACK == 0 {
+    } else {
         train.fold =
             Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
     }
@@ -268,21 +238,6 @@ mod tests {
         train.sl = 7;
         train.payload_bytes = 32;
         round_trip(train, SlotPayload::Short, true);
-    }
-
-    #[test]
-    fn an_acknowledgement_travels_with_a_request() {
-        let mut train = Train::new(TrainKind::Send, Qpn::new(7), Qpn::new(9), Psn::new(3));
-        train.payload_bytes = 32;
-        let mut ack = Train::new(TrainKind::Ack, Qpn::new(7), Qpn::new(9), Psn::new(0xff_fffe));
-        ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        ack.msn = Msn::new(0xff_ffff);
-        assert!(takes_ack(&train));
-        let (head, mut body) = encode(&train, SlotPayload::Short, false);
-        assert_eq!(ack_beside(&train, &body), None);
-        add_ack(&mut body, &ack);
-        assert_eq!(decode(head, &body, false), Some((train, SlotPayload::Short)));
-        assert_eq!(ack_beside(&train, &body), Some(ack));
     }
 
     #[test]

@@ -69,12 +69,6 @@ impl Helper {
         stamp
     }
 
-    /// How often callers came so far.
-    #[inline]
-    pub(crate) fn stamp(&self) -> u64 {
-        self.stamp.load(Ordering::Relaxed)
-    }
-
     /// Wakes the helper from whatever sleep.
     pub(crate) fn wake(&self) {
         self.kick.add_one();
@@ -161,7 +155,6 @@ fn watch(process: &Process) {
 fn serve(process: &Process) {
     let helper = &process.helper;
     let next_ns = process.tick(crate::clock::now_ns());
-    process.send_kept_ack();
     if process.take_from_rings() + process.retry_blocked() > 0 {
         return;
     }

@@ -37,8 +37,6 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         published: QpWord::CLOSED,
         datagram: init.qp_type == QpType::Ud,
         lost: 0,
-        arrival_stamp: u64::MAX,
-        prompt: 0,
         mapped: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +61,6 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
         let inner = alive(&mut guard, qp.1)?;
         let process = inner.links.process;
         process.check_usable()?;
-        inner.send_ack_that_waits();
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         inner.publish();
         (process, next)
@@ -94,7 +91,6 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     if process.is_defunct() {
         return Ok(());
     }
-    inner.send_ack_that_waits();
     process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
     let inner = guard.take();
     drop(guard);

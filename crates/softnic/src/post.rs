@@ -39,21 +39,10 @@ impl QpInner {
     pub(crate) fn start_sending(&mut self) {
         match self.qp.state {
             QpState::Rts | QpState::Sqd => {
-                self.learn_promptness();
                 self.transmit();
             }
             QpState::Err | QpState::Sqe => self.qp.flush_sends(&mut self.links),
             _ => {}
-        }
-    }
-
-    /// Learns whether the program answers what arrives before it polls again.
-    #[inline]
-    fn learn_promptness(&mut self) {
-        let links = &mut self.links;
-        if links.arrival_stamp == links.process.helper.stamp() {
-            links.prompt = links.prompt.saturating_add(1);
-            links.arrival_stamp = u64::MAX;
         }
     }
 

@@ -57,8 +57,6 @@ pub(crate) struct Process {
     pub(crate) any_blocked: AtomicBool,
     /// When somebody must look at the timers, ns; `u64::MAX`: at leisure.
     pub(crate) attention_at_ns: AtomicU64,
-    /// Index plus one of the QP whose acknowledgement waits for the program's answer; 0: none.
-    pub(crate) kept_ack: AtomicU32,
     /// When a caller next looks at the timers, ns.
     pub(crate) tick_at_ns: AtomicU64,
     pub(crate) helper: Helper,
@@ -159,7 +157,6 @@ impl Process {
             blocked: Mutex::new(Vec::new()),
             any_blocked: AtomicBool::new(false),
             attention_at_ns: AtomicU64::new(u64::MAX),
-            kept_ack: AtomicU32::new(0),
             tick_at_ns: AtomicU64::new(0),
             helper: Helper::new(stamp)?,
             buffers: Buffers::default(),

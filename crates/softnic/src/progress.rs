@@ -22,8 +22,6 @@ use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
 const SLOTS_PER_CALL: u32 = 64;
-/// Prompt answers in a row after which acknowledgements wait for the next.
-pub(crate) const PROMPT: u8 = 3;
 /// A caller reads the clock at one of so many entries, less one.
 const TICK_MASK: u64 = 255;
 /// How often callers look at the timers, ns.
@@ -44,7 +42,6 @@ impl Process {
         if self.doorbell.is_armed() {
             self.take_over_from_helper();
         }
-        self.send_kept_ack();
         let mut done = self.take_from_rings();
         if done == 0 {
             // A second look after a pause costs less than another call, and a processor that
@@ -59,36 +56,6 @@ impl Process {
             self.attend();
         }
         done
-    }
-
-    /// Notes a QP whose acknowledgement waits; there is room for one.
-    #[inline]
-    fn keep_ack(&self, object: &'static QpObject) -> bool {
-        let number = object.index + 1;
-        self.kept_ack.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    /// The answer did not come before the next poll: sends the acknowledgement that waits.
-    #[inline]
-    pub(crate) fn send_kept_ack(&self) {
-        if self.kept_ack.load(Ordering::Relaxed) != 0 {
-            self.send_kept_ack_now();
-        }
-    }
-
-    #[cold]
-    fn send_kept_ack_now(&self) {
-        let number = self.kept_ack.swap(0, Ordering::Relaxed);
-        if number == 0 {
-            return;
-        }
-        if let Some(object) = self.qp_at(number as usize - 1)
-            && let Some(inner) = object.inner.lock().as_mut()
-            && inner.qp.has_response()
-        {
-            inner.links.prompt = 0;
-            inner.transmit();
-        }
     }
 
     /// Looks at the timers, if that was not done lately: while callers are active, they do it.
@@ -201,9 +168,6 @@ impl Process {
         let expected = is_datagram
             || train.src_qpn == inner.qp.remote_qpn && layout::process_of(train.src_qpn) == from;
         if expected {
-            if !is_datagram && let Some(ack) = codec::ack_beside(&train, &slot.body) {
-                inner.handle_train(&ack, bytes);
-            }
             inner.handle_train(&train, bytes);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -334,27 +298,6 @@ impl QpInner {
         matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
     }
 
-    /// Whether the acknowledgement, which is all there is to send, should wait for the program's
-    /// answer and travel with it: it will when the program answered at once the last few times.
-    /// The next poll sends it if no answer comes, and the helper if no poll comes either.
-    #[inline]
-    fn keep_ack_for_answer(&mut self) -> bool {
-        let stamp = self.links.process.helper.stamp();
-        self.links.arrival_stamp = stamp;
-        if self.links.prompt < PROMPT || !self.qp.has_only_ack() || self.qp.may_send() {
-            return false;
-        }
-        self.links.process.keep_ack(self.links.object)
-    }
-
-    /// Sends the acknowledgement that waits for the program's answer: there will be none. The peer
-    /// was promised it when the program saw the message.
-    pub(crate) fn send_ack_that_waits(&mut self) {
-        if self.qp.has_only_ack() {
-            self.transmit();
-        }
-    }
-
     fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
         if kind == TimerKind::Ack {
             let alive = self.peer_alive();
@@ -458,7 +401,6 @@ impl QpInner {
 fn finish(current: Option<(usize, BiasedGuard<'static, Option<QpInner>>)>) {
     if let Some((_, mut guard)) = current
         && let Some(inner) = guard.as_mut()
-        && !inner.keep_ack_for_answer()
     {
         inner.transmit();
     }

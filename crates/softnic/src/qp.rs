@@ -77,10 +77,6 @@ pub(crate) struct QpLinks {
     pub(crate) datagram: bool,
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
-    /// The callers' stamp when the last train arrived.
-    pub(crate) arrival_stamp: u64,
-    /// How often in a row the program answered before it polled again.
-    pub(crate) prompt: u8,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
 }

@@ -46,15 +46,11 @@ impl QpInner {
         // Taken out for the time being, so that it can be used beside the rest.
         let mut peer = self.links.peer.take();
         let mut sent = Sent::Everything;
-        // A plain acknowledgement travels with the next request, if there is one.
-        if has_response && !(may_send && self.qp.has_only_ack()) {
+        if has_response {
             sent = self.respond(peer.as_deref());
         }
         if may_send && sent == Sent::Everything {
             sent = self.request(&mut peer);
-        }
-        if sent == Sent::Everything && self.qp.has_response() {
-            sent = self.respond(peer.as_deref());
         }
         if self.links.peer.is_none() {
             self.links.peer = peer;
@@ -92,11 +88,11 @@ impl QpInner {
     fn send_response(&mut self, out: &mut Producer, response: Response) {
         match response {
             Response::Train(train) => {
-                push(out, &train, None, false, |_| Ok(()));
+                push(out, &train, false, |_| Ok(()));
             }
             Response::Data { train, host_addr, .. } => {
                 let bytes = train.payload_bytes as usize;
-                let pushed = push(out, &train, None, false, |to| {
+                let pushed = push(out, &train, false, |to| {
                     // SAFETY: the engine checked the source against its region just now, and the
                     // copy survives memory that is not there; `to` has room for the payload.
                     unsafe { copy::copy(to, host_addr as *const u8, bytes) }
@@ -181,17 +177,12 @@ impl QpInner {
     fn send_request(&mut self, out: &mut Producer, train: &Train, position: u32, offset: u32) {
         let is_datagram = self.links.datagram;
         let links = &self.links;
-        let ack = match !is_datagram && codec::takes_ack(train) {
-            true => self.qp.take_only_ack(),
-            false => None,
-        };
-        let ack = ack.as_ref();
         let result = if train.payload_bytes == 0 {
-            push(out, train, ack, is_datagram, |_| Ok(()))
+            push(out, train, is_datagram, |_| Ok(()))
         } else {
             let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &links.process.key_view);
             let bytes = train.payload_bytes;
-            push(out, train, ack, is_datagram, |to| {
+            push(out, train, is_datagram, |to| {
                 gather(sq, pd, keys, position, offset..offset + bytes, to)
             })
         };
@@ -279,13 +270,12 @@ fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
     (half >= mtu).then_some(half & !(mtu - 1))
 }
 
-/// Puts a train into the ring, its payload written by `fill`, an acknowledgement beside it. `None`
-/// when the ring has no room, which [`room_in`] rules out.
+/// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
+/// which [`room_in`] rules out.
 #[inline(always)]
 fn push(
     out: &mut Producer,
     train: &Train,
-    ack: Option<&Train>,
     is_datagram: bool,
     fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
 ) -> Option<Result<(), CopyError>> {
@@ -296,9 +286,6 @@ fn push(
         {
             return Some(Err(error));
         }
-        if let Some(ack) = ack {
-            codec::add_ack(&mut body, ack);
-        }
         out.push(head, &body).ok()?;
         return Some(Ok(()));
     }
@@ -307,10 +294,7 @@ fn push(
         out.cancel_data(data);
         return Some(Err(error));
     }
-    let (head, mut body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
-    if let Some(ack) = ack {
-        codec::add_ack(&mut body, ack);
-    }
+    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
     out.push(head, &body).ok()?;
     Some(Ok(()))
 }
@@ -327,7 +311,7 @@ pub(crate) fn push_datagram(
         return Ok(());
     }
     let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
-    let pushed = push(&mut out, train, None, true, |to| {
+    let pushed = push(&mut out, train, true, |to| {
         gather(sq, pd, keys, position, 0..train.payload_bytes, to)
     });
     pushed.unwrap_or(Ok(()))

@@ -2,7 +2,7 @@
 
 use super::responder::{Pending, PendingRead, Response};
 use super::{CopyError, Env, Qp};
-use crate::train::{Train, TrainFlags, TrainKind};
+use crate::train::{TrainFlags, TrainKind};
 use crate::vocab::{Access, AsyncEventType, QpState, QpType};
 use rdmalab_wire::aeth::{NakCode, Syndrome};
 use rdmalab_wire::ids::Psn;
@@ -14,23 +14,6 @@ impl Qp {
         self.resp.ack.is_some() || !self.resp.pending.is_empty()
     }
 
-    /// Whether a plain acknowledgement is all that [`Qp::next_response`] would return.
-    #[inline]
-    pub fn has_only_ack(&self) -> bool {
-        self.resp.ack.is_some() && self.resp.pending.is_empty()
-    }
-
-    /// Takes the plain acknowledgement, for a driver whose link carries one beside a request. It
-    /// may overtake requests of this QP, never answers.
-    #[inline]
-    pub fn take_only_ack(&mut self) -> Option<Train> {
-        if !self.resp.pending.is_empty() {
-            return None;
-        }
-        let psn = self.resp.ack.take()?;
-        Some(self.response(TrainKind::Ack, psn, Syndrome::ACK))
-    }
-
     /// The next answer to send, with at most `max_payload` bytes (at least one MTU) in one train.
     #[inline]
     pub fn next_response<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {
@@ -38,7 +21,8 @@ impl Qp {
             return None;
         }
         if self.resp.pending.is_empty() {
-            return self.take_only_ack().map(Response::Train);
+            let psn = self.resp.ack.take()?;
+            return Some(Response::Train(self.response(TrainKind::Ack, psn, Syndrome::ACK)));
         }
         self.next_pending(max_payload, env)
     }
