@@ -1,6 +1,6 @@
 //! A command line for two: how it is written, run, and judged.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Ended, Program};
@@ -55,7 +55,7 @@ impl Case {
     }
 
     /// Runs a server and its client.
-    fn run(&self, path: &PathBuf) -> (Ended, Option<Ended>) {
+    fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
         let port = programs::free_port();
         let mut arguments = Vec::new();
         if !self.has("-d") {

@@ -8,7 +8,7 @@
 //! ```sh
 //! cargo test -p rdmalab-testkit --test interop
 //! RDMALAB_INTEROP=full cargo test -p rdmalab-testkit --test interop
-//! RDMALAB_INTEROP_ONLY='ib_send_bw -c UD' cargo test -p rdmalab-testkit --test interop -- --nocapture
+//! RDMALAB_INTEROP_ONLY='ib_send_bw -c UD' cargo test -p rdmalab-testkit --test interop
 //! ```
 //!
 //! A program that is not installed skips its cases with the reason. How the library gets here is
@@ -20,6 +20,7 @@
 //! none of; XRC, DC and on-demand paging; whatever needs the connection manager (`-R`).
 
 mod case;
+mod compiled;
 mod devices;
 mod perftest;
 mod pingpong;
