@@ -139,7 +139,12 @@ pub(crate) fn private_light() {
 pub(crate) fn private_heavy() {
     fence(Ordering::SeqCst);
     if !cfg!(loom) && PRIVATE.load(core::sync::atomic::Ordering::Relaxed) == REGISTERED {
-        membarrier(CMD_PRIVATE_EXPEDITED);
+        if membarrier(CMD_PRIVATE_EXPEDITED) != 0 {
+            // Forbidden meanwhile (a seccomp filter): full fences from now on, and time enough for
+            // whoever passed the light one to have its store seen.
+            PRIVATE.store(UNAVAILABLE, core::sync::atomic::Ordering::SeqCst);
+            std::thread::sleep(core::time::Duration::from_millis(10));
+        }
         fence(Ordering::SeqCst);
     }
 }

@@ -11,6 +11,7 @@ use rdmalab_wire::ids::Qpn;
 use crate::backend::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::device::{self, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
 use crate::layout::{QP_INDEX_BITS, QpWord};
+use crate::process::Process;
 use crate::qp::{QpInner, QpLinks};
 
 /// How often the rings are emptied before a connection begins: enough for a full one.
@@ -53,22 +54,23 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
 
 /// Changes a QP; going to RTR it meets its peer, going to RESET it forgets everything.
 pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResult<QpState> {
+    let process = qp.0.process;
+    process.check_usable()?;
     if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
         forget_stale_trains(qp)?;
     }
-    let (process, next) = {
+    let (talks_to_itself, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
-        let process = inner.links.process;
-        process.check_usable()?;
+        let talks_to_itself = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         inner.publish();
-        (process, next)
+        (talks_to_itself, next)
     };
     match next {
         QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
         QpState::Reset => {
-            process.wait_for_lanes()?;
+            wait_for_initiators(process, talks_to_itself)?;
             let mut guard = qp.0.inner.lock();
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
@@ -85,16 +87,19 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
 
 /// Destroys a QP: when this returns, nobody works on it any more.
 pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
-    let mut guard = qp.0.inner.lock();
-    let inner = alive(&mut guard, qp.1)?;
-    let process = inner.links.process;
+    let process = qp.0.process;
     if process.is_defunct() {
         return Ok(());
     }
-    process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
-    let inner = guard.take();
-    drop(guard);
-    let waited = process.wait_for_lanes();
+    let talks_to_itself = {
+        let mut guard = qp.0.inner.lock();
+        let links = &mut alive(&mut guard, qp.1)?.links;
+        links.published = QpWord::CLOSED;
+        process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
+        links.peer.as_ref().is_some_and(|peer| peer.is_self)
+    };
+    wait_for_initiators(process, talks_to_itself)?;
+    let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
         for cq in [&links.send_cq, &links.recv_cq] {
@@ -109,7 +114,13 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         links.pd.remove_object();
         process.free_qp_place(qp.0);
     }
-    waited
+    Ok(())
+}
+
+/// Waits until no initiator executes a one-sided operation through a QP that was closed. Threads of
+/// this process enter no lane when they write to it; they hold their own QP's lock instead.
+fn wait_for_initiators(process: &Process, talks_to_itself: bool) -> VerbsResult<()> {
+    if talks_to_itself { process.wait_for_copies() } else { process.wait_for_lanes() }
 }
 
 fn modify_limits() -> Limits {
@@ -126,11 +137,7 @@ fn modify_limits() -> Limits {
 /// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
 /// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
 fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
-    let process = {
-        let mut guard = qp.0.inner.lock();
-        alive(&mut guard, qp.1)?.links.process
-    };
-    process.check_usable()?;
+    let process = qp.0.process;
     for _ in 0..STALE_LOOKS {
         if process.take_from_rings() == 0 {
             break;

@@ -199,7 +199,7 @@ impl Process {
     }
 
     /// Takes a place for a QP.
-    pub(crate) fn take_qp_place(&self) -> VerbsResult<&'static QpObject> {
+    pub(crate) fn take_qp_place(&'static self) -> VerbsResult<&'static QpObject> {
         let index = self.free_qps.lock().pop_front().ok_or_else(|| {
             VerbsError::no_room(format!(
                 "a process can have {QPS_PER_PROCESS} QPs on soft devices: destroy some first"
@@ -208,7 +208,7 @@ impl Process {
         let place = &self.qps[index as usize];
         let mut object = place.load(Ordering::Acquire);
         if object.is_null() {
-            object = Box::into_raw(Box::new(QpObject::new(index)));
+            object = Box::into_raw(Box::new(QpObject::new(self, index)));
             place.store(object, Ordering::Release);
         }
         // SAFETY: places are never freed.

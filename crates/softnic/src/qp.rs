@@ -19,6 +19,7 @@ use rdmalab_ring::biased::BiasedLock;
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
 pub(crate) struct QpObject {
+    pub(crate) process: &'static Process,
     /// Its index within this process.
     pub(crate) index: u32,
     /// Send queue slots below this position are free: set when completions are polled.
@@ -30,8 +31,9 @@ pub(crate) struct QpObject {
 }
 
 impl QpObject {
-    pub(crate) fn new(index: u32) -> QpObject {
+    pub(crate) fn new(process: &'static Process, index: u32) -> QpObject {
         QpObject {
+            process,
             index,
             sq_freed: AtomicU32::new(0),
             inner: BiasedLock::new(None),

@@ -44,7 +44,7 @@ impl QpInner {
             return Sent::Everything;
         }
         // Taken out for the time being, so that it can be used beside the rest.
-        let mut peer = self.links.peer.take();
+        let mut peer = self.links.peer.take().or_else(|| self.late_peer());
         let mut sent = Sent::Everything;
         if has_response {
             sent = self.respond(peer.as_deref());
@@ -60,6 +60,13 @@ impl QpInner {
         }
         self.settle();
         sent
+    }
+
+    /// The peer of a connection that did not say hello in time when it was made, but has since.
+    #[cold]
+    fn late_peer(&self) -> Option<Arc<Peer>> {
+        let connected = !self.links.datagram && crate::device::is_here(&self.qp.attr.ah_attr);
+        connected.then(|| self.links.process.peer(self.remote_process()))?
     }
 
     fn respond(&mut self, peer: Option<&Peer>) -> Sent {
