@@ -1,0 +1,98 @@
+//! Senders that are faster than their receivers: what is posted waits, in memory that does not
+//! grow, and arrives when the receiver comes to it.
+
+mod support;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::vocab::*;
+use support::node::*;
+use support::*;
+
+/// Messages posted while nobody reads, and their length: far more than a ring holds.
+const MESSAGES: usize = 4096;
+const LENGTH: usize = 64 << 10;
+
+#[test]
+fn child_process_entry() {
+    play(&[("flood", flood), ("reader", reader)]);
+}
+
+fn setup(qp_type: QpType) -> Setup {
+    let mut setup = Setup { timeout: 9, retry_cnt: 2, cqe: 8192, ..Setup::new(qp_type) };
+    (setup.cap.max_send_wr, setup.cap.max_recv_wr) = (MESSAGES as u32, MESSAGES as u32);
+    setup
+}
+
+/// Memory of this process that is backed now, mappings of others' segments included, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("own status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("VmRSS");
+    let kib: usize = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("kB");
+    kib << 10
+}
+
+fn flood(mut stage: Stage) {
+    let qp_type = QpType::from_ibv(stage.args[0] as u32).expect("a transport");
+    let node = Node::open(0);
+    let link = stage.link(1);
+    let endpoint = node.endpoint(&setup(qp_type));
+    endpoint.connect_over(&link);
+    link.get();
+    let mem = node.mem(LENGTH, Kind::Heap);
+    mem.fill(0, LENGTH, 0x77);
+    // The reader is stopped once the way to it exists.
+    stage.parent.put(&[]);
+    stage.parent.get();
+    let before = resident();
+    let sges = [mem.sge(0, LENGTH)];
+    for number in 0..MESSAGES as u32 {
+        endpoint.send(SendWr { imm_or_rkey: number, ..wr(WrOpcode::SendImm, &sges) });
+    }
+    if qp_type == QpType::Rc {
+        let early = poll_for(&endpoint.send_cq, 150);
+        assert!(early.is_empty(), "nobody is there to answer: {early:?}");
+    } else {
+        let early = poll_for(&endpoint.send_cq, 50);
+        assert!(early.iter().all(|wc| wc.status == WcStatus::Success), "{early:?}");
+        assert!(early.len() < MESSAGES, "a ring holds less than that");
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    stage.parent.put(&[]);
+    link.get();
+}
+
+fn reader(mut stage: Stage) {
+    let qp_type = QpType::from_ibv(stage.args[0] as u32).expect("a transport");
+    let node = Node::open(0);
+    let link = stage.link(0);
+    let endpoint = node.endpoint(&setup(qp_type));
+    let mem = node.mem(LENGTH, Kind::Heap);
+    endpoint.to_init();
+    (0..MESSAGES).for_each(|at| endpoint.recv(at as u64, &[mem.sge(0, LENGTH)]));
+    endpoint.connect_from_init_over(&link);
+    link.put(&[]);
+    stage.parent.get();
+    for number in 0..MESSAGES as u32 {
+        let wc = endpoint.recv_done();
+        assert_eq!((wc.status, wc.imm_or_rkey), (WcStatus::Success, number));
+    }
+    assert_eq!(mem.read(0, LENGTH), [0x77; LENGTH]);
+    link.put(&[]);
+}
+
+#[test]
+fn a_reader_that_stands_still_holds_nothing_but_the_sender() {
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let args: &[u64] = &[qp_type as u64];
+        let mut cast = Cast::start(&[("flood", args), ("reader", args)]);
+        cast.link(0).get();
+        cast.signal(1, libc::SIGSTOP);
+        cast.link(0).put(&[]);
+        cast.link(0).get();
+        cast.link(1).put(&[]);
+        cast.signal(1, libc::SIGCONT);
+        cast.expect_end(1);
+        cast.expect_end(0);
+    }
+}
