@@ -77,7 +77,7 @@ pub(crate) struct ChannelHandle {
 pub(crate) struct CqHandle {
     pub(crate) cq: Arc<CqObject>,
     process: &'static Process,
-    context: Arc<ContextShared>,
+    pub(crate) context: Arc<ContextShared>,
 }
 
 fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
@@ -196,6 +196,9 @@ impl Backend for SoftNic {
 
     fn rereg_mr(mr: &Mr, change: MrChange<'_, Pd>) -> VerbsResult<MrInfo> {
         mr.0.process.check_usable()?;
+        if change.pd.is_some_and(|pd| !mr.0.is_of(&pd.0.context)) {
+            return Err(VerbsError::invalid("the protection domain belongs to another device"));
+        }
         mr.0.reregister(MrChange {
             translation: change.translation,
             pd: change.pd.map(|pd| &pd.0),
@@ -278,6 +281,9 @@ impl Backend for SoftNic {
             return Err(VerbsError::invalid("a CQ must hold at least one completion"));
         }
         check_limit("cqe", init.cqe, MAX_CQE)?;
+        if let Some(channel) = init.channel {
+            ctx.0.check_owns(&channel.0.context, "the completion channel")?;
+        }
         let channel = init.channel.map(|channel| channel.0.channel.clone());
         let cq = Arc::new(CqObject::new(
             ctx.0.clone(),

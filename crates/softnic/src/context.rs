@@ -49,6 +49,16 @@ impl ContextShared {
         self.objects.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Refuses an object that was made on another open device.
+    pub(crate) fn check_owns(&self, other: &Arc<ContextShared>, what: &str) -> VerbsResult<()> {
+        if !std::ptr::eq(self, Arc::as_ptr(other)) {
+            return Err(VerbsError::invalid(format!(
+                "{what} belongs to another open device: make both on one context"
+            )));
+        }
+        Ok(())
+    }
+
     /// Queues an asynchronous event.
     pub(crate) fn raise(&self, event_type: AsyncEventType, element: u64) {
         let mut events = self.events.lock();

@@ -1,5 +1,6 @@
 //! A queue pair's life: made, changed, connected, destroyed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rdmalab_engine::backend::*;
@@ -21,6 +22,13 @@ const STALE_LOOKS: u32 = 64;
 pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
     let process = pd.0.context.process;
     process.check_usable()?;
+    let context = &pd.0.context;
+    context.check_owns(&init.send_cq.0.context, "the send CQ")?;
+    context.check_owns(&init.recv_cq.0.context, "the receive CQ")?;
+    if let Some(srq) = init.srq {
+        context.check_owns(&srq.0.pd.context, "the SRQ")?;
+    }
+    check_same_device(pd, &init)?;
     let granted = grant(&init)?;
     let object = process.take_qp_place()?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
@@ -121,6 +129,20 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
 /// this process enter no lane when they write to it; they hold their own QP's lock instead.
 fn wait_for_initiators(process: &Process, talks_to_itself: bool) -> VerbsResult<()> {
     if talks_to_itself { process.wait_for_copies() } else { process.wait_for_lanes() }
+}
+
+/// A QP and what it uses belong to one open device.
+fn check_same_device(pd: &Pd, init: &QpInit<'_, Cq, Srq>) -> VerbsResult<()> {
+    let context = &pd.0.context;
+    let same = Arc::ptr_eq(context, &init.send_cq.0.context)
+        && Arc::ptr_eq(context, &init.recv_cq.0.context)
+        && init.srq.is_none_or(|srq| Arc::ptr_eq(context, &srq.0.pd.context));
+    if !same {
+        return Err(VerbsError::invalid(
+            "the PD, CQs and SRQ of a QP must come from one open device (one ibv_context)",
+        ));
+    }
+    Ok(())
 }
 
 fn modify_limits() -> Limits {

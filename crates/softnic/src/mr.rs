@@ -10,6 +10,7 @@ use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_ring::keytable;
 use rdmalab_wire::ids::Qpn;
 
+use crate::context::ContextShared;
 use crate::device::MAX_KEYS;
 use crate::pd::PdObject;
 use crate::peer::{key_entry, table_entry};
@@ -164,6 +165,11 @@ impl MrObject {
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
         let region = MrObject { process, state: Mutex::new(state) };
         Ok((Arc::new(region), MrInfo { lkey: key, rkey: key }))
+    }
+
+    /// Whether the region was registered on this open device.
+    pub(crate) fn is_of(&self, context: &Arc<ContextShared>) -> bool {
+        Arc::ptr_eq(&self.state.lock().pd.context, context)
     }
 
     /// Takes the region back; nobody reads or writes it when this returns.
