@@ -76,6 +76,14 @@ fn a_program_as_users_write_them() {
 }
 
 #[test]
+fn a_receiver_that_leaves_has_acknowledged() {
+    let scratch = Scratch::new("leave");
+    if let Some(program) = compile(&scratch, &["leave.c", "end.c"], &["-libverbs"]) {
+        run(&program, &["", "RDMALAB_LANE=off"], "all passed");
+    }
+}
+
+#[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
     let scratch = Scratch::new("abi");
     if let Some(program) = compile(&scratch, &["abi.c"], &["-ldl"]) {
