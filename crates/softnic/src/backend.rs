@@ -365,6 +365,9 @@ impl Backend for SoftNic {
     fn req_notify_cq(cq: &Cq, solicited_only: bool) -> VerbsResult<()> {
         let notify = if solicited_only { Notify::Solicited } else { Notify::Any };
         cq.0.cq.request_notify(notify);
+        if cq.0.cq.has_channel() && !cq.0.process.is_defunct() {
+            cq.0.process.arm_for_sleeper();
+        }
         Ok(())
     }
 

@@ -107,6 +107,11 @@ impl CqObject {
         self.capacity.load(Ordering::Relaxed)
     }
 
+    /// Whether events go anywhere.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// Puts a completion into the queue. On overflow it is lost and the CQ is in error for good,
     /// as on an adapter (IBA vol. 1, 10.10.5), unless its creator said that it does not care.
     #[inline]

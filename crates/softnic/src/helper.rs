@@ -42,6 +42,10 @@ pub(crate) struct Helper {
     waiting_callers: AtomicU32,
     /// The helper sleeps without a bound, or may be about to.
     asleep: AtomicBool,
+    /// The doorbell was armed for a program that will sleep on a descriptor of its own.
+    pub(crate) asked: AtomicBool,
+    /// Callers block inside verbs: they take the bell themselves.
+    waits_inside: AtomicBool,
     /// Polls in a row that found nothing.
     pub(crate) empty_polls: AtomicU32,
     /// A caller yields its processor after so many empty polls, less one.
@@ -56,6 +60,8 @@ impl Helper {
             stamp,
             waiting_callers: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            waits_inside: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
             yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
         })
@@ -148,12 +154,23 @@ fn watch(process: &Process) {
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
     }
-    wait_readable(&[process.mail_fd(), process.helper.kick.as_raw_fd()], WATCH_MS);
+    let (helper, mail) = (&process.helper, process.mail_fd());
+    let kick = helper.kick.as_raw_fd();
+    if helper.waits_inside.load(Ordering::Relaxed) {
+        wait_readable(&[mail, kick], WATCH_MS);
+        return;
+    }
+    wait_readable(&[mail, kick, process.event_fd()], WATCH_MS);
+    if process.event.drain() {
+        helper.asked.store(false, Ordering::Relaxed);
+        process.take_from_rings();
+    }
 }
 
 /// Nobody else makes progress: do it, then sleep on the armed doorbell.
 fn serve(process: &Process) {
     let helper = &process.helper;
+    helper.waits_inside.store(false, Ordering::Relaxed);
     let next_ns = process.tick(crate::clock::now_ns());
     if process.take_from_rings() + process.retry_blocked() > 0 {
         return;
@@ -174,6 +191,7 @@ fn serve(process: &Process) {
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
             if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.doorbell.disarm();
+                helper.asked.store(false, Ordering::Relaxed);
                 process.event.drain();
             }
         }
@@ -198,12 +216,30 @@ fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
 }
 
 impl Process {
+    /// A program asked for an event, and may sleep on the channel's descriptor next: peers ring
+    /// from now on, and the helper answers also while it watches. Programs that sleep inside the
+    /// verb do the same there.
+    pub(crate) fn arm_for_sleeper(&self) {
+        let helper = &self.helper;
+        if helper.waits_inside.load(Ordering::Relaxed) {
+            return;
+        }
+        helper.asked.store(true, Ordering::Relaxed);
+        if !self.doorbell.is_armed() {
+            // Without the heavy fence the helper's short sleeps bound the delay.
+            let _bounded_by_watch = self.doorbell.arm();
+        }
+        // What came before the bell was armed rings nobody.
+        self.take_from_rings();
+    }
+
     /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
     /// by the peers' signal itself and makes the progress. Returns whether a signal handler
     /// interrupted the wait.
     pub(crate) fn wait_as_caller(&self, fd: i32) -> bool {
         let helper = &self.helper;
         helper.note_caller();
+        helper.waits_inside.store(true, Ordering::Relaxed);
         helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
         let safe = self.doorbell.arm();
         let mut interrupted = false;
@@ -214,6 +250,7 @@ impl Process {
         self.event.drain();
         if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.doorbell.disarm();
+            helper.asked.store(false, Ordering::Relaxed);
         } else {
             // Others still sleep on it. What came while it was disarmed is taken below.
             let _bounded_by_them = self.doorbell.arm();

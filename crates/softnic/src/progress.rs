@@ -39,7 +39,7 @@ impl Process {
         if self.helper.note_caller() & TICK_MASK == 0 {
             self.tick_if_due();
         }
-        if self.doorbell.is_armed() {
+        if self.doorbell.is_armed() && !self.helper.asked.load(Ordering::Relaxed) {
             self.take_over_from_helper();
         }
         let mut done = self.take_from_rings();

@@ -12,7 +12,7 @@ use support::*;
 /// Messages of a ping-pong inside the verb, each way.
 const ROUNDS: u64 = 10_000;
 /// The same on the descriptor, where each message waits for the helper.
-const POLLED_ROUNDS: u64 = 1000;
+const POLLED_ROUNDS: u64 = 10_000;
 
 #[test]
 fn child_process_entry() {
