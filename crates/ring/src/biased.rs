@@ -7,9 +7,9 @@
 //!
 //! So the first thread that takes the lock becomes its *owner*. The owner says "inside" with a
 //! plain store and looks whether the lock is *shared*. Whoever else wants it takes an inner lock,
-//! declares the lock shared, executes a barrier on all processors that run this process, and waits until the
-//! owner is out. A shared lock is an ordinary one, for the owner as well; when the owner took it
-//! many times in a row with nobody else coming, it stops being shared.
+//! declares the lock shared, executes a barrier on all processors that run this process, and waits
+//! until the owner is out. A shared lock is an ordinary one, for the owner as well; when the owner
+//! took it many times in a row with nobody else coming, it stops being shared.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

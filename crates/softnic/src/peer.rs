@@ -20,8 +20,10 @@ use crate::qp::MappedMemory;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
 /// What a person should know who wonders why one-sided operations need the target's help.
-pub(crate) const MEMORY_DENIED: &str = "the kernel does not let us into our peer's memory (ptrace scope or seccomp): one-sided \
-     operations into memory that is not shared take the ring, and need the peer to make progress";
+pub(crate) const MEMORY_DENIED: &str = concat!(
+    "the kernel does not let us into our peer's memory (ptrace scope or seccomp): one-sided ",
+    "operations into memory that is not shared take the ring, and need the peer to make progress",
+);
 
 /// How long a peer that was seen alive counts as alive, ns.
 const LATELY_NS: u64 = 50_000;

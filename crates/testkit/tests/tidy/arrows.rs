@@ -55,11 +55,7 @@ fn house() -> Vec<Room> {
         };
         let (uses, why) = rest.split_once('|').expect("every room has a reason");
         let may_use = uses.split_whitespace().collect();
-        rooms.push(Room {
-            name: name.trim(),
-            may_use,
-            why: why.trim().to_owned(),
-        });
+        rooms.push(Room { name: name.trim(), may_use, why: why.trim().to_owned() });
     }
     rooms
 }
@@ -68,10 +64,8 @@ fn house() -> Vec<Room> {
 pub fn offences(tree: &Tree) -> Vec<Offence> {
     let mut found = Vec::new();
     let rooms = manifests(tree, &mut found);
-    let by_package: BTreeMap<&str, &str> = rooms
-        .iter()
-        .map(|m| (m.package.as_str(), m.room.as_str()))
-        .collect();
+    let by_package: BTreeMap<&str, &str> =
+        rooms.iter().map(|m| (m.package.as_str(), m.room.as_str())).collect();
     for manifest in &rooms {
         check(manifest, &house(), &by_package, &mut found);
     }
@@ -103,11 +97,7 @@ fn check(
             target == this || allowed.may_use.contains(&"*") || allowed.may_use.contains(&target)
         };
         if !may {
-            found.push(Offence::new(
-                &manifest.path,
-                0,
-                explain(allowed, target, *is_dev),
-            ));
+            found.push(Offence::new(&manifest.path, 0, explain(allowed, target, *is_dev)));
         }
     }
 }
@@ -138,14 +128,9 @@ struct Manifest {
 }
 
 fn manifests(tree: &Tree, found: &mut Vec<Offence>) -> Vec<Manifest> {
-    let of_crates = |f: &&SourceFile| {
-        f.krate()
-            .is_some_and(|k| f.path == format!("crates/{k}/Cargo.toml"))
-    };
-    let root = tree
-        .get("Cargo.toml")
-        .and_then(|f| f.text.parse().ok())
-        .unwrap_or_default();
+    let of_crates =
+        |f: &&SourceFile| f.krate().is_some_and(|k| f.path == format!("crates/{k}/Cargo.toml"));
+    let root = tree.get("Cargo.toml").and_then(|f| f.text.parse().ok()).unwrap_or_default();
     let parsed = tree.files.iter().filter(of_crates).map(|file| {
         let table = file.text.parse::<toml::Table>();
         table.map(|t| read(file, &t, &root)).map_err(|e| (file, e))
@@ -155,11 +140,7 @@ fn manifests(tree: &Tree, found: &mut Vec<Offence>) -> Vec<Manifest> {
         match result {
             Ok(manifest) => read.push(manifest),
             Err((file, e)) => {
-                found.push(Offence::new(
-                    &file.path,
-                    0,
-                    format!("not TOML: {}", e.message()),
-                ));
+                found.push(Offence::new(&file.path, 0, format!("not TOML: {}", e.message())));
             }
         }
     }
@@ -167,22 +148,15 @@ fn manifests(tree: &Tree, found: &mut Vec<Offence>) -> Vec<Manifest> {
 }
 
 fn read(file: &SourceFile, table: &toml::Table, root: &toml::Table) -> Manifest {
-    let package = table
-        .get("package")
-        .and_then(|p| p.get("name"))
-        .and_then(|n| n.as_str());
+    let package = table.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str());
     let shared = root.get("workspace").and_then(|w| w.get("dependencies"));
     let mut dependencies = Vec::new();
     let targets = table.get("target").and_then(|t| t.as_table());
-    let scopes = targets
-        .into_iter()
-        .flat_map(|t| t.values().filter_map(|v| v.as_table()));
+    let scopes = targets.into_iter().flat_map(|t| t.values().filter_map(|v| v.as_table()));
     for scope in [table].into_iter().chain(scopes) {
-        for (key, is_dev) in [
-            ("dependencies", false),
-            ("build-dependencies", false),
-            ("dev-dependencies", true),
-        ] {
+        for (key, is_dev) in
+            [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
+        {
             let listed = scope.get(key).and_then(|d| d.as_table());
             for (name, value) in listed.into_iter().flatten() {
                 let shared = shared.and_then(|s| s.get(name));
@@ -204,23 +178,14 @@ fn read(file: &SourceFile, table: &toml::Table, root: &toml::Table) -> Manifest 
 #[cfg(test)]
 fn whats(files: &[(&str, &str)]) -> Vec<String> {
     let offences = offences(&Tree::of(files));
-    offences
-        .into_iter()
-        .map(|o| format!("{}: {}", o.path, o.what))
-        .collect()
+    offences.into_iter().map(|o| format!("{}: {}", o.path, o.what)).collect()
 }
 
 #[cfg(test)]
-const WIRE: (&str, &str) = (
-    "crates/wire/Cargo.toml",
-    "[package]\nname = \"rdmalab-wire\"\n",
-);
+const WIRE: (&str, &str) = ("crates/wire/Cargo.toml", "[package]\nname = \"rdmalab-wire\"\n");
 
 #[cfg(test)]
-const KIT: (&str, &str) = (
-    "crates/testkit/Cargo.toml",
-    "[package]\nname = \"rdmalab-testkit\"\n",
-);
+const KIT: (&str, &str) = ("crates/testkit/Cargo.toml", "[package]\nname = \"rdmalab-testkit\"\n");
 
 #[test]
 fn an_arrow_may_not_be_reversed() {
@@ -228,15 +193,9 @@ fn an_arrow_may_not_be_reversed() {
         "[package]\nname = \"rdmalab-engine\"\n[dependencies]\nrdmalab-wire = { path = \"\" }\n";
     assert!(whats(&[WIRE, ("crates/engine/Cargo.toml", engine)]).is_empty());
     let wire = "[package]\nname = \"rdmalab-wire\"\n[dependencies]\nrdmalab-engine = \"1\"\n";
-    let found = whats(&[
-        ("crates/wire/Cargo.toml", wire),
-        ("crates/engine/Cargo.toml", engine),
-    ]);
+    let found = whats(&[("crates/wire/Cargo.toml", wire), ("crates/engine/Cargo.toml", engine)]);
     assert_eq!(found.len(), 1);
-    assert!(
-        found[0].contains("`wire` may not use `engine`"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("`wire` may not use `engine`"), "{found:?}");
 }
 
 #[test]
@@ -250,19 +209,11 @@ fn a_dependency_cannot_hide() {
         "[dependencies.rdmalab-wire]\npath = \"\"\n",
     ] {
         let ring = format!("{head}{section}");
-        assert_eq!(
-            whats(&[WIRE, ("crates/ring/Cargo.toml", &ring)]).len(),
-            1,
-            "{section}"
-        );
+        assert_eq!(whats(&[WIRE, ("crates/ring/Cargo.toml", &ring)]).len(), 1, "{section}");
     }
     let root = "[workspace.dependencies]\nw = { package = \"rdmalab-wire\", path = \"\" }\n";
     let ring = format!("{head}[dependencies]\nw.workspace = true\n");
-    let files = [
-        ("Cargo.toml", root),
-        WIRE,
-        ("crates/ring/Cargo.toml", ring.as_str()),
-    ];
+    let files = [("Cargo.toml", root), WIRE, ("crates/ring/Cargo.toml", ring.as_str())];
     assert_eq!(whats(&files).len(), 1);
 }
 
@@ -290,10 +241,7 @@ fn the_table_has_no_cycle_and_names_only_its_own_rooms() {
     let mut reached: Vec<&str> = Vec::new();
     for _ in &house {
         for room in &house {
-            let ready = room
-                .may_use
-                .iter()
-                .all(|u| *u == "*" || reached.contains(u));
+            let ready = room.may_use.iter().all(|u| *u == "*" || reached.contains(u));
             if ready && !reached.contains(&room.name) {
                 reached.push(room.name);
             }

@@ -33,23 +33,13 @@ fn prose(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn one_title(file: &SourceFile, found: &mut Vec<Offence>) {
-    let titles: Vec<usize> = prose(file)
-        .filter(|(_, l)| l.starts_with("# "))
-        .map(|(n, _)| n)
-        .collect();
+    let titles: Vec<usize> =
+        prose(file).filter(|(_, l)| l.starts_with("# ")).map(|(n, _)| n).collect();
     match titles[..] {
         [_] => {}
-        [] => found.push(Offence::new(
-            &file.path,
-            1,
-            "no title; start with one `# ` line",
-        )),
+        [] => found.push(Offence::new(&file.path, 1, "no title; start with one `# ` line")),
         [_, second, ..] => {
-            found.push(Offence::new(
-                &file.path,
-                second,
-                "a second title; make it a `## ` section",
-            ));
+            found.push(Offence::new(&file.path, second, "a second title; make it a `## ` section"));
         }
     }
 }
@@ -98,12 +88,9 @@ fn resolve(from: &str, target: &str) -> String {
 }
 
 fn changelog_is_open(tree: &Tree, found: &mut Vec<Offence>) {
-    let open = tree.get(CHANGELOG).is_some_and(|f| {
-        f.lines()
-            .filter(|(_, l)| l.trim_end() == "## [Unreleased]")
-            .count()
-            == 1
-    });
+    let open = tree
+        .get(CHANGELOG)
+        .is_some_and(|f| f.lines().filter(|(_, l)| l.trim_end() == "## [Unreleased]").count() == 1);
     if !open {
         let what = "needs exactly one `## [Unreleased]` section for the next change";
         found.push(Offence::new(CHANGELOG, 0, what));
@@ -113,16 +100,9 @@ fn changelog_is_open(tree: &Tree, found: &mut Vec<Offence>) {
 fn book_is_whole(tree: &Tree, found: &mut Vec<Offence>) {
     let contents = format!("{BOOK}SUMMARY.md");
     let listed: BTreeSet<String> = tree.get(&contents).map_or_else(BTreeSet::new, |f| {
-        prose(f)
-            .flat_map(|(_, l)| links(l))
-            .map(|l| resolve(&contents, l))
-            .collect()
+        prose(f).flat_map(|(_, l)| links(l)).map(|l| resolve(&contents, l)).collect()
     });
-    for file in tree
-        .files
-        .iter()
-        .filter(|f| f.is_markdown() && f.path.starts_with(BOOK))
-    {
+    for file in tree.files.iter().filter(|f| f.is_markdown() && f.path.starts_with(BOOK)) {
         if file.path != contents && !listed.contains(&file.path) {
             let what = "a chapter that SUMMARY.md does not list; nobody will find it";
             found.push(Offence::new(&file.path, 0, what));
@@ -132,17 +112,12 @@ fn book_is_whole(tree: &Tree, found: &mut Vec<Offence>) {
 
 fn crates_are_described(tree: &Tree, found: &mut Vec<Offence>) {
     let rows: BTreeSet<&str> = tree.get(ARCHITECTURE).map_or_else(BTreeSet::new, |f| {
-        f.lines()
-            .filter_map(|(_, l)| l.strip_prefix("| `")?.split('`').next())
-            .collect()
+        f.lines().filter_map(|(_, l)| l.strip_prefix("| `")?.split('`').next()).collect()
     });
     let crates: BTreeSet<&str> = tree
         .files
         .iter()
-        .filter_map(|f| {
-            f.krate()
-                .filter(|k| f.path == format!("crates/{k}/Cargo.toml"))
-        })
+        .filter_map(|f| f.krate().filter(|k| f.path == format!("crates/{k}/Cargo.toml")))
         .collect();
     for name in crates.difference(&rows) {
         let what =
@@ -161,10 +136,7 @@ const OPEN: (&str, &str) = (CHANGELOG, "# Changelog\n## [Unreleased]\n");
 #[cfg(test)]
 fn found(files: &[(&str, &str)]) -> Vec<String> {
     let files: Vec<_> = [OPEN].iter().chain(files).copied().collect();
-    offences(&Tree::of(&files))
-        .iter()
-        .map(|o| format!("{}:{}", o.path, o.line))
-        .collect()
+    offences(&Tree::of(&files)).iter().map(|o| format!("{}:{}", o.path, o.line)).collect()
 }
 
 #[test]
@@ -176,10 +148,7 @@ fn a_document_has_one_title() {
 
 #[test]
 fn links_are_followed() {
-    let b = (
-        "docs/b.md",
-        "# B\n[up](../a.md#a) [out](https://example.org) [here](#b)\n",
-    );
+    let b = ("docs/b.md", "# B\n[up](../a.md#a) [out](https://example.org) [here](#b)\n");
     assert!(found(&[("a.md", "# A\n[b](docs/b.md)\n"), b]).is_empty());
     assert_eq!(found(&[("a.md", "# A\n[b](docs/c.md)\n"), b]), ["a.md:2"]);
 }

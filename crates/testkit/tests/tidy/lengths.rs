@@ -19,29 +19,13 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
     for file in tree.rust() {
         let lines = file.text.lines().count();
         if lines > MAX_FILE_LINES {
-            judge(
-                &file.path,
-                0,
-                "file",
-                lines,
-                MAX_FILE_LINES,
-                &mut allowed,
-                &mut found,
-            );
+            judge(&file.path, 0, "file", lines, MAX_FILE_LINES, &mut allowed, &mut found);
         }
         for function in functions(file) {
             if function.lines > MAX_FUNCTION_LINES {
                 let (at, lines) = (function.line, function.lines);
                 let key = format!("fn {}", function.name);
-                judge(
-                    &file.path,
-                    at,
-                    &key,
-                    lines,
-                    MAX_FUNCTION_LINES,
-                    &mut allowed,
-                    &mut found,
-                );
+                judge(&file.path, at, &key, lines, MAX_FUNCTION_LINES, &mut allowed, &mut found);
             }
         }
     }
@@ -63,15 +47,9 @@ fn parse_ratchet(text: &str, found: &mut Vec<Offence>) -> Allowed {
         if entry.is_empty() {
             continue;
         }
-        let parsed = entry
-            .rsplit_once(' ')
-            .and_then(|(k, n)| Some((k.trim(), n.parse().ok()?)));
+        let parsed = entry.rsplit_once(' ').and_then(|(k, n)| Some((k.trim(), n.parse().ok()?)));
         let Some((target, lines)) = parsed else {
-            found.push(Offence::new(
-                RATCHET,
-                i + 1,
-                "not `PATH LINES` or `PATH::FUNCTION LINES`",
-            ));
+            found.push(Offence::new(RATCHET, i + 1, "not `PATH LINES` or `PATH::FUNCTION LINES`"));
             continue;
         };
         let key = match target.split_once("::") {
@@ -79,11 +57,7 @@ fn parse_ratchet(text: &str, found: &mut Vec<Offence>) -> Allowed {
             None => (target.to_owned(), "file".to_owned()),
         };
         if allowed.insert(key, (lines, i + 1)).is_some() {
-            found.push(Offence::new(
-                RATCHET,
-                i + 1,
-                "listed twice; keep the smaller number",
-            ));
+            found.push(Offence::new(RATCHET, i + 1, "listed twice; keep the smaller number"));
         }
     }
     allowed
@@ -129,18 +103,11 @@ struct Function {
 /// the line that opened the item.
 fn functions(file: &SourceFile) -> Vec<Function> {
     let lines: Vec<&str> = file.code.lines().collect();
-    let starts = lines
-        .iter()
-        .enumerate()
-        .filter_map(|(i, l)| Some((i, function_name(l)?)));
+    let starts = lines.iter().enumerate().filter_map(|(i, l)| Some((i, function_name(l)?)));
     starts
         .filter_map(|(i, name)| {
             let end = body_end(&lines, i)?;
-            Some(Function {
-                name: name.to_owned(),
-                line: i + 1,
-                lines: end - i + 1,
-            })
+            Some(Function { name: name.to_owned(), line: i + 1, lines: end - i + 1 })
         })
         .collect()
 }
@@ -150,15 +117,11 @@ fn function_name(code: &str) -> Option<&str> {
     let mut rest = code.trim_start();
     loop {
         let (word, tail) = rest.split_once(' ')?;
-        let qualifies = matches!(
-            word,
-            "pub" | "const" | "async" | "unsafe" | "extern" | "default"
-        ) || word.starts_with("pub(")
+        let qualifies = matches!(word, "pub" | "const" | "async" | "unsafe" | "extern" | "default")
+            || word.starts_with("pub(")
             || word.starts_with('"');
         if word == "fn" {
-            let end = tail
-                .find(|c: char| !crate::mask::is_word(c))
-                .unwrap_or(tail.len());
+            let end = tail.find(|c: char| !crate::mask::is_word(c)).unwrap_or(tail.len());
             return (end > 0).then(|| &tail[..end]);
         }
         if !qualifies {
@@ -234,11 +197,7 @@ fn a_function_may_have_70_lines_and_no_more() {
 fn the_ratchet_turns_one_way() {
     let path = "crates/wire/src/a.rs";
     let with = |ratchet: &str, lines| {
-        offences(&Tree::of(&[
-            (path, &long_function(lines)),
-            (RATCHET, ratchet),
-        ]))
-        .len()
+        offences(&Tree::of(&[(path, &long_function(lines)), (RATCHET, ratchet)])).len()
     };
     let entry = format!("# why\n{path}::f 80\n");
     assert_eq!(with(&entry, 80), 0);

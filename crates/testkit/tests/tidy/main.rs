@@ -27,16 +27,8 @@ fn settle(rule: &str, offences: Vec<Offence>) {
 #[test]
 fn the_tree_is_found_whole() {
     let tree = Tree::load();
-    for path in [
-        "Cargo.toml",
-        "README.md",
-        ".ci/run",
-        "crates/wire/src/lib.rs",
-    ] {
-        assert!(
-            tree.files.iter().any(|f| f.path == path),
-            "{path} is missing from the walk"
-        );
+    for path in ["Cargo.toml", "README.md", ".ci/run", "crates/wire/src/lib.rs"] {
+        assert!(tree.files.iter().any(|f| f.path == path), "{path} is missing from the walk");
     }
 }
 

@@ -4,11 +4,7 @@
 /// Returns `text` with every character inside a comment, string or character literal replaced by a
 /// space. Line breaks and the quotes themselves stay.
 pub fn mask(text: &str) -> String {
-    let mut masker = Masker {
-        chars: text.chars().collect(),
-        at: 0,
-        out: String::new(),
-    };
+    let mut masker = Masker { chars: text.chars().collect(), at: 0, out: String::new() };
     while masker.at < masker.chars.len() {
         masker.step();
     }
@@ -144,13 +140,11 @@ pub fn is_word(c: char) -> bool {
 
 /// Byte offsets at which `word` stands on its own in `code`.
 pub fn word_offsets<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    code.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(move |&at| {
-            let before = code[..at].chars().next_back().is_some_and(is_word);
-            let after = code[at + word.len()..].chars().next().is_some_and(is_word);
-            !before && !after
-        })
+    code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
+        let before = code[..at].chars().next_back().is_some_and(is_word);
+        let after = code[at + word.len()..].chars().next().is_some_and(is_word);
+        !before && !after
+    })
 }
 
 /// Whether `word` stands on its own in `code`.

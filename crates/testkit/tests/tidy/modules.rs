@@ -24,14 +24,7 @@ const RULES: [Rule; 3] = [
     Rule {
         krate: "engine",
         std_modules: &["time", "net", "thread", "fs", "io", "env", "process"],
-        words: &[
-            "HashMap",
-            "HashSet",
-            "rand",
-            "getrandom",
-            "libc",
-            "thread_local",
-        ],
+        words: &["HashMap", "HashSet", "rand", "getrandom", "libc", "thread_local"],
         instead: "the engine is sans-IO and deterministic: let the owner pass it in, \
                   and use BTreeMap or a table",
     },
@@ -118,31 +111,18 @@ fn leading_word(text: &str) -> &str {
 
 #[cfg(test)]
 fn lines_of(path: &str, text: &str) -> Vec<usize> {
-    offences(&Tree::of(&[(path, text)]))
-        .iter()
-        .map(|o| o.line)
-        .collect()
+    offences(&Tree::of(&[(path, text)])).iter().map(|o| o.line).collect()
 }
 
 #[test]
 fn the_engine_has_no_clock_in_any_spelling() {
     let path = "crates/engine/src/qp/requester.rs";
     assert_eq!(lines_of(path, "use std::time::Instant;\n"), [1]);
-    assert_eq!(
-        lines_of(
-            path,
-            "use std::{\n    fmt::{self, Display},\n    time,\n};\n"
-        ),
-        [3]
-    );
+    assert_eq!(lines_of(path, "use std::{\n    fmt::{self, Display},\n    time,\n};\n"), [3]);
     assert_eq!(lines_of(path, "let n = ::std::thread::current();\n"), [1]);
     assert_eq!(lines_of(path, "\nuse std::collections::HashMap;\n"), [2]);
     assert!(
-        lines_of(
-            path,
-            "// std::time\nuse std::fmt::{self, Write};\nlet strand = 1;\n"
-        )
-        .is_empty()
+        lines_of(path, "// std::time\nuse std::fmt::{self, Write};\nlet strand = 1;\n").is_empty()
     );
     assert!(lines_of("crates/engine/tests/a.rs", "use std::time::Instant;\n").is_empty());
 }
@@ -151,8 +131,5 @@ fn the_engine_has_no_clock_in_any_spelling() {
 fn experiments_have_lifetimes_but_no_statics() {
     let path = "crates/experiments/src/ping.rs";
     assert!(lines_of(path, "const A: &'static str = \"static\";\n").is_empty());
-    assert_eq!(
-        lines_of(path, "static A: u8 = 1;\nlibc::getpid();\n"),
-        [2, 1]
-    );
+    assert_eq!(lines_of(path, "static A: u8 = 1;\nlibc::getpid();\n"), [2, 1]);
 }

@@ -9,11 +9,8 @@ const MAX_COLUMNS: usize = 100;
 const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
 
 /// Paths that exist on one machine only. Split, so that this file does not break its own rule.
-const MACHINE_PATHS: [&str; 3] = [
-    concat!("/wo", "rk/"),
-    concat!("/fa", "rm/"),
-    concat!("/tmp/bash", "_jobs"),
-];
+const MACHINE_PATHS: [&str; 3] =
+    [concat!("/wo", "rk/"), concat!("/fa", "rm/"), concat!("/tmp/bash", "_jobs")];
 
 /// Every line that breaks a rule of form.
 pub fn offences(tree: &Tree) -> Vec<Offence> {
@@ -40,18 +37,10 @@ fn is_prose(file: &SourceFile) -> bool {
 fn form(file: &SourceFile, found: &mut Vec<Offence>) {
     for (number, line) in file.lines() {
         if line.contains('\t') {
-            found.push(Offence::new(
-                &file.path,
-                number,
-                "a tab; use spaces, or \\t in a literal",
-            ));
+            found.push(Offence::new(&file.path, number, "a tab; use spaces, or \\t in a literal"));
         }
         if line.ends_with([' ', '\t', '\r']) {
-            found.push(Offence::new(
-                &file.path,
-                number,
-                "blanks at the end of the line",
-            ));
+            found.push(Offence::new(&file.path, number, "blanks at the end of the line"));
         }
         let columns = line.chars().count();
         if columns > MAX_COLUMNS && !may_be_wide(file, line) {
@@ -104,28 +93,16 @@ fn machine_paths(file: &SourceFile, found: &mut Vec<Offence>) {
 
 #[cfg(test)]
 fn lines_of(path: &str, text: &str) -> Vec<usize> {
-    offences(&Tree::of(&[(path, text)]))
-        .iter()
-        .map(|o| o.line)
-        .collect()
+    offences(&Tree::of(&[(path, text)])).iter().map(|o| o.line).collect()
 }
 
 #[test]
 fn form_is_checked_in_code_and_prose() {
     assert_eq!(lines_of("a.md", "a\tb\nc \nd\r\n"), [1, 2]);
-    assert_eq!(
-        lines_of(
-            "a.rs",
-            &format!("{}\n{}\n", "x".repeat(100), "x".repeat(101))
-        ),
-        [2]
-    );
+    assert_eq!(lines_of("a.rs", &format!("{}\n{}\n", "x".repeat(100), "x".repeat(101))), [2]);
     assert!(
-        lines_of(
-            "a.md",
-            &format!("| {} |\nhttps://{}\n", "x".repeat(200), "y".repeat(200))
-        )
-        .is_empty()
+        lines_of("a.md", &format!("| {} |\nhttps://{}\n", "x".repeat(200), "y".repeat(200)))
+            .is_empty()
     );
     assert!(lines_of("a.csv", &"x".repeat(200)).is_empty());
 }

@@ -26,11 +26,7 @@ pub struct Offence {
 impl Offence {
     /// An offence at `line` (from 1) of `path`.
     pub fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            what: what.into(),
-        }
+        Self { path: path.to_owned(), line, what: what.into() }
     }
 }
 
@@ -56,16 +52,8 @@ pub struct SourceFile {
 impl SourceFile {
     /// A file as the walk would have read it.
     pub fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") {
-            mask(text)
-        } else {
-            String::new()
-        };
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            code,
-        }
+        let code = if path.ends_with(".rs") { mask(text) } else { String::new() };
+        Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
     /// Whether this is Rust.
@@ -85,10 +73,7 @@ impl SourceFile {
 
     /// Whether the file is part of what the crate ships, not of its tests or benches.
     pub fn is_shipped(&self) -> bool {
-        let inside = self
-            .path
-            .strip_prefix("crates/")
-            .and_then(|p| p.split_once('/'));
+        let inside = self.path.strip_prefix("crates/").and_then(|p| p.split_once('/'));
         inside.is_some_and(|(_, rest)| rest.starts_with("src/"))
     }
 
@@ -125,10 +110,7 @@ impl Tree {
     /// A tree made of the given files, for the rules' own tests.
     pub fn of(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(p, t)| SourceFile::new(p, t)).collect();
-        Self {
-            root: PathBuf::new(),
-            files,
-        }
+        Self { root: PathBuf::new(), files }
     }
 
     /// The file at `path`.

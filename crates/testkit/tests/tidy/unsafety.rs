@@ -22,16 +22,8 @@ const MAY_BE_UNSAFE: [(&str, &str); 12] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 8] = [
-    "wire",
-    "engine",
-    "link",
-    "experiments",
-    "record",
-    "report",
-    "trace",
-    "gateway",
-];
+const MUST_FORBID: [&str; 8] =
+    ["wire", "engine", "link", "experiments", "record", "report", "trace", "gateway"];
 
 /// Lines of code that may stand between a `SAFETY:` comment and its block: the start of the
 /// statement, as rustfmt breaks it.
@@ -88,11 +80,7 @@ fn undocumented(file: &SourceFile, found: &mut Vec<Offence>) {
 fn needs_reason(code: &str, next: &str) -> bool {
     word_offsets(code, "unsafe").any(|at| {
         let rest = code[at + "unsafe".len()..].trim_start();
-        let rest = if rest.is_empty() {
-            next.trim_start()
-        } else {
-            rest
-        };
+        let rest = if rest.is_empty() { next.trim_start() } else { rest };
         rest.starts_with('{') || rest.starts_with("impl") && !rest.starts_with("impl_")
     })
 }
@@ -120,10 +108,7 @@ fn has_reason(lines: &[&str], at: usize) -> bool {
 
 #[cfg(test)]
 fn lines_of(path: &str, text: &str) -> Vec<usize> {
-    offences(&Tree::of(&[(path, text)]))
-        .iter()
-        .map(|o| o.line)
-        .collect()
+    offences(&Tree::of(&[(path, text)])).iter().map(|o| o.line).collect()
 }
 
 #[test]
@@ -148,15 +133,9 @@ fn a_block_needs_its_reason_close_by() {
     assert_eq!(lines_of(path, "unsafe { f() }\n"), [1]);
     assert_eq!(lines_of(path, "unsafe impl Send for A {}\n"), [1]);
     assert!(
-        lines_of(
-            path,
-            "// SAFETY: a,\n// b,\n// c,\n// d.\nlet a =\n    unsafe { f() };\n"
-        )
-        .is_empty()
+        lines_of(path, "// SAFETY: a,\n// b,\n// c,\n// d.\nlet a =\n    unsafe { f() };\n")
+            .is_empty()
     );
-    assert_eq!(
-        lines_of(path, "// SAFETY: a.\na();\nb();\nc();\nunsafe { f() }\n"),
-        [5]
-    );
+    assert_eq!(lines_of(path, "// SAFETY: a.\na();\nb();\nc();\nunsafe { f() }\n"), [5]);
     assert!(lines_of(path, "pub unsafe fn f() {}\nunsafe extern \"C\" {}\n").is_empty());
 }
