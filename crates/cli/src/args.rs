@@ -141,9 +141,10 @@ pub struct BenchArgs {
 /// Options of `exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// How the device's ports are addressed
-    #[arg(long, value_enum, default_value_t = Personality::Infiniband)]
-    pub personality: Personality,
+    /// How the device's ports are addressed [default: what RDMALAB_PERSONALITY says, else
+    /// infiniband]
+    #[arg(long, value_enum)]
+    pub personality: Option<Personality>,
     /// The program and its arguments
     #[arg(
         required = true,

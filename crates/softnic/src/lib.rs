@@ -52,7 +52,7 @@ fn say_once(sentence: &str) {
         return;
     }
     said.push(sentence.to_string());
-    if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value != "0") {
+    if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         eprintln!("rdmalab: {sentence}");
     }
 }

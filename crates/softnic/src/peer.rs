@@ -21,8 +21,9 @@ use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
 /// What a person should know who wonders why one-sided operations need the target's help.
 pub(crate) const MEMORY_DENIED: &str = concat!(
-    "the kernel does not let us into our peer's memory (ptrace scope or seccomp): one-sided ",
-    "operations into memory that is not shared take the ring, and need the peer to make progress",
+    "the kernel does not let us into our peer's memory (ptrace scope, seccomp, or another pid ",
+    "namespace): one-sided operations into memory that is not shared take the ring, and need the ",
+    "peer to make progress",
 );
 
 /// How long a peer that was seen alive counts as alive, ns.
@@ -228,7 +229,12 @@ impl Peer {
             )
         };
         let mut peer = peer.ok_or_else(|| std::io::Error::other("process slot out of range"))?;
-        if let Err(vm::VmError::Denied | vm::VmError::Unsupported) = vm::probe(peer.pid) {
+        // A peer in a pid namespace that we cannot see into has no number here.
+        let reachable = match peer.pid {
+            0 => Err(vm::VmError::Gone),
+            pid => vm::probe(pid),
+        };
+        if reachable.is_err() {
             peer.memory_denied.store(true, Ordering::Relaxed);
             crate::say_once(MEMORY_DENIED);
         }

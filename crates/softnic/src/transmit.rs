@@ -77,7 +77,13 @@ impl QpInner {
         let mut out = peer.out.lock();
         let mtu = self.qp.mtu.bytes();
         let sent = loop {
-            let Some(room) = room_in(&mut out, mtu) else { break Sent::RingFull };
+            let room = match room_in(&mut out, mtu) {
+                Some(room) => room,
+                // An acknowledgement does not wait for the data before it to be taken: when the
+                // program sees the message and leaves, its peer has to know that it arrived.
+                None if out.can_push(1) && !self.qp.answers_with_data() => mtu,
+                None => break Sent::RingFull,
+            };
             let Some(response) = self.qp.next_response(room, &mut self.links) else {
                 break Sent::Everything;
             };

@@ -29,11 +29,10 @@ pub fn run(args: &ExecArgs) -> Outcome {
     let library = runtime::library().map_err(ours)?;
     let directory = runtime::prepare(&library).map_err(ours)?;
     let mut command = Command::new(&program);
-    command
-        .arg0(name)
-        .args(rest)
-        .env("LD_LIBRARY_PATH", in_front(&directory, "LD_LIBRARY_PATH"))
-        .env("RDMALAB_PERSONALITY", args.personality.name());
+    command.arg0(name).args(rest).env("LD_LIBRARY_PATH", in_front(&directory, "LD_LIBRARY_PATH"));
+    if let Some(personality) = args.personality {
+        command.env("RDMALAB_PERSONALITY", personality.name());
+    }
     if needs_preload(&program) {
         let library = directory.join(runtime::SONAME);
         command.env("LD_PRELOAD", in_front(&library, "LD_PRELOAD"));

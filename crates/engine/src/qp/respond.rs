@@ -14,6 +14,13 @@ impl Qp {
         self.resp.ack.is_some() || !self.resp.pending.is_empty()
     }
 
+    /// Whether the next answer carries data. All others fit into a slot or packet without payload,
+    /// and a driver whose link has no room for data can send them all the same.
+    #[inline]
+    pub fn answers_with_data(&self) -> bool {
+        matches!(self.resp.pending.front(), Some(Pending::Read(read)) if read.left > 0)
+    }
+
     /// The next answer to send, with at most `max_payload` bytes (at least one MTU) in one train.
     #[inline]
     pub fn next_response<E: Env>(&mut self, max_payload: u32, env: &mut E) -> Option<Response> {

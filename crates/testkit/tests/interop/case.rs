@@ -10,6 +10,11 @@ use rdmalab_testkit::programs::{self, Ended, Program};
 pub const LIMIT: Duration = Duration::from_secs(100);
 /// What a server is given to notice that its client failed.
 const GRACE: Duration = Duration::from_secs(2);
+/// perftest measures the processor's clock, and gives up when somebody else takes the processor
+/// meanwhile. That says nothing about us: the pair runs again.
+const DISTURBED: &str = "Can't produce a report";
+/// How often such a pair runs.
+const ATTEMPTS: usize = 5;
 
 /// Whether the long lists are asked for.
 pub fn full() -> bool {
@@ -54,8 +59,20 @@ impl Case {
         self.text(option).map_or(default, |word| word.parse().expect("a number"))
     }
 
-    /// Runs a server and its client.
+    /// Runs a server and its client, again if perftest found the machine too busy to measure.
     fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
+        let mut ended = self.run_once(path);
+        for _ in 1..ATTEMPTS {
+            let is_disturbed = |side: &Ended| side.stderr.contains(DISTURBED);
+            if !is_disturbed(&ended.0) && !ended.1.as_ref().is_some_and(is_disturbed) {
+                break;
+            }
+            ended = self.run_once(path);
+        }
+        ended
+    }
+
+    fn run_once(&self, path: &Path) -> (Ended, Option<Ended>) {
         let port = programs::free_port();
         let mut arguments = Vec::new();
         if !self.has("-d") {
