@@ -25,6 +25,10 @@ pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
 /// spins on the next slot looks at, and far enough for the answer to be there in time.
 const PREFETCH_SLOTS: u64 = 12;
 
+/// Slots that requests leave to answers: an acknowledgement that finds no slot is lost when its
+/// process leaves.
+const ANSWER_SLOTS: usize = 128;
+
 /// What came of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -77,7 +81,7 @@ impl QpInner {
         let mut out = peer.out.lock();
         let mtu = self.qp.mtu.bytes();
         let sent = loop {
-            let room = match room_in(&mut out, mtu) {
+            let room = match room_in(&mut out, mtu, 1) {
                 Some(room) => room,
                 // An acknowledgement does not wait for the data before it to be taken: when the
                 // program sees the message and leaves, its peer has to know that it arrived.
@@ -166,7 +170,7 @@ impl QpInner {
     fn request_to(&mut self, out: &mut Producer) -> Next {
         let mtu = self.qp.mtu.bytes();
         loop {
-            let Some(room) = room_in(out, mtu) else { return Next::RingFull };
+            let Some(room) = room_in(out, mtu, 1 + ANSWER_SLOTS) else { return Next::RingFull };
             match self.qp.plan(room) {
                 Plan::Idle => return Next::Done,
                 Plan::Local { position } => self.execute_local(position),
@@ -269,10 +273,11 @@ enum Next {
 }
 
 /// Payload that one train may carry now: whole packets, at most a chunk; `None` when not even one
-/// packet fits. Half of the free space always holds a contiguous run of that length.
+/// packet fits, or fewer than `slots` slots are free. Half of the free space always holds a
+/// contiguous run of that length.
 #[inline]
-fn room_in(out: &mut Producer, mtu: u32) -> Option<u32> {
-    if !out.can_push(1) {
+fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
+    if !out.can_push(slots) {
         return None;
     }
     let chunk = CHUNK_BYTES.max(mtu);
@@ -320,7 +325,7 @@ pub(crate) fn push_datagram(
     position: u32,
 ) -> Result<(), CopyError> {
     let mut out = peer.out.lock();
-    if room_in(&mut out, inner.qp.mtu.bytes()).is_none() {
+    if room_in(&mut out, inner.qp.mtu.bytes(), 1 + ANSWER_SLOTS).is_none() {
         return Ok(());
     }
     let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
