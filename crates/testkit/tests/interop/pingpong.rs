@@ -20,6 +20,7 @@ const SHORT: &str = "
     ibv_srq_pingpong -c
     ibv_srq_pingpong -c -e -g 0
     ibv_srq_pingpong -g 1 -n 500 -q 4
+    ibv_srq_pingpong -c -s 8388608 -n 20
     RDMALAB_PERSONALITY=ethernet ibv_rc_pingpong -c -g 0
     RDMALAB_PERSONALITY=ethernet ibv_ud_pingpong -c -g 1 -e
     RDMALAB_LANE=off ibv_rc_pingpong -c
