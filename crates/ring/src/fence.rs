@@ -110,8 +110,8 @@ pub fn heavy() -> bool {
     done
 }
 
-/// Registers this process for [`private_heavy`], before any pair within it is used. Until then, and
-/// where the kernel does not allow it, both sides execute full fences.
+/// Registers this process for heavy fences of pairs within it (`biased`), before any is used. Until
+/// then, and where the kernel does not allow it, both sides execute full fences.
 pub fn register_private() -> bool {
     let wanted = libc::c_long::from(CMD_PRIVATE_EXPEDITED | CMD_REGISTER_PRIVATE_EXPEDITED);
     let offered = membarrier(CMD_QUERY);
