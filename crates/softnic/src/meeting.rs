@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::doorbell::Event;
@@ -89,6 +90,9 @@ impl Process {
 
     /// The peer at `slot`, if it said hello and is not known to be dead.
     pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
+        if slot == self.slot {
+            self.talks_to_itself.store(true, Ordering::Release);
+        }
         let known = self.acquaintances.read().peers.get(&slot).cloned()?;
         (!known.known_dead()).then_some(known)
     }

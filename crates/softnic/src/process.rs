@@ -63,6 +63,8 @@ pub(crate) struct Process {
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
     lane_off: AtomicBool,
+    /// Something may lie in the ring from this process to itself.
+    pub(crate) talks_to_itself: AtomicBool,
     /// This is the copy of a process in a forked child: nothing of it may be used.
     defunct: AtomicBool,
     next_pd: AtomicU32,
@@ -162,6 +164,7 @@ impl Process {
             buffers: Buffers::default(),
             groups: Groups::default(),
             lane_off: AtomicBool::new(lane_off),
+            talks_to_itself: AtomicBool::new(false),
             defunct: AtomicBool::new(false),
             next_pd: AtomicU32::new(1),
             keys_in_use: AtomicU32::new(0),

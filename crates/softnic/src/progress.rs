@@ -80,6 +80,9 @@ impl Process {
     pub(crate) fn take_from_rings(&self) -> u32 {
         let mut done = 0;
         for inbound in self.inbound() {
+            if inbound.from == self.slot && !self.talks_to_itself.load(Ordering::Acquire) {
+                continue;
+            }
             let Some(mut ring) = inbound.ring.try_lock() else { continue };
             let Some(ring) = ring.as_mut() else { continue };
             let Some(slot) = ring.consumer.peek() else { continue };
