@@ -27,8 +27,11 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     if peer.known_dead() || !inner.links.process.lane_enabled() {
         return false;
     }
-    if inner.qp.qp_type == QpType::Uc && peer.out.lock().consumed() < inner.links.pushed {
-        return false;
+    if inner.qp.qp_type == QpType::Uc && inner.links.pushed != 0 {
+        if peer.out.lock().consumed() < inner.links.pushed {
+            return false;
+        }
+        inner.links.pushed = 0;
     }
     // Within one process the QP's lock, which we hold, is what the taking back of regions waits
     // for (`Process::wait_for_copies`).

@@ -71,7 +71,7 @@ pub(crate) struct QpLinks {
     pub(crate) cookie: u64,
     /// The peer that trains go to: the connection's, or the last datagram's.
     pub(crate) peer: Option<Arc<Peer>>,
-    /// Ring position after the last train that was pushed.
+    /// Ring position after the last train that was pushed; 0 when the peer is known to have it.
     pub(crate) pushed: u64,
     /// What the QP word says now.
     pub(crate) published: QpWord,
