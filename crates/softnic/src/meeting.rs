@@ -185,7 +185,10 @@ impl Process {
     pub(crate) fn read_mail(&self) {
         let _reading = self.mail_lock.lock();
         while let Some(mail) = self.mailbox.recv() {
-            if let Some(letter) = Letter::from_bytes(&mail.bytes) {
+            // The kernel vouches for whose mailbox a letter came from, its text does not.
+            if let Some(letter) = Letter::from_bytes(&mail.bytes)
+                && mail.from == Some(letter.slot)
+            {
                 self.handle_letter(&letter, mail);
             }
         }
