@@ -58,7 +58,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
 }
 
 /// From this size on a WRITE into memory that is not mapped here takes the ring when the target
-/// polls: measured, 1 MiB at 0.8 of memcpy against 0.26 through the kernel.
+/// polls: measured with SEND, whose payload goes the same way, 1 MiB at 24 to 37 GB/s against 14
+/// through the kernel.
 const SHARED_COPY_BYTES: u64 = 128 * 1024;
 
 /// Checks the operation as the responder would, and finds its memory; `None` when it has to take
