@@ -5,6 +5,7 @@
 //! * [`stats`]: medians, quantiles and differences, each with an interval that assumes no shape of
 //!   the distribution. Pure functions.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
+//! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
@@ -14,9 +15,11 @@
 pub mod clock;
 pub mod hist;
 pub mod limits;
+pub mod outcome;
 pub mod quantity;
 pub mod stats;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
 pub use hist::LatencyHistogram;
+pub use outcome::{Outcome, Series};
 pub use quantity::Quantity;

@@ -2,12 +2,18 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What a number is. Results of different quantities are not compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// From the stamp before the post at the sender to the stamp after the arrival at the
     /// receiver. Needs one clock, or two and the error between them.
     OneWay,
+    /// From the moment when the adapter copied the payload to the stamp after the arrival: a thread
+    /// writes the time into the payload again and again, and the copy that arrives tells.
+    OneWayFromCopy,
     /// From the stamp before the post to the arrival of the answer, at one end.
     RoundTrip,
     /// Half of [`Quantity::RoundTrip`]: equals the one-way time only where both ways are alike.
@@ -24,12 +30,15 @@ pub enum Quantity {
     MessageTime,
     /// The time of a call that is not a post, until it returns.
     CallCost,
+    /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core.
+    CpuShare,
 }
 
 impl Quantity {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::OneWay,
+        Self::OneWayFromCopy,
         Self::RoundTrip,
         Self::HalfRoundTrip,
         Self::Rate,
@@ -38,6 +47,7 @@ impl Quantity {
         Self::CompletionTime,
         Self::MessageTime,
         Self::CallCost,
+        Self::CpuShare,
     ];
 
     /// The name for tables.
@@ -45,6 +55,7 @@ impl Quantity {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OneWay => "one-way",
+            Self::OneWayFromCopy => "one-way from copy",
             Self::RoundTrip => "round trip",
             Self::HalfRoundTrip => "RTT/2",
             Self::Rate => "rate",
@@ -53,15 +64,17 @@ impl Quantity {
             Self::CompletionTime => "completion time",
             Self::MessageTime => "time per message",
             Self::CallCost => "call cost",
+            Self::CpuShare => "CPU",
         }
     }
 
-    /// The unit in which a value of it is kept: `ns`, `1/s` or `B/s`.
+    /// The unit in which a value of it is kept: `ns`, `1/s`, `B/s`, or `1` for a share.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "1/s",
             Self::Bandwidth => "B/s",
+            Self::CpuShare => "1",
             _ => "ns",
         }
     }
@@ -71,6 +84,7 @@ impl Quantity {
     pub const fn field(self) -> &'static str {
         match self {
             Self::OneWay => "one_way_ns",
+            Self::OneWayFromCopy => "one_way_from_copy_ns",
             Self::RoundTrip => "round_trip_ns",
             Self::HalfRoundTrip => "half_round_trip_ns",
             Self::Rate => "rate_per_s",
@@ -79,6 +93,7 @@ impl Quantity {
             Self::CompletionTime => "completion_time_ns",
             Self::MessageTime => "message_time_ns",
             Self::CallCost => "call_cost_ns",
+            Self::CpuShare => "cpu_share",
         }
     }
 
@@ -94,6 +109,7 @@ impl Quantity {
         match self {
             Self::Rate => fmt_rate(value),
             Self::Bandwidth => fmt_bandwidth(value),
+            Self::CpuShare => format!("{:.0} %", value * 100.0),
             _ => fmt_ns(value),
         }
     }
@@ -190,10 +206,11 @@ mod tests {
             let suffix = match a.unit() {
                 "ns" => "_ns",
                 "1/s" => "_per_s",
+                "1" => "_share",
                 _ => "_bytes_per_s",
             };
             assert!(a.field().ends_with(suffix), "{a:?}");
-            assert_eq!(a.more_is_better(), a.unit() != "ns");
+            assert_eq!(a.more_is_better(), a.unit().ends_with("/s"));
         }
     }
 

@@ -20,11 +20,13 @@ const HOUSE: &str = "
                                            linked copy would be a second registry
     paths       ->                       | a preload shim sees file names, nothing of RDMA
     verbs       -> abi                   | safe Rust over whichever table is loaded
-    rank        ->                       | clock, processes and exchange; real or virtual
+    rank        -> measure               | processes, exchange and the real clock, which
+                                           measure calibrates
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
     measure     ->                       | clocks, histograms and statistics are arithmetic
     record      -> measure               | files and schema of what was measured
-    report      -> record trace          | reads records, and runs nothing
+    report      -> record trace measure  | reads records, and runs nothing; quantities and
+                                           statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol
     gateway     -> verbs rank ring measure | a program on top, like an experiment
     cli         -> *                     | the one binary composes the rest

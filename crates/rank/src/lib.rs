@@ -1,0 +1,162 @@
+//! Ranks: the ends of an experiment, and all that an experiment may know of the world besides
+//! verbs.
+//!
+//! An experiment is a function that each rank runs with the same parameters; it asks its [`Rank`]
+//! who it is, what time it is, and when the others are ready. In real time a rank is a process
+//! ([`process`]); in virtual time it will be a coroutine, which is why an experiment neither
+//! sleeps, spins nor starts a thread by itself.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use rdmalab_measure::{Clock, Stamp};
+
+/// Why a rank could not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// The user, or the launcher, wants an end. What was measured so far counts.
+    Asked,
+    /// Another rank failed or is gone; which, and why.
+    Other(String),
+    /// Nothing came in time; what was waited for.
+    TimedOut(String),
+    /// This rank failed: one line that says what, and what to do.
+    Failed(String),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("interrupted"),
+            Self::Other(why) | Self::TimedOut(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Processor time that a rank used, all its threads together, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In the program.
+    pub user_ns: u64,
+    /// In the kernel on its behalf.
+    pub system_ns: u64,
+}
+
+impl CpuTime {
+    /// What was used since an earlier time.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+        }
+    }
+
+    /// User and system together.
+    #[must_use]
+    pub fn total_ns(self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+}
+
+/// One end of an experiment.
+///
+/// Waiting is bounded: each call that waits ends with [`Stopped`] when the launcher says so, when
+/// another rank is gone, or when its limit is over. Time stamps are fenced.
+pub trait Rank {
+    /// Which one it is, from 0.
+    fn index(&self) -> usize;
+
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// A stamp: after everything before it, before everything after it.
+    fn now(&self) -> Stamp;
+
+    /// The clock of [`Rank::now`], to turn stamps into nanoseconds.
+    fn clock(&self) -> &Clock;
+
+    /// How far a stamp of rank `other` may be off from ours for the same instant, in nanoseconds,
+    /// both ways; `None` when the two cannot be compared at all. Ranks of one machine share a
+    /// counter.
+    fn clock_error_ns(&self, other: usize) -> Option<f64>;
+
+    /// Gives the processor away for so long, or a little longer.
+    ///
+    /// # Errors
+    /// When it was asked to stop meanwhile.
+    fn sleep(&self, ns: u64) -> Result<(), Stopped>;
+
+    /// Keeps the processor busy for so long: a pause that lets it neither sleep nor slow down.
+    ///
+    /// # Errors
+    /// When it was asked to stop meanwhile.
+    fn think(&self, ns: u64) -> Result<(), Stopped>;
+
+    /// Looks until there is something, as often as it can. Whether to go on at all is asked now
+    /// and then, so that a look costs nothing more.
+    ///
+    /// # Errors
+    /// When it was asked to stop, another rank is gone, or nothing came within
+    /// [`Rank::patience_ns`].
+    fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped>;
+
+    /// The same for at most `limit_ns`: `None` when nothing came.
+    ///
+    /// # Errors
+    /// When it was asked to stop, or another rank is gone.
+    fn spin_for<T>(
+        &self,
+        limit_ns: u64,
+        look: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>, Stopped>;
+
+    /// Spins until a word that a peer writes has another value than `old`, and returns it; what
+    /// the peer wrote before is then visible.
+    ///
+    /// # Errors
+    /// As [`Rank::spin`].
+    fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped>;
+
+    /// Runs `body` while the current stamp is written into `word` without a pause, by a thread of
+    /// its own: whoever copies the word meanwhile has the time of his copy. `body` itself must not
+    /// write there.
+    ///
+    /// # Errors
+    /// When there can be no such thread.
+    fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped>;
+
+    /// Runs all of them at the same time, each on a thread of its own, and waits for all.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or one of them panicked.
+    fn spawn<T: Send>(
+        &self,
+        bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
+    ) -> Result<Vec<T>, Stopped>;
+
+    /// How long [`Rank::spin`], [`Rank::barrier`] and [`Rank::exchange`] wait at most.
+    fn patience_ns(&self) -> u64;
+
+    /// Whether it was asked to stop: cheap enough for each message.
+    fn is_asked_to_stop(&self) -> bool;
+
+    /// Waits until each rank is here.
+    ///
+    /// # Errors
+    /// As [`Rank::spin`].
+    fn barrier(&self) -> Result<(), Stopped> {
+        self.exchange(&[]).map(drop)
+    }
+
+    /// Gives each rank the bytes of all, by index; a barrier too.
+    ///
+    /// # Errors
+    /// As [`Rank::spin`].
+    fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped>;
+
+    /// Processor time used so far.
+    fn cpu_time(&self) -> CpuTime;
+}
