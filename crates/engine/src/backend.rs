@@ -87,6 +87,10 @@ pub enum PostError {
     TooManySges,
     /// More inline bytes than the QP was created with (`EINVAL`).
     InlineTooLong,
+    /// READ and atomics bring data home, which cannot be inline (`EINVAL`).
+    InlineAnswer,
+    /// READ or an atomic on a QP whose `max_rd_atomic` is 0 (`EINVAL`).
+    NoRdAtomic,
     /// Longer than the path MTU (UD) or 2^31 bytes (`EINVAL`).
     TooLong,
     /// An inline source address cannot be read (`EFAULT`).
@@ -487,6 +491,12 @@ pub trait Backend: Sized + 'static {
     fn destroy_qp(qp: &Self::Qp) -> VerbsResult<()>;
     /// Posts sends in order; on refusal says how many were taken, and why the next was not.
     fn post_send<'a>(
+        qp: &Self::Qp,
+        wrs: impl Iterator<Item = SendWr<'a>>,
+    ) -> Result<(), (usize, PostError)>;
+    /// Posts sends in order, all or none (`ibv_wr_complete`); on refusal says which request was
+    /// refused, counted from 0, and why.
+    fn post_send_all<'a>(
         qp: &Self::Qp,
         wrs: impl Iterator<Item = SendWr<'a>>,
     ) -> Result<(), (usize, PostError)>;

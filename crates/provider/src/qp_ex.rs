@@ -307,11 +307,11 @@ unsafe extern "C-unwind" fn wr_complete<B: Backend>(qp: *mut ibv_qp_ex) -> c_int
         Some((errno, sentence)) => Err(VerbsError::new(errno, sentence)),
         None => {
             batch.place_inline();
-            B::post_send(&own.backend, batch.requests()).map_err(|(taken, error)| {
-                let why = sentence(error);
-                let message = match taken {
-                    0 => why.to_owned(),
-                    _ => format!("{why}; the first {taken} of the batch were posted"),
+            B::post_send_all(&own.backend, batch.requests()).map_err(|(index, error)| {
+                let (why, count) = (sentence(error), batch.staged.len());
+                let message = match count {
+                    1 => why.to_owned(),
+                    _ => format!("request {} of {count}: {why}; none was posted", index + 1),
                 };
                 VerbsError::new(error.errno(), message)
             })

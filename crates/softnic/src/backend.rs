@@ -485,6 +485,31 @@ impl Backend for SoftNic {
     }
 
     #[inline]
+    fn post_send_all<'a>(
+        qp: &SoftQp,
+        wrs: impl Iterator<Item = SendWr<'a>>,
+    ) -> Result<(), (usize, PostError)> {
+        if qp.0.process.is_defunct() {
+            return Err((0, PostError::BadState));
+        }
+        let mut guard = qp.0.inner.lock();
+        let inner = match guard.as_mut() {
+            Some(inner) if inner.qp.qpn == qp.1 => inner,
+            _ => return Err((0, PostError::BadState)),
+        };
+        let freed = qp.0.sq_freed.load(Ordering::Acquire);
+        let before = inner.qp.sq.posted;
+        for (index, wr) in wrs.enumerate() {
+            if let Err(error) = inner.post_one(&wr, freed) {
+                inner.qp.sq.unpush_to(before);
+                return Err((index, error));
+            }
+        }
+        inner.start_sending();
+        Ok(())
+    }
+
+    #[inline]
     fn post_recv<'a>(
         qp: &SoftQp,
         wrs: impl Iterator<Item = RecvWr<'a>>,

@@ -13,6 +13,7 @@ use support::*;
 fn child_process_entry() {
     play(&[
         ("slots", slots),
+        ("batches", batches),
         ("overflow", overflow),
         ("late receiver", late_receiver),
         ("eager sender", eager_sender),
@@ -92,6 +93,49 @@ fn send_slots_are_freed_by_polling_a_later_completion() {
     for kind in [0, 1] {
         Cast::start(&[("slots", &[kind])]).finish();
     }
+}
+
+/// A batch is posted as a whole or not at all, whatever is wrong with a later request of it.
+fn batches(_stage: Stage) {
+    let node = Node::open(0);
+    let mem = node.mem(4096, Kind::Heap);
+    let (a, b) = pair(&node, &small());
+    let sges = [mem.sge(0, 8)];
+    let write = |wr_id| SendWr {
+        wr_id,
+        ..rdma(WrOpcode::Write, &sges, mem.addr() + 64 + 8 * wr_id, mem.rkey)
+    };
+    let gone = pages(4096);
+    // SAFETY: a mapping of this test that nothing refers to.
+    assert_eq!(unsafe { libc::mprotect(gone.cast(), 4096, libc::PROT_NONE) }, 0);
+    let nowhere = [Sge { addr: gone as u64, length: 8, lkey: 0 }];
+    let inline = SendFlags::SIGNALED | SendFlags::INLINE;
+    let faulty = SendWr { flags: inline, ..rdma(WrOpcode::Write, &nowhere, mem.addr(), mem.rkey) };
+    let many = [mem.sge(0, 8); 9];
+    let wide = rdma(WrOpcode::Write, &many, mem.addr(), mem.rkey);
+    mem.write(0, &1u64.to_le_bytes());
+    let all = |wrs: &[SendWr<'_>]| SoftNic::post_send_all(&a.qp, wrs.iter().copied());
+    for _ in 0..3 {
+        assert_eq!(all(&[write(0), write(1), faulty]), Err((2, PostError::Fault)));
+        assert_eq!(all(&[write(0), wide, write(1)]), Err((1, PostError::TooManySges)));
+        let nine: Vec<_> = (0..9).map(write).collect();
+        assert_eq!(all(&nine), Err((8, PostError::QueueFull)));
+        assert_eq!(poll_for(&a.send_cq, 2).len() + poll(&b.recv_cq, 1).len(), 0);
+        assert_eq!(mem.read(64, 128), [0; 128], "nothing was executed");
+        // All slots are still there, and what is posted next is not mixed with what was refused.
+        let eight: Vec<_> = (0..8).map(|wr_id| SendWr { wr_id: 8 + wr_id, ..write(9) }).collect();
+        assert_eq!(all(&eight), Ok(()));
+        for wr_id in 8..16 {
+            let wc = a.send_done();
+            assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success));
+        }
+        mem.fill(64 + 72, 8, 0);
+    }
+}
+
+#[test]
+fn a_batch_is_posted_whole_or_not_at_all() {
+    Cast::start(&[("batches", &[])]).finish();
 }
 
 fn next_event(node: &Node) -> AsyncEvent {

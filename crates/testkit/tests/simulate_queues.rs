@@ -79,7 +79,9 @@ fn what_is_refused_when_it_is_posted() {
     let inline = SendWr { sges: &[bytes], flags: SendFlags::INLINE, ..send };
     assert_eq!(post(&mut pair, inline), Err(PostError::InlineTooLong));
     let read = SendWr { opcode: WrOpcode::Read, ..inline };
-    assert_eq!(post(&mut pair, read), Err(PostError::InlineTooLong));
+    assert_eq!(post(&mut pair, read), Err(PostError::InlineAnswer));
+    let add = SendWr { opcode: WrOpcode::FetchAdd, ..inline };
+    assert_eq!(post(&mut pair, add), Err(PostError::InlineAnswer));
     for _ in 0..64 {
         post(&mut pair, send).unwrap();
     }
@@ -87,7 +89,7 @@ fn what_is_refused_when_it_is_posted() {
     let mut config = PairConfig::new(QpType::Rc);
     config.attr.max_rd_atomic = 0;
     let mut pair = Pair::new(config);
-    assert_eq!(post(&mut pair, blank(1, WrOpcode::Read)), Err(PostError::BadOpcode));
+    assert_eq!(post(&mut pair, blank(1, WrOpcode::Read)), Err(PostError::NoRdAtomic));
     let reset = QpAttr { qp_state: S::Reset, ..QpAttr::default() };
     pair.world.modify(LEFT, &reset, QpAttrMask::STATE);
     assert_eq!(post(&mut pair, send), Err(PostError::BadState));

@@ -178,15 +178,17 @@ impl Qp {
         match wr.opcode {
             // It could never leave, and nothing behind it (IBA vol. 1, 9.7.7.1.3).
             _ if wr.opcode.is_read_or_atomic() && self.attr.max_rd_atomic == 0 => {
-                return Err(PostError::BadOpcode);
+                return Err(PostError::NoRdAtomic);
+            }
+            _ if wr.opcode.is_read_or_atomic() && is_inline => {
+                return Err(PostError::InlineAnswer);
             }
             WrOpcode::CmpSwap | WrOpcode::FetchAdd => {
                 let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-                if bytes < 8 || is_inline {
+                if bytes < 8 {
                     return Err(PostError::TooLong);
                 }
             }
-            WrOpcode::Read if is_inline => return Err(PostError::InlineTooLong),
             _ if self.qp_type == QpType::Ud => {
                 let bytes: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
                 if bytes > self.mtu.bytes() as u64 {

@@ -268,8 +268,15 @@ impl SendQueue {
 
     /// Takes back the request that was pushed last, because its inline payload cannot be read.
     pub fn unpush(&mut self) {
-        self.posted = self.posted.wrapping_sub(1);
-        self.fetched = self.posted;
+        self.unpush_to(self.posted.wrapping_sub(1));
+    }
+
+    /// Takes back what was pushed since `posted` was this, because a later request of the same
+    /// batch was refused. Nothing of it may have been begun.
+    pub fn unpush_to(&mut self, posted: u32) {
+        debug_assert!(self.posted.wrapping_sub(posted) <= self.posted.wrapping_sub(self.begun));
+        self.posted = posted;
+        self.fetched = posted;
     }
 }
 

@@ -299,6 +299,14 @@ pub(crate) fn sentence(error: PostError) -> &'static str {
         PostError::InlineTooLong => {
             "more inline bytes than the max_inline_data that the QP was created with"
         }
+        PostError::InlineAnswer => {
+            "READ and atomics cannot be inline: their data comes back into registered memory; \
+             leave out IBV_SEND_INLINE"
+        }
+        PostError::NoRdAtomic => {
+            "READ and atomics need a max_rd_atomic of at least 1, which ibv_modify_qp sets on the \
+             way to RTS"
+        }
         PostError::TooLong => {
             "too long (UD: the path MTU; else 2^31 bytes), or not 8 for an atomic"
         }

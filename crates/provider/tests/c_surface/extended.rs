@@ -380,6 +380,41 @@ fn a_failed_batch_spoils_nothing() {
     }
 }
 
+/// What only the backend can refuse is refused as a whole too: the manual page says that then
+/// none of the requests was posted.
+#[test]
+fn a_batch_that_does_not_fit_is_not_begun() {
+    let f = Fixture::new(Wanted { send_ops: Some(IBV_QP_EX_WITH_RDMA_WRITE), ..RC });
+    // SAFETY: the calls are those of a correct C program, but for what is to be refused.
+    unsafe {
+        let qp = (f.t.qp_to_qp_ex)(f.a);
+        let mut slots = ibv_qp_attr::zeroed();
+        let mut init = ibv_qp_init_attr::zeroed();
+        assert_eq!((f.t.query_qp)(f.a, &mut slots, 0, &mut init), 0);
+        let slots = u64::from(init.cap.max_send_wr);
+        let post = |numbers: core::ops::Range<u64>, flags| {
+            ibv_wr_start(qp);
+            for wr_id in numbers {
+                announce(qp, wr_id, flags);
+                ibv_wr_rdma_write(qp, (*f.mr).rkey, f.at(64));
+                ibv_wr_set_sge(qp, (*f.mr).lkey, f.at(0), 1);
+            }
+            ibv_wr_complete(qp)
+        };
+        // One slot is taken, and stays so until a later completion is polled.
+        assert_eq!(post(0..1, 0), 0);
+        assert_eq!(post(1..slots + 1, IBV_SEND_SIGNALED), libc::ENOMEM);
+        assert!(diag::last_error().is_some_and(|e| e.ends_with("none was posted")));
+        f.no_completion();
+        // Had one of them been posted, these would not fit.
+        assert_eq!(post(1..slots, IBV_SEND_SIGNALED), 0);
+        for wr_id in 1..slots {
+            assert_eq!(f.completion().wr_id, wr_id);
+        }
+        f.no_completion();
+    }
+}
+
 #[test]
 fn a_datagram_is_built_with_its_address() {
     let mut f =

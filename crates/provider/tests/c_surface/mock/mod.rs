@@ -466,6 +466,21 @@ impl Backend for Mock {
         Ok(())
     }
 
+    fn post_send_all<'a>(
+        qp: &Arc<Qp>,
+        wrs: impl Iterator<Item = SendWr<'a>>,
+    ) -> Result<(), (usize, PostError)> {
+        let wrs: Vec<_> = wrs.collect();
+        let free = qp.cap.max_send_wr - lock(&qp.state).sq_used;
+        for (index, wr) in wrs.iter().enumerate() {
+            transport::check(qp, wr).map_err(|error| (index, error))?;
+            if index >= free as usize {
+                return Err((index, PostError::QueueFull));
+            }
+        }
+        Self::post_send(qp, wrs.into_iter())
+    }
+
     fn post_recv<'a>(
         qp: &Arc<Qp>,
         wrs: impl Iterator<Item = RecvWr<'a>>,
