@@ -138,7 +138,8 @@ fn walk(root: &Path, dir: &Path, files: &mut Vec<SourceFile>) {
             if !hidden && !SKIPPED_DIRS.contains(&name.as_str()) {
                 walk(root, &path, files);
             }
-        } else if kind.is_file() {
+        // In a second worktree, `.git` is a file that says where the first one is.
+        } else if kind.is_file() && name != ".git" {
             // What is not UTF-8 is data (captures, golden bytes), and has no lines to judge.
             if let Ok(text) = fs::read_to_string(&path) {
                 let relative = path.strip_prefix(root).expect("walked from the root");
