@@ -1,5 +1,25 @@
 //! The workloads of the studies: each a small file, its parameters as data. An experiment touches
 //! the world through `verbs` and [`rdmalab_rank::Rank`] only, so that it runs unchanged on
 //! adapters, on the soft device and, later, in virtual time.
+//!
+//! A measurement is a [`Point`]; [`OPTIONS`] says what can be changed in it, [`sweep`] makes many
+//! of few words, and [`check`] says which of them cannot be.
 
 #![forbid(unsafe_code)]
+
+mod check;
+mod limits;
+mod number;
+mod options;
+mod point;
+mod sweep;
+mod words;
+
+pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
+pub use limits::Limits;
+pub use options::{OPTIONS, Opt, OptionError, option};
+pub use point::{
+    Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
+    Transport, Unsignalled,
+};
+pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};

@@ -1,0 +1,261 @@
+//! Whether a point can be measured at all: what the device cannot, and what makes no sense.
+
+use std::fmt;
+
+use crate::limits::Limits;
+use crate::options::OPTIONS;
+use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
+
+/// Most memory for messages at one end.
+pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
+/// Most messages of a point that have samples each.
+pub const SAMPLES_MAX: u64 = 1 << 27;
+/// Bytes of a message that carry its number.
+pub const NUMBER_BYTES: u64 = 8;
+
+/// A point that cannot be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impossible {
+    /// The option that is too much, or the second one of a pair that does not fit.
+    pub option: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Why, the limit, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{} {}: {}", self.option, self.value, self.reason)
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+/// What a rule finds: the option, and why.
+type Fault = (&'static str, String);
+
+/// Whether a point can be measured on such a device.
+///
+/// # Errors
+/// The first thing that cannot be: the option, the limit, and what to do.
+pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
+    let rules = [ranges, ops, port, sizes, inline, depths, signals, waits, stamps];
+    for rule in rules {
+        if let Err((option, reason)) = rule(point, limits) {
+            let value = OPTIONS.iter().find(|o| o.name == option).map(|o| o.get(point));
+            return Err(Impossible { option, value: value.unwrap_or_default(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn must(holds: bool, option: &'static str, reason: impl FnOnce() -> String) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err((option, reason())) }
+}
+
+/// Each value is one that its option takes: a point may come from a file.
+fn ranges(point: &Point, _: &Limits) -> Result<(), Fault> {
+    for option in OPTIONS {
+        let text = option.get(point);
+        if text != "mixed" {
+            let set = option.set(&mut point.clone(), &text);
+            set.map_err(|error| (option.name, error.reason))?;
+        }
+    }
+    let experiment = point.experiment;
+    let samples = point.total();
+    must(experiment == Experiment::Blast || samples <= SAMPLES_MAX, "messages", || {
+        format!("{samples} samples with all runs, at most {SAMPLES_MAX} fit: take fewer")
+    })?;
+    // The number of a message is immediate data of 32 bits.
+    must(samples < 1 << 32, "messages", || {
+        format!("{samples} with all runs: at most {}; take fewer", u32::MAX)
+    })
+}
+
+fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
+    let (op, transport) = (point.op, point.transport);
+    must(!(op.reads() && transport != Transport::Rc), "op", || {
+        format!("READ exists on RC only: choose --transport rc instead of {transport}")
+    })?;
+    must(!(op.writes() && transport == Transport::Ud), "op", || {
+        "UD has no WRITE: choose --op send or send_imm, or --transport rc or uc".to_owned()
+    })?;
+    match point.experiment {
+        Experiment::Oneway => must(!op.reads(), "op", || {
+            "a READ comes back, so it has no one-way time: choose another one, or `ping`".to_owned()
+        }),
+        Experiment::Blast => must(op != Op::WriteRead, "op", || {
+            "it is a round trip: choose write or read, or `ping`".to_owned()
+        }),
+        Experiment::Ping => Ok(()),
+    }
+}
+
+fn port(point: &Point, limits: &Limits) -> Result<(), Fault> {
+    must((1..=limits.ports).contains(&point.port), "port", || {
+        format!("{} has ports 1 to {}", limits.device, limits.ports)
+    })?;
+    let index = point.gid_index.map_or(0, u32::from);
+    must(point.gid_index.is_none() || index < limits.gids, "gid-index", || {
+        format!(
+            "the port has {} GIDs, from 0; `rdmalab devices` lists those that are set",
+            limits.gids
+        )
+    })?;
+    must(point.mtu_bytes <= limits.active_mtu_bytes, "mtu", || {
+        format!("the port uses packets of at most {} bytes", limits.active_mtu_bytes)
+    })
+}
+
+/// The payload of a packet that a point will use.
+#[must_use]
+pub fn mtu_bytes(point: &Point, limits: &Limits) -> u32 {
+    if point.mtu_bytes == 0 { limits.active_mtu_bytes } else { point.mtu_bytes }
+}
+
+fn sizes(point: &Point, limits: &Limits) -> Result<(), Fault> {
+    let size = point.size_bytes;
+    let mtu = mtu_bytes(point, limits);
+    must(point.transport != Transport::Ud || size <= u64::from(mtu), "size", || {
+        format!("a datagram is one packet, of at most {mtu} bytes here: choose --transport rc")
+    })?;
+    must(size <= limits.max_msg_bytes, "size", || {
+        format!("the port carries messages of at most {} bytes", limits.max_msg_bytes)
+    })?;
+    let numbered = point.experiment == Experiment::Oneway && !point.op.has_imm();
+    must(!numbered || size >= NUMBER_BYTES, "size", || {
+        format!(
+            "at least {NUMBER_BYTES} bytes, which carry the number of the message: or choose --op \
+             {}_imm",
+            point.op
+        )
+    })?;
+    let places = if point.experiment == Experiment::Blast { point.buffers.into() } else { 1u64 };
+    let memory = size.saturating_mul(places);
+    let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
+    must(memory <= most, if places > 1 { "buffers" } else { "size" }, || {
+        format!("{places} x {size} bytes of memory, at most {most}: take fewer or smaller ones")
+    })
+}
+
+fn inline(point: &Point, limits: &Limits) -> Result<(), Fault> {
+    let most = limits.max_inline_bytes;
+    let size = point.size_bytes;
+    match point.inline {
+        Inline::Auto | Inline::Off => Ok(()),
+        Inline::On => {
+            must(point.op != Op::Read, "inline", || {
+                "a READ brings data and takes none along: choose off".to_owned()
+            })?;
+            must(size <= most.into(), "inline", || {
+                format!("{size} bytes; {} grants at most {most}: choose auto", limits.device)
+            })
+        }
+        Inline::Bytes(bytes) => must(bytes <= most, "inline", || {
+            format!("{} grants at most {most} bytes inline", limits.device)
+        }),
+    }
+}
+
+fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
+    let most = limits.max_qp_wr;
+    for (option, depth) in [("tx-depth", point.tx_depth), ("rx-depth", point.rx_depth)] {
+        must(depth <= most, option, || {
+            format!("a queue of {} holds at most {most} requests", limits.device)
+        })?;
+        let together = u64::from(depth) * u64::from(point.qps);
+        must(together <= limits.max_cqe.into(), option, || {
+            format!(
+                "{} queue pairs have {together} completions together; a completion queue of {} \
+                 holds at most {}: choose fewer of either",
+                point.qps, limits.device, limits.max_cqe
+            )
+        })?;
+    }
+    // A queue pair of each, and what the device needs itself.
+    must(point.qps < limits.max_qp, "qps", || {
+        format!("{} has at most {} queue pairs", limits.device, limits.max_qp)
+    })?;
+    let reads = u32::from(point.outstanding_reads);
+    let most = limits.max_rd_atomic;
+    must(!point.op.reads() || reads <= most, "outstanding-reads", || {
+        format!("a queue pair of {} has at most {most} READs under way", limits.device)
+    })?;
+    if point.experiment != Experiment::Blast {
+        return Ok(());
+    }
+    let (buffers, list, qps) = (point.buffers, point.list, point.qps);
+    must(list <= buffers, "list", || {
+        format!("requests in one post, of only {buffers} buffers: choose --buffers {list} or more")
+    })?;
+    must(qps <= buffers, "qps", || {
+        format!("queue pairs for only {buffers} buffers: choose --buffers {qps} or more")
+    })?;
+    must(list <= point.tx_depth, "list", || {
+        format!("a send queue holds {}: choose a larger --tx-depth", point.tx_depth)
+    })?;
+    must(!point.op.needs_receives() || list <= point.rx_depth, "list", || {
+        format!("a receive queue holds {}: choose a larger --rx-depth", point.rx_depth)
+    })?;
+    must(u64::from(buffers) <= u64::from(point.tx_depth) * u64::from(qps), "buffers", || {
+        format!(
+            "{qps} send queues of {} requests hold fewer: choose a larger --tx-depth",
+            point.tx_depth
+        )
+    })
+}
+
+fn signals(point: &Point, _: &Limits) -> Result<(), Fault> {
+    let Signal::Every(every) = point.signal_every else { return Ok(()) };
+    must(every <= point.tx_depth, "signal-every", || {
+        format!(
+            "the send queue of {} requests is full before the first completion: choose max, or a \
+             larger --tx-depth",
+            point.tx_depth
+        )
+    })?;
+    let share = (point.buffers / point.qps).max(1);
+    must(point.experiment != Experiment::Blast || every <= share, "signal-every", || {
+        format!(
+            "all {share} buffers of a queue pair are under way before the first completion: choose \
+             {share} or less, or max"
+        )
+    })
+}
+
+fn waits(point: &Point, _: &Limits) -> Result<(), Fault> {
+    let looks = point.op == Op::Write && point.experiment != Experiment::Blast;
+    must(!looks || point.poll_recv == Polling::Busy, "poll-recv", || {
+        "a WRITE raises no event at its target, which has to look at its memory: choose --op \
+         write_imm, or --poll-recv busy"
+            .to_owned()
+    })
+}
+
+fn stamps(point: &Point, _: &Limits) -> Result<(), Fault> {
+    if point.experiment != Experiment::Oneway {
+        return Ok(());
+    }
+    let s = point.stamps;
+    must(s.recv || s.comp || s.post, "stamps", || {
+        "nothing is left to measure: add recv, comp or post".to_owned()
+    })?;
+    must(!s.send || s.recv, "stamps", || {
+        "the time from the copy on ends with the arrival: add recv".to_owned()
+    })?;
+    must(!s.send || point.op.has_imm(), "stamps", || {
+        format!(
+            "send fills the message with the time, so that its number has to be immediate data: \
+             choose --op {}_imm",
+            if point.op == Op::Write { "write" } else { "send" }
+        )
+    })?;
+    must(!s.send || point.size_bytes >= NUMBER_BYTES, "stamps", || {
+        format!("send needs room for a stamp: choose --size {NUMBER_BYTES} or more")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use super::*;
+use crate::sweep::sweep;
+
+fn limits() -> Limits {
+    Limits {
+        kind: "soft".into(),
+        device: "soft0".into(),
+        max_qp: 100,
+        max_qp_wr: 16384,
+        max_cqe: 131_072,
+        max_mr_bytes: 1 << 40,
+        max_rd_atomic: 16,
+        max_inline_bytes: 1024,
+        ports: 1,
+        active_mtu_bytes: 4096,
+        max_msg_bytes: 2 << 30,
+        gids: 2,
+        needs_gid: false,
+    }
+}
+
+fn checked(experiment: Experiment, options: &[(&str, &str)]) -> Result<(), String> {
+    let points = sweep(experiment, options).unwrap();
+    points.iter().try_for_each(|p| check(p, &limits())).map_err(|e| e.to_string())
+}
+
+#[test]
+fn what_experiments_do_by_default_is_possible() {
+    for experiment in Experiment::ALL {
+        assert_eq!(check(&Point::default_for(*experiment), &limits()), Ok(()));
+    }
+}
+
+/// EXPERIMENT | a point that just goes | one that is just too much | how the error starts.
+const BOUNDS: &str = "
+    ping   | op=read                      | op=read transport=uc              | --op read
+    ping   | op=write transport=uc        | op=write transport=ud             | --op write
+    ping   | op=write_read                | op=write_read transport=ud        | --op
+    oneway | op=write                     | op=read                           | --op read
+    blast  | op=read                      | op=write_read                     | --op write_read
+    ping   | port=1                       | port=2                            | --port 2
+    ping   | gid-index=1                  | gid-index=2                       | --gid-index 2
+    ping   | transport=ud size=4096       | transport=ud size=4097            | --size 4097
+    ping   | transport=ud size=256 mtu=256 | transport=ud size=257 mtu=256    | --size 257
+    oneway | op=send size=8               | op=send size=7                    | --size 7
+    oneway | op=send_imm size=1           | op=write size=7                   | --size 7
+    ping   | inline=on size=1024          | inline=on size=1025               | --inline on
+    ping   | inline=1024                  | inline=1025                       | --inline 1025
+    ping   | op=read                      | op=read inline=on                 | --inline on
+    ping   | tx-depth=16384               | tx-depth=16385                    | --tx-depth 16385
+    ping   | rx-depth=16384               | rx-depth=16385                    | --rx-depth 16385
+    blast  | tx-depth=16384 qps=8         | tx-depth=16384 qps=9              | --tx-depth 16384
+    blast  | qps=99 buffers=99            | qps=100 buffers=100               | --qps 100
+    blast  | qps=8 buffers=8              | qps=9 buffers=8                   | --qps 9
+    ping   | op=read outstanding-reads=16 | op=read outstanding-reads=17      | --outstanding-reads
+    blast  | list=64                      | list=65                           | --list 65
+    blast  | list=32 rx-depth=32          | list=33 rx-depth=32               | --list 33
+    blast  | list=32 tx-depth=32 buffers=32 | list=33 tx-depth=32             | --list 33
+    blast  | buffers=128                  | buffers=129                       | --buffers 129
+    blast  | buffers=4 size=2G            | buffers=5 size=2G                 | --buffers 5
+    ping   | signal-every=128             | signal-every=129                  | --signal-every 129
+    blast  | signal-every=64              | signal-every=65                   | --signal-every 65
+    blast  | signal-every=32 qps=2        | signal-every=33 qps=2             | --signal-every 33
+    ping   | op=write poll-send=event     | op=write poll=event               | --poll-recv event
+    oneway | stamps=recv                  | stamps=subm                       | --stamps subm
+    oneway | stamps=send,recv              | stamps=send,comp                 | --stamps subm,send
+    oneway | stamps=send,recv op=write_imm | stamps=send,recv op=write        | --stamps
+    oneway | stamps=send,recv size=8      | stamps=send,recv size=7           | --stamps
+    ping   | messages=134216728           | messages=134216729                | --messages
+    blast  | messages=4294966295 runs=1   | messages=4294966296 runs=1        | --messages
+";
+
+#[test]
+fn each_bound_is_met_and_kept() {
+    for line in BOUNDS.lines().filter(|l| !l.trim().is_empty()) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [experiment, good, bad, start] = cells[..] else { panic!("{line}") };
+        let of = |text: &str| {
+            let options: Vec<_> =
+                text.split_whitespace().map(|o| o.split_once('=').unwrap()).collect();
+            checked(experiment.parse().unwrap(), &options)
+        };
+        assert_eq!(of(good), Ok(()), "{good}");
+        let error = of(bad).expect_err(start);
+        assert!(error.starts_with(start), "{bad}: {error}");
+        assert!(!error.contains('\n') && error.len() > start.len() + 20, "{error}");
+    }
+}
+
+#[test]
+fn limits_of_the_port_and_of_regions_count() {
+    let small = Limits { active_mtu_bytes: 1024, max_msg_bytes: 4096, ..limits() };
+    let of = |options: &[(&str, &str)], limits: &Limits| {
+        let point = sweep(Experiment::Ping, options).unwrap().remove(0);
+        check(&point, limits).map_err(|e| e.option)
+    };
+    assert_eq!(of(&[("mtu", "1024")], &small), Ok(()));
+    assert_eq!(of(&[("mtu", "2048")], &small), Err("mtu"));
+    assert_eq!(of(&[("size", "4096")], &small), Ok(()));
+    assert_eq!(of(&[("size", "4097")], &small), Err("size"));
+    let short = Limits { max_mr_bytes: 100, ..limits() };
+    assert_eq!(of(&[("size", "100")], &short), Ok(()));
+    assert_eq!(of(&[("size", "101")], &short), Err("size"));
+}
+
+#[test]
+fn a_point_from_a_file_is_held_to_the_ranges() {
+    let point = Point { retry_cnt: 8, ..Point::default_for(Experiment::Ping) };
+    assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("retry-cnt"));
+    let point = Point { buffers: 0, ..Point::default_for(Experiment::Blast) };
+    assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("buffers"));
+    let mixed = Point { poll_send: Polling::Event, ..Point::default_for(Experiment::Ping) };
+    assert_eq!(check(&mixed, &limits()), Ok(()));
+}

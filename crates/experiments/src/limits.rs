@@ -1,0 +1,91 @@
+//! What a device can, as far as a point may ask for too much.
+
+use rdmalab_verbs::{Context, Kind, Qp, QpType, VerbsError};
+use serde::{Deserialize, Serialize};
+
+/// Limits of a device and one of its ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Kind of device: `system`, `soft` or `sim`.
+    pub kind: String,
+    /// Name of the device.
+    pub device: String,
+    /// Most queue pairs.
+    pub max_qp: u32,
+    /// Most requests in a queue.
+    pub max_qp_wr: u32,
+    /// Most completions in a completion queue.
+    pub max_cqe: u32,
+    /// Longest memory region, in bytes.
+    pub max_mr_bytes: u64,
+    /// READs that a queue pair may have under way, and serves: the smaller number.
+    pub max_rd_atomic: u32,
+    /// Most inline bytes of a queue pair; found by trying, since devices do not say.
+    pub max_inline_bytes: u32,
+    /// Number of ports.
+    pub ports: u8,
+    /// The largest payload of a packet in use on the port.
+    pub active_mtu_bytes: u32,
+    /// Longest message, in bytes.
+    pub max_msg_bytes: u64,
+    /// Entries of the port's GID table.
+    pub gids: u32,
+    /// Whether peers are reached by GID only.
+    pub needs_gid: bool,
+}
+
+impl Limits {
+    /// Asks a device. Where the port does not exist, those of port 1; [`crate::check`] says so.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn query(context: &Context, port: u8) -> Result<Self, VerbsError> {
+        let device = context.query_device()?;
+        let port = if (1..=device.phys_port_cnt).contains(&port) { port } else { 1 };
+        let port = context.query_port(port)?;
+        Ok(Self {
+            kind: kind_name(context.kind()),
+            device: context.device_name().to_owned(),
+            max_qp: device.max_qp,
+            max_qp_wr: device.max_qp_wr,
+            max_cqe: device.max_cqe,
+            max_mr_bytes: device.max_mr_bytes,
+            max_rd_atomic: device.max_qp_rd_atom.min(device.max_qp_init_rd_atom),
+            max_inline_bytes: max_inline_bytes(context)?,
+            ports: device.phys_port_cnt,
+            active_mtu_bytes: port.active_mtu.bytes() as u32,
+            max_msg_bytes: port.max_msg_bytes.into(),
+            gids: port.gid_tbl_len,
+            needs_gid: port.needs_gid(),
+        })
+    }
+}
+
+fn kind_name(kind: Kind) -> String {
+    kind.to_string()
+}
+
+/// Beyond any adapter's limit.
+const INLINE_TRIED: u32 = 4096;
+
+/// The most inline bytes that a queue pair is granted: a search between what was granted and what
+/// was refused.
+fn max_inline_bytes(context: &Context) -> Result<u32, VerbsError> {
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(1, None)?;
+    let granted = |bytes| {
+        let builder = Qp::builder(QpType::Rc, &cq, &cq).max_send_wr(1).max_recv_wr(1);
+        builder.max_inline_data(bytes).build(&pd).ok().map(|qp| qp.cap().max_inline_data)
+    };
+    let Some(mut yes) = granted(0) else { return Ok(0) };
+    let mut no = INLINE_TRIED;
+    while yes + 1 < no {
+        let middle = yes.midpoint(no);
+        match granted(middle) {
+            // A device may grant more than was asked for.
+            Some(bytes) => yes = bytes.max(middle).min(no - 1),
+            None => no = middle,
+        }
+    }
+    Ok(yes)
+}

@@ -1,0 +1,333 @@
+//! The options.
+
+use crate::number;
+use crate::options::Opt;
+use crate::point::{
+    Experiment::{self, Blast, Oneway, Ping},
+    Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
+};
+use crate::words::no_such;
+
+const ALL: &[Experiment] = &[Oneway, Ping, Blast];
+
+/// A field that is a word.
+macro_rules! word {
+    ($name:literal, $letter:expr, $kind:ident, $field:ident, $applies:expr, $help:literal) => {
+        Opt {
+            name: $name,
+            letter: $letter,
+            value_name: "WORD",
+            unit: "",
+            help: $help,
+            applies: $applies,
+            is_number: false,
+            words: $kind::WORDS,
+            bare: None,
+            get: |p| p.$field.to_string(),
+            set: |p, text| text.parse().map(|value| p.$field = value),
+        }
+    };
+}
+
+/// A field that is a number from `$from` to `$to`.
+macro_rules! number {
+    (
+        $name:literal, $letter:expr, $field:ident: $type:ty, $from:literal..=$to:expr,
+        $value:literal, $unit:literal, $applies:expr, $help:literal
+    ) => {
+        Opt {
+            name: $name,
+            letter: $letter,
+            value_name: $value,
+            unit: $unit,
+            help: $help,
+            applies: $applies,
+            is_number: true,
+            words: &[],
+            bare: None,
+            get: |p| p.$field.to_string(),
+            set: |p, text| {
+                let value = within(text, $unit, $from, u64::from($to))?;
+                p.$field = <$type>::try_from(value).map_err(|e| e.to_string())?;
+                Ok(())
+            },
+        }
+    };
+}
+
+/// A number within its bounds.
+fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
+    let value = number::parse(text, unit == "ns")?;
+    if (from..=to).contains(&value) {
+        return Ok(value);
+    }
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    Err(format!("{text} is out of range: from {from} to {to}{unit}"))
+}
+
+/// All options, in the order of a help text.
+pub const OPTIONS: &[Opt] = &[
+    word!("transport", Some('c'), Transport, transport, ALL, "transport service"),
+    word!("op", None, Op, op, ALL, "what is posted"),
+    number!("size", Some('s'), size_bytes: u64, 1..=MESSAGE_MAX, "SIZE", "bytes", ALL,
+        "length of a message"),
+    number!("messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "", ALL,
+        "messages or round trips of a run"),
+    number!("runs", None, runs: u64, 1..=COUNT_MAX, "N", "", ALL,
+        "runs; both ends meet before each"),
+    number!("warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "", ALL,
+        "messages before the first run; they are kept apart"),
+    INLINE,
+    SIGNAL_EVERY,
+    POLL,
+    word!("poll-send", None, Polling, poll_send, ALL, "how send completions are waited for"),
+    word!("poll-recv", None, Polling, poll_recv, ALL, "how receive completions are waited for"),
+    number!("burst", None, burst: u64, 0..=COUNT_MAX, "N", "", &[Oneway],
+        "messages posted one after the other before everything is waited for; 0: the whole run"),
+    number!("pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns", &[Oneway, Ping],
+        "from one post to the next, or between bursts; before a round trip"),
+    word!(
+        "pause-by",
+        None,
+        PauseBy,
+        pause_by,
+        &[Oneway, Ping],
+        "how a pause is spent: busy, or asleep (auto: asleep from 1 ms on)"
+    ),
+    number!("buffers", None, buffers: u32, 1..=u32::MAX, "N", "", &[Blast],
+        "places in memory that messages go round through; so many are under way"),
+    number!("list", Some('l'), list: u32, 1..=u32::MAX, "N", "", &[Blast],
+        "requests in one post"),
+    number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", &[Blast],
+        "queue pairs, used in turns"),
+    MTU,
+    number!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", ALL, "service level"),
+    number!("tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "", ALL,
+        "requests that a send queue holds"),
+    number!("rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "", ALL,
+        "requests that a receive queue holds"),
+    number!("outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "", ALL,
+        "READs under way at once"),
+    word!(
+        "flow",
+        None,
+        Flow,
+        flow,
+        &[Oneway, Blast],
+        "whether the sender keeps within the receive queue"
+    ),
+    word!(
+        "unsignalled",
+        None,
+        Unsignalled,
+        unsignalled,
+        &[Ping],
+        "which request of write_read has no completion"
+    ),
+    STAMPS,
+    TOUCH,
+    number!("stamp-every", None, stamp_every: u64, 0..=COUNT_MAX, "N", "", &[Blast],
+        "take a stamp after so many messages; 0: none"),
+    word!(
+        "memory",
+        None,
+        Memory,
+        memory,
+        ALL,
+        "what messages lie in: what the device reaches best, or private memory like a heap"
+    ),
+    number!("port", Some('i'), port: u8, 1..=255u64, "PORT", "", ALL, "port of the device"),
+    GID_INDEX,
+    number!("timeout", Some('u'), timeout: u8, 0..=31u64, "CODE", "", ALL,
+        "time before an RC request is sent again: 4.096 us x 2^CODE; 0: never"),
+    number!("retry-cnt", None, retry_cnt: u8, 0..=7u64, "N", "", ALL,
+        "times that an RC request is sent again"),
+    number!("rnr-retry", None, rnr_retry: u8, 0..=7u64, "N", "", ALL,
+        "times that an RC request is sent again after RNR; 7: for ever"),
+    number!("min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "", ALL,
+        "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"),
+    number!("seed", None, seed: u64, 0..=u64::MAX, "N", "", ALL, "for whatever is drawn"),
+];
+
+/// Longest message of InfiniBand (IBA 9.4.1).
+const MESSAGE_MAX: u64 = 2 << 30;
+/// Longest pause: a minute.
+const PAUSE_MAX_NS: u64 = 60_000_000_000;
+/// Most of anything that is counted; [`crate::check`] bounds their product.
+const COUNT_MAX: u64 = 1 << 40;
+
+const INLINE: Opt = Opt {
+    name: "inline",
+    letter: Some('I'),
+    value_name: "BYTES|WORD",
+    unit: "bytes",
+    help: "messages that go inline: auto (up to 220 bytes, as the device grants), on, off, or up \
+           to so many bytes",
+    applies: ALL,
+    is_number: true,
+    words: &["auto", "on", "off"],
+    bare: None,
+    get: |p| match p.inline {
+        Inline::Auto => "auto".to_owned(),
+        Inline::On => "on".to_owned(),
+        Inline::Off => "off".to_owned(),
+        Inline::Bytes(bytes) => bytes.to_string(),
+    },
+    set: |p, text| {
+        p.inline = match text {
+            "auto" => Inline::Auto,
+            "on" | "yes" => Inline::On,
+            "off" | "no" => Inline::Off,
+            bytes => Inline::Bytes(
+                within(bytes, "bytes", 0, u64::from(u32::MAX))
+                    .map_err(|e| format!("{e}; or auto, on, off"))? as u32,
+            ),
+        };
+        Ok(())
+    },
+};
+
+const SIGNAL_EVERY: Opt = Opt {
+    name: "signal-every",
+    letter: Some('Q'),
+    value_name: "N|max",
+    unit: "",
+    help: "one send in so many has a completion; max: only where the send queue would overflow",
+    applies: ALL,
+    is_number: true,
+    words: &["max"],
+    bare: None,
+    get: |p| match p.signal_every {
+        Signal::Every(n) => n.to_string(),
+        Signal::Max => "max".to_owned(),
+    },
+    set: |p, text| {
+        p.signal_every = match text {
+            "max" => Signal::Max,
+            n => Signal::Every(
+                within(n, "", 1, u64::from(u32::MAX)).map_err(|e| format!("{e}; or max"))? as u32,
+            ),
+        };
+        Ok(())
+    },
+};
+
+const POLL: Opt = Opt {
+    name: "poll",
+    letter: Some('e'),
+    value_name: "WORD",
+    unit: "",
+    help: "how completions of both kinds are waited for; -e alone is event",
+    applies: ALL,
+    is_number: false,
+    words: Polling::WORDS,
+    bare: Some("event"),
+    get: |p| {
+        let both = if p.poll_send == p.poll_recv { p.poll_send.name() } else { "mixed" };
+        both.to_owned()
+    },
+    set: |p, text| {
+        let value = text.parse()?;
+        (p.poll_send, p.poll_recv) = (value, value);
+        Ok(())
+    },
+};
+
+const MTU: Opt = Opt {
+    name: "mtu",
+    letter: Some('m'),
+    value_name: "BYTES",
+    unit: "bytes",
+    help: "payload of a packet: 256, 512, 1024, 2048 or 4096; 0: what the port uses",
+    applies: ALL,
+    is_number: true,
+    words: &["0", "256", "512", "1024", "2048", "4096"],
+    bare: None,
+    get: |p| p.mtu_bytes.to_string(),
+    set: |p, text| {
+        let bytes = number::parse(text, false)?;
+        // A 2 is a code in a configuration file, never a number of bytes.
+        match bytes {
+            0 | 256 | 512 | 1024 | 2048 | 4096 => p.mtu_bytes = bytes as u32,
+            _ => {
+                return Err(format!(
+                    "{text} is no path MTU: choose one of 256, 512, 1024, 2048, 4096 bytes, or 0"
+                ));
+            }
+        }
+        Ok(())
+    },
+};
+
+const STAMPS: Opt = Opt {
+    name: "stamps",
+    letter: None,
+    value_name: "LIST",
+    unit: "",
+    help: "stamps to take, separated by commas: recv, comp, send (when the adapter copies the \
+           message), post (the end of the post call); subm, before the post, always is",
+    applies: &[Oneway],
+    is_number: false,
+    words: &["subm", "subm,recv", "subm,recv,comp", "subm,send,recv", "subm,send,recv,comp,post"],
+    bare: None,
+    get: |p| {
+        let names: Vec<&str> =
+            StampOf::ALL.iter().filter(|s| p.stamps.has(**s)).map(|s| s.name()).collect();
+        names.join(",")
+    },
+    set: |p, text| {
+        let mut stamps = Stamps { send: false, recv: false, comp: false, post: false };
+        for word in text.split(',') {
+            match word.trim().parse()? {
+                StampOf::Subm => {}
+                StampOf::Send => stamps.send = true,
+                StampOf::Recv => stamps.recv = true,
+                StampOf::Comp => stamps.comp = true,
+                StampOf::Post => stamps.post = true,
+            }
+        }
+        p.stamps = stamps;
+        Ok(())
+    },
+};
+
+const TOUCH: Opt = Opt {
+    name: "touch",
+    letter: None,
+    value_name: "YES|NO",
+    unit: "",
+    help: "whether the memory for stamps is touched before, so that no page is missing",
+    applies: ALL,
+    is_number: false,
+    words: &["yes", "no"],
+    bare: None,
+    get: |p| if p.touch { "yes" } else { "no" }.to_owned(),
+    set: |p, text| {
+        p.touch = match text {
+            "yes" | "on" => true,
+            "no" | "off" => false,
+            other => return Err(no_such("answer", other, &["yes", "no"])),
+        };
+        Ok(())
+    },
+};
+
+const GID_INDEX: Opt = Opt {
+    name: "gid-index",
+    letter: Some('x'),
+    value_name: "INDEX|WORD",
+    unit: "",
+    help: "index of the local GID; auto: by LID where the port has LIDs, else 0",
+    applies: ALL,
+    is_number: true,
+    words: &["auto"],
+    bare: None,
+    get: |p| p.gid_index.map_or_else(|| "auto".to_owned(), |index| index.to_string()),
+    set: |p, text| {
+        p.gid_index = match text {
+            "auto" => None,
+            index => Some(within(index, "", 0, 255).map_err(|e| format!("{e}; or auto"))? as u8),
+        };
+        Ok(())
+    },
+};

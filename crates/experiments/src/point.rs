@@ -1,0 +1,392 @@
+//! One measurement as data: everything that both ends have to know.
+
+use serde::{Deserialize, Serialize};
+
+use crate::words::words;
+
+words! {
+    /// An experiment: what is done, and what is looked at.
+    Experiment, "experiment" {
+        /// One-way times, stamped at both ends.
+        Oneway = "oneway",
+        /// Round trips, stamped at one end.
+        Ping = "ping",
+        /// As fast as it goes.
+        Blast = "blast",
+    }
+}
+
+impl Experiment {
+    /// What it measures, in one sentence.
+    #[must_use]
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Oneway => {
+                "one-way time of each message, from before its post to after its arrival, with the \
+                 time of its completion"
+            }
+            Self::Ping => {
+                "round trips: one end sends, the other one answers, or lies still and is written \
+                 and read"
+            }
+            Self::Blast => {
+                "messages one way as fast as they go: rate, bandwidth, and the processor time of \
+                 both ends"
+            }
+        }
+    }
+}
+
+words! {
+    /// Transport service of the queue pairs.
+    Transport, "transport" {
+        /// Reliable connection.
+        Rc = "rc",
+        /// Unreliable connection.
+        Uc = "uc",
+        /// Unreliable datagram.
+        Ud = "ud",
+    }
+}
+
+words! {
+    /// What is posted.
+    Op, "operation" {
+        /// SEND into a posted receive.
+        Send = "send",
+        /// The same with immediate data, which carries the number of the message.
+        SendImm = "send_imm",
+        /// WRITE; the target looks at its memory.
+        Write = "write",
+        /// WRITE with immediate data, which uses up a posted receive.
+        WriteImm = "write_imm",
+        /// READ; the target does nothing.
+        Read = "read",
+        /// WRITE, then READ of the same bytes; the target does nothing. For `ping` only.
+        WriteRead = "write_read",
+    }
+}
+
+impl Op {
+    /// Whether the number of the message goes as immediate data.
+    #[must_use]
+    pub const fn has_imm(self) -> bool {
+        matches!(self, Self::SendImm | Self::WriteImm)
+    }
+
+    /// Whether the target posts receives for it.
+    #[must_use]
+    pub const fn needs_receives(self) -> bool {
+        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
+    }
+
+    /// Whether it reads the target's memory.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::WriteRead)
+    }
+
+    /// Whether it is a WRITE, with or without immediate data.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::WriteImm | Self::WriteRead)
+    }
+}
+
+words! {
+    /// How an end waits for completions.
+    Polling, "way of polling" {
+        /// It looks without a pause.
+        Busy = "busy",
+        /// It sleeps until an event tells of one, then polls until the queue is empty.
+        Event = "event",
+    }
+}
+
+words! {
+    /// How a pause is spent.
+    PauseBy, "way to pause" {
+        /// Asleep from 1 ms on, else busy.
+        Auto = "auto",
+        /// Busy, looking for completions meanwhile.
+        Spin = "spin",
+        /// Asleep, after the completions of what was sent.
+        Sleep = "sleep",
+    }
+}
+
+words! {
+    /// What kind of memory the messages lie in.
+    Memory, "kind of memory" {
+        /// What the device reaches best: on the soft device, memory that its peers map.
+        Device = "device",
+        /// Private memory of the process, like a program's heap.
+        Private = "private",
+    }
+}
+
+words! {
+    /// Whether a sender waits for the receiver.
+    Flow, "flow control" {
+        /// The receiver says how far it is, and the sender keeps within the receive queue.
+        Credit = "credit",
+        /// It does not: RC meets RNR, UC and UD lose.
+        None = "none",
+    }
+}
+
+words! {
+    /// Which one of WRITE and READ has no completion, in `write_read`.
+    Unsignalled, "choice of a request" {
+        /// Both have one.
+        Neither = "neither",
+        /// The WRITE: the completion of the READ says that both are done.
+        Write = "write",
+        /// The READ: what it brings is looked for in memory.
+        Read = "read",
+    }
+}
+
+words! {
+    /// A stamp that `oneway` takes, or a time that it gives.
+    StampOf, "stamp" {
+        /// Before the post: always.
+        Subm = "subm",
+        /// When the adapter copies the message: a thread keeps writing the time into it.
+        Send = "send",
+        /// After the arrival was noticed.
+        Recv = "recv",
+        /// After the sender's completion was polled.
+        Comp = "comp",
+        /// After the post returned.
+        Post = "post",
+    }
+}
+
+/// Which stamps are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamps {
+    /// When the adapter copies the message, by a thread that keeps writing the time into it.
+    pub send: bool,
+    /// Arrivals.
+    pub recv: bool,
+    /// Completions at the sender.
+    pub comp: bool,
+    /// The end of the post.
+    pub post: bool,
+}
+
+impl Stamps {
+    /// Whether a stamp is among them; the one before the post always is.
+    #[must_use]
+    pub const fn has(self, stamp: StampOf) -> bool {
+        match stamp {
+            StampOf::Subm => true,
+            StampOf::Send => self.send,
+            StampOf::Recv => self.recv,
+            StampOf::Comp => self.comp,
+            StampOf::Post => self.post,
+        }
+    }
+}
+
+/// How much goes with the request instead of from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inline {
+    /// Messages of up to [`Inline::AUTO_BYTES`], as far as the device grants it.
+    Auto,
+    /// All messages; not possible beyond the device's limit.
+    On,
+    /// None.
+    Off,
+    /// Messages of up to so many bytes.
+    Bytes(u32),
+}
+
+impl Inline {
+    /// What [`Inline::Auto`] asks for: what adapters commonly grant, and perftest's default.
+    pub const AUTO_BYTES: u32 = 220;
+
+    /// Inline bytes that queue pairs are asked for, for messages of that size.
+    #[must_use]
+    pub fn wanted_bytes(self, size_bytes: u64) -> u32 {
+        let size = u32::try_from(size_bytes).unwrap_or(u32::MAX);
+        match self {
+            Self::Auto if size <= Self::AUTO_BYTES => size,
+            Self::Auto | Self::Off => 0,
+            Self::On => size,
+            Self::Bytes(limit) => limit,
+        }
+    }
+}
+
+/// Which sends have a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// One in so many; 1 is each.
+    Every(u32),
+    /// Only where the send queue would overflow otherwise.
+    Max,
+}
+
+/// One measurement. What an experiment does not use keeps its default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// Which experiment.
+    pub experiment: Experiment,
+    /// Transport service.
+    pub transport: Transport,
+    /// What is posted.
+    pub op: Op,
+    /// Length of a message.
+    pub size_bytes: u64,
+    /// Messages, or round trips, of a run.
+    pub messages: u64,
+    /// Runs. Both ends meet before each.
+    pub runs: u64,
+    /// Messages before the first run, kept apart.
+    pub warm_up: u64,
+    /// What goes inline.
+    pub inline: Inline,
+    /// Which sends have a completion.
+    pub signal_every: Signal,
+    /// How send completions are waited for.
+    pub poll_send: Polling,
+    /// How receive completions are waited for.
+    pub poll_recv: Polling,
+    /// Messages posted one after the other before everything is waited for; 0: the whole run.
+    pub burst: u64,
+    /// From one post to the next, or from the end of a burst to the next one.
+    pub pause_ns: u64,
+    /// How a pause is spent.
+    pub pause_by: PauseBy,
+    /// Places in memory that messages go round through: so many are under way in `blast`.
+    pub buffers: u32,
+    /// Requests in one post.
+    pub list: u32,
+    /// Payload of a packet; 0: what the port uses.
+    pub mtu_bytes: u32,
+    /// Service level.
+    pub sl: u8,
+    /// Queue pairs, used in turns.
+    pub qps: u32,
+    /// Requests that a send queue holds.
+    pub tx_depth: u32,
+    /// Requests that a receive queue holds.
+    pub rx_depth: u32,
+    /// READs under way.
+    pub outstanding_reads: u8,
+    /// Whether the sender keeps within the receive queue.
+    pub flow: Flow,
+    /// Whether memory for stamps is touched before.
+    pub touch: bool,
+    /// Which stamps `oneway` takes.
+    pub stamps: Stamps,
+    /// `blast` takes a stamp after so many messages; 0: none.
+    pub stamp_every: u64,
+    /// Which one of WRITE and READ has no completion.
+    pub unsignalled: Unsignalled,
+    /// What kind of memory messages lie in.
+    pub memory: Memory,
+    /// Port of the device, from 1.
+    pub port: u8,
+    /// Index of the local GID; `None`: by LID where the port has LIDs, else 0.
+    pub gid_index: Option<u8>,
+    /// Local ACK time-out, as 4.096 us x 2^n; 0 waits for ever.
+    pub timeout: u8,
+    /// Retries after time-outs.
+    pub retry_cnt: u8,
+    /// Retries after RNR; 7 means for ever.
+    pub rnr_retry: u8,
+    /// How long a peer without a receive tells us to wait, as a code (IBA 9.7.5.2.8).
+    pub min_rnr_timer: u8,
+    /// For whatever is drawn; the same seed draws the same.
+    pub seed: u64,
+}
+
+impl Point {
+    /// What an experiment does unless told otherwise.
+    ///
+    /// `oneway` and `ping` take at least 10^5 samples, so that a 99.99th percentile means
+    /// something.
+    #[must_use]
+    pub const fn default_for(experiment: Experiment) -> Self {
+        let any = Self {
+            experiment,
+            transport: Transport::Rc,
+            op: Op::Send,
+            size_bytes: 32,
+            messages: 100_000,
+            runs: 1,
+            warm_up: 1000,
+            inline: Inline::Auto,
+            signal_every: Signal::Every(1),
+            poll_send: Polling::Busy,
+            poll_recv: Polling::Busy,
+            burst: 0,
+            pause_ns: 0,
+            pause_by: PauseBy::Auto,
+            buffers: 1,
+            list: 1,
+            mtu_bytes: 0,
+            sl: 0,
+            qps: 1,
+            tx_depth: 128,
+            rx_depth: 512,
+            outstanding_reads: 1,
+            flow: Flow::Credit,
+            touch: true,
+            stamps: Stamps { send: false, recv: true, comp: true, post: false },
+            stamp_every: 0,
+            unsignalled: Unsignalled::Write,
+            memory: Memory::Device,
+            port: 1,
+            gid_index: None,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            seed: 1,
+        };
+        match experiment {
+            // The runs of potter2018, with the pause of its figures over sizes, so that no message
+            // waits behind another.
+            Experiment::Oneway => Self {
+                op: Op::SendImm,
+                messages: 8000,
+                runs: 25,
+                pause_ns: 5500,
+                tx_depth: 512,
+                rx_depth: 4096,
+                ..any
+            },
+            Experiment::Ping => any,
+            Experiment::Blast => Self {
+                size_bytes: 64 << 10,
+                messages: 20_000,
+                runs: 5,
+                buffers: 64,
+                outstanding_reads: 16,
+                ..any
+            },
+        }
+    }
+
+    /// Messages together, warm-up included.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.warm_up.saturating_add(self.messages.saturating_mul(self.runs))
+    }
+
+    /// Whether a pause is slept through.
+    #[must_use]
+    pub fn sleeps(&self) -> bool {
+        match self.pause_by {
+            PauseBy::Auto => self.pause_ns >= 1_000_000,
+            PauseBy::Spin => false,
+            PauseBy::Sleep => true,
+        }
+    }
+}

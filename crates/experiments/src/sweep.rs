@@ -1,0 +1,235 @@
+//! Many points from few words, and the order to measure them in.
+
+use std::fmt;
+
+use crate::options::{OptionError, option};
+use crate::point::{Experiment, Point};
+
+/// Most points of a sweep.
+pub const MAX_POINTS: usize = 4096;
+
+/// Why there are no points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SweepError {
+    /// An option, or one of its values.
+    Option(OptionError),
+    /// More than [`MAX_POINTS`]; so many there would be at least.
+    TooMany(usize),
+}
+
+impl fmt::Display for SweepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option(error) => error.fmt(f),
+            Self::TooMany(points) => write!(
+                f,
+                "a sweep of {points} points or more: at most {MAX_POINTS}; shorten a list, or take \
+                 larger steps in a range"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SweepError {}
+
+impl From<OptionError> for SweepError {
+    fn from(error: OptionError) -> Self {
+        Self::Option(error)
+    }
+}
+
+/// The points of all combinations of values. Each option comes with a text: a value, a list
+/// `a,b,c`, a range `8..32K*2` or `0..100+10`, or a list of these. The last option varies fastest.
+///
+/// # Errors
+/// An option that the experiment does not have, a value that it does not take, the same option
+/// twice, or more than [`MAX_POINTS`].
+pub fn sweep<N: AsRef<str>, T: AsRef<str>>(
+    experiment: Experiment,
+    options: &[(N, T)],
+) -> Result<Vec<Point>, SweepError> {
+    sweep_from(&Point::default_for(experiment), options)
+}
+
+/// As [`sweep`], from another point than the default one.
+///
+/// # Errors
+/// As [`sweep`].
+pub fn sweep_from<N: AsRef<str>, T: AsRef<str>>(
+    base: &Point,
+    options: &[(N, T)],
+) -> Result<Vec<Point>, SweepError> {
+    let mut points = vec![base.clone()];
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, text) in options {
+        let option = option(base.experiment, name.as_ref())?;
+        if seen.contains(&option.name) {
+            let reason = "it is there twice: give it once, with a list of values".to_owned();
+            return Err(OptionError { option: option.name.to_owned(), reason }.into());
+        }
+        seen.push(option.name);
+        let values = option.values(text.as_ref())?;
+        let count = points.len().saturating_mul(values.len());
+        if count > MAX_POINTS {
+            return Err(SweepError::TooMany(count));
+        }
+        let mut next = Vec::with_capacity(count);
+        for point in &points {
+            for value in &values {
+                let mut point = point.clone();
+                option.set(&mut point, value)?;
+                next.push(point);
+            }
+        }
+        points = next;
+    }
+    Ok(points)
+}
+
+/// One measurement of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the point.
+    pub point: usize,
+    /// Which repetition of it, from 0.
+    pub repetition: usize,
+}
+
+/// The order to measure in: every point once in random order, then every point again in another
+/// one, so that drift is not mistaken for an effect. The same seed gives the same order.
+#[must_use]
+pub fn shuffle(points: usize, repetitions: usize, seed: u64) -> Vec<Turn> {
+    let mut random = SplitMix(seed);
+    let mut turns = Vec::with_capacity(points.saturating_mul(repetitions));
+    for repetition in 0..repetitions {
+        let mut round: Vec<usize> = (0..points).collect();
+        // Fisher-Yates.
+        for i in (1..points).rev() {
+            round.swap(i, random.below(i + 1));
+        }
+        turns.extend(round.into_iter().map(|point| Turn { point, repetition }));
+    }
+    turns
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014): enough for an order.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`; the bias of 2^-64 n is far below one swap.
+    fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::point::{Op, Transport};
+
+    #[test]
+    fn a_sweep_is_all_combinations() {
+        let options = [("size", "8..32*2"), ("transport", "rc,uc"), ("op", "write")];
+        let points = sweep(Experiment::Ping, &options).unwrap();
+        assert_eq!(points.len(), 6);
+        assert_eq!((points[1].size_bytes, points[1].transport), (8, Transport::Uc));
+        assert_eq!((points[4].size_bytes, points[4].op), (32, Op::Write));
+        let none: [(&str, &str); 0] = [];
+        assert_eq!(
+            sweep(Experiment::Blast, &none),
+            Ok(vec![Point::default_for(Experiment::Blast)])
+        );
+    }
+
+    #[test]
+    fn stamps_are_a_list_themselves() {
+        let points = sweep(Experiment::Oneway, &[("stamps", "recv,comp/send,recv")]).unwrap();
+        assert_eq!(points.len(), 2);
+        assert!(points[0].stamps.comp && points[1].stamps.send && !points[1].stamps.comp);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let error = |options: &[(&str, &str)]| {
+            sweep(Experiment::Ping, options).expect_err("an error").to_string()
+        };
+        assert!(error(&[("size", "8"), ("size", "9")]).starts_with("--size: it is there twice"));
+        assert!(error(&[("size", "8,,9")]).starts_with("--size: \"\" is no number"));
+        assert!(error(&[("transport", "rc..ud")]).contains("choose one of"));
+        let many = error(&[("size", "1..1000+1"), ("messages", "1..1000+1")]);
+        assert!(many.contains("at most 4096"), "{many}");
+    }
+
+    #[test]
+    fn the_bound_is_met_and_kept() {
+        let both = |last: &str| {
+            sweep(Experiment::Ping, &[("size", "1..64+1"), ("messages", last)]).map(|p| p.len())
+        };
+        assert_eq!(both("1..64+1"), Ok(MAX_POINTS));
+        assert_eq!(both("1..65+1"), Err(SweepError::TooMany(64 * 65)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_of_numbers_gives_these(sizes in prop::collection::vec(1u64..1 << 30, 1..40)) {
+            let text = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            let points = sweep(Experiment::Blast, &[("size", &text)]).unwrap();
+            let found: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+            prop_assert_eq!(found, sizes);
+        }
+
+        #[test]
+        fn a_range_keeps_its_ends_and_steps(first in 1u64..1000, more in 0u64..1000,
+            step in 2u64..50) {
+            let last = first + more;
+            for sign in ['*', '+'] {
+                let text = format!("{first}..{last}{sign}{step}");
+                let points = sweep(Experiment::Ping, &[("size", &text)]).unwrap();
+                let found: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+                prop_assert_eq!(found[0], first);
+                let next = |n: u64| if sign == '*' { n * step } else { n + step };
+                prop_assert!(found.windows(2).all(|w| w[1] == next(w[0])));
+                let end = *found.last().unwrap();
+                prop_assert!(end <= last && next(end) > last);
+            }
+        }
+
+        #[test]
+        fn no_text_panics(name in "[a-z-]{1,12}", text in ".{0,30}") {
+            let _ = sweep(Experiment::Oneway, &[(&name, &text)]);
+            for option in crate::OPTIONS {
+                let _ = sweep(Experiment::Oneway, &[(option.name, &text)]);
+            }
+        }
+
+        #[test]
+        fn every_round_is_a_permutation(points in 0usize..60, repetitions in 0usize..5, seed: u64) {
+            let turns = shuffle(points, repetitions, seed);
+            prop_assert_eq!(&turns, &shuffle(points, repetitions, seed));
+            for (r, round) in turns.chunks(points.max(1)).enumerate() {
+                let mut seen: Vec<usize> = round.iter().map(|t| t.point).collect();
+                seen.sort_unstable();
+                prop_assert_eq!(seen, (0..points).collect::<Vec<_>>());
+                prop_assert!(round.iter().all(|t| t.repetition == r));
+            }
+            prop_assert_eq!(turns.len(), points * repetitions);
+        }
+    }
+
+    #[test]
+    fn other_seeds_give_other_orders() {
+        assert_ne!(shuffle(20, 1, 1), shuffle(20, 1, 2));
+        let rounds = shuffle(20, 2, 1);
+        let of = |r: usize| rounds[r * 20..(r + 1) * 20].iter().map(|t| t.point);
+        assert!(!of(0).eq(of(1)));
+    }
+}
