@@ -6,6 +6,7 @@
 //!   the distribution. Pure functions.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
+//! * [`summary`]: what a record and a report say of a series.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
@@ -18,8 +19,10 @@ pub mod limits;
 pub mod outcome;
 pub mod quantity;
 pub mod stats;
+pub mod summary;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
 pub use hist::LatencyHistogram;
 pub use outcome::{Outcome, Series};
 pub use quantity::Quantity;
+pub use summary::Summary;
