@@ -1,0 +1,102 @@
+//! `record.json`: what was asked for, of which device.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// What numbers of a device are numbers of. Never shown as anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// An adapter, or a driver of the kernel, through the system's libibverbs.
+    System,
+    /// The soft RNIC: numbers of this host, not of an adapter.
+    Soft,
+    /// The simulator: numbers of a model, not of an adapter.
+    Sim,
+}
+
+impl DeviceKind {
+    /// As `record.json` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Soft => "soft",
+            Self::Sim => "sim",
+        }
+    }
+
+    /// What a reader has to know about the numbers; `None` for what they look like anyway.
+    #[must_use]
+    pub const fn caution(self) -> Option<&'static str> {
+        match self {
+            Self::System => None,
+            Self::Soft => Some("numbers of this host, not of an adapter"),
+            Self::Sim => Some("numbers of a model, not of an adapter"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The device that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name, such as `mlx5_0` or `soft0`.
+    pub name: String,
+    /// What its numbers are numbers of.
+    pub kind: DeviceKind,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`crate::SCHEMA`].
+    pub schema: String,
+    /// The version of the schema.
+    pub schema_version: u32,
+    /// The version of the program that wrote it.
+    pub program_version: String,
+    /// The experiment.
+    pub experiment: String,
+    /// The command, argument by argument, as it was given.
+    pub command: Vec<String>,
+    /// The device.
+    pub device: Device,
+    /// From which the order of the points and all random choices follow.
+    pub seed: u64,
+    /// Points that were planned, repetitions included.
+    pub planned_points: u64,
+    /// When it began, as RFC 3339 in UTC.
+    pub started_utc: String,
+}
+
+impl Header {
+    /// A header of this version that begins now.
+    #[must_use]
+    pub fn new(experiment: &str, command: Vec<String>, device: Device) -> Self {
+        Self {
+            schema: crate::SCHEMA.to_owned(),
+            schema_version: crate::SCHEMA_VERSION,
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            experiment: experiment.to_owned(),
+            command,
+            device,
+            seed: 0,
+            planned_points: 0,
+            started_utc: utc(SystemTime::now()),
+        }
+    }
+}
+
+/// A time as RFC 3339 in UTC, to the millisecond.
+pub(crate) fn utc(time: SystemTime) -> String {
+    // What lies before 1970 has no such form; a clock that says so is wrong anyway.
+    humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
+}

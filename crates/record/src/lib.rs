@@ -1,0 +1,49 @@
+//! The run record: one directory per run, which a later version, another program and a person can
+//! still read.
+//!
+//! | file | what |
+//! |---|---|
+//! | `record.json` | schema, versions, experiment, command, device and its kind, seed, plan |
+//! | `environment.json` | the machine, by an allow-list: nothing else of it is kept |
+//! | `points.jsonl` | one line for each finished point: parameters, summaries, figures, counts |
+//! | `skipped.jsonl` | one line for each point that was impossible, with the reason |
+//! | `samples/*.npy` | raw samples as NumPy arrays of little-endian `f64`, 8 bytes each |
+//!
+//! Field names carry their units. A record is only ever added to: a full disk or a killed run loses
+//! at most the point that was running. Opening one never panics and names what is missing.
+#![forbid(unsafe_code)]
+
+mod environment;
+mod error;
+mod header;
+mod npy;
+mod point;
+mod point_json;
+mod read;
+mod write;
+
+pub use environment::{ClockFacts, Environment};
+pub use error::Error;
+pub use header::{Device, DeviceKind, Header};
+pub use npy::{read_npy, write_npy};
+pub use point::{Point, PointId, SeriesSummary, Skipped};
+pub use read::Record;
+pub use write::Writer;
+
+/// A JSON object, in the order in which its fields were added.
+pub type Object = serde_json::Map<String, serde_json::Value>;
+
+/// The name of the schema, in `record.json`.
+pub const SCHEMA: &str = "rdmalab-record";
+
+/// The schema that this version writes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The oldest schema that this version reads.
+pub const OLDEST_VERSION: u32 = 1;
+
+const HEADER_FILE: &str = "record.json";
+const ENVIRONMENT_FILE: &str = "environment.json";
+const POINTS_FILE: &str = "points.jsonl";
+const SKIPPED_FILE: &str = "skipped.jsonl";
+const SAMPLES_DIR: &str = "samples";

@@ -1,0 +1,104 @@
+//! One finished point, and one that was impossible.
+
+use std::time::{Duration, SystemTime};
+
+use rdmalab_measure::outcome::{Count, Fact, Figure};
+use rdmalab_measure::{Quantity, Summary};
+
+use crate::Object;
+
+/// Which point of the plan, and when.
+#[derive(Clone, Debug)]
+pub struct PointId {
+    /// Its parameters, units in their names: a column each.
+    pub parameters: Object,
+    /// The how many-th run of these parameters, from 0.
+    pub repetition: u32,
+    /// Its place in the (random) order of the plan, from 0.
+    pub order_index: u64,
+    /// When it began.
+    pub started: SystemTime,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// A finished point, as the record has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Its line in `points.jsonl`, from 0; in the names of its sample files.
+    pub number: u64,
+    /// Its place in the (random) order of the plan, from 0.
+    pub order_index: u64,
+    /// The how many-th run of these parameters, from 0.
+    pub repetition: u32,
+    /// Its parameters, in the order of whoever ran it.
+    pub parameters: Object,
+    /// When it began, as RFC 3339 in UTC.
+    pub started_utc: String,
+    /// How long it took.
+    pub elapsed_s: f64,
+    /// Its series of samples.
+    pub series: Vec<SeriesSummary>,
+    /// Numbers of which there is one for the point. NaN where there was none.
+    pub figures: Vec<Figure>,
+    /// Numbers of things.
+    pub counts: Vec<Count>,
+    /// What was granted or agreed on.
+    pub facts: Vec<Fact>,
+    /// What makes the numbers doubtful.
+    pub warnings: Vec<String>,
+    /// Why it ended before its time.
+    pub cut_short: Option<String>,
+}
+
+/// The summary of one series, and where its samples are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesSummary {
+    /// What the samples are.
+    pub quantity: Quantity,
+    /// The study's name for it, or whose it is; may be empty.
+    pub label: String,
+    /// The file of the samples, relative to the record's directory.
+    pub samples_file: String,
+    /// Its numbers.
+    pub summary: Summary,
+}
+
+/// A point that could not be run here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skipped {
+    /// Its place in the (random) order of the plan, from 0.
+    pub order_index: u64,
+    /// The how many-th run of these parameters, from 0.
+    pub repetition: u32,
+    /// Its parameters.
+    pub parameters: Object,
+    /// Why.
+    pub reason: String,
+}
+
+impl Point {
+    /// The series of that quantity and label.
+    #[must_use]
+    pub fn series(&self, quantity: Quantity, label: &str) -> Option<&SeriesSummary> {
+        self.series.iter().find(|s| s.quantity == quantity && s.label == label)
+    }
+
+    /// The first figure of that quantity.
+    #[must_use]
+    pub fn figure(&self, quantity: Quantity) -> Option<f64> {
+        self.figures.iter().find(|f| f.quantity == quantity).map(|f| f.value)
+    }
+
+    /// The count of that name.
+    #[must_use]
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.counts.iter().find(|c| c.name == name).map(|c| c.value)
+    }
+
+    /// The fact of that name.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.iter().find(|f| f.name == name).map(|f| f.value.as_str())
+    }
+}

@@ -1,0 +1,160 @@
+//! Reading a record, of this version or an older one, complete or torn.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::point_json::{parse_point, parse_skipped};
+use crate::{
+    ENVIRONMENT_FILE, Error, HEADER_FILE, Header, OLDEST_VERSION, Object, POINTS_FILE, Point,
+    SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, SeriesSummary, Skipped, npy,
+};
+
+/// A record that was read. Its samples stay on the disk until asked for.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// What was asked for.
+    pub header: Header,
+    /// The machine: the object in `environment.json`, whatever its version knew.
+    pub environment: Object,
+    /// Finished points, in the order in which they finished.
+    pub points: Vec<Point>,
+    /// Points that were impossible.
+    pub skipped: Vec<Skipped>,
+    /// What is torn or missing, each a sentence. Empty for a record that was left in peace.
+    pub damage: Vec<String>,
+}
+
+impl Record {
+    /// Reads the record in `dir`. Torn lines and missing samples are named in
+    /// [`Record::damage`] and left out.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Foreign`] and [`Error::Version`].
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let header = header(dir)?;
+        let mut damage = Vec::new();
+        let points: Vec<Point> = lines(dir, POINTS_FILE, parse_point, &mut damage)?;
+        let skipped = lines(dir, SKIPPED_FILE, parse_skipped, &mut damage)?;
+        let environment = match read_json(&dir.join(ENVIRONMENT_FILE)) {
+            Ok(Value::Object(environment)) => environment,
+            Ok(_) => Object::new(),
+            Err(e) => {
+                damage.push(e.to_string());
+                Object::new()
+            }
+        };
+        let record = Self { dir: dir.to_owned(), header, environment, points, skipped, damage };
+        Ok(record.with_missing_samples())
+    }
+
+    fn with_missing_samples(mut self) -> Self {
+        let series = self.points.iter().flat_map(|p| &p.series);
+        let missing = series.filter(|s| match self.path_of(s) {
+            Some(path) => !path.is_file(),
+            None => true,
+        });
+        let missing: Vec<&str> = missing.map(|s| s.samples_file.as_str()).collect();
+        if let Some(first) = missing.first() {
+            let others = match missing.len() {
+                1 => String::new(),
+                n => format!(" and {} more", n - 1),
+            };
+            let what = format!("samples are missing: {first}{others}; summaries are still there");
+            self.damage.push(what);
+        }
+        self
+    }
+
+    /// Points of the plan that neither finished nor were skipped: the run was ended early.
+    #[must_use]
+    pub fn unfinished_points(&self) -> u64 {
+        let seen = (self.points.len() + self.skipped.len()) as u64;
+        self.header.planned_points.saturating_sub(seen)
+    }
+
+    /// The samples of a series, in the order of measurement, warm-up first; NaN for a lost one.
+    ///
+    /// # Errors
+    /// [`Error::Read`]; [`Error::Foreign`] for a name that leads out of the record.
+    pub fn samples(&self, series: &SeriesSummary) -> Result<Vec<f64>, Error> {
+        let Some(path) = self.path_of(series) else {
+            let what = "samples lie below samples/".to_owned();
+            return Err(Error::Foreign { path: PathBuf::from(&series.samples_file), what });
+        };
+        npy::read_npy(&path).map_err(|source| Error::Read { path, source })
+    }
+
+    /// Records come from strangers: a name in one does not lead elsewhere.
+    fn path_of(&self, series: &SeriesSummary) -> Option<PathBuf> {
+        let name = Path::new(&series.samples_file).strip_prefix(SAMPLES_DIR).ok()?;
+        let mut parts = name.components();
+        let is_plain = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
+        is_plain.then(|| self.dir.join(SAMPLES_DIR).join(name))
+    }
+}
+
+fn header(dir: &Path) -> Result<Header, Error> {
+    let path = dir.join(HEADER_FILE);
+    let foreign = |what: &str| Error::Foreign { path: dir.to_owned(), what: what.to_owned() };
+    let value = match read_json(&path) {
+        Err(Error::Read { source, .. })
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Err(foreign("it has no record.json"));
+        }
+        other => other?,
+    };
+    if value.get("schema").and_then(Value::as_str) != Some(SCHEMA) {
+        return Err(foreign("the schema of its record.json is not rdmalab-record"));
+    }
+    let version = value.get("schema_version").and_then(Value::as_u64);
+    let found = version.ok_or_else(|| foreign("its record.json has no schema_version"))?;
+    if !(u64::from(OLDEST_VERSION)..=u64::from(SCHEMA_VERSION)).contains(&found) {
+        let by = value.get("program_version").and_then(Value::as_str).unwrap_or("(unknown)");
+        return Err(Error::Version { dir: dir.to_owned(), found, written_by: by.to_owned() });
+    }
+    serde_json::from_value(value).map_err(|e| Error::Foreign { path, what: e.to_string() })
+}
+
+fn read_json(path: &Path) -> Result<Value, Error> {
+    let text = fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    serde_json::from_slice(&text)
+        .map_err(|e| Error::Foreign { path: path.to_owned(), what: e.to_string() })
+}
+
+/// The lines of a file, each parsed; those that cannot be are reported and left out.
+fn lines<T>(
+    dir: &Path,
+    name: &str,
+    parse: fn(&Value) -> Result<T, String>,
+    damage: &mut Vec<String>,
+) -> Result<Vec<T>, Error> {
+    let path = dir.join(name);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            damage.push(format!("{name} is missing"));
+            return Ok(Vec::new());
+        }
+        other => other.map_err(|source| Error::Read { path, source })?,
+    };
+    let mut found = Vec::new();
+    let mut pieces: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
+    // Behind the last end of line there is nothing, or a line that was being written.
+    let torn = pieces.pop().filter(|rest| !rest.is_empty());
+    for (i, line) in pieces.into_iter().chain(torn).enumerate() {
+        let parsed = serde_json::from_slice(line).map_err(|e| e.to_string());
+        match parsed.and_then(|value| parse(&value)) {
+            Ok(one) => found.push(one),
+            Err(_) if torn.is_some_and(|t| std::ptr::eq(t, line)) => {
+                damage.push(format!("the last line of {name} is torn, and left out"));
+            }
+            Err(e) => damage.push(format!("line {} of {name} is left out: {e}", i + 1)),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,242 @@
+//! Writing a record: samples first and whole, then the line that names them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rdmalab_measure::outcome::Series;
+use rdmalab_measure::{Outcome, Summary};
+use serde_json::Value;
+
+use crate::header::utc;
+use crate::point_json::{point_line, skipped_line};
+use crate::{
+    ENVIRONMENT_FILE, Environment, Error, HEADER_FILE, Header, POINTS_FILE, Point, PointId,
+    SAMPLES_DIR, SKIPPED_FILE, SeriesSummary, Skipped, npy,
+};
+
+/// Names that are tried for a record before giving up: one per record begun in the same second.
+const MAX_NAMES: u32 = 1000;
+
+/// Characters of a label in a file name.
+const MAX_LABEL: usize = 40;
+
+/// A record in the making. Everything that a call returned from is on the disk.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+    header: Header,
+    points: Lines,
+    skipped: Lines,
+}
+
+/// A file of lines that are there whole or not at all.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    bytes: u64,
+    lines: u64,
+}
+
+impl Writer {
+    /// A record in a new directory below `parent`, named after the experiment and the time:
+    /// `rdmalab-ping-20260131T235959Z`, with a number behind if there is one already.
+    ///
+    /// # Errors
+    /// [`Error::Create`].
+    pub fn create(parent: &Path, header: Header, environment: &Environment) -> Result<Self, Error> {
+        let base = directory_name(&header);
+        for n in 1..=MAX_NAMES {
+            let name = if n == 1 { base.clone() } else { format!("{base}-{n}") };
+            match Self::create_at(&parent.join(name), header.clone(), environment) {
+                Err(Error::Create { source, .. })
+                    if source.kind() == io::ErrorKind::AlreadyExists => {}
+                done => return done,
+            }
+        }
+        let source = io::Error::from(io::ErrorKind::AlreadyExists);
+        Err(Error::Create { dir: parent.join(base), source })
+    }
+
+    /// A record in the new directory `dir`, whose parent exists.
+    ///
+    /// # Errors
+    /// [`Error::Create`], also when there is something of that name.
+    pub fn create_at(dir: &Path, header: Header, environment: &Environment) -> Result<Self, Error> {
+        let fail = |source| Error::Create { dir: dir.to_owned(), source };
+        DirBuilder::new().create(dir).map_err(fail)?;
+        let begin = || -> io::Result<(Lines, Lines)> {
+            fs::create_dir(dir.join(SAMPLES_DIR))?;
+            write_json(dir, ENVIRONMENT_FILE, &serde_json::to_value(environment)?)?;
+            let points = Lines::create(&dir.join(POINTS_FILE))?;
+            let skipped = Lines::create(&dir.join(SKIPPED_FILE))?;
+            // Last: a directory without it is no record.
+            write_json(dir, HEADER_FILE, &serde_json::to_value(&header)?)?;
+            sync_dir(dir)?;
+            Ok((points, skipped))
+        };
+        let (points, skipped) = begin().map_err(fail)?;
+        Ok(Self { dir: dir.to_owned(), header, points, skipped })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Points that it holds.
+    #[must_use]
+    pub fn points(&self) -> u64 {
+        self.points.lines
+    }
+
+    /// Adds a finished point and returns what was kept of it. After an error the record is as it
+    /// was before, and another point may be tried.
+    ///
+    /// # Errors
+    /// [`Error::Append`].
+    pub fn append(&mut self, id: &PointId, outcome: &Outcome) -> Result<Point, Error> {
+        let number = self.points.lines;
+        let files = file_names(number, &outcome.series);
+        let point = point(number, id, outcome, &files);
+        let line = point_line(&point);
+        let add = |points: &mut Lines| -> io::Result<()> {
+            for (file, series) in files.iter().zip(&outcome.series) {
+                replace(&self.dir.join(file), |f| npy::write_npy(f, &series.samples))?;
+            }
+            if !files.is_empty() {
+                sync_dir(&self.dir.join(SAMPLES_DIR))?;
+            }
+            points.push(&line)
+        };
+        add(&mut self.points).map_err(|source| {
+            // Samples without a line would be taken for a point's that was lost.
+            for file in &files {
+                let _ = fs::remove_file(self.dir.join(file));
+            }
+            self.append_error(source)
+        })?;
+        Ok(point)
+    }
+
+    /// Notes a point that is impossible here.
+    ///
+    /// # Errors
+    /// [`Error::Append`].
+    pub fn skip(&mut self, skipped: &Skipped) -> Result<(), Error> {
+        let line = skipped_line(skipped);
+        self.skipped.push(&line).map_err(|source| self.append_error(source))
+    }
+
+    fn append_error(&self, source: io::Error) -> Error {
+        Error::Append { dir: self.dir.clone(), kept: self.points.lines, source }
+    }
+}
+
+impl Lines {
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+        file.sync_all()?;
+        Ok(Self { file, bytes: 0, lines: 0 })
+    }
+
+    fn push(&mut self, line: &Value) -> io::Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        if let Err(e) = written {
+            // A full disk may have taken the first half. Shortening needs no space; should it fail
+            // too, the reader leaves the torn line out.
+            let _ = self.file.set_len(self.bytes);
+            return Err(e);
+        }
+        self.bytes += text.len() as u64;
+        self.lines += 1;
+        Ok(())
+    }
+}
+
+fn point(number: u64, id: &PointId, outcome: &Outcome, files: &[String]) -> Point {
+    let series = outcome.series.iter().zip(files).map(|(series, file)| SeriesSummary {
+        quantity: series.quantity,
+        label: series.label.clone(),
+        samples_file: file.clone(),
+        summary: Summary::of(series),
+    });
+    Point {
+        number,
+        order_index: id.order_index,
+        repetition: id.repetition,
+        parameters: id.parameters.clone(),
+        started_utc: utc(id.started),
+        elapsed_s: id.elapsed.as_secs_f64(),
+        series: series.collect(),
+        figures: outcome.figures.clone(),
+        counts: outcome.counts.clone(),
+        facts: outcome.facts.clone(),
+        warnings: outcome.warnings.clone(),
+        cut_short: outcome.cut_short.clone(),
+    }
+}
+
+fn directory_name(header: &Header) -> String {
+    // 2026-01-31T23:59:59.000Z without what a shell or another file system might mind.
+    let time: String = header.started_utc.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let time = time.split('.').next().unwrap_or_default();
+    format!("rdmalab-{}-{time}Z", plain(&header.experiment))
+}
+
+/// Names of the sample files: distinct, also where labels are not.
+fn file_names(number: u64, series: &[Series]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for one in series {
+        let label = if one.label.is_empty() { String::new() } else { format!("-{}", one.label) };
+        let stem = format!("{number:06}-{}{}", one.quantity.field(), plain(&label));
+        let name = |n: usize| match n {
+            1 => format!("{SAMPLES_DIR}/{stem}.npy"),
+            _ => format!("{SAMPLES_DIR}/{stem}-{n}.npy"),
+        };
+        let n = (1..).find(|n| !names.contains(&name(*n))).expect("numbers do not end");
+        names.push(name(n));
+    }
+    names
+}
+
+/// Text for a file name: letters, digits and `_.-` of ASCII, and not too much of it.
+fn plain(text: &str) -> String {
+    let keep = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
+    text.chars().map(keep).take(MAX_LABEL).collect()
+}
+
+fn write_json(dir: &Path, name: &str, value: &Value) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    replace(&dir.join(name), |file| file.write_all(text.as_bytes()))
+}
+
+/// A file that appears whole or not at all, also when the machine stops in between.
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let done = || -> io::Result<()> {
+        let mut file = File::create(&partial)?;
+        write(&mut file)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    done().inspect_err(|_| {
+        let _ = fs::remove_file(&partial);
+    })
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

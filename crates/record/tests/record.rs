@@ -1,0 +1,357 @@
+//! Records on a real disk: round trips, old versions, torn and foreign ones, full disks, kills.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_record::{
+    ClockFacts, Device, DeviceKind, Environment, Error, Header, Object, PointId, Record, Skipped,
+    Writer,
+};
+use serde_json::json;
+
+fn device() -> Device {
+    Device { name: "soft0".to_owned(), kind: DeviceKind::Soft }
+}
+
+fn header() -> Header {
+    let command = ["rdmalab", "run", "ping", "--size", "8,64"].map(str::to_owned).to_vec();
+    Header { seed: u64::MAX, planned_points: 4, ..Header::new("ping", command, device()) }
+}
+
+fn environment() -> Environment {
+    let clock = ClockFacts {
+        source: "fenced TSC".to_owned(),
+        fallback_reason: None,
+        stamp_cost_ns: 14.25,
+        relative_error: 1e-6,
+    };
+    Environment { kernel: Some("6.1.0".to_owned()), clock: Some(clock), ..Environment::default() }
+}
+
+fn parameters(size_bytes: u64) -> Object {
+    let value = json!({ "transport": "rc", "opcode": "send", "size_bytes": size_bytes });
+    value.as_object().unwrap().clone()
+}
+
+fn id(size_bytes: u64, order_index: u64) -> PointId {
+    PointId {
+        parameters: parameters(size_bytes),
+        repetition: 1,
+        order_index,
+        started: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+        elapsed: Duration::from_micros(1500),
+    }
+}
+
+fn outcome(n: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut samples: Vec<f64> = (0..n).map(|i| 1000.1 + (i * 7 % 5) as f64).collect();
+    samples.push(f64::NAN);
+    outcome.push_series(Quantity::OneWay, "t_lat", 2, samples);
+    outcome.push_series(Quantity::PostCost, "rank 0/../x", 0, vec![0.1 + 0.2; 3]);
+    outcome.push_series(Quantity::PostCost, "rank 0_.._x", 0, vec![]);
+    outcome.push_figure(Quantity::CpuShare, "rank 0", 1.0);
+    outcome.push_figure(Quantity::Rate, "", f64::NAN);
+    outcome.push_count("lost", 1);
+    outcome.push_fact("placement", "lane");
+    outcome.warnings.push("inline was not granted: 220 asked, 0 given".to_owned());
+    outcome.cut_short = Some("interrupted".to_owned());
+    outcome
+}
+
+fn skipped() -> Skipped {
+    Skipped {
+        order_index: 2,
+        repetition: 0,
+        parameters: parameters(1 << 20),
+        reason: "UD carries at most one MTU: 4096 bytes".to_owned(),
+    }
+}
+
+fn written(parent: &Path) -> Writer {
+    let mut writer = Writer::create(parent, header(), &environment()).unwrap();
+    writer.append(&id(8, 0), &outcome(30)).unwrap();
+    writer.skip(&skipped()).unwrap();
+    writer.append(&id(64, 1), &outcome(40)).unwrap();
+    writer
+}
+
+/// NaN is not equal to itself; as text it is.
+fn same(a: &impl std::fmt::Debug, b: &impl std::fmt::Debug) {
+    assert_eq!(format!("{a:?}"), format!("{b:?}"));
+}
+
+fn spoil(record: &Path, file: &str, bytes: &[u8]) {
+    let mut file = fs::OpenOptions::new().append(true).open(record.join(file)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(parent.path(), header(), &environment()).unwrap();
+    let first = writer.append(&id(8, 0), &outcome(30)).unwrap();
+    writer.skip(&skipped()).unwrap();
+    let second = writer.append(&id(64, 1), &outcome(40)).unwrap();
+    let record = Record::open(writer.dir()).unwrap();
+    assert_eq!(record.header, *writer.header());
+    assert_eq!(record.environment["clock"]["stamp_cost_ns"], 14.25);
+    same(&record.points, &vec![first, second]);
+    assert_eq!(record.skipped, [skipped()]);
+    assert_eq!((record.damage.len(), record.unfinished_points()), (0, 1));
+
+    let point = &record.points[0];
+    assert_eq!(point.parameters.keys().collect::<Vec<_>>(), ["transport", "opcode", "size_bytes"]);
+    assert_eq!((point.count("lost"), point.fact("placement")), (Some(1), Some("lane")));
+    assert!(point.figure(Quantity::Rate).unwrap().is_nan());
+    assert_eq!(point.started_utc, "2023-11-14T22:13:20.123Z");
+    same(&record.samples(&point.series[0]).unwrap(), &outcome(30).series[0].samples);
+    assert_eq!(record.samples(&point.series[1]).unwrap(), [0.1 + 0.2; 3]);
+    // Labels that a file system would mind, or that meet in a name, keep their own files.
+    assert_ne!(point.series[1].samples_file, point.series[2].samples_file);
+    let on_disk = fs::metadata(writer.dir().join(&point.series[0].samples_file)).unwrap().len();
+    assert_eq!(on_disk, 128 + 31 * 8);
+}
+
+#[test]
+fn units_stand_in_the_names() {
+    let parent = tempfile::tempdir().unwrap();
+    let writer = written(parent.path());
+    let text = fs::read_to_string(writer.dir().join("points.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(line["series"][0]["min_ns"].is_f64() && line["series"][0]["max_ns"].is_f64());
+    assert!(line["series"][0]["quantiles"][3]["value_ns"].is_f64());
+    assert_eq!(line["figures"][0]["cpu_share"], 1.0);
+    assert!(line["figures"][1]["rate_per_s"].is_null());
+    assert_eq!(line["elapsed_s"], 0.0015);
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let parent = tempfile::tempdir().unwrap();
+    let header = header();
+    let make = || Writer::create(parent.path(), header.clone(), &environment()).unwrap();
+    let (one, two, three) = (make(), make(), make());
+    assert_ne!(one.dir(), two.dir());
+    assert!(three.dir().to_str().unwrap().ends_with("Z-3"), "{:?}", three.dir());
+    let again = Writer::create_at(one.dir(), header.clone(), &environment()).unwrap_err();
+    assert!(again.to_string().contains("never overwritten"), "{again}");
+    let nowhere = Writer::create(&parent.path().join("no/where"), header, &environment());
+    assert!(matches!(nowhere, Err(Error::Create { .. })));
+}
+
+#[test]
+fn a_torn_line_costs_that_line() {
+    let parent = tempfile::tempdir().unwrap();
+    let writer = written(parent.path());
+    let whole = Record::open(writer.dir()).unwrap();
+    spoil(writer.dir(), "points.jsonl", b"{\"number\": 2, \"order_in");
+    let torn = Record::open(writer.dir()).unwrap();
+    same(&torn.points, &whole.points);
+    assert_eq!(torn.damage, ["the last line of points.jsonl is torn, and left out"]);
+    // Whoever writes on behind it loses nothing else.
+    spoil(writer.dir(), "points.jsonl", b"\n{}\n");
+    let worse = Record::open(writer.dir()).unwrap();
+    assert_eq!((worse.points.len(), worse.damage.len()), (2, 2));
+    assert!(worse.damage[1].starts_with("line 4 of points.jsonl is left out"), "{worse:?}");
+}
+
+#[test]
+fn cut_anywhere_the_points_before_stay() {
+    let parent = tempfile::tempdir().unwrap();
+    let writer = written(parent.path());
+    let path = writer.dir().join("points.jsonl");
+    let bytes = fs::read(&path).unwrap();
+    let first = bytes.iter().position(|b| *b == b'\n').unwrap();
+    for cut in (0..=bytes.len()).step_by(7).chain([first, first + 1, bytes.len() - 1]) {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let points = Record::open(writer.dir()).unwrap().points.len();
+        // A line that lacks its end only is whole.
+        let expected = usize::from(cut >= first) + usize::from(cut >= bytes.len() - 1);
+        assert_eq!(points, expected, "cut at {cut}");
+    }
+}
+
+#[test]
+fn missing_pieces_are_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let writer = written(parent.path());
+    let record = Record::open(writer.dir()).unwrap();
+    fs::remove_file(writer.dir().join(&record.points[0].series[0].samples_file)).unwrap();
+    fs::remove_file(writer.dir().join("environment.json")).unwrap();
+    fs::remove_file(writer.dir().join("skipped.jsonl")).unwrap();
+    let lame = Record::open(writer.dir()).unwrap();
+    assert_eq!(lame.points.len(), 2);
+    let all = lame.damage.join("\n");
+    for name in ["samples/000000-one_way_ns-t_lat.npy", "environment.json", "skipped.jsonl"] {
+        assert!(all.contains(name), "{all}");
+    }
+    assert!(matches!(lame.samples(&lame.points[0].series[0]), Err(Error::Read { .. })));
+}
+
+#[test]
+fn a_name_in_a_record_leads_nowhere_else() {
+    let parent = tempfile::tempdir().unwrap();
+    let writer = written(parent.path());
+    let record = Record::open(writer.dir()).unwrap();
+    let mut series = record.points[0].series[0].clone();
+    for name in ["/etc/passwd", "../record.json", "samples/../record.json", "samples", "samples/"] {
+        series.samples_file = name.to_owned();
+        assert!(matches!(record.samples(&series), Err(Error::Foreign { .. })), "{name}");
+    }
+}
+
+#[test]
+fn strangers_and_the_future_are_refused_in_one_line() {
+    let parent = tempfile::tempdir().unwrap();
+    let open = |text: &str| {
+        fs::write(parent.path().join("record.json"), text).unwrap();
+        Record::open(parent.path()).unwrap_err().to_string()
+    };
+    let newer = open(
+        r#"{"schema":"rdmalab-record","schema_version":7,"program_version":"9.1.0","new":[]}"#,
+    );
+    assert!(newer.contains("version 7, written by rdmalab 9.1.0"), "{newer}");
+    assert!(newer.contains("reads versions 1 to 1"), "{newer}");
+    for text in ["{}", "[]", "{\"schema\":\"other\"}", "{\"schema\":\"rdmalab-record\"}", "", "x"] {
+        let error = open(text);
+        assert!(!error.contains('\n') && error.contains("is not part of a run record"), "{error}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let none = Record::open(empty.path()).unwrap_err().to_string();
+    assert!(none.ends_with("it has no record.json"), "{none}");
+}
+
+#[test]
+fn records_of_version_1_stay_readable() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-1");
+    let record = Record::open(&golden).unwrap();
+    assert_eq!(record.damage, Vec::<String>::new());
+    assert_eq!((record.header.schema_version, record.header.seed), (1, u64::MAX));
+    assert_eq!(record.header.device, device());
+    assert_eq!(record.environment["kernel"], "6.1.0");
+    assert_eq!((record.points.len(), record.skipped.len()), (2, 1));
+    assert_eq!(record.skipped[0], skipped());
+    let point = &record.points[0];
+    assert_eq!((point.order_index, point.repetition), (0, 1));
+    assert_eq!(point.parameters, parameters(8));
+    let summary = &point.series(Quantity::OneWay, "t_lat").unwrap().summary;
+    assert_eq!((summary.n, summary.warm_up, summary.lost), (28, 2, 1));
+    assert_eq!((summary.min, summary.max, summary.max_index), (1000.1, 1004.1, Some(2)));
+    let median = summary.quantile(0.5).unwrap();
+    assert!(median.supported && median.interval.unwrap().covers(median.value));
+    assert_eq!(point.cut_short.as_deref(), Some("interrupted"));
+    same(&record.samples(&point.series[0]).unwrap(), &outcome(30).series[0].samples);
+}
+
+/// Tells the test binary, started again, where to write until it is stopped.
+const VICTIM: &str = "RDMALAB_TEST_PART";
+
+/// Not a test of its own: the process that others let run into a wall.
+#[test]
+fn victim() {
+    let Some(parent) = std::env::var_os(VICTIM).map(PathBuf::from) else { return };
+    let mut writer = Writer::create_at(&parent.join("r"), header(), &environment()).unwrap();
+    // Enough for any wall; a test that set up none fails for want of an error.
+    for n in 0..500 {
+        if let Err(e) = writer.append(&id(n, n), &outcome(500)) {
+            let smaller = writer.append(&id(n, n), &Outcome::default()).is_ok();
+            // Straight to standard error: the harness keeps the rest to itself.
+            let _ = writeln!(std::io::stderr(), "ERROR {e}\nSMALLER {smaller}");
+            std::process::exit(7);
+        }
+    }
+    std::process::exit(0);
+}
+
+fn shell(script: &str, parent: &Path) -> Command {
+    let mut command = Command::new("/bin/sh");
+    let me = std::env::current_exe().unwrap();
+    command.args(["-c", script, "sh"]).arg(me).arg(parent).env(VICTIM, parent);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn check_full(stderr: &str, record: &Record, reason: &str) {
+    let line = stderr.lines().find(|l| l.starts_with("ERROR")).expect(stderr);
+    assert!(line.contains(reason) && line.contains("/r:"), "{line}");
+    let smaller = usize::from(stderr.contains("SMALLER true"));
+    let kept = record.points.len() - smaller;
+    assert!(kept > 0, "{line}");
+    assert!(line.contains(&format!("{kept} finished point")), "{line} and not {kept}");
+    assert_eq!(record.damage, Vec::<String>::new());
+    for point in &record.points {
+        for series in &point.series {
+            record.samples(series).unwrap();
+        }
+    }
+    let files = fs::read_dir(record.dir.join("samples")).unwrap().count();
+    assert_eq!(files, kept * 3, "samples without a point");
+}
+
+#[test]
+fn a_file_that_may_not_grow_keeps_what_was_measured() {
+    let parent = tempfile::tempdir().unwrap();
+    // A signal that is ignored stays so in the program: writing fails instead. In 512-byte blocks.
+    let script = r#"trap "" XFSZ; ulimit -f 64; exec "$1" --exact victim"#;
+    let out = shell(script, parent.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(7), "{stderr}");
+    let record = Record::open(&parent.path().join("r")).unwrap();
+    check_full(&stderr, &record, "File too large");
+}
+
+#[test]
+fn a_full_disk_keeps_what_was_measured() {
+    let parent = tempfile::tempdir().unwrap();
+    // The file system is gone with the namespace: copy what it held before.
+    let script = r#"
+        mkdir "$2/disk" "$2/kept" &&
+        mount -t tmpfs -o size=160k tmpfs "$2/disk" 2>/dev/null || exit 99
+        RDMALAB_TEST_PART="$2/disk" "$1" --exact victim; status=$?
+        cp -r "$2/disk/r" "$2/kept/" && exit $status"#;
+    let inside = shell(script, parent.path());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--", "/bin/sh"]).args(inside.get_args()).stdin(Stdio::null());
+    let Ok(out) = command.output() else { return skip("no unshare") };
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    if out.status.code() != Some(7) && !stderr.contains("ERROR") {
+        let no_namespace = stderr.contains("unshare:") || out.status.code() == Some(99);
+        assert!(no_namespace, "{stderr}");
+        return skip("needs root for a file system in a mount namespace");
+    }
+    let record = Record::open(&parent.path().join("kept/r")).unwrap();
+    check_full(&stderr, &record, "No space left");
+}
+
+fn skip(reason: &str) {
+    let line = format!("SKIPPED a_full_disk_keeps_what_was_measured: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_killed_run_keeps_what_was_measured() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut child = shell(r#"exec "$1" --exact victim"#, parent.path()).spawn().unwrap();
+    let points = parent.path().join("r/points.jsonl");
+    // It writes 500 points; after the first few it dies, wherever it is.
+    let lines = |path: &Path| fs::read(path).map_or(0, |b| b.split(|c| *c == b'\n').count());
+    for _ in 0..60_000 {
+        if lines(&points) > 5 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let record = Record::open(&parent.path().join("r")).unwrap();
+    assert!(record.points.len() >= 5, "{:?}", record.points.len());
+    assert!(record.damage.iter().all(|d| d.contains("torn")), "{:?}", record.damage);
+    for series in record.points.iter().flat_map(|p| &p.series) {
+        record.samples(series).unwrap();
+    }
+}
