@@ -84,6 +84,10 @@ impl fmt::Display for StillBusy {
 
 impl std::error::Error for StillBusy {}
 
+/// Initiators that were inside when [`LaneSlots::inside_now`] looked, by their words.
+#[derive(Debug, Default)]
+pub struct Visits(Vec<(usize, usize, u64)>);
+
 impl LaneSlots {
     /// Sets up the words, and says in them whether this process can execute the heavy fence. Do
     /// this before a peer gets the segment.
@@ -112,11 +116,7 @@ impl LaneSlots {
         mut is_alive: impl FnMut(u16) -> bool,
         mut give_up: impl FnMut() -> bool,
     ) -> Result<(), StillBusy> {
-        // SAFETY: within LANE_BYTES, as `create` was promised.
-        let promised = unsafe { word(self.base, HEAVY_AT) }.load(Ordering::Relaxed) != 0;
-        if !fence::heavy() && promised {
-            std::thread::sleep(DRAIN);
-        }
+        self.fence_initiators();
         for group in 0..USED_WORDS {
             // SAFETY: the group is in range.
             let mut bits = unsafe { used(self.base, group) }.load(Ordering::Relaxed);
@@ -130,6 +130,50 @@ impl LaneSlots {
             }
         }
         Ok(())
+    }
+
+    /// Who is inside now, of all initiators or of `only` one: for those who cannot wait here, and
+    /// ask later with [`LaneSlots::have_left`]. Call it after the change to the table, as
+    /// [`LaneSlots::wait_quiescent`].
+    pub fn inside_now(&self, only: Option<u16>) -> Visits {
+        self.fence_initiators();
+        let mut visits = Vec::new();
+        for initiator in 0..INITIATORS {
+            // SAFETY: the group is in range.
+            let bits = unsafe { used(self.base, initiator / 64) }.load(Ordering::Relaxed);
+            let asked = only.is_none_or(|only| usize::from(only) == initiator);
+            if !asked || bits >> (initiator % 64) & 1 == 0 {
+                continue;
+            }
+            for index in 0..WORDS_PER_INITIATOR {
+                // SAFETY: both indices are in range.
+                let seen = unsafe { sequence(self.base, initiator, index) }.load(Ordering::Acquire);
+                if !seen.is_multiple_of(2) {
+                    visits.push((initiator, index, seen));
+                }
+            }
+        }
+        Visits(visits)
+    }
+
+    /// Whether all of `visits` have ended, or their initiators are dead; `is_alive` as for
+    /// [`LaneSlots::wait_quiescent`]. Forgets those that have.
+    pub fn have_left(&self, visits: &mut Visits, mut is_alive: impl FnMut(u16) -> bool) -> bool {
+        visits.0.retain(|&(initiator, index, seen)| {
+            // SAFETY: `inside_now` put indices in range there.
+            let now = unsafe { sequence(self.base, initiator, index) }.load(Ordering::Acquire);
+            now == seen && is_alive(initiator as u16)
+        });
+        visits.0.is_empty()
+    }
+
+    /// Either an initiator sees what was changed before this, or we see its word odd.
+    fn fence_initiators(&self) {
+        // SAFETY: within LANE_BYTES, as `create` was promised.
+        let promised = unsafe { word(self.base, HEAVY_AT) }.load(Ordering::Relaxed) != 0;
+        if !fence::heavy() && promised {
+            std::thread::sleep(DRAIN);
+        }
     }
 
     fn wait_for(
@@ -310,6 +354,32 @@ mod tests {
         assert_eq!((dead, asked), (Ok(()), vec![70]));
         drop(inside);
         slots.wait_quiescent(|_| true, || panic!("left")).unwrap();
+    }
+
+    #[test]
+    fn visits_end_one_by_one() {
+        let (words, slots) = lane();
+        // SAFETY: set up above, one value for each slot.
+        let (one, two) = unsafe {
+            let attach = |slot| LanePass::attach(words.base(), slot).unwrap();
+            (attach(1), attach(2))
+        };
+        assert!(slots.have_left(&mut slots.inside_now(None), |_| panic!("nobody is inside")));
+        let (first, second) = (one.enter(0).unwrap(), two.enter(3).unwrap());
+        let mut all = slots.inside_now(None);
+        let mut second_only = slots.inside_now(Some(2));
+        let later = one.enter(5).unwrap();
+        drop(second);
+        assert!(slots.have_left(&mut second_only, |_| true));
+        assert!(!slots.have_left(&mut all, |_| true));
+        drop(first);
+        // Who came after the look is not waited for, nor who is inside again.
+        let again = one.enter(0).unwrap();
+        assert!(slots.have_left(&mut all, |_| true));
+        let mut dead = slots.inside_now(None);
+        assert!(!slots.have_left(&mut dead, |_| true));
+        assert!(slots.have_left(&mut dead, |slot| slot != 1));
+        drop((later, again));
     }
 
     #[test]

@@ -165,6 +165,25 @@ impl KeyView {
     pub fn lookup(&self, key: u32) -> Option<Entry> {
         self.read(index_of(key)).filter(|entry| entry.key == key)
     }
+
+    /// Puts `entry` at `index`: the one writer's part.
+    ///
+    /// # Safety
+    /// `index` must be below `self.entries`, and nobody else may write.
+    unsafe fn write(&self, index: u32, entry: &Entry) {
+        // SAFETY: passed on.
+        let word = |number| unsafe { self.word(index, number) };
+        let seq = word(0).load(Ordering::Relaxed) as u32;
+        // A hostile peer may have left it odd; it is our word to repair.
+        let odd = seq | 1;
+        word(0).store(pair(0, odd), Ordering::Relaxed);
+        // The odd number before any of the new words.
+        fence(Ordering::Release);
+        for (number, value) in entry.to_words().into_iter().enumerate().take(GUARDED_WORDS) {
+            word(number + 1).store(value, Ordering::Relaxed);
+        }
+        word(0).store(pair(entry.key, odd.wrapping_add(1)), Ordering::Release);
+    }
 }
 
 /// Why no key was allocated.
@@ -192,6 +211,8 @@ impl std::error::Error for AllocateError {}
 #[derive(Debug)]
 pub struct KeyTable {
     view: KeyView,
+    /// What peers see, when that is not the table itself.
+    shown: Option<KeyView>,
     /// One bit for each index: in use, or resting.
     taken: Vec<u64>,
     /// The tag of each index's latest use.
@@ -216,10 +237,20 @@ impl KeyTable {
             *first = 1;
         }
         let tags = vec![0; entries];
-        KeyTable { view, taken, tags, resting: VecDeque::new(), random: Vec::new() }
+        KeyTable { view, shown: None, taken, tags, resting: VecDeque::new(), random: Vec::new() }
     }
 
-    /// The table as peers see it.
+    /// Shows peers a copy of the table at `base`, of as many entries, and keeps the table itself
+    /// for its owner: what a peer writes into the copy then misleads peers only.
+    ///
+    /// # Safety
+    /// As for [`KeyTable::create`].
+    pub unsafe fn show_at(&mut self, base: *mut u8) {
+        // SAFETY: passed on.
+        self.shown = Some(unsafe { KeyView::attach(base, self.view.entries as usize) });
+    }
+
+    /// The table as its owner sees it, and peers too unless they were shown a copy.
     pub fn view(&self) -> KeyView {
         self.view
     }
@@ -316,18 +347,12 @@ impl KeyTable {
     }
 
     fn write(&mut self, index: u32, entry: &Entry) {
-        // SAFETY: both callers have checked the index.
-        let word = |number| unsafe { self.view.word(index, number) };
-        let seq = word(0).load(Ordering::Relaxed) as u32;
-        // A hostile peer may have left it odd; it is our word to repair.
-        let odd = seq | 1;
-        word(0).store(pair(0, odd), Ordering::Relaxed);
-        // The odd number before any of the new words.
-        fence(Ordering::Release);
-        for (number, value) in entry.to_words().into_iter().enumerate().take(GUARDED_WORDS) {
-            word(number + 1).store(value, Ordering::Relaxed);
+        // SAFETY: both callers have checked the index, and the copy has as many entries.
+        unsafe { self.view.write(index, entry) };
+        if let Some(shown) = &self.shown {
+            // SAFETY: as above.
+            unsafe { shown.write(index, entry) };
         }
-        word(0).store(pair(entry.key, odd.wrapping_add(1)), Ordering::Release);
     }
 }
 
@@ -346,6 +371,29 @@ mod tests {
         // SAFETY: zeroed words of the right size; the caller keeps them.
         let table = unsafe { KeyTable::create(words.base(), entries) };
         (words, table)
+    }
+
+    #[test]
+    fn what_peers_do_to_their_copy_is_not_believed() {
+        let (_own, mut table) = table(SMALL);
+        let copy = Words::new(SMALL * ENTRY_BYTES);
+        // SAFETY: zeroed words of the right size, which outlive the table; the second view stands
+        // for a peer that writes where it should not.
+        let (shown, hostile) = unsafe {
+            table.show_at(copy.base());
+            let view = KeyView::attach(copy.base(), SMALL);
+            (view, view)
+        };
+        let key = table.allocate(0).unwrap();
+        let entry = filled(key, 5);
+        assert!(table.publish(&entry));
+        assert_eq!((shown.lookup(key), table.view().lookup(key)), (Some(entry), Some(entry)));
+        let forged = filled(key, 6);
+        // SAFETY: an index of the table; what it breaks is what is tested.
+        unsafe { hostile.write(index_of(key), &forged) };
+        assert_eq!((shown.lookup(key), table.view().lookup(key)), (Some(forged), Some(entry)));
+        table.retract(index_of(key));
+        assert_eq!((shown.lookup(key), table.view().lookup(key)), (None, None));
     }
 
     /// An entry whose fields all follow from one number, so that a torn read shows.
