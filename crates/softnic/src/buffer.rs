@@ -57,7 +57,7 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     Ok(at)
 }
 
-/// Frees the memory of a segment that peers may keep mapped: they never learn that it is gone.
+/// Frees the memory of a segment that peers may keep mapped: the letter that tells them may be lost.
 fn give_pages_back(segment: &Segment) {
     let (fd, length) = (segment.as_fd().as_raw_fd(), segment.len() as libc::off_t);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -71,12 +71,17 @@ fn give_pages_back(segment: &Segment) {
 /// Nothing may use the memory any more: every region in it was deregistered.
 pub unsafe fn free_shared(at: *mut u8) {
     if let Some(process) = Process::existing() {
+        let mut gone = None;
         process.buffers.shared.write().retain(|shared| {
             let freed = shared.segment.ptr() == at;
             if freed {
                 give_pages_back(&shared.segment);
+                gone = Some(shared.id);
             }
             !freed
         });
+        if let Some(id) = gone {
+            process.announce_memory_gone(id);
+        }
     }
 }

@@ -113,11 +113,12 @@ fn in_mapping(
     bytes: u64,
 ) -> Option<(*mut u8, Option<MappedMemory>)> {
     let id = entry.backing.segment;
-    let remembered = inner.links.mapped.filter(|mapped| mapped.id == id);
-    let (mapped, fresh) = match remembered {
-        Some(mapped) => (mapped, None),
+    let remembered = inner.links.mapped.as_ref().filter(|mapped| mapped.id == id);
+    let place = |mapped: &MappedMemory| (mapped.segment.ptr(), mapped.segment.len() as u64);
+    let ((at, length), fresh) = match remembered {
+        Some(mapped) => (place(mapped), None),
         None => match peer.mapped(id) {
-            Some(mapped) => (mapped, Some(mapped)),
+            Some(mapped) => (place(&mapped), Some(mapped)),
             None => {
                 if peer.should_request() {
                     inner.links.process.request_memory(peer.slot, id);
@@ -127,8 +128,8 @@ fn in_mapping(
         },
     };
     let offset = entry.backing.offset.checked_add(addr.wrapping_sub(entry.iova))?;
-    let inside = offset.checked_add(bytes).is_some_and(|end| end <= mapped.bytes);
-    inside.then(|| (mapped.at.wrapping_add(offset as usize), fresh))
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= length);
+    inside.then(|| (at.wrapping_add(offset as usize), fresh))
 }
 
 /// How the target's memory can be reached.

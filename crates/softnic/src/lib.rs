@@ -20,6 +20,7 @@ mod codec;
 mod context;
 mod copy;
 mod cq;
+mod datagram;
 mod device;
 mod fd;
 mod helper;
@@ -39,6 +40,7 @@ mod progress;
 mod qp;
 mod srq;
 mod transmit;
+mod withdrawal;
 
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};

@@ -46,6 +46,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         published: QpWord::CLOSED,
         datagram: init.qp_type == QpType::Ud,
         lost: 0,
+        withdrawal: None,
         mapped: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -82,6 +83,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             let mut guard = qp.0.inner.lock();
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
+            inner.links.withdrawal = None;
         }
         // SQD: an acknowledgement may have to be asked for.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -106,6 +108,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
         links.peer.as_ref().is_some_and(|peer| peer.is_self)
     };
+    process.retract_windows_of(qp.1);
     wait_for_initiators(process, talks_to_itself)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {

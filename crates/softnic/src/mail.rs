@@ -12,6 +12,8 @@ pub(crate) enum LetterKind {
     MemoryRequest,
     /// "Here it is."
     Memory,
+    /// "I have freed my memory of that number."
+    MemoryGone,
 }
 
 /// A letter; descriptors travel beside it.
@@ -40,6 +42,7 @@ impl Letter {
             LetterKind::Hello => 1,
             LetterKind::MemoryRequest => 2,
             LetterKind::Memory => 3,
+            LetterKind::MemoryGone => 4,
         };
         bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
@@ -58,6 +61,7 @@ impl Letter {
             1 => LetterKind::Hello,
             2 => LetterKind::MemoryRequest,
             3 => LetterKind::Memory,
+            4 => LetterKind::MemoryGone,
             _ => return None,
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -77,7 +81,8 @@ mod tests {
 
     #[test]
     fn letters_survive_and_nonsense_does_not() {
-        for kind in [LetterKind::Hello, LetterKind::MemoryRequest, LetterKind::Memory] {
+        use LetterKind::{Hello, Memory, MemoryGone, MemoryRequest};
+        for kind in [Hello, MemoryRequest, Memory, MemoryGone] {
             let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
             assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
         }

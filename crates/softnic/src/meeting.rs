@@ -14,6 +14,7 @@ use rdmalab_ring::mailbox::{self, Mail, SendError};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, Consumer, Geometry, Producer};
 
+use crate::datagram::Courtship;
 use crate::mail::{Letter, LetterKind};
 use crate::peer::{Hello, Inbound, Peer};
 use crate::process::{Process, os_error};
@@ -21,21 +22,17 @@ use crate::process::{Process, os_error};
 /// How long a connection waits for the other process to say hello. Its helper answers unless the
 /// process is stopped. Giving up loses nothing: the QP's own time-outs follow.
 pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
-/// The same for a datagram, which may simply be lost.
-const DATAGRAM_WAIT_MS: u64 = 200;
 /// After so long without an answer the hello is said again: letter boxes hold ten letters, and one
 /// that is full drops the answer.
-const HELLO_AGAIN_NS: u64 = 20_000_000;
-/// A process that did not answer is not waited for again so soon.
-const SILENCE_NS: u64 = 1_000_000_000;
+pub(crate) const HELLO_AGAIN_NS: u64 = 20_000_000;
 
 /// The peers by slot, and the rings that were sent to them with our greetings.
 #[derive(Default)]
 pub(crate) struct Acquaintances {
     peers: BTreeMap<u16, Arc<Peer>>,
     greetings: BTreeMap<u16, Arc<Segment>>,
-    /// When a datagram last waited in vain for that slot, ns.
-    silent_since_ns: BTreeMap<u16, u64>,
+    /// Processes that datagrams wait for, or have waited for in vain.
+    pub(crate) courtships: BTreeMap<u16, Courtship>,
 }
 
 /// Whether a process that we could have met holds the slot; yes when the kernel does not say.
@@ -74,7 +71,8 @@ impl Process {
             let base = self.segment.ptr();
             Peer::assemble(self.slot, self.incarnation, pid, base, self.slot, producer, event)
         };
-        let peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
+        let mut peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
+        peer.keys = self.key_view;
         self.add_inbound(self.slot, &ring)?;
         self.acquaintances.write().peers.insert(self.slot, Arc::new(peer));
         Ok(())
@@ -132,27 +130,8 @@ impl Process {
         }
     }
 
-    /// The peer of a datagram.
-    pub(crate) fn peer_for_datagram(&self, slot: u16) -> Option<Arc<Peer>> {
-        if let Some(peer) = self.peer(slot) {
-            return Some(peer);
-        }
-        let now_ns = crate::clock::now_ns();
-        let silent = self.acquaintances.read().silent_since_ns.get(&slot).copied();
-        if silent.is_some_and(|since_ns| now_ns < since_ns + SILENCE_NS) {
-            return None;
-        }
-        let peer = self.connect(slot, DATAGRAM_WAIT_MS);
-        let mut acquaintances = self.acquaintances.write();
-        match &peer {
-            Some(_) => acquaintances.silent_since_ns.remove(&slot),
-            None => acquaintances.silent_since_ns.insert(slot, now_ns),
-        };
-        peer
-    }
-
     /// Says hello to the process at `slot`. The same ring goes with each repetition.
-    fn greet(&self, slot: u16) -> Result<(), SendError> {
+    pub(crate) fn greet(&self, slot: u16) -> Result<(), SendError> {
         let failed = |_| SendError::Io(std::io::ErrorKind::OutOfMemory.into());
         let mut acquaintances = self.acquaintances.write();
         if acquaintances.peers.get(&slot).is_some_and(|peer| !peer.is_alive()) {
@@ -160,8 +139,10 @@ impl Process {
             acquaintances.greetings.remove(&slot);
         }
         let echo = acquaintances.peers.get(&slot).map_or(0, |peer| peer.incarnation);
-        let ring = match acquaintances.greetings.get(&slot) {
-            Some(ring) => ring.clone(),
+        let known = acquaintances.greetings.get(&slot).cloned();
+        let is_first = known.is_none();
+        let ring = match known {
+            Some(ring) => ring,
             None => {
                 let ring = new_ring().map_err(failed)?;
                 self.add_inbound(slot, &ring).map_err(failed)?;
@@ -172,7 +153,12 @@ impl Process {
         drop(acquaintances);
         let letter = Letter::new(LetterKind::Hello, self.slot, self.incarnation, echo, 0);
         let fds: [BorrowedFd<'_>; 3] = [self.segment.as_fd(), self.event.as_fd(), ring.as_fd()];
-        self.mailbox.send(slot, &letter.to_bytes(), &fds)
+        let sent = self.mailbox.send(slot, &letter.to_bytes(), &fds);
+        if is_first && !matches!(sent, Ok(()) | Err(SendError::Full)) {
+            // Nobody is there, so nobody has the ring: it goes when rings are next looked through.
+            self.acquaintances.write().greetings.remove(&slot);
+        }
+        sent
     }
 
     /// Asks a peer for the descriptor of its memory `id`.
@@ -205,6 +191,12 @@ impl Process {
                 reply.incarnation = self.incarnation;
                 let _ = self.mailbox.send(letter.slot, &reply.to_bytes(), &[fd.as_fd()]);
             }
+            LetterKind::MemoryGone => {
+                let peer = self.peer(letter.slot);
+                if let Some(peer) = peer.filter(|peer| peer.incarnation == letter.incarnation) {
+                    peer.forget_mapped(letter.memory_id);
+                }
+            }
             LetterKind::Memory => {
                 let (Some(peer), Some(fd)) = (self.peer(letter.slot), mail.fds.into_iter().next())
                 else {
@@ -232,6 +224,7 @@ impl Process {
                 // A new process took the slot of a dead one: what we greeted was the old one.
                 acquaintances.greetings.remove(&letter.slot);
             }
+            acquaintances.courtships.remove(&letter.slot);
             if let Some(old) = acquaintances.peers.insert(letter.slot, Arc::new(peer)) {
                 old.bury();
             }
@@ -242,11 +235,28 @@ impl Process {
         }
     }
 
-    /// Lets go of the rings of peers that are dead.
+    /// Tells everybody that memory of ours was freed. Who misses it keeps a mapping of no pages.
+    pub(crate) fn announce_memory_gone(&self, id: u32) {
+        let letter = Letter::new(LetterKind::MemoryGone, self.slot, self.incarnation, 0, id);
+        let known: Vec<u16> = self.acquaintances.read().peers.keys().copied().collect();
+        for slot in known.into_iter().filter(|slot| *slot != self.slot) {
+            let _ = self.mailbox.send(slot, &letter.to_bytes(), &[]);
+        }
+    }
+
+    /// Lets go of the rings of peers that are dead: those that we know to be, and those whose slot
+    /// has another ring now, or none.
     pub(crate) fn retire_dead_rings(&self) {
         for inbound in self.inbound() {
-            let known = self.acquaintances.read().peers.get(&inbound.from).cloned();
-            if !inbound.is_retired() && known.is_some_and(|peer| !peer.is_alive()) {
+            if inbound.is_retired() || inbound.from == self.slot {
+                continue;
+            }
+            let acquaintances = self.acquaintances.read();
+            let known = acquaintances.peers.get(&inbound.from).cloned();
+            let greeting = acquaintances.greetings.get(&inbound.from);
+            let is_current = greeting.is_some_and(|greeting| inbound.is_of(greeting));
+            drop(acquaintances);
+            if !is_current || known.is_some_and(|peer| !peer.is_alive()) {
                 inbound.retire();
             }
         }

@@ -56,8 +56,9 @@ impl Process {
         self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2).
-    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<(), ()> {
+    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2). Says whether it was bound
+    /// before: the former binding is out of use when all who may copy by it have been waited for.
+    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<bool, ()> {
         let mut keys = self.keys.lock();
         let view = self.key_view;
         let index = keytable::index_of(bind.mw_rkey);
@@ -97,9 +98,7 @@ impl Process {
         } else {
             bindings.insert(index, keytable::index_of(bind.mr_lkey));
         }
-        drop((bindings, keys));
-        // The former binding is out of use when the new one is in use.
-        if window.length != 0 { self.wait_for_lanes().map_err(drop) } else { Ok(()) }
+        Ok(window.length != 0)
     }
 
     /// Takes a region's key out of use, unless windows are bound to the region.
@@ -124,19 +123,32 @@ impl Process {
         if inside && allowed { Ok(()) } else { Err(()) }
     }
 
-    /// Invalidates a type 2 window of the QP at `index`; `false` when it is none.
-    pub(crate) fn invalidate_window(&self, rkey: u32, index: u32) -> bool {
+    /// Takes a type 2 window of the QP at `index` out of use; `false` when it is none.
+    pub(crate) fn retract_window(&self, rkey: u32, index: u32) -> bool {
         let mut keys = self.keys.lock();
         let Some(window) = self.key_view.lookup(rkey).and_then(key_entry) else { return false };
         let owned = window.qpn.get() & (crate::layout::QPS_PER_PROCESS as u32 - 1) == index;
         if window.kind != KeyKind::WindowType2 || window.length == 0 || !owned {
             return false;
         }
-        let unbound = KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window };
-        keys.publish(&table_entry(&unbound));
+        keys.publish(&table_entry(&unbound(window)));
         self.bindings.lock().remove(&keytable::index_of(rkey));
-        drop(keys);
-        self.wait_for_lanes().is_ok()
+        true
+    }
+
+    /// Takes the type 2 windows of a QP out of use, because it is destroyed: nobody could
+    /// invalidate them any more, and the next QP of that number must not inherit them. The caller
+    /// waits for whoever still copies by them.
+    pub(crate) fn retract_windows_of(&self, qpn: Qpn) {
+        let mut keys = self.keys.lock();
+        self.bindings.lock().retain(|index, _| {
+            let window = self.key_view.read(*index).and_then(key_entry);
+            let window = window.filter(|w| w.kind == KeyKind::WindowType2 && w.qpn == qpn);
+            if let Some(window) = window {
+                keys.publish(&table_entry(&unbound(window)));
+            }
+            window.is_none()
+        });
     }
 }
 
@@ -210,6 +222,10 @@ impl MrObject {
         state.pd = pd;
         Ok(MrInfo { lkey: key, rkey: key })
     }
+}
+
+fn unbound(window: KeyEntry) -> KeyEntry {
+    KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window }
 }
 
 fn new_entry(

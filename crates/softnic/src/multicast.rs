@@ -13,6 +13,7 @@ use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::codec::{self, Body, SlotPayload};
+use crate::datagram::Found;
 use crate::peer::Peer;
 use crate::process::Process;
 use crate::qp::QpInner;
@@ -30,7 +31,17 @@ const AUDIENCE_NS: u64 = 500_000_000;
 #[derive(Default)]
 pub(crate) struct Groups {
     members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
-    audience: Mutex<(u64, Vec<Arc<Peer>>)>,
+    audience: Mutex<Audience>,
+}
+
+/// The processes that hear what is sent to a group.
+#[derive(Default)]
+struct Audience {
+    /// When they were last looked up, ns; 0: never.
+    at_ns: u64,
+    peers: Vec<Arc<Peer>>,
+    /// Slots of those that are still being met.
+    pending: Vec<u16>,
 }
 
 impl Groups {
@@ -90,21 +101,29 @@ impl Process {
 }
 
 impl Process {
-    /// Every process of this host that can be met, this one included.
-    fn audience(&self) -> Vec<Arc<Peer>> {
+    /// Every process of this host that can be met, this one included; `None` while one of them is
+    /// being met.
+    fn audience(&self) -> Option<Vec<Arc<Peer>>> {
         let now_ns = crate::clock::now_ns();
         let mut audience = self.groups.audience.lock();
-        if audience.0 == 0 || now_ns > audience.0 + AUDIENCE_NS {
+        if audience.at_ns == 0 || now_ns > audience.at_ns + AUDIENCE_NS {
             // SAFETY: takes and touches nothing.
             let user = unsafe { libc::getuid() };
             let slots = mailbox::list_live_slots().unwrap_or_default();
             let ours = slots
                 .iter()
                 .filter(|live| live.uid == user && live.version == crate::layout::VERSION);
-            audience.1 = ours.filter_map(|live| self.peer_for_datagram(live.slot)).collect();
-            audience.0 = now_ns;
+            let pending = ours.map(|live| live.slot).collect();
+            *audience = Audience { at_ns: now_ns, peers: Vec::new(), pending };
         }
-        audience.1.clone()
+        for slot in std::mem::take(&mut audience.pending) {
+            match self.peer_for_datagram(slot) {
+                Found::Peer(peer) => audience.peers.push(peer),
+                Found::Pending => audience.pending.push(slot),
+                Found::Nobody => {}
+            }
+        }
+        audience.pending.is_empty().then(|| audience.peers.clone())
     }
 
     /// Gives a datagram to every member of its group in this process.
@@ -148,6 +167,10 @@ impl QpInner {
     /// Sends the next datagram to every process of the host. One whose ring is full misses it, as
     /// a member whose receive queue is empty does.
     pub(crate) fn send_multicast(&mut self) -> bool {
+        let Some(audience) = self.links.process.audience() else {
+            self.links.process.block(self.links.object);
+            return false;
+        };
         let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
             return false;
         };
@@ -157,7 +180,7 @@ impl QpInner {
         train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
         train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
         let mut result: Result<(), CopyError> = Ok(());
-        for peer in self.links.process.audience() {
+        for peer in audience {
             let pushed = transmit::push_datagram(self, &peer, &train, position);
             peer.ring_bell();
             result = result.and(pushed);

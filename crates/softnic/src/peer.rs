@@ -1,5 +1,6 @@
 //! Another process of this host (or this one, seen as a peer of itself).
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use rdmalab_ring::spsc::{Consumer, Producer};
 use rdmalab_wire::ids::Qpn;
 
 use crate::copy::vm;
+use crate::datagram::Patience;
 use crate::layout::{self, QpWords};
 use crate::qp::MappedMemory;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
@@ -31,6 +33,9 @@ const LATELY_NS: u64 = 50_000;
 
 /// A peer is asked for its memory once in so long, ns.
 const REQUEST_NS: u64 = 2_000_000;
+
+/// Buffers of one peer that are mapped at a time.
+const MAX_MAPPINGS: usize = 256;
 
 /// Looks at a peer's stamp, a pause apart, that tell whether it polls.
 const POLL_LOOKS: u32 = 40;
@@ -119,8 +124,15 @@ pub(crate) struct Inbound {
     pub(crate) from: u16,
     /// `None` once the peer is dead and everything it sent was taken.
     pub(crate) ring: BiasedLock<Option<InboundRing>>,
+    /// Where the ring lies, to tell it from another that the same slot was given.
+    at: *const Segment,
     retired: AtomicBool,
 }
+
+// SAFETY: the address is compared and never followed.
+unsafe impl Send for Inbound {}
+// SAFETY: as above; everything else in it is locked or atomic.
+unsafe impl Sync for Inbound {}
 
 /// The ring and the memory that it lies in.
 pub(crate) struct InboundRing {
@@ -130,8 +142,14 @@ pub(crate) struct InboundRing {
 
 impl Inbound {
     pub(crate) fn new(from: u16, consumer: Consumer, segment: Arc<Segment>) -> Inbound {
+        let at = Arc::as_ptr(&segment);
         let ring = BiasedLock::new(Some(InboundRing { consumer, _segment: segment }));
-        Inbound { from, ring, retired: AtomicBool::new(false) }
+        Inbound { from, ring, at, retired: AtomicBool::new(false) }
+    }
+
+    /// Whether this is the ring that was sent with a greeting.
+    pub(crate) fn is_of(&self, greeting: &Arc<Segment>) -> bool {
+        std::ptr::eq(self.at, Arc::as_ptr(greeting))
     }
 
     /// Whether a message waits, or may: somebody is at the ring.
@@ -158,12 +176,6 @@ impl Inbound {
     }
 }
 
-/// Memory of a peer that we have mapped.
-struct Mapped {
-    id: u32,
-    segment: Segment,
-}
-
 /// What we know of a peer that said hello.
 pub(crate) struct Peer {
     pub(crate) slot: u16,
@@ -178,12 +190,14 @@ pub(crate) struct Peer {
     bell: Bell,
     base: *mut u8,
     event: Event,
-    mapped: Mutex<Vec<Mapped>>,
+    mapped: Mutex<VecDeque<MappedMemory>>,
     request_at_ns: AtomicU64,
     /// The kernel does not let us into its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
     alive_at_ns: AtomicU64,
+    /// With its full ring, when datagrams are for it.
+    pub(crate) patience: Patience,
     _ring_segment: Option<Segment>,
     segment: Option<Segment>,
 }
@@ -271,11 +285,12 @@ impl Peer {
                 base,
                 bell: Bell::attach(base.add(layout::DOORBELL_AT)),
                 event,
-                mapped: Mutex::new(Vec::new()),
+                mapped: Mutex::default(),
                 request_at_ns: AtomicU64::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
                 alive_at_ns: AtomicU64::new(0),
+                patience: Patience::default(),
                 _ring_segment: None,
                 segment: None,
             })
@@ -341,23 +356,28 @@ impl Peer {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// The peer's memory `id`, if it is mapped (yet); it stays so as long as the peer is known.
+    /// The peer's memory `id`, if it is mapped (yet).
     pub(crate) fn mapped(&self, id: u32) -> Option<MappedMemory> {
-        let mapped = self.mapped.lock();
-        let found = mapped.iter().find(|mapped| mapped.id == id)?;
-        let (at, bytes) = (found.segment.ptr(), found.segment.len() as u64);
-        Some(MappedMemory { id, at, bytes })
+        self.mapped.lock().iter().find(|mapped| mapped.id == id).cloned()
     }
 
-    /// Keeps memory that the peer sent us.
+    /// Keeps memory that the peer sent us; beyond [`MAX_MAPPINGS`] the oldest goes, which is asked
+    /// for again when it is needed. Who copies into it keeps it meanwhile.
     pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
         if let Ok(segment) = Segment::from_fd(fd, 1) {
             let mut mapped = self.mapped.lock();
-            // What is mapped stays: a copy into it may be under way.
             if mapped.iter().all(|known| known.id != id) {
-                mapped.push(Mapped { id, segment });
+                if mapped.len() >= MAX_MAPPINGS {
+                    mapped.pop_front();
+                }
+                mapped.push_back(MappedMemory { id, segment: Arc::new(segment) });
             }
         }
+    }
+
+    /// Lets go of memory that the peer has freed.
+    pub(crate) fn forget_mapped(&self, id: u32) {
+        self.mapped.lock().retain(|mapped| mapped.id != id);
     }
 
     /// Whether memory that is not mapped yet is to be asked for now: once in a while, not at every

@@ -128,7 +128,7 @@ impl Process {
             (
                 Doorbell::create(base.add(layout::DOORBELL_AT)),
                 LaneSlots::create(base.add(layout::LANE_AT)),
-                KeyTable::create(base.add(layout::KEYS_AT), entries),
+                private_keys(base.add(layout::KEYS_AT), entries)?,
                 QpWords::attach(base),
             )
         };
@@ -230,6 +230,12 @@ impl Process {
         unsafe { self.qps[index & (QPS_PER_PROCESS - 1)].load(Ordering::Acquire).as_ref() }
     }
 
+    /// Every place where a QP lives or ever lived.
+    pub(crate) fn all_qps(&self) -> impl Iterator<Item = &'static QpObject> + '_ {
+        // SAFETY: places are never freed.
+        self.qps.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+    }
+
     /// The rings that peers fill.
     #[inline]
     pub(crate) fn inbound(&self) -> &[Arc<Inbound>] {
@@ -297,11 +303,8 @@ impl Process {
     /// # Errors
     /// As [`Process::wait_for_lanes`].
     pub(crate) fn wait_for_copies(&self) -> VerbsResult<()> {
-        for place in &self.qps {
-            // SAFETY: places are never freed.
-            if let Some(object) = unsafe { place.load(Ordering::Acquire).as_ref() } {
-                drop(object.inner.lock());
-            }
+        for object in self.all_qps() {
+            drop(object.inner.lock());
         }
         self.wait_for_lanes()
     }
@@ -320,6 +323,29 @@ impl Process {
                  10 s: let it run (SIGCONT) or kill it, then try again",
             )
         })
+    }
+}
+
+/// The table of keys in memory of our own, with a copy for peers at `shown`: their mistakes must not
+/// decide what our own work requests and our responder may touch.
+///
+/// # Safety
+/// As [`KeyTable::create`] for `shown`.
+unsafe fn private_keys(shown: *mut u8, entries: usize) -> VerbsResult<KeyTable> {
+    let bytes = entries * rdmalab_ring::keytable::ENTRY_BYTES;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice; pages come when touched.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rw, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        let error = std::io::Error::last_os_error();
+        return Err(os_error("cannot make the table of memory keys", &error));
+    }
+    // SAFETY: fresh zeroed pages that are never unmapped; the copy by the contract.
+    unsafe {
+        let mut keys = KeyTable::create(base.cast(), entries);
+        keys.show_at(shown);
+        Ok(keys)
     }
 }
 

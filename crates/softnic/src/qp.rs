@@ -14,7 +14,9 @@ use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
+use crate::withdrawal::Withdrawal;
 use rdmalab_ring::biased::BiasedLock;
+use rdmalab_ring::seg::Segment;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
@@ -43,16 +45,12 @@ impl QpObject {
     }
 }
 
-/// Memory of the peer as the lane found it; stays mapped as long as the peer is known.
-#[derive(Clone, Copy)]
+/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
+#[derive(Clone)]
 pub(crate) struct MappedMemory {
     pub(crate) id: u32,
-    pub(crate) at: *mut u8,
-    pub(crate) bytes: u64,
+    pub(crate) segment: Arc<Segment>,
 }
-
-// SAFETY: a plain address; who uses it holds the peer that keeps it mapped.
-unsafe impl Send for MappedMemory {}
 
 /// A queue pair and its surroundings.
 pub(crate) struct QpInner {
@@ -79,6 +77,8 @@ pub(crate) struct QpLinks {
     pub(crate) datagram: bool,
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
+    /// What a begun bind or local invalidate waits for.
+    pub(crate) withdrawal: Option<Box<Withdrawal>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
 }
@@ -107,7 +107,9 @@ impl Env for QpLinks {
     }
 
     fn invalidate(&mut self, rkey: u32) -> bool {
-        self.process.invalidate_window(rkey, self.object.index)
+        // Nobody is copying by it: a type 2 window is the peer's of this QP alone, whose earlier
+        // operations were over before it sent the message that takes the window back.
+        self.process.retract_window(rkey, self.object.index)
     }
 
     fn event(&mut self, event: AsyncEventType) {

@@ -7,7 +7,7 @@ use rdmalab_engine::mr;
 use rdmalab_engine::qp::send_queue::SendQueue;
 use rdmalab_engine::qp::{CopyError, Plan, Response};
 use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_engine::vocab::{PdId, Sge, WrOpcode};
+use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_ring::keytable::KeyView;
 use rdmalab_ring::spsc::Producer;
 
@@ -140,7 +140,9 @@ impl QpInner {
                         false => return Sent::Everything,
                     }
                 }
-                self.choose_datagram_peer(peer);
+                if !self.choose_datagram_peer(peer) {
+                    return Sent::RingFull;
+                }
             }
             let Some(peer) = peer.as_deref() else {
                 match self.send_nowhere() {
@@ -160,6 +162,7 @@ impl QpInner {
             }
             match sent {
                 Next::Done => return Sent::Everything,
+                Next::RingFull if self.is_stuck(peer) && self.send_nowhere() => {}
                 Next::RingFull => return Sent::RingFull,
                 Next::Again => {}
             }
@@ -173,7 +176,8 @@ impl QpInner {
             let Some(room) = room_in(out, mtu, 1 + ANSWER_SLOTS) else { return Next::RingFull };
             match self.qp.plan(room) {
                 Plan::Idle => return Next::Done,
-                Plan::Local { position } => self.execute_local(position),
+                Plan::Local { position } if self.execute_local(position) => {}
+                Plan::Local { .. } => return Next::RingFull,
                 Plan::Send { mut train, position, offset } => {
                     if self.links.datagram {
                         self.finish_train(&mut train, position);
@@ -224,8 +228,11 @@ impl QpInner {
         match self.qp.plan(CHUNK_BYTES.max(self.qp.mtu.bytes())) {
             Plan::Idle => false,
             Plan::Local { position } => {
-                self.execute_local(position);
-                true
+                let done = self.execute_local(position);
+                if !done {
+                    self.links.process.block(self.links.object);
+                }
+                done
             }
             Plan::Send { train, position, .. } => {
                 self.links.lost += 1;
@@ -236,33 +243,24 @@ impl QpInner {
         }
     }
 
-    /// The next datagram's destination decides whose ring it goes into.
-    fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) {
-        let address = *self.qp.sq.ud(self.qp.sq.begun);
-        let slot = crate::layout::process_of(address.remote_qpn);
-        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
-            return;
+    /// Executes a bind or a local invalidate; `false` while somebody may still copy by what it
+    /// takes back.
+    fn execute_local(&mut self, position: u32) -> bool {
+        let begun = self.links.withdrawal.take().filter(|begun| begun.position == position);
+        let withdrawal = match begun {
+            Some(begun) => Some(begun),
+            None => self.change_window(position),
+        };
+        let Some(mut withdrawal) = withdrawal else {
+            self.qp.retire_local(position, false, &mut self.links);
+            return true;
+        };
+        let done = self.links.process.is_withdrawn(&mut withdrawal);
+        match done {
+            true => self.qp.retire_local(position, true, &mut self.links),
+            false => self.links.withdrawal = Some(withdrawal),
         }
-        *peer = match crate::device::is_here(&address.ah) {
-            true => self.links.process.peer_for_datagram(slot),
-            false => None,
-        };
-    }
-
-    /// Executes a bind or a local invalidate.
-    fn execute_local(&mut self, position: u32) {
-        let wqe = *self.qp.sq.wqe(position);
-        let index = self.links.object.index;
-        let ok = match wqe.opcode {
-            WrOpcode::LocalInv => self.links.process.invalidate_window(wqe.imm_or_rkey, index),
-            _ => match self.qp.sq.bind(position).copied() {
-                Some(bind) => {
-                    self.links.process.bind_window(&bind, self.qp.pd, self.qp.qpn).is_ok()
-                }
-                None => false,
-            },
-        };
-        self.qp.retire_local(position, ok, &mut self.links);
+        done
     }
 }
 

@@ -1,0 +1,93 @@
+//! Taking a window's former binding back without waiting on the spot.
+//!
+//! A work request that invalidates or binds a window is complete when nobody copies any more by
+//! what the key table said before. An initiator may be in the middle of such a copy, and may be
+//! stopped there, so whoever sends for the QP does not wait: the request stays where it is, and is
+//! looked at again with everybody's progress.
+
+use rdmalab_ring::epoch::Visits;
+
+use rdmalab_engine::vocab::WrOpcode;
+
+use crate::layout;
+use crate::process::Process;
+use crate::qp::{QpInner, QpObject};
+
+/// What a begun request waits for.
+pub(crate) struct Withdrawal {
+    /// The request's place in its send queue.
+    pub(crate) position: u32,
+    /// Initiators of other processes that may still copy.
+    visits: Visits,
+    /// QPs of this process that may: those copy under their locks.
+    neighbours: Vec<&'static QpObject>,
+}
+
+/// Whose copies a window's former binding may have allowed.
+#[derive(Clone, Copy)]
+pub(crate) enum Users {
+    /// Nobody's: it was bound to nothing.
+    Nobody,
+    /// Those of the QP at the other end of the connection: process slot and index.
+    Peer(u16, usize),
+    /// Anybody's who has a QP in the domain.
+    Everybody,
+}
+
+impl Process {
+    /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The table was
+    /// changed before.
+    pub(crate) fn withdraw(&self, users: Users, own: &QpObject, position: u32) -> Withdrawal {
+        let none = Withdrawal { position, visits: Visits::default(), neighbours: Vec::new() };
+        let other = |qp: &&'static QpObject| qp.index != own.index;
+        match users {
+            Users::Nobody => none,
+            Users::Peer(slot, index) if slot == self.slot => {
+                let neighbours = self.qp_at(index).filter(other).into_iter().collect();
+                Withdrawal { neighbours, ..none }
+            }
+            Users::Peer(slot, _) => {
+                Withdrawal { visits: self.lanes.inside_now(Some(slot)), ..none }
+            }
+            Users::Everybody => {
+                let neighbours = self.all_qps().filter(other).collect();
+                Withdrawal { position, visits: self.lanes.inside_now(None), neighbours }
+            }
+        }
+    }
+
+    /// Whether nobody is left.
+    pub(crate) fn is_withdrawn(&self, withdrawal: &mut Withdrawal) -> bool {
+        // Its lock was free once, so what it copied before is done, and what it copies next is
+        // checked against the table of now.
+        withdrawal.neighbours.retain(|qp| qp.inner.try_lock().is_none());
+        let left = self.lanes.have_left(&mut withdrawal.visits, |slot| self.initiator_alive(slot));
+        left && withdrawal.neighbours.is_empty()
+    }
+}
+
+impl QpInner {
+    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
+    /// for those that used the window before. `None` when it must not be changed.
+    pub(crate) fn change_window(&mut self, position: u32) -> Option<Box<Withdrawal>> {
+        let (process, object) = (self.links.process, self.links.object);
+        let wqe = self.qp.sq.wqe(position);
+        let users = match wqe.opcode {
+            WrOpcode::LocalInv => {
+                if !process.retract_window(wqe.imm_or_rkey, object.index) {
+                    return None;
+                }
+                // A type 2 window is its QP's, and so its QP's peer's alone.
+                Users::Peer(self.remote_process(), layout::index_of(self.qp.remote_qpn))
+            }
+            _ => {
+                let bind = *self.qp.sq.bind(position)?;
+                match process.bind_window(&bind, self.qp.pd, self.qp.qpn).ok()? {
+                    true => Users::Everybody,
+                    false => Users::Nobody,
+                }
+            }
+        };
+        Some(Box::new(process.withdraw(users, object, position)))
+    }
+}
