@@ -6,6 +6,8 @@
 //! ([`process`]); in virtual time it will be a coroutine, which is why an experiment neither
 //! sleeps, spins nor starts a thread by itself.
 
+pub mod process;
+
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 

@@ -1,0 +1,154 @@
+//! What the thread that listens to the launcher tells the threads that measure.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::frame::ToWorker;
+use crate::Stopped;
+
+/// Locks also what a panic left locked: all states here are whole between two statements.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Work that came.
+#[derive(Debug)]
+pub struct Job {
+    /// Its number, in the launcher's count.
+    pub number: u64,
+    /// How long to wait for other ranks.
+    pub patience_ns: u64,
+    /// What to do.
+    pub bytes: Vec<u8>,
+}
+
+/// Shared by the listening thread and the others.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Set while there is a reason to stop: all that a spinning thread looks at.
+    flag: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The job that runs, or ran last.
+    job: u64,
+    jobs: VecDeque<Job>,
+    reason: Option<Stopped>,
+    exchanged: Option<(u64, Vec<Vec<u8>>)>,
+    ended: bool,
+}
+
+impl Control {
+    /// Whether there is a reason to stop.
+    #[inline(always)]
+    pub fn is_stopping(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// The reason to stop, where there is one.
+    pub fn check(&self) -> Result<(), Stopped> {
+        if !self.is_stopping() {
+            return Ok(());
+        }
+        lock(&self.state).reason.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes in what the launcher said.
+    pub fn hear(&self, said: ToWorker) {
+        let mut state = lock(&self.state);
+        match said {
+            ToWorker::Job { job, patience_ns, bytes } => {
+                state.job = job;
+                state.reason = None;
+                state.exchanged = None;
+                self.flag.store(false, Ordering::Relaxed);
+                let bytes = bytes.into_vec();
+                state.jobs.push_back(Job { number: job, patience_ns, bytes });
+            }
+            ToWorker::Exchanged { job, round, all } if job == state.job => {
+                let all = all.into_iter().map(serde_bytes::ByteBuf::into_vec).collect();
+                state.exchanged = Some((round, all));
+            }
+            ToWorker::Other { job, why } if job == state.job => {
+                self.stop(&mut state, Stopped::Other(why));
+            }
+            ToWorker::Stop { job } if job == state.job => self.stop(&mut state, Stopped::Asked),
+            // Of a job that is over; and nobody gets a second seat.
+            _ => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// The launcher is gone.
+    pub fn end(&self, why: &str) {
+        let mut state = lock(&self.state);
+        state.ended = true;
+        self.stop(&mut state, Stopped::Other(why.to_owned()));
+        self.changed.notify_all();
+    }
+
+    /// The first reason counts.
+    fn stop(&self, state: &mut State, reason: Stopped) {
+        state.reason.get_or_insert(reason);
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// The next job; `None` when there will be none.
+    pub fn next_job(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            // Who is gone wants no results any more.
+            if state.ended {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What all ranks gave to this round.
+    pub fn wait_exchanged(&self, round: u64, patience: Duration) -> Result<Vec<Vec<u8>>, Stopped> {
+        let until = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        loop {
+            if let Some((_, all)) = state.exchanged.take_if(|(of, _)| *of == round) {
+                return Ok(all);
+            }
+            if let Some(reason) = &state.reason {
+                return Err(reason.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let s = patience.as_secs_f64();
+                let what = format!("waited {s} s for the other ranks to come to an exchange");
+                return Err(Stopped::TimedOut(what));
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits so long, or until there is a reason to stop.
+    pub fn sleep(&self, time: Duration) -> Result<(), Stopped> {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(reason) = &state.reason {
+                return Err(reason.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Frames: a length of four bytes, little endian, and a value as postcard writes it.
+
+use std::io::{self, Error, ErrorKind, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::hello::Seat;
+
+/// The longest frame, in bytes: what a rank brings home from one job, or what all ranks exchange
+/// at once.
+pub const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// To a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Who it is; answered by [`ToLauncher::Ready`].
+    Assign(Box<Seat>),
+    /// Work; answered by [`ToLauncher::Done`] or [`ToLauncher::Failed`].
+    Job { job: u64, patience_ns: u64, bytes: ByteBuf },
+    /// What all ranks gave to an exchange.
+    Exchanged { job: u64, round: u64, all: Vec<ByteBuf> },
+    /// Another rank failed, or is gone.
+    Other { job: u64, why: String },
+    /// The user wants an end.
+    Stop { job: u64 },
+}
+
+/// From a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToLauncher {
+    /// It has its seat, and runs on this CPU now.
+    Ready { cpu: usize },
+    /// Its part of an exchange.
+    Exchange { job: u64, round: u64, bytes: ByteBuf },
+    /// What it brings home, and the CPU that it ended on.
+    Done { job: u64, cpu: usize, bytes: ByteBuf },
+    /// Why it does not.
+    Failed { job: u64, why: String },
+    /// A line for the user.
+    Log(String),
+    /// From the server, in place of a worker that is gone: how it ended.
+    Died(String),
+}
+
+/// A value as a frame.
+///
+/// # Errors
+/// When it is longer than [`FRAME_BYTES_MAX`].
+pub fn encode(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let invalid = |e| Error::new(ErrorKind::InvalidInput, format!("cannot be sent: {e}"));
+    let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(invalid)?;
+    let bytes = frame.len() - 4;
+    if bytes > FRAME_BYTES_MAX {
+        return Err(Error::new(ErrorKind::InvalidInput, too_long(bytes)));
+    }
+    frame[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+    Ok(frame)
+}
+
+fn too_long(bytes: usize) -> String {
+    format!(
+        "a message of {bytes} bytes is above the limit of {FRAME_BYTES_MAX}: measure less at once"
+    )
+}
+
+/// Sends a value.
+///
+/// # Errors
+/// Those of [`encode`] and of the stream.
+pub fn write(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    to.write_all(&encode(value)?)
+}
+
+/// The next value; `None` when the other end has closed.
+///
+/// # Errors
+/// When the frame is too long (nothing is allocated for it then), cut off, or no such value; and
+/// those of the stream.
+pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let invalid = |what: String| Error::new(ErrorKind::InvalidData, what);
+    let mut length = [0; 4];
+    if !fill(from, &mut length)? {
+        return Ok(None);
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(invalid(too_long(length)));
+    }
+    // Grows with what arrives: the length alone, which may be a lie, allocates nothing.
+    let mut body = Vec::new();
+    from.by_ref().take(length as u64).read_to_end(&mut body)?;
+    if body.len() < length {
+        let what =
+            format!("ended in the middle of a message, after {} of {length} bytes", body.len());
+        return Err(Error::new(ErrorKind::UnexpectedEof, what));
+    }
+    let value = postcard::from_bytes(&body);
+    value.map(Some).map_err(|e| invalid(format!("sent what is no message of rdmalab: {e}")))
+}
+
+/// Fills the buffer; false when there was not even a first byte.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    let mut at = 0;
+    while at < buffer.len() {
+        match from.read(&mut buffer[at..]) {
+            Ok(0) if at == 0 => return Ok(false),
+            Ok(0) => {
+                let what = "ended in the middle of a message's length";
+                return Err(Error::new(ErrorKind::UnexpectedEof, what));
+            }
+            Ok(count) => at += count,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives one byte at a time, with an interruption before each.
+    struct Trickle<'a>(&'a [u8], bool);
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let Some((&first, rest)) = self.0.split_first() else { return Ok(0) };
+            buffer[0] = first;
+            self.0 = rest;
+            Ok(1)
+        }
+    }
+
+    fn exchange(round: u64, bytes: &[u8]) -> ToLauncher {
+        ToLauncher::Exchange { job: 7, round, bytes: ByteBuf::from(bytes) }
+    }
+
+    #[test]
+    fn values_come_back_however_the_bytes_are_cut() {
+        let mut sent = encode(&exchange(1, b"one")).unwrap();
+        sent.extend(encode(&exchange(2, &[9; 5000])).unwrap());
+        let mut from = Trickle(&sent, false);
+        for (expected, length) in [(1, 3), (2, 5000)] {
+            match read(&mut from).unwrap() {
+                Some(ToLauncher::Exchange { job: 7, round, bytes }) => {
+                    assert_eq!((round, bytes.len()), (expected, length));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(read::<ToLauncher>(&mut from).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_off_is_an_error_at_each_byte() {
+        let sent = encode(&exchange(1, b"one")).unwrap();
+        for length in 1..sent.len() {
+            let error = read::<ToLauncher>(&mut &sent[..length]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{length} bytes: {error}");
+        }
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_refused_before_it_is_read() {
+        let mut from = Trickle(&[0xFF; 64], false);
+        let error = read::<ToLauncher>(&mut from).unwrap_err();
+        assert!(error.to_string().contains("1073741824"), "{error}");
+        assert_eq!(from.0.len(), 60);
+    }
+
+    #[test]
+    fn a_length_that_lies_allocates_what_came_only() {
+        let mut sent = (FRAME_BYTES_MAX as u32).to_le_bytes().to_vec();
+        sent.extend([0; 100]);
+        let error = read::<ToLauncher>(&mut sent.as_slice()).unwrap_err();
+        assert!(error.to_string().contains("after 100 of"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused() {
+        let error = read::<ToLauncher>(&mut [2, 0, 0, 0, 99, 99].as_slice()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,197 @@
+//! Who is at the other end: the first bytes of every connection, and the seat of a worker.
+
+use std::io::{self, Error, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use rdmalab_measure::{Clock, ClockSource};
+use serde::{Deserialize, Serialize};
+
+use super::stream::Stream;
+
+/// Changes with each change of what ends say to each other.
+pub const PROTOCOL: u32 = 1;
+/// The program's version: jobs are the program's own, so that both ends have the same.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What every connection starts with, whatever the version; then a length of 4 bytes and a
+/// [`Hello`]. This, and that a hello begins with protocol and version, never changes.
+const MAGIC: &[u8; 8] = b"rdmalab\0";
+/// The longest hello, in bytes.
+const HELLO_BYTES_MAX: usize = 64 * 1024;
+
+/// What an end says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// [`VERSION`].
+    pub version: String,
+    /// Name of its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// See [`machine`].
+    pub machine: String,
+    /// CPUs that it may use.
+    pub cores: Vec<usize>,
+    /// Why it will not talk any further.
+    pub refusal: Option<String>,
+}
+
+/// Place of a rank in a team.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seat {
+    /// Which rank.
+    pub index: usize,
+    /// All of them, by index.
+    pub peers: Vec<Peer>,
+    /// Whether it yields where it would spin; `None`: when it shares a CPU with another rank.
+    pub yielding: Option<bool>,
+    /// How far the counters of cores of this machine may be off from one common core, in ns.
+    pub skews: Vec<(usize, f64)>,
+}
+
+/// What a rank knows of another one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Peer {
+    /// Name of its host.
+    pub host: String,
+    /// See [`machine`].
+    pub machine: String,
+    /// Where it runs: the first for itself, the following ones for threads that it spawns. Empty:
+    /// anywhere.
+    pub cores: Vec<usize>,
+}
+
+impl Hello {
+    /// Ours. The machine is told only with a clock, which takes a moment to calibrate.
+    pub fn ours(clock: Option<&Clock>) -> Self {
+        Self {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            host: host(),
+            pid: std::process::id(),
+            machine: clock.map(machine).unwrap_or_default(),
+            cores: rdmalab_measure::limits::available_cores().unwrap_or_default(),
+            refusal: None,
+        }
+    }
+
+    /// Says it.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let body = postcard::to_stdvec(self).map_err(Error::other)?;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        to.write_all(&bytes)
+    }
+
+    /// Hears the other end's, for at most `limit`; not a byte beyond it is taken.
+    ///
+    /// # Errors
+    /// Sentences: it is no rdmalab, has another version, refuses, is silent.
+    pub fn read(from: &mut Stream, limit: Duration) -> io::Result<Self> {
+        let hello = from.within(limit, |from| Self::read_from(from));
+        hello.map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                let s = limit.as_secs();
+                Error::new(ErrorKind::TimedOut, format!("said nothing of rdmalab within {s} s"))
+            }
+            ErrorKind::UnexpectedEof => {
+                Error::new(e.kind(), "closed the connection before it said hello")
+            }
+            _ => e,
+        })
+    }
+
+    fn read_from(from: &mut impl Read) -> io::Result<Self> {
+        let stranger = || Error::new(ErrorKind::InvalidData, "is no rdmalab: check host and port");
+        let mut head = [0; 12];
+        from.read_exact(&mut head[..8])?;
+        if head[..8] != *MAGIC {
+            return Err(stranger());
+        }
+        from.read_exact(&mut head[8..])?;
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        if length > HELLO_BYTES_MAX {
+            return Err(stranger());
+        }
+        let mut body = vec![0; length];
+        from.read_exact(&mut body)?;
+        // These two first, as of another version nothing else may be understood.
+        let ((protocol, version), _) =
+            postcard::take_from_bytes::<(u32, String)>(&body).map_err(|_| stranger())?;
+        if (protocol, version.as_str()) != (PROTOCOL, VERSION) {
+            let what = format!(
+                "has rdmalab {version} (protocol {protocol}), this end has {VERSION} (protocol \
+                 {PROTOCOL}): install the same on both"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let hello: Self = postcard::from_bytes(&body).map_err(|_| stranger())?;
+        match hello.refusal {
+            Some(why) => Err(Error::new(ErrorKind::ConnectionRefused, why)),
+            None => Ok(hello),
+        }
+    }
+}
+
+/// The name of this host.
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Two ranks with the same text have one counter for their clocks: the same kernel, since its last
+/// start, and the same source. Time namespaces shift the kernel's clocks, not the processor's.
+pub fn machine(clock: &Clock) -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    // Where it cannot be told, no two processes may be taken for neighbours.
+    let boot = boot.unwrap_or_else(|_| format!("pid {}", std::process::id()));
+    let mut text = format!("{} {}", boot.trim(), clock.source());
+    if clock.source() == ClockSource::MonotonicRaw {
+        let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+        text.push_str(&namespace.to_string_lossy());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(bytes: &[u8]) -> Result<Hello, String> {
+        Hello::read_from(&mut &*bytes).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_hello_comes_back() {
+        let hello = Hello::ours(None);
+        let mut bytes = Vec::new();
+        hello.write(&mut bytes).unwrap();
+        assert_eq!(heard(&bytes), Ok(hello));
+    }
+
+    #[test]
+    fn another_version_is_named_with_ours_though_the_rest_is_unknown() {
+        let body = postcard::to_stdvec(&(9_u32, "7.5.3")).unwrap();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        let error = heard(&bytes).unwrap_err();
+        assert!(error.contains("7.5.3") && error.contains(VERSION), "{error}");
+    }
+
+    #[test]
+    fn strangers_and_endless_hellos_are_refused() {
+        for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"rdmalab\0\xFF\xFF\xFF\xFF"] {
+            assert!(heard(bytes).unwrap_err().contains("no rdmalab"));
+        }
+    }
+
+    #[test]
+    fn processes_of_one_machine_are_neighbours() {
+        let clock = Clock::monotonic_raw();
+        assert_eq!(machine(&clock), machine(&clock));
+        assert!(machine(&clock).len() > 20);
+    }
+}

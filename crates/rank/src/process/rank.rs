@@ -1,0 +1,398 @@
+//! A rank that is a process.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rdmalab_measure::limits::{available_cores, pin_to};
+use rdmalab_measure::{Clock, Stamp};
+use rustix::thread::{sched_getcpu, sched_yield};
+use serde_bytes::ByteBuf;
+
+use super::control::{Control, lock};
+use super::frame::{self, ToLauncher};
+use super::hello::Seat;
+use super::stream::Stream;
+use crate::{CpuTime, Rank, Stopped};
+
+/// Looks between two questions whether to go on: at 10 ns a look, 40 us.
+const LOOKS: u32 = 4096;
+/// The same where the limit is the caller's, and may be short.
+const LOOKS_OF_LIMITED: u32 = 256;
+/// Stamps between two questions whether to go on thinking.
+const STAMPS_OF_THINKING: u32 = 256;
+/// How far stamps of two cores may be apart where it was not measured. Linux compares the counters
+/// of all cores when they start, and drops the TSC when it sees a warp, which it does from the time
+/// on that a cache line takes from core to core: some hundred ns.
+pub const UNMEASURED_SKEW_NS: f64 = 1000.0;
+
+/// A worker process as a [`Rank`].
+///
+/// Threads may share it: all of [`Rank`] works from each, and exchanges of several threads queue.
+#[derive(Debug)]
+pub struct ProcessRank {
+    seat: Seat,
+    clock: Clock,
+    control: Arc<Control>,
+    writer: Mutex<Stream>,
+    /// Round of the last exchange of this job.
+    round: Mutex<u64>,
+    job: u64,
+    patience_ns: u64,
+    yielding: bool,
+    /// Cores that the process had before it was pinned.
+    cores: Vec<usize>,
+}
+
+impl ProcessRank {
+    /// Takes the seat: pins the calling thread.
+    ///
+    /// # Errors
+    /// A sentence, when it may not run on the core.
+    pub(super) fn sit(
+        seat: Seat,
+        clock: Clock,
+        control: Arc<Control>,
+        writer: Stream,
+    ) -> Result<Self, String> {
+        let cores = available_cores().map_err(|e| format!("its CPUs cannot be told: {e}"))?;
+        if let Some(&core) = seat.peers[seat.index].cores.first() {
+            let pinned = pin_to(core).map_err(|e| {
+                format!("cannot run on CPU {core} ({e}); choose among {}", list(&cores))
+            })?;
+            pinned.keep();
+        }
+        let mut rank = Self {
+            seat,
+            clock,
+            control,
+            writer: Mutex::new(writer),
+            round: Mutex::new(0),
+            job: 0,
+            patience_ns: 0,
+            yielding: false,
+            cores,
+        };
+        rank.yielding = rank.seat.yielding.unwrap_or_else(|| rank.shares_cpu());
+        Ok(rank)
+    }
+
+    pub(super) fn begin(&mut self, job: u64, patience_ns: u64) {
+        (self.job, self.patience_ns) = (job, patience_ns);
+        *lock(&self.round) = 0;
+    }
+
+    pub(super) fn send(&self, what: &ToLauncher) -> Result<(), Stopped> {
+        let frame = frame::encode(what).map_err(|e| Stopped::Failed(e.to_string()))?;
+        let mut writer = lock(&self.writer);
+        let sent = std::io::Write::write_all(&mut *writer, &frame);
+        sent.map_err(|e| Stopped::Other(format!("the launcher is gone: {e}")))
+    }
+
+    /// Cores that ranks of this machine were given, ours first.
+    fn taken(&self) -> Vec<usize> {
+        let ours = self.own_cores().first();
+        let others = self.neighbours().filter_map(|i| self.seat.peers[i].cores.first());
+        ours.into_iter().chain(others).copied().collect()
+    }
+
+    /// Other ranks of this machine.
+    fn neighbours(&self) -> impl Iterator<Item = usize> {
+        let machine = &self.seat.peers[self.seat.index].machine;
+        let is_near = move |i: &usize| self.seat.peers[*i].machine == *machine;
+        (0..self.seat.peers.len()).filter(|&i| i != self.seat.index).filter(is_near)
+    }
+
+    fn own_cores(&self) -> &[usize] {
+        &self.seat.peers[self.seat.index].cores
+    }
+
+    /// Whether another rank runs where this one does, or there are fewer CPUs than ranks.
+    fn shares_cpu(&self) -> bool {
+        let taken = self.taken();
+        match self.own_cores().first() {
+            Some(core) => taken[1..].contains(core),
+            None => self.cores.len() <= self.neighbours().count(),
+        }
+    }
+
+    /// Where a thread beside the ranks runs: the core (`None`: where the scheduler likes), and
+    /// whether a rank has that already.
+    fn spare_core(&self) -> (Option<usize>, bool) {
+        let taken = self.taken();
+        let Some(&ours) = self.own_cores().first() else {
+            return (None, self.cores.len() < self.neighbours().count() + 2);
+        };
+        let free = self.cores.iter().find(|c| !taken.contains(c));
+        let other = self.cores.iter().find(|&&c| c != ours);
+        (Some(*free.or(other).unwrap_or(&ours)), free.is_none())
+    }
+
+    /// Whether the thread of [`Rank::restamping`] has to share a CPU with a rank: its stamps then
+    /// stand still while others run, and times taken from them are as coarse as the scheduler.
+    #[must_use]
+    pub fn restamp_shares_cpu(&self) -> bool {
+        self.spare_core().1
+    }
+
+    /// Whether it yields the processor between two looks, because ranks share a CPU.
+    #[must_use]
+    pub fn is_yielding(&self) -> bool {
+        self.yielding
+    }
+
+    /// The CPU that the calling thread runs on now.
+    #[must_use]
+    pub fn cpu(&self) -> usize {
+        sched_getcpu()
+    }
+
+    /// The name of rank `other`'s host; empty when there is no such rank.
+    #[must_use]
+    pub fn host_of(&self, other: usize) -> &str {
+        self.seat.peers.get(other).map_or("", |p| &p.host)
+    }
+
+    /// Tells the user a line, through the launcher. Lost when the launcher is gone.
+    pub fn log(&self, text: &str) {
+        let _ = self.send(&ToLauncher::Log(text.to_owned()));
+    }
+
+    /// Whether to go on; not in the way of the looks.
+    #[cold]
+    #[inline(never)]
+    fn rest(&self, start: &mut Option<Stamp>, limit_ns: u64) -> Result<bool, Stopped> {
+        self.control.check()?;
+        if self.yielding {
+            sched_yield();
+        }
+        let now = self.clock.now();
+        let start = *start.get_or_insert(now);
+        Ok(self.clock.ns_between(start, now) < limit_ns as f64)
+    }
+
+    /// The body of a thread on that core, or on all that the process had.
+    fn on_core<T>(&self, core: Option<usize>, body: impl FnOnce() -> T) -> T {
+        // A thread begins with the cores of its maker. Where it may not go elsewhere, it stays.
+        match core {
+            Some(core) => {
+                let _ = pin_to(core).map(rdmalab_measure::limits::Pin::keep);
+            }
+            None => {
+                let _ = run_on(&self.cores);
+            }
+        }
+        body()
+    }
+}
+
+/// Lets the calling thread run on all of these.
+fn run_on(cores: &[usize]) -> rustix::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().filter(|&&c| c < rustix::thread::CpuSet::MAX_CPU).for_each(|&c| set.set(c));
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+fn list(cores: &[usize]) -> String {
+    cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl Rank for ProcessRank {
+    fn index(&self) -> usize {
+        self.seat.index
+    }
+
+    fn count(&self) -> usize {
+        self.seat.peers.len()
+    }
+
+    #[inline(always)]
+    fn now(&self) -> Stamp {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn clock_error_ns(&self, other: usize) -> Option<f64> {
+        let (ours, theirs) = (&self.seat.peers[self.seat.index], self.seat.peers.get(other)?);
+        if other == self.seat.index {
+            return Some(0.0);
+        }
+        if ours.machine != theirs.machine {
+            return None;
+        }
+        // Each core's distance from a common one; of a rank that is not pinned, the largest.
+        let skews = &self.seat.skews;
+        let of = |core: Option<&usize>| match core {
+            Some(core) => skews.iter().find(|(c, _)| c == core).map(|s| s.1),
+            None if self.cores.iter().all(|c| skews.iter().any(|(s, _)| s == c)) => {
+                skews.iter().map(|s| s.1).max_by(f64::total_cmp)
+            }
+            None => None,
+        };
+        let (a, b) = (ours.cores.first(), theirs.cores.first());
+        if a.is_some() && a == b {
+            return Some(0.0);
+        }
+        let measured = of(a).zip(of(b)).map(|(a, b)| a + b);
+        Some(measured.unwrap_or(UNMEASURED_SKEW_NS))
+    }
+
+    fn sleep(&self, ns: u64) -> Result<(), Stopped> {
+        self.control.sleep(Duration::from_nanos(ns))
+    }
+
+    fn think(&self, ns: u64) -> Result<(), Stopped> {
+        let until = self.clock.after_ns(self.clock.now(), ns as f64);
+        loop {
+            for _ in 0..STAMPS_OF_THINKING {
+                if self.clock.now() >= until {
+                    return Ok(());
+                }
+            }
+            self.control.check()?;
+        }
+    }
+
+    #[inline(always)]
+    fn spin<T>(&self, mut look: impl FnMut() -> Option<T>) -> Result<T, Stopped> {
+        let looks = if self.yielding { 1 } else { LOOKS };
+        let mut start = None;
+        loop {
+            for _ in 0..looks {
+                if let Some(found) = look() {
+                    return Ok(found);
+                }
+            }
+            if !self.rest(&mut start, self.patience_ns)? {
+                let s = seconds(self.patience_ns);
+                return Err(Stopped::TimedOut(format!("nothing came within {s} s")));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn spin_for<T>(
+        &self,
+        limit_ns: u64,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>, Stopped> {
+        let looks = if self.yielding { 1 } else { LOOKS_OF_LIMITED };
+        let mut start = Some(self.clock.now());
+        loop {
+            for _ in 0..looks {
+                if let Some(found) = look() {
+                    return Ok(Some(found));
+                }
+            }
+            if !self.rest(&mut start, limit_ns)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped> {
+        self.spin(|| {
+            let value = word.load(Ordering::Acquire);
+            (value != old).then_some(value)
+        })
+    }
+
+    fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped> {
+        /// Ends the thread also when `body` panics.
+        struct End<'a>(&'a AtomicBool);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let (core, shares) = self.spare_core();
+        let (started, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stamp = || {
+            self.on_core(core, || {
+                word.store(self.clock.now().0, Ordering::Release);
+                started.store(true, Ordering::Release);
+                while !ended.load(Ordering::Relaxed) {
+                    word.store(self.clock.now().0, Ordering::Release);
+                    if shares {
+                        sched_yield();
+                    }
+                }
+            });
+        };
+        std::thread::scope(|scope| {
+            let named = std::thread::Builder::new().name("restamp".to_owned());
+            let thread = named.spawn_scoped(scope, stamp);
+            thread.map_err(|e| Stopped::Failed(format!("no thread for the stamps: {e}")))?;
+            let _end = End(&ended);
+            while !started.load(Ordering::Acquire) {
+                self.control.check()?;
+                sched_yield();
+            }
+            Ok(body())
+        })
+    }
+
+    fn spawn<T: Send>(
+        &self,
+        bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
+    ) -> Result<Vec<T>, Stopped> {
+        std::thread::scope(|scope| {
+            let mut threads = Vec::with_capacity(bodies.len());
+            for (i, body) in bodies.into_iter().enumerate() {
+                let core = self.own_cores().get(i).copied();
+                let named = std::thread::Builder::new().name(format!("rank thread {i}"));
+                let thread = named.spawn_scoped(scope, move || self.on_core(core, body));
+                let cannot = |e| Stopped::Failed(format!("thread {i} cannot be started: {e}"));
+                threads.push(thread.map_err(cannot)?);
+            }
+            let mut results = Vec::with_capacity(threads.len());
+            let mut failed = None;
+            for (i, thread) in threads.into_iter().enumerate() {
+                match thread.join() {
+                    Ok(result) => results.push(result),
+                    Err(panic) => {
+                        let what = super::worker::panic_text(&*panic);
+                        failed.get_or_insert(format!("thread {i} panicked: {what}"));
+                    }
+                }
+            }
+            failed.map_or(Ok(results), |what| Err(Stopped::Failed(what)))
+        })
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.patience_ns
+    }
+
+    #[inline(always)]
+    fn is_asked_to_stop(&self) -> bool {
+        self.control.is_stopping()
+    }
+
+    fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        let mut round = lock(&self.round);
+        self.control.check()?;
+        *round += 1;
+        let (job, round, bytes) = (self.job, *round, ByteBuf::from(bytes));
+        self.send(&ToLauncher::Exchange { job, round, bytes })?;
+        self.control.wait_exchanged(round, Duration::from_nanos(self.patience_ns))
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        // SAFETY: all bytes zero are a valid rusage, a structure of integers.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is a rusage to write to; with RUSAGE_SELF the call cannot fail.
+        unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+        let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+        CpuTime { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) }
+    }
+}

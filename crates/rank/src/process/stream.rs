@@ -1,0 +1,154 @@
+//! A connection between launcher and worker: a socket pair on one machine, TCP between two.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, sockopt};
+
+/// After so much silence the kernel asks whether the other host is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+/// And again after so long,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// so many times, before the connection counts as broken: about 9 s in all.
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long sent bytes may stay unacknowledged.
+const UNACKNOWLEDGED_MS: u32 = 10_000;
+
+/// A stream of bytes, both ways.
+#[derive(Debug)]
+pub enum Stream {
+    /// Within a machine.
+    Local(UnixStream),
+    /// Between machines.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Two connected ends; neither is inherited by programs started later.
+    pub fn pair() -> io::Result<(Self, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Self::Local(ours), theirs))
+    }
+
+    /// A TCP connection that does not delay small messages, and notices within about 10 s when
+    /// the other host is gone.
+    pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
+        tcp.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&tcp, true)?;
+        sockopt::set_tcp_keepidle(&tcp, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&tcp, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&tcp, KEEPALIVE_PROBES)?;
+        sockopt::set_tcp_user_timeout(&tcp, UNACKNOWLEDGED_MS)?;
+        Ok(Self::Tcp(tcp))
+    }
+
+    /// A socket that another program handed over.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        match sockopt::socket_domain(&fd)? {
+            AddressFamily::UNIX => Ok(Self::Local(fd.into())),
+            _ => Self::tcp(fd.into()),
+        }
+    }
+
+    /// The same connection once more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Local(s) => Self::Local(s.try_clone()?),
+            Self::Tcp(s) => Self::Tcp(s.try_clone()?),
+        })
+    }
+
+    /// The descriptor, for another program.
+    pub fn into_fd(self) -> OwnedFd {
+        match self {
+            Self::Local(s) => s.into(),
+            Self::Tcp(s) => s.into(),
+        }
+    }
+
+    /// Ends it for both ends, also under a read of another thread.
+    pub fn shutdown(&self) {
+        // An error means that it has ended already.
+        let _ = match self {
+            Self::Local(s) => s.shutdown(Shutdown::Both),
+            Self::Tcp(s) => s.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// Limits each write, so that an end that does not read cannot hold us.
+    pub fn set_write_limit(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Self::Local(s) => s.set_write_timeout(Some(limit)),
+            Self::Tcp(s) => s.set_write_timeout(Some(limit)),
+        }
+    }
+
+    fn set_read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Local(s) => s.set_read_timeout(limit),
+            Self::Tcp(s) => s.set_read_timeout(limit),
+        }
+    }
+
+    /// Reads of `body` fail once `limit` is over, however slowly bytes trickle in.
+    pub fn within<T>(
+        &mut self,
+        limit: Duration,
+        body: impl FnOnce(&mut Within<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let result = body(&mut Within { stream: self, until: Instant::now() + limit });
+        self.set_read_limit(None)?;
+        result
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Local(s) => s.read(buffer),
+            Self::Tcp(s) => s.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Local(s) => s.write(bytes),
+            Self::Tcp(s) => s.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Local(s) => s.as_fd(),
+            Self::Tcp(s) => s.as_fd(),
+        }
+    }
+}
+
+/// See [`Stream::within`].
+pub struct Within<'a> {
+    stream: &'a mut Stream,
+    until: Instant,
+}
+
+impl Read for Within<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_limit(Some(left))?;
+        self.stream.read(buffer)
+    }
+}

@@ -1,0 +1,282 @@
+//! One job of a team, from its start until each rank has ended it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use serde_bytes::ByteBuf;
+
+use super::{Cause, Heard, Team, TeamError, TeamEvent};
+use crate::process::frame::{self, ToLauncher, ToWorker};
+
+/// How long ranks may take to hand in what they measured, when the run is at its end: without a
+/// byte from them, and in all.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+const LAST_WORDS_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at whether the user wants to stop.
+const TICK: Duration = Duration::from_millis(100);
+/// How soon the death of a peer may follow a failure that it caused.
+const CAUSE: Duration = Duration::from_millis(200);
+
+/// What is known of a job that runs.
+struct Progress {
+    job: u64,
+    results: Vec<Option<Vec<u8>>>,
+    /// Who has nothing more to say.
+    ended: Vec<bool>,
+    /// What ranks gave to the exchange that is under way, with its round.
+    parts: Vec<Option<(u64, Vec<u8>)>>,
+    failure: Option<Failure>,
+    was_interrupted: bool,
+    ending: Option<Ending>,
+}
+
+/// The first failure.
+struct Failure {
+    rank: usize,
+    what: String,
+    cause: Cause,
+    when: Instant,
+}
+
+/// Set once all were told to end.
+struct Ending {
+    began: Instant,
+    /// When something came last, and how many bytes there were then.
+    heard: Instant,
+    bytes: u64,
+}
+
+impl Progress {
+    fn new(job: u64, count: usize) -> Self {
+        Self {
+            job,
+            results: vec![None; count],
+            ended: vec![false; count],
+            parts: vec![None; count],
+            failure: None,
+            was_interrupted: false,
+            ending: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.iter().all(|&e| e)
+    }
+
+    /// Ranks that an exchange waits for.
+    fn missing(&self) -> Vec<usize> {
+        (0..self.parts.len()).filter(|&i| self.parts[i].is_none()).collect()
+    }
+}
+
+impl Team {
+    /// Gives each rank its job, carries what they exchange, and collects what they bring home.
+    ///
+    /// When a rank fails or is gone, the others are told, and get a moment to hand in what they
+    /// have. When `interrupt` becomes true, all are; when all do so, that is no error. A rank that
+    /// does not end then is ended. `patience` bounds the waiting of one rank for others, and
+    /// nothing bounds the job itself but `interrupt`.
+    ///
+    /// # Errors
+    /// The first failure, with rank and host, and what each rank handed in.
+    ///
+    /// # Panics
+    /// When there are not as many jobs as ranks.
+    pub fn run(
+        &mut self,
+        jobs: &[Vec<u8>],
+        patience: Duration,
+        interrupt: &AtomicBool,
+        mut on_event: impl FnMut(TeamEvent),
+    ) -> Result<Vec<Vec<u8>>, TeamError> {
+        assert_eq!(jobs.len(), self.members.len(), "a job for each rank");
+        self.job += 1;
+        let mut progress = Progress::new(self.job, jobs.len());
+        if let Some(rank) = self.members.iter().position(|m| m.gone.is_some()) {
+            let how = self.members[rank].gone.clone().unwrap_or_default();
+            self.fail(&mut progress, rank, &how, Cause::Died);
+            return Err(self.error(progress));
+        }
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        for (rank, bytes) in jobs.iter().enumerate() {
+            let bytes = ByteBuf::from(bytes.as_slice());
+            self.tell(rank, &ToWorker::Job { job: self.job, patience_ns, bytes });
+        }
+        let mut tick = Instant::now() + TICK;
+        while !progress.is_over() {
+            match self.heard.recv_timeout(tick.saturating_duration_since(Instant::now())) {
+                Ok((rank, heard)) => self.take(&mut progress, rank, heard, &mut on_event),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Each reading thread has ended, and said so before.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if Instant::now() >= tick {
+                on_event(TeamEvent::Tick);
+                tick = Instant::now() + TICK;
+            }
+            if interrupt.load(Ordering::Relaxed) && !progress.was_interrupted {
+                progress.was_interrupted = true;
+                let stop = ToWorker::Stop { job: self.job };
+                self.tell_to_end(&mut progress, &stop);
+            }
+            self.end_the_silent(&mut progress);
+        }
+        self.conclude(progress)
+    }
+
+    fn take(
+        &mut self,
+        progress: &mut Progress,
+        rank: usize,
+        heard: Heard,
+        on_event: &mut impl FnMut(TeamEvent),
+    ) {
+        let ours = progress.job;
+        match heard {
+            Heard::Said(ToLauncher::Log(text)) => on_event(TeamEvent::Log { rank, text }),
+            Heard::Said(ToLauncher::Exchange { job, round, bytes }) if job == ours => {
+                progress.parts[rank] = Some((round, bytes.into_vec()));
+                self.exchange(progress, rank);
+            }
+            Heard::Said(ToLauncher::Done { job, cpu, bytes }) if job == ours => {
+                self.members[rank].info.cpu = cpu;
+                progress.results[rank] = Some(bytes.into_vec());
+                progress.ended[rank] = true;
+                self.exchange(progress, rank);
+            }
+            Heard::Said(ToLauncher::Failed { job, why }) if job == ours => {
+                progress.ended[rank] = true;
+                let missing = waiting_text(progress, rank);
+                self.fail(progress, rank, &format!("{why}{missing}"), Cause::Failed);
+            }
+            Heard::Said(ToLauncher::Died(how)) => self.lose(progress, rank, &how),
+            Heard::Ended(error) => {
+                let how = self.members[rank].obituary(error);
+                self.lose(progress, rank, &how);
+            }
+            // Of an earlier job.
+            Heard::Said(_) => {}
+        }
+    }
+
+    /// A rank is gone.
+    fn lose(&mut self, progress: &mut Progress, rank: usize, how: &str) {
+        self.members[rank].gone.get_or_insert_with(|| how.to_owned());
+        if !progress.ended[rank] || progress.results[rank].is_none() {
+            self.fail(progress, rank, how, Cause::Died);
+        }
+        progress.ended[rank] = true;
+    }
+
+    /// Ends an exchange to which all have come, or to which one never will.
+    fn exchange(&mut self, progress: &mut Progress, newest: usize) {
+        let missing = progress.missing();
+        let Some(round) = progress.parts.iter().flatten().map(|p| p.0).next() else { return };
+        if let Some(&absent) = missing.iter().find(|&&i| progress.ended[i]) {
+            if progress.ending.is_none() {
+                let what = "has ended its job, and others wait for it in an exchange";
+                self.fail(progress, absent, what, Cause::Failed);
+            }
+            return;
+        }
+        if !missing.is_empty() {
+            return;
+        }
+        if progress.parts.iter().flatten().any(|p| p.0 != round) {
+            self.fail(progress, newest, "is out of step with the others", Cause::Failed);
+            return;
+        }
+        let parts = progress.parts.iter_mut().map(|p| p.take().unwrap_or_default().1);
+        let all = parts.map(ByteBuf::from).collect();
+        match frame::encode(&ToWorker::Exchanged { job: progress.job, round, all }) {
+            Ok(frame) => (0..self.members.len()).for_each(|i| self.tell_bytes(i, &frame)),
+            Err(error) => self.fail(progress, newest, &error.to_string(), Cause::Failed),
+        }
+    }
+
+    /// Keeps the first failure and tells the others. A death that follows a failure at once is
+    /// taken for its cause: the peer of a dying rank may be the faster one to be heard.
+    fn fail(&mut self, progress: &mut Progress, rank: usize, what: &str, cause: Cause) {
+        let what = self.of(rank, what);
+        match &mut progress.failure {
+            None => {
+                let when = Instant::now();
+                progress.failure = Some(Failure { rank, what: what.clone(), cause, when });
+                let other = ToWorker::Other { job: progress.job, why: what };
+                self.tell_to_end(progress, &other);
+            }
+            Some(first) if cause == Cause::Died && first.cause == Cause::Failed => {
+                // Who was ended by us did not cause anything.
+                if first.when.elapsed() < CAUSE {
+                    let what = format!("{what}; {}", first.what);
+                    *first = Failure { rank, what, cause, when: first.when };
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn tell_to_end(&mut self, progress: &mut Progress, what: &ToWorker) {
+        for rank in 0..self.members.len() {
+            if !progress.ended[rank] {
+                self.tell(rank, what);
+            }
+        }
+        let now = Instant::now();
+        progress.ending.get_or_insert(Ending { began: now, heard: now, bytes: 0 });
+    }
+
+    /// Takes the connection from those who were told to end and do not.
+    fn end_the_silent(&mut self, progress: &mut Progress) {
+        let Some(ending) = &mut progress.ending else { return };
+        let bytes = self.members.iter().map(|m| m.bytes.load(Ordering::Relaxed)).sum();
+        if bytes != ending.bytes {
+            (ending.bytes, ending.heard) = (bytes, Instant::now());
+        }
+        if ending.heard.elapsed() < LAST_WORDS && ending.began.elapsed() < LAST_WORDS_MAX {
+            return;
+        }
+        for rank in 0..self.members.len() {
+            if !progress.ended[rank] {
+                let s = LAST_WORDS.as_secs();
+                let what = format!("did not stop within {s} s of being told to, and was ended");
+                let _ = self.members[rank].obituary(None);
+                self.members[rank].gone = Some(what.clone());
+                self.lose(progress, rank, &what);
+            }
+        }
+    }
+
+    fn conclude(&self, progress: Progress) -> Result<Vec<Vec<u8>>, TeamError> {
+        if progress.failure.is_some() || progress.results.iter().any(Option::is_none) {
+            return Err(self.error(progress));
+        }
+        Ok(progress.results.into_iter().flatten().collect())
+    }
+
+    fn error(&self, progress: Progress) -> TeamError {
+        let partial = progress.results;
+        match progress.failure {
+            Some(failure) => {
+                let told = progress.was_interrupted && failure.cause == Cause::Failed;
+                let cause = if told { Cause::Interrupted } else { failure.cause };
+                TeamError { cause, rank: Some(failure.rank), what: failure.what, partial }
+            }
+            None => {
+                let what = "interrupted".to_owned();
+                TeamError { cause: Cause::Interrupted, rank: None, what, partial }
+            }
+        }
+    }
+}
+
+/// Whom a rank that failed in an exchange had waited for.
+fn waiting_text(progress: &Progress, rank: usize) -> String {
+    let missing: Vec<usize> = progress.missing();
+    if progress.parts[rank].is_none() || missing.is_empty() || progress.failure.is_some() {
+        return String::new();
+    }
+    let names: Vec<String> = missing.iter().map(|i| format!("rank {i}")).collect();
+    format!(" (did not come: {})", names.join(", "))
+}

@@ -1,0 +1,136 @@
+//! The worker's side: hear the launcher, do its jobs, end with it.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rdmalab_measure::Clock;
+use serde_bytes::ByteBuf;
+
+use super::control::{Control, lock};
+use super::frame::{self, ToLauncher, ToWorker};
+use super::hello::{Hello, Seat};
+use super::rank::ProcessRank;
+use super::stream::Stream;
+
+/// How long the launcher may take to say hello. It does so first of all; a program that was started
+/// by hand, on a terminal, finds out soon.
+const HELLO: Duration = Duration::from_secs(30);
+/// How long the work may go on when the launcher is gone. Who spins by the rank's own means ends at
+/// once; a bare loop never would.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Where and with what words the last panic came; the payload alone does not say where.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// The connection to the launcher, which is a worker's standard input; that becomes `/dev/null`.
+///
+/// # Errors
+/// When standard input is no socket: the program was not started by a launcher.
+pub fn connection() -> io::Result<Stream> {
+    let no_launcher = |e: io::Error| {
+        let what = format!("a worker is started by rdmalab itself, not by hand ({e})");
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    };
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let stream = Stream::from_fd(socket).map_err(no_launcher)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(stream)
+}
+
+/// Does the launcher's jobs, one after the other, until the launcher ends or is gone. `run` gets
+/// the rank and the job's bytes, and gives what it brings home, or one line that says why not; a
+/// panic is such a line too. When the launcher is gone, and `run` does not end soon, the process
+/// does.
+///
+/// From here on panics of the whole process are not printed but reported.
+///
+/// # Errors
+/// Sentences: nobody, or a stranger, is at the other end.
+pub fn serve(
+    mut stream: Stream,
+    mut run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+) -> io::Result<()> {
+    std::panic::set_hook(Box::new(|info| *lock(&PANIC) = Some(info.to_string())));
+    let clock = Clock::new();
+    Hello::ours(Some(&clock)).write(&mut stream)?;
+    Hello::read(&mut stream, HELLO).map_err(|e| named(e.kind(), &format!("the launcher {e}")))?;
+    let Some(seat) = seat(&mut stream)? else { return Ok(()) };
+
+    let control = Arc::new(Control::default());
+    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), stream.try_clone()?) {
+        Ok(rank) => rank,
+        Err(why) => {
+            frame::write(&mut stream, &ToLauncher::Failed { job: 0, why: why.clone() })?;
+            return Err(named(io::ErrorKind::InvalidInput, &why));
+        }
+    };
+    let reader = std::thread::Builder::new().name("launcher".to_owned());
+    let heard = control.clone();
+    reader.spawn(move || listen(stream, &heard))?;
+    // An error of sending means that the launcher is gone, which ends the loop.
+    let _ = rank.send(&ToLauncher::Ready { cpu: rank.cpu() });
+    while let Some(job) = control.next_job() {
+        rank.begin(job.number, job.patience_ns);
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&rank, &job.bytes)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
+        report(&rank, job.number, outcome);
+    }
+    Ok(())
+}
+
+fn named(kind: io::ErrorKind, what: &str) -> io::Error {
+    io::Error::new(kind, what)
+}
+
+fn seat(stream: &mut Stream) -> io::Result<Option<Seat>> {
+    match frame::read(stream)? {
+        None => Ok(None),
+        Some(ToWorker::Assign(seat)) if seat.index < seat.peers.len() => Ok(Some(*seat)),
+        Some(_) => Err(named(io::ErrorKind::InvalidData, "the launcher gave no seat")),
+    }
+}
+
+fn report(rank: &ProcessRank, job: u64, outcome: Result<Vec<u8>, String>) {
+    let said = match outcome {
+        Ok(bytes) => ToLauncher::Done { job, cpu: rank.cpu(), bytes: ByteBuf::from(bytes) },
+        Err(why) => ToLauncher::Failed { job, why },
+    };
+    if let Err(error) = rank.send(&said) {
+        // Too long to be sent; or the launcher is gone, and this fails as well.
+        let _ = rank.send(&ToLauncher::Failed { job, why: error.to_string() });
+    }
+}
+
+/// Hears the launcher, asleep in between, for as long as it is there.
+fn listen(mut stream: Stream, control: &Control) {
+    let why = loop {
+        match frame::read(&mut stream) {
+            Ok(Some(said)) => control.hear(said),
+            Ok(None) => break "the launcher is gone".to_owned(),
+            Err(error) => break format!("the launcher is gone: {error}"),
+        }
+    };
+    control.end(&why);
+    std::thread::sleep(LAST_MOMENT);
+    // SAFETY: ends the process at once, and touches nothing of it. Exit handlers would wait for
+    // locks that the stuck thread may hold.
+    unsafe { libc::_exit(1) };
+}
+
+/// What a panic said, and where.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = lock(&PANIC).take() {
+        return one_line(&text);
+    }
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    one_line(&text.unwrap_or_else(|| "panicked".to_owned()))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,120 @@
+//! Ranks that fail, die, or do not answer; launchers that vanish.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent, WorkerCommand};
+use rustix::process::Signal;
+
+use crate::{LONG, is_alive, local, run_each, send_signal, wait_until};
+
+#[test]
+fn a_rank_that_fails_is_named_and_the_others_hand_in_what_they_have() {
+    let mut team = local(3);
+    let error = run_each(&mut team, &["partial", "fail no such queue", "partial"], LONG);
+    let error = error.unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Failed, Some(1)));
+    assert!(error.what.starts_with("rank 1 on ") && error.what.ends_with("no such queue"));
+    for other in [0, 2] {
+        let partial = String::from_utf8(error.partial[other].clone().unwrap()).unwrap();
+        assert!(partial.contains("Other(") && partial.contains("no such queue"), "{partial}");
+    }
+    assert_eq!(run_each(&mut team, &["barrier"; 3], LONG).unwrap(), ["together"; 3]);
+}
+
+#[test]
+fn a_panic_is_one_line_with_its_place() {
+    let mut team = local(2);
+    let error = run_each(&mut team, &["panic", "barrier"], LONG).unwrap_err();
+    assert_eq!(error.rank, Some(0));
+    assert!(error.what.contains("work.rs:") && error.what.ends_with("of purpose"), "{error}");
+    let error = run_each(&mut team, &["barrier", "thread panic"], LONG).unwrap_err();
+    assert!(error.what.contains("thread 0 panicked") && error.what.ends_with("in a thread"));
+}
+
+#[test]
+fn a_killed_rank_ends_those_who_spin_and_those_who_wait() {
+    for job in ["partial", "spin", "barrier"] {
+        let mut team = local(3);
+        let victim = team.infos().nth(1).unwrap().pid;
+        let jobs: Vec<Vec<u8>> = [job, "spin", job].map(|j| j.as_bytes().to_vec()).into();
+        let mut ticks = 0;
+        let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+            ticks += u64::from(event == TeamEvent::Tick);
+            if ticks == 2 {
+                ticks += 1;
+                send_signal(victim, Signal::KILL);
+            }
+        });
+        let error = error.unwrap_err();
+        assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{job}: {error}");
+        assert!(error.what.contains("signal 9 (SIGKILL"), "{error}");
+        assert_eq!(error.partial[0].is_some(), job == "partial");
+        let again = run_each(&mut team, &["echo"; 3], LONG).unwrap_err();
+        assert_eq!(again.cause, Cause::Died, "{again}");
+    }
+}
+
+#[test]
+fn how_a_rank_ended_is_told() {
+    for (job, how) in [("exit 7", "ended with exit status 7"), ("abort", "signal 6 (SIGABRT)")] {
+        let error = run_each(&mut local(2), &[job, "spin"], LONG).unwrap_err();
+        assert!(error.what.contains(how), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    let mut team = local(3);
+    let jobs = ["barrier", "spin", "barrier"];
+    let error = run_each(&mut team, &jobs, Duration::from_millis(300)).unwrap_err();
+    // Whoever loses patience first, says so.
+    let named = error.what.contains("did not come: rank 1") || error.rank == Some(1);
+    assert!(named, "{error}");
+    let error = run_each(&mut team, &["barrier", "echo", "barrier"], LONG).unwrap_err();
+    assert_eq!(error.rank, Some(1));
+    assert!(error.what.contains("others wait for it in an exchange"), "{error}");
+}
+
+#[test]
+fn a_rank_that_does_not_hear_is_ended() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let job = format!("deaf {}", file.path().display());
+    let mut team = local(2);
+    let deaf = team.infos().next().unwrap().pid;
+    let jobs = [job.into_bytes(), b"partial".to_vec()];
+    let interrupt = AtomicBool::new(false);
+    let error = team.run(&jobs, LONG, &interrupt, |_| {
+        let begun = std::fs::metadata(file.path()).unwrap().len() > 0;
+        interrupt.store(begun, Ordering::Relaxed);
+    });
+    let error = error.unwrap_err();
+    assert!(error.what.contains("rank 0") && error.what.contains("did not stop"), "{error}");
+    assert_eq!(error.partial[1].as_deref(), Some(b"true Asked".as_slice()));
+    assert!(!is_alive(deaf));
+}
+
+#[test]
+fn a_program_that_is_no_worker_is_named() {
+    let worker = |program: &str| WorkerCommand {
+        program: program.into(),
+        args: Vec::new(),
+        envs: Vec::new(),
+    };
+    let error = Team::start(&[Spec::local(worker("/nonexistent/rdmalab"))]).unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Start, Some(0)));
+    assert!(error.what.contains("/nonexistent/rdmalab"), "{error}");
+    let error = Team::start(&[Spec::local(worker("/bin/false"))]).unwrap_err();
+    assert!(error.what.contains("/bin/false") && error.what.contains("status 1"), "{error}");
+    let error = Team::start(&[]).unwrap_err();
+    assert!(error.what.contains("1 to 256"), "{error}");
+}
+
+#[test]
+fn workers_end_with_their_team() {
+    let team = local(2);
+    let pids: Vec<u32> = team.infos().map(|i| i.pid).collect();
+    assert!(pids.iter().all(|&p| is_alive(p)));
+    drop(team);
+    wait_until("the workers' end", || !pids.iter().any(|&p| is_alive(p)));
+}

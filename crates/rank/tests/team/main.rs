@@ -1,0 +1,70 @@
+//! Teams of real processes: this test program starts itself as the worker.
+
+mod faults;
+mod jobs;
+mod work;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rdmalab_rank::process::{Spec, Team, TeamError, WorkerCommand};
+
+/// Marks the processes that are workers.
+const MARK: &str = "RDMALAB_TEST_RANK";
+/// A wait that only a hang outlasts.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The worker: no test, unless this program was started as one.
+#[test]
+fn worker_process() {
+    if std::env::var_os(MARK).is_some() {
+        let stream = rdmalab_rank::process::connection().unwrap();
+        rdmalab_rank::process::serve(stream, work::run).unwrap();
+        std::process::exit(0);
+    }
+}
+
+fn command() -> WorkerCommand {
+    let args = ["--exact", "worker_process", "--nocapture", "--test-threads=1"];
+    let mut command = WorkerCommand::this_program(args).unwrap();
+    command.envs.push((MARK.into(), "1".into()));
+    command
+}
+
+fn local(count: usize) -> Team {
+    Team::start(&vec![Spec::local(command()); count]).unwrap()
+}
+
+/// All ranks get the same job.
+fn run(team: &mut Team, job: &str, patience: Duration) -> Result<Vec<String>, TeamError> {
+    let jobs = vec![job; team.infos().count()];
+    run_each(team, &jobs, patience)
+}
+
+fn run_each(team: &mut Team, jobs: &[&str], patience: Duration) -> Result<Vec<String>, TeamError> {
+    let jobs: Vec<Vec<u8>> = jobs.iter().map(|j| j.as_bytes().to_vec()).collect();
+    let results = team.run(&jobs, patience, &AtomicBool::new(false), |_| {})?;
+    Ok(results.into_iter().map(|r| String::from_utf8(r).unwrap()).collect())
+}
+
+/// Waits until that is so; fails with the name when it never is.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < until, "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the process is there and no zombie.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    let state = stat.ok().and_then(|s| s.rsplit_once(')').map(|(_, rest)| rest.to_owned()));
+    state.is_some_and(|s| !s.trim_start().starts_with(['Z', 'X']))
+}
+
+fn send_signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
