@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use rdmalab_verbs::QpType;
 
@@ -22,6 +23,7 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Exit codes: 0 fine; 1 the run failed or an expectation did not hold; 2 the call was wrong.
+Environment variables: `rdmalab man environment`.
 Numbers of soft devices are this host's, never an adapter's.";
 
 /// Options of the tour.
@@ -91,7 +93,21 @@ pub enum Command {
     /// The processes that use the soft device on this host
     Ps,
     /// Remove what is left over
-    Clean,
+    Clean {
+        /// Also the library that `env` put into its usual place
+        #[arg(long)]
+        all: bool,
+    },
+    /// What a shell or a Dockerfile needs, so that programs find our library without `exec`
+    ///
+    /// Puts the library into a directory where it stays, and prints the lines that name it.
+    Env(EnvArgs),
+    /// A manual page, or all of them as files
+    ///
+    /// To read one: `rdmalab man exec | man -l -`.
+    Man(ManArgs),
+    /// Completions for a shell
+    Completions(CompletionsArgs),
     /// One end of a measurement; started by the others.
     #[command(hide = true, name = "worker")]
     Worker,
@@ -153,6 +169,43 @@ pub struct ExecArgs {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
+}
+
+/// Options of `env`.
+#[derive(Args, Debug)]
+pub struct EnvArgs {
+    /// For whom
+    #[arg(long, value_enum, default_value = "shell")]
+    pub format: EnvFormat,
+    /// The directory of the library [default: where it is installed, else a directory of yours]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Who reads what `env` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EnvFormat {
+    /// A POSIX shell
+    Shell,
+    /// A Dockerfile
+    Docker,
+}
+
+/// Options of `man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Which, as `exec` or `environment` [default: rdmalab]
+    pub page: Option<String>,
+    /// Write all of them into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "page")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
 }
 
 /// How ports are addressed.

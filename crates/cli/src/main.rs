@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ── tour, bench ── pair ── two `rdmalab worker` processes ── verbs ── a device
-//!      ── devices, exec, ps
+//!      ── devices, exec, env, ps, man
 //! ```
 
 /// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
@@ -25,9 +25,11 @@ macro_rules! outln {
 mod args;
 mod bench;
 mod devices;
+mod env;
 mod exec;
 mod failure;
 mod interrupt;
+mod man;
 mod pair;
 mod protocol;
 mod ps;
@@ -50,7 +52,10 @@ fn main() -> ExitCode {
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
         Some(Command::Ps) => ps::list(),
-        Some(Command::Clean) => ps::clean(),
+        Some(Command::Clean { all }) => ps::clean(all),
+        Some(Command::Env(args)) => env::run(&args),
+        Some(Command::Man(args)) => man::run(&args),
+        Some(Command::Completions(args)) => man::completions(&args),
         Some(Command::Worker) => worker::run(),
     };
     match outcome {

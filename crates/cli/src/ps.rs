@@ -65,13 +65,17 @@ fn command(process: &Path) -> String {
     if words.is_empty() { "?".to_owned() } else { words.join(" ") }
 }
 
-/// Removes what is left over: nothing of the device by design, and the directory of `exec`.
-pub fn clean() -> Outcome {
+/// Removes what is left over: nothing of the device by design, and the directories of `exec`; with
+/// `all` also the library that `env` put into its usual place.
+pub fn clean(all: bool) -> Outcome {
     let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
-    match runtime::remove() {
-        Ok(Some(directory)) => outln!("removed {}", directory.display()),
-        Ok(None) => outln!("nothing is left over"),
-        Err(error) => return Err(failed(error)),
+    let mut removed = runtime::remove().map_err(failed)?;
+    if all {
+        removed.extend(runtime::remove_home().map_err(failed)?);
+    }
+    removed.iter().for_each(|path| outln!("removed {}", path.display()));
+    if removed.is_empty() {
+        outln!("nothing is left over");
     }
     if !live.is_empty() {
         outln!(

@@ -134,6 +134,42 @@ fn exec_refuses_with_the_reason() {
 }
 
 #[test]
+fn manual_pages_and_completions_come_from_the_same_definitions() {
+    let (code, stdout, _) = output(rdmalab(&["man", "exec"]));
+    assert!(code == Some(0) && stdout.contains("rdmalab\\-exec"), "{stdout}");
+    let (code, stdout, _) = output(rdmalab(&["man", "environment"]));
+    assert!(code == Some(0) && stdout.contains("RDMALAB_LIBDIR"), "{stdout}");
+    let (code, _, stderr) = output(rdmalab(&["man", "nothing"]));
+    assert!(code == Some(2) && stderr.contains("rdmalab-exec"), "{stderr}");
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("man");
+    let (code, _, stderr) = output(rdmalab(&["man", "--out", directory.to_str().unwrap()]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(directory.join("rdmalab-environment.7").is_file());
+    assert!(!directory.join("rdmalab-worker.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, stdout, _) = output(rdmalab(&["completions", shell]));
+        assert!(code == Some(0) && stdout.contains("devices"), "{shell}: {stdout}");
+    }
+}
+
+#[test]
+fn env_names_a_directory_that_keeps_the_library() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("libibverbs.so"), "a library").unwrap();
+    let kept = home.path().join("it's kept");
+    let mut command = rdmalab(&["env", "--dir", kept.to_str().unwrap()]);
+    command.env("RDMALAB_LIBDIR", home.path());
+    let (code, stdout, stderr) = output(command);
+    assert_eq!(code, Some(0), "{stderr}");
+    let script = format!("{stdout}\ncat \"${{LD_LIBRARY_PATH%%:*}}/libibverbs.so.1\"");
+    let shell = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&shell.stdout), "a library", "{stdout}");
+    let (code, _, stderr) = output(rdmalab(&["env", "--dir", "/proc/no"]));
+    assert!(code == Some(1) && stderr.contains("/proc/no"), "{code:?} {stderr}");
+}
+
+#[test]
 fn a_reader_that_stops_is_no_failure() {
     let script = "\"$0\" devices | true; echo ${PIPESTATUS[0]}";
     let mut command = std::process::Command::new("bash");

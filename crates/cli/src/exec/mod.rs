@@ -29,13 +29,16 @@ pub fn run(args: &ExecArgs) -> Outcome {
     let library = runtime::library().map_err(ours)?;
     let directory = runtime::prepare(&library).map_err(ours)?;
     let mut command = Command::new(&program);
-    command.arg0(name).args(rest).env("LD_LIBRARY_PATH", in_front(&directory, "LD_LIBRARY_PATH"));
+    command
+        .arg0(name)
+        .args(rest)
+        .env("LD_LIBRARY_PATH", runtime::in_front(&directory, "LD_LIBRARY_PATH"));
     if let Some(personality) = args.personality {
         command.env("RDMALAB_PERSONALITY", personality.name());
     }
     if needs_preload(&program) {
         let library = directory.join(runtime::SONAME);
-        command.env("LD_PRELOAD", in_front(&library, "LD_PRELOAD"));
+        command.env("LD_PRELOAD", runtime::in_front(&library, "LD_PRELOAD"));
     }
     let error = command.exec();
     let (code, hint) = match error.kind() {
@@ -43,16 +46,6 @@ pub fn run(args: &ExecArgs) -> Outcome {
         _ => (CANNOT, ""),
     };
     Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
-}
-
-/// A list variable with `first` in front of what it holds.
-fn in_front(first: &Path, variable: &str) -> OsString {
-    let mut value = first.as_os_str().to_owned();
-    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
-        value.push(":");
-        value.push(rest);
-    }
-    value
 }
 
 /// The program's file, as a shell would find it.
@@ -138,14 +131,5 @@ mod tests {
         let Err(Failure::Code(code, line)) = check(&path) else { panic!("not refused") };
         assert_eq!(code, CANNOT);
         assert!(line.contains("statically linked"), "{line}");
-    }
-
-    #[test]
-    fn a_list_keeps_what_it_had() {
-        // PATH is set wherever tests run.
-        let list = in_front(Path::new("/first"), "PATH");
-        let list = list.to_string_lossy();
-        assert!(list.starts_with("/first:") && list.len() > "/first:".len());
-        assert_eq!(in_front(Path::new("/first"), "RDMALAB_NO_SUCH_VARIABLE"), "/first");
     }
 }

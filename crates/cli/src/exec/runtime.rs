@@ -1,8 +1,11 @@
-//! Where our shared object lies, and the private directory in which it has the system's name.
+//! Where our shared object lies, and the directories in which it has the system's name.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// The name that programs ask for.
 pub const SONAME: &str = "libibverbs.so.1";
@@ -10,24 +13,70 @@ pub const SONAME: &str = "libibverbs.so.1";
 /// Our shared object as Cargo names it.
 const BUILT: &str = "libibverbs.so";
 
-/// Finds our shared object: in `RDMALAB_LIBDIR` if set; else beside this binary, in its `deps`
-/// (where Cargo leaves it), or in `../lib/rdmalab` (where it is installed).
+/// A shared object inside this binary.
+struct Embedded {
+    soname: &'static str,
+    /// Of the bytes; tells builds apart.
+    fingerprint: u64,
+    bytes: &'static [u8],
+}
+
+include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+
+/// Our shared object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A file.
+    File(PathBuf),
+    /// Bytes in this binary, of which there is no file yet.
+    Inside {
+        /// Tells builds apart.
+        fingerprint: u64,
+        /// The file's content.
+        bytes: &'static [u8],
+    },
+}
+
+/// Finds our shared object: in `RDMALAB_LIBDIR` if set; else a file of the same build beside this
+/// binary or in `../lib/rdmalab` (where it is installed); else in this binary. A binary that was
+/// built without takes the file that it finds, also in `deps`, where Cargo leaves it.
 ///
 /// # Errors
 /// That it is nowhere, with where it was looked for and how to build it.
-pub fn library() -> Result<PathBuf, String> {
-    let directories = match std::env::var_os("RDMALAB_LIBDIR") {
-        Some(directory) => vec![PathBuf::from(directory)],
-        None => {
-            let program = std::env::current_exe().map_err(|e| format!("where are we? {e}"))?;
-            let beside = program.parent().unwrap_or(Path::new("/")).to_owned();
-            vec![beside.clone(), beside.join("deps"), beside.join("../lib/rdmalab")]
-        }
+pub fn library() -> Result<Source, String> {
+    let embedded = EMBEDDED.iter().find(|library| library.soname == SONAME);
+    if let Some(directory) = std::env::var_os("RDMALAB_LIBDIR") {
+        return in_any(&[PathBuf::from(directory)], |_| true);
+    }
+    let program = std::env::current_exe();
+    let Some(embedded) = embedded else {
+        let beside = directory_of(&program.map_err(|e| format!("where are we? {e}"))?);
+        return in_any(&[beside.clone(), beside.join("deps"), installed(&beside)], |_| true);
     };
+    // Without /proc nobody knows where we are; what is inside needs no place.
+    let beside = program.map(|program| directory_of(&program));
+    let places = beside.map_or(Vec::new(), |beside| vec![installed(&beside), beside]);
+    let is_same = |path: &Path| has_content(path, embedded.bytes);
+    Ok(in_any(&places, is_same)
+        .unwrap_or(Source::Inside { fingerprint: embedded.fingerprint, bytes: embedded.bytes }))
+}
+
+fn directory_of(program: &Path) -> PathBuf {
+    program.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Where packages put the library.
+fn installed(beside: &Path) -> PathBuf {
+    beside.join("../lib/rdmalab")
+}
+
+/// The first file of that name in one of the directories that is wanted.
+fn in_any(directories: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<Source, String> {
     let candidates = directories.iter().flat_map(|d| [d.join(SONAME), d.join(BUILT)]);
     for candidate in candidates {
-        if candidate.is_file() {
-            return candidate.canonicalize().map_err(|e| format!("{}: {e}", candidate.display()));
+        if candidate.is_file() && is_wanted(&candidate) {
+            let path = candidate.canonicalize();
+            return path.map(Source::File).map_err(|e| format!("{}: {e}", candidate.display()));
         }
     }
     let places: Vec<String> = directories.iter().map(|d| d.display().to_string()).collect();
@@ -38,16 +87,29 @@ pub fn library() -> Result<PathBuf, String> {
     ))
 }
 
-/// The directory of this user.
-fn place() -> PathBuf {
+fn has_content(path: &Path, bytes: &[u8]) -> bool {
+    let long = path.metadata().is_ok_and(|data| data.len() == bytes.len() as u64);
+    long && std::fs::read(path).is_ok_and(|found| found == bytes)
+}
+
+/// The directories of this user in which programs may be given a library, best first.
+fn places() -> Vec<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let usable = |directory: &PathBuf| {
         directory.is_absolute() && directory.metadata().is_ok_and(|d| d.is_dir() && d.uid() == own)
     };
-    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(usable) {
-        Some(directory) => directory.join("rdmalab"),
-        None => std::env::temp_dir().join(format!("rdmalab-{own}")),
-    }
+    let of_variable = |name| std::env::var_os(name).map(PathBuf::from).filter(usable);
+    let run = of_variable("XDG_RUNTIME_DIR").map(|directory| directory.join("rdmalab"));
+    let temporary = std::env::temp_dir().join(format!("rdmalab-{own}"));
+    let cache = of_variable("XDG_CACHE_HOME")
+        .or_else(|| of_variable("HOME").map(|home| home.join(".cache")).filter(usable))
+        .map(|directory| directory.join("rdmalab"));
+    run.into_iter().chain([temporary]).chain(cache).collect()
+}
+
+/// Whether libraries in a directory can be mapped for execution.
+fn is_executable(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 /// Makes a private directory with our library under the system's name, and names it. Each build of
@@ -56,25 +118,91 @@ fn place() -> PathBuf {
 ///
 /// # Errors
 /// When it cannot be made, or somebody else's is in its place.
-pub fn prepare(library: &Path) -> Result<PathBuf, String> {
-    prepare_in(&place(), library)
+pub fn prepare(library: &Source) -> Result<PathBuf, String> {
+    let places = places();
+    // A link does not care where it lies.
+    let fits = |place: &&PathBuf| {
+        matches!(library, Source::File(_)) || place.parent().is_some_and(is_executable)
+    };
+    let Some(place) = places.iter().find(fits) else {
+        let shown: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!(
+            "none of {} may hold a library (not there, or mounted noexec): set TMPDIR, or install \
+             the library with `rdmalab env --dir DIR` and name DIR in RDMALAB_LIBDIR",
+            shown.join(", ")
+        ));
+    };
+    prepare_in(place, library)
 }
 
-fn prepare_in(top: &Path, library: &Path) -> Result<PathBuf, String> {
+fn prepare_in(top: &Path, library: &Source) -> Result<PathBuf, String> {
     private(top)?;
-    let directory = top.join(format!("lib-{:016x}", fingerprint(library)));
+    let fingerprint = match library {
+        Source::File(path) => of_path(path),
+        Source::Inside { fingerprint, .. } => *fingerprint,
+    };
+    let directory = top.join(format!("lib-{fingerprint:016x}"));
     private(&directory)?;
-    let link = directory.join(SONAME);
-    if std::fs::read_link(&link).is_ok_and(|target| target == library) {
-        return Ok(directory);
-    }
-    // Under another name first: a program that starts meanwhile finds the link or its successor.
-    let fresh = directory.join(format!("new-{}", std::process::id()));
-    let failed = |e: std::io::Error| format!("{}: {e}", link.display());
-    let _ = std::fs::remove_file(&fresh);
-    symlink(library, &fresh).map_err(failed)?;
-    std::fs::rename(&fresh, &link).map_err(failed)?;
+    put(library, &directory.join(SONAME))?;
     Ok(directory)
+}
+
+/// Gives our library this name, unless it has it already.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn put(library: &Source, name: &Path) -> Result<(), String> {
+    let is_there = match library {
+        Source::File(path) => std::fs::read_link(name).is_ok_and(|target| target == *path),
+        Source::Inside { bytes, .. } => {
+            name.symlink_metadata().is_ok_and(|data| data.is_file()) && has_content(name, bytes)
+        }
+    };
+    if is_there {
+        return Ok(());
+    }
+    // Under another name first: a program that starts meanwhile finds this one or its successor.
+    let fresh = name.with_file_name(format!("new-{}", std::process::id()));
+    let _ = std::fs::remove_file(&fresh);
+    let made = match library {
+        Source::File(path) => symlink(path, &fresh),
+        Source::Inside { bytes, .. } => write_new(&fresh, bytes),
+    };
+    made.and_then(|()| std::fs::rename(&fresh, name)).map_err(|error| {
+        let _ = std::fs::remove_file(&fresh);
+        format!("{}: {error}", name.display())
+    })
+}
+
+/// Copies our library to this name, for good.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn install(library: &Source, name: &Path) -> Result<(), String> {
+    let read;
+    let bytes = match library {
+        Source::Inside { bytes, .. } => *bytes,
+        Source::File(path) => {
+            read = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            &read
+        }
+    };
+    if name.is_file() && has_content(name, bytes) {
+        return Ok(());
+    }
+    let fresh = name.with_file_name(format!(".new-{}", std::process::id()));
+    let _ = std::fs::remove_file(&fresh);
+    write_new(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, name)).map_err(|error| {
+        let _ = std::fs::remove_file(&fresh);
+        format!("{}: {error}", name.display())
+    })
+}
+
+/// Writes a file of bytes that are ours, to be a library.
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path)?;
+    file.write_all(bytes)
 }
 
 /// Makes a directory that is ours alone, or sees that it is.
@@ -99,24 +227,61 @@ fn private(directory: &Path) -> Result<(), String> {
 }
 
 /// A number that tells paths apart (FNV-1a).
-fn fingerprint(path: &Path) -> u64 {
+fn of_path(path: &Path) -> u64 {
     path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Removes the directory; `None` when there is none.
+/// Where `rdmalab env` puts the library for good, unless told otherwise.
+pub fn home() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|d| d.is_absolute());
+    let data = absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
+    Some(data.join("rdmalab/lib"))
+}
+
+/// Removes what `exec` made; answers which directories that were.
+///
+/// # Errors
+/// When one cannot be removed.
+pub fn remove() -> Result<Vec<PathBuf>, String> {
+    let mut removed = Vec::new();
+    for place in places() {
+        if place.symlink_metadata().is_err() {
+            continue;
+        }
+        private(&place)?;
+        std::fs::remove_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
+        removed.push(place);
+    }
+    Ok(removed)
+}
+
+/// Removes what `env` made in its usual place; `None` when there is nothing of it. Whatever else
+/// lies there stays.
 ///
 /// # Errors
 /// When it cannot be removed.
-pub fn remove() -> Result<Option<PathBuf>, String> {
-    let place = place();
-    if place.symlink_metadata().is_err() {
+pub fn remove_home() -> Result<Option<PathBuf>, String> {
+    let Some(file) = home().map(|home| home.join(SONAME)) else { return Ok(None) };
+    if file.symlink_metadata().is_err() {
         return Ok(None);
     }
-    private(&place)?;
-    std::fs::remove_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
-    Ok(Some(place))
+    std::fs::remove_file(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    // The directories go if nothing else is in them.
+    file.ancestors().skip(1).take(2).all(|directory| std::fs::remove_dir(directory).is_ok());
+    Ok(Some(file))
+}
+
+/// A list variable with `first` in front of what it holds.
+pub fn in_front(first: &Path, variable: &str) -> OsString {
+    let mut value = first.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
 }
 
 #[cfg(test)]
@@ -129,13 +294,39 @@ mod tests {
         let top = home.path().join("top");
         let library = home.path().join("libibverbs.so");
         std::fs::write(&library, "x").unwrap();
-        let first = prepare_in(&top, &library).unwrap();
-        assert_eq!(prepare_in(&top, &library), Ok(first.clone()));
+        let source = Source::File(library.clone());
+        let first = prepare_in(&top, &source).unwrap();
+        assert_eq!(prepare_in(&top, &source), Ok(first.clone()));
         assert_eq!(std::fs::read_link(first.join(SONAME)).unwrap(), library);
         assert_eq!(top.metadata().unwrap().mode() & 0o777, 0o700);
         assert_eq!(std::fs::read_dir(&first).unwrap().count(), 1);
-        let other = prepare_in(&top, &home.path().join("other.so")).unwrap();
+        let other = prepare_in(&top, &Source::File(home.path().join("other.so"))).unwrap();
         assert_ne!(first, other);
+    }
+
+    #[test]
+    fn bytes_become_a_file_and_a_spoilt_file_becomes_the_bytes_again() {
+        let home = tempfile::tempdir().unwrap();
+        let top = home.path().join("top");
+        let inside = Source::Inside { fingerprint: 7, bytes: b"library" };
+        let directory = prepare_in(&top, &inside).unwrap();
+        let file = directory.join(SONAME);
+        assert_eq!(std::fs::read(&file).unwrap(), b"library");
+        let inode = || file.metadata().unwrap().ino();
+        let before = inode();
+        assert_eq!(prepare_in(&top, &inside), Ok(directory.clone()));
+        assert_eq!(inode(), before, "written again though it was right");
+        for wrong in [&b"libraRy"[..], b"lib", b""] {
+            std::fs::write(&file, wrong).unwrap();
+            prepare_in(&top, &inside).unwrap();
+            assert_eq!(std::fs::read(&file).unwrap(), b"library");
+        }
+        // A link to the right bytes is a link to bytes that may change.
+        std::fs::rename(&file, home.path().join("elsewhere")).unwrap();
+        symlink(home.path().join("elsewhere"), &file).unwrap();
+        prepare_in(&top, &inside).unwrap();
+        assert!(file.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     }
 
     #[test]
@@ -145,10 +336,20 @@ mod tests {
         let top = home.path().join("top");
         std::fs::create_dir(&top).unwrap();
         std::fs::set_permissions(&top, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let refused = prepare_in(&top, Path::new("/x")).unwrap_err();
+        let x = Source::File(PathBuf::from("/x"));
+        let refused = prepare_in(&top, &x).unwrap_err();
         assert!(refused.contains("yours alone"), "{refused}");
         let link = home.path().join("link");
         symlink(home.path(), &link).unwrap();
-        assert!(prepare_in(&link, Path::new("/x")).is_err());
+        assert!(prepare_in(&link, &x).is_err());
+    }
+
+    #[test]
+    fn a_list_keeps_what_it_had() {
+        // PATH is set wherever tests run.
+        let list = in_front(Path::new("/first"), "PATH");
+        let list = list.to_string_lossy();
+        assert!(list.starts_with("/first:") && list.len() > "/first:".len());
+        assert_eq!(in_front(Path::new("/first"), "RDMALAB_NO_SUCH_VARIABLE"), "/first");
     }
 }

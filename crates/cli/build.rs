@@ -1,0 +1,147 @@
+//! Builds the shared objects that `exec` puts under programs, and hands them to the binary as
+//! bytes.
+//!
+//! Cargo leaves a dependency's cdylib in `deps` at best, and `cargo install` takes binaries only.
+//! So they are built here, by a cargo of our own in a target directory of its own (the outer one is
+//! locked), in the same profile and with the same flags. `RDMALAB_EMBED=0` leaves it out: then
+//! `exec` looks beside the binary.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What is embedded: the crate's directory beside ours, the file that cargo makes, and the name
+/// that programs ask for.
+const LIBRARIES: [(&str, &str, &str); 1] = [("libibverbs", "libibverbs.so", "libibverbs.so.1")];
+
+/// Of the outer cargo, and wrong for ours: `cargo clippy` and rust-analyzer put themselves around
+/// the compiler by these.
+const NOT_INHERITED: [&str; 4] =
+    ["RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=RDMALAB_EMBED");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut list = String::new();
+    if env::var_os("RDMALAB_EMBED").is_none_or(|value| value != "0") {
+        for (krate, file, soname) in LIBRARIES {
+            match library(krate, file, &out) {
+                Ok(path) => list.push_str(&entry(soname, &path)),
+                // Not an error of the build: the binary works, and `exec` says what to do.
+                Err(reason) => println!("cargo:warning={soname} is not embedded: {reason}"),
+            }
+        }
+    }
+    let text = format!("const EMBEDDED: &[Embedded] = &[\n{list}];\n");
+    std::fs::write(out.join("embedded.rs"), text).expect("cargo's output directory is writable");
+}
+
+/// One line of the list.
+fn entry(soname: &str, path: &Path) -> String {
+    let bytes = std::fs::read(path).expect("the library that was just built");
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut text = String::new();
+    let path = path.display().to_string();
+    writeln!(
+        text,
+        "    Embedded {{ soname: {soname:?}, fingerprint: {hash:#x}, bytes: \
+         include_bytes!({path:?}) }},"
+    )
+    .expect("text");
+    text
+}
+
+/// Builds a crate and answers where its shared object is.
+fn library(krate: &str, file: &str, out: &Path) -> Result<PathBuf, String> {
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let directory = here.parent().unwrap_or(&here).join(krate);
+    let manifest = directory.join("Cargo.toml");
+    if !manifest.is_file() {
+        return Err(format!(
+            "{} is not there: build from the whole repository",
+            manifest.display()
+        ));
+    }
+    let mut command = cargo(&manifest, out);
+    let output = command.output().map_err(|e| format!("cargo cannot be started: {e}"))?;
+    // A library that does not compile is a broken build, not a matter of taste.
+    assert!(
+        output.status.success(),
+        "cargo could not build {krate} (RDMALAB_EMBED=0 leaves it out); see above"
+    );
+    let messages = String::from_utf8_lossy(&output.stdout);
+    // Of the messages in JSON only this one file name matters.
+    let ending = format!("/{file}");
+    let path = messages.split('"').rfind(|word| word.ends_with(&ending));
+    let path = PathBuf::from(path.ok_or("cargo did not name it")?);
+    watch(&path.with_extension("d"), &directory);
+    Ok(path)
+}
+
+/// Our cargo, with everything that decides how the outer one builds.
+fn cargo(manifest: &Path, out: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg("build").arg("--manifest-path").arg(manifest);
+    command.arg("--target-dir").arg(out.join("libraries"));
+    // The outer cargo has made the lock file and fetched what stands in it.
+    command.args(["--frozen", "--message-format", "json-render-diagnostics"]);
+    command.args(["--profile", &profile(out)]);
+    let [host, target] = ["HOST", "TARGET"].map(|name| env::var(name).unwrap_or_default());
+    if host != target {
+        command.args(["--target", &target]);
+    }
+    for name in NOT_INHERITED {
+        command.env_remove(name);
+    }
+    // RUSTFLAGS and the like arrive as CARGO_ENCODED_RUSTFLAGS, which counts before all others.
+    // Empty, it would hide the flags of a configuration file.
+    if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some_and(|flags| flags.is_empty()) {
+        command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    }
+    // In a debug build, most of the bytes would be types that only a debugger asks for.
+    if env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    }
+    command.stderr(Stdio::inherit());
+    command
+}
+
+/// The profile: cargo runs us in `PROFILE/build/PACKAGE/out`, and tells only which of the two
+/// built-in ones it comes from.
+fn profile(out: &Path) -> String {
+    let directory = out.ancestors().nth(3).and_then(Path::file_name).and_then(|name| name.to_str());
+    match directory {
+        Some("debug") => "dev".to_owned(),
+        Some(name) if out.ancestors().nth(2).is_some_and(|build| build.ends_with("build")) => {
+            name.to_owned()
+        }
+        _ if env::var("PROFILE").is_ok_and(|profile| profile == "release") => "release".to_owned(),
+        _ => "dev".to_owned(),
+    }
+}
+
+/// Has cargo run us again when something changes that went into the library. Its dependency file
+/// names the sources: `TARGET: FILE FILE ...`, blanks in names behind a backslash.
+fn watch(dependencies: &Path, krate: &Path) {
+    let text = std::fs::read_to_string(dependencies).unwrap_or_default();
+    let text = text.replace("\\ ", "\0");
+    let sources = text.split_once(": ").map_or("", |(_, sources)| sources);
+    let sources = sources.split_whitespace().map(|word| PathBuf::from(word.replace('\0', " ")));
+    let mut files: BTreeSet<PathBuf> = sources.collect();
+    let manifests: Vec<PathBuf> = files
+        .iter()
+        .flat_map(|file| file.ancestors().map(|at| at.join("Cargo.toml")))
+        .filter(|manifest| manifest.is_file())
+        .collect();
+    files.extend(manifests);
+    files.extend(krate.ancestors().map(|at| at.join("Cargo.lock")).filter(|lock| lock.is_file()));
+    files.insert(krate.join("Cargo.toml"));
+    for file in files {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
+}

@@ -1,0 +1,109 @@
+//! `rdmalab man` and `rdmalab completions`: both from the definitions of the commands.
+
+mod variables;
+
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::failure::{Outcome, run as failed, usage};
+
+/// The page of the environment variables.
+const ENVIRONMENT: &str = "rdmalab-environment";
+
+/// A manual page: its name, section and roff.
+struct Page {
+    name: String,
+    section: &'static str,
+    text: Vec<u8>,
+}
+
+/// Prints one page, or writes all of them into a directory.
+pub fn run(args: &ManArgs) -> Outcome {
+    let pages = pages().map_err(failed)?;
+    if let Some(directory) = &args.out {
+        return write(&pages, directory);
+    }
+    let wanted = match args.page.as_deref() {
+        None => "rdmalab".to_owned(),
+        Some(name) if name.starts_with("rdmalab") => name.to_owned(),
+        Some(name) => format!("rdmalab-{name}"),
+    };
+    match pages.iter().find(|page| page.name == wanted) {
+        Some(page) => {
+            outln!("{}", String::from_utf8_lossy(&page.text).trim_end());
+            Ok(())
+        }
+        None => {
+            let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+            Err(usage(format!("man {wanted}: no such page; there are: {}", names.join(", "))))
+        }
+    }
+}
+
+fn write(pages: &[Page], directory: &Path) -> Outcome {
+    let cannot = |e| failed(format!("{}: {e}", directory.display()));
+    std::fs::create_dir_all(directory).map_err(cannot)?;
+    for page in pages {
+        let file = directory.join(format!("{}.{}", page.name, page.section));
+        std::fs::write(file, &page.text).map_err(cannot)?;
+    }
+    Ok(())
+}
+
+fn pages() -> std::io::Result<Vec<Page>> {
+    let mut found = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    add(&command, "rdmalab", &mut found)?;
+    found.push(Page {
+        name: ENVIRONMENT.to_owned(),
+        section: "7",
+        text: variables::page(ENVIRONMENT).into_bytes(),
+    });
+    Ok(found)
+}
+
+/// A command's page and those of its commands.
+fn add(command: &Command, name: &str, found: &mut Vec<Page>) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    let titled = command.clone().name(name.to_owned()).display_name(name.to_owned());
+    Man::new(titled).title(name.to_uppercase()).render(&mut text)?;
+    text.extend_from_slice(b".SH \"SEE ALSO\"\n");
+    text.extend_from_slice(format!("rdmalab(1), {ENVIRONMENT}(7)\n").as_bytes());
+    found.push(Page { name: name.to_owned(), section: "1", text });
+    let shown = |c: &&Command| !c.is_hide_set() && c.get_name() != "help";
+    for below in command.get_subcommands().filter(shown) {
+        add(below, &format!("{name}-{}", below.get_name()), found)?;
+    }
+    Ok(())
+}
+
+/// Prints the completions of a shell.
+pub fn completions(args: &CompletionsArgs) -> Outcome {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "rdmalab", &mut text);
+    out!("{}", String::from_utf8_lossy(&text));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_a_page_and_hidden_ones_have_none() {
+        let pages = pages().unwrap();
+        let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+        for name in ["rdmalab", "rdmalab-exec", "rdmalab-bench-self", "rdmalab-environment"] {
+            assert!(names.contains(&name), "no {name} in {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("worker")), "{names:?}");
+        for page in &pages {
+            let text = String::from_utf8_lossy(&page.text);
+            assert!(text.contains(".TH") && text.contains(".SH NAME"), "{}", page.name);
+        }
+    }
+}

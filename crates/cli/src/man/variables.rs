@@ -1,0 +1,167 @@
+//! Every environment variable of ours, for the manual page. The book tells more of some.
+
+use std::fmt::Write as _;
+
+/// A variable.
+struct Variable {
+    name: &'static str,
+    values: &'static str,
+    what: &'static str,
+}
+
+const fn variable(name: &'static str, values: &'static str, what: &'static str) -> Variable {
+    Variable { name, values, what }
+}
+
+/// Who reads them, and which there are.
+const SECTIONS: [(&str, &[Variable]); 4] = [
+    ("PROGRAMS ON THE SOFT DEVICE", &PROGRAMS),
+    ("THE COMMAND RDMALAB", &COMMAND),
+    ("BUILDING", &BUILDING),
+    ("TESTS OF THE PROJECT", &TESTS),
+];
+
+const PROGRAMS: [Variable; 4] = [
+    variable(
+        "RDMALAB_DEBUG",
+        "1",
+        "Prints to standard error why a verb failed, what the limit is and what to do.",
+    ),
+    variable(
+        "RDMALAB_PERSONALITY",
+        "infiniband (default), ethernet",
+        "How ports are addressed. The option --personality of rdmalab exec sets it.",
+    ),
+    variable(
+        "RDMALAB_LANE",
+        "off",
+        "One-sided operations of this process take the ring, as SENDs do.",
+    ),
+    variable(
+        "RDMALAB_FAULT_GUARD",
+        "auto (default), signal, syscall, off",
+        "How copies survive memory that goes away.",
+    ),
+];
+
+const COMMAND: [Variable; 6] = [
+    variable(
+        "RDMALAB_LIBDIR",
+        "a directory",
+        "Where exec and env take our libibverbs.so.1 from, instead of the one inside the binary.",
+    ),
+    variable(
+        "XDG_RUNTIME_DIR",
+        "a directory",
+        "Where exec makes its directory; without it, or if it is not yours: the directory for \
+         temporary files, then the cache (XDG_CACHE_HOME, or .cache in HOME).",
+    ),
+    variable("TMPDIR", "a directory", "The directory for temporary files."),
+    variable(
+        "XDG_DATA_HOME",
+        "a directory",
+        "Where env puts the library, in rdmalab/lib; without it .local/share in HOME.",
+    ),
+    variable("NO_COLOR", "anything", "No colours, also on a terminal."),
+    variable(
+        "LD_LIBRARY_PATH, LD_PRELOAD",
+        "paths",
+        "Set by exec, in front of what they hold: the directory of our library; for programs with \
+         an rpath of their own, the library itself.",
+    ),
+];
+
+const BUILDING: [Variable; 1] = [variable(
+    "RDMALAB_EMBED",
+    "0",
+    "Builds the binary without the shared library inside, which saves time; exec then takes the \
+     one that it finds beside the binary.",
+)];
+
+const TESTS: [Variable; 9] = [
+    variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
+    variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
+    variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
+    variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
+    variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),
+    variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
+    variable("RDMALAB_TEST_GDB", "anything", "A process of a test that hangs stays."),
+    variable(
+        "RDMALAB_TEST_*",
+        "internal",
+        "Other names with this beginning tell a process of a test what it is to do.",
+    ),
+    variable("RDMALAB_LIBDIR", "a directory", "The library to test, instead of building one."),
+];
+
+/// The page, in roff.
+pub fn page(name: &str) -> String {
+    let mut text = format!(".TH {} 7\n.SH NAME\n", name.to_uppercase());
+    let _ = writeln!(text, "{} \\- environment variables of rdmalab", escaped(name));
+    for (title, variables) in SECTIONS {
+        let _ = writeln!(text, ".SH \"{title}\"");
+        for v in variables {
+            let _ = writeln!(text, ".TP\n\\fB{}\\fR ({})", escaped(v.name), escaped(v.values));
+            let _ = writeln!(text, "{}", escaped(v.what));
+        }
+    }
+    text.push_str(".SH \"SEE ALSO\"\nrdmalab(1)\n");
+    text
+}
+
+/// Text as roff takes it.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Names of our variables in a text.
+    fn names(text: &str) -> BTreeSet<String> {
+        let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let mut found = BTreeSet::new();
+        for (at, _) in text.match_indices("RDMALAB_") {
+            // Not the end of a longer name.
+            if text[..at].ends_with(|c: char| is_of_name(c)) {
+                continue;
+            }
+            let length = text[at..].find(|c| !is_of_name(c)).unwrap_or(text.len() - at);
+            found.insert(text[at..at + length].trim_end_matches('_').to_owned());
+        }
+        found.remove("RDMALAB");
+        found
+    }
+
+    fn collect(directory: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(directory).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.append(&mut names(&std::fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_names_every_variable_that_the_code_names_and_the_book() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut there = BTreeSet::new();
+        collect(crates, &mut there);
+        // A test takes a name that nobody uses; and some are between a test and its processes.
+        there.retain(|name| name != "RDMALAB_NO_SUCH_VARIABLE" && !name.contains("_TEST_"));
+        let page = names(&page("x").replace("\\fB", " "));
+        let missing: Vec<&String> = there.difference(&page).collect();
+        assert!(missing.is_empty(), "not on the manual page: {missing:?}");
+        let book = crates.join("../docs/book/src/environment.md");
+        let mut book = names(&std::fs::read_to_string(book).unwrap());
+        book.retain(|name| name != "RDMALAB_TEST_ROLE");
+        let missing: Vec<&String> = book.difference(&page).collect();
+        assert!(missing.is_empty(), "in the book, and not on the manual page: {missing:?}");
+    }
+}

@@ -1,0 +1,284 @@
+//! Each way to install, tried in a bare root: a directory with the C library, a shell, two of
+//! Debian's RDMA programs with what they are linked to, and what the installation brings. Nothing
+//! else of this machine can be seen from there.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Debian's programs that are tried.
+const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
+/// How long anything may take, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn skip(name: &str, reason: &str) {
+    let _ = std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Runs to the end, which must be a good one.
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{command:?}: {}", shown(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// A bare root, and how to get into it.
+struct Root {
+    directory: tempfile::TempDir,
+    enter: Vec<String>,
+}
+
+impl Root {
+    /// `None`, with the reason said, where there can be none.
+    fn new(test: &str) -> Option<Self> {
+        let mut programs = vec![PathBuf::from("/bin/sh")];
+        for name in PROGRAMS {
+            let path = Path::new("/usr/bin").join(name);
+            if !path.is_file() {
+                skip(test, &format!("no {name} (apt install ibverbs-utils perftest)"));
+                return None;
+            }
+            programs.push(path);
+        }
+        let Some(enter) = way_in() else {
+            skip(test, "not root, and no user namespaces: nobody can change the root directory");
+            return None;
+        };
+        let root = Self { directory: tempfile::tempdir().unwrap(), enter };
+        programs.push(assert_cmd::cargo::cargo_bin("rdmalab"));
+        let libraries: BTreeSet<PathBuf> = programs.iter().flat_map(|p| linked_to(p)).collect();
+        programs.pop();
+        for file in programs.iter().chain(&libraries) {
+            root.copy(file, file);
+        }
+        for directory in ["tmp", "proc"] {
+            std::fs::create_dir(root.path().join(directory)).unwrap();
+        }
+        Some(root)
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Copies a file of this machine to an absolute path in the root.
+    fn copy(&self, from: &Path, to: &Path) {
+        let to = self.path().join(to.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+    }
+
+    /// A command in there, with nothing of our environment.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.enter[0]);
+        command.args(&self.enter[1..]).arg(self.path()).args(arguments);
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        command.env("LC_ALL", "C").stdin(Stdio::null());
+        command
+    }
+
+    /// What every installation must be able to do. `rdmalab` is its path in there.
+    fn works(&self, rdmalab: &str) {
+        let devices = run(&mut self.command(&[rdmalab, "devices"]));
+        assert!(devices.contains("soft0  (soft)"), "{devices}");
+        let info = run(&mut self.command(&[rdmalab, "exec", "--", "ibv_devinfo"]));
+        assert!(info.contains("soft0") && info.contains("PORT_ACTIVE"), "{info}");
+        let port = free_port().to_string();
+        let call = [rdmalab, "exec", "--", "ib_send_lat", "-d", "soft0", "-n", "200", "-p", &port];
+        let mut server = self.command(&call);
+        let server = Running(server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        wait_until_it_listens(&port);
+        let table = run(&mut self.command(&[&call[..], &["127.0.0.1"]].concat()));
+        assert!(table.contains("t_typical") && table.contains(" 200 "), "{table}");
+        server.ends_well();
+    }
+}
+
+/// Changes the root directory; perftest reads /proc (its libpci ends it where there is none).
+const ENTER: &str = "mount --rbind /proc \"$0/proc\" && exec chroot \"$0\" \"$@\"";
+
+/// How to change the root directory here.
+fn way_in() -> Option<Vec<String>> {
+    for way in [["unshare", "-m", "sh", "-c", ENTER], ["unshare", "-rm", "sh", "-c", ENTER]] {
+        let tried = Command::new(way[0]).args(&way[1..]).args(["/", "/bin/sh", "-c", ":"]).output();
+        if tried.is_ok_and(|output| output.status.success()) {
+            return Some(way.iter().map(|word| (*word).to_owned()).collect());
+        }
+    }
+    None
+}
+
+/// The shared objects of a program, with the dynamic linker.
+fn linked_to(program: &Path) -> Vec<PathBuf> {
+    let list = run(Command::new("ldd").arg(program));
+    let paths = list.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.map(PathBuf::from).collect()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Asked of the kernel: a connection would be taken for the client.
+fn wait_until_it_listens(port: &str) {
+    let port = format!(":{:04X}", port.parse::<u16>().unwrap());
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+        let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
+        let listens = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&port))
+        };
+        if lines.any(listens) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nobody listens on port {port}");
+}
+
+/// Ends the process when dropped, also when a test fails.
+struct Running(Child);
+
+impl Running {
+    fn ends_well(mut self) {
+        let until = Instant::now() + LIMIT;
+        while Instant::now() < until {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                let mut text = String::new();
+                self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+                assert!(status.success(), "{status}: {text}");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server does not end");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the binary of these tests has the library inside.
+fn is_embedded(test: &str) -> bool {
+    let home = tempfile::tempdir().unwrap();
+    let alone = home.path().join("rdmalab");
+    std::fs::copy(assert_cmd::cargo::cargo_bin("rdmalab"), &alone).unwrap();
+    let mut command = Command::new(&alone);
+    command.args(["exec", "--", "true"]).env_remove("RDMALAB_LIBDIR").env("TMPDIR", home.path());
+    let is_embedded = command.output().unwrap().status.success();
+    if !is_embedded {
+        assert_eq!(std::env::var("RDMALAB_EMBED").as_deref(), Ok("0"), "the library is missing");
+        skip(test, "built with RDMALAB_EMBED=0");
+    }
+    is_embedded
+}
+
+/// What `packaging/make` makes of the binary of these tests.
+fn packaged(kind: &str, out: &Path) -> PathBuf {
+    let mut command = Command::new(repository().join("packaging/make"));
+    command.arg("--binary").arg(assert_cmd::cargo::cargo_bin("rdmalab"));
+    PathBuf::from(run(command.arg("--out").arg(out).arg(kind)).trim())
+}
+
+#[test]
+fn the_binary_alone_as_cargo_install_leaves_it() {
+    let test = "the_binary_alone_as_cargo_install_leaves_it";
+    let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
+    let prefix = tempfile::tempdir().unwrap();
+    let mut install = Command::new(env!("CARGO"));
+    install.args(["install", "--debug", "--locked", "--offline", "--path"]);
+    install.arg(repository().join("crates/cli")).arg("--root").arg(prefix.path());
+    install.args(["--no-track", "--quiet"]);
+    run(&mut install);
+    let installed: Vec<_> = std::fs::read_dir(prefix.path()).unwrap().flatten().collect();
+    assert_eq!(installed.len(), 1, "{installed:?}");
+    root.copy(&prefix.path().join("bin/rdmalab"), Path::new("/usr/local/bin/rdmalab"));
+    root.works("/usr/local/bin/rdmalab");
+    // Uninstalled: the binary, and what `clean` removes.
+    let removed = run(&mut root.command(&["rdmalab", "clean", "--all"]));
+    assert!(removed.contains("removed /tmp/rdmalab-"), "{removed}");
+    assert_eq!(std::fs::read_dir(root.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_debian_package() {
+    let test = "the_debian_package";
+    if Command::new("dpkg-deb").arg("--version").output().is_err() {
+        return skip(test, "no dpkg-deb");
+    }
+    let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
+    let out = tempfile::tempdir().unwrap();
+    let package = packaged("deb", out.path());
+    let fields = run(Command::new("dpkg-deb").arg("-f").arg(&package).arg("Depends"));
+    assert_eq!(fields.trim(), "libc6 (>= 2.34), libgcc-s1");
+    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(root.path()));
+    for file in [
+        "usr/lib/rdmalab/libibverbs.so.1",
+        "usr/share/man/man1/rdmalab-exec.1.gz",
+        "usr/share/man/man7/rdmalab-environment.7.gz",
+        "usr/share/bash-completion/completions/rdmalab",
+        "usr/share/doc/rdmalab/copyright",
+        "usr/share/doc/rdmalab/changelog.gz",
+    ] {
+        assert!(root.path().join(file).is_file(), "no {file}");
+    }
+    root.works("/usr/bin/rdmalab");
+}
+
+#[test]
+fn the_archive_where_it_is_unpacked_and_where_it_is_installed() {
+    let test = "the_archive_where_it_is_unpacked_and_where_it_is_installed";
+    let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
+    let out = tempfile::tempdir().unwrap();
+    let archive = packaged("tar", out.path());
+    let unpacked = root.path().join("somewhere");
+    std::fs::create_dir(&unpacked).unwrap();
+    let mut tar = Command::new("tar");
+    run(tar.arg("-xzf").arg(&archive).args(["--strip-components=1", "-C"]).arg(&unpacked));
+    root.works("/somewhere/bin/rdmalab");
+    let prefix = root.path().join("opt/lab");
+    let script = unpacked.join("install.sh");
+    run(Command::new(&script).arg(&prefix));
+    root.works("/opt/lab/bin/rdmalab");
+    run(Command::new(&script).arg("--uninstall").arg(&prefix));
+    let left = run(Command::new("find").arg(&prefix).args(["-type", "f"]));
+    assert_eq!(left, "");
+}
+
+#[test]
+fn what_env_prints_for_a_shell_works_in_a_shell() {
+    let test = "what_env_prints_for_a_shell_works_in_a_shell";
+    let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
+    let binary = assert_cmd::cargo::cargo_bin("rdmalab");
+    root.copy(&binary, Path::new("/usr/bin/rdmalab"));
+    let script = "export HOME=/tmp/h; eval \"$(rdmalab env)\" && ibv_devinfo && \
+                  rdmalab clean --all && ! ibv_devinfo -d soft0 2>&1";
+    let text = run(&mut root.command(&["sh", "-c", script]));
+    assert!(text.contains("soft0") && text.contains("removed /tmp/h"), "{text}");
+    // A Dockerfile names the same command, which must do what it says there.
+    let docker = run(&mut root.command(&["rdmalab", "env", "--format", "docker"]));
+    let line = docker.lines().find_map(|line| line.strip_prefix("RUN ")).expect("a RUN line");
+    run(&mut root.command(&["sh", "-c", &line.replace(">/dev/null", ">/tmp/null")]));
+    let directory = docker.lines().find_map(|l| l.strip_prefix("ENV LD_LIBRARY_PATH=")).unwrap();
+    let variable = format!("LD_LIBRARY_PATH={directory} ibv_devinfo");
+    let text = run(&mut root.command(&["sh", "-c", &variable]));
+    assert!(text.contains("soft0"), "{text}");
+}
