@@ -13,13 +13,17 @@ pub const DEFAULT_PORT: u16 = 18515;
 /// How long a host may take to answer at all.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// How long a server may take to say hello. It does so as soon as it has heard ours; others, as
+/// perftest's servers at the same port, wait for more.
+const HELLO: Duration = Duration::from_secs(10);
+
 /// Connects to a server and greets the worker that it starts.
 pub(super) fn meet(address: &str, limit: Duration) -> Result<Met, String> {
     let mut stream = connect(address)?;
     let at = |what: &'static str| move |e: io::Error| format!("{address}: {what} {e}");
     let says = "the other end";
     Hello::ours(None).write(&mut stream).map_err(at(says))?;
-    Hello::read(&mut stream, limit).map_err(at(says))?;
+    Hello::read(&mut stream, HELLO).map_err(at(says))?;
     Hello::ours(None).write(&mut stream).map_err(at(says))?;
     let hello = Hello::read(&mut stream, limit);
     let hello = hello.map_err(at("the server's worker (see the server's messages)"))?;

@@ -37,6 +37,8 @@ impl Stream {
     /// the other host is gone.
     pub fn tcp(tcp: TcpStream) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
+        // Limits belong to the socket: those of the program that it came from go.
+        tcp.set_write_timeout(None)?;
         sockopt::set_socket_keepalive(&tcp, true)?;
         sockopt::set_tcp_keepidle(&tcp, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&tcp, KEEPALIVE_INTERVAL)?;
@@ -116,9 +118,19 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Local(s) => s.write(bytes),
-            Self::Tcp(s) => s.write(bytes),
+            Stream::Local(s) => (&*s).write(bytes),
+            Stream::Tcp(s) => (&*s).write(bytes),
         }
     }
 
@@ -150,5 +162,65 @@ impl Read for Within<'_> {
         }
         self.stream.set_read_limit(Some(left))?;
         self.stream.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn tcp() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Stream::tcp(listener.accept().unwrap().0).unwrap(), there)
+    }
+
+    #[test]
+    fn a_vanished_host_would_be_noticed() {
+        let (stream, _there) = tcp();
+        assert!(sockopt::tcp_nodelay(&stream).unwrap());
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let probes = sockopt::tcp_keepintvl(&stream).unwrap() * KEEPALIVE_PROBES;
+        let idle = sockopt::tcp_keepidle(&stream).unwrap();
+        assert!(idle + probes <= Duration::from_secs(10));
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), UNACKNOWLEDGED_MS);
+    }
+
+    #[test]
+    fn trickling_bytes_do_not_prolong_the_limit() {
+        let (mut stream, mut there) = tcp();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over() && there.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let mut count = 0;
+            let error = stream.within(Duration::from_millis(50), |from| {
+                while count < 1_000_000 {
+                    let mut byte = [0];
+                    from.read_exact(&mut byte)?;
+                    count += 1;
+                }
+                Ok(())
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            let kind = error.unwrap_err().kind();
+            let is_timeout = matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+            assert!(is_timeout, "{kind} after {count} bytes");
+        });
+    }
+
+    #[test]
+    fn a_socket_is_taken_over_as_what_it_is() {
+        let (stream, _there) = tcp();
+        assert!(matches!(Stream::from_fd(stream.into_fd()), Ok(Stream::Tcp(_))));
+        let (ours, _theirs) = Stream::pair().unwrap();
+        assert!(matches!(Stream::from_fd(ours.into_fd()), Ok(Stream::Local(_))));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Stream::from_fd(file.into()).is_err());
     }
 }

@@ -19,6 +19,7 @@ use super::hello::{self, Hello, Peer, Seat};
 use super::remote;
 use super::stream::Stream;
 pub use local::WorkerCommand;
+pub(super) use local::{end, status_text};
 
 /// Ranks of a team at most.
 pub const RANKS_MAX: usize = 256;

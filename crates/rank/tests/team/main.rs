@@ -2,6 +2,8 @@
 
 mod faults;
 mod jobs;
+mod orphans;
+mod remote;
 mod work;
 
 use std::path::Path;
@@ -12,6 +14,8 @@ use rdmalab_rank::process::{Spec, Team, TeamError, WorkerCommand};
 
 /// Marks the processes that are workers.
 const MARK: &str = "RDMALAB_TEST_RANK";
+/// Marks the processes that are launchers; holds a file to write to.
+const LAUNCHER: &str = "RDMALAB_TEST_LAUNCHER";
 /// A wait that only a hang outlasts.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -22,6 +26,10 @@ fn worker_process() {
         let stream = rdmalab_rank::process::connection().unwrap();
         rdmalab_rank::process::serve(stream, work::run).unwrap();
         std::process::exit(0);
+    }
+    // Workers inherit this from their launcher, so that it comes second.
+    if let Some(file) = std::env::var_os(LAUNCHER) {
+        orphans::launcher(Path::new(&file));
     }
 }
 

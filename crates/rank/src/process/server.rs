@@ -1,0 +1,312 @@
+//! `rdmalab serve`: workers of this machine for launchers on others.
+//!
+//! A worker does what its client says: it opens devices, takes memory and processor time. So a
+//! server listens on its own machine only, unless an address is named.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::frame::{self, ToLauncher};
+use super::hello::Hello;
+use super::remote::addresses;
+use super::stream::Stream;
+use super::team::{WorkerCommand, end, status_text};
+
+/// How long a client may take to say hello.
+const HELLO: Duration = Duration::from_secs(5);
+/// Connections that have not said hello yet, at most.
+const STRANGERS_MAX: usize = 16;
+/// Sessions at the same time, unless told otherwise.
+pub const SESSIONS_MAX: usize = 16;
+/// Between two looks at whether to stop. Few, as measurements run beside it.
+const TICK: Duration = Duration::from_millis(250);
+/// How long a worker without client may go on; it ends itself after 2 s.
+const LAST_MOMENT: Duration = Duration::from_secs(4);
+/// How long a client may leave its worker's death notice unread.
+const UNREAD: Duration = Duration::from_secs(2);
+
+/// What happens at a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// A client got a worker.
+    Began {
+        /// The client.
+        client: SocketAddr,
+        /// Name of the client's host.
+        host: String,
+        /// The worker.
+        pid: u32,
+    },
+    /// Its worker ended; how, unless well.
+    Ended {
+        /// The client.
+        client: SocketAddr,
+        /// How, in words.
+        failure: Option<String>,
+    },
+    /// Whoever connected got none.
+    Refused {
+        /// Who.
+        client: SocketAddr,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Listens, and gives each client a worker process of its own, which ends with the client.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    worker: WorkerCommand,
+    sessions_max: usize,
+}
+
+/// What all sessions share.
+struct House<'a> {
+    worker: &'a WorkerCommand,
+    sessions_max: usize,
+    sessions: AtomicUsize,
+    strangers: AtomicUsize,
+    closing: AtomicBool,
+}
+
+/// One more of something, as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    /// `None` when there are `limit` already.
+    fn one(count: &'a AtomicUsize, limit: usize) -> Option<Self> {
+        let more = |n| (n < limit).then_some(n + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Self(count))
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Server {
+    /// Listens at `ADDRESS` or `ADDRESS:PORT`; `None`: for this machine only, at the default port.
+    ///
+    /// # Errors
+    /// A sentence: the address is not this machine's, or taken.
+    pub fn bind(
+        address: Option<&str>,
+        worker: WorkerCommand,
+        sessions_max: usize,
+    ) -> io::Result<Self> {
+        let address = address.unwrap_or("127.0.0.1");
+        let all = addresses(address).map_err(|e| io::Error::new(ErrorKind::InvalidInput, e))?;
+        let listener = TcpListener::bind(all.as_slice()).map_err(|e| {
+            let hint = match e.kind() {
+                ErrorKind::AddrInUse => ": another server listens there; name another port",
+                ErrorKind::AddrNotAvailable => ": it is no address of this machine",
+                _ => "",
+            };
+            io::Error::new(e.kind(), format!("cannot listen at {address}: {e}{hint}"))
+        })?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, worker, sessions_max: sessions_max.max(1) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Those of `getsockname`.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` becomes true; then ends all workers. No client can end it.
+    ///
+    /// # Errors
+    /// When the listening socket fails.
+    pub fn run(&self, stop: &AtomicBool, mut on_event: impl FnMut(ServerEvent)) -> io::Result<()> {
+        let house = House {
+            worker: &self.worker,
+            sessions_max: self.sessions_max,
+            sessions: AtomicUsize::new(0),
+            strangers: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+        };
+        let (events, happened) = channel();
+        std::thread::scope(|scope| {
+            let result = loop {
+                if stop.load(Ordering::Relaxed) {
+                    break Ok(());
+                }
+                happened.try_iter().for_each(&mut on_event);
+                match self.accept() {
+                    Ok(Some((tcp, client))) => {
+                        let (house, to) = (&house, events.clone());
+                        let thread = std::thread::Builder::new().name(client.to_string());
+                        let body = move || house.receive(tcp, client, &to);
+                        if let Err(e) = thread.spawn_scoped(scope, body) {
+                            on_event(refused(client, &format!("no thread: {e}")));
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => break Err(error),
+                }
+            };
+            house.closing.store(true, Ordering::Relaxed);
+            drop(events);
+            // Ends when the last session has.
+            happened.iter().for_each(&mut on_event);
+            result
+        })
+    }
+
+    /// The next connection, if one comes soon.
+    fn accept(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        match poll(&mut fds, Some(&timespec(TICK))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match self.listener.accept() {
+            Ok((tcp, client)) => Ok(Some((tcp, client))),
+            Err(error) => match error.kind() {
+                // Nobody came, or left again at once.
+                ErrorKind::WouldBlock | ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {
+                    Ok(None)
+                }
+                _ if is_shortage(&error) => {
+                    // Descriptors or memory may be there again soon.
+                    std::thread::sleep(TICK);
+                    Ok(None)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].iter().any(|&c| code == Some(c))
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+fn refused(client: SocketAddr, why: &str) -> ServerEvent {
+    ServerEvent::Refused { client, why: why.to_owned() }
+}
+
+impl House<'_> {
+    /// One connection, from its first byte until its worker has ended.
+    fn receive(&self, tcp: TcpStream, client: SocketAddr, events: &Sender<ServerEvent>) {
+        // Nobody may hear any more; there is nobody else to tell.
+        let tell = |event| drop(events.send(event));
+        let (session, held, mut child) = match self.greet(tcp) {
+            Ok((session, held, child, host)) => {
+                tell(ServerEvent::Began { client, host, pid: child.id() });
+                (session, held, child)
+            }
+            Err(error) => return tell(refused(client, &error.to_string())),
+        };
+        let failure = self.attend(&mut child, &held);
+        held.shutdown();
+        drop(session);
+        tell(ServerEvent::Ended { client, failure });
+    }
+
+    /// Hears who it is, and gives him a worker.
+    fn greet(&self, tcp: TcpStream) -> io::Result<(Counted<'_>, Stream, Child, String)> {
+        let busy = |what: &str, limit| {
+            let what = format!("{what} of {limit} at the same time is reached; try again later");
+            io::Error::new(ErrorKind::ConnectionRefused, what)
+        };
+        let stranger = Counted::one(&self.strangers, STRANGERS_MAX);
+        let stranger = stranger.ok_or_else(|| busy("the server's limit", STRANGERS_MAX))?;
+        let mut stream = Stream::tcp(tcp)?;
+        stream.set_write_limit(UNREAD)?;
+        let mut ours = Hello::ours(None);
+        let theirs = match Hello::read(&mut stream, HELLO) {
+            Ok(hello) => hello,
+            Err(error) => {
+                if error.kind() == ErrorKind::Unsupported {
+                    // So that both ends can name both versions.
+                    ours.write(&mut stream)?;
+                }
+                return Err(error);
+            }
+        };
+        drop(stranger);
+        let Some(session) = Counted::one(&self.sessions, self.sessions_max) else {
+            let error = busy("the server's limit of sessions,", self.sessions_max);
+            ours.refusal = Some(error.to_string());
+            ours.write(&mut stream)?;
+            return Err(error);
+        };
+        ours.write(&mut stream)?;
+        let mut held = stream.try_clone()?;
+        match self.worker.start(stream.into_fd()) {
+            Ok(child) => Ok((session, held, child, theirs.host)),
+            Err(error) => {
+                ours.refusal = Some(error.to_string());
+                ours.write(&mut held)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the worker has ended, and tells the client how, unless well. The worker talks
+    /// to the client itself; nothing of it passes through here.
+    fn attend(&self, child: &mut Child, mut held: &Stream) -> Option<String> {
+        let mut closing = None;
+        let status = loop {
+            match wait(child, TICK) {
+                Ok(Some(status)) => break status,
+                Ok(None) => {}
+                Err(error) => return Some(format!("its end cannot be told: {error}")),
+            }
+            if self.closing.load(Ordering::Relaxed) && closing.is_none() {
+                held.shutdown();
+                closing = Some(Instant::now());
+            }
+            if closing.is_some_and(|began: Instant| began.elapsed() > LAST_MOMENT) {
+                end(child, Duration::ZERO);
+            }
+        };
+        if status.success() || closing.is_some() {
+            return None;
+        }
+        let how = status_text(status);
+        // The worker has lifted the limit. An error means that the client has gone first.
+        let limited = held.set_write_limit(UNREAD);
+        if let (Ok(()), Ok(notice)) = (limited, frame::encode(&ToLauncher::Died(how.clone()))) {
+            let _ = held.write_all(&notice);
+        }
+        Some(how)
+    }
+}
+
+/// Waits at most so long for a process to end, asleep.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    // Linux 5.3; before it, the time is just slept.
+    match pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+            // An interruption is a look too many, not an error.
+            let _ = poll(&mut fds, Some(&timespec(limit)));
+        }
+        Err(_) => std::thread::sleep(limit),
+    }
+    child.try_wait()
+}

@@ -1,0 +1,77 @@
+//! Launchers that are killed: their workers end, whatever they do.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+use rdmalab_rank::process::{Place, Spec, Team};
+
+use crate::remote::Serving;
+use crate::{LAUNCHER, LONG, MARK, command, is_alive, wait_until};
+
+/// The address of a server for the launcher's second rank.
+const SERVER: &str = "RDMALAB_TEST_SERVER";
+
+/// A launcher: one rank spins by the rank's means, one in a loop of its own, two wait.
+pub fn launcher(file: &Path) -> ! {
+    let mut specs = vec![Spec::local(command()); 4];
+    if let Some(address) = std::env::var_os(SERVER) {
+        specs[1].place = Place::Remote(address.into_string().unwrap());
+    }
+    let mut team = Team::start(&specs).unwrap();
+    let pids: Vec<String> = team.infos().map(|i| i.pid.to_string()).collect();
+    let deaf = format!("deaf {}", file.with_extension("deaf").display());
+    let jobs = ["spin", &deaf, "barrier", "sleep"].map(|j| j.as_bytes().to_vec());
+    std::fs::write(file, pids.join(" ")).unwrap();
+    let _ = team.run(&jobs, LONG, &AtomicBool::new(false), |_| {});
+    std::process::exit(1);
+}
+
+/// A launcher, killed when dropped.
+struct Launcher(Child);
+
+impl Launcher {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn kill_launcher_of(server: Option<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pids");
+    let this = command();
+    let mut program = Command::new(&this.program);
+    program.args(&this.args).env(LAUNCHER, &file).env_remove(MARK);
+    program.stdin(Stdio::null()).stdout(Stdio::null());
+    program.envs(server.map(|s| (OsString::from(SERVER), s)));
+    let mut launcher = Launcher(program.spawn().unwrap());
+    wait_until("all ranks at work", || file.with_extension("deaf").exists());
+    let pids = std::fs::read_to_string(&file).unwrap();
+    let pids: Vec<u32> = pids.split(' ').map(|p| p.parse().unwrap()).collect();
+    assert!(pids.len() == 4 && pids.iter().all(|&p| is_alive(p)));
+    launcher.kill();
+    wait_until("the workers' end", || !pids.iter().any(|&p| is_alive(p)));
+}
+
+#[test]
+fn workers_end_when_their_launcher_is_killed() {
+    kill_launcher_of(None);
+}
+
+#[test]
+fn a_servers_worker_ends_when_the_client_is_killed_and_the_server_stays() {
+    let serving = Serving::start(16);
+    for _ in 0..2 {
+        kill_launcher_of(Some(serving.address()));
+    }
+    serving.check();
+}
