@@ -132,10 +132,11 @@ impl Producer {
         }
         let position = self.head;
         let first = u64::from(head) << 32 | u64::from(seq_of(position));
+        let slot = self.shape.slot(position);
         for (index, value) in body.iter().enumerate().take(COPIED_WORDS) {
-            self.shape.slot_word(position, index + 1).store(*value, Ordering::Relaxed);
+            slot.word(index + 1).store(*value, Ordering::Relaxed);
         }
-        self.shape.slot_word(position, 0).store(first, Ordering::Release);
+        slot.word(0).store(first, Ordering::Release);
         self.head = position.wrapping_add(1);
         Ok(())
     }
@@ -313,7 +314,8 @@ impl Consumer {
     /// load; the first time that it is found empty, the cursors are published too.
     #[inline(always)]
     pub fn peek(&self) -> Option<Slot> {
-        let first = self.shape.slot_word(self.position, 0).load(Ordering::Acquire);
+        let slot = self.shape.slot(self.position);
+        let first = slot.word(0).load(Ordering::Acquire);
         if first as u32 != seq_of(self.position) {
             if self.published.get() != self.position {
                 self.publish();
@@ -322,7 +324,7 @@ impl Consumer {
         }
         let mut body = [0; BODY_WORDS];
         for (index, value) in body.iter_mut().enumerate().take(COPIED_WORDS) {
-            *value = self.shape.slot_word(self.position, index + 1).load(Ordering::Relaxed);
+            *value = slot.word(index + 1).load(Ordering::Relaxed);
         }
         Some(Slot { head: (first >> 32) as u32, body })
     }

@@ -64,10 +64,14 @@ impl Words {
 #[inline(always)]
 pub(crate) fn prefetch_to_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint; it touches nothing, whatever the address.
+    // SAFETY: a hint; it touches nothing, whatever the address. Processors without it do nothing.
+    // The intrinsic would become a prefetch for reading, unless the whole build were for
+    // processors that have this one.
     unsafe {
-        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(core::ptr::from_ref(word).cast());
+        core::arch::asm!(
+            "prefetchw [{}]", in(reg) core::ptr::from_ref(word),
+            options(nostack, readonly, preserves_flags)
+        );
     }
     #[cfg(any(not(target_arch = "x86_64"), loom))]
     let _ = word;

@@ -2,7 +2,7 @@
 //! pairs of this process, every cache line at home. Prints ns per message for the whole way (post,
 //! ring, responder, completion, acknowledgement, repost) and for the posting half.
 //!
-//! `cargo run --release -p rdmalab-softnic --example loopback_cost`
+//! `cargo run --release -p rdmalab-softnic --example loopback_cost [MESSAGES]`
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use rdmalab_softnic::SoftNic;
 
 type Qp = <SoftNic as Backend>::Qp;
 
+/// Unless the argument says otherwise.
 const MESSAGES: u32 = 3_000_000;
 
 fn connect(qp: &Qp, remote: u32) -> VerbsResult<()> {
@@ -39,7 +40,24 @@ fn connect(qp: &Qp, remote: u32) -> VerbsResult<()> {
     SoftNic::modify_qp(qp, &attr, rts).map(drop)
 }
 
+fn inline_send(wr_id: u64, flags: SendFlags, sges: &[Sge]) -> SendWr<'_> {
+    SendWr {
+        wr_id,
+        opcode: WrOpcode::Send,
+        flags,
+        imm_or_rkey: 0,
+        sges,
+        remote_addr: 0,
+        rkey: 0,
+        compare_add: 0,
+        swap: 0,
+        ud: None,
+        bind: None,
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let messages = std::env::args().nth(1).map_or(Ok(MESSAGES), |count| count.parse())?;
     let context = SoftNic::open(0)?;
     let pd = SoftNic::alloc_pd(&context)?;
     let mut memory = vec![0u8; 4096];
@@ -74,23 +92,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gather = [Sge { addr, length: 32, lkey: keys.lkey }];
     let mut out = [MaybeUninit::<Wc>::uninit(); 16];
     let (mut posting_ns, start) = (0.0, Instant::now());
-    for batch in 0..MESSAGES / 64 {
+    for batch in 0..messages / 64 {
         let posted = Instant::now();
         for index in 0..64 {
             let signaled = if index == 63 { SendFlags::SIGNALED } else { SendFlags::NONE };
-            let wr = SendWr {
-                wr_id: batch as u64,
-                opcode: WrOpcode::Send,
-                flags: SendFlags::INLINE | signaled,
-                imm_or_rkey: 0,
-                sges: &gather,
-                remote_addr: 0,
-                rkey: 0,
-                compare_add: 0,
-                swap: 0,
-                ud: None,
-                bind: None,
-            };
+            let wr = inline_send(batch as u64, SendFlags::INLINE | signaled, &gather);
             SoftNic::post_send(&one, [wr].into_iter()).map_err(|(_, e)| format!("{e:?}"))?;
         }
         posting_ns += posted.elapsed().as_nanos() as f64;
@@ -105,7 +111,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while SoftNic::poll_cq(&send_cq, &mut out)? == 0 {}
     }
     let all_ns = start.elapsed().as_nanos() as f64;
-    println!("posting {:.1} ns a message", posting_ns / MESSAGES as f64);
-    println!("receiving and reposting {:.1} ns a message", (all_ns - posting_ns) / MESSAGES as f64);
+    println!("posting {:.1} ns a message", posting_ns / messages as f64);
+    println!("receiving and reposting {:.1} ns a message", (all_ns - posting_ns) / messages as f64);
     Ok(())
 }

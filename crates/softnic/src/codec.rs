@@ -179,6 +179,47 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
     Some((train, payload))
 }
 
+/// A SEND of one packet without a fold, whose payload lies in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShortSend {
+    pub(crate) src_qpn: Qpn,
+    pub(crate) psn: Psn,
+    pub(crate) flags: TrainFlags,
+    pub(crate) payload_bytes: u32,
+    pub(crate) imm: u32,
+}
+
+/// The word of a body where short payloads begin.
+pub(crate) const PAYLOAD_WORD: usize = 3;
+
+/// Encodes what [`encode`] would, for the most usual kind of train.
+#[inline(always)]
+pub(crate) fn encode_short_send(dst_qpn: Qpn, send: &ShortSend, payload: [u64; 4]) -> (u32, Body) {
+    let head = dst_qpn.get() << 8 | (TrainKind::Send as u32) << 4 | FORM_SHORT;
+    let first =
+        send.flags.0 as u64 | (send.psn.get() as u64) << 8 | (send.payload_bytes as u64) << 32;
+    let syndrome = (Syndrome::ACK.byte() as u64) << 24;
+    let second = send.src_qpn.get() as u64 | syndrome | (send.imm as u64) << 32;
+    let [a, b, c, d] = payload;
+    (head, [first, second, 0, a, b, c, d])
+}
+
+/// Decodes a slot, if it holds such a train; `None` is for [`decode`].
+#[inline(always)]
+pub(crate) fn decode_short_send(head: u32, body: &Body) -> Option<ShortSend> {
+    let payload_bytes = (body[0] >> 32) as u32;
+    let is_short_send = head & 0xff == (TrainKind::Send as u32) << 4 | FORM_SHORT
+        && payload_bytes <= SHORT_BYTES
+        && body[2] == 0;
+    is_short_send.then(|| ShortSend {
+        src_qpn: Qpn::new(body[1] as u32),
+        psn: Psn::new((body[0] >> 8) as u32),
+        flags: TrainFlags(body[0] as u8),
+        payload_bytes,
+        imm: (body[1] >> 32) as u32,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +264,26 @@ mod tests {
             }
             round_trip(train, SlotPayload::Short, false);
         }
+    }
+
+    #[test]
+    fn short_sends_are_encoded_as_all_trains_are() {
+        let (src_qpn, dst_qpn, psn) = (Qpn::new(77), Qpn::new(0xabcdef), Psn::new(0xfffffe));
+        let mut train = Train::new(TrainKind::Send, dst_qpn, src_qpn, psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::IMM);
+        (train.payload_bytes, train.imm_or_rkey) = (SHORT_BYTES, 0x0102_0304);
+        let (flags, payload_bytes, imm) = (train.flags, SHORT_BYTES, train.imm_or_rkey);
+        let send = ShortSend { src_qpn, psn, flags, payload_bytes, imm };
+        let (head, mut body) = encode(&train, SlotPayload::Short, false);
+        body[PAYLOAD_WORD..].copy_from_slice(&[1, 2, 3, 4]);
+        assert_eq!(encode_short_send(dst_qpn, &send, [1, 2, 3, 4]), (head, body));
+        assert_eq!(decode_short_send(head, &body), Some(send));
+        body[2] = 1;
+        assert_eq!(decode_short_send(head, &body), None, "a fold");
+        body[2] = 0;
+        body[0] += 1 << 32;
+        assert_eq!(decode_short_send(head, &body), None, "33 bytes");
+        assert_eq!(decode_short_send(head | FORM_DATA, &body), None, "payload elsewhere");
     }
 
     #[test]

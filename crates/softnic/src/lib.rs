@@ -38,6 +38,7 @@ mod post;
 mod process;
 mod progress;
 mod qp;
+mod single;
 mod srq;
 mod transmit;
 mod withdrawal;

@@ -14,6 +14,7 @@ use crate::device::{self, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::qp::{QpInner, QpLinks};
+use crate::transmit::InARow;
 
 /// How often the rings are emptied before a connection begins: enough for a full one.
 const STALE_LOOKS: u32 = 64;
@@ -43,6 +44,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         cookie: init.cookie,
         peer: None,
         pushed: 0,
+        in_a_row: InARow::default(),
         published: QpWord::CLOSED,
         datagram: init.qp_type == QpType::Ud,
         lost: 0,

@@ -38,9 +38,12 @@ impl QpInner {
     #[inline]
     pub(crate) fn start_sending(&mut self) {
         match self.qp.state {
-            QpState::Rts | QpState::Sqd => {
-                self.transmit();
-            }
+            QpState::Rts | QpState::Sqd => match self.transmit_singles() {
+                true => self.settle(),
+                false => {
+                    self.transmit();
+                }
+            },
             QpState::Err | QpState::Sqe => self.qp.flush_sends(&mut self.links),
             _ => {}
         }

@@ -85,8 +85,11 @@ impl Process {
             }
             let Some(mut ring) = inbound.ring.try_lock() else { continue };
             let Some(ring) = ring.as_mut() else { continue };
-            let Some(slot) = ring.consumer.peek() else { continue };
-            done += self.drain(&mut ring.consumer, slot, inbound.from);
+            if ring.consumer.is_empty() {
+                ring.consumer.publish();
+                continue;
+            }
+            done += self.drain(&mut ring.consumer, inbound.from);
         }
         done
     }
@@ -101,11 +104,13 @@ impl Process {
         self.inbound().iter().any(|inbound| inbound.from == from && inbound.may_hold_something())
     }
 
-    fn drain(&self, consumer: &mut Consumer, first: Slot, from: u16) -> u32 {
+    fn drain(&self, consumer: &mut Consumer, from: u16) -> u32 {
         let mut current: Option<(usize, BiasedGuard<'static, Option<QpInner>>)> = None;
-        let mut next = Some(first);
         let mut done = 0;
-        while let Some(slot) = next {
+        while let Some(slot) = consumer.peek() {
+            if done > 0 {
+                consumer.prefetch(PREFETCH_SLOTS);
+            }
             let qpn = codec::destination(slot.head);
             let index = layout::index_of(qpn);
             if current.as_ref().is_none_or(|(held, _)| *held != index) {
@@ -113,9 +118,10 @@ impl Process {
                 current = self.qp_at(index).map(|object| (index, object.inner.lock()));
             }
             let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
-                Some(inner) if inner.qp.qpn == qpn => {
-                    self.handle_slot(inner, consumer, &slot, from)
-                }
+                Some(inner) if inner.qp.qpn == qpn => match inner.take_single(&slot, from) {
+                    true => None,
+                    false => self.handle_slot(inner, consumer, &slot, from),
+                },
                 _ if qpn == Qpn::MULTICAST => {
                     finish(current.take());
                     self.deliver_multicast(consumer, slot.head, &slot.body);
@@ -131,9 +137,8 @@ impl Process {
                 consumer.release_data(end);
             }
             done += 1;
-            next = if done < SLOTS_PER_CALL { consumer.peek() } else { None };
-            if next.is_some() {
-                consumer.prefetch(PREFETCH_SLOTS);
+            if done == SLOTS_PER_CALL {
+                break;
             }
         }
         finish(current);
@@ -141,7 +146,7 @@ impl Process {
     }
 
     /// Handles one slot; returns up to where data area is free now.
-    #[inline]
+    #[inline(never)]
     fn handle_slot(
         &self,
         inner: &mut QpInner,

@@ -14,6 +14,7 @@ use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
+use crate::transmit::InARow;
 use crate::withdrawal::Withdrawal;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
@@ -71,6 +72,8 @@ pub(crate) struct QpLinks {
     pub(crate) peer: Option<Arc<Peer>>,
     /// Ring position after the last train that was pushed; 0 when the peer is known to have it.
     pub(crate) pushed: u64,
+    /// Posts since the peer's latest small message.
+    pub(crate) in_a_row: InARow,
     /// What the QP word says now.
     pub(crate) published: QpWord,
     /// Whether this is a UD QP.

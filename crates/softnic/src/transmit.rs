@@ -25,9 +25,13 @@ pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
 /// spins on the next slot looks at, and far enough for the answer to be there in time.
 const PREFETCH_SLOTS: u64 = 12;
 
+/// Posts in a row that make a stream. Who waits for an answer to each message would pay for lines
+/// that it does not need now.
+const STREAM_POSTS: u32 = 8;
+
 /// Slots that requests leave to answers: an acknowledgement that finds no slot is lost when its
 /// process leaves.
-const ANSWER_SLOTS: usize = 128;
+pub(crate) const ANSWER_SLOTS: usize = 128;
 
 /// What came of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,11 +158,13 @@ impl QpInner {
             let before = out.position();
             let sent = self.request_to(&mut out);
             let after = out.position();
-            out.prefetch(PREFETCH_SLOTS);
-            drop(out);
             if after != before {
                 self.links.pushed = after;
+                self.links.in_a_row.note_push(&out);
+                drop(out);
                 peer.ring_bell();
+            } else {
+                drop(out);
             }
             match sent {
                 Next::Done => return Sent::Everything,
@@ -264,6 +270,21 @@ impl QpInner {
     }
 }
 
+/// Posts that sent something since the peer's latest message: tells a stream from a talk.
+#[derive(Default)]
+pub(crate) struct InARow(u32);
+
+impl InARow {
+    /// After a push: asks for slots ahead in a stream.
+    #[inline(always)]
+    pub(crate) fn note_push(&mut self, out: &Producer) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 >= STREAM_POSTS {
+            out.prefetch(PREFETCH_SLOTS);
+        }
+    }
+}
+
 enum Next {
     Done,
     RingFull,
@@ -364,7 +385,7 @@ fn gather(
 }
 
 /// The virtual address of a local scatter/gather element, after its check.
-#[inline]
+#[inline(always)]
 pub(crate) fn local_address(
     keys: &KeyView,
     pd: PdId,

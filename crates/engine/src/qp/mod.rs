@@ -23,10 +23,14 @@ mod requester;
 mod respond;
 mod responder;
 pub mod send_queue;
+#[cfg(test)]
+mod single_tests;
 
 pub use completer::ResponsePlacement;
-pub use requester::{Plan, Timer, TimerKind};
-pub use responder::{AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response};
+pub use requester::{Plan, SingleSend, Timer, TimerKind};
+pub use responder::{
+    AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv,
+};
 
 use crate::backend::{PostError, QpInit, RecvWr, SendWr};
 use crate::mr::KeyEntry;
@@ -101,7 +105,7 @@ pub enum CopyError {
 }
 
 /// A queue pair. See the module's text for how it is driven.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Qp {
     /// Its number.
     pub qpn: Qpn,

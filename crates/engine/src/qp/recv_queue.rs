@@ -57,7 +57,7 @@ pub enum TakeRecv {
 }
 
 /// A FIFO of receive work requests. Cursors: `posted` >= `fetched` >= `consumed`, free-running.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RecvQueue {
     wr_ids: Box<[u64]>,
     counts: Box<[u32]>,
@@ -146,6 +146,22 @@ impl RecvQueue {
         held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
         self.consumed = self.consumed.wrapping_add(1);
         TakeRecv::Taken
+    }
+
+    /// The oldest request, if it has one scatter/gather element and the adapter has read it.
+    #[inline(always)]
+    pub fn next_of_one_piece(&self) -> Option<(u64, &Sge)> {
+        let slot = (self.consumed & self.mask) as usize;
+        if self.consumed == self.fetched || self.counts[slot] != 1 {
+            return None;
+        }
+        Some((self.wr_ids[slot], &self.sges[slot * self.max_sge as usize]))
+    }
+
+    /// Drops the request that [`RecvQueue::next_of_one_piece`] returned.
+    #[inline(always)]
+    pub fn skip_one(&mut self) {
+        self.consumed = self.consumed.wrapping_add(1);
     }
 
     /// Moves the waiting requests into a queue of another size, which must hold them.

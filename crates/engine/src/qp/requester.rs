@@ -3,6 +3,9 @@
 
 mod lane;
 mod recovery;
+mod single;
+
+pub use single::SingleSend;
 
 use super::{CopyError, Env, Qp};
 use crate::train::{Fold, Train, TrainFlags, TrainKind};
@@ -13,6 +16,10 @@ use rdmalab_wire::ids::{Psn, RKey};
 /// oldest unacknowledged packet and the newest are never confused (IBA vol. 1, 9.7.3.1). Only a
 /// READ of more packets exceeds it, when nothing else is in flight.
 pub const MAX_OUTSTANDING_PACKETS: u32 = 1 << 22;
+
+/// Messages after which an acknowledgement is asked for though no completion depends on it, so that
+/// the queue keeps moving.
+const SENDS_PER_ACK: u32 = 64;
 
 /// When the adapter wants to be called again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,7 +65,7 @@ pub enum Plan {
 }
 
 /// State of the sending half of a QP.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Requester {
     /// PSN of the next packet.
     next_psn: Psn,
@@ -284,7 +291,7 @@ impl Qp {
         let wqe = self.sq.wqe(position);
         self.req.since_ack_req += packets;
         let wanted = last
-            && (wqe.signaled() || self.req.since_ack_req >= 64 || self.req.recovering)
+            && (wqe.signaled() || self.req.since_ack_req >= SENDS_PER_ACK || self.req.recovering)
             || self.req.since_ack_req >= MAX_OUTSTANDING_PACKETS / 4;
         if wanted {
             self.req.ask_for_ack(self.req.next_psn.add(packets - 1));

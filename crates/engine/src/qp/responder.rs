@@ -5,6 +5,9 @@
 
 mod fetch;
 mod message;
+mod single;
+
+pub use single::SingleRecv;
 
 use std::collections::VecDeque;
 
@@ -96,7 +99,7 @@ impl Pending {
 }
 
 /// State of the receiving half of a QP.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Responder {
     pub(super) epsn: Psn,
     msn: Msn,

@@ -84,7 +84,7 @@ impl SendWqe {
 }
 
 /// The queue itself. See the module's text for the cursors.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SendQueue {
     wqes: Box<[SendWqe]>,
     sges: Box<[Sge]>,
@@ -214,10 +214,10 @@ impl SendQueue {
         if wr.sges.len() > self.max_sge as usize {
             return Err(PostError::TooManySges);
         }
-        let mut length = 0u64;
-        for sge in wr.sges {
-            length += sge.length as u64;
-        }
+        let length = match wr.sges {
+            [one] => one.length as u64,
+            sges => sges.iter().map(|sge| sge.length as u64).sum(),
+        };
         if length > MAX_MESSAGE_BYTES {
             return Err(PostError::TooLong);
         }

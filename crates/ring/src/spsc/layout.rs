@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicU64, LINE, Ordering, at, word};
 use core::fmt;
+use core::marker::PhantomData;
 
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
@@ -219,13 +220,37 @@ impl Shape {
         unsafe { word(self.base, offset) }
     }
 
+    /// The slot that holds `position`. Its address is computed once: what is stored there might
+    /// be this very structure, as far as the compiler knows.
+    #[inline(always)]
+    pub(super) fn slot(&self, position: u64) -> SlotWords<'_> {
+        // SAFETY: the mask keeps the slot within the slots that `attach` found mapped.
+        let base = unsafe { at(self.slots, self.slot_offset(position)) };
+        SlotWords { base, shape: PhantomData }
+    }
+
     /// Word `index` of the slot that holds `position`.
     #[inline(always)]
     pub(super) fn slot_word(&self, position: u64, index: usize) -> &AtomicU64 {
+        self.slot(position).word(index)
+    }
+}
+
+/// The words of a slot.
+#[derive(Clone, Copy)]
+pub(super) struct SlotWords<'a> {
+    base: *mut u8,
+    shape: PhantomData<&'a Shape>,
+}
+
+impl<'a> SlotWords<'a> {
+    /// Word `index`.
+    #[inline(always)]
+    pub(super) fn word(self, index: usize) -> &'a AtomicU64 {
         debug_assert!(index <= BODY_WORDS);
-        // SAFETY: the mask keeps the slot within the slots that `attach` found mapped, `index` is
-        // at most 7, and the offset is a multiple of eight.
-        unsafe { word(self.slots, self.slot_offset(position) + index * 8) }
+        // SAFETY: `base` is a slot, which stays mapped while the shape's end lives; `index` is at
+        // most 7, and the offset is a multiple of eight.
+        unsafe { word(self.base, index * 8) }
     }
 }
 

@@ -94,6 +94,8 @@ pub struct Device {
     pub srq_limit_events: u32,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
+    /// Whether the driver tries the engine's short ways for small SENDs first.
+    pub short_ways: bool,
     index: usize,
     next_key: u32,
 }
@@ -107,6 +109,7 @@ impl Device {
             srq: None,
             srq_limit_events: 0,
             qps: Vec::new(),
+            short_ways: false,
             index,
             next_key: 0x100 * (index as u32 + 1),
         }

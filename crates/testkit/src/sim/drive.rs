@@ -10,7 +10,7 @@ use rdmalab_engine::qp::{
     Accept, AtomicJob, AtomicOp, CopyError, Placement, PlacementTarget, Plan, Qp, Response,
     ResponsePlacement,
 };
-use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
@@ -49,6 +49,9 @@ pub enum Offered {
 impl Device {
     /// Offers a train that arrived to QP `qp`.
     pub fn offer(&mut self, qp: usize, parcel: Parcel, due_ns: u64) -> Offered {
+        if self.short_ways && self.take_single(qp, &parcel) {
+            return Offered::Done;
+        }
         let (engine, mut env, _) = self.split(qp);
         match engine.accept(&parcel.train, &mut env) {
             Accept::Done | Accept::Drop(_) => Offered::Done,
@@ -62,6 +65,34 @@ impl Device {
                 Offered::Step(Step::Response { due_ns, parcel, placement })
             }
         }
+    }
+
+    /// The short way in; false leaves the train as it is.
+    fn take_single(&mut self, qp: usize, parcel: &Parcel) -> bool {
+        let (engine, mut env, memory) = self.split(qp);
+        let Some(single) = engine.accept_single_train(&parcel.train) else { return false };
+        let placed = scatter(&parcel.payload, &[single.target], 0, &env, memory);
+        if placed.is_ok() {
+            single.retire(&mut env);
+        }
+        placed.is_ok()
+    }
+
+    /// The short way out.
+    fn next_single(&mut self, qp: usize) -> Option<Parcel> {
+        let (engine, env, memory) = self.split(qp);
+        let single = engine.plan_single(engine.mtu.bytes())?;
+        let (src_qpn, dst_qpn, _) = single.ends();
+        let mut train = Train::new(TrainKind::Send, dst_qpn, src_qpn, single.psn);
+        train.flags = single.flags;
+        train.payload_bytes = single.wqe().length;
+        train.imm_or_rkey = single.wqe().imm_or_rkey;
+        let payload = match single.wqe().is_inline() {
+            true => single.inline().to_vec(),
+            false => gather(single.sges(), 0, train.payload_bytes, &env, memory).ok()?,
+        };
+        single.retire();
+        Some(Parcel { train, payload })
     }
 
     /// Does the second half of a step.
@@ -118,6 +149,11 @@ impl Device {
 
     /// What QP `qp` requests next; executes its local operations on the way.
     pub fn next_request(&mut self, qp: usize, max_payload: u32) -> Option<Parcel> {
+        if self.short_ways
+            && let Some(parcel) = self.next_single(qp)
+        {
+            return Some(parcel);
+        }
         loop {
             let (engine, mut env, memory) = self.split(qp);
             match engine.plan(max_payload) {
@@ -161,9 +197,20 @@ fn fetch(
     if qp.sq.wqe(position).is_inline() {
         return Ok(qp.sq.inline(position)[offset as usize..][..bytes].to_vec());
     }
-    let mut payload = Vec::with_capacity(bytes);
+    gather(qp.sq.sges(position), offset, train.payload_bytes, env, memory)
+}
+
+/// Reads `bytes` bytes of a gather list from `offset`.
+fn gather(
+    sges: &[Sge],
+    offset: u32,
+    bytes: u32,
+    env: &DeviceEnv<'_>,
+    memory: &Memory,
+) -> Result<Vec<u8>, CopyError> {
+    let mut payload = Vec::with_capacity(bytes as usize);
     if bytes > 0 {
-        for piece in pieces(qp.sq.sges(position), offset as u64, bytes as u64) {
+        for piece in pieces(sges, offset as u64, bytes as u64) {
             let entry = env.keys.get(&piece.sge.lkey);
             let addr =
                 mr::check_local(entry, PD, &piece.sge, false).map_err(|_| CopyError::Protection)?;

@@ -83,9 +83,13 @@ impl World {
     /// A world of `devices` devices; everything that happens by chance comes from `seed`.
     pub fn new(devices: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
+        let mut devices: Vec<Device> = (0..devices).map(Device::new).collect();
+        for (index, device) in devices.iter_mut().enumerate() {
+            device.short_ways = seed >> index & 1 == 1;
+        }
         World {
             now_ns: 0,
-            devices: (0..devices).map(Device::new).collect(),
+            devices,
             link: Link::new(rng.fork()),
             knobs: Knobs::default(),
             trace: Default::default(),

@@ -1,0 +1,105 @@
+//! The short way out for what programs send most: a small SEND on a reliable connection with
+//! nothing to go back to. It decides and changes exactly what [`Qp::plan`] would; everything
+//! else is left to that.
+
+use crate::qp::Qp;
+use crate::qp::requester::{MAX_OUTSTANDING_PACKETS, SENDS_PER_ACK, Timer, TimerKind, last_flags};
+use crate::qp::send_queue::SendWqe;
+use crate::train::{Fold, TrainFlags};
+use crate::vocab::*;
+use rdmalab_wire::ids::{Psn, Qpn};
+
+/// A whole SEND in one packet, next in its queue. Nothing has changed yet: who has sent it calls
+/// [`SingleSend::retire`], and who cannot drops it and asks [`Qp::plan`].
+#[derive(Debug)]
+pub struct SingleSend<'a> {
+    qp: &'a mut Qp,
+    position: u32,
+    /// Its place in the message, and more.
+    pub flags: TrainFlags,
+    /// PSN of the packet.
+    pub psn: Psn,
+}
+
+impl Qp {
+    /// The next request, if it is a SEND of 1 to `max_bytes` bytes (at most one MTU) in one packet,
+    /// without a fold, and nothing is being repeated, paused or drained.
+    #[inline(always)]
+    pub fn plan_single(&mut self, max_bytes: u32) -> Option<SingleSend<'_>> {
+        let (req, position) = (&self.req, self.req.cursor);
+        let calm = position == self.sq.begun
+            && position != self.sq.fetched
+            && req.sent_packets == 0
+            && self.state == QpState::Rts
+            && self.qp_type == QpType::Rc
+            && !(req.rnr_pause | req.failed | req.recovering)
+            && req.fold == Fold::default();
+        if !calm {
+            return None;
+        }
+        let wqe = self.sq.wqe(position);
+        let plain = matches!(wqe.opcode, WrOpcode::Send | WrOpcode::SendImm)
+            && wqe.length.wrapping_sub(1) < max_bytes
+            && !wqe.flags.contains(SendFlags::FENCE);
+        let in_flight = req.next_psn.distance_from(req.acked_psn) as u32;
+        if !plain || in_flight >= MAX_OUTSTANDING_PACKETS {
+            return None;
+        }
+        let mut flags = TrainFlags::FIRST | TrainFlags::LAST | last_flags(wqe.opcode, wqe.flags);
+        if wqe.signaled() || req.since_ack_req + 1 >= SENDS_PER_ACK {
+            flags |= TrainFlags::ACK_REQ;
+        }
+        let psn = req.next_psn;
+        Some(SingleSend { qp: self, position, flags: TrainFlags(flags), psn })
+    }
+}
+
+impl SingleSend<'_> {
+    /// The request.
+    #[inline(always)]
+    pub fn wqe(&self) -> &SendWqe {
+        self.qp.sq.wqe(self.position)
+    }
+
+    /// Its payload, when that lies in the queue.
+    #[inline(always)]
+    pub fn inline(&self) -> &[u8] {
+        self.qp.sq.inline(self.position)
+    }
+
+    /// Its gather list, when the payload does not lie in the queue.
+    #[inline(always)]
+    pub fn sges(&self) -> &[Sge] {
+        self.qp.sq.sges(self.position)
+    }
+
+    /// The sending QP, the receiving one, and the domain of the local keys.
+    #[inline(always)]
+    pub fn ends(&self) -> (Qpn, Qpn, PdId) {
+        (self.qp.qpn, self.qp.remote_qpn, self.qp.pd)
+    }
+
+    /// It was handed to the link.
+    #[inline(always)]
+    pub fn retire(self) {
+        let SingleSend { qp, position, flags, psn } = self;
+        let wqe = qp.sq.wqe_mut(position);
+        wqe.first_psn = psn;
+        wqe.packets = 1;
+        wqe.fold = Fold::default();
+        qp.sq.begun = position.wrapping_add(1);
+        let req = &mut qp.req;
+        req.since_ack_req += 1;
+        if flags.has(TrainFlags::ACK_REQ) {
+            req.ask_for_ack(psn);
+        }
+        req.next_psn = psn.add(1);
+        if req.psn_limit.is_before(req.next_psn) {
+            req.psn_limit = req.next_psn;
+        }
+        req.cursor = position.wrapping_add(1);
+        if req.timer == Timer::Idle {
+            req.timer = Timer::Wanted(TimerKind::Ack);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The short way in for what programs send most: a small SEND on a reliable connection, in order,
+//! into a receive of one piece. It decides and changes exactly what [`Qp::accept`] and
+//! [`Qp::retire_request`] would; everything else is left to them.
+
+use super::Inbound;
+use crate::qp::{Env, Qp};
+use crate::train::{Train, TrainFlags};
+use crate::vocab::*;
+use rdmalab_wire::ids::Psn;
+
+/// A whole SEND in one packet, the one that is expected. Nothing has changed yet: who has placed
+/// its payload at [`SingleRecv::target`] calls [`SingleRecv::retire`], and who cannot drops it and
+/// asks [`Qp::accept`].
+#[derive(Debug)]
+pub struct SingleRecv<'a> {
+    qp: &'a mut Qp,
+    /// Where the payload goes: as long as that, with the receive's local key.
+    pub target: Sge,
+    wr_id: u64,
+    psn: Psn,
+    flags: TrainFlags,
+    imm: u32,
+}
+
+impl Qp {
+    /// What to do about a SEND of one packet without a fold from the connected peer: where its
+    /// payload of `bytes` bytes goes, if nothing about it is unusual.
+    #[inline(always)]
+    pub fn accept_single(
+        &mut self,
+        psn: Psn,
+        flags: TrainFlags,
+        bytes: u32,
+        imm: u32,
+    ) -> Option<SingleRecv<'_>> {
+        const MAY_HAVE: u8 = TrainFlags::ACK_REQ | TrainFlags::SOLICITED | TrainFlags::IMM;
+        let resp = &self.resp;
+        let calm = flags.0 & !MAY_HAVE == TrainFlags::FIRST | TrainFlags::LAST
+            && psn == resp.epsn
+            && self.qp_type == QpType::Rc
+            && self.state.can_receive()
+            && self.established
+            && !(resp.in_flight | resp.holds)
+            && matches!(resp.inbound, Inbound::None)
+            && bytes.wrapping_sub(1) < self.mtu.bytes();
+        if !calm {
+            return None;
+        }
+        let (wr_id, piece) = self.rq.as_ref()?.next_of_one_piece()?;
+        if bytes > piece.length {
+            return None;
+        }
+        let target = Sge { length: bytes, ..*piece };
+        Some(SingleRecv { qp: self, target, wr_id, psn, flags, imm })
+    }
+
+    /// The same for a train, for drivers that have one already.
+    pub fn accept_single_train(&mut self, train: &Train) -> Option<SingleRecv<'_>> {
+        let whole = train.packets == 1 && train.fold == Default::default();
+        let plain = whole && train.kind == crate::train::TrainKind::Send;
+        if !plain {
+            return None;
+        }
+        self.accept_single(train.first_psn, train.flags, train.payload_bytes, train.imm_or_rkey)
+    }
+}
+
+impl SingleRecv<'_> {
+    /// The domain of the local key.
+    #[inline(always)]
+    pub fn pd(&self) -> PdId {
+        self.qp.pd
+    }
+
+    /// The payload was placed: the receive completes, and the peer is told if it wants to be.
+    #[inline(always)]
+    pub fn retire<E: Env>(self, env: &mut E) {
+        let SingleRecv { qp, target, wr_id, psn, flags, imm } = self;
+        if let Some(rq) = &mut qp.rq {
+            rq.skip_one();
+        }
+        qp.resp.epsn = psn.add(1);
+        qp.resp.msn = qp.resp.msn.next();
+        qp.resp.nak_sent = false;
+        if flags.has(TrainFlags::ACK_REQ) {
+            qp.resp.ack = Some(psn);
+        }
+        let mut wc = qp.recv_wc(wr_id, WcStatus::Success);
+        wc.byte_len = target.length;
+        if flags.has(TrainFlags::IMM) {
+            wc.wc_flags = WcFlags::WITH_IMM;
+            wc.imm_or_rkey = imm;
+        }
+        env.recv_completion(wc, flags.has(TrainFlags::SOLICITED));
+    }
+}

@@ -1,0 +1,268 @@
+//! The short ways decide and change exactly what the general ones do.
+
+use super::*;
+use crate::backend::{QpInit, RecvWr, SendWr};
+use crate::mr::{Backing, KeyKind};
+use crate::train::{Fold, TrainFlags, TrainKind};
+use rdmalab_wire::ids::{Psn, RKey};
+
+/// A driver that only listens.
+#[derive(Default)]
+struct Ear(Vec<String>);
+
+impl Env for Ear {
+    fn key(&self, key: u32) -> Option<KeyEntry> {
+        Some(KeyEntry {
+            key,
+            kind: KeyKind::Region,
+            iova: 0,
+            length: 1 << 30,
+            host_delta: 0,
+            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            pd: PdId(1),
+            qpn: Qpn::new(0),
+            on_demand: false,
+            backing: Backing::default(),
+        })
+    }
+    fn take_shared(&mut self, _: &mut HeldRecv) -> TakeRecv {
+        TakeRecv::Empty
+    }
+    fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
+        self.0.push(format!("{wc:?} {sq_free_to}"));
+    }
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) {
+        self.0.push(format!("{wc:?} {solicited}"));
+    }
+    fn invalidate(&mut self, _: u32) -> bool {
+        true
+    }
+    fn event(&mut self, event: AsyncEventType) {
+        self.0.push(format!("{event:?}"));
+    }
+}
+
+/// Numbers that look random enough.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % sides
+    }
+}
+
+fn qp() -> Qp {
+    let cap = QpCap {
+        max_send_wr: 16,
+        max_recv_wr: 8,
+        max_send_sge: 2,
+        max_recv_sge: 2,
+        max_inline_data: 64,
+    };
+    let (send_cq, recv_cq, srq, cookie) = (&(), &(), None::<&()>, 0);
+    let (qp_type, sq_sig_all) = (QpType::Rc, false);
+    let init = QpInit { qp_type, send_cq, recv_cq, srq, cap, sq_sig_all, cookie };
+    let mut qp = Qp::new(Qpn::new(5), PdId(1), &init, PathMtu::Mtu256);
+    qp.remote_qpn = Qpn::new(6);
+    qp.state = QpState::Rts;
+    qp.established = true;
+    (qp.attr.max_rd_atomic, qp.attr.retry_cnt, qp.attr.rnr_retry) = (2, 7, 7);
+    qp.req.start(Psn::new(0xff_fff0), 7, 7);
+    qp.attr.qp_access_flags = Access::REMOTE_WRITE;
+    qp.attr.rq_psn = 0xff_ffe0;
+    qp.start_responder();
+    qp
+}
+
+/// Everything about a QP but the receive WQE that it held last, which says nothing when none is
+/// held.
+fn state_of(qp: &Qp) -> String {
+    let mut qp = qp.clone();
+    qp.resp.held = HeldRecv::EMPTY;
+    format!("{qp:?}")
+}
+
+fn send_one(qp: &mut Qp, dice: &mut Dice) {
+    const OPCODES: [WrOpcode; 9] = [
+        WrOpcode::Send,
+        WrOpcode::Send,
+        WrOpcode::Send,
+        WrOpcode::Send,
+        WrOpcode::Send,
+        WrOpcode::SendImm,
+        WrOpcode::SendInv,
+        WrOpcode::Write,
+        WrOpcode::Read,
+    ];
+    let opcode = OPCODES[dice.below(9) as usize];
+    let mut flags = SendFlags::NONE;
+    for (flag, odds) in [
+        (SendFlags::SIGNALED, 8),
+        (SendFlags::SOLICITED, 3),
+        (SendFlags::FENCE, 9),
+        (SendFlags::INLINE, 2),
+    ] {
+        if dice.below(odds) == 0 && (flag != SendFlags::INLINE || opcode != WrOpcode::Read) {
+            flags = flags | flag;
+        }
+    }
+    let sge = |length| Sge { addr: 1, length, lkey: 2 };
+    let sges = [sge(dice.below(40) as u32), sge(dice.below(2) as u32 * 3)];
+    let wr = SendWr {
+        wr_id: dice.below(1000),
+        opcode,
+        flags,
+        imm_or_rkey: 77,
+        sges: &sges[..1 + dice.below(2) as usize],
+        remote_addr: 64,
+        rkey: 9,
+        compare_add: 0,
+        swap: 0,
+        ud: None,
+        bind: None,
+    };
+    let freed = qp.sq.oldest;
+    let _ = qp.post_send(&wr, freed);
+}
+
+/// Answers what was sent, as a peer may: acknowledgements, and now and then a NAK.
+fn answer(qp: &mut Qp, dice: &mut Dice, ear: &mut Ear) {
+    let in_flight = qp.req.psn_limit.distance_from(qp.req.acked_psn) as u64;
+    if in_flight == 0 {
+        return;
+    }
+    let psn = qp.req.acked_psn.add(dice.below(in_flight) as u32);
+    let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
+    ack.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+    match dice.below(40) {
+        0 => ack.syndrome = rdmalab_wire::aeth::Syndrome::from_byte(0x2c).unwrap(),
+        1 => ack.syndrome = rdmalab_wire::aeth::Syndrome::from_byte(0x60).unwrap(),
+        _ => {}
+    }
+    qp.accept(&ack, ear);
+    if qp.req.is_paused() && dice.below(2) == 0 {
+        qp.on_timer(u64::MAX, ear);
+    }
+}
+
+#[test]
+fn a_single_send_is_what_plan_would_send() {
+    let (mut taken, mut left) = (0, 0);
+    for seed in 0..300 {
+        let (mut dice, mut qp, mut ear) = (Dice(seed), qp(), Ear::default());
+        for _ in 0..200 {
+            if dice.below(3) > 0 {
+                send_one(&mut qp, &mut dice);
+            }
+            if dice.below(4) == 0 {
+                answer(&mut qp, &mut dice, &mut ear);
+            }
+            if qp.state != QpState::Rts {
+                break;
+            }
+            let mut twin = qp.clone();
+            let planned = twin.plan(1024);
+            let Some(single) = qp.plan_single(32) else {
+                left += u32::from(!matches!(planned, Plan::Idle));
+                qp = twin;
+                continue;
+            };
+            let Plan::Send { train, position, offset: 0 } = planned else {
+                panic!("seed {seed}: a single send, but plan says {planned:?}");
+            };
+            let (src_qpn, dst_qpn, _) = single.ends();
+            let mut expected = Train::new(TrainKind::Send, dst_qpn, src_qpn, single.psn);
+            expected.flags = single.flags;
+            expected.payload_bytes = single.wqe().length;
+            expected.imm_or_rkey = single.wqe().imm_or_rkey;
+            // What a SEND does not carry.
+            (expected.remote_addr, expected.rkey) = (train.remote_addr, train.rkey);
+            expected.dma_bytes = train.dma_bytes;
+            assert_eq!(train, expected, "seed {seed}");
+            assert_eq!(train.fold, Fold::default());
+            single.retire();
+            twin.retire_sent(position, true, Ok(()), &mut Ear::default());
+            assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
+            taken += 1;
+        }
+    }
+    assert!(taken > 1000 && left > 1000, "{taken} singles, {left} others");
+}
+
+/// A train that may be the expected SEND, or differ from it in one thing.
+fn arrival(qp: &Qp, dice: &mut Dice) -> Train {
+    let mut psn = qp.expected_psn();
+    let mut flags = TrainFlags::FIRST | TrainFlags::LAST;
+    let mut kind = TrainKind::Send;
+    let (mut bytes, mut fold) = (1 + dice.below(40) as u32, Fold::default());
+    for flag in [TrainFlags::ACK_REQ, TrainFlags::SOLICITED, TrainFlags::IMM] {
+        if dice.below(2) == 0 {
+            flags |= flag;
+        }
+    }
+    match dice.below(60) {
+        0 => psn = psn.add(dice.below(3) as u32),
+        1 => psn = psn.sub(dice.below(3) as u32),
+        2 => flags = (flags & !TrainFlags::IMM) | TrainFlags::INV,
+        3 => (flags, bytes) = (TrainFlags::FIRST, 256),
+        4 => flags &= !TrainFlags::FIRST,
+        5 => (kind, flags, bytes) = (TrainKind::Write, TrainFlags::FIRST, 256),
+        6 => bytes = dice.below(300) as u32,
+        7 => fold = Fold { packets: 1, messages: 1 },
+        _ => {}
+    }
+    let mut train = Train::new(kind, qp.qpn, qp.remote_qpn, psn);
+    train.flags = TrainFlags(flags);
+    train.payload_bytes = bytes;
+    train.imm_or_rkey = 0x0a0b_0c0d;
+    train.fold = fold;
+    (train.rkey, train.dma_bytes) = (RKey(9), 1000);
+    train
+}
+
+#[test]
+fn a_single_receive_ends_as_accept_and_retire_do() {
+    let (mut taken, mut left) = (0, 0);
+    for seed in 0..300 {
+        let (mut dice, mut qp) = (Dice(seed), qp());
+        for _ in 0..100 {
+            for wr_id in 0..dice.below(3) {
+                let sge = Sge { addr: 64, length: 10 + dice.below(300) as u32, lkey: 3 };
+                let sges = [sge, sge];
+                let sges = &sges[..1 + (dice.below(5) == 0) as usize];
+                let _ = qp.post_recv(&RecvWr { wr_id, sges });
+            }
+            if dice.below(3) == 0 {
+                while qp.next_response(1024, &mut Ear::default()).is_some() {}
+            }
+            let (mut twin, mut general, mut short) = (qp.clone(), Ear::default(), Ear::default());
+            let train = arrival(&qp, &mut dice);
+            let accepted = twin.accept(&train, &mut general);
+            if let Accept::Place(placement) = &accepted {
+                twin.retire_request(&train, placement, Ok(()), &mut general);
+            }
+            let Some(single) = qp.accept_single_train(&train) else {
+                left += 1;
+                qp = twin;
+                if qp.state != QpState::Rts {
+                    break;
+                }
+                continue;
+            };
+            let (target, pd) = (single.target, single.pd());
+            single.retire(&mut short);
+            let Accept::Place(placement) = accepted else {
+                panic!("seed {seed}: a single receive, but accept says {accepted:?}");
+            };
+            assert!(matches!(placement.target, PlacementTarget::Receive { offset: 0 }));
+            let held = twin.held_recv().sges();
+            assert_eq!((target.addr, target.lkey, pd), (held[0].addr, held[0].lkey, qp.pd));
+            assert_eq!((target.length, held.len()), (placement.bytes, 1), "seed {seed}");
+            assert_eq!(short.0, general.0, "seed {seed}");
+            assert_eq!(state_of(&qp), state_of(&twin), "seed {seed}");
+            taken += 1;
+        }
+    }
+    assert!(taken > 1000 && left > 1000, "{taken} singles, {left} others");
+}
