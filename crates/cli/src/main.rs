@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ── tour, bench ── pair ── two `rdmalab worker` processes ── verbs ── a device
-//!      ── devices, exec, env, ps, man
+//!      ── devices, exec, env, ps, man, trace
 //! ```
 
 /// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
@@ -36,6 +36,7 @@ mod ps;
 mod soft;
 mod table;
 mod tour;
+mod trace;
 mod worker;
 
 use clap::Parser;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
+        Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Ps) => ps::list(),
         Some(Command::Clean { all }) => ps::clean(all),
         Some(Command::Env(args)) => env::run(&args),

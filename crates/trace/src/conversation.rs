@@ -1,0 +1,176 @@
+//! Packets sorted into conversations, and what each of them meant.
+
+mod notes;
+mod pairing;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rdmalab_wire::aeth::NakCode;
+use rdmalab_wire::opcode::Transport;
+
+use crate::file::Frame;
+use crate::packet::{Address, Icrc, Seen, Unread};
+
+/// A queue pair as the wire names it. The number is unknown where no packet told it: a packet of a
+/// connected transport names its receiver only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    /// Where it is.
+    pub address: Address,
+    /// Its number.
+    pub qpn: Option<u32>,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.qpn {
+            Some(qpn) => write!(f, "{} QP {qpn:#x}", self.address),
+            None => write!(f, "{} QP ?", self.address),
+        }
+    }
+}
+
+/// Which way a packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From [`Conversation::a`] to [`Conversation::b`].
+    Forward,
+    /// The other way.
+    Back,
+}
+
+/// What can be said of a packet that its headers alone do not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Its first packet was sent before; the time since then.
+    Repeated {
+        /// Since the packet with this PSN was last seen.
+        after_ns: u64,
+    },
+    /// So many PSNs before it never came by: lost, or not captured.
+    Gap {
+        /// How many.
+        packets: u32,
+    },
+    /// It answers a request.
+    Answers {
+        /// Since that request's last packet with this PSN.
+        after_ns: u64,
+    },
+    /// It acknowledges nothing that was under way.
+    Stale,
+    /// The requester has to go back to this PSN.
+    GoBack,
+    /// The receiver had no receive posted, and asks for so much patience.
+    NotReady {
+        /// The least time to wait.
+        wait_ns: u64,
+    },
+    /// The responder refused.
+    Refused(NakCode),
+    /// The CRC is wrong: a receiver drops it.
+    BadIcrc,
+    /// A message of the connection manager, by its name in the specification.
+    Cm(&'static str),
+    /// What the capture's writer said.
+    Comment(String),
+}
+
+/// A packet of a conversation.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which way it went.
+    pub direction: Direction,
+    /// The packet.
+    pub packet: Seen,
+    /// What it meant.
+    pub notes: Vec<Note>,
+}
+
+/// The packets between two queue pairs, in order of time.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// The transport of its packets.
+    pub transport: Transport,
+    /// Who spoke first.
+    pub a: End,
+    /// The other one.
+    pub b: End,
+    /// The packets.
+    pub rows: Vec<Row>,
+    /// The largest payload of a packet that was not the last of its message: the path MTU, once a
+    /// message was longer.
+    pub mtu_bytes: Option<u32>,
+}
+
+impl Conversation {
+    /// Bytes of payload, repetitions too.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.rows.iter().map(|row| row.packet.payload_bytes as u64).sum()
+    }
+
+    /// How many rows have a note for which this holds.
+    pub fn rows_with(&self, is: impl Fn(&Note) -> bool) -> usize {
+        self.rows.iter().filter(|row| row.notes.iter().any(&is)).count()
+    }
+}
+
+/// A capture, sorted.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// In the order of their first packets.
+    pub conversations: Vec<Conversation>,
+    /// Frames in the capture.
+    pub frames: u64,
+    /// Frames of something else.
+    pub foreign: u64,
+    /// Frames that should be ours and cannot be read, by the reason.
+    pub malformed: BTreeMap<String, u64>,
+    /// Why the capture ends early, if it does.
+    pub cut_short: Option<String>,
+    pending: Vec<Seen>,
+}
+
+impl Trace {
+    /// Takes a frame.
+    pub fn take(&mut self, frame: &Frame) {
+        self.frames += 1;
+        match Seen::of(frame) {
+            Ok(seen) => self.pending.push(seen),
+            Err(Unread::Foreign) => self.foreign += 1,
+            Err(Unread::Malformed(reason)) => {
+                *self.malformed.entry(reason.to_string()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Sorts what was taken into conversations.
+    pub fn finish(&mut self) {
+        let mut packets = std::mem::take(&mut self.pending);
+        // Captures of several interfaces are not always in order.
+        packets.sort_by_key(|packet| packet.at_ns);
+        self.conversations = pairing::sort(packets);
+        for conversation in &mut self.conversations {
+            conversation.mtu_bytes = mtu(conversation);
+            notes::annotate(conversation);
+        }
+        self.conversations.sort_by_key(|c| c.rows.first().map(|row| row.packet.at_ns));
+    }
+
+    /// The time of the first packet; 0 when there is none.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        let first = |c: &Conversation| c.rows.first().map(|row| row.packet.at_ns);
+        self.conversations.iter().filter_map(first).min().unwrap_or(0)
+    }
+}
+
+fn mtu(conversation: &Conversation) -> Option<u32> {
+    let inner = conversation.rows.iter().filter(|row| {
+        let opcode = row.packet.headers.bth.opcode;
+        opcode.has_payload() && !opcode.ends_message() && row.packet.icrc != Icrc::Bad
+    });
+    inner.map(|row| row.packet.payload_bytes as u32).max()
+}

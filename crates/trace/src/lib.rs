@@ -1,0 +1,45 @@
+//! Captures as conversations.
+//!
+//! * [`file`]: frames out of pcap and pcapng files, whoever wrote them: us, tcpdump, Wireshark,
+//!   ibdump.
+//! * [`packet`]: a frame as a packet of the IBA transport, with its two ends and the verdict of the
+//!   invariant CRC.
+//! * [`conversation`]: packets sorted into pairs of queue pairs, each packet with what it meant:
+//!   acknowledged what, repeated what, left which gap.
+//!
+//! * [`show`]: words for all that.
+//!
+//! Of the payload only the start is kept, for management datagrams. A capture is not trusted: what
+//! cannot be read is counted, with the first reason of each kind.
+#![forbid(unsafe_code)]
+
+pub mod conversation;
+pub mod file;
+pub mod packet;
+pub mod show;
+
+pub use conversation::{Conversation, Row, Trace};
+pub use file::{Capture, Frame, Link, ReadError};
+pub use packet::{Address, Seen};
+
+/// Reads a capture, and sorts it into conversations.
+///
+/// # Errors
+/// When the file cannot be opened, or is no capture. A capture that ends in the middle of a packet
+/// gives what came before, and [`Trace::cut_short`] says so.
+pub fn read(path: &std::path::Path) -> Result<Trace, ReadError> {
+    let mut capture = Capture::open(path)?;
+    let mut trace = Trace::default();
+    loop {
+        match capture.next_frame() {
+            Ok(Some(frame)) => trace.take(&frame),
+            Ok(None) => break,
+            Err(reason) => {
+                trace.cut_short = Some(reason.to_string());
+                break;
+            }
+        }
+    }
+    trace.finish();
+    Ok(trace)
+}

@@ -1,0 +1,175 @@
+//! Captures of the Linux kernel's rxe, read as conversations.
+
+use std::path::{Path, PathBuf};
+
+use rdmalab_trace::conversation::{Direction, Note};
+use rdmalab_trace::packet::Icrc;
+use rdmalab_trace::{Trace, read, show};
+use rdmalab_wire::opcode::Transport;
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn trace(name: &str) -> Trace {
+    let trace = read(&path(name)).expect("a capture");
+    assert_eq!(trace.cut_short, None, "{name}");
+    trace
+}
+
+const ROCE: [&str; 5] = [
+    "rping.pcap",
+    "loss_atomic.pcap",
+    "read_lat.pcap",
+    "send_lat_ud.pcap",
+    "rc_pingpong_events.pcap",
+];
+
+#[test]
+fn every_packet_of_the_kernel_is_read_and_its_icrc_is_right() {
+    for name in ROCE {
+        let trace = trace(name);
+        assert!(trace.malformed.is_empty(), "{name}: {:?}", trace.malformed);
+        let rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
+        assert_eq!(rows.len() as u64 + trace.foreign, trace.frames, "{name}");
+        assert!(rows.len() >= 10, "{name}");
+        assert!(rows.iter().all(|row| row.packet.icrc == Icrc::Good), "{name}");
+    }
+}
+
+#[test]
+fn both_directions_of_a_connection_find_each_other() {
+    for name in ["loss_atomic.pcap", "read_lat.pcap", "rc_pingpong_events.pcap"] {
+        let trace = trace(name);
+        let rc: Vec<_> =
+            trace.conversations.iter().filter(|c| c.transport == Transport::Rc).collect();
+        assert_eq!(rc.len(), 1, "{name}");
+        assert!(rc[0].a.qpn.is_some() && rc[0].b.qpn.is_some(), "{name}");
+        let back = rc[0].rows.iter().filter(|row| row.direction == Direction::Back).count();
+        assert!(back > 0 && back < rc[0].rows.len(), "{name}");
+        // Nothing was lost: each answer has its request, and nothing is repeated.
+        let odd = rc[0].rows_with(|note| {
+            matches!(note, Note::Stale | Note::Gap { .. } | Note::Repeated { .. })
+        });
+        assert_eq!(odd, 0, "{name}");
+    }
+}
+
+#[test]
+fn the_connection_manager_tells_who_belongs_together() {
+    let trace = trace("rping.pcap");
+    let names: Vec<&str> = trace
+        .conversations
+        .iter()
+        .flat_map(|c| &c.rows)
+        .flat_map(|row| &row.notes)
+        .filter_map(|note| match note {
+            Note::Cm(name) => Some(*name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names[..3], ["REQ", "REP", "RTU"]);
+    assert!(names.contains(&"DREQ") && names.contains(&"DREP"));
+    assert_eq!(trace.conversations.len(), 2, "the manager's, and one connection");
+}
+
+#[test]
+fn datagrams_are_told_apart_by_their_source() {
+    let trace = trace("send_lat_ud.pcap");
+    let ud: Vec<_> = trace.conversations.iter().filter(|c| c.transport == Transport::Ud).collect();
+    assert_eq!(ud.len(), 1);
+    assert!(ud[0].rows.iter().any(|row| row.direction == Direction::Back));
+}
+
+#[test]
+fn a_capture_of_something_else_has_no_conversation() {
+    let trace = trace("siw_rping.pcap");
+    assert!(trace.conversations.is_empty());
+    assert_eq!(trace.foreign, trace.frames);
+}
+
+#[test]
+fn a_lost_packet_is_a_gap_and_its_repetition_is_named() {
+    // Without the third request, and with the fifth one twice.
+    let bytes = std::fs::read(path("loss_atomic.pcap")).unwrap();
+    let (header, records) = split(&bytes);
+    let is_request =
+        |record: &[u8]| record.get(16 + 42).is_some_and(|op| (0x13..=0x14).contains(op));
+    let requests: Vec<usize> = (0..records.len()).filter(|i| is_request(records[*i])).collect();
+    let mut file = header.to_vec();
+    for (i, record) in records.iter().enumerate() {
+        if i != requests[2] {
+            file.extend_from_slice(record);
+        }
+        if i == requests[4] {
+            file.extend_from_slice(record);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let changed = directory.path().join("changed.pcap");
+    std::fs::write(&changed, file).unwrap();
+    let trace = read(&changed).unwrap();
+    let all = |is: fn(&Note) -> bool| -> usize {
+        trace.conversations.iter().map(|c| c.rows_with(is)).sum()
+    };
+    assert_eq!(all(|note| matches!(note, Note::Gap { packets: 1 })), 1);
+    assert_eq!(all(|note| matches!(note, Note::Repeated { .. })), 1);
+    // What answered the request that is missing answers nothing now.
+    assert_eq!(all(|note| matches!(note, Note::Stale)), 1);
+}
+
+/// The header of a little-endian pcap file, and its records with their headers.
+fn split(bytes: &[u8]) -> (&[u8], Vec<&[u8]>) {
+    let (header, mut rest) = bytes.split_at(24);
+    let mut records = Vec::new();
+    while rest.len() > 16 {
+        let length = u32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]) as usize + 16;
+        records.push(&rest[..length]);
+        rest = &rest[length..];
+    }
+    (header, records)
+}
+
+#[test]
+fn a_damaged_packet_is_named_and_a_damaged_file_keeps_what_came_before() {
+    let whole = std::fs::read(path("read_lat.pcap")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let changed = directory.path().join("changed.pcap");
+    // The last byte of a packet lies in its ICRC.
+    let (header, records) = split(&whole);
+    let is_roce = |record: &&[u8]| record.get(16 + 36..16 + 38) == Some(&[0x12, 0xb7]);
+    let kept: Vec<&[u8]> = records.into_iter().filter(is_roce).collect();
+    let mut bytes = [header, &kept.concat()].concat();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&changed, &bytes).unwrap();
+    let trace = read(&changed).unwrap();
+    let bad: usize =
+        trace.conversations.iter().map(|c| c.rows_with(|note| matches!(note, Note::BadIcrc))).sum();
+    assert_eq!(bad, 1);
+    bytes.truncate(bytes.len() - 10);
+    std::fs::write(&changed, &bytes).unwrap();
+    let shorter = read(&changed).unwrap();
+    assert!(shorter.cut_short.is_some());
+    assert_eq!(shorter.frames + 1, trace.frames);
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_its_name() {
+    for content in [&b""[..], b"ab", b"not a capture at all, however long it may be"] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let refused = read(file.path()).unwrap_err().to_string();
+        assert!(refused.contains("capture") && refused.contains("tmp"), "{refused}");
+    }
+    assert!(read(Path::new("/does/not/exist")).is_err());
+}
+
+#[test]
+fn words_name_what_was_seen() {
+    let trace = trace("read_lat.pcap");
+    let rc = trace.conversations.iter().find(|c| c.transport == Transport::Rc).unwrap();
+    let words: Vec<String> =
+        rc.rows.iter().take(2).map(|r| show::opcode(r.packet.headers.bth.opcode)).collect();
+    assert_eq!(words, ["READ", "READ response only"]);
+    assert_eq!(show::length_bytes(&rc.rows[0].packet), Some(2));
+}
