@@ -326,8 +326,8 @@ impl Process {
     }
 }
 
-/// The table of keys in memory of our own, with a copy for peers at `shown`: their mistakes must not
-/// decide what our own work requests and our responder may touch.
+/// The table of keys in memory of our own, with a copy for peers at `shown`: their mistakes must
+/// not decide what our own work requests and our responder may touch.
 ///
 /// # Safety
 /// As [`KeyTable::create`] for `shown`.

@@ -298,6 +298,18 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until every thread of a process is stopped.
+pub fn until_stopped(pid: i32) {
+    let is_stopped = |task: std::path::PathBuf| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    until("the process is stopped", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+        tasks.flatten().all(|task| is_stopped(task.path()))
+    });
+}
+
 /// A small generator of pseudo-random numbers (SplitMix64): a seed replays a run.
 pub struct Dice(pub u64);
 

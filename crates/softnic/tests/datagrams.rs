@@ -1,0 +1,260 @@
+//! Datagrams between processes: groups that are joined and left, members that die, and receivers
+//! that are stopped, which hold up nobody but themselves.
+
+mod support;
+
+use rdmalab_engine::backend::*;
+use rdmalab_engine::vocab::*;
+use rdmalab_softnic::SoftNic;
+use rdmalab_wire::ids::{Gid, Lid, Qpn};
+use support::node::*;
+use support::*;
+
+#[test]
+fn child_process_entry() {
+    play(&[
+        ("group sender", group_sender),
+        ("member", member),
+        ("busy sender", busy_sender),
+        ("receiver", receiver),
+    ]);
+}
+
+/// The routing header before a datagram, which every receive leaves room for.
+const GRH: usize = 40;
+/// Receives that a member posts.
+const RECEIVES: usize = 64;
+/// Members beside the sender.
+const MEMBERS: usize = 2;
+
+fn group(number: u8) -> Gid {
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[15]) = (0xff, 0x0e, number);
+    Gid(gid)
+}
+
+fn to_group(number: u8) -> UdAddress {
+    let ah = AhAttr {
+        dgid: group(number),
+        dlid: Lid(0xc001),
+        is_global: true,
+        port_num: 1,
+        ..AhAttr::default()
+    };
+    UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey: QKEY }
+}
+
+fn datagram_endpoint(node: &Node) -> Endpoint {
+    let endpoint = node.endpoint(&Setup::new(QpType::Ud));
+    endpoint.connect(endpoint.address());
+    endpoint
+}
+
+/// The next datagram's number, which must be there or come soon.
+fn hear(endpoint: &Endpoint, mem: &Mem) -> u64 {
+    let wc = endpoint.recv_done();
+    assert_eq!(wc.status, WcStatus::Success);
+    let slot = wc.wr_id as usize * 64;
+    let number = u64::from_le_bytes(mem.read(slot + GRH, 8).try_into().expect("8 bytes"));
+    endpoint.recv(wc.wr_id, &[mem.sge(slot, 64)]);
+    number
+}
+
+fn post_all(endpoint: &Endpoint, mem: &Mem) {
+    for slot in 0..RECEIVES {
+        endpoint.recv(slot as u64, &[mem.sge(64 * slot, 64)]);
+    }
+}
+
+/// Sends numbers to group 1, and one to group 2, as the test says.
+fn group_sender(stage: Stage) {
+    let node = Node::open(0);
+    let mem = node.mem(64 * RECEIVES, Kind::Heap);
+    let (sender, own) = (datagram_endpoint(&node), datagram_endpoint(&node));
+    post_all(&own, &mem);
+    SoftNic::attach_mcast(&own.qp, group(1), 0xc001).expect("a member in the sender's process");
+    let words = node.mem(64, Kind::Heap);
+    let send = |number: u64, to| {
+        words.write(0, &number.to_le_bytes());
+        let sges = [words.sge(0, 8)];
+        sender.run(SendWr { ud: Some(to), ..wr(WrOpcode::Send, &sges) });
+    };
+    loop {
+        match stage.parent.get()[..] {
+            [first, count] => {
+                send(u64::MAX, to_group(2));
+                for number in first..first + count {
+                    send(number, to_group(1));
+                    assert_eq!(hear(&own, &mem), number, "in the sender's own process");
+                }
+                stage.parent.put(&[]);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Hears as many datagrams as the test says, and reports them.
+fn member(stage: Stage) {
+    let node = Node::open(0);
+    let mem = node.mem(64 * RECEIVES, Kind::Heap);
+    let (joined, outside) = (datagram_endpoint(&node), datagram_endpoint(&node));
+    post_all(&joined, &mem);
+    outside.recv(0, &[mem.sge(0, 64)]);
+    let attach = || SoftNic::attach_mcast(&joined.qp, group(1), 0xc001);
+    attach().expect("a group");
+    attach().expect("the same group again");
+    stage.parent.put(&[]);
+    loop {
+        match stage.parent.get()[..] {
+            [0] => SoftNic::detach_mcast(&joined.qp, group(1), 0xc001).expect("a member"),
+            [count] => {
+                let heard: Vec<u64> = (0..count).map(|_| hear(&joined, &mem)).collect();
+                stage.parent.put(&heard);
+            }
+            _ => break,
+        }
+        assert!(poll_for(&outside.recv_cq, 2).is_empty(), "it joined nothing");
+    }
+    assert!(poll_for(&joined.recv_cq, 20).is_empty(), "what was sent after it left");
+    let again = SoftNic::detach_mcast(&joined.qp, group(1), 0xc001).expect_err("left already");
+    assert_eq!(again.errno, VerbsError::EINVAL);
+}
+
+#[test]
+fn a_group_is_joined_and_left_by_processes() {
+    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+    let send = |cast: &Cast, first, count| {
+        cast.link(0).put(&[first, count]);
+        cast.link(0).get();
+    };
+    let heard = |cast: &Cast, at: usize, first: u64, count: u64| {
+        cast.link(at).put(&[count]);
+        let expected: Vec<u64> = (first..first + count).collect();
+        assert_eq!(cast.link(at).get(), expected, "member {at}");
+    };
+    send(&cast, 1, 20);
+    (1..=MEMBERS).for_each(|at| heard(&cast, at, 1, 20));
+    // The second leaves; the first goes on.
+    cast.link(2).put(&[0]);
+    cast.link(2).put(&[]);
+    cast.expect_end(2);
+    send(&cast, 21, 20);
+    heard(&cast, 1, 21, 20);
+    cast.link(0).put(&[]);
+    cast.expect_end(0);
+    cast.link(1).put(&[0]);
+    cast.link(1).put(&[]);
+    cast.finish();
+}
+
+#[test]
+fn a_member_that_is_killed_is_missed_by_nobody() {
+    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+    for round in 0..10u64 {
+        cast.link(0).put(&[1 + 20 * round, 20]);
+        if round == 1 {
+            cast.kill(2);
+        }
+        cast.link(0).get();
+        cast.link(1).put(&[20]);
+        let expected: Vec<u64> = (1 + 20 * round..21 + 20 * round).collect();
+        assert_eq!(cast.link(1).get(), expected, "round {round}");
+    }
+    cast.link(0).put(&[]);
+    cast.expect_end(0);
+    cast.link(1).put(&[0]);
+    cast.link(1).put(&[]);
+    cast.expect_end(1);
+}
+
+/// Says where it is, then counts what arrives until it is told to stop.
+fn receiver(mut stage: Stage) {
+    let node = Node::open(0);
+    let mem = node.mem(64 * RECEIVES, Kind::Heap);
+    let link = stage.link(0);
+    let endpoint = datagram_endpoint(&node);
+    post_all(&endpoint, &mem);
+    link.put(&[endpoint.qpn.into(), endpoint.lid.into()]);
+    while !link.ready(0) {
+        for wc in poll(&endpoint.recv_cq, 16) {
+            let slot = wc.wr_id as usize * 64;
+            link.put(&[mem.word(slot + GRH)]);
+            endpoint.recv(wc.wr_id, &[mem.sge(slot, 64)]);
+        }
+    }
+}
+
+/// One QP sends to a process that is stopped and to one that is not.
+fn busy_sender(mut stage: Stage) {
+    let node = Node::open(0);
+    let mem = node.mem(4096, Kind::Heap);
+    let (stopped, alive) = (stage.link(1), stage.link(2));
+    let address = |words: &[u64]| Address { qpn: words[0] as u32, lid: words[1] as u16 };
+    let (to_stopped, to_alive) = (address(&stopped.get()), address(&alive.get()));
+    let endpoint = datagram_endpoint(&node);
+    let known = stage.args[0] == 1;
+    let send = |to, number: u64, flags| {
+        mem.write(0, &number.to_le_bytes());
+        let sges = [mem.sge(0, 8)];
+        let flags = flags | SendFlags::INLINE;
+        endpoint.post(SendWr { ud: Some(ud(to)), flags, ..wr(WrOpcode::Send, &sges) })
+    };
+    if known {
+        send(to_stopped, 1, SendFlags::SIGNALED).expect("a datagram");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success);
+        assert_eq!(stopped.get(), [1]);
+    }
+    stage.parent.put(&[]);
+    stage.parent.get();
+    if !known {
+        // It is not met yet. The post does not wait for its hello: it would be over by now.
+        send(to_stopped, 2, SendFlags::SIGNALED).expect("a datagram");
+        assert!(poll(&endpoint.send_cq, 1).is_empty(), "the post waited for the hello");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success, "lost, which UD may");
+    }
+    // More than the ring holds.
+    for number in 0..20_000 {
+        send(to_stopped, number, SendFlags::SIGNALED).expect("a datagram");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success);
+    }
+    for number in 100..150 {
+        send(to_alive, number, SendFlags::SIGNALED).expect("a datagram");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success);
+        assert_eq!(alive.get(), [number]);
+    }
+    stage.parent.put(&[]);
+    // When it goes on it hears what the ring held, and then what is sent from now on.
+    stage.parent.get();
+    until("the receiver that was stopped answers", || {
+        send(to_stopped, 77_777, SendFlags::SIGNALED).expect("a datagram");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success);
+        while stopped.ready(1) {
+            if stopped.get() == [77_777] {
+                return true;
+            }
+        }
+        false
+    });
+    stopped.put(&[]);
+    alive.put(&[]);
+}
+
+#[test]
+fn a_stopped_receiver_holds_up_nobody_else() {
+    for known in [0, 1] {
+        let mut cast =
+            Cast::start(&[("busy sender", &[known]), ("receiver", &[]), ("receiver", &[])]);
+        cast.link(0).get();
+        cast.signal(1, libc::SIGSTOP);
+        until_stopped(cast.pid(1));
+        cast.link(0).put(&[]);
+        cast.link(0).get();
+        cast.signal(1, libc::SIGCONT);
+        cast.link(0).put(&[]);
+        cast.expect_end(0);
+        cast.finish();
+    }
+}
