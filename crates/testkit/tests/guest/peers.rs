@@ -1,0 +1,213 @@
+//! Our library on the host, the kernel's rxe in the guest: the same unmodified programs at both
+//! ends, each as server and as client.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, turn};
+
+use crate::boot;
+use crate::guest::{Done, GUEST, GUEST6, Guest, HOST, HOST6};
+
+/// How long our side may take: the guest emulates each packet of it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Programs with their options; `@gid` stands for the GID of the family that is used, `@d` for the
+/// device. The port is added.
+const PAIRS: &str = "
+    ibv_rc_pingpong -g @gid -n 20
+    ibv_rc_pingpong -g @gid -n 5 -m 256 -c
+    ibv_rc_pingpong -g @gid -n 10 -s 64 -e
+    ibv_rc_pingpong -g @gid -n 10 -s 1001 -c
+    ibv_uc_pingpong -g @gid -n 20
+    ibv_ud_pingpong -g @gid -n 20 -s 1024
+    ibv_srq_pingpong -g @gid -n 20 -q 4
+    ib_send_lat -x @gid -n 50 -F
+    ib_send_lat -x @gid -n 50 -F -c UD
+    ib_send_lat -x @gid -n 50 -F -c UC
+    ib_write_lat -x @gid -n 20 -F
+    ib_write_lat -x @gid -n 20 -F -s 5001
+    ib_read_lat -x @gid -n 20 -F
+    ib_read_lat -x @gid -n 20 -F -s 5001
+    ib_atomic_lat -x @gid -n 20 -F -A CMP_AND_SWAP
+    ib_atomic_lat -x @gid -n 20 -F -A FETCH_AND_ADD
+    ib_send_bw -x @gid -n 20 -s 65536 -F
+    ib_write_bw -x @gid -n 20 -s 65536 -F
+    ib_read_bw -x @gid -n 20 -s 65536 -F
+";
+
+/// What loss must not break.
+const UNDER_LOSS: &str = "
+    ibv_rc_pingpong -g @gid -n 40 -c
+    ib_write_bw -x @gid -n 10 -s 65536 -F
+    ib_read_bw -x @gid -n 10 -s 65536 -F
+    ib_atomic_lat -x @gid -n 20 -F
+";
+
+/// Which side serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Kernel,
+    Ours,
+}
+
+/// The family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// Index of its GID, the same for the kernel and for us.
+    fn gid(self) -> &'static str {
+        match self {
+            Self::V4 => "1",
+            Self::V6 => "2",
+        }
+    }
+
+    fn of(self, server: Server) -> &'static str {
+        match (self, server) {
+            (Self::V4, Server::Kernel) => GUEST,
+            (Self::V4, Server::Ours) => HOST,
+            (Self::V6, Server::Kernel) => GUEST6,
+            (Self::V6, Server::Ours) => HOST6,
+        }
+    }
+}
+
+struct Pair<'a> {
+    words: Vec<String>,
+    server: Server,
+    family: Family,
+    port: u16,
+    guest: &'a mut Guest,
+}
+
+impl Pair<'_> {
+    /// Runs both ends; what went wrong, if something did.
+    fn run(&mut self) -> Result<(), String> {
+        let (here, there) = match self.server {
+            Server::Kernel => self.served_by_the_kernel(),
+            Server::Ours => self.served_by_us(),
+        };
+        match (here.succeeded(), there.status) {
+            (true, 0) => Ok(()),
+            _ => Err(format!("{}{}", here.report(), there.report())),
+        }
+    }
+
+    fn served_by_the_kernel(&mut self) -> (Ended, Done) {
+        let server = self.line("rxe0", false);
+        self.guest.start("server", &server);
+        self.guest.await_port(self.port);
+        let (program, arguments) = self.ours(true);
+        let client = self.guest.start_here(Path::new(&program), &arguments);
+        let client = client.end_by(Instant::now() + LIMIT);
+        (client, self.guest.wait("server"))
+    }
+
+    fn served_by_us(&mut self) -> (Ended, Done) {
+        let (program, arguments) = self.ours(false);
+        let server = self.guest.start_here(Path::new(&program), &arguments);
+        await_port(server.id(), self.port);
+        let client = self.line("rxe0", true);
+        let done = self.guest.run(&client);
+        let patience = if done.status == 0 { LIMIT } else { Duration::ZERO };
+        (server.end_by(Instant::now() + patience), done)
+    }
+
+    /// The command line in the guest.
+    fn line(&self, device: &str, is_client: bool) -> String {
+        let mut words = self.words.clone();
+        words.extend(["-d".to_owned(), device.to_owned()]);
+        words.extend(["-p".to_owned(), self.port.to_string()]);
+        words.extend(is_client.then(|| self.family.of(self.server).to_owned()));
+        words.join(" ")
+    }
+
+    /// Our program and its arguments.
+    fn ours(&self, is_client: bool) -> (String, Vec<String>) {
+        let line = self.line("soft0", is_client);
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let name = words.next().expect("a program");
+        let path = programs::find(&name).map_or(name, |path| path.display().to_string());
+        (path, words.collect())
+    }
+}
+
+/// Waits until somebody in the network namespace of a process listens on a TCP port, or the process
+/// is gone.
+fn await_port(process: u32, port: u16) {
+    let local = format!(":{port:04X}");
+    let until = Instant::now() + LIMIT;
+    let listens = |table: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/net/{table}"));
+        text.unwrap_or_default().lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
+        })
+    };
+    while !listens("tcp") && !listens("tcp6") && Instant::now() < until {
+        if std::fs::metadata(format!("/proc/{process}")).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs each line with each server, and fails with all that went wrong.
+#[track_caller]
+fn check(guest: &mut Guest, table: &str, family: Family) {
+    let mut failures = Vec::new();
+    let mut port = 19_000;
+    for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        for server in [Server::Kernel, Server::Ours] {
+            port += 1;
+            let words = line.replace("@gid", family.gid());
+            let words = words.split_whitespace().map(str::to_owned).collect();
+            let result = Pair { words, server, family, port, guest }.run();
+            println!(
+                "{line} {family:?}, served by {server:?}: {}",
+                match &result {
+                    Ok(()) => "passed",
+                    Err(_) => "FAILED",
+                }
+            );
+            if let Err(report) = result {
+                failures.push(format!("== {line}, {family:?}, served by {server:?}\n{report}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn unmodified_programs_talk_to_the_kernel() {
+    let _turn = turn();
+    let Some(mut guest) = boot("peers", 1500) else { return };
+    check(&mut guest, PAIRS, Family::V4);
+}
+
+#[test]
+fn also_over_ipv6() {
+    let _turn = turn();
+    let Some(mut guest) = boot("peers6", 1500) else { return };
+    let few = "
+        ibv_rc_pingpong -g @gid -n 20 -c
+        ibv_ud_pingpong -g @gid -n 10 -s 1000
+        ib_write_lat -x @gid -n 20 -F -s 5001
+    ";
+    // perftest finds its peer by name only; the pingpongs take an address of either family.
+    check(&mut guest, few, Family::V6);
+}
+
+#[test]
+fn loss_costs_time_and_nothing_else() {
+    let _turn = turn();
+    let Some(mut guest) = boot("loss", 1500) else { return };
+    // The guest loses what it sends: our requests are answered late, its own come with gaps.
+    guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 3%").expect();
+    check(&mut guest, UNDER_LOSS, Family::V4);
+}
