@@ -98,7 +98,7 @@ pub trait Rank {
     fn think(&self, ns: u64) -> Result<(), Stopped>;
 
     /// Looks until there is something, as often as it can. Whether to go on at all is asked now
-    /// and then, so that a look costs nothing more.
+    /// and then, so that a look costs nothing more; a look that sleeps would delay that question.
     ///
     /// # Errors
     /// When it was asked to stop, another rank is gone, or nothing came within
@@ -129,6 +129,12 @@ pub trait Rank {
     /// # Errors
     /// When there can be no such thread.
     fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped>;
+
+    /// Whether the thread of [`Rank::restamping`] has to share a processor with a rank: the word
+    /// then stands still while others run, and times taken from it are as coarse as the scheduler.
+    fn restamp_shares_cpu(&self) -> bool {
+        false
+    }
 
     /// Runs all of them at the same time, each on a thread of its own, and waits for all.
     ///

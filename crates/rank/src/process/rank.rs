@@ -128,13 +128,6 @@ impl ProcessRank {
         (Some(*free.or(other).unwrap_or(&ours)), free.is_none())
     }
 
-    /// Whether the thread of [`Rank::restamping`] has to share a CPU with a rank: its stamps then
-    /// stand still while others run, and times taken from them are as coarse as the scheduler.
-    #[must_use]
-    pub fn restamp_shares_cpu(&self) -> bool {
-        self.spare_core().1
-    }
-
     /// Whether it yields the processor between two looks, because ranks share a CPU.
     #[must_use]
     pub fn is_yielding(&self) -> bool {
@@ -339,6 +332,10 @@ impl Rank for ProcessRank {
             }
             Ok(body())
         })
+    }
+
+    fn restamp_shares_cpu(&self) -> bool {
+        self.spare_core().1
     }
 
     fn spawn<T: Send>(

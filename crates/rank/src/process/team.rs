@@ -177,17 +177,24 @@ impl Team {
         let (sender, heard) = sync_channel(WAITING_FRAMES);
         let mut team = Self { members: Vec::new(), heard, job: 0 };
         let mut peers = Vec::new();
-        for (rank, spec) in specs.iter().enumerate() {
-            let met = match &spec.place {
-                Place::Local(worker) => local::meet(worker, START),
-                Place::Remote(address) => remote::meet(address, START),
-            };
-            let met =
-                met.map_err(|what| start_error(Some(rank), format!("rank {rank}: {what}")))?;
-            let (host, machine) = (met.hello.host.clone(), met.hello.machine.clone());
-            peers.push(Peer { host, machine, cores: spec.cores.clone() });
-            let member = Member::new(rank, met, spec, sender.clone());
-            team.members.push(member.map_err(|e| start_error(Some(rank), e.to_string()))?);
+        let mut failed = None;
+        // The others are taken in also when one fails, as members end their workers.
+        for ((rank, spec), met) in specs.iter().enumerate().zip(meet(specs)) {
+            let member = met.and_then(|met| {
+                let (host, machine) = (met.hello.host.clone(), met.hello.machine.clone());
+                peers.push(Peer { host, machine, cores: spec.cores.clone() });
+                Member::new(rank, met, spec, sender.clone()).map_err(|e| e.to_string())
+            });
+            match member {
+                Ok(member) => team.members.push(member),
+                Err(what) => {
+                    let error = || start_error(Some(rank), format!("rank {rank}: {what}"));
+                    failed.get_or_insert_with(error);
+                }
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         let skews = skews(&peers);
         for (index, spec) in specs.iter().enumerate() {
@@ -328,6 +335,26 @@ impl io::Read for Counted {
         self.bytes.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
+}
+
+/// Starts and greets all workers side by side: each takes a moment to calibrate its clock.
+fn meet(specs: &[Spec]) -> Vec<Result<Met, String>> {
+    let one = |spec: &Spec| match &spec.place {
+        Place::Local(worker) => local::meet(worker, START),
+        Place::Remote(address) => remote::meet(address, START),
+    };
+    std::thread::scope(|scope| {
+        let start = |spec| {
+            let named = std::thread::Builder::new().name("meet".to_owned());
+            named.spawn_scoped(scope, move || one(spec))
+        };
+        let threads: Vec<_> = specs.iter().map(start).collect();
+        let met = threads.into_iter().map(|thread| {
+            let thread = thread.map_err(|e| format!("no thread to start it: {e}"))?;
+            thread.join().unwrap_or_else(|_| Err("starting it panicked".to_owned()))
+        });
+        met.collect()
+    })
 }
 
 fn start_error(rank: Option<usize>, what: String) -> TeamError {

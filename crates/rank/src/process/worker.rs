@@ -61,6 +61,10 @@ pub fn serve(
     let Some(seat) = seat(&mut stream)? else { return Ok(()) };
 
     let control = Arc::new(Control::default());
+    let (heard, reads) = (control.clone(), stream.try_clone()?);
+    let reader = std::thread::Builder::new().name("launcher".to_owned());
+    // Before this thread is pinned, which its children would be too: it is not to disturb it.
+    reader.spawn(move || listen(reads, &heard))?;
     let mut rank = match ProcessRank::sit(seat, clock, control.clone(), stream.try_clone()?) {
         Ok(rank) => rank,
         Err(why) => {
@@ -68,9 +72,6 @@ pub fn serve(
             return Err(named(io::ErrorKind::InvalidInput, &why));
         }
     };
-    let reader = std::thread::Builder::new().name("launcher".to_owned());
-    let heard = control.clone();
-    reader.spawn(move || listen(stream, &heard))?;
     // An error of sending means that the launcher is gone, which ends the loop.
     let _ = rank.send(&ToLauncher::Ready { cpu: rank.cpu() });
     while let Some(job) = control.next_job() {

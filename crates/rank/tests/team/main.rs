@@ -4,6 +4,7 @@ mod faults;
 mod jobs;
 mod orphans;
 mod remote;
+mod vanish;
 mod work;
 
 use std::path::Path;
@@ -16,6 +17,8 @@ use rdmalab_rank::process::{Spec, Team, TeamError, WorkerCommand};
 const MARK: &str = "RDMALAB_TEST_RANK";
 /// Marks the processes that are launchers; holds a file to write to.
 const LAUNCHER: &str = "RDMALAB_TEST_LAUNCHER";
+/// Marks the process whose network goes away.
+const VANISH: &str = "RDMALAB_TEST_VANISH";
 /// A wait that only a hang outlasts.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -27,7 +30,10 @@ fn worker_process() {
         rdmalab_rank::process::serve(stream, work::run).unwrap();
         std::process::exit(0);
     }
-    // Workers inherit this from their launcher, so that it comes second.
+    // Workers inherit these from their launcher, so that they come second.
+    if std::env::var_os(VANISH).is_some() {
+        vanish::isolated();
+    }
     if let Some(file) = std::env::var_os(LAUNCHER) {
         orphans::launcher(Path::new(&file));
     }

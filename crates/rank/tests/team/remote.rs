@@ -35,7 +35,7 @@ impl Serving {
         self.address.to_string()
     }
 
-    fn spec(&self) -> Spec {
+    pub fn spec(&self) -> Spec {
         Spec::remote(&self.address())
     }
 

@@ -1,0 +1,52 @@
+//! A network that goes away without a word, as when a host loses power.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent};
+
+use crate::remote::Serving;
+use crate::{LONG, MARK, VANISH, command, is_alive, wait_until};
+
+/// Runs the test below in a network of its own, whose loopback device can be taken away.
+#[test]
+fn a_host_that_vanishes_is_noticed_at_both_ends() {
+    let this = command();
+    let mut isolated = Command::new("unshare");
+    isolated.args(["--net", "sh", "-c", r#"ip link set lo up && exec "$@""#, "sh"]);
+    isolated.arg(&this.program).args(&this.args).env(VANISH, "1").env_remove(MARK);
+    let probe = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
+    if !probe.is_ok_and(|o| o.status.success()) {
+        let line = "SKIPPED a_host_that_vanishes_is_noticed_at_both_ends: \
+                    needs root, unshare and ip\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return;
+    }
+    let output = isolated.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("noticed at both ends"), "{text}");
+}
+
+/// In the network of its own.
+pub fn isolated() -> ! {
+    let serving = Serving::start(4);
+    let mut team = Team::start(&[Spec::local(command()), serving.spec()]).unwrap();
+    let pid = team.infos().nth(1).unwrap().pid;
+    let mut ticks = 0;
+    let jobs = [b"partial".to_vec(), b"spin".to_vec()];
+    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+        ticks += u64::from(event == TeamEvent::Tick);
+        if ticks == 2 {
+            ticks += 1;
+            let down = Command::new("ip").args(["link", "set", "lo", "down"]).status();
+            assert!(down.unwrap().success());
+        }
+    });
+    let error = error.unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
+    assert!(error.what.contains("lost the connection") && error.partial[0].is_some(), "{error}");
+    wait_until("the worker's end", || !is_alive(pid));
+    println!("noticed at both ends");
+    std::process::exit(0);
+}
