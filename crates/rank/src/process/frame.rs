@@ -49,20 +49,22 @@ pub enum ToLauncher {
 /// # Errors
 /// When it is longer than [`FRAME_BYTES_MAX`].
 pub fn encode(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    encode_up_to(FRAME_BYTES_MAX, value)
+}
+
+fn encode_up_to(limit: usize, value: &impl Serialize) -> io::Result<Vec<u8>> {
     let invalid = |e| Error::new(ErrorKind::InvalidInput, format!("cannot be sent: {e}"));
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(invalid)?;
     let bytes = frame.len() - 4;
-    if bytes > FRAME_BYTES_MAX {
-        return Err(Error::new(ErrorKind::InvalidInput, too_long(bytes)));
+    if bytes > limit {
+        return Err(Error::new(ErrorKind::InvalidInput, too_long(bytes, limit)));
     }
     frame[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
     Ok(frame)
 }
 
-fn too_long(bytes: usize) -> String {
-    format!(
-        "a message of {bytes} bytes is above the limit of {FRAME_BYTES_MAX}: measure less at once"
-    )
+fn too_long(bytes: usize, limit: usize) -> String {
+    format!("a message of {bytes} bytes is above the limit of {limit}: measure less at once")
 }
 
 /// Sends a value.
@@ -79,14 +81,18 @@ pub fn write(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// When the frame is too long (nothing is allocated for it then), cut off, or no such value; and
 /// those of the stream.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    read_up_to(FRAME_BYTES_MAX, from)
+}
+
+fn read_up_to<T: DeserializeOwned>(limit: usize, from: &mut impl Read) -> io::Result<Option<T>> {
     let invalid = |what: String| Error::new(ErrorKind::InvalidData, what);
     let mut length = [0; 4];
     if !fill(from, &mut length)? {
         return Ok(None);
     }
     let length = u32::from_le_bytes(length) as usize;
-    if length > FRAME_BYTES_MAX {
-        return Err(invalid(too_long(length)));
+    if length > limit {
+        return Err(invalid(too_long(length, limit)));
     }
     // Grows with what arrives: the length alone, which may be a lie, allocates nothing.
     let mut body = Vec::new();
@@ -165,6 +171,17 @@ mod tests {
             let error = read::<ToLauncher>(&mut &sent[..length]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{length} bytes: {error}");
         }
+    }
+
+    #[test]
+    fn a_frame_may_be_as_long_as_the_limit_and_no_longer() {
+        let value = exchange(1, &[7; 100]);
+        let frame = encode(&value).unwrap();
+        let limit = frame.len() - 4;
+        assert_eq!(encode_up_to(limit, &value).unwrap(), frame);
+        assert!(encode_up_to(limit - 1, &value).unwrap_err().to_string().contains("measure less"));
+        assert!(read_up_to::<ToLauncher>(limit, &mut frame.as_slice()).unwrap().is_some());
+        assert!(read_up_to::<ToLauncher>(limit - 1, &mut frame.as_slice()).is_err());
     }
 
     #[test]

@@ -122,18 +122,26 @@ impl Hello {
         let ((protocol, version), _) =
             postcard::take_from_bytes::<(u32, String)>(&body).map_err(|_| stranger())?;
         if (protocol, version.as_str()) != (PROTOCOL, VERSION) {
+            let version = printable(&version);
             let what = format!(
                 "has rdmalab {version} (protocol {protocol}), this end has {VERSION} (protocol \
                  {PROTOCOL}): install the same on both"
             );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let hello: Self = postcard::from_bytes(&body).map_err(|_| stranger())?;
+        let mut hello: Self = postcard::from_bytes(&body).map_err(|_| stranger())?;
+        hello.host = printable(&hello.host);
         match hello.refusal {
-            Some(why) => Err(Error::new(ErrorKind::ConnectionRefused, why)),
+            Some(why) => Err(Error::new(ErrorKind::ConnectionRefused, printable(&why))),
             None => Ok(hello),
         }
     }
+}
+
+/// Text of another end, for a terminal: one line without control characters.
+pub fn printable(text: &str) -> String {
+    let lines = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    lines.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// The name of this host.
@@ -179,6 +187,11 @@ mod tests {
         bytes.extend(body);
         let error = heard(&bytes).unwrap_err();
         assert!(error.contains("7.5.3") && error.contains(VERSION), "{error}");
+    }
+
+    #[test]
+    fn a_strange_text_cannot_play_with_the_terminal() {
+        assert_eq!(printable("no\n  such \x1b[2Jqueue\u{9b}A"), "no such ?[2Jqueue?A");
     }
 
     #[test]

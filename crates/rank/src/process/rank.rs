@@ -393,3 +393,74 @@ impl Rank for ProcessRank {
         CpuTime { user_ns: ns(usage.ru_utime), system_ns: ns(usage.ru_stime) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hello::Peer;
+    use super::*;
+
+    const ANYWHERE: (&str, &[usize]) = ("a", &[]);
+
+    /// Rank 0 of ranks that are pinned so, on machines of these names, with four CPUs here.
+    fn rank(peers: &[(&str, &[usize])], skews: &[(usize, f64)]) -> ProcessRank {
+        let peer = |(machine, cores): &(&str, &[usize])| Peer {
+            host: String::new(),
+            machine: (*machine).to_owned(),
+            cores: cores.to_vec(),
+        };
+        ProcessRank {
+            seat: Seat {
+                index: 0,
+                peers: peers.iter().map(peer).collect(),
+                yielding: None,
+                skews: skews.to_vec(),
+            },
+            clock: Clock::monotonic_raw(),
+            control: Arc::default(),
+            writer: Mutex::new(Stream::pair().unwrap().0),
+            round: Mutex::new(0),
+            job: 0,
+            patience_ns: 0,
+            yielding: false,
+            cores: vec![0, 1, 2, 3],
+        }
+    }
+
+    #[test]
+    fn ranks_yield_where_they_share_a_cpu() {
+        assert!(rank(&[("a", &[1]), ("a", &[1])], &[]).shares_cpu());
+        assert!(!rank(&[("a", &[1]), ("a", &[2])], &[]).shares_cpu());
+        assert!(!rank(&[("a", &[1]), ("b", &[1])], &[]).shares_cpu());
+        assert!(!rank(&[ANYWHERE; 4], &[]).shares_cpu());
+        assert!(rank(&[ANYWHERE; 5], &[]).shares_cpu());
+    }
+
+    #[test]
+    fn stamps_are_written_beside_the_ranks_where_there_is_room() {
+        let place = |peers: &[(&str, &[usize])]| rank(peers, &[]).spare_core();
+        assert_eq!(place(&[("a", &[0]), ("a", &[1])]), (Some(2), false));
+        assert_eq!(place(&[("a", &[0]), ("b", &[1])]), (Some(1), false));
+        let full = [("a", [2].as_slice()), ("a", &[1]), ("a", &[0]), ("a", &[3])];
+        assert_eq!(place(&full), (Some(0), true));
+        assert_eq!(place(&[ANYWHERE; 3]), (None, false));
+        assert_eq!(place(&[ANYWHERE; 4]), (None, true));
+        let mut alone = rank(&[("a", &[1])], &[]);
+        alone.cores = vec![1];
+        assert_eq!(alone.spare_core(), (Some(1), true));
+        assert!(alone.restamp_shares_cpu());
+    }
+
+    #[test]
+    fn the_error_of_two_clocks_is_what_was_measured_or_a_bound() {
+        let skews = [(0, 0.0), (1, 5.0), (2, 7.0), (3, 1.0)];
+        let error = |peers: [(&str, &[usize]); 2], skews| rank(&peers, skews).clock_error_ns(1);
+        assert_eq!(error([("a", &[1]), ("a", &[2])], &skews), Some(12.0));
+        assert_eq!(error([("a", &[1]), ("a", &[1])], &skews), Some(0.0));
+        assert_eq!(error([("a", &[]), ("a", &[1])], &skews), Some(12.0));
+        assert_eq!(error([("a", &[]), ("a", &[1])], &skews[..3]), Some(UNMEASURED_SKEW_NS));
+        assert_eq!(error([("a", &[1]), ("a", &[2])], &[]), Some(UNMEASURED_SKEW_NS));
+        assert_eq!(error([("a", &[1]), ("b", &[1])], &skews), None);
+        let one = rank(&[("a", &[1])], &skews);
+        assert_eq!((one.clock_error_ns(0), one.clock_error_ns(1)), (Some(0.0), None));
+    }
+}

@@ -243,7 +243,7 @@ impl Team {
 
     /// A sentence about a rank, with its name.
     fn of(&self, rank: usize, what: &str) -> String {
-        format!("rank {rank} on {}: {what}", self.members[rank].info.host)
+        format!("rank {rank} on {}: {}", self.members[rank].info.host, hello::printable(what))
     }
 
     /// Sends, unless it is gone. An end that does not take it loses its connection, which its

@@ -12,7 +12,7 @@ use serde_bytes::ByteBuf;
 
 use super::control::{Control, lock};
 use super::frame::{self, ToLauncher, ToWorker};
-use super::hello::{Hello, Seat};
+use super::hello::{Hello, Seat, printable};
 use super::rank::ProcessRank;
 use super::stream::Stream;
 
@@ -78,6 +78,10 @@ pub fn serve(
         rank.begin(job.number, job.patience_ns);
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&rank, &job.bytes)));
         let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
+        if let Some(panic) = lock(&PANIC).take() {
+            // Of a thread that nobody waited for, or caught on its way.
+            rank.log(&printable(&panic));
+        }
         report(&rank, job.number, outcome);
     }
     Ok(())
@@ -125,13 +129,9 @@ fn listen(mut stream: Stream, control: &Control) {
 /// What a panic said, and where.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     if let Some(text) = lock(&PANIC).take() {
-        return one_line(&text);
+        return printable(&text);
     }
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    one_line(&text.unwrap_or_else(|| "panicked".to_owned()))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    printable(&text.unwrap_or_else(|| "panicked".to_owned()))
 }

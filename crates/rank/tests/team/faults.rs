@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{Cause, RANKS_MAX, Spec, Team, TeamEvent, WorkerCommand};
 use rustix::process::Signal;
 
 use crate::{LONG, is_alive, local, run_each, send_signal, wait_until};
@@ -30,6 +30,19 @@ fn a_panic_is_one_line_with_its_place() {
     assert!(error.what.contains("work.rs:") && error.what.ends_with("of purpose"), "{error}");
     let error = run_each(&mut team, &["barrier", "thread panic"], LONG).unwrap_err();
     assert!(error.what.contains("thread 0 panicked") && error.what.ends_with("in a thread"));
+}
+
+#[test]
+fn a_panic_that_nobody_waited_for_is_told() {
+    let mut lines = Vec::new();
+    let jobs = [b"lost panic".to_vec()];
+    let results = local(1).run(&jobs, LONG, &AtomicBool::new(false), |event| {
+        if let TeamEvent::Log { text, .. } = event {
+            lines.push(text);
+        }
+    });
+    assert_eq!(results.unwrap(), [b"went on"]);
+    assert!(lines.len() == 1 && lines[0].ends_with("unnoticed"), "{lines:?}");
 }
 
 #[test]
@@ -106,8 +119,10 @@ fn a_program_that_is_no_worker_is_named() {
     assert!(error.what.contains("/nonexistent/rdmalab"), "{error}");
     let error = Team::start(&[Spec::local(worker("/bin/false"))]).unwrap_err();
     assert!(error.what.contains("/bin/false") && error.what.contains("status 1"), "{error}");
-    let error = Team::start(&[]).unwrap_err();
-    assert!(error.what.contains("1 to 256"), "{error}");
+    for count in [0, RANKS_MAX + 1] {
+        let error = Team::start(&vec![Spec::local(worker("/bin/false")); count]).unwrap_err();
+        assert!(error.what.contains("1 to 256 ranks"), "{error}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use rdmalab_rank::process::{Place, Spec, Team};
 
 use crate::remote::Serving;
-use crate::{LAUNCHER, LONG, MARK, command, is_alive, wait_until};
+use crate::{LAUNCHER, LONG, MARK, command, is_alive, send_signal, wait_until};
 
 /// The address of a server for the launcher's second rank.
 const SERVER: &str = "RDMALAB_TEST_SERVER";
@@ -45,6 +45,17 @@ impl Drop for Launcher {
     }
 }
 
+/// Workers of a launcher, killed when the test fails.
+struct Orphans(Vec<u32>);
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        for &pid in self.0.iter().filter(|&&p| is_alive(p)) {
+            send_signal(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 fn kill_launcher_of(server: Option<String>) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("pids");
@@ -56,10 +67,10 @@ fn kill_launcher_of(server: Option<String>) {
     let mut launcher = Launcher(program.spawn().unwrap());
     wait_until("all ranks at work", || file.with_extension("deaf").exists());
     let pids = std::fs::read_to_string(&file).unwrap();
-    let pids: Vec<u32> = pids.split(' ').map(|p| p.parse().unwrap()).collect();
-    assert!(pids.len() == 4 && pids.iter().all(|&p| is_alive(p)));
+    let orphans = Orphans(pids.split(' ').map(|p| p.parse().unwrap()).collect());
+    assert!(orphans.0.len() == 4 && orphans.0.iter().all(|&p| is_alive(p)));
     launcher.kill();
-    wait_until("the workers' end", || !pids.iter().any(|&p| is_alive(p)));
+    wait_until("the workers' end", || !orphans.0.iter().any(|&p| is_alive(p)));
 }
 
 #[test]

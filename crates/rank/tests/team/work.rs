@@ -21,6 +21,10 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
         ["barrier"] => rank.barrier().map(|()| "together".to_owned()),
         ["fail", rest @ ..] => Err(Stopped::Failed(rest.join(" "))),
         ["panic"] => panic!("of\npurpose"),
+        ["lost", "panic"] => {
+            let _ = std::thread::spawn(|| panic!("unnoticed")).join();
+            Ok("went on".to_owned())
+        }
         ["abort"] => std::process::abort(),
         ["exit", status] => std::process::exit(status.parse().unwrap()),
         // No means of the rank: it hears nothing.

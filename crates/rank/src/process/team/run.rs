@@ -8,6 +8,7 @@ use serde_bytes::ByteBuf;
 
 use super::{Cause, Heard, Team, TeamError, TeamEvent};
 use crate::process::frame::{self, ToLauncher, ToWorker};
+use crate::process::hello::printable;
 
 /// How long ranks may take to hand in what they measured, when the run is at its end: without a
 /// byte from them, and in all.
@@ -134,7 +135,9 @@ impl Team {
     ) {
         let ours = progress.job;
         match heard {
-            Heard::Said(ToLauncher::Log(text)) => on_event(TeamEvent::Log { rank, text }),
+            Heard::Said(ToLauncher::Log(text)) => {
+                on_event(TeamEvent::Log { rank, text: printable(&text) });
+            }
             Heard::Said(ToLauncher::Exchange { job, round, bytes }) if job == ours => {
                 progress.parts[rank] = Some((round, bytes.into_vec()));
                 self.exchange(progress, rank);
