@@ -200,7 +200,7 @@ mod tests {
             });
             let mut count = 0;
             let error = stream.within(Duration::from_millis(50), |from| {
-                while count < 1_000_000 {
+                while count < 10_000 {
                     let mut byte = [0];
                     from.read_exact(&mut byte)?;
                     count += 1;

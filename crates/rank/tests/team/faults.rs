@@ -69,6 +69,15 @@ fn a_killed_rank_ends_those_who_spin_and_those_who_wait() {
 }
 
 #[test]
+fn a_death_is_taken_for_the_cause_of_a_failure_that_was_heard_first() {
+    let jobs = ["fail no answer from the peer", "partial", "abort when told"];
+    let error = run_each(&mut local(3), &jobs, LONG).unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Died, Some(2)), "{error}");
+    assert!(error.what.contains("SIGABRT") && error.what.contains("no answer"), "{error}");
+    assert!(error.partial[1].is_some());
+}
+
+#[test]
 fn how_a_rank_ended_is_told() {
     for (job, how) in [("exit 7", "ended with exit status 7"), ("abort", "signal 6 (SIGABRT)")] {
         let error = run_each(&mut local(2), &[job, "spin"], LONG).unwrap_err();
@@ -102,7 +111,8 @@ fn a_rank_that_does_not_hear_is_ended() {
         interrupt.store(begun, Ordering::Relaxed);
     });
     let error = error.unwrap_err();
-    assert!(error.what.contains("rank 0") && error.what.contains("did not stop"), "{error}");
+    assert_eq!((error.cause, error.rank), (Cause::Interrupted, Some(0)));
+    assert!(error.what.contains("did not stop"), "{error}");
     assert_eq!(error.partial[1].as_deref(), Some(b"true Asked".as_slice()));
     assert!(!is_alive(deaf));
 }

@@ -16,8 +16,6 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at whether the user wants to stop.
 const TICK: Duration = Duration::from_millis(100);
-/// How soon the death of a peer may follow a failure that it caused.
-const CAUSE: Duration = Duration::from_millis(200);
 
 /// What is known of a job that runs.
 struct Progress {
@@ -37,7 +35,6 @@ struct Failure {
     rank: usize,
     what: String,
     cause: Cause,
-    when: Instant,
 }
 
 /// Set once all were told to end.
@@ -198,23 +195,19 @@ impl Team {
         }
     }
 
-    /// Keeps the first failure and tells the others. A death that follows a failure at once is
-    /// taken for its cause: the peer of a dying rank may be the faster one to be heard.
+    /// Keeps the first failure and tells the others. A death that follows is taken for the cause:
+    /// the peer of a dying rank may be the faster one to be heard.
     fn fail(&mut self, progress: &mut Progress, rank: usize, what: &str, cause: Cause) {
         let what = self.of(rank, what);
         match &mut progress.failure {
             None => {
-                let when = Instant::now();
-                progress.failure = Some(Failure { rank, what: what.clone(), cause, when });
+                progress.failure = Some(Failure { rank, what: what.clone(), cause });
                 let other = ToWorker::Other { job: progress.job, why: what };
                 self.tell_to_end(progress, &other);
             }
             Some(first) if cause == Cause::Died && first.cause == Cause::Failed => {
-                // Who was ended by us did not cause anything.
-                if first.when.elapsed() < CAUSE {
-                    let what = format!("{what}; {}", first.what);
-                    *first = Failure { rank, what, cause, when: first.when };
-                }
+                let what = format!("{what}; {}", first.what);
+                *first = Failure { rank, what, cause };
             }
             Some(_) => {}
         }
@@ -246,7 +239,9 @@ impl Team {
                 let what = format!("did not stop within {s} s of being told to, and was ended");
                 let _ = self.members[rank].obituary(None);
                 self.members[rank].gone = Some(what.clone());
-                self.lose(progress, rank, &what);
+                progress.ended[rank] = true;
+                // No death of its own, and so the cause of nothing.
+                self.fail(progress, rank, &what, Cause::Failed);
             }
         }
     }
