@@ -66,6 +66,15 @@ impl CompletionChannel {
         unsafe { (library.table().ack_cq_events)(cq, 1) };
         Ok(Some(CqEvent { cq_id: cookie as u64 }))
     }
+
+    /// The same with a limit in nanoseconds, for callers that know no clock. The kernel waits in
+    /// whole milliseconds, rounded up.
+    ///
+    /// # Errors
+    /// As [`CompletionChannel::wait`].
+    pub fn wait_ns(&self, limit_ns: u64) -> Result<Option<CqEvent>, VerbsError> {
+        self.wait(Some(Duration::from_nanos(limit_ns)))
+    }
 }
 
 /// A completion queue. Cheap to clone.

@@ -439,6 +439,32 @@ impl Qp {
         Err(self.refused("ibv_post_send", recv::place(head, bad, batch.len()), result))
     }
 
+    /// Posts `count` requests of a prepared list, from `first` on, as one list.
+    ///
+    /// # Errors
+    /// How many were posted, and why the next one was not.
+    ///
+    /// # Panics
+    /// When the list has not so many, or none is asked for.
+    #[inline]
+    pub fn post_send_part(
+        &self,
+        batch: &mut SendBatch<'_>,
+        first: usize,
+        count: usize,
+    ) -> Result<(), PostError> {
+        let mut bad = null_mut();
+        batch.with_part(first, count, |head| {
+            // SAFETY: the queue pair is alive; the part is a list of its own, and what it names is
+            // borrowed.
+            let result = unsafe { inline::ibv_post_send(self.raw.as_ptr(), head, &raw mut bad) };
+            if result == 0 {
+                return Ok(());
+            }
+            Err(self.refused("ibv_post_send", recv::place(head, bad, count), result))
+        })
+    }
+
     /// Posts a prepared list as a whole.
     ///
     /// # Errors

@@ -277,8 +277,37 @@ impl<'m> SendBatch<'m> {
         }
     }
 
+    /// Changes a request's immediate data; matters to opcodes that have some.
+    ///
+    /// # Panics
+    /// When there is no such request.
+    #[inline]
+    pub fn set_imm(&mut self, index: usize, imm: u32) {
+        self.requests[index].imm_data = imm.to_be();
+    }
+
     /// The first of the list; null when empty.
     pub(crate) fn head(&mut self) -> *mut abi::ibv_send_wr {
         if self.requests.is_empty() { null_mut() } else { self.requests.as_mut_ptr() }
+    }
+
+    /// Calls `post` with `count` requests from `first` on as a list of their own.
+    ///
+    /// # Panics
+    /// When there are not so many, or none is asked for.
+    #[inline]
+    pub(crate) fn with_part<T>(
+        &mut self,
+        first: usize,
+        count: usize,
+        post: impl FnOnce(*mut abi::ibv_send_wr) -> T,
+    ) -> T {
+        let part = &mut self.requests[first..first + count];
+        let next = std::mem::replace(&mut part[count - 1].next, null_mut());
+        // One pointer to the whole list, since requests point to each other.
+        let start = self.requests.as_mut_ptr();
+        let result = post(start.wrapping_add(first));
+        self.requests[first + count - 1].next = next;
+        result
     }
 }

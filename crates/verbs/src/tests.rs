@@ -136,6 +136,26 @@ fn a_batch_survives_its_move_and_its_changes() {
 }
 
 #[test]
+fn a_part_of_a_batch_is_a_list_of_its_own() {
+    let context = open();
+    let (pd, _cq, qp) = rc_pair_side(&context);
+    let mr = pd.register(&Buffer::private(64).unwrap(), Access::LOCAL_WRITE).unwrap();
+    let sges = [mr.sge(0, 8)];
+    let requests: Vec<_> = (0..5).map(|i| SendRequest::send(&sges).wr_id(i)).collect();
+    let mut batch = SendBatch::new(&requests);
+    let posted = || memory(|m| std::mem::take(&mut m.posted)).into_iter().map(|p| p.0);
+    qp.post_send_part(&mut batch, 1, 3).unwrap();
+    assert!(posted().eq([1, 2, 3]));
+    qp.post_send_part(&mut batch, 4, 1).unwrap();
+    assert!(posted().eq([4]));
+    // The whole list is still whole.
+    qp.post_send_batch(&mut batch).unwrap();
+    assert!(posted().eq(0..5));
+    memory(|m| m.refuse_wr_id = Some(3));
+    assert_eq!(qp.post_send_part(&mut batch, 2, 2).unwrap_err().posted, 1);
+}
+
+#[test]
 fn each_transport_names_its_attributes() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
