@@ -3,16 +3,28 @@
 //! adapters, on the soft device and, later, in virtual time.
 //!
 //! A measurement is a [`Point`]; [`OPTIONS`] says what can be changed in it, [`sweep`] makes many
-//! of few words, and [`check`] says which of them cannot be.
+//! of few words, [`check`] says which of them cannot be, and [`run`] measures one.
 
 #![forbid(unsafe_code)]
 
+mod blast;
 mod check;
+mod cq;
+mod end;
+mod join;
+mod layout;
 mod limits;
 mod number;
+mod oneway;
 mod options;
+mod ping;
 mod point;
+mod run;
+mod sender;
+mod sq;
+mod stock;
 mod sweep;
+mod talk;
 mod words;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
@@ -22,4 +34,5 @@ pub use point::{
     Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
     Transport, Unsignalled,
 };
+pub use run::run;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};

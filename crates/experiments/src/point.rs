@@ -264,7 +264,7 @@ pub struct Point {
     pub pause_by: PauseBy,
     /// Places in memory that messages go round through: so many are under way in `blast`.
     pub buffers: u32,
-    /// Requests in one post.
+    /// Requests in one post; 0: as many as there are free buffers.
     pub list: u32,
     /// Payload of a packet; 0: what the port uses.
     pub mtu_bytes: u32,

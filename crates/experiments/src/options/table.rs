@@ -96,8 +96,7 @@ pub const OPTIONS: &[Opt] = &[
     ),
     number!("buffers", None, buffers: u32, 1..=u32::MAX, "N", "", &[Blast],
         "places in memory that messages go round through; so many are under way"),
-    number!("list", Some('l'), list: u32, 1..=u32::MAX, "N", "", &[Blast],
-        "requests in one post"),
+    LIST,
     number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", &[Blast],
         "queue pairs, used in turns"),
     MTU,
@@ -182,6 +181,26 @@ const INLINE: Opt = Opt {
                 within(bytes, "bytes", 0, u64::from(u32::MAX))
                     .map_err(|e| format!("{e}; or auto, on, off"))? as u32,
             ),
+        };
+        Ok(())
+    },
+};
+
+const LIST: Opt = Opt {
+    name: "list",
+    letter: Some('l'),
+    value_name: "N|all",
+    unit: "",
+    help: "requests in one post; all: as many as there are free buffers",
+    applies: &[Blast],
+    is_number: true,
+    words: &["all"],
+    bare: None,
+    get: |p| if p.list == 0 { "all".to_owned() } else { p.list.to_string() },
+    set: |p, text| {
+        p.list = match text {
+            "all" => 0,
+            n => within(n, "", 1, u64::from(u32::MAX)).map_err(|e| format!("{e}; or all"))? as u32,
         };
         Ok(())
     },

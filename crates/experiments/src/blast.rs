@@ -1,0 +1,350 @@
+//! `blast`: messages one way as fast as they go, as in macarthur2012.
+//!
+//! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Where
+//! messages are noticed at rank 1 they are counted there; a WRITE and a READ, which are not, are
+//! counted by their completions at rank 0, which on RC says that they arrived. A run has one stamp
+//! at its begin and one at its end.
+
+mod receive;
+
+use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Wc;
+
+use crate::end::End;
+use crate::oneway::parts;
+use crate::point::{Flow, Op, Point, Transport};
+use crate::sender::{Places, Sender, TAKEN, each_completion};
+use crate::stock::Credits;
+use crate::talk::{Begin, Effort, gather, meet};
+
+/// A list as long as there are free buffers.
+const ALL: u32 = 0;
+
+/// Runs it.
+pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    match rank.index() {
+        0 => send(rank, end, point),
+        _ => receive::run(rank, end, point),
+    }
+}
+
+/// A part as one end saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Part {
+    /// Messages sent, or received.
+    messages: u64,
+    /// Stamps of the begin and the end.
+    first: u64,
+    last: u64,
+}
+
+impl Part {
+    const WORDS: usize = 3;
+
+    fn to_words(self) -> [u64; Self::WORDS] {
+        [self.messages, self.first, self.last]
+    }
+
+    fn from_words(words: &[u64]) -> Self {
+        Self { messages: words[0], first: words[1], last: words[2] }
+    }
+}
+
+/// Stamps after every so many messages, when they are wanted.
+struct Ticks {
+    every: u64,
+    next: u64,
+    last: Option<Stamp>,
+    ns_per_message: Vec<f64>,
+}
+
+impl Ticks {
+    fn new(every: u64) -> Self {
+        let next = if every == 0 { u64::MAX } else { every };
+        Self { every, next, last: None, ns_per_message: Vec::new() }
+    }
+
+    /// A part begins.
+    fn start<R: Rank>(&mut self, rank: &R) {
+        if self.every > 0 {
+            (self.next, self.last) = (self.every, Some(rank.now()));
+        }
+    }
+
+    /// So many messages of the part are through.
+    #[inline]
+    fn at<R: Rank>(&mut self, rank: &R, messages: u64) {
+        if messages >= self.next {
+            self.stamp(rank, messages);
+        }
+    }
+
+    #[cold]
+    fn stamp<R: Rank>(&mut self, rank: &R, messages: u64) {
+        let now = rank.now();
+        let count = messages - (self.next - self.every);
+        if let Some(last) = self.last.replace(now) {
+            self.ns_per_message.push(rank.clock().ns_between(last, now) / count as f64);
+        }
+        self.next = messages + self.every;
+    }
+}
+
+struct Sending<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    point: &'a Point,
+    senders: Vec<Sender<'a>>,
+    credits: Credits<'a>,
+    /// Whose turn it is.
+    turn: usize,
+    /// Messages of the part that are left for each queue pair.
+    left: Vec<u64>,
+    /// Requests that a post waits to have room for.
+    list: u64,
+    /// A post takes all that there is room for.
+    takes_all: bool,
+    sent: u64,
+    ticks: Ticks,
+}
+
+/// The buffers of each queue pair: about as many for each.
+fn shares(buffers: usize, qps: usize) -> Vec<Places> {
+    (0..qps)
+        .map(|qp| (buffers * qp / qps..buffers * (qp + 1) / qps).map(|i| (i, i)).collect())
+        .collect()
+}
+
+fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let shares = shares(point.buffers as usize, end.qps.len());
+    let sender = |(qp, places): (usize, &Places)| {
+        let capacity = (places.len() as u64).min(point.tx_depth.into());
+        Sender::new(end, point, point.op, qp, places, capacity)
+    };
+    let mut sending = Sending {
+        rank,
+        end,
+        point,
+        senders: shares.iter().enumerate().map(sender).collect(),
+        credits: Credits::new(end, point, point.op.needs_receives())?,
+        turn: 0,
+        left: Vec::new(),
+        list: u64::from(point.list.max(1)),
+        takes_all: point.list == ALL,
+        sent: 0,
+        ticks: Ticks::new(point.stamp_every),
+    };
+    let (mut found, mut effort, mut cut_short) = (Vec::new(), Effort::default(), None);
+    for messages in parts(point) {
+        if !meet(rank, cut_short.is_none())? {
+            break;
+        }
+        let before = sending.sent;
+        let begin = Begin::now(rank);
+        let first = rank.now().0;
+        sending.ticks.start(rank);
+        let result = sending.part(messages);
+        let last = rank.now().0;
+        begin.end(rank, &mut effort);
+        found.push(Part { messages: sending.sent - before, first, last });
+        match result {
+            Ok(()) if receive::is_passive(point) => {
+                end.say_over(rank).map_err(|e| end.diagnose(e))?;
+            }
+            Ok(()) => {}
+            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    sending.outcome(&found, effort, cut_short)
+}
+
+impl<R: Rank> Sending<'_, R> {
+    fn part(&mut self, messages: u64) -> Result<(), Stopped> {
+        let (first, count) = (self.sent, self.senders.len() as u64);
+        // Each queue pair has its share, so that each one's last message is known.
+        self.left = (0..count).map(|q| messages * (q + 1) / count - messages * q / count).collect();
+        while self.sent < first + messages {
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            if !self.post_some()? {
+                self.reap()?;
+            }
+            self.ticks.at(self.rank, self.sent - first);
+        }
+        while self.senders.iter().any(|s| s.account.is_awaiting()) {
+            self.reap()?;
+        }
+        Ok(())
+    }
+
+    /// Posts a list on the first queue pair, from the one on whose turn it is, that has room for
+    /// it; whether there was one.
+    #[inline]
+    fn post_some(&mut self) -> Result<bool, Stopped> {
+        let count = self.senders.len();
+        for _ in 0..count {
+            let qp = self.turn;
+            self.turn = if qp + 1 == count { 0 } else { qp + 1 };
+            let (account, left) = (&self.senders[qp].account, self.left[qp]);
+            let (room, wanted) = (account.room(), self.list.min(account.capacity()));
+            if left == 0 || room < wanted.min(left) {
+                continue;
+            }
+            let list = if self.takes_all { room } else { wanted };
+            let list = list.min(left).min(self.senders[qp].until_end() as u64);
+            let list = list.min(self.credits.allowed(qp)?);
+            if list == 0 {
+                self.starve(qp)?;
+                return Ok(true);
+            }
+            self.senders[qp].post(list as usize, self.sent, wanted, list == left)?;
+            self.credits.spend(qp, list);
+            self.left[qp] -= list;
+            self.sent += list;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Waits for credit, and takes completions meanwhile.
+    #[cold]
+    fn starve(&mut self, qp: usize) -> Result<(), Stopped> {
+        let Self { rank, end, senders, credits, .. } = self;
+        credits.wait(*rank, qp, || {
+            let mut wcs = [Wc::default(); TAKEN];
+            let found = end.send.poll(&mut wcs)?;
+            each_completion(end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+        })
+    }
+
+    /// Waits for completions.
+    #[inline]
+    fn reap(&mut self) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default(); TAKEN];
+        let found = self.end.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
+        let senders = &mut self.senders;
+        each_completion(self.end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+    }
+
+    /// Joins what both ends found.
+    fn outcome(
+        self,
+        parts: &[Part],
+        effort: Effort,
+        cut_short: Option<String>,
+    ) -> Result<Outcome, Stopped> {
+        let mut outcome = Outcome { cut_short, ..Outcome::default() };
+        let theirs = match gather(self.rank, &[]) {
+            Ok(words) => words,
+            Err(error) if outcome.cut_short.is_some() => {
+                outcome.warnings.push(format!("what arrived is not known: {error}"));
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let sent = receive::runs_of(self.point, parts);
+        outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
+        let found = receive::Found::from_words(&theirs);
+        let is_counted_there = !receive::is_passive(self.point) && found.is_some();
+        outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
+        if let Some(found) = found.as_ref().filter(|_| is_counted_there) {
+            self.arrived(&mut outcome, sent, found);
+        }
+        if !is_counted_there {
+            rates(self.rank, self.point, &mut outcome, sent);
+            self.ticks(&mut outcome, self.ticks.ns_per_message.clone());
+        }
+        let both = [("rank 0", Some(effort)), ("rank 1", found.map(|f| f.effort))];
+        for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
+            outcome.push_figure(Quantity::CpuShare, label, share);
+        }
+        self.doubts(&mut outcome);
+        self.end.facts(&mut outcome);
+        Ok(outcome)
+    }
+
+    /// What the receiver counted.
+    fn arrived(&self, outcome: &mut Outcome, sent: &[Part], found: &receive::Found) {
+        let arrived = receive::runs_of(self.point, &found.parts);
+        let is_one_clock = self.rank.clock_error_ns(1).is_some();
+        let runs: Vec<Part> = sent
+            .iter()
+            .zip(arrived)
+            .map(|(sent, there)| match is_one_clock {
+                true => Part { first: sent.first, ..*there },
+                false => *there,
+            })
+            .collect();
+        let received: u64 = arrived.iter().map(|p| p.messages).sum();
+        let all: u64 = sent.iter().map(|p| p.messages).sum();
+        outcome.push_count("received", received);
+        outcome.push_count("lost", all.saturating_sub(received));
+        outcome.push_count("duplicated", received.saturating_sub(all));
+        outcome.push_count("reordered", found.reordered);
+        outcome.push_count("credit_given_up", self.credits.given_up);
+        rates(self.rank, self.point, outcome, &runs);
+        self.ticks(outcome, found.ns_per_message.clone());
+    }
+
+    fn ticks(&self, outcome: &mut Outcome, ns_per_message: Vec<f64>) {
+        if self.point.stamp_every > 0 {
+            let label = format!("every {}", self.point.stamp_every);
+            outcome.push_series(Quantity::MessageTime, &label, 0, ns_per_message);
+        }
+    }
+
+    fn doubts(&self, outcome: &mut Outcome) {
+        if self.point.transport != Transport::Rc && self.point.op == Op::Write {
+            outcome.warnings.push(
+                "a completed WRITE over UC has left, and may not have arrived: choose --op \
+                 write_imm to count arrivals"
+                    .to_owned(),
+            );
+        }
+        if self.point.flow == Flow::Credit && self.credits.given_up > 0 {
+            outcome.warnings.push(format!(
+                "messages were lost: the sender waited {} times in vain for the receiver; choose \
+                 --transport rc, a larger --rx-depth, or --flow none",
+                self.credits.given_up
+            ));
+        }
+    }
+}
+
+/// Rate, bandwidth and time of a message, of all runs and of each.
+fn rates<R: Rank>(rank: &R, point: &Point, outcome: &mut Outcome, runs: &[Part]) {
+    let clock = rank.clock();
+    let elapsed_ns = |p: &Part| clock.ns_between(Stamp(p.first), Stamp(p.last));
+    let counted: Vec<&Part> =
+        runs.iter().filter(|p| p.messages > 0 && elapsed_ns(p) > 0.0).collect();
+    let messages: u64 = counted.iter().map(|p| p.messages).sum();
+    let total_ns: f64 = counted.iter().map(|p| elapsed_ns(p)).sum();
+    if messages == 0 {
+        return;
+    }
+    let rate = messages as f64 / total_ns * 1e9;
+    outcome.push_figure(Quantity::Rate, "", rate);
+    outcome.push_figure(Quantity::Bandwidth, "", rate * point.size_bytes as f64);
+    outcome.push_figure(Quantity::MessageTime, "", total_ns / messages as f64);
+    let each = counted.iter().map(|p| elapsed_ns(p) / p.messages as f64).collect();
+    outcome.push_series(Quantity::MessageTime, "runs", 0, each);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_shared_out_whole() {
+        for (buffers, qps) in [(1, 1), (7, 3), (64, 64), (100, 7)] {
+            let shares = shares(buffers, qps);
+            let all: Vec<_> = shares.concat();
+            assert_eq!(all, (0..buffers).map(|i| (i, i)).collect::<Places>());
+            let least = shares.iter().map(Vec::len).min().unwrap();
+            assert!(least == buffers / qps && shares.iter().all(|s| s.len() <= least + 1));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The receiving end of `blast`.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Wc;
+
+use super::{Part, Ticks};
+use crate::cq::timed_out;
+use crate::end::End;
+use crate::oneway::parts;
+use crate::oneway::receive::IDLE_NS;
+use crate::point::{Op, Point, Transport};
+use crate::stock::{Stock, Tellers};
+use crate::talk::{Begin, Effort, gather, meet};
+
+/// Completions taken at a time.
+const TAKEN: usize = 32;
+
+/// Whether messages come without notice, so that nobody counts them here.
+pub(super) fn is_passive(point: &Point) -> bool {
+    matches!(point.op, Op::Write | Op::Read)
+}
+
+/// The runs among the parts: without the warm-up.
+pub(super) fn runs_of<'a>(point: &Point, parts: &'a [Part]) -> &'a [Part] {
+    parts.get(usize::from(point.warm_up > 0)..).unwrap_or(&[])
+}
+
+/// What this end found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Found {
+    pub effort: Effort,
+    pub reordered: u64,
+    pub parts: Vec<Part>,
+    pub ns_per_message: Vec<f64>,
+}
+
+impl Found {
+    fn to_words(&self) -> Vec<u64> {
+        let mut words = self.effort.to_words().to_vec();
+        words.extend([self.reordered, self.parts.len() as u64]);
+        words.extend(self.parts.iter().flat_map(|p| p.to_words()));
+        words.extend(self.ns_per_message.iter().map(|ns| ns.to_bits()));
+        words
+    }
+
+    pub(super) fn from_words(words: &[u64]) -> Option<Self> {
+        let effort = Effort::from_words(words)?;
+        let [reordered, count] = *words.get(Effort::WORDS..Effort::WORDS + 2)? else { return None };
+        let rest = &words[Effort::WORDS + 2..];
+        let end = usize::try_from(count).ok()?.checked_mul(Part::WORDS)?;
+        let parts = rest.get(..end)?.chunks_exact(Part::WORDS).map(Part::from_words).collect();
+        let ns_per_message = rest[end..].iter().map(|w| f64::from_bits(*w)).collect();
+        Some(Self { effort, reordered, parts, ns_per_message })
+    }
+}
+
+struct Receiving<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    point: &'a Point,
+    stocks: Vec<Stock<'a>>,
+    tellers: Tellers<'a>,
+    ticks: Ticks,
+    /// The latest number of each queue pair.
+    latest: Vec<Option<u32>>,
+    reordered: u64,
+    limit_ns: u64,
+}
+
+pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let passive = is_passive(point);
+    let qps = if passive { 0 } else { end.qps.len() };
+    let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
+    let mut receiving = Receiving {
+        rank,
+        end,
+        point,
+        stocks: (0..qps).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?,
+        tellers: Tellers::new(end, point),
+        ticks: Ticks::new(point.stamp_every),
+        latest: vec![None; qps],
+        reordered: 0,
+        limit_ns: patience_ns,
+    };
+    let (mut found, mut outcome) = (Found::default(), Outcome::default());
+    for messages in parts(point) {
+        if !meet(rank, outcome.cut_short.is_none())? {
+            break;
+        }
+        let begin = Begin::now(rank);
+        let mut part = Part::default();
+        let result =
+            if passive { end.lie_still(rank) } else { receiving.part(messages, &mut part) };
+        begin.end(rank, &mut found.effort);
+        found.parts.push(part);
+        match result {
+            Ok(()) => {}
+            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    found.reordered = receiving.reordered;
+    found.ns_per_message = receiving.ticks.ns_per_message;
+    match gather(rank, &found.to_words()) {
+        Err(error) if outcome.cut_short.is_none() => return Err(error),
+        _ => {}
+    }
+    end.facts(&mut outcome);
+    Ok(outcome)
+}
+
+impl<R: Rank> Receiving<'_, R> {
+    fn part(&mut self, messages: u64, part: &mut Part) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default(); TAKEN];
+        self.ticks.start(self.rank);
+        part.first = self.rank.now().0;
+        part.last = part.first;
+        let result = self.messages(messages, part, &mut wcs);
+        if result.is_err() {
+            // Messages came until about now.
+            part.last = self.rank.now().0;
+        }
+        result
+    }
+
+    fn messages(
+        &mut self,
+        messages: u64,
+        part: &mut Part,
+        wcs: &mut [Wc; TAKEN],
+    ) -> Result<(), Stopped> {
+        let is_lossy = self.point.transport != Transport::Rc;
+        while part.messages < messages {
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            let count = self.end.recv.wait_for(self.rank, self.limit_ns, wcs)?;
+            if count == 0 {
+                if is_lossy {
+                    return Ok(());
+                }
+                return Err(timed_out(self.limit_ns, "the next message"));
+            }
+            for wc in &wcs[..count] {
+                self.take(wc)?;
+            }
+            part.messages += count as u64;
+            // Where some may be lost, each may be the last one.
+            if is_lossy || part.messages >= messages {
+                part.last = self.rank.now().0;
+            }
+            self.ticks.at(self.rank, part.messages);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self, wc: &Wc) -> Result<(), Stopped> {
+        if !wc.is_ok() {
+            return Err(self.end.explain(wc, "receive"));
+        }
+        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let Some(qp) = qp else { return Ok(()) };
+        if let Some(imm) = wc.imm() {
+            let latest = self.latest[qp].replace(imm);
+            self.reordered += u64::from(latest > Some(imm));
+        }
+        self.stocks[qp].took()?;
+        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::Experiment;
+
+    #[test]
+    fn what_was_found_comes_back() {
+        let part = Part { messages: 3, first: 10, last: 20 };
+        let found = Found {
+            effort: Effort { elapsed_ns: 5.0, ..Effort::default() },
+            reordered: 1,
+            parts: vec![part, part],
+            ns_per_message: vec![1.5],
+        };
+        assert_eq!(Found::from_words(&found.to_words()), Some(found));
+        assert_eq!(Found::from_words(&[]), None);
+        assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX]), None);
+    }
+
+    #[test]
+    fn a_warm_up_is_no_run() {
+        let parts = [Part::default(), Part { messages: 1, ..Part::default() }];
+        let point = Point::default_for(Experiment::Blast);
+        assert_eq!(runs_of(&point, &parts), &parts[1..]);
+        assert_eq!(runs_of(&Point { warm_up: 0, ..point.clone() }, &parts), &parts[..]);
+        assert!(runs_of(&point, &[]).is_empty());
+    }
+}

@@ -1,0 +1,406 @@
+//! One end: its queue pairs, its memory, and what it knows of the other end.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{
+    Access, AddressHandle, Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint,
+    QpState, QpType, ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc, WcStatus,
+};
+
+use crate::cq::{Completions, failed};
+use crate::layout::Layout;
+use crate::limits::Limits;
+use crate::options::OPTIONS;
+use crate::point::{Memory, Op, Point, Transport};
+
+/// Q_Key of both ends.
+pub(crate) const QKEY: u32 = 0x0011_1111;
+/// Requests beside those of the experiment: what a queue holds more, if the device allows it.
+const SPARE: u32 = 8;
+/// The bytes of a word of control.
+pub(crate) const WORD: usize = 8;
+
+/// The other end.
+pub(crate) struct Peer {
+    pub memory: RemoteBuffer,
+    pub qpns: Vec<u32>,
+    /// For datagrams, one for each queue pair.
+    pub ahs: Vec<AddressHandle>,
+    pub backing: String,
+}
+
+/// One end, connected.
+pub(crate) struct End {
+    pub qps: Vec<Qp>,
+    pub send: Completions,
+    pub recv: Completions,
+    pub mr: Mr,
+    pub layout: Layout,
+    pub peer: Peer,
+    /// Whether messages of this point go inline.
+    pub inline: bool,
+    /// Inline bytes granted.
+    pub inline_bytes: u32,
+    transport: QpType,
+    path: Path,
+    mtu: Mtu,
+    kind: Kind,
+    device: String,
+    gid: String,
+}
+
+/// What is made before anything is known of the other end.
+struct Made {
+    qps: Vec<Qp>,
+    send: Completions,
+    recv: Completions,
+    mr: Mr,
+    pd: Pd,
+    inline_bytes: u32,
+}
+
+fn qp_type(transport: Transport) -> QpType {
+    match transport {
+        Transport::Rc => QpType::Rc,
+        Transport::Uc => QpType::Uc,
+        Transport::Ud => QpType::Ud,
+    }
+}
+
+fn mtu_of(bytes: u32) -> Mtu {
+    let all = [Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M2048];
+    all.into_iter().find(|m| m.bytes() >= bytes as usize).unwrap_or(Mtu::M4096)
+}
+
+/// A first packet sequence number: another one for each seed and queue pair.
+fn psn(seed: u64, index: usize) -> u32 {
+    let mixed = (seed ^ (index as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as u32
+}
+
+fn make(
+    context: &Context,
+    limits: &Limits,
+    point: &Point,
+    layout: &Layout,
+) -> Result<Made, Stopped> {
+    let bytes = layout.bytes();
+    let buffer = match point.memory {
+        Memory::Device => context.alloc_buffer(bytes),
+        Memory::Private => Buffer::private(bytes),
+    };
+    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
+    // Every page is there before anything counts; what goes out differs from what is there.
+    for page in (0..bytes).step_by(4096) {
+        buffer.write_u64(page, 0);
+    }
+    let pd = context.alloc_pd().map_err(failed)?;
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let mr = pd.register(&buffer, rights).map_err(failed)?;
+    let depth = |depth: u32| (depth + SPARE).min(limits.max_qp_wr);
+    let (tx, rx) = (depth(point.tx_depth), depth(point.rx_depth));
+    let cqe = |depth: u32| depth.saturating_mul(point.qps).min(limits.max_cqe);
+    let send = Completions::new(context, cqe(tx), point.poll_send).map_err(failed)?;
+    let recv = Completions::new(context, cqe(rx), point.poll_recv).map_err(failed)?;
+    // Words of control go inline too, where there is inline at all.
+    let wanted = point.inline.wanted_bytes(point.size_bytes).max(WORD as u32);
+    let wanted = wanted.min(limits.max_inline_bytes);
+    let qp = || {
+        let builder = Qp::builder(qp_type(point.transport), send.cq(), recv.cq());
+        builder.max_send_wr(tx).max_recv_wr(rx).max_inline_data(wanted).build(&pd)
+    };
+    let qps: Result<Vec<Qp>, _> = (0..point.qps).map(|_| qp()).collect();
+    let qps = qps.map_err(failed)?;
+    for qp in &qps {
+        qp.to_init(point.port, rights, QKEY).map_err(failed)?;
+    }
+    let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
+    Ok(Made { qps, send, recv, mr, pd, inline_bytes })
+}
+
+/// What one end tells the other: lines of words.
+struct Hello {
+    mtu_bytes: u32,
+    memory: RemoteBuffer,
+    backing: String,
+    endpoints: Vec<QpEndpoint>,
+}
+
+impl Hello {
+    fn write(&self) -> String {
+        let RemoteBuffer { addr, bytes, rkey } = self.memory;
+        let mut text = format!("{} {addr} {bytes} {rkey} {}\n", self.mtu_bytes, self.backing);
+        for endpoint in &self.endpoints {
+            text.push_str(&format!("{endpoint}\n"));
+        }
+        text
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut lines = text.lines();
+        let words: Vec<&str> = lines.next()?.split(' ').collect();
+        let [mtu, addr, length, rkey, backing] = words[..] else { return None };
+        let memory = RemoteBuffer {
+            addr: addr.parse().ok()?,
+            bytes: length.parse().ok()?,
+            rkey: rkey.parse().ok()?,
+        };
+        let endpoints: Result<Vec<QpEndpoint>, _> = lines.map(str::parse).collect();
+        let (backing, endpoints) = (backing.to_owned(), endpoints.ok()?);
+        Some(Self { mtu_bytes: mtu.parse().ok()?, memory, backing, endpoints })
+    }
+}
+
+/// Makes sure that both ends run the same: the version and every option.
+pub(crate) fn agree<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
+    let mut text = format!("version={}\n", env!("CARGO_PKG_VERSION"));
+    text.push_str(&format!("experiment={}\n", point.experiment));
+    for option in OPTIONS {
+        text.push_str(&format!("{}={}\n", option.name, option.get(point)));
+    }
+    let all = rank.exchange(text.as_bytes())?;
+    for (index, other) in all.iter().enumerate() {
+        let other = String::from_utf8_lossy(other);
+        let pair = text.lines().zip(other.lines()).find(|(a, b)| a != b);
+        if let Some((ours, theirs)) = pair {
+            return Err(failed(format!(
+                "the two ends differ: {ours} at rank {}, {theirs} at rank {index}: start both with \
+                 the same version and options",
+                rank.index()
+            )));
+        }
+        if text.lines().count() != other.lines().count() {
+            return Err(failed(format!(
+                "the two ends differ: rank {index} has other options than rank {}: install the \
+                 same version on both",
+                rank.index()
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl End {
+    /// Makes it, and connects it with the other rank's.
+    pub fn connect<R: Rank>(
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+        point: &Point,
+    ) -> Result<Self, Stopped> {
+        let layout = Layout::of(point);
+        let made = make(context, limits, point, &layout)?;
+        let gid_index = point.gid_index.or(limits.needs_gid.then_some(0));
+        let by = gid_index.map_or(Path::by_lid(point.port), |i| Path::by_gid(point.port, i));
+        let path = Path { sl: point.sl, ..by };
+        let endpoint = |(i, qp): (usize, &Qp)| qp.endpoint(&path, psn(point.seed, i));
+        let endpoints: Result<Vec<QpEndpoint>, _> =
+            made.qps.iter().enumerate().map(endpoint).collect();
+        let ours = Hello {
+            mtu_bytes: crate::check::mtu_bytes(point, limits),
+            memory: made.mr.remote(),
+            backing: made.mr.buffer().backing().to_string(),
+            endpoints: endpoints.map_err(failed)?,
+        };
+        let all = rank.exchange(ours.write().as_bytes())?;
+        let other = all.get(1 - rank.index()).and_then(|bytes| Hello::read(bytes));
+        let other = other.filter(|o| o.endpoints.len() == ours.endpoints.len());
+        let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
+        let mtu = mtu_of(ours.mtu_bytes.min(other.mtu_bytes));
+        let ahs = go(&made, point, &path, mtu, &other.endpoints)?;
+        let size = point.size_bytes;
+        let inline = !matches!(point.op, Op::Read)
+            && size <= point.inline.wanted_bytes(size).into()
+            && size <= made.inline_bytes.into();
+        let peer = Peer {
+            memory: other.memory,
+            qpns: other.endpoints.iter().map(|e| e.qpn).collect(),
+            ahs,
+            backing: other.backing,
+        };
+        let gid = ours.endpoints[0].gid;
+        Ok(Self {
+            qps: made.qps,
+            send: made.send,
+            recv: made.recv,
+            mr: made.mr,
+            layout,
+            peer,
+            inline,
+            inline_bytes: made.inline_bytes,
+            transport: qp_type(point.transport),
+            path,
+            mtu,
+            kind: context.kind(),
+            device: context.device_name().to_owned(),
+            gid: gid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
+        })
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &Buffer {
+        self.mr.buffer()
+    }
+
+    /// Which queue pair a completion belongs to.
+    pub fn index_of(&self, qp_num: u32) -> Option<usize> {
+        self.qps.iter().position(|qp| qp.qp_num() == qp_num)
+    }
+
+    /// A completion that is no success, as a failure with its likely causes.
+    #[cold]
+    pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
+        match wc.status() {
+            // A flush says nothing; the request that failed does.
+            Err(WcStatus::WorkRequestFlushed) => self.cause().unwrap_or_else(|| {
+                failed(format!("{} {what}: {}", self.transport, WcStatus::WorkRequestFlushed))
+            }),
+            Err(status) => failed(format!("{} {what}: {status}", self.transport)),
+            Ok(()) => failed(format!("{} {what}: no failure", self.transport)),
+        }
+    }
+
+    /// The first failed request that is not a mere flush, where there is one.
+    fn cause(&self) -> Option<Stopped> {
+        for (queue, what) in [(&self.send, "send"), (&self.recv, "receive")] {
+            while let Ok(Some(wc)) = queue.cq().poll_one() {
+                match wc.status() {
+                    Ok(()) | Err(WcStatus::WorkRequestFlushed) => {}
+                    Err(status) => {
+                        return Some(failed(format!("{} {what}: {status}", self.transport)));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Says why a wait was in vain, where a queue pair knows more.
+    #[cold]
+    pub fn diagnose(&self, stopped: Stopped) -> Stopped {
+        if stopped == Stopped::Asked {
+            return stopped;
+        }
+        let is_broken =
+            |qp: &Qp| matches!(qp.state(), Ok(QpState::Error | QpState::SendQueueError));
+        let broken = self.qps.iter().any(is_broken);
+        let Some(cause) = broken.then(|| self.cause()).flatten() else { return stopped };
+        match stopped {
+            Stopped::Other(why) => Stopped::Other(format!("{why}; {cause}")),
+            _ => cause,
+        }
+    }
+
+    /// Tells the other end's word [`Layout::over`] a number other than 0, and waits until it is
+    /// there. RC and UC only.
+    pub fn say_over<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
+        let at = self.layout.told(0);
+        self.memory().write_u64(at, 1);
+        let sges = [self.mr.sge(at, WORD)];
+        let over = self.layout.over() as u64;
+        let request = SendRequest::write(&sges, &self.peer.memory, over).wr_id(u64::MAX);
+        self.qps[0].post_send(&[request.signaled()]).map_err(failed)?;
+        let mut wcs = [Wc::default()];
+        loop {
+            self.send.wait(rank, &mut wcs, "the completion of the last WRITE")?;
+            if wcs[0].status().is_err() {
+                return Err(self.explain(&wcs[0], "write"));
+            }
+            if wcs[0].wr_id() == u64::MAX {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lies still until the other end says that all is over: what it does needs no hand here.
+    pub fn lie_still<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
+        /// How often it looks.
+        const LOOK_NS: u64 = 1_000_000;
+        let over = self.memory().word(self.layout.over());
+        while over.load(std::sync::atomic::Ordering::Acquire) == 0 {
+            rank.sleep(LOOK_NS)?;
+        }
+        over.store(0, std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// What was agreed on and granted.
+    pub fn facts(&self, outcome: &mut Outcome) {
+        let placement = match (self.kind, self.memory().backing()) {
+            (Kind::System, _) => "adapter".to_owned(),
+            (_, Backing::Shared) if self.peer.backing == Backing::Shared.to_string() => {
+                "memfd-backed at both ends".to_owned()
+            }
+            (_, own) => format!("{own} here, {} there", self.peer.backing),
+        };
+        outcome.push_fact("device_kind", self.kind);
+        outcome.push_fact("device", &self.device);
+        outcome.push_fact("transport", self.transport);
+        outcome.push_fact("placement", placement);
+        outcome.push_fact("inline_granted_bytes", self.inline_bytes);
+        outcome.push_fact("inline", if self.inline { "yes" } else { "no" });
+        outcome.push_fact("mtu_bytes", self.mtu.bytes());
+        outcome.push_fact("port", self.path.port_num);
+        outcome.push_fact("gid", &self.gid);
+    }
+}
+
+/// Brings the queue pairs to RTS; the address handles for datagrams.
+fn go(
+    made: &Made,
+    point: &Point,
+    path: &Path,
+    mtu: Mtu,
+    remotes: &[QpEndpoint],
+) -> Result<Vec<AddressHandle>, Stopped> {
+    let mut ahs = Vec::new();
+    let reads = if point.op.reads() { point.outstanding_reads } else { 1 };
+    for (i, (qp, remote)) in made.qps.iter().zip(remotes).enumerate() {
+        let to = ReadyToReceive {
+            max_dest_rd_atomic: reads,
+            min_rnr_timer: point.min_rnr_timer,
+            ..ReadyToReceive::new(*remote, *path, mtu)
+        };
+        qp.to_rtr(&to).map_err(failed)?;
+        let with = ReadyToSend {
+            timeout: point.timeout,
+            retry_cnt: point.retry_cnt,
+            rnr_retry: point.rnr_retry,
+            max_rd_atomic: reads,
+            ..ReadyToSend::new(psn(point.seed, i))
+        };
+        qp.to_rts(&with).map_err(failed)?;
+        if point.transport == Transport::Ud {
+            ahs.push(made.pd.create_ah(remote, path).map_err(failed)?);
+        }
+    }
+    Ok(ahs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_comes_back() {
+        let endpoint: QpEndpoint = "1,2,3,fe80::1".parse().unwrap();
+        let memory = RemoteBuffer { addr: 1 << 40, bytes: 4096, rkey: 7 };
+        let hello = Hello {
+            mtu_bytes: 1024,
+            memory,
+            backing: "memfd-backed".into(),
+            endpoints: vec![endpoint, endpoint],
+        };
+        let back = Hello::read(hello.write().as_bytes()).unwrap();
+        assert_eq!(
+            (back.mtu_bytes, back.memory, back.backing.as_str()),
+            (1024, memory, "memfd-backed")
+        );
+        assert_eq!(back.endpoints, [endpoint, endpoint]);
+        for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "x 2 3 4 y"] {
+            assert!(Hello::read(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+    }
+}

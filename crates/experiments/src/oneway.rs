@@ -1,0 +1,363 @@
+//! `oneway`: the time of each message from one end to the other, as in potter2018.
+//!
+//! Rank 0 stamps before the post (`t_subm`) and after it polled the completion (`t_comp`); rank 1
+//! after it noticed the arrival (`t_recv`). Completions are looked for after each post and during
+//! pauses, and waited for where the queue is full or a pause is slept through.
+
+pub(crate) mod receive;
+
+use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Wc;
+
+use crate::end::End;
+use crate::join::{Arrival, Joined, join};
+use crate::point::{Op, Point};
+use crate::sender::{Sender, each_completion};
+use crate::stock::Credits;
+use crate::talk::{Begin, Effort, gather, meet};
+
+/// Words of an arrival between the ends.
+const WORDS: usize = 3;
+
+/// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
+pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
+    let warm_up = (point.warm_up > 0).then_some(point.warm_up);
+    warm_up.into_iter().chain((0..point.runs).map(|_| point.messages))
+}
+
+/// Memory for `count` stamps: with its pages there, or not.
+pub(crate) fn stamp_memory(count: usize, touch: bool) -> Vec<u64> {
+    let mut memory = vec![0; count];
+    if touch {
+        std::hint::black_box(&mut memory).fill(1);
+        std::hint::black_box(&mut memory).fill(0);
+    }
+    memory
+}
+
+/// Runs it.
+pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    match rank.index() {
+        0 => send(rank, end, point),
+        _ => receive::run(rank, end, point),
+    }
+}
+
+/// The sending end.
+struct Sending<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    point: &'a Point,
+    sender: Sender<'a>,
+    credits: Credits<'a>,
+    /// Stamps by the number of the message; 0: none.
+    subm: Vec<u64>,
+    post: Vec<u64>,
+    comp: Vec<u64>,
+    sent: usize,
+    effort: Effort,
+}
+
+fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let total = point.total() as usize;
+    let layout = &end.layout;
+    let memory = |wanted: bool| stamp_memory(if wanted { total } else { 0 }, point.touch);
+    // What is looked for in memory has a place of its own, so that its number stays until it is
+    // seen; then there are as many requests as places.
+    let requests = if point.op.writes() { layout.in_places } else { layout.out_places };
+    let places = (0..requests).map(|i| (i % layout.out_places, i % layout.in_places)).collect();
+    // A message that carries its number may not be written over before it is gone.
+    let own = if point.op.has_imm() { u32::MAX } else { layout.out_places as u32 };
+    let capacity = u64::from(point.tx_depth.min(own));
+    let mut sending = Sending {
+        rank,
+        end,
+        point,
+        sender: Sender::new(end, point, point.op, 0, &places, capacity),
+        credits: Credits::new(end, point, true)?,
+        subm: memory(true),
+        post: memory(point.stamps.post),
+        comp: memory(point.stamps.comp),
+        sent: 0,
+        effort: Effort::default(),
+    };
+    let mut cut_short = None;
+    for messages in parts(point) {
+        if !meet(rank, cut_short.is_none())? {
+            break;
+        }
+        match sending.part(messages) {
+            Ok(()) => {}
+            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    sending.outcome(cut_short)
+}
+
+impl<R: Rank> Sending<'_, R> {
+    fn part(&mut self, messages: u64) -> Result<(), Stopped> {
+        let begin = Begin::now(self.rank);
+        let result = if self.point.stamps.send {
+            let (rank, end) = (self.rank, self.end);
+            rank.restamping(end.memory().word(end.layout.out_at(0)), || self.messages(messages))
+                .and_then(|result| result)
+        } else {
+            self.messages(messages)
+        };
+        begin.end(self.rank, &mut self.effort);
+        result
+    }
+
+    fn messages(&mut self, messages: u64) -> Result<(), Stopped> {
+        let mut last_post = None;
+        for i in 0..messages {
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            self.pause(i, last_post)?;
+            self.make_room()?;
+            let ends_burst = self.point.burst > 0 && (i + 1).is_multiple_of(self.point.burst);
+            last_post = Some(self.message(ends_burst || i + 1 == messages)?);
+            if !self.end.send.sleeps() {
+                self.look()?;
+            }
+        }
+        self.drain()
+    }
+
+    #[inline]
+    fn message(&mut self, flush: bool) -> Result<Stamp, Stopped> {
+        let number = self.sent;
+        if !self.point.op.has_imm() {
+            let layout = &self.end.layout;
+            let at = layout.out_at(self.sender.at() % layout.out_places);
+            // At the end where the end is looked for; never 0, which stands for nothing.
+            let at = if self.point.op == Op::Write { at + layout.size - 8 } else { at };
+            self.end.memory().write_u64(at, number as u64 + 1);
+        }
+        let subm = self.rank.now();
+        self.sender.post(1, number as u64, 1, flush)?;
+        if self.point.stamps.post {
+            self.post[number] = self.rank.now().0;
+        }
+        self.subm[number] = subm.0;
+        self.sent = number + 1;
+        self.credits.spend(0, 1);
+        Ok(subm)
+    }
+
+    /// Waits until a message fits the send queue, and the receive queue of the other end.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), Stopped> {
+        while self.sender.account.room() == 0 {
+            self.wait()?;
+        }
+        if self.credits.allowed(0)? == 0 {
+            let Self { rank, end, sender, comp, credits, .. } = self;
+            credits.wait(*rank, 0, || look(*rank, end, sender, comp))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<(), Stopped> {
+        look(self.rank, self.end, &mut self.sender, &mut self.comp)
+    }
+
+    /// Waits for one completion and takes it, and all others that are there.
+    fn wait(&mut self) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default()];
+        self.end.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
+        completed(self.rank, self.end, &mut self.sender, &mut self.comp, &wcs)?;
+        self.look()
+    }
+
+    /// Waits for all completions that are to come.
+    fn drain(&mut self) -> Result<(), Stopped> {
+        while self.sender.account.is_awaiting() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// What stands between message `i` of a part and the one before it.
+    #[inline]
+    fn pause(&mut self, i: u64, last_post: Option<Stamp>) -> Result<(), Stopped> {
+        let (burst, pause_ns) = (self.point.burst, self.point.pause_ns);
+        let Some(last_post) = last_post else { return Ok(()) };
+        if burst == 0 && pause_ns == 0 {
+            return Ok(());
+        }
+        if burst > 0 {
+            if i.is_multiple_of(burst) {
+                self.drain()?;
+                self.rest(self.rank.now(), pause_ns)?;
+            }
+            return Ok(());
+        }
+        self.rest(last_post, pause_ns)
+    }
+
+    /// Spends the time from `since` on.
+    fn rest(&mut self, since: Stamp, ns: u64) -> Result<(), Stopped> {
+        if self.point.sleeps() || self.end.send.sleeps() {
+            self.drain()?;
+        }
+        let clock = *self.rank.clock();
+        let left_ns = ns as f64 - clock.ns_between(since, self.rank.now());
+        if left_ns <= 0.0 {
+            return Ok(());
+        }
+        if self.point.sleeps() {
+            return self.rank.sleep(left_ns as u64);
+        }
+        if self.end.send.sleeps() {
+            return self.rank.think(left_ns as u64);
+        }
+        let until = clock.after_ns(since, ns as f64);
+        while self.rank.now() < until {
+            self.look()?;
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins what both ends found.
+    fn outcome(mut self, cut_short: Option<String>) -> Result<Outcome, Stopped> {
+        let mut outcome = Outcome { cut_short, ..Outcome::default() };
+        let theirs = match gather(self.rank, &[]) {
+            Ok(words) => words,
+            // Who was interrupted keeps what this end knows.
+            Err(error) if outcome.cut_short.is_some() => {
+                outcome.warnings.push(format!("the arrivals are missing: {error}"));
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        self.subm.truncate(self.sent);
+        let warm_up = (self.point.warm_up as usize).min(self.sent);
+        self.own_series(&mut outcome, warm_up);
+        if let Some(share) = self.effort.share() {
+            outcome.push_figure(Quantity::CpuShare, "rank 0", share);
+        }
+        outcome.push_count("sent", self.sent as u64);
+        outcome.push_count("credit_given_up", self.credits.given_up);
+        if let Some((effort, arrivals)) = from_words(&theirs) {
+            if let Some(share) = effort.share() {
+                outcome.push_figure(Quantity::CpuShare, "rank 1", share);
+            }
+            let joined = join(self.sent, &arrivals);
+            self.joint_series(&mut outcome, warm_up, &joined);
+        }
+        self.end.facts(&mut outcome);
+        Ok(outcome)
+    }
+
+    fn own_series(&self, outcome: &mut Outcome, warm_up: usize) {
+        let clock = self.rank.clock();
+        let since = |stamps: &[u64], range: std::ops::Range<usize>| -> Vec<f64> {
+            let pairs = self.subm[range.clone()].iter().zip(&stamps[range]);
+            let taken = pairs.filter(|(_, t)| **t != 0);
+            taken.map(|(from, to)| clock.ns_between(Stamp(*from), Stamp(*to))).collect()
+        };
+        let mut push = |quantity, label, stamps: &[u64]| {
+            let mut samples = since(stamps, 0..warm_up);
+            let counted_not = samples.len();
+            samples.extend(since(stamps, warm_up..self.sent));
+            outcome.push_series(quantity, label, counted_not, samples);
+        };
+        if self.point.stamps.comp {
+            push(Quantity::CompletionTime, "t_lat_comp", &self.comp);
+        }
+        if self.point.stamps.post {
+            push(Quantity::PostCost, "t_post", &self.post);
+        }
+    }
+
+    fn joint_series(&self, outcome: &mut Outcome, warm_up: usize, joined: &Joined) {
+        outcome.push_count("received", self.sent as u64 - joined.lost);
+        for (name, value) in [
+            ("lost", joined.lost),
+            ("duplicated", joined.duplicated),
+            ("reordered", joined.reordered),
+            ("strays", joined.strays),
+        ] {
+            outcome.push_count(name, value);
+        }
+        let Some(error_ns) = self.rank.clock_error_ns(1) else {
+            outcome.warnings.push(
+                "the two ends have different clocks, so there are no one-way times: run both ends \
+                 on one host, or use `ping`"
+                    .to_owned(),
+            );
+            return;
+        };
+        outcome.push_fact("clock_error_ns", format!("{error_ns:.1}"));
+        if !self.point.stamps.recv {
+            return;
+        }
+        let clock = self.rank.clock();
+        let series = |from: &dyn Fn(usize, &Arrival) -> u64| -> Vec<f64> {
+            let time = |(i, arrival): (usize, &Option<Arrival>)| {
+                arrival.map_or(f64::NAN, |a| clock.ns_between(Stamp(from(i, &a)), Stamp(a.recv)))
+            };
+            joined.first.iter().enumerate().map(time).collect()
+        };
+        let t_lat = series(&|i, _| self.subm[i]);
+        outcome.push_series(Quantity::OneWay, "t_lat", warm_up, t_lat);
+        if self.point.stamps.send {
+            let t_lat_send = series(&|_, a| a.send);
+            outcome.push_series(Quantity::OneWayFromCopy, "t_lat_send", warm_up, t_lat_send);
+        }
+    }
+}
+
+/// Takes completions that are there, one by one, each with its stamp.
+#[inline]
+fn look<R: Rank>(
+    rank: &R,
+    end: &End,
+    sender: &mut Sender<'_>,
+    comp: &mut [u64],
+) -> Result<(), Stopped> {
+    let mut wcs = [Wc::default()];
+    while sender.account.is_awaiting() && end.send.poll(&mut wcs)? > 0 {
+        completed(rank, end, sender, comp, &wcs)?;
+    }
+    Ok(())
+}
+
+#[inline]
+fn completed<R: Rank>(
+    rank: &R,
+    end: &End,
+    sender: &mut Sender<'_>,
+    comp: &mut [u64],
+    wcs: &[Wc; 1],
+) -> Result<(), Stopped> {
+    let now = if comp.is_empty() { 0 } else { rank.now().0 };
+    each_completion(end, wcs, |_, count| {
+        sender.account.free(count);
+        if let Some(place) = comp.get_mut(count as usize - 1) {
+            *place = now;
+        }
+    })
+}
+
+fn to_words(effort: Effort, arrivals: &[Arrival]) -> Vec<u64> {
+    let mut words = Vec::with_capacity(Effort::WORDS + WORDS * arrivals.len());
+    words.extend(effort.to_words());
+    words.extend(arrivals.iter().flat_map(|a| [a.number, a.recv, a.send]));
+    words
+}
+
+fn from_words(words: &[u64]) -> Option<(Effort, Vec<Arrival>)> {
+    let effort = Effort::from_words(words)?;
+    let arrivals = words[Effort::WORDS..].chunks_exact(WORDS);
+    let arrivals = arrivals.map(|w| Arrival { number: w[0], recv: w[1], send: w[2] });
+    Some((effort, arrivals.collect()))
+}

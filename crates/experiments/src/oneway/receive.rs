@@ -1,0 +1,179 @@
+//! The receiving end of `oneway`.
+
+use std::sync::atomic::Ordering;
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Wc;
+
+use super::{parts, to_words};
+use crate::cq::timed_out;
+use crate::end::End;
+use crate::join::Arrival;
+use crate::point::{Op, Point, Transport};
+use crate::stock::{Stock, Tellers};
+use crate::talk::{Begin, Effort, gather, meet};
+
+/// After so long without a message, beyond the sender's pauses, the rest is taken to be lost.
+pub(crate) const IDLE_NS: u64 = 2_000_000_000;
+/// A WRITE that did not come for so long over UC may have been lost; then others are looked for.
+const SCAN_NS: u64 = 10_000_000;
+
+struct Receiving<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    point: &'a Point,
+    stock: Stock<'a>,
+    tellers: Tellers<'a>,
+    arrivals: Vec<Arrival>,
+    /// The number that is expected next.
+    next: u64,
+    /// How long to wait for a message.
+    limit_ns: u64,
+    effort: Effort,
+}
+
+pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let is_looked_for = point.op == Op::Write;
+    let total = point.total() as usize;
+    let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
+    let mut receiving = Receiving {
+        rank,
+        end,
+        point,
+        stock: if is_looked_for { Stock::empty(end, 0) } else { Stock::new(end, point, 0)? },
+        tellers: Tellers::new(end, point),
+        // Duplicates beyond this are not kept.
+        arrivals: arrivals(total + total / 8 + 1024, point.touch),
+        next: 0,
+        limit_ns: patience_ns.saturating_add(2 * point.pause_ns),
+        effort: Effort::default(),
+    };
+    let mut outcome = Outcome::default();
+    let mut last = 0;
+    for messages in parts(point) {
+        if !meet(rank, outcome.cut_short.is_none())? {
+            break;
+        }
+        last += messages;
+        match receiving.part(last) {
+            Ok(()) => {}
+            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    let found = gather(rank, &to_words(receiving.effort, &receiving.arrivals));
+    match found {
+        Err(error) if outcome.cut_short.is_none() => return Err(error),
+        _ => {}
+    }
+    end.facts(&mut outcome);
+    Ok(outcome)
+}
+
+/// An empty list with room for so many arrivals: with its pages there, or not.
+fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
+    let mut arrivals = Vec::with_capacity(count);
+    if touch {
+        arrivals.resize(count, Arrival { number: 1, recv: 1, send: 1 });
+        std::hint::black_box(&mut arrivals).clear();
+    }
+    arrivals
+}
+
+impl<R: Rank> Receiving<'_, R> {
+    /// Receives until the message before `last` came, or nothing comes any more.
+    fn part(&mut self, last: u64) -> Result<(), Stopped> {
+        let begin = Begin::now(self.rank);
+        let result = self.messages(last);
+        begin.end(self.rank, &mut self.effort);
+        result
+    }
+
+    fn messages(&mut self, last: u64) -> Result<(), Stopped> {
+        while self.next < last {
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            let came = if self.point.op == Op::Write { self.written()? } else { self.received()? };
+            if !came {
+                if self.point.transport == Transport::Rc {
+                    return Err(timed_out(self.limit_ns, "the next message"));
+                }
+                // The rest of this part is lost; what comes late is still joined by its number.
+                self.next = last;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, arrival: Arrival) {
+        if self.arrivals.len() < self.arrivals.capacity() {
+            self.arrivals.push(arrival);
+        }
+        self.next = self.next.max(arrival.number + 1);
+    }
+
+    /// Waits for a receive completion; whether one came.
+    #[inline]
+    fn received(&mut self) -> Result<bool, Stopped> {
+        let mut wcs = [Wc::default()];
+        if self.end.recv.wait_for(self.rank, self.limit_ns, &mut wcs)? == 0 {
+            return Ok(false);
+        }
+        let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
+        let wc = &wcs[0];
+        if !wc.is_ok() {
+            return Err(self.end.explain(wc, "receive"));
+        }
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        let place = wc.wr_id() as usize;
+        let number = match wc.imm() {
+            Some(imm) => u64::from(imm),
+            None => memory.read_u64(layout.in_at(place)).wrapping_sub(1),
+        };
+        let send = if self.point.stamps.send {
+            let is_write = self.point.op.writes();
+            let place = if is_write { number as usize % layout.in_places } else { place };
+            memory.read_u64(layout.in_at(place))
+        } else {
+            0
+        };
+        self.keep(Arrival { number, recv, send });
+        self.stock.took()?;
+        self.tellers.tell(self.rank, 0, self.stock.restocked)?;
+        Ok(true)
+    }
+
+    /// Waits for a number in memory; whether one came.
+    #[inline]
+    fn written(&mut self) -> Result<bool, Stopped> {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        let places = layout.in_places as u64;
+        let word = |n: u64| {
+            let at = layout.in_at((n % places) as usize) + layout.size - 8;
+            memory.word(at).load(Ordering::Acquire)
+        };
+        // A later one in the same place has overtaken this one.
+        let of = |n: u64| word(n).checked_sub(1).filter(|found| *found >= n);
+        let expected = self.next;
+        let is_lossy = self.point.transport != Transport::Rc;
+        let look = || of(expected).or_else(|| if is_lossy { of(expected + 1) } else { None });
+        let mut found = None;
+        let mut waited_ns = 0;
+        while found.is_none() && waited_ns < self.limit_ns {
+            let slice_ns = if is_lossy { SCAN_NS } else { self.limit_ns };
+            found = self.rank.spin_for(slice_ns, look)?;
+            waited_ns += slice_ns;
+            if found.is_none() && is_lossy {
+                found = (expected..expected + places).filter_map(of).min();
+            }
+        }
+        let Some(number) = found else { return Ok(false) };
+        let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
+        self.keep(Arrival { number, recv, send: 0 });
+        self.stock.restocked = number + 1;
+        self.tellers.tell(self.rank, 0, self.stock.restocked)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,131 @@
+//! Round trips against an end that lies still: READ, and WRITE then READ.
+
+use std::sync::atomic::Ordering;
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+
+use super::{Log, hand_in, mark, pause};
+use crate::cq::failed;
+use crate::end::End;
+use crate::oneway::parts;
+use crate::point::{Op, Point, Unsignalled};
+use crate::talk::{Begin, Effort, meet};
+
+/// The active end. One round trip is under way at a time, so that at most three requests are: an
+/// unsignalled READ frees its slot with the completion of the next WRITE.
+struct Client<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    point: &'a Point,
+    /// The requests of a round trip.
+    batch: SendBatch<'a>,
+    /// Completions of a round trip.
+    completions: usize,
+    /// Whether what the READ brings is looked for in memory.
+    looks: bool,
+}
+
+impl<'a, R: Rank> Client<'a, R> {
+    fn new(rank: &'a R, end: &'a End, point: &'a Point) -> Self {
+        let layout = &end.layout;
+        let out: [Sge<'a>; 1] = [end.mr.sge(layout.out_at(0), layout.size)];
+        let back: [Sge<'a>; 1] = [end.mr.sge(layout.in_at(0), layout.size)];
+        let there = layout.in_at(0) as u64;
+        let write = SendRequest::write(&out, &end.peer.memory, there);
+        let write = if end.inline { write.inline_data() } else { write };
+        let read = SendRequest::read(&back, &end.peer.memory, there);
+        let (requests, completions) = match (point.op, point.unsignalled) {
+            (Op::WriteRead, Unsignalled::Neither) => (vec![write.signaled(), read.signaled()], 2),
+            (Op::WriteRead, Unsignalled::Write) => (vec![write, read.signaled()], 1),
+            (Op::WriteRead, Unsignalled::Read) => (vec![write.signaled(), read], 1),
+            _ => (vec![read.signaled()], 1),
+        };
+        let looks = point.op == Op::WriteRead && point.unsignalled == Unsignalled::Read;
+        Self { rank, end, point, batch: SendBatch::new(&requests), completions, looks }
+    }
+
+    fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
+        for _ in 0..trips {
+            if self.rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            if self.point.pause_ns > 0 {
+                pause(self.rank, self.point)?;
+                log.start(self.rank.now());
+            }
+            self.trip(mark(log.trips))?;
+            log.end(self.rank.now(), true);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn trip(&mut self, mark: u8) -> Result<(), Stopped> {
+        let (memory, layout) = (self.end.memory(), &self.end.layout);
+        if self.point.op == Op::WriteRead {
+            memory.byte(layout.out_at(0) + layout.size - 1).store(mark, Ordering::Release);
+        }
+        for i in 0..self.batch.len() {
+            let posted = self.end.qps[0].post_send_part(&mut self.batch, i, 1);
+            posted.map_err(|e| self.end.diagnose(failed(e)))?;
+        }
+        let mut left = self.completions;
+        while left > 0 {
+            let mut wcs = [Wc::default(); 2];
+            let found =
+                self.end.send.wait(self.rank, &mut wcs[..left], "the completion of a READ")?;
+            if let Some(wc) = wcs[..found].iter().find(|wc| !wc.is_ok()) {
+                return Err(self.end.explain(wc, "read"));
+            }
+            left -= found;
+        }
+        if self.looks {
+            let byte = memory.byte(layout.in_at(0) + layout.size - 1);
+            self.rank.spin(|| (byte.load(Ordering::Acquire) == mark).then_some(()))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn client<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let mut client = Client::new(rank, end, point);
+    let mut log = Log::new(rank, point);
+    let mut cut_short = None;
+    for trips in parts(point) {
+        if !meet(rank, cut_short.is_none())? {
+            break;
+        }
+        let begin = Begin::now(rank);
+        log.start(rank.now());
+        let result = client.trips(trips, &mut log);
+        begin.end(rank, &mut log.effort);
+        match result {
+            // The end that lies still learns in this way that a part is over.
+            Ok(()) => end.say_over(rank).map_err(|e| end.diagnose(e))?,
+            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    log.outcome(rank, end, cut_short)
+}
+
+pub(super) fn server<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    let mut outcome = Outcome::default();
+    let mut effort = Effort::default();
+    for _ in parts(point) {
+        if !meet(rank, outcome.cut_short.is_none())? {
+            break;
+        }
+        let begin = Begin::now(rank);
+        let result = end.lie_still(rank);
+        begin.end(rank, &mut effort);
+        match result {
+            Ok(()) => {}
+            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
+            Err(other) => return Err(end.diagnose(other)),
+        }
+    }
+    hand_in(rank, end, effort, outcome)
+}

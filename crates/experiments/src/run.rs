@@ -1,0 +1,46 @@
+//! Runs a point at one end.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Device;
+
+use crate::check::check;
+use crate::cq::failed;
+use crate::end::{End, agree};
+use crate::limits::Limits;
+use crate::point::{Experiment, Point};
+use crate::{blast, oneway, ping};
+
+/// Stamps taken to learn what one costs.
+const COST_SAMPLES: usize = 1000;
+
+/// Measures a point. Both ranks call this with the same point, each with its device; rank 0 is the
+/// active end, and returns all that was measured. Rank 1 returns its own facts.
+///
+/// When it was asked to stop, what was measured so far is returned, with
+/// [`Outcome::cut_short`] set.
+///
+/// # Errors
+/// When the device cannot do it ([`check`] tells before), the two ends run different points or
+/// versions, a work request fails, the other end is gone, or nothing comes for too long: one line
+/// with the likely causes.
+pub fn run<R: Rank>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
+    if rank.count() != 2 {
+        return Err(failed(format!("{} has two ends, not {}", point.experiment, rank.count())));
+    }
+    agree(rank, point)?;
+    let context = device.open().map_err(failed)?;
+    let limits = Limits::query(&context, point.port).map_err(failed)?;
+    check(point, &limits).map_err(failed)?;
+    let end = End::connect(rank, &context, &limits, point)?;
+    let mut outcome = match point.experiment {
+        Experiment::Oneway => oneway::run(rank, &end, point),
+        Experiment::Ping => ping::run(rank, &end, point),
+        Experiment::Blast => blast::run(rank, &end, point),
+    }?;
+    let clock = rank.clock();
+    outcome.push_fact("clock", clock.source());
+    let cost = clock.cost(COST_SAMPLES);
+    outcome.push_fact("stamp_cost_ns", format!("{:.1}", cost.mean_ns));
+    Ok(outcome)
+}

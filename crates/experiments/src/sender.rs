@@ -1,0 +1,151 @@
+//! Posting messages: requests made once, with the account of their queue.
+
+use rdmalab_rank::Stopped;
+use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+
+use crate::cq::failed;
+use crate::end::{End, QKEY};
+use crate::point::{Op, Point};
+use crate::sq::Account;
+
+/// Bits of a request's number that count; above stands the queue pair.
+const COUNT_BITS: u32 = 48;
+/// Completions taken at a time.
+pub(crate) const TAKEN: usize = 16;
+
+/// The number of a request: which queue pair, and how many requests it had with this one.
+pub(crate) fn wr_id(qp: usize, count: u64) -> u64 {
+    (qp as u64) << COUNT_BITS | count & ((1 << COUNT_BITS) - 1)
+}
+
+/// The queue pair and the count.
+pub(crate) fn from_wr_id(wr_id: u64) -> (usize, u64) {
+    ((wr_id >> COUNT_BITS) as usize, wr_id & ((1 << COUNT_BITS) - 1))
+}
+
+/// Posts the messages of one queue pair, place by place, round and round.
+pub(crate) struct Sender<'a> {
+    end: &'a End,
+    qp: usize,
+    batch: SendBatch<'a>,
+    has_imm: bool,
+    places: usize,
+    at: usize,
+    pub account: Account,
+}
+
+/// Where messages go out from and come to: (outgoing place, incoming place) of each request.
+pub(crate) type Places = Vec<(usize, usize)>;
+
+impl<'a> Sender<'a> {
+    /// A sender of such messages through that queue pair, with at most `capacity` under way.
+    pub fn new(
+        end: &'a End,
+        point: &Point,
+        op: Op,
+        qp: usize,
+        places: &Places,
+        capacity: u64,
+    ) -> Self {
+        let pieces: Vec<[Sge<'a>; 1]> = places
+            .iter()
+            .map(|(from, _)| [end.mr.sge(end.layout.out_at(*from), end.layout.size)])
+            .collect();
+        let requests: Vec<_> = places
+            .iter()
+            .zip(&pieces)
+            .map(|((_, to), sges)| request(end, op, qp, sges, *to))
+            .collect();
+        Self {
+            end,
+            qp,
+            batch: SendBatch::new(&requests),
+            has_imm: op.has_imm(),
+            places: places.len(),
+            at: 0,
+            account: Account::new(capacity, point.signal_every),
+        }
+    }
+
+    /// The index of the request that is posted next.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Requests before the list begins anew.
+    #[inline]
+    pub fn until_end(&self) -> usize {
+        self.places - self.at
+    }
+
+    /// Posts `count` requests as one list; `number` is the first message's. `next` and `flush` as
+    /// for [`Account::take`].
+    #[inline]
+    pub fn post(
+        &mut self,
+        count: usize,
+        number: u64,
+        next: u64,
+        flush: bool,
+    ) -> Result<(), Stopped> {
+        for i in 0..count {
+            let is_last = i + 1 == count;
+            let (next, flush) = (if is_last { next } else { 0 }, is_last && flush);
+            let index = self.at + i;
+            let signals = self.account.take(next, flush);
+            self.batch.set_signaled(index, signals);
+            if signals {
+                self.batch.set_wr_id(index, wr_id(self.qp, self.account.posted()));
+            }
+            if self.has_imm {
+                self.batch.set_imm(index, (number + i as u64) as u32);
+            }
+        }
+        let posted = self.end.qps[self.qp].post_send_part(&mut self.batch, self.at, count);
+        posted.map_err(|e| self.end.diagnose(failed(e)))?;
+        self.at += count;
+        if self.at == self.places {
+            self.at = 0;
+        }
+        Ok(())
+    }
+}
+
+fn request<'s, 'a>(
+    end: &'a End,
+    op: Op,
+    qp: usize,
+    sges: &'s [Sge<'a>],
+    to: usize,
+) -> SendRequest<'s, 'a> {
+    let at = end.layout.in_at(to) as u64;
+    let request = match op {
+        Op::Send | Op::SendImm => SendRequest::send(sges),
+        Op::Write | Op::WriteImm | Op::WriteRead => SendRequest::write(sges, &end.peer.memory, at),
+        Op::Read => SendRequest::read(sges, &end.peer.memory, at),
+    };
+    let request = if op.has_imm() { request.with_imm(0) } else { request };
+    let request = if end.inline && op != Op::Read { request.inline_data() } else { request };
+    match end.peer.ahs.get(qp) {
+        Some(ah) => request.to(ah, end.peer.qpns[qp], QKEY),
+        None => request,
+    }
+}
+
+/// Takes completions of sends: calls `with(queue pair, count)` for each, at once.
+#[inline]
+pub(crate) fn each_completion(
+    end: &End,
+    wcs: &[Wc],
+    mut with: impl FnMut(usize, u64),
+) -> Result<(), Stopped> {
+    for wc in wcs {
+        if !wc.is_ok() {
+            return Err(end.explain(wc, "send"));
+        }
+        let (qp, count) = from_wr_id(wc.wr_id());
+        with(qp, count);
+    }
+    Ok(())
+}

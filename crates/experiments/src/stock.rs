@@ -1,0 +1,306 @@
+//! The receive queue: kept stocked by the receiver, who tells the sender how far it is; and the
+//! sender's view of it.
+
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
+
+use crate::cq::failed;
+use crate::end::{End, QKEY, WORD};
+use crate::layout::Layout;
+use crate::point::{Flow, Point, Signal, Transport};
+use crate::sender::{TAKEN, each_completion, wr_id};
+use crate::sq::Account;
+
+/// Most receives posted at a time.
+const STEP_MAX: usize = 32;
+/// After so long without a credit over UC and UD, what is under way is taken to be lost.
+const FORGIVE_NS: f64 = 50e6;
+/// Between two looks for a credit, where completions are waited for asleep.
+const NAP_NS: u64 = 20_000;
+
+/// Receives posted again at a time, and receives that a queue holds.
+fn steps(point: &Point, layout: &Layout) -> (usize, usize) {
+    let rx = point.rx_depth as usize;
+    let step = STEP_MAX.min((rx / 4).max(1));
+    let step = 1 << step.ilog2();
+    // Where each message has a place of its own, no two receives may share one.
+    let most = if layout.in_places > 1 && point.buffers == 1 { layout.in_places } else { rx };
+    let step = step.min(most);
+    (step, rx.min(most) / step * step)
+}
+
+/// Receives of one queue pair.
+pub(crate) struct Stock<'a> {
+    end: &'a End,
+    qp: usize,
+    batches: Vec<RecvBatch<'a>>,
+    next: usize,
+    step: u64,
+    taken: u64,
+    /// Receives posted again so far.
+    pub restocked: u64,
+}
+
+impl<'a> Stock<'a> {
+    /// Fills the receive queue.
+    pub fn new(end: &'a End, point: &Point, qp: usize) -> Result<Self, Stopped> {
+        let layout = &end.layout;
+        let (step, depth) = steps(point, layout);
+        let place = |j: usize| j % layout.in_places;
+        let sges: Vec<[Sge<'a>; 1]> = (0..depth)
+            .map(|j| [end.mr.sge(layout.recv_at(place(j)), layout.recv_bytes())])
+            .collect();
+        let requests: Vec<_> = sges
+            .iter()
+            .enumerate()
+            .map(|(j, sges)| RecvRequest::new(sges).wr_id(place(j) as u64))
+            .collect();
+        let batches = requests.chunks(step).map(RecvBatch::new).collect();
+        let mut stock =
+            Self { end, qp, batches, next: 0, step: step as u64, taken: 0, restocked: 0 };
+        for _ in 0..depth / step {
+            stock.post()?;
+        }
+        Ok(stock)
+    }
+
+    fn post(&mut self) -> Result<(), Stopped> {
+        let posted = self.end.qps[self.qp].post_recv_batch(&mut self.batches[self.next]);
+        posted.map_err(|e| self.end.diagnose(failed(e)))?;
+        self.next = if self.next + 1 == self.batches.len() { 0 } else { self.next + 1 };
+        Ok(())
+    }
+
+    /// A receive was used up. They are posted again some at a time.
+    #[inline]
+    pub fn took(&mut self) -> Result<(), Stopped> {
+        self.taken += 1;
+        if self.taken - self.restocked >= self.step {
+            self.post()?;
+            self.restocked += self.step;
+        }
+        Ok(())
+    }
+
+    /// For a receiver that looks at its memory: nothing is posted.
+    pub fn empty(end: &'a End, qp: usize) -> Self {
+        Self { end, qp, batches: Vec::new(), next: 0, step: 1, taken: 0, restocked: 0 }
+    }
+}
+
+/// Tells the other end how many receives were posted again, for each queue pair. By WRITE, or by
+/// SEND with the number as immediate data where there is no WRITE.
+pub(crate) struct Tellers<'a> {
+    end: &'a End,
+    batches: Vec<SendBatch<'a>>,
+    accounts: Vec<Account>,
+    told: Vec<u64>,
+    every: u64,
+    is_on: bool,
+}
+
+impl<'a> Tellers<'a> {
+    pub fn new(end: &'a End, point: &Point) -> Self {
+        /// One in so many credits has a completion.
+        const SIGNAL: u32 = 16;
+        let qps = end.qps.len();
+        let signal = Signal::Every(SIGNAL.min(point.tx_depth));
+        let (_, depth) = steps(point, &end.layout);
+        Self {
+            end,
+            batches: (0..qps)
+                .map(|qp| SendBatch::new(&[credit(end, qp, &credit_sges(end, qp))]))
+                .collect(),
+            accounts: vec![Account::new(point.tx_depth.into(), signal); qps],
+            told: vec![0; qps],
+            every: (depth as u64 / 4).max(1),
+            is_on: point.flow == Flow::Credit,
+        }
+    }
+
+    /// Tells it where there is enough to tell.
+    #[inline]
+    pub fn tell<R: Rank>(&mut self, rank: &R, qp: usize, restocked: u64) -> Result<(), Stopped> {
+        if self.is_on && restocked - self.told[qp] >= self.every {
+            self.told[qp] = restocked;
+            return self.say(rank, qp, restocked);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn say<R: Rank>(&mut self, rank: &R, qp: usize, count: u64) -> Result<(), Stopped> {
+        while self.accounts[qp].room() == 0 {
+            let mut wcs = [Wc::default(); TAKEN];
+            let found = self.end.send.wait(rank, &mut wcs, "the completion of a credit")?;
+            let accounts = &mut self.accounts;
+            each_completion(self.end, &wcs[..found], |qp, count| accounts[qp].free(count))?;
+        }
+        self.end.memory().write_u64(self.end.layout.told(qp), count);
+        let (account, batch) = (&mut self.accounts[qp], &mut self.batches[qp]);
+        let signals = account.take(1, false);
+        batch.set_signaled(0, signals);
+        batch.set_wr_id(0, wr_id(qp, account.posted()));
+        if !self.end.peer.ahs.is_empty() {
+            batch.set_imm(0, count as u32);
+        }
+        let posted = self.end.qps[qp].post_send_batch(batch);
+        posted.map_err(|e| self.end.diagnose(failed(e)))
+    }
+}
+
+fn credit_sges(end: &End, qp: usize) -> [Sge<'_>; 1] {
+    [end.mr.sge(end.layout.told(qp), WORD)]
+}
+
+fn credit<'s, 'a>(end: &'a End, qp: usize, sges: &'s [Sge<'a>]) -> SendRequest<'s, 'a> {
+    let request = match end.peer.ahs.get(qp) {
+        Some(ah) => SendRequest::send(sges).with_imm(0).to(ah, end.peer.qpns[qp], QKEY),
+        None => SendRequest::write(sges, &end.peer.memory, end.layout.heard(qp) as u64),
+    };
+    if end.inline_bytes as usize >= WORD { request.inline_data() } else { request }
+}
+
+/// How many messages the receiver has room for, as far as the sender knows.
+pub(crate) struct Credits<'a> {
+    end: &'a End,
+    is_on: bool,
+    is_reliable: bool,
+    depth: u64,
+    sent: Vec<u64>,
+    told: Vec<u64>,
+    /// What is taken to be lost.
+    forgiven: Vec<u64>,
+    /// Where credits come in as messages.
+    stocks: Vec<Stock<'a>>,
+    /// Times that credit was missing for so long that messages were taken to be lost.
+    pub given_up: u64,
+}
+
+impl<'a> Credits<'a> {
+    /// `limited`: messages use up something at the receiver.
+    pub fn new(end: &'a End, point: &Point, limited: bool) -> Result<Self, Stopped> {
+        let qps = end.qps.len();
+        let is_on = limited && point.flow == Flow::Credit;
+        let stocks = if is_on && point.transport == Transport::Ud {
+            (0..qps).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
+        let depth = steps(point, &end.layout).1 as u64;
+        Ok(Self {
+            end,
+            is_on,
+            is_reliable: point.transport == Transport::Rc,
+            depth,
+            sent: vec![0; qps],
+            told: vec![0; qps],
+            forgiven: vec![0; qps],
+            stocks,
+            given_up: 0,
+        })
+    }
+
+    /// Messages that the receiver has room for.
+    #[inline]
+    pub fn allowed(&mut self, qp: usize) -> Result<u64, Stopped> {
+        if !self.is_on {
+            return Ok(u64::MAX);
+        }
+        let known = self.known(qp);
+        if known > self.depth / 2 {
+            return Ok(known);
+        }
+        self.listen(qp)?;
+        Ok(self.known(qp))
+    }
+
+    fn known(&self, qp: usize) -> u64 {
+        (self.depth + self.told[qp] + self.forgiven[qp]).saturating_sub(self.sent[qp])
+    }
+
+    /// Counts messages out.
+    #[inline]
+    pub fn spend(&mut self, qp: usize, count: u64) {
+        self.sent[qp] += count;
+    }
+
+    fn listen(&mut self, qp: usize) -> Result<(), Stopped> {
+        if self.stocks.is_empty() {
+            self.told[qp] = self.end.memory().read_u64(self.end.layout.heard(qp));
+            return Ok(());
+        }
+        let mut wcs = [Wc::default(); TAKEN];
+        let found = self.end.recv.poll(&mut wcs)?;
+        for wc in &wcs[..found] {
+            if !wc.is_ok() {
+                return Err(self.end.explain(wc, "receive"));
+            }
+            let Some(of) = self.end.index_of(wc.qp_num()) else { continue };
+            self.stocks[of].took()?;
+            let imm = wc.imm().unwrap_or(0);
+            // The number goes round with 32 bits.
+            let more = imm.wrapping_sub(self.told[of] as u32);
+            if more < 1 << 31 {
+                self.told[of] += u64::from(more);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for a message, calling `meanwhile` again and again.
+    pub fn wait<R: Rank>(
+        &mut self,
+        rank: &R,
+        qp: usize,
+        mut meanwhile: impl FnMut() -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        let (start, patience_ns) = (rank.now(), rank.patience_ns());
+        loop {
+            if self.allowed(qp)? > 0 {
+                return Ok(());
+            }
+            meanwhile()?;
+            // Asks whether to go on, too.
+            if self.end.send.sleeps() {
+                rank.sleep(NAP_NS)?;
+            } else {
+                rank.spin_for(0, || None::<()>)?;
+            }
+            let waited_ns = rank.clock().ns_between(start, rank.now());
+            if !self.is_reliable && waited_ns > FORGIVE_NS {
+                self.forgiven[qp] = self.sent[qp].saturating_sub(self.told[qp]);
+                self.given_up += 1;
+            } else if waited_ns > patience_ns as f64 {
+                return Err(crate::cq::timed_out(patience_ns, "a credit of the receiver"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::{Experiment, Op};
+
+    #[test]
+    fn a_queue_is_stocked_in_whole_steps() {
+        for rx_depth in [1, 2, 3, 4, 5, 31, 33, 100, 512, 4096, 16384] {
+            for (op, size_bytes) in [(Op::SendImm, 32), (Op::Send, 32), (Op::Send, 16 << 20)] {
+                let base = Point::default_for(Experiment::Oneway);
+                let point = Point { rx_depth, op, size_bytes, ..base };
+                let layout = Layout::of(&point);
+                let (step, depth) = steps(&point, &layout);
+                assert!(step >= 1 && depth >= step && depth % step == 0, "{rx_depth} {op}");
+                assert!(
+                    depth <= rx_depth as usize && depth > rx_depth as usize / 2 || size_bytes > 32
+                );
+                // What is not yet told, or not yet posted again, leaves room for one at least.
+                assert!((depth / 4).max(1) - 1 + step - 1 < depth, "{rx_depth} {op}");
+                if layout.in_places > 1 {
+                    assert!(depth <= layout.in_places);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the two ends tell each other beside the measurement: whether to go on, and what they found.
+
+use rdmalab_measure::Stamp;
+use rdmalab_rank::{CpuTime, Rank, Stopped};
+
+/// Bytes of one exchange of findings.
+const CHUNK: usize = 1 << 20;
+
+/// Meets the other end before a part of the measurement; whether both want to go on.
+pub(crate) fn meet<R: Rank>(rank: &R, goes_on: bool) -> Result<bool, Stopped> {
+    let all = rank.exchange(&[u8::from(goes_on)])?;
+    Ok(all.iter().all(|bytes| bytes[..] == [1]))
+}
+
+/// Gives rank 0 the words of rank 1; nothing to rank 1.
+pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopped> {
+    let is_giver = rank.index() == 1;
+    let bytes: Vec<u8> =
+        if is_giver { words.iter().flat_map(|w| w.to_le_bytes()).collect() } else { Vec::new() };
+    let all = rank.exchange(&(bytes.len() as u64).to_le_bytes())?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    let total = all.get(1).map_or(0, |bytes| word(bytes)) as usize;
+    let mut got = Vec::with_capacity(if is_giver { 0 } else { total });
+    for at in (0..total).step_by(CHUNK) {
+        let end = (at + CHUNK).min(bytes.len()).max(at.min(bytes.len()));
+        let all = rank.exchange(bytes.get(at..end).unwrap_or(&[]))?;
+        if !is_giver {
+            got.extend_from_slice(all.get(1).map_or(&[][..], |b| b));
+        }
+    }
+    Ok(got.chunks_exact(8).map(word).collect())
+}
+
+/// What the runs of one end cost it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Effort {
+    pub elapsed_ns: f64,
+    pub cpu: CpuTime,
+}
+
+/// The begin of a run, to know its effort later.
+pub(crate) struct Begin {
+    at: Stamp,
+    cpu: CpuTime,
+}
+
+impl Begin {
+    pub fn now<R: Rank>(rank: &R) -> Self {
+        let cpu = rank.cpu_time();
+        Self { at: rank.now(), cpu }
+    }
+
+    pub fn end<R: Rank>(&self, rank: &R, sum: &mut Effort) {
+        let now = rank.now();
+        let cpu = rank.cpu_time().since(self.cpu);
+        sum.elapsed_ns += rank.clock().ns_between(self.at, now);
+        sum.cpu.user_ns += cpu.user_ns;
+        sum.cpu.system_ns += cpu.system_ns;
+    }
+}
+
+impl Effort {
+    /// Words of an effort.
+    pub const WORDS: usize = 3;
+
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        [self.elapsed_ns as u64, self.cpu.user_ns, self.cpu.system_ns]
+    }
+
+    pub fn from_words(words: &[u64]) -> Option<Self> {
+        let [elapsed, user_ns, system_ns] = words.get(..Self::WORDS)?.try_into().ok()?;
+        Some(Self { elapsed_ns: elapsed as f64, cpu: CpuTime { user_ns, system_ns } })
+    }
+
+    /// Processor time over elapsed time; `None` where nothing ran.
+    pub fn share(self) -> Option<f64> {
+        (self.elapsed_ns > 0.0).then(|| self.cpu.total_ns() as f64 / self.elapsed_ns)
+    }
+}

@@ -1,0 +1,5 @@
+//! Experiments on the soft device: each option once at least, and whether what they say is true.
+
+mod options;
+mod truth;
+mod two;

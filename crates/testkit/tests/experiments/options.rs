@@ -1,0 +1,222 @@
+//! Every option goes through, and everything that was sent is accounted for.
+
+use rdmalab_experiments::{Experiment, OPTIONS, Op, Point, Transport};
+use rdmalab_measure::{Outcome, Quantity};
+
+use crate::two::{measure, point};
+
+/// Few messages, a warm-up and two runs, in front of all options of these tests.
+const SMALL: &str = "messages=300 runs=2 warm-up=20";
+/// The messages of these.
+const TOTAL: usize = 620;
+
+fn series(outcome: &Outcome, quantity: Quantity) -> &rdmalab_measure::Series {
+    let found = outcome.series.iter().find(|s| s.quantity == quantity);
+    found.unwrap_or_else(|| panic!("no {quantity} in {outcome:?}"))
+}
+
+fn assert_sound(point: &Point, outcome: &Outcome) {
+    let is_lossy = point.transport != Transport::Rc;
+    if !is_lossy && outcome.count("lost").is_some() {
+        assert_eq!(outcome.count("lost"), Some(0), "{point:?}");
+    }
+    for name in ["duplicated", "reordered", "strays"] {
+        assert!(matches!(outcome.count(name), None | Some(0)), "{name} of {point:?}");
+    }
+    for series in &outcome.series {
+        let mut counted = series.counted();
+        assert!(counted.all(|s| s > 0.0 && s < 60e9), "{} {}", series.quantity, series.label);
+    }
+    for fact in ["device_kind", "placement", "mtu_bytes", "inline", "stamp_cost_ns", "gid"] {
+        assert!(outcome.fact(fact).is_some(), "{fact}");
+    }
+    assert_eq!(outcome.fact("device_kind"), Some("soft"));
+    let shares = outcome.figures.iter().filter(|f| f.quantity == Quantity::CpuShare);
+    assert_eq!(shares.count(), 2, "{point:?}");
+}
+
+fn try_each(experiment: Experiment, cases: &str, check: impl Fn(&Point, &Outcome)) {
+    for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        eprintln!("{experiment} {case}");
+        let point = point(experiment, &format!("{SMALL} {case}"));
+        let outcome = measure(&point);
+        assert_sound(&point, &outcome);
+        check(&point, &outcome);
+    }
+}
+
+#[test]
+fn oneway_with_each_option() {
+    let cases = "
+        op=send_imm pause=0
+        op=send pause=0
+        op=write pause=0
+        op=write_imm pause=0
+        op=write pause=0 size=9
+        op=send transport=uc
+        op=send_imm transport=uc
+        op=write transport=uc
+        op=write_imm transport=uc
+        op=send transport=ud
+        op=send_imm transport=ud
+        op=send_imm transport=ud size=4096 inline=off
+        op=send_imm inline=on pause=0
+        op=send_imm inline=off pause=0
+        op=send_imm inline=100 size=101
+        op=send_imm signal-every=max pause=0 tx-depth=50
+        op=write signal-every=7 pause=0 tx-depth=50
+        op=send_imm poll-send=event
+        op=send_imm poll-recv=event
+        op=send_imm poll=event pause=0
+        op=send_imm poll=event pause=0 transport=uc
+        op=send_imm poll=event transport=ud
+        op=send_imm burst=30 pause=1000
+        op=send_imm burst=30 pause=0
+        op=send_imm burst=100 pause=2ms
+        op=send_imm pause=1000 pause-by=sleep
+        op=send_imm pause=5500 pause-by=spin touch=no
+        op=send_imm stamps=send,recv,comp,post inline=off
+        op=write_imm stamps=send,recv,comp pause=0
+        op=write_imm stamps=send,recv transport=uc
+        op=send_imm stamps=send,recv transport=ud
+        op=send_imm size=32K pause=0 rx-depth=8
+        op=write size=1M pause=0 rx-depth=3 tx-depth=2
+        op=send size=100K pause=0 rx-depth=1 tx-depth=1
+        op=send_imm memory=private mtu=256 size=1000 pause=0
+        op=send_imm gid-index=1 sl=3 port=1 seed=9 timeout=18 retry-cnt=3 rnr-retry=6
+        op=send_imm flow=none rx-depth=2 tx-depth=4 min-rnr-timer=1 pause=0
+    ";
+    try_each(Experiment::Oneway, cases, |point, outcome| {
+        assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
+        let t_lat = series(outcome, Quantity::OneWay);
+        assert_eq!((t_lat.samples.len(), t_lat.warm_up), (TOTAL, 20));
+        let lost = outcome.count("lost").unwrap() as usize;
+        assert_eq!(t_lat.samples.iter().filter(|s| s.is_nan()).count(), lost);
+        if point.stamps.comp && point.signal_every == rdmalab_experiments::Signal::Every(1) {
+            let t_comp = series(outcome, Quantity::CompletionTime);
+            assert_eq!((t_comp.samples.len(), t_comp.warm_up), (TOTAL, 20));
+        }
+        if point.stamps.send {
+            let from_copy = series(outcome, Quantity::OneWayFromCopy);
+            assert_eq!(from_copy.samples.len(), TOTAL);
+        }
+    });
+}
+
+#[test]
+fn ping_with_each_option() {
+    let cases = "
+        op=send
+        op=send_imm
+        op=write
+        op=write_imm
+        op=read
+        op=write_read
+        op=write_read unsignalled=read
+        op=write_read unsignalled=neither
+        op=write_read unsignalled=write poll-send=event
+        op=write_read unsignalled=read poll=event
+        op=read poll=event
+        op=send poll=event
+        op=write_imm poll-recv=event
+        op=send poll-send=event
+        op=write poll-send=event
+        op=send transport=uc
+        op=send transport=ud size=1
+        op=send_imm transport=ud poll=event
+        op=write transport=uc size=1
+        op=write_imm transport=uc
+        op=send inline=on size=200
+        op=send inline=off
+        op=write inline=off size=1 signal-every=max tx-depth=3
+        op=send signal-every=10
+        op=send pause=1000
+        op=read pause=1000 pause-by=sleep outstanding-reads=4
+        op=send size=100K mtu=1024
+        op=send memory=private
+        op=read memory=private size=4096
+        op=send tx-depth=1 rx-depth=1
+        op=send gid-index=0 touch=no
+    ";
+    try_each(Experiment::Ping, cases, |point, outcome| {
+        let trips = series(outcome, Quantity::RoundTrip);
+        assert_eq!((trips.samples.len(), trips.warm_up), (TOTAL, 20));
+        assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
+        let half = outcome.figures.iter().find(|f| f.quantity == Quantity::HalfRoundTrip);
+        assert_eq!(half.is_some(), !point.op.reads());
+        if let Some(half) = half {
+            let mean = trips.counted().sum::<f64>() / trips.counted().count() as f64;
+            assert!((half.value * 2.0 - mean).abs() < 1e-6 * mean);
+        }
+    });
+}
+
+#[test]
+fn blast_with_each_option() {
+    let cases = "
+        op=send
+        op=send_imm
+        op=write
+        op=write_imm
+        op=read
+        op=read outstanding-reads=1 size=100
+        op=send buffers=1
+        op=write buffers=1 size=8
+        op=write list=8 size=64
+        op=write list=all size=64
+        op=send list=33 size=64 rx-depth=33
+        op=write_imm signal-every=32 size=16
+        op=write signal-every=max size=16 list=48
+        op=send qps=5 buffers=17 size=64 rx-depth=10
+        op=write_imm qps=3 list=4 signal-every=max size=64
+        op=read qps=2 size=64
+        op=send poll=event size=64
+        op=write poll=event
+        op=read poll=event
+        op=send transport=uc size=64
+        op=write transport=uc size=64
+        op=write_imm transport=uc size=64
+        op=send transport=ud size=64
+        op=send_imm transport=ud size=64 rx-depth=16
+        op=send transport=ud size=64 qps=2 poll=event
+        op=send_imm transport=ud size=64 flow=none
+        op=send size=64 flow=none rx-depth=8 min-rnr-timer=1
+        op=send size=64 stamp-every=100
+        op=write size=64 stamp-every=100
+        op=send inline=on size=64 memory=private
+        op=send size=256K buffers=4 tx-depth=4
+        op=send size=1 mtu=256 gid-index=1 sl=1
+    ";
+    try_each(Experiment::Blast, cases, |point, outcome| {
+        assert_eq!(outcome.count("sent"), Some(600));
+        let of = |quantity| {
+            let found = outcome.figures.iter().find(|f| f.quantity == quantity);
+            found.unwrap_or_else(|| panic!("no {quantity}")).value
+        };
+        let (rate, bandwidth) = (of(Quantity::Rate), of(Quantity::Bandwidth));
+        assert!(rate > 0.0 && (bandwidth / rate - point.size_bytes as f64).abs() < 1e-3);
+        assert!((of(Quantity::MessageTime) * rate / 1e9 - 1.0).abs() < 1e-9);
+        let runs = outcome.series.iter().find(|s| s.label == "runs").expect("a sample a run");
+        assert_eq!(runs.samples.len(), 2);
+        let counts_there = !matches!(point.op, Op::Write | Op::Read);
+        let at = if counts_there { "receiver" } else { "sender" };
+        assert_eq!(outcome.fact("counted_at"), Some(at));
+        if counts_there && point.transport == Transport::Rc {
+            assert_eq!(outcome.count("received"), Some(600));
+        }
+        if point.stamp_every > 0 {
+            let label = format!("every {}", point.stamp_every);
+            let found = outcome.series.iter().find(|s| s.label == label).expect("stamps");
+            assert!((4..=6).contains(&found.samples.len()), "{}", found.samples.len());
+        }
+    });
+}
+
+/// The lists above are to grow with the options.
+#[test]
+fn no_option_is_forgotten() {
+    let text = include_str!("options.rs");
+    for option in OPTIONS {
+        assert!(text.contains(&format!("{}=", option.name)), "no test uses --{}", option.name);
+    }
+}

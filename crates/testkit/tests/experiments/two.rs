@@ -1,0 +1,238 @@
+//! Two ranks as threads of the test, each with the soft device opened for itself.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdmalab_experiments::{Experiment, Point, run, sweep};
+use rdmalab_measure::{Clock, Outcome, Stamp};
+use rdmalab_rank::{CpuTime, Rank, Stopped};
+use rdmalab_softnic::SoftNic;
+use rdmalab_verbs::{Device, Kind, Library, SoftHooks};
+
+/// No wait of a test takes so long unless something is broken.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// What the two share.
+#[derive(Default)]
+pub struct Table {
+    /// What was given in each round of exchange.
+    pub rounds: Mutex<Rounds>,
+    /// Something was given.
+    pub changed: Condvar,
+    /// Both are asked to stop.
+    pub stop: AtomicBool,
+    /// Both are asked to stop in their n-th round of exchange; 0: never.
+    pub stop_in_round: u64,
+    /// So much later than it is does rank 1 see all that it waits for.
+    pub delay_ns: u64,
+}
+
+/// What was given in each round, by each rank.
+#[derive(Default)]
+pub struct Rounds {
+    given: [Vec<Vec<u8>>; 2],
+    gone: Option<String>,
+}
+
+/// One of two threads.
+pub struct ThreadRank<'a> {
+    index: usize,
+    table: &'a Table,
+    clock: Clock,
+    round: AtomicU64,
+}
+
+impl ThreadRank<'_> {
+    fn check(&self) -> Result<(), Stopped> {
+        if self.table.stop.load(Ordering::Relaxed) {
+            return Err(Stopped::Asked);
+        }
+        let rounds = self.table.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.gone.clone().map_or(Ok(()), |why| Err(Stopped::Other(why)))
+    }
+}
+
+impl Rank for ThreadRank<'_> {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn count(&self) -> usize {
+        2
+    }
+
+    fn now(&self) -> Stamp {
+        self.clock.now()
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn clock_error_ns(&self, _other: usize) -> Option<f64> {
+        Some(0.0)
+    }
+
+    fn sleep(&self, ns: u64) -> Result<(), Stopped> {
+        std::thread::sleep(Duration::from_nanos(ns));
+        self.check()
+    }
+
+    fn think(&self, ns: u64) -> Result<(), Stopped> {
+        let until = self.clock.after_ns(self.now(), ns as f64);
+        while self.now() < until {}
+        self.check()
+    }
+
+    fn spin<T>(&self, look: impl FnMut() -> Option<T>) -> Result<T, Stopped> {
+        let found = self.spin_for(PATIENCE_NS, look)?;
+        found.ok_or_else(|| Stopped::TimedOut("nothing came".to_owned()))
+    }
+
+    fn spin_for<T>(
+        &self,
+        limit_ns: u64,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>, Stopped> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..100 {
+                if let Some(found) = look() {
+                    if self.index == 1 && self.table.delay_ns > 0 {
+                        self.think(self.table.delay_ns)?;
+                    }
+                    return Ok(Some(found));
+                }
+            }
+            self.check()?;
+            if start.elapsed() >= Duration::from_nanos(limit_ns) {
+                return Ok(None);
+            }
+            // The other one may have the same core.
+            std::thread::yield_now();
+        }
+    }
+
+    fn poll_memory(&self, word: &AtomicU64, old: u64) -> Result<u64, Stopped> {
+        self.spin(|| Some(word.load(Ordering::Acquire)).filter(|value| *value != old))
+    }
+
+    fn restamping<T>(&self, word: &AtomicU64, body: impl FnOnce() -> T) -> Result<T, Stopped> {
+        let ended = AtomicBool::new(false);
+        word.store(self.now().0, Ordering::Release);
+        Ok(std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    word.store(self.clock.now().0, Ordering::Release);
+                    std::thread::yield_now();
+                }
+            });
+            let result = catch_unwind(AssertUnwindSafe(body));
+            ended.store(true, Ordering::Relaxed);
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        }))
+    }
+
+    fn spawn<T: Send>(
+        &self,
+        bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
+    ) -> Result<Vec<T>, Stopped> {
+        Ok(bodies.into_iter().map(|body| body()).collect())
+    }
+
+    fn patience_ns(&self) -> u64 {
+        PATIENCE_NS
+    }
+
+    fn is_asked_to_stop(&self) -> bool {
+        self.table.stop.load(Ordering::Relaxed)
+    }
+
+    fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        let round = self.round.fetch_add(1, Ordering::Relaxed) as usize;
+        let mut rounds = self.table.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.given[self.index].push(bytes.to_vec());
+        self.table.changed.notify_all();
+        let until = Instant::now() + Duration::from_nanos(PATIENCE_NS);
+        while rounds.given[1 - self.index].len() <= round {
+            if let Some(why) = &rounds.gone {
+                return Err(Stopped::Other(why.clone()));
+            }
+            if Instant::now() > until {
+                return Err(Stopped::TimedOut("waited for an exchange".to_owned()));
+            }
+            let waited = self.table.changed.wait_timeout(rounds, Duration::from_millis(100));
+            rounds = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let all = (0..2).map(|i| rounds.given[i][round].clone()).collect();
+        if self.table.stop_in_round == round as u64 + 1 {
+            self.table.stop.store(true, Ordering::Relaxed);
+        }
+        Ok(all)
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        // Both threads are one process; what counts here is that it grows.
+        CpuTime { user_ns: self.clock.ns_between(Stamp(0), self.now()) as u64, system_ns: 0 }
+    }
+}
+
+/// The soft device.
+pub fn device() -> Device {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    let library = LIBRARY.get_or_init(|| {
+        let hooks = SoftHooks {
+            alloc_shared: |bytes| {
+                let start = rdmalab_softnic::alloc_shared(bytes).map_err(io::Error::other)?;
+                NonNull::new(start).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+            },
+            free_shared: rdmalab_softnic::free_shared,
+            last_error: rdmalab_provider::diag::last_error,
+        };
+        Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
+    });
+    library.devices().expect("a soft device").remove(0)
+}
+
+/// Runs two points, one at each end.
+pub fn at_both(table: &Table, points: [&Point; 2]) -> [Result<Outcome, Stopped>; 2] {
+    let clock = Clock::new();
+    let device = device();
+    let one = |index: usize| {
+        let rank = ThreadRank { index, table, clock, round: AtomicU64::new(0) };
+        let result = run(&rank, &device, points[index]);
+        if let Err(why) = &result {
+            let mut rounds = table.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+            rounds.gone.get_or_insert(format!("rank {index}: {why}"));
+            table.changed.notify_all();
+        }
+        result
+    };
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| one(1));
+        let here = one(0);
+        [here, there.join().expect("rank 1 does not panic")]
+    })
+}
+
+/// Runs a point that must go well.
+pub fn measure(point: &Point) -> Outcome {
+    let [here, there] = at_both(&Table::default(), [point, point]);
+    let outcome = here.unwrap_or_else(|e| panic!("rank 0: {e}\n{point:?}"));
+    there.unwrap_or_else(|e| panic!("rank 1: {e}\n{point:?}"));
+    assert_eq!(outcome.cut_short, None);
+    outcome
+}
+
+/// The only point that these options (`name=value`, separated by blanks) make.
+pub fn point(experiment: Experiment, options: &str) -> Point {
+    let pairs: Vec<_> =
+        options.split_whitespace().map(|o| o.split_once('=').expect("name=value")).collect();
+    let mut points = sweep(experiment, &pairs).expect("options that exist");
+    assert_eq!(points.len(), 1, "{options}");
+    points.remove(0)
+}
