@@ -1,0 +1,393 @@
+//! Which charts a record deserves, and what they show.
+
+use rdmalab_measure::{Quantity, Summary};
+use rdmalab_record::{Record, SeriesSummary};
+use serde_json::Value;
+
+use crate::histogram::{Histogram, Scale};
+use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
+use crate::svg::{self, Axis, Line, Mark, Rule, Words};
+use crate::value::{fmt_bytes, grouped, heading, percentile, shown};
+use crate::warnings::place;
+
+/// Lines in one chart: beyond, neither colours nor names can be told apart.
+const MAX_LINES: usize = 6;
+
+/// Charts of quantiles for one quantity: the rest is in the table.
+const MAX_PANELS: usize = 6;
+
+/// Histograms for one quantity.
+const MAX_HISTOGRAMS: usize = 3;
+
+/// Bins of a histogram.
+const BINS: usize = 60;
+
+/// From this ratio on an axis is logarithmic.
+const WIDE_RATIO: f64 = 5.0;
+
+/// Bars in a ranking.
+const MAX_BARS: usize = 16;
+
+/// A chart with its caption.
+pub struct Chart {
+    /// The caption.
+    pub caption: String,
+    /// The picture.
+    pub svg: String,
+}
+
+/// The parameter that charts run along: sizes before buffers before any other number.
+fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
+    let values = |name: &str| -> Vec<f64> {
+        let each = model.rows.iter().filter_map(|r| r.parameters.get(name)?.as_f64());
+        let mut all: Vec<f64> = each.collect();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        all
+    };
+    let is_number = |name: &&&str| {
+        model.rows.iter().all(|r| r.parameters.get(**name).is_some_and(Value::is_number))
+    };
+    let numeric: Vec<&str> = model.varying.iter().filter(is_number).copied().collect();
+    let named = preferred.iter().find_map(|p| numeric.iter().find(|n| n.starts_with(p)));
+    named.copied().or_else(|| numeric.into_iter().max_by_key(|n| values(n).len()))
+}
+
+/// Rows that differ along `x` only, with a name for the rest.
+fn families<'g, 'a, T>(
+    model: &Model<'a>,
+    x: &str,
+    rows: impl Iterator<Item = (&'g Row<'a>, T)>,
+) -> Vec<(String, Vec<(f64, T)>)>
+where
+    'a: 'g,
+{
+    let mut families: Vec<(String, Vec<(f64, T)>)> = Vec::new();
+    for (row, value) in rows {
+        let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
+        let others = model.varying.iter().filter(|name| **name != x);
+        let name: Vec<String> = others
+            .filter_map(|name| {
+                let value = row.parameters.get(*name)?;
+                let text = shown(name, value);
+                Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
+            })
+            .collect();
+        let name = name.join(" ");
+        match families.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, members)) => members.push((at, value)),
+            None => families.push((name, vec![(at, value)])),
+        }
+    }
+    for (_, members) in &mut families {
+        members.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    families
+}
+
+/// All charts of one quantity's samples; `id` makes their names unique in the page.
+pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    let name = group_name(group.quantity, group.label);
+    if let Some(x) = along(model, &["size", "buffers"]) {
+        let rows = group.rows.iter().filter(|(_, m)| m.n > 0).map(|(r, m)| (*r, m));
+        let families = families(model, x, rows);
+        if families.len() > 1 {
+            for (i, part) in families.chunks(MAX_LINES).enumerate() {
+                charts.push(medians(group, x, part, &format!("{id}-m{i}")));
+            }
+        }
+        for (i, (family, members)) in families.iter().take(MAX_PANELS).enumerate() {
+            if members.len() > 1 {
+                let title = match family.as_str() {
+                    "" => format!("{} over {}", sentence(&name), heading(x)),
+                    other => format!("{other}: {name} over {}", heading(x)),
+                };
+                charts.push(quantiles(group.quantity, x, members, title, &format!("{id}-q{i}")));
+            }
+        }
+    } else if group.rows.len() > 1 {
+        charts.push(median_ranking(model, group, &format!("{id}-r")));
+    }
+    charts.extend(histograms(model, group, &format!("{id}-h")));
+    charts
+}
+
+fn medians(group: &Group, x: &str, families: &[(String, Vec<(f64, &Merged)>)], id: &str) -> Chart {
+    let line = |(name, members): &(String, Vec<(f64, &Merged)>)| Line {
+        name: name.clone(),
+        marks: members.iter().map(|(at, m)| median_mark(group.quantity, x, *at, m)).collect(),
+    };
+    let lines: Vec<Line> = families.iter().map(line).collect();
+    let name = group_name(group.quantity, group.label);
+    let title = format!("Median {name} compared");
+    draw(id, title, x, group.quantity, "with 95 % intervals", &lines)
+}
+
+fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
+    let interval = merged.interval.filter(|_| merged.is_supported);
+    let text = match interval {
+        Some((low, high)) => format!(
+            "{}: median {} ({} - {})",
+            x_text(x, at),
+            quantity.format(merged.median),
+            quantity.format(low),
+            quantity.format(high)
+        ),
+        None => format!("{}: median {}", x_text(x, at), quantity.format(merged.median)),
+    };
+    Mark { x: at, y: merged.median, interval, text }
+}
+
+fn quantiles(
+    quantity: Quantity,
+    x: &str,
+    members: &[(f64, &Merged)],
+    title: String,
+    id: &str,
+) -> Chart {
+    let mark = |at: f64, y: f64, name: &str| Mark {
+        x: at,
+        y,
+        interval: None,
+        text: format!("{}: {name} {}", x_text(x, at), quantity.format(y)),
+    };
+    let mut lines = vec![Line {
+        name: "median".to_owned(),
+        marks: members.iter().map(|(at, m)| median_mark(quantity, x, *at, m)).collect(),
+    }];
+    for q in [TAIL[0], TAIL[1]] {
+        let name = percentile(q);
+        let marks: Vec<Mark> =
+            members.iter().filter_map(|(at, m)| Some(mark(*at, m.quantile(q)?, &name))).collect();
+        if !marks.is_empty() {
+            lines.push(Line { name, marks });
+        }
+    }
+    let marks = members.iter().map(|(at, m)| mark(*at, m.max, "max")).collect();
+    lines.push(Line { name: "max".to_owned(), marks });
+    draw(id, title, x, quantity, "median with 95 % interval, percentiles, maximum", &lines)
+}
+
+/// Rates, bandwidths and shares over what varies.
+pub fn of_figures(model: &Model) -> Vec<Chart> {
+    let mut quantities: Vec<Quantity> = Vec::new();
+    for (quantity, _) in model.figures() {
+        if !quantities.contains(&quantity) {
+            quantities.push(quantity);
+        }
+    }
+    quantities.iter().enumerate().flat_map(|(i, q)| of_figure(model, *q, i)).collect()
+}
+
+fn of_figure(model: &Model, quantity: Quantity, index: usize) -> Vec<Chart> {
+    let labels: Vec<&str> =
+        model.figures().into_iter().filter(|(q, _)| *q == quantity).map(|(_, l)| l).collect();
+    let Some(x) = along(model, &["buffers", "size"]) else {
+        return figure_ranking(model, quantity, &labels, index).into_iter().collect();
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for label in &labels {
+        let rows = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
+        for (family, members) in families(model, x, rows) {
+            let words = [family.as_str(), *label];
+            let name: Vec<&str> = words.into_iter().filter(|t| !t.is_empty()).collect();
+            let mark = |(at, y): &(f64, f64)| Mark {
+                x: *at,
+                y: *y,
+                interval: None,
+                text: format!("{}: {}", x_text(x, *at), quantity.format(*y)),
+            };
+            lines.push(Line { name: name.join(" "), marks: members.iter().map(mark).collect() });
+        }
+    }
+    let chart = |(i, part): (usize, &[Line])| {
+        let title = format!("{} over {}", sentence(quantity.name()), heading(x));
+        draw(&format!("f{index}-{i}"), title, x, quantity, "each point a run", part)
+    };
+    lines.chunks(MAX_LINES).enumerate().take(MAX_PANELS).map(chart).collect()
+}
+
+fn figure_ranking(
+    model: &Model,
+    quantity: Quantity,
+    labels: &[&str],
+    index: usize,
+) -> Option<Chart> {
+    let each = model.rows.iter().flat_map(|r| {
+        labels.iter().enumerate().filter_map(move |(class, label)| {
+            let value = r.figure(quantity, label)?;
+            let what = [place(model, r), (*label).to_owned()];
+            let name: Vec<&str> =
+                what.iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
+            Some((name.join(", "), class, value, quantity.format(value)))
+        })
+    });
+    let rows: Vec<_> = each.take(MAX_BARS).collect();
+    let title = sentence(quantity.name());
+    rank(&format!("f{index}"), title, rows)
+}
+
+fn median_ranking(model: &Model, group: &Group, id: &str) -> Chart {
+    let each = group
+        .rows
+        .iter()
+        .filter(|(_, m)| m.n > 0)
+        .map(|(row, m)| (place(model, row), 0, m.median, group.quantity.format(m.median)));
+    let title = format!("Median {}", group_name(group.quantity, group.label));
+    rank(id, title.clone(), each.take(MAX_BARS).collect())
+        .unwrap_or(Chart { caption: title, svg: String::new() })
+}
+
+fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Option<Chart> {
+    let end = rows.iter().map(|r| r.2).fold(0.0, f64::max);
+    if rows.is_empty() || end <= 0.0 {
+        return None;
+    }
+    let described: Vec<String> = rows.iter().map(|r| format!("{}: {}", r.0, r.3)).collect();
+    let words =
+        Words { id: id.to_owned(), title: title.clone(), description: described.join("; ") };
+    Some(Chart { caption: title, svg: svg::ranking(&words, end, &rows) })
+}
+
+fn draw(id: &str, title: String, x: &str, quantity: Quantity, how: &str, lines: &[Line]) -> Chart {
+    let marks = || lines.iter().flat_map(|l| &l.marks);
+    let x_axis = x_axis(x, ends(marks().map(|m| m.x)));
+    let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y)));
+    let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y)));
+    let y_axis = y_axis(quantity, (ends(low).0, ends(high).1));
+    let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
+    let description = format!(
+        "{} over {}, {how}. Lines: {}. The numbers are in the table below.",
+        quantity.name(),
+        heading(x),
+        names.join(", ")
+    );
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines) }
+}
+
+/// The least and the largest.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let start = (f64::INFINITY, f64::NEG_INFINITY);
+    let (low, high) = values.fold(start, |(low, high), v| (low.min(v), high.max(v)));
+    if low <= high { (low, high) } else { (0.0, 1.0) }
+}
+
+fn x_axis(name: &str, (low, high): (f64, f64)) -> Axis {
+    let text = |v: f64| x_text(name, v);
+    let label = heading(name);
+    if low > 0.0 && high >= 8.0 * low {
+        svg::binary_axis(&format!("{label} (log)"), (low, high), text)
+    } else {
+        svg::linear_axis(&label, (low, high), 5, text)
+    }
+}
+
+fn x_text(name: &str, value: f64) -> String {
+    if name.ends_with("_bytes") || name == "size" {
+        // A tick between two bytes is no size; linear axes have round ones.
+        fmt_bytes(value.max(0.0).round() as u64)
+    } else if name.ends_with("_ns") {
+        tick(&rdmalab_measure::quantity::fmt_ns(value))
+    } else {
+        tick(&format!("{value:.2}"))
+    }
+}
+
+fn y_axis(quantity: Quantity, (low, high): (f64, f64)) -> Axis {
+    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let name = sentence(quantity.name());
+    if quantity != Quantity::CpuShare && low > 0.0 && high > WIDE_RATIO * low {
+        svg::log_axis(&format!("{name} (log)"), (low, high), text)
+    } else {
+        svg::linear_axis(&name, (low.min(0.0), high), 5, text)
+    }
+}
+
+/// `1 us` of `1.00 us`.
+fn tick(text: &str) -> String {
+    let (number, unit) = text.split_once(' ').map_or((text, None), |(n, u)| (n, Some(u)));
+    let short = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    };
+    unit.map_or(short.to_owned(), |unit| format!("{short} {unit}"))
+}
+
+/// The first letter large.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
+}
+
+/// The first, the middle and the last row: the smallest and the largest of what varies.
+fn histograms(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+    let n = group.rows.len();
+    let mut picked = if n <= MAX_HISTOGRAMS { (0..n).collect() } else { vec![0, n / 2, n - 1] };
+    picked.dedup();
+    let each = picked.into_iter().enumerate();
+    each.filter_map(|(i, at)| histogram(model, group, group.rows[at].0, &format!("{id}{i}")))
+        .collect()
+}
+
+/// The histogram of a row's first run; `None` when its samples cannot be read.
+fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
+    let series = row.first_series(group.quantity, group.label)?;
+    let samples = samples(model.record, series)?;
+    // More bins than that, and each holds a handful of samples: noise instead of a shape.
+    let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
+    let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
+    let ends = (*histogram.edges.first()?, *histogram.edges.last()?);
+    let quantity = group.quantity;
+    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let name = sentence(&group_name(quantity, group.label));
+    let x = if histogram.is_log {
+        let ends = (ends.0, ends.1.max(ends.0 * 1.01));
+        inside(Axis { ends, ..svg::log_axis(&format!("{name} (log)"), ends, text) })
+    } else {
+        svg::linear_axis(&name, ends, 5, text)
+    };
+    let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
+    let y = svg::linear_axis("Samples", (0.0, largest), 4, |v| grouped(v.round() as u64));
+    let bins = histogram.edges.windows(2).zip(&histogram.counts);
+    let bins: Vec<(f64, f64, u64)> = bins.map(|(e, count)| (e[0], e[1], *count)).collect();
+    let rules = rules(quantity, &series.summary);
+    let title = match model.varying.is_empty() {
+        true => "Distribution".to_owned(),
+        false => format!("Distribution at {}", place(model, row)),
+    };
+    let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
+    let description = format!(
+        "Histogram of {} samples of {}: {}.",
+        grouped(series.summary.n),
+        group_name(quantity, group.label),
+        described.join(", ")
+    );
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart { caption: title, svg: svg::bars(&words, &x, &y, &bins, &rules) })
+}
+
+/// Where the median, the 99th percentile and the largest sample are.
+fn rules(quantity: Quantity, summary: &Summary) -> Vec<Rule> {
+    let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
+    let places = [("median", supported(0.5)), ("p99", supported(0.99)), ("max", Some(summary.max))];
+    let rule = |(name, x): (&str, Option<f64>)| {
+        x.map(|x| Rule { x, name: format!("{name} {}", quantity.format(x)) })
+    };
+    places.into_iter().filter_map(rule).collect()
+}
+
+/// Without the ticks that lie outside.
+fn inside(axis: Axis) -> Axis {
+    let (low, high) = axis.ends;
+    let ticks = axis.ticks.into_iter().filter(|(v, _)| (low..=high).contains(v)).collect();
+    Axis { ticks, ..axis }
+}
+
+/// The samples that count.
+fn samples(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
+    let samples = record.samples(series).ok()?;
+    let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
+    Some(samples.into_iter().skip(warm_up).filter(|s| s.is_finite()).collect())
+}

@@ -1,0 +1,28 @@
+//! What people and scripts see of a run record: tables, histograms, CSV, JSON, perftest's text, and
+//! a page that needs nothing but a browser. Reads records and runs nothing; the same record gives
+//! the same text.
+//!
+//! The parameters of a point are whatever the record says; nothing here knows the experiments. Two
+//! rules hold in all forms: every number stands under the kind of its device, and a percentile that
+//! the samples cannot support is not shown as one.
+#![forbid(unsafe_code)]
+
+mod charts;
+mod csv;
+pub mod histogram;
+mod json;
+mod model;
+mod page;
+mod perftest;
+mod svg;
+mod table;
+mod value;
+mod warnings;
+
+pub use csv::csv;
+pub use histogram::{Histogram, Scale};
+pub use json::json;
+pub use page::page;
+pub use perftest::{Perftest, perftest};
+pub use table::{Style, Table};
+pub use warnings::warnings;

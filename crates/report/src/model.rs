@@ -1,0 +1,272 @@
+//! A record as a report sees it: parameters that vary, rows of equal parameters, one group for each
+//! quantity.
+
+use std::collections::BTreeSet;
+
+use rdmalab_measure::{Quantity, Summary, stats};
+use rdmalab_record::{Object, Point, Record, SeriesSummary, Skipped};
+use serde_json::Value;
+
+use crate::value::{heading, order, shown};
+
+/// Percentiles that tables show beside the median.
+pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
+
+/// The whole record, arranged.
+pub struct Model<'a> {
+    /// It.
+    pub record: &'a Record,
+    /// Names of parameters that differ between points, in the order of the record.
+    pub varying: Vec<&'a str>,
+    /// Names and values of those that do not.
+    pub constant: Vec<(&'a str, &'a Value)>,
+    /// Points of equal parameters, in the order of the parameters.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// Points of equal parameters: the runs of one cell of the plan.
+pub struct Row<'a> {
+    /// The parameters.
+    pub parameters: &'a Object,
+    /// The runs, in the order of repetition.
+    pub points: Vec<&'a Point>,
+}
+
+/// One quantity over all rows.
+pub struct Group<'a> {
+    /// What.
+    pub quantity: Quantity,
+    /// Which of them; may be empty.
+    pub label: &'a str,
+    /// Rows that have it.
+    pub rows: Vec<(&'a Row<'a>, Merged)>,
+}
+
+/// A series over all runs of a row. With several runs: medians of the runs' values, and for the
+/// interval the hull of the runs' intervals, so that what differs between runs is inside.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// Runs.
+    pub runs: usize,
+    /// Samples that count, of all runs.
+    pub n: u64,
+    /// Samples in the run that has fewest.
+    pub least_n: u64,
+    /// Lost messages.
+    pub lost: u64,
+    /// Samples below zero.
+    pub negative: u64,
+    /// Least sample.
+    pub min: f64,
+    /// Largest sample.
+    pub max: f64,
+    /// Its place in the series of its run.
+    pub max_index: Option<u64>,
+    /// Its run, from 0.
+    pub max_run: usize,
+    /// The median.
+    pub median: f64,
+    /// Whether there are samples enough for it.
+    pub is_supported: bool,
+    /// Its interval.
+    pub interval: Option<(f64, f64)>,
+    /// The most extreme rank correlation of neighbours.
+    pub lag1: Option<f64>,
+    summaries: Vec<Summary>,
+}
+
+impl<'a> Model<'a> {
+    /// Arranges a record.
+    pub fn of(record: &'a Record) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for name in record.points.iter().flat_map(|p| p.parameters.keys()) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        let differs = |name: &&str| {
+            let mut values = record.points.iter().map(|p| p.parameters.get(*name));
+            let first = values.next();
+            values.any(|v| Some(v) != first)
+        };
+        let (varying, fixed): (Vec<&str>, Vec<&str>) = names.into_iter().partition(differs);
+        let first = record.points.first();
+        let value = |name| Some((name, first?.parameters.get(name)?));
+        let constant = fixed.into_iter().filter_map(value).collect();
+        let rows = rows(record, &varying);
+        Self { record, varying, constant, rows }
+    }
+
+    /// The quantities that have samples, in the order in which they first appear.
+    pub fn groups(&'a self) -> Vec<Group<'a>> {
+        let mut keys: Vec<(Quantity, &str)> = Vec::new();
+        for series in self.record.points.iter().flat_map(|p| &p.series) {
+            let key = (series.quantity, series.label.as_str());
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let group = |(quantity, label)| {
+            let rows = self.rows.iter();
+            let rows = rows.filter_map(|r| Some((r, r.merged(quantity, label)?))).collect();
+            Group { quantity, label, rows }
+        };
+        keys.into_iter().map(group).collect()
+    }
+
+    /// The figures that there are, in the order in which they first appear.
+    pub fn figures(&self) -> Vec<(Quantity, &'a str)> {
+        let mut keys: Vec<(Quantity, &str)> = Vec::new();
+        for figure in self.record.points.iter().flat_map(|p| &p.figures) {
+            let key = (figure.quantity, figure.label.as_str());
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// All values of a fact, numbers in their order: where data was carried, what was granted.
+    pub fn fact(&self, name: &str) -> Vec<&'a str> {
+        let values: BTreeSet<&str> =
+            self.record.points.iter().filter_map(|p| p.fact(name)).collect();
+        let mut values: Vec<&str> = values.into_iter().collect();
+        values.sort_by_key(|v| v.parse::<u64>().unwrap_or(u64::MAX));
+        values
+    }
+
+    /// Which point was skipped, by what it does not share with all that ran.
+    pub fn skipped_place(&self, skipped: &Skipped) -> String {
+        let is_shared = |name: &str, value: &Value| {
+            self.constant.iter().any(|(n, v)| *n == name && *v == value)
+        };
+        let own = skipped.parameters.iter().filter(|(name, value)| !is_shared(name, value));
+        let own: Vec<String> =
+            own.map(|(name, value)| format!("{} {}", heading(name), shown(name, value))).collect();
+        if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
+    }
+
+    /// Names of all facts.
+    pub fn facts(&self) -> BTreeSet<&'a str> {
+        let facts = self.record.points.iter().flat_map(|p| &p.facts);
+        facts.map(|f| f.name.as_str()).collect()
+    }
+}
+
+fn rows<'a>(record: &'a Record, varying: &[&str]) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'a>> = Vec::new();
+    for point in &record.points {
+        match rows.iter_mut().find(|r| *r.parameters == point.parameters) {
+            Some(row) => row.points.push(point),
+            None => rows.push(Row { parameters: &point.parameters, points: vec![point] }),
+        }
+    }
+    for row in &mut rows {
+        row.points.sort_by_key(|p| p.repetition);
+    }
+    // Points ran in random order; people read them in the order of the plan.
+    rows.sort_by(|a, b| {
+        let each = varying.iter().map(|n| order(a.parameters.get(*n), b.parameters.get(*n)));
+        each.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+    });
+    rows
+}
+
+impl Row<'_> {
+    /// The series of all its runs as one; `None` when no run has it.
+    pub fn merged(&self, quantity: Quantity, label: &str) -> Option<Merged> {
+        let each = self.points.iter().filter_map(|p| p.series(quantity, label));
+        let summaries: Vec<Summary> = each.map(|s| s.summary.clone()).collect();
+        (!summaries.is_empty()).then(|| Merged::of(summaries))
+    }
+
+    /// The series of its first run.
+    pub fn first_series(&self, quantity: Quantity, label: &str) -> Option<&SeriesSummary> {
+        self.points.iter().find_map(|p| p.series(quantity, label))
+    }
+
+    /// The median of that figure over its runs; `None` when no run has a number for it.
+    pub fn figure(&self, quantity: Quantity, label: &str) -> Option<f64> {
+        let figures = self.points.iter().flat_map(|p| &p.figures);
+        let mut values: Vec<f64> = figures
+            .filter(|f| f.quantity == quantity && f.label == label && f.value.is_finite())
+            .map(|f| f.value)
+            .collect();
+        stats::sort(&mut values);
+        (!values.is_empty()).then(|| stats::median(&values))
+    }
+}
+
+impl Merged {
+    fn of(summaries: Vec<Summary>) -> Self {
+        let sum = |f: fn(&Summary) -> u64| summaries.iter().map(f).sum::<u64>();
+        let mut max_run = 0;
+        for (run, summary) in summaries.iter().enumerate() {
+            let so_far = summaries[max_run].max;
+            if so_far.is_nan() || summary.max > so_far {
+                max_run = run;
+            }
+        }
+        let lag1 = summaries.iter().filter_map(|s| s.lag1_autocorrelation);
+        let intervals: Option<Vec<_>> =
+            summaries.iter().map(|s| s.quantile(0.5).and_then(|q| q.interval)).collect();
+        let interval = intervals.map(|all| {
+            let low = all.iter().map(|i| i.low).fold(f64::INFINITY, f64::min);
+            (low, all.iter().map(|i| i.high).fold(f64::NEG_INFINITY, f64::max))
+        });
+        let is_supported = |s: &Summary| s.quantile(0.5).is_some_and(|q| q.supported);
+        Self {
+            runs: summaries.len(),
+            n: sum(|s| s.n),
+            least_n: summaries.iter().map(|s| s.n).min().unwrap_or(0),
+            lost: sum(|s| s.lost),
+            negative: sum(|s| s.negative),
+            min: summaries.iter().map(|s| s.min).fold(f64::NAN, f64::min),
+            max: summaries[max_run].max,
+            max_index: summaries[max_run].max_index,
+            max_run,
+            median: middle(summaries.iter().map(Summary::median)),
+            is_supported: summaries.iter().all(is_supported),
+            interval,
+            lag1: lag1.max_by(|a, b| a.abs().total_cmp(&b.abs())),
+            summaries,
+        }
+    }
+
+    /// A quantile that every run's samples support.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let each = self.summaries.iter().map(|s| s.quantile(q).filter(|v| v.supported));
+        let values: Option<Vec<f64>> = each.map(|v| v.map(|v| v.value)).collect();
+        values.map(|v| middle(v.into_iter()))
+    }
+
+    /// Width of the median's interval over the median.
+    pub fn relative_width(&self) -> Option<f64> {
+        let (low, high) = self.interval?;
+        (self.median > 0.0).then(|| (high - low) / self.median)
+    }
+}
+
+/// The median of what is a number.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.filter(|v| !v.is_nan()).collect();
+    stats::sort(&mut values);
+    stats::median(&values)
+}
+
+/// The name of a group: the quantity, with the study's name for it.
+pub fn group_name(quantity: Quantity, label: &str) -> String {
+    match label {
+        "" => quantity.name().to_owned(),
+        label => format!("{}, {label}", quantity.name()),
+    }
+}
+
+/// `device soft0 (soft: numbers of this host, not of an adapter)`.
+pub fn device_line(record: &Record) -> String {
+    let device = &record.header.device;
+    match device.kind.caution() {
+        Some(caution) => format!("{} ({}: {caution})", device.name, device.kind),
+        None => format!("{} ({})", device.name, device.kind),
+    }
+}

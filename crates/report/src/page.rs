@@ -1,0 +1,388 @@
+//! A record as one HTML file: no network, no script, light and dark, on a telephone and on paper.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use rdmalab_measure::Quantity;
+use rdmalab_record::{DeviceKind, Record};
+use serde_json::Value;
+
+use crate::charts::{self, Chart, sentence};
+use crate::model::{Group, Model, Row, group_name};
+use crate::table::{TOO_SMALL, time_cells, time_heads};
+use crate::value::{fmt_bytes, grouped, heading, shown, unbreakable};
+use crate::warnings::{place, warnings};
+
+const STYLE: &str = include_str!("page/style.css");
+
+/// Quantities that the first glance shows.
+const GLANCES: usize = 4;
+
+/// The page of a record. Samples of its histograms are read from the record's directory; where
+/// they are missing, so are the histograms.
+#[must_use]
+pub fn page(record: &Record) -> String {
+    let model = Model::of(record);
+    let groups = model.groups();
+    let title = format!("{} on {}", record.header.experiment, record.header.device.name);
+    let body = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · rdmalab" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (head(&model, &groups))
+                    (glance(&model, &groups))
+                    (cautions(record))
+                    @for (i, group) in groups.iter().enumerate() {
+                        (times(&model, group, i))
+                    }
+                    (figures(&model))
+                    (skipped(&model))
+                    (setup(&model))
+                    (repeat(record))
+                }
+                footer { "Written by rdmalab " (env!("CARGO_PKG_VERSION")) "." }
+            }
+        }
+    };
+    body.into_string()
+}
+
+fn head(model: &Model, groups: &[Group]) -> Markup {
+    let record = model.record;
+    let header = &record.header;
+    let mut what: Vec<String> = groups.iter().map(|g| group_name(g.quantity, g.label)).collect();
+    for (quantity, _) in model.figures() {
+        let name = quantity.name().to_owned();
+        if !what.contains(&name) {
+            what.push(name);
+        }
+    }
+    let device = &header.device;
+    let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
+    let plural = if points == "1" { " point." } else { " points." };
+    html! {
+        header {
+            p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
+            h1 { (header.experiment) " on " (device.name) }
+            p.lead { (sentence(&what)) ", at " (points) (plural) }
+            p.meta { "Begun " (header.started_utc.replace('T', " ").replace(".000Z", "Z")) }
+            @if let Some(caution) = device.kind.caution() {
+                p.banner role="note" {
+                    strong { (sentence(caution)) "." } " "
+                    @match device.kind {
+                        DeviceKind::Soft => {
+                            (device.name) " is a soft RNIC: processes of this host exchange data \
+                            through memory. Compare with other runs on this host only."
+                        }
+                        _ => {
+                            (device.name) " is simulated: times follow from a profile, and no data \
+                            went over a wire."
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The lowest median of each quantity, and the best of each figure, large.
+fn glance(model: &Model, groups: &[Group]) -> Markup {
+    let best = |g: &'_ Group| {
+        let rows = g.rows.iter().filter(|(_, m)| m.n > 0 && m.is_supported);
+        let (row, m) = rows.min_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+        let tail = match m.quantile(0.99) {
+            Some(p99) => format!("p99 {}", g.quantity.format(p99)),
+            None => format!("p99: {TOO_SMALL}"),
+        };
+        let detail = format!("{tail}, max {}", g.quantity.format(m.max));
+        let name = format!("Lowest median {}", group_name(g.quantity, g.label));
+        Some((name, g.quantity.format(m.median), place(model, row), detail))
+    };
+    let mut cards: Vec<(String, String, String, String)> =
+        groups.iter().filter_map(best).take(GLANCES).collect();
+    for (quantity, label) in model.figures() {
+        if cards.len() >= GLANCES || !quantity.more_is_better() {
+            continue;
+        }
+        let values = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
+        if let Some((row, value)) = values.max_by(|a, b| a.1.total_cmp(&b.1)) {
+            let name = format!("Highest {}", group_name(quantity, label));
+            cards.push((name, quantity.format(value), place(model, row), String::new()));
+        }
+    }
+    html! {
+        @if !cards.is_empty() {
+            section.cards aria-label="At a glance" {
+                @for (name, value, at, detail) in &cards {
+                    div.card {
+                        p.what { (name) }
+                        p.value { (value) }
+                        @if !at.is_empty() { p.at { "at " (at) } }
+                        @if !detail.is_empty() { p.at { (detail) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cautions(record: &Record) -> Markup {
+    let warnings = warnings(record);
+    html! {
+        @if !warnings.is_empty() {
+            section.cautions {
+                h2 { "Before you trust these numbers" }
+                ul { @for warning in &warnings { li { (sentence(&unbreakable(warning))) "." } } }
+            }
+        }
+    }
+}
+
+fn times(model: &Model, group: &Group, index: usize) -> Markup {
+    let name = sentence(&group_name(group.quantity, group.label));
+    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = heads.len();
+    heads.extend(time_heads(group));
+    let rows = group.rows.iter().map(|(row, merged)| {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(time_cells(group, merged));
+        cells
+    });
+    let caption = format!("{name}: {}", meaning(group.quantity));
+    html! {
+        section {
+            h2 { (name) }
+            p.meaning { (sentence(meaning(group.quantity))) "." }
+            (figures_of(&charts::of_group(model, group, &format!("g{index}"))))
+            (table(&caption, &heads, parameters, rows))
+        }
+    }
+}
+
+fn figures(model: &Model) -> Markup {
+    let figures = model.figures();
+    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = heads.len();
+    heads.extend(figures.iter().map(|(q, label)| group_name(*q, label)));
+    let rows = model.rows.iter().map(|row| {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(figures.iter().map(|(quantity, label)| {
+            row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
+        }));
+        cells
+    });
+    html! {
+        @if !figures.is_empty() {
+            section {
+                h2 { "Rates and processor time" }
+                p.meaning { "One number for each point; with repeated runs, their median." }
+                (figures_of(&charts::of_figures(model)))
+                (table("Rates and processor time", &heads, parameters, rows))
+            }
+        }
+    }
+}
+
+fn figures_of(charts: &[Chart]) -> Markup {
+    html! {
+        @if !charts.is_empty() {
+            div.charts {
+                @for chart in charts {
+                    figure {
+                        figcaption { (chart.caption) }
+                        (PreEscaped(&chart.svg))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
+    let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
+    model.varying.iter().map(value).collect()
+}
+
+/// A table that scrolls within itself where the screen is narrow.
+fn table(
+    caption: &str,
+    heads: &[String],
+    parameters: usize,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Markup {
+    html! {
+        div.scroll role="region" tabindex="0" aria-label=(caption) {
+            table {
+                caption { (caption) }
+                thead { tr {
+                    @for (i, head) in heads.iter().enumerate() {
+                        th scope="col" class=[(i < parameters).then_some("p")] { (head) }
+                    }
+                } }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (i, cell) in row.iter().enumerate() {
+                                @if i < parameters { th scope="row" { (cell) } }
+                                @else if cell == TOO_SMALL { td.few { (cell) } }
+                                @else { td { (cell) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn skipped(model: &Model) -> Markup {
+    let skipped = &model.record.skipped;
+    html! {
+        @if !skipped.is_empty() {
+            section {
+                h2 { "Skipped points" }
+                p.meaning { "They are impossible on this device." }
+                ul { @for s in skipped { li { (model.skipped_place(s)) ": " (s.reason) } } }
+            }
+        }
+    }
+}
+
+fn setup(model: &Model) -> Markup {
+    let constant = model.constant.iter().map(|(name, v)| (heading(name), shown(name, v)));
+    let facts = model.facts().into_iter().map(|name| (heading(name), model.fact(name).join(", ")));
+    let environment = model.record.environment.iter().flat_map(|(name, v)| described(name, v));
+    let environment: Vec<(String, String)> = environment.collect();
+    html! {
+        section.setup {
+            div {
+                h2 { "Parameters" }
+                (pairs(constant))
+            }
+            @if !model.facts().is_empty() {
+                div {
+                    h2 { "Granted and agreed on" }
+                    (pairs(facts))
+                }
+            }
+            @if !environment.is_empty() {
+                div {
+                    h2 { "Machine" }
+                    (pairs(environment.into_iter()))
+                }
+            }
+        }
+    }
+}
+
+/// An entry of the environment as lines; what the machine did not tell has none.
+fn described(name: &str, value: &Value) -> Vec<(String, String)> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Object(inner) => inner
+            .iter()
+            .filter(|(_, v)| !v.is_null())
+            .map(|(key, v)| (format!("{} {}", heading(name), heading(key)), plain(key, v)))
+            .collect(),
+        other => vec![(heading(name), plain(name, other))],
+    }
+}
+
+fn plain(name: &str, value: &Value) -> String {
+    match value {
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::Number(n) if name.ends_with("_bytes") => {
+            n.as_u64().map_or_else(|| n.to_string(), memory)
+        }
+        Value::Number(n) if name == "relative_error" => {
+            format!("{:.1e}", n.as_f64().unwrap_or(f64::NAN))
+        }
+        other => shown(name, other),
+    }
+}
+
+/// Memory is seldom a power of two.
+fn memory(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 30 => format!("{:.1} GiB", b as f64 / f64::from(1 << 30)),
+        b => fmt_bytes(b),
+    }
+}
+
+fn pairs(entries: impl Iterator<Item = (String, String)>) -> Markup {
+    html! {
+        dl { @for (name, value) in entries { div { dt { (name) } dd { (value) } } } }
+    }
+}
+
+fn repeat(record: &Record) -> Markup {
+    let command: Vec<String> = record.header.command.iter().map(|a| shell(a)).collect();
+    let seed = record.header.seed;
+    html! {
+        section {
+            h2 { "Measure it again" }
+            pre tabindex="0" { code { (command.join(" ")) } }
+            p.meaning {
+                "The order of the points followed from seed " (seed) ". "
+                "Percentiles are samples (type 1 of Hyndman and Fan), intervals are order "
+                "statistics at 95 %, and nothing was trimmed. " q { (TOO_SMALL) } " stands where "
+                "fewer than ten samples are expected beyond the percentile."
+            }
+        }
+    }
+}
+
+/// An argument as a shell takes it.
+fn shell(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%*".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) && !argument.contains('*') {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', "'\\''"))
+    }
+}
+
+/// What a quantity is, for who did not measure it.
+fn meaning(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::OneWay => {
+            "from the stamp before the post at the sender to the stamp after the arrival at the \
+             receiver"
+        }
+        Quantity::OneWayFromCopy => {
+            "from the moment when the payload was copied for sending to the stamp after the arrival"
+        }
+        Quantity::RoundTrip => "from the stamp before the post to the arrival of the answer",
+        Quantity::HalfRoundTrip => {
+            "half of a round trip: the one-way time only where both ways are alike"
+        }
+        Quantity::Rate => "messages per second, counted where they arrive",
+        Quantity::Bandwidth => "bytes per second, counted where they arrive",
+        Quantity::PostCost => "the time that a post call takes until it returns",
+        Quantity::CompletionTime => {
+            "from the stamp before the post to the completion polled at the same end"
+        }
+        Quantity::MessageTime => "the time of the whole run over the number of messages",
+        Quantity::CallCost => "the time of a call that is not a post, until it returns",
+        Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        assert_eq!(shell("--size"), "--size");
+        assert_eq!(shell("8..32K*2"), "'8..32K*2'");
+        assert_eq!(shell("it's"), "'it'\\''s'");
+        assert_eq!(shell(""), "''");
+    }
+}

@@ -1,0 +1,414 @@
+//! Charts as SVG: small, so that the same text is legible on a telephone and in three columns of a
+//! wide screen; classes instead of colours, so that the page's light and dark style rules them; a
+//! title and a description for who cannot see them.
+//!
+//! Hand-made: a plotting library's SVG has fixed colours and sizes, and neither names nor classes.
+
+use std::fmt::Write as _;
+
+/// Size of a chart in its own units, about pixels.
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 256.0;
+
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 42.0;
+const LEFT: f64 = 62.0;
+/// Right of the last tick without labels of lines.
+const RIGHT: f64 = 26.0;
+/// Width of a character of 11 units, on the safe side.
+const CHARACTER: f64 = 7.0;
+/// Labels of lines are not nearer to each other than this.
+const LINE_HEIGHT: f64 = 13.0;
+/// More ticks would cover each other.
+const MAX_TICKS: usize = 7;
+/// Longest label of a line, in characters.
+const MAX_LABEL: usize = 16;
+
+/// An axis.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What, and its unit.
+    pub label: String,
+    /// Whether it is logarithmic.
+    pub is_log: bool,
+    /// Its ends.
+    pub ends: (f64, f64),
+    /// Where there are ticks, and what stands there.
+    pub ticks: Vec<(f64, String)>,
+}
+
+/// A point of a line.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// Along the x axis.
+    pub x: f64,
+    /// Along the y axis.
+    pub y: f64,
+    /// An interval around `y`.
+    pub interval: Option<(f64, f64)>,
+    /// What is shown when pointed at.
+    pub text: String,
+}
+
+/// A line with its name at its right end.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The name.
+    pub name: String,
+    /// Its marks, in the order of x.
+    pub marks: Vec<Mark>,
+}
+
+/// A chart's words.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// Identifies it within the page.
+    pub id: String,
+    /// The title.
+    pub title: String,
+    /// What it shows, for who cannot see it.
+    pub description: String,
+}
+
+/// A vertical line with a name, in a histogram.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Where.
+    pub x: f64,
+    /// Its name.
+    pub name: String,
+}
+
+impl Axis {
+    /// Where a value lies, 0 ..= 1; beyond the ends: at them.
+    fn part(&self, value: f64) -> f64 {
+        let (low, high) = self.ends;
+        let part = if self.is_log {
+            (value / low).ln() / (high / low).ln()
+        } else {
+            (value - low) / (high - low)
+        };
+        if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.5 }
+    }
+}
+
+/// The area that the data have.
+struct Frame<'a> {
+    x: &'a Axis,
+    y: &'a Axis,
+    right: f64,
+}
+
+impl Frame<'_> {
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.part(value) * (WIDTH - self.right - LEFT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.part(value) * (HEIGHT - BOTTOM - TOP)
+    }
+
+    /// Grid, ticks and names of the axes.
+    fn axes(&self, out: &mut String) {
+        let (floor, end) = (HEIGHT - BOTTOM, WIDTH - self.right);
+        for (value, text) in &self.y.ticks {
+            let y = self.y(*value);
+            put(out, format_args!("<path class='grid' d='M{LEFT} {y:.1}H{end:.1}'/>"));
+            let at = (LEFT - 6.0, y + 3.5);
+            put(out, text_at(at, "tick", "end", text));
+        }
+        for (value, text) in &self.x.ticks {
+            let x = self.x(*value);
+            put(out, format_args!("<path class='axis' d='M{x:.1} {floor}v4'/>"));
+            put(out, text_at((x, floor + 16.0), "tick", "middle", text));
+        }
+        put(out, format_args!("<path class='axis' d='M{LEFT} {floor}H{end:.1}'/>"));
+        let middle = f64::midpoint(LEFT, end);
+        put(out, text_at((middle, HEIGHT - 6.0), "name", "middle", &self.x.label));
+        // The name of the y axis stands above it, where it can be read without turning the head.
+        put(out, text_at((2.0, 11.0), "name", "start", &self.y.label));
+    }
+}
+
+/// Lines over a common x, each with its name at its end.
+pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+    let longest = lines.iter().map(|l| short(&l.name).chars().count()).max().unwrap_or(0);
+    let frame = Frame { x, y, right: RIGHT + longest as f64 * CHARACTER };
+    let mut out = open(words, HEIGHT);
+    frame.axes(&mut out);
+    for (i, line) in lines.iter().enumerate() {
+        put(&mut out, format_args!("<g class='line c{}'>", i % 7));
+        let path: Vec<String> =
+            line.marks.iter().map(|m| format!("{:.1} {:.1}", frame.x(m.x), frame.y(m.y))).collect();
+        if !path.is_empty() {
+            put(&mut out, format_args!("<path class='stroke' d='M{}'/>", path.join("L")));
+        }
+        for mark in &line.marks {
+            let (x, y) = (frame.x(mark.x), frame.y(mark.y));
+            if let Some((low, high)) = mark.interval {
+                let (low, high) = (frame.y(low), frame.y(high));
+                put(
+                    &mut out,
+                    format_args!(
+                        "<path class='whisker' d='M{x:.1} {low:.1}V{high:.1}\
+                         M{0:.1} {low:.1}h6M{0:.1} {high:.1}h6'/>",
+                        x - 3.0
+                    ),
+                );
+            }
+            put(&mut out, shape(i, x, y, &mark.text));
+        }
+        out.push_str("</g>");
+    }
+    names(&frame, lines, &mut out);
+    out + "</svg>"
+}
+
+/// A mark whose shape, not colour alone, says which line it is of.
+fn shape(line: usize, x: f64, y: f64, text: &str) -> String {
+    let text = escape(text);
+    let path = match line % 4 {
+        0 => {
+            return format!(
+                "<circle cx='{x:.1}' cy='{y:.1}' r='2.8'><title>{text}</title></circle>"
+            );
+        }
+        1 => format!("M{:.1} {:.1}h5v5h-5z", x - 2.5, y - 2.5),
+        2 => format!("M{x:.1} {:.1}l3.4 6h-6.8z", y - 3.6),
+        _ => format!("M{x:.1} {:.1}l3.6 3.6l-3.6 3.6l-3.6 -3.6z", y - 3.6),
+    };
+    format!("<path d='{path}'><title>{text}</title></path>")
+}
+
+/// The names of lines at their ends, moved apart where they would cover each other.
+fn names(frame: &Frame, lines: &[Line], out: &mut String) {
+    let mut ends: Vec<(f64, usize)> = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        if let Some(last) = line.marks.last() {
+            ends.push((frame.y(last.y), i));
+        }
+    }
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut above = f64::NEG_INFINITY;
+    for (y, _) in &mut ends {
+        *y = y.max(above + LINE_HEIGHT);
+        above = *y;
+    }
+    // What was pushed below the floor goes up again, the lowest first.
+    let mut below = HEIGHT - BOTTOM + LINE_HEIGHT;
+    for (y, _) in ends.iter_mut().rev() {
+        *y = y.min(below - LINE_HEIGHT);
+        below = *y;
+    }
+    let x = WIDTH - frame.right + 8.0;
+    for (y, i) in ends {
+        let class = format!("label c{}", i % 7);
+        put(out, text_at((x, y + 3.5), &class, "start", &short(&lines[i].name)));
+    }
+}
+
+/// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places.
+pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[(f64, f64, u64)], rules: &[Rule]) -> String {
+    let frame = Frame { x, y, right: RIGHT };
+    let mut out = open(words, HEIGHT);
+    frame.axes(&mut out);
+    let floor = HEIGHT - BOTTOM;
+    out.push_str("<g class='bars c0'>");
+    for (low, high, count) in bins.iter().filter(|b| b.2 > 0) {
+        let (left, right) = (frame.x(*low), frame.x(*high));
+        // One sample among a million is still seen.
+        let height = (floor - frame.y(*count as f64)).max(1.5);
+        put(
+            &mut out,
+            format_args!(
+                "<rect x='{left:.1}' y='{:.1}' width='{:.1}' height='{height:.1}'/>",
+                floor - height,
+                (right - left - 0.5).max(1.0)
+            ),
+        );
+    }
+    out.push_str("</g>");
+    for (i, rule) in rules.iter().enumerate() {
+        let at = frame.x(rule.x);
+        let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
+        put(&mut out, format_args!("<path class='rule' d='M{at:.1} {floor}V{:.1}'/>", top - 4.0));
+        let is_left = at > WIDTH * 0.6;
+        let (shift, anchor) = if is_left { (-4.0, "end") } else { (4.0, "start") };
+        put(&mut out, text_at((at + shift, top + 4.0), "label", anchor, &rule.name));
+    }
+    out + "</svg>"
+}
+
+/// One bar for each name, with its value as text: where nothing is a number to draw lines over.
+pub fn ranking(words: &Words, end: f64, rows: &[(String, usize, f64, String)]) -> String {
+    const ROW: f64 = 30.0;
+    let height = rows.len() as f64 * ROW + 6.0;
+    let mut out = open(words, height);
+    for (i, (name, class, value, text)) in rows.iter().enumerate() {
+        let y = i as f64 * ROW;
+        let width = (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
+        put(&mut out, text_at((2.0, y + 12.0), "tick", "start", name));
+        put(
+            &mut out,
+            format_args!(
+                "<g class='bars c{}'><rect x='2' y='{:.1}' width='{width:.1}' height='9'/></g>",
+                class % 7,
+                y + 17.0
+            ),
+        );
+        put(&mut out, text_at((width + 8.0, y + 25.5), "label", "start", text));
+    }
+    out + "</svg>"
+}
+
+fn open(words: &Words, height: f64) -> String {
+    let Words { id, title, description } = words;
+    format!(
+        "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-labelledby='{id}-t {id}-d'>\
+         <title id='{id}-t'>{}</title><desc id='{id}-d'>{}</desc>",
+        escape(title),
+        escape(description)
+    )
+}
+
+fn text_at((x, y): (f64, f64), class: &str, anchor: &str, text: &str) -> String {
+    let text = escape(text);
+    format!("<text x='{x:.1}' y='{y:.1}' class='{class}' text-anchor='{anchor}'>{text}</text>")
+}
+
+fn put(out: &mut String, piece: impl std::fmt::Display) {
+    write!(out, "{piece}").expect("a string takes whatever is written");
+}
+
+/// A name that fits beside a chart.
+fn short(name: &str) -> String {
+    if name.chars().count() <= MAX_LABEL {
+        return name.to_owned();
+    }
+    name.chars().take(MAX_LABEL - 1).chain(['…']).collect()
+}
+
+/// Text for XML.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Ticks at round numbers, about `wanted` of them, and ends that hold all values.
+pub fn linear_axis(
+    label: &str,
+    (low, high): (f64, f64),
+    wanted: usize,
+    text: impl Fn(f64) -> String,
+) -> Axis {
+    let span = if high > low { high - low } else { high.abs().max(1.0) };
+    let rough = span / wanted.max(1) as f64;
+    let magnitude = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * magnitude);
+    let step = step.into_iter().find(|s| *s >= rough * 0.999).unwrap_or(10.0 * magnitude);
+    let (first, last) = ((low / step).floor(), ((low + span) / step).ceil());
+    let count = (last - first) as usize;
+    let ticks = (0..=count).map(|i| (first + i as f64) * step).map(|v| (v, text(v))).collect();
+    let ends = (first * step, last * step);
+    Axis { label: label.to_owned(), is_log: false, ends, ticks }
+}
+
+/// Ticks at powers of ten, with 2 and 5 between where there are few. Values above zero only.
+pub fn log_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
+    let from = low.log10().floor() as i32;
+    let to = high.log10().ceil() as i32;
+    let hair = 1e-9;
+    let within = |factors: &[f64]| -> Vec<f64> {
+        let all: Vec<f64> =
+            (from..=to).flat_map(|e| factors.iter().map(move |f| f * 10f64.powi(e))).collect();
+        // The ends are ticks, so that each end can be read.
+        let start = all.iter().rposition(|t| *t <= low * (1.0 + hair)).unwrap_or(0);
+        let stop = all.iter().position(|t| *t >= high * (1.0 - hair)).unwrap_or(all.len() - 1);
+        all[start..=stop.max(start)].to_vec()
+    };
+    let choices: [&[f64]; 3] = [&[1.0, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0, 3.0]];
+    let kept = choices.into_iter().map(within).find(|t| t.len() <= MAX_TICKS);
+    let kept = kept.unwrap_or_else(|| within(&[1.0]));
+    let every = kept.len().div_ceil(MAX_TICKS).max(1);
+    let ticks = kept.iter().step_by(every).map(|t| (*t, text(*t))).collect();
+    let ends = (kept[0], kept[kept.len() - 1].max(kept[0] * 1.01));
+    Axis { label: label.to_owned(), is_log: true, ends, ticks }
+}
+
+/// Ticks at powers of two, for sizes and depths; the ends are the values'.
+pub fn binary_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
+    let (from, to) = (low.log2().ceil() as i32, high.log2().floor() as i32);
+    let every = ((to - from) as f64 / 5.0).ceil().max(1.0) as usize;
+    let ticks = (from..=to).step_by(every).map(|e| 2f64.powi(e)).map(|v| (v, text(v))).collect();
+    Axis { label: label.to_owned(), is_log: true, ends: (low, high.max(low * 1.01)), ticks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(axis: &Axis) -> Vec<f64> {
+        axis.ticks.iter().map(|t| (t.0 * 1e6).round() / 1e6).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_hold_the_values() {
+        let axis = linear_axis("", (0.0, 937.0), 5, |v| v.to_string());
+        assert_eq!(values(&axis), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
+        let axis = log_axis("", (120.0, 45_000.0), |v| v.to_string());
+        assert_eq!(values(&axis), [100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5]);
+        let axis = log_axis("", (2.0, 3e9), |v| v.to_string());
+        assert!(axis.ticks.len() <= MAX_TICKS, "{axis:?}");
+        let axis = log_axis("", (1.0, 8.0), |v| v.to_string());
+        assert_eq!(values(&axis), [1.0, 2.0, 3.0, 5.0, 7.0, 10.0]);
+        let axis = binary_axis("", (8.0, 32768.0), |v| v.to_string());
+        assert_eq!(values(&axis), [8.0, 64.0, 512.0, 4096.0, 32768.0]);
+    }
+
+    #[test]
+    fn one_value_has_an_axis_too() {
+        for axis in [
+            linear_axis("", (5.0, 5.0), 5, |v| v.to_string()),
+            linear_axis("", (0.0, 0.0), 5, |v| v.to_string()),
+            log_axis("", (10.0, 10.0), |v| v.to_string()),
+            binary_axis("", (64.0, 64.0), |v| v.to_string()),
+        ] {
+            assert!(axis.ends.1 > axis.ends.0 && !axis.ticks.is_empty(), "{axis:?}");
+            assert!((0.0..=1.0).contains(&axis.part(axis.ends.0)));
+        }
+    }
+
+    #[test]
+    fn labels_do_not_cover_each_other_and_stay_inside() {
+        let x = linear_axis("x", (0.0, 1.0), 2, |v| v.to_string());
+        let y = linear_axis("y", (0.0, 100.0), 4, |v| v.to_string());
+        let line = |y: f64| Line {
+            name: format!("at <{y}>"),
+            marks: vec![Mark { x: 1.0, y, interval: None, text: String::new() }],
+        };
+        let all: Vec<Line> = [0.0, 1.0, 2.0, 3.0, 99.0, 100.0].map(line).to_vec();
+        let words =
+            Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
+        let text = lines(&words, &x, &y, &all);
+        assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
+        let mut ys: Vec<f64> = text
+            .split("<text ")
+            .filter(|t| t.contains("class='label"))
+            .map(|t| t.split("y='").nth(1).unwrap().split('\'').next().unwrap().parse().unwrap())
+            .collect();
+        ys.sort_by(f64::total_cmp);
+        assert_eq!(ys.len(), 6);
+        assert!(ys.windows(2).all(|w| w[1] - w[0] >= LINE_HEIGHT - 0.11), "{ys:?}");
+        assert!(ys[0] > 0.0 && ys[5] < HEIGHT, "{ys:?}");
+    }
+}

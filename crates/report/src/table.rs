@@ -1,0 +1,261 @@
+//! Tables for a terminal: plain characters and no colours, so that pipes and NO_COLOR need nothing
+//! special.
+
+use std::fmt;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, CellAlignment, ContentArrangement};
+use rdmalab_measure::Quantity;
+use rdmalab_record::Record;
+
+use crate::model::{Group, Merged, Model, Row, TAIL, device_line, group_name};
+use crate::value::{grouped, heading, percentile, shown, unbreakable};
+use crate::warnings::warnings;
+
+/// What stands for a percentile that the samples do not support.
+pub const TOO_SMALL: &str = "n too small";
+
+/// How text may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal.
+    pub columns: usize,
+    /// Whether block characters may be used.
+    pub is_unicode: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self { columns: 100, is_unicode: true }
+    }
+}
+
+/// A record as text: what was measured, one table for each quantity, one for the figures, what was
+/// skipped, and what to think of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    text: String,
+}
+
+impl Table {
+    /// The tables of a record.
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        let model = Model::of(record);
+        let mut parts = vec![head(&model)];
+        parts.extend(model.groups().iter().map(|group| times(&model, group)));
+        parts.extend(figures(&model));
+        if !record.skipped.is_empty() {
+            parts.push(skipped(&model));
+        }
+        let warnings = warnings(record);
+        if !warnings.is_empty() {
+            parts.push(warnings.iter().map(|w| said("warning: ", w)).collect());
+        }
+        Self { text: parts.join("\n") }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn head(model: &Model) -> String {
+    let record = model.record;
+    let mut text = format!("{} on {}\n", record.header.experiment, device_line(record));
+    let constant = model.constant.iter();
+    let constant: Vec<String> =
+        constant.map(|(name, v)| format!("{} {}", heading(name), shown(name, v))).collect();
+    if !constant.is_empty() {
+        text += &wrapped("with ", &commas(constant));
+    }
+    let facts: Vec<String> = model
+        .facts()
+        .into_iter()
+        .map(|name| format!("{} {}", heading(name), model.fact(name).join(" | ")))
+        .collect();
+    if !facts.is_empty() {
+        text += &wrapped("got ", &commas(facts));
+    }
+    text
+}
+
+fn commas(mut items: Vec<String>) -> Vec<String> {
+    let all_but_last = items.len().saturating_sub(1);
+    items[..all_but_last].iter_mut().for_each(|item| item.push(','));
+    items
+}
+
+/// A sentence in lines that fit.
+fn said(start: &str, text: &str) -> String {
+    let text = unbreakable(text);
+    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    wrapped(start, &words).replace('\u{a0}', " ")
+}
+
+/// Items in lines that fit, those after the first below the first's end.
+fn wrapped(start: &str, items: &[String]) -> String {
+    const COLUMNS: usize = 98;
+    let mut lines = vec![start.to_owned()];
+    for item in items {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.len() > start.len() && line.len() + item.len() > COLUMNS {
+            lines.push(format!("{:1$}{item} ", "", start.len()));
+        } else {
+            *line += &format!("{item} ");
+        }
+    }
+    lines.iter().map(|l| format!("{}\n", l.trim_end())).collect()
+}
+
+fn parameter_heads(model: &Model) -> Vec<String> {
+    model.varying.iter().map(|name| heading(name)).collect()
+}
+
+fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
+    let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
+    model.varying.iter().map(value).collect()
+}
+
+/// The columns of a table of times, after the parameters.
+pub fn time_heads(group: &Group) -> Vec<String> {
+    let any = |f: fn(&Merged) -> bool| group.rows.iter().any(|(_, m)| f(m));
+    let mut heads = Vec::new();
+    if any(|m| m.runs > 1) {
+        heads.push("runs".to_owned());
+    }
+    heads.extend(["n", "min", "median", "95 % interval"].map(str::to_owned));
+    heads.extend(TAIL.map(percentile));
+    heads.extend(["max", "at sample"].map(str::to_owned));
+    if any(|m| m.lost > 0) {
+        heads.push("lost".to_owned());
+    }
+    heads
+}
+
+/// The cells below [`time_heads`].
+pub fn time_cells(group: &Group, merged: &Merged) -> Vec<String> {
+    let heads = time_heads(group);
+    let format = |value| group.quantity.format(value);
+    let cell = |head: &String| match head.as_str() {
+        "runs" => merged.runs.to_string(),
+        "n" => grouped(merged.n),
+        "lost" => grouped(merged.lost),
+        _ if merged.n == 0 => "-".to_owned(),
+        "min" => format(merged.min),
+        "median" if !merged.is_supported => TOO_SMALL.to_owned(),
+        "median" => format(merged.median),
+        "95 % interval" => match merged.interval.filter(|_| merged.is_supported) {
+            Some((low, high)) => interval(group.quantity, low, high),
+            None => "-".to_owned(),
+        },
+        "max" => format(merged.max),
+        "at sample" => match (merged.max_index, merged.runs) {
+            (None, _) => "-".to_owned(),
+            (Some(i), 1) => grouped(i),
+            (Some(i), _) => format!("{} (run {})", grouped(i), merged.max_run),
+        },
+        tail => {
+            let q = TAIL.into_iter().find(|q| percentile(*q) == tail);
+            q.and_then(|q| merged.quantile(q)).map_or(TOO_SMALL.to_owned(), format)
+        }
+    };
+    heads.iter().map(cell).collect()
+}
+
+/// `1.02 - 1.05 us`: the unit once where both ends have the same.
+fn interval(quantity: Quantity, low: f64, high: f64) -> String {
+    let (low, high) = (quantity.format(low), quantity.format(high));
+    match (low.rsplit_once(' '), high.rsplit_once(' ')) {
+        (Some((number, a)), Some((_, b))) if a == b => format!("{number} - {high}"),
+        _ => format!("{low} - {high}"),
+    }
+}
+
+fn times(model: &Model, group: &Group) -> String {
+    let mut heads = parameter_heads(model);
+    let text_columns = text_columns(model);
+    heads.extend(time_heads(group));
+    let mut table = grid(&heads, text_columns);
+    for (row, merged) in &group.rows {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(time_cells(group, merged));
+        push(&mut table, &cells, text_columns);
+    }
+    let unit = group.quantity.unit();
+    format!("{} [{unit}]\n{}", group_name(group.quantity, group.label), lines(&table))
+}
+
+/// Columns, from the left, that hold words.
+fn text_columns(model: &Model) -> usize {
+    let is_word = |name: &&&str| {
+        model.rows.iter().any(|r| r.parameters.get(**name).is_some_and(|v| v.is_string()))
+    };
+    model.varying.iter().take_while(is_word).count()
+}
+
+/// Rates, bandwidths and shares: a column each.
+fn figures(model: &Model) -> Option<String> {
+    let figures = model.figures();
+    if figures.is_empty() {
+        return None;
+    }
+    let mut heads = parameter_heads(model);
+    let text_columns = text_columns(model);
+    heads.extend(figures.iter().map(|(quantity, label)| group_name(*quantity, label)));
+    let mut table = grid(&heads, text_columns);
+    for row in &model.rows {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(figures.iter().map(|(quantity, label)| {
+            row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
+        }));
+        push(&mut table, &cells, text_columns);
+    }
+    Some(lines(&table))
+}
+
+/// One line for each reason, with the first few points that it struck.
+fn skipped(model: &Model) -> String {
+    const NAMED: usize = 4;
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for skipped in &model.record.skipped {
+        let place = model.skipped_place(skipped);
+        match reasons.iter_mut().find(|(reason, _)| *reason == skipped.reason) {
+            Some((_, places)) if places.contains(&place) => {}
+            Some((_, places)) => places.push(place),
+            None => reasons.push((&skipped.reason, vec![place])),
+        }
+    }
+    let line = |(reason, places): &(&str, Vec<String>)| {
+        let more = match places.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!("; and {n} more"),
+        };
+        let named = places.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>();
+        said("skipped ", &format!("{}{more}: {reason}", named.join("; ")))
+    };
+    reasons.iter().map(line).collect()
+}
+
+fn grid(heads: &[String], text_columns: usize) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(cells(heads, text_columns));
+    table
+}
+
+fn push(table: &mut comfy_table::Table, row: &[String], text_columns: usize) {
+    table.add_row(cells(row, text_columns));
+}
+
+/// Words to the left, numbers to the right.
+fn cells(texts: &[String], text_columns: usize) -> Vec<Cell> {
+    let align = |i| if i < text_columns { CellAlignment::Left } else { CellAlignment::Right };
+    texts.iter().enumerate().map(|(i, t)| Cell::new(t).set_alignment(align(i))).collect()
+}
+
+fn lines(table: &comfy_table::Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}

@@ -1,0 +1,191 @@
+//! Records that are the same each time: made up, from a seed.
+
+use std::time::{Duration, SystemTime};
+
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_record::{
+    ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Skipped, Writer,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+pub struct Random(u64);
+
+impl Random {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (((z ^ (z >> 31)) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
+    }
+
+    /// A latency: a floor, a little above it, and now and then an interrupt.
+    fn latency(&mut self, floor_ns: f64) -> f64 {
+        let near = floor_ns * (1.0 - 0.08 * self.uniform().ln());
+        if self.uniform() < 0.002 { near + 4000.0 * (1.0 - self.uniform().ln()) } else { near }
+    }
+}
+
+pub fn environment(kernel: &str) -> Environment {
+    Environment {
+        kernel: Some(kernel.to_owned()),
+        cpu_model: Some("Example Processor 9000 @ 2.70GHz".to_owned()),
+        is_hypervisor_guest: Some(true),
+        cpus_online: Some("0-1".to_owned()),
+        memory_bytes: Some(67_383_132_160),
+        transparent_huge_pages: Some("always [madvise] never".to_owned()),
+        kernel_arguments: [("isolcpus".to_owned(), "1".to_owned())].into(),
+        numa_nodes: [("0".to_owned(), "0-1".to_owned())].into(),
+        clock: Some(ClockFacts {
+            source: "fenced TSC".to_owned(),
+            fallback_reason: None,
+            stamp_cost_ns: 14.25,
+            relative_error: 1.3e-6,
+        }),
+        ..Environment::default()
+    }
+}
+
+fn header(experiment: &str, kind: DeviceKind, command: &[&str]) -> Header {
+    let name = match kind {
+        DeviceKind::System => "mlx5_0",
+        DeviceKind::Soft => "soft0",
+        DeviceKind::Sim => "sim:connectx4",
+    };
+    let device = Device { name: name.to_owned(), kind };
+    let command = command.iter().map(|a| (*a).to_owned()).collect();
+    Header {
+        program_version: "0.1.0".to_owned(),
+        started_utc: "2026-01-31T12:00:00.000Z".to_owned(),
+        seed: 7,
+        ..Header::new(experiment, command, device)
+    }
+}
+
+fn id(parameters: Object, order_index: u64, repetition: u32) -> PointId {
+    let started = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_860_800 + order_index);
+    PointId { parameters, repetition, order_index, started, elapsed: Duration::from_millis(250) }
+}
+
+fn object(value: serde_json::Value) -> Object {
+    value.as_object().unwrap().clone()
+}
+
+/// Round trips over sizes and operations, two runs each, in no order.
+pub fn ping(n: usize, sizes: &[u64]) -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut header = header(
+        "ping",
+        DeviceKind::Soft,
+        &["rdmalab", "run", "ping", "--size", "8..32K*4", "--op", "send,write", "--runs", "2"],
+    );
+    header.planned_points = sizes.len() as u64 * 4 + 1;
+    let mut writer =
+        Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0")).unwrap();
+    let mut random = Random(1);
+    let mut order = 0;
+    for repetition in 0..2 {
+        for size in sizes.iter().rev() {
+            for (op, base) in [("write", 420.0), ("send", 510.0)] {
+                let parameters = object(json!({
+                    "transport": "rc", "op": op, "size_bytes": size, "messages": n,
+                    "poll_send": "busy", "poll_recv": "busy",
+                }));
+                let floor = base + *size as f64 * 0.09;
+                let samples = (0..n + 100).map(|_| random.latency(floor)).collect();
+                let mut outcome = Outcome::default();
+                outcome.push_series(Quantity::HalfRoundTrip, "", 100, samples);
+                outcome.push_fact("placement", if op == "write" { "lane" } else { "ring" });
+                outcome.push_fact("inline_bytes", size.min(&220));
+                if *size > 220 {
+                    let text = "inline was not granted: 220 bytes is the most";
+                    outcome.warnings.push(text.to_owned());
+                }
+                writer.append(&id(parameters, order, repetition), &outcome).unwrap();
+                order += 1;
+            }
+        }
+    }
+    let parameters = object(json!({
+        "transport": "ud", "op": "write", "size_bytes": 8, "messages": n,
+        "poll_send": "busy", "poll_recv": "busy",
+    }));
+    let reason = "UD has no WRITE: choose rc or uc".to_owned();
+    writer.skip(&Skipped { order_index: order, repetition: 0, parameters, reason }).unwrap();
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+/// Messages as fast as they go, over buffers, for a few sizes.
+pub fn blast() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut header = header(
+        "blast",
+        DeviceKind::System,
+        &["rdmalab", "run", "blast", "--buffers", "1..256*2", "--size", "64,4096"],
+    );
+    header.planned_points = 18;
+    let mut writer =
+        Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0")).unwrap();
+    for (order, step) in (0..18u64).enumerate() {
+        let (size, buffers) = (if step % 2 == 0 { 64 } else { 4096 }, 1u64 << (step / 2));
+        let b = buffers as f64;
+        let rate = 9.4e6 * b / (b + 6.0) / if size == 64 { 1.0 } else { 3.0 };
+        let mut outcome = Outcome::default();
+        outcome.push_figure(Quantity::Rate, "", rate);
+        outcome.push_figure(Quantity::Bandwidth, "", rate * size as f64);
+        outcome.push_figure(Quantity::CpuShare, "rank 0", 0.97);
+        outcome.push_figure(Quantity::CpuShare, "rank 1", 0.35 + 0.5 * b / (b + 20.0));
+        outcome.push_count("received", 1_000_000);
+        outcome.push_fact("placement", "wire");
+        let parameters = object(json!({
+            "transport": "rc", "op": "send", "size_bytes": size, "buffers": buffers,
+        }));
+        writer.append(&id(parameters, order as u64, 0), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+/// One point with everything that is wrong: few samples, lost and negative ones, a slow clock.
+pub fn poor() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut header = header("oneway", DeviceKind::Sim, &["rdmalab", "run", "oneway", "-n", "40"]);
+    header.planned_points = 3;
+    let mut environment = environment("6.1.0 <&> \"odd\"");
+    environment.clock.as_mut().unwrap().fallback_reason =
+        Some("the processor has no invariant counter".to_owned());
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment).unwrap();
+    let mut outcome = Outcome::default();
+    let mut samples: Vec<f64> = (0..40).map(|i| f64::from(i / 4 * 100) - 150.0).collect();
+    samples[7] = f64::NAN;
+    outcome.push_series(Quantity::OneWay, "t_recv <x>", 0, samples);
+    outcome.push_series(Quantity::PostCost, "t_subm", 0, vec![f64::NAN; 3]);
+    outcome.cut_short = Some("interrupted".to_owned());
+    let parameters = object(json!({ "transport": "ud", "note": "a <b> & \"c\"" }));
+    writer.append(&id(parameters, 0, 0), &outcome).unwrap();
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+/// Categories only: nothing to draw a line over.
+pub fn words() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &Environment::default());
+    let writer = writer.as_mut().unwrap();
+    let mut random = Random(3);
+    let cells = [("rc", "send", 500.0), ("rc", "write", 410.0), ("uc", "send", 480.0)];
+    for (i, (transport, op, floor)) in cells.into_iter().enumerate() {
+        let mut outcome = Outcome::default();
+        let samples = (0..3000).map(|_| random.latency(floor)).collect();
+        outcome.push_series(Quantity::RoundTrip, "", 0, samples);
+        outcome.push_figure(Quantity::CpuShare, "rank 0", 0.9 - 0.1 * i as f64);
+        let parameters = object(json!({ "transport": transport, "op": op, "size_bytes": 64 }));
+        writer.append(&id(parameters, i as u64, 0), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}

@@ -1,0 +1,131 @@
+//! Every form of a few records, as it was when somebody last looked at it.
+//! After a change on purpose: `INSTA_UPDATE=always cargo test -p rdmalab-report`, and read the
+//! difference.
+
+mod common;
+
+use insta::assert_snapshot;
+use rdmalab_measure::Quantity;
+use rdmalab_record::Record;
+use rdmalab_report::{Histogram, Scale, Style, Table, csv, json, page, perftest, warnings};
+
+fn perftest_text(record: &Record) -> String {
+    let found = perftest(record);
+    format!("{}{}\n", found.text, found.notes.join("\n"))
+}
+
+#[test]
+fn tables() {
+    assert_snapshot!("table_ping", Table::of(&common::ping(2000, &[8, 512]).1));
+    assert_snapshot!("table_blast", Table::of(&common::blast().1));
+    assert_snapshot!("table_poor", Table::of(&common::poor().1));
+    assert_snapshot!("table_words", Table::of(&common::words().1));
+}
+
+#[test]
+fn perftests_layout() {
+    assert_snapshot!("perftest_latency", perftest_text(&common::ping(2000, &[8, 512]).1));
+    assert_snapshot!("perftest_bandwidth", perftest_text(&common::blast().1));
+    assert_snapshot!("perftest_poor", perftest_text(&common::poor().1));
+}
+
+#[test]
+fn documents() {
+    assert_snapshot!("csv_poor", csv(&common::poor().1));
+    assert_snapshot!("json_poor", json(&common::poor().1));
+    assert_snapshot!("page_poor", page(&common::poor().1).replace("><", ">\n<"));
+}
+
+#[test]
+fn histograms() {
+    let (_dir, record) = common::ping(2000, &[8]);
+    let samples = record.samples(&record.points[0].series[0]).unwrap();
+    let style = Style { columns: 72, is_unicode: true };
+    let text =
+        |scale| Histogram::of(&samples[100..], scale, 16).text(Quantity::HalfRoundTrip, style);
+    assert_snapshot!("histogram", [text(Scale::Log), text(Scale::Linear)].join("\n"));
+}
+
+#[test]
+fn a_script_that_reads_perftest_reads_ours() {
+    // What such scripts do: the line after the head, split at blanks, by position.
+    let fields = |text: &str, head: &str| -> Vec<f64> {
+        let mut lines = text.lines().skip_while(|l| !l.trim_start().starts_with(head));
+        let line = lines.nth(1).unwrap();
+        line.split_whitespace().map(|f| f.parse().unwrap()).collect()
+    };
+    let (_dir, record) = common::ping(2000, &[64]);
+    let found = fields(&perftest(&record).text, "#bytes #iterations    t_min[usec]");
+    let summary = &record.points.iter().find(|p| p.parameters["op"] == "send").unwrap();
+    let summary = &summary.series[0].summary;
+    assert_eq!(found.len(), 9);
+    assert_eq!((found[0], found[1]), (64.0, 2000.0));
+    for (i, ns) in [
+        (2, summary.min),
+        (3, summary.max),
+        (4, summary.median()),
+        (5, summary.mean),
+        (6, summary.stdev),
+        (7, summary.quantile(0.99).unwrap().value),
+    ] {
+        assert!((found[i] - ns / 1e3).abs() <= 0.005 + 1e-9, "{i}: {found:?} {ns}");
+    }
+    let (_dir, record) = common::blast();
+    let found = fields(&perftest(&record).text, "#bytes     #iterations    BW peak");
+    assert_eq!((found.len(), found[0], found[1], found[2]), (5, 64.0, 1e6, 0.0));
+    assert!((found[4] * 1e6 * 64.0 / f64::from(1 << 20) - found[3]).abs() < 0.01, "{found:?}");
+}
+
+#[test]
+fn round_trips_are_halved_as_perftest_does_but_reads_are_not() {
+    let (_dir, mut record) = common::words();
+    let typical = |record: &Record| -> f64 {
+        let text = perftest(record).text;
+        let line = text.lines().nth(2).unwrap().to_owned();
+        line.split_whitespace().nth(4).unwrap().parse().unwrap()
+    };
+    let half = typical(&record);
+    for point in &mut record.points {
+        point.parameters.insert("op".to_owned(), "read".into());
+    }
+    let whole = typical(&record);
+    assert!((whole - 2.0 * half).abs() < 0.011, "{whole} {half}");
+}
+
+#[test]
+fn no_form_breaks_at_an_empty_record() {
+    let (_dir, mut record) = common::poor();
+    record.points.clear();
+    record.environment.clear();
+    assert!(Table::of(&record).to_string().contains("3 of 3 planned points are missing"));
+    assert!(perftest(&record).text.is_empty());
+    assert!(page(&record).contains("oneway on sim:connectx4"));
+    assert!(json(&record).contains("\"points\": []"));
+    assert_eq!(csv(&record), "\n");
+    assert!(!warnings(&record).is_empty());
+}
+
+#[test]
+fn a_record_cannot_put_code_into_a_page() {
+    let (_dir, mut record) = common::poor();
+    record.header.experiment = "<script>alert(1)</script>".to_owned();
+    record.points[0].warnings.push("<img src=x onerror=alert(1)>".to_owned());
+    let text = page(&record);
+    assert!(!text.contains("<script") && !text.contains("<img"));
+}
+
+#[test]
+fn numbers_of_a_host_or_a_model_are_marked_in_every_form() {
+    for (record, mark) in [
+        (common::words().1, "numbers of this host, not of an adapter"),
+        (common::poor().1, "numbers of a model, not of an adapter"),
+    ] {
+        let notes = perftest(&record).notes.join("\n");
+        for text in [Table::of(&record).to_string(), notes, page(&record).to_lowercase()] {
+            assert!(text.contains(mark), "{text}");
+        }
+        let kind = record.header.device.kind.name();
+        assert!(json(&record).contains(&format!("\"device_kind\": \"{kind}\"")));
+        assert!(csv(&record).contains(&format!(",{kind},")));
+    }
+}
