@@ -11,6 +11,17 @@ use rdmalab_abi::consts::IBV_FORK_UNNEEDED;
 use rdmalab_abi::types::*;
 
 // Devices.
+export_cancellable! {
+    /// The next asynchronous event; 0, or -1 and `errno`.
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int,
+        via dispatch::ibv_get_async_event;
+    /// The next completion event; 0, or -1 and `errno`.
+    fn ibv_get_cq_event(
+        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
+    ) -> c_int,
+        via dispatch::ibv_get_cq_event;
+}
+
 export! {
     /// The devices; null and `errno`.
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device,
@@ -54,9 +65,6 @@ export! {
     /// Forgets imported device memory.
     fn ibv_unimport_dm(dm: *mut ibv_dm),
         or (), via dispatch::ibv_unimport_dm;
-    /// The next asynchronous event; 0, or -1 and `errno`.
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int,
-        or -1, via dispatch::ibv_get_async_event;
     /// Acknowledges an asynchronous event.
     fn ibv_ack_async_event(event: *mut ibv_async_event),
         or (), via dispatch::ibv_ack_async_event;
@@ -139,11 +147,6 @@ export! {
     /// Frees a completion queue; 0, or an error number.
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int,
         or PANICKED, via dispatch::ibv_destroy_cq;
-    /// The next completion event; 0, or -1 and `errno`.
-    fn ibv_get_cq_event(
-        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
-    ) -> c_int,
-        or -1, via dispatch::ibv_get_cq_event;
     /// Acknowledges completion events.
     fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint),
         or (), via dispatch::ibv_ack_cq_events;

@@ -5,10 +5,13 @@
 
 use core::ffi::c_int;
 use rdmalab_abi::inline::set_errno;
+use rdmalab_softnic::NoCancel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body`; if it panics, sets `errno` to `EIO` and answers `failed`.
+/// Runs `body`; if it panics, sets `errno` to `EIO` and answers `failed`. The thread is not
+/// cancelled meanwhile, which would unwind as well, and end the process here.
 pub fn guard<T>(failed: T, body: impl FnOnce() -> T) -> T {
+    let _calm = NoCancel::new();
     // Nothing of the closure is looked at again after a panic, so nothing broken can be seen.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         set_errno(PANICKED);
@@ -42,6 +45,21 @@ macro_rules! export_safe {
         #[unsafe(export_name = concat!("__rdmalab_", stringify!($name)))]
         extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
             $crate::guard::guard($failed, || $target($($arg),*))
+        }
+    )*};
+}
+
+/// Declares exported functions that threads may be cancelled in, which unwinds through them:
+/// nothing is caught here, and the targets keep their panics to themselves.
+macro_rules! export_cancellable {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty,
+        via $target:path;)*) => {$(
+        $(#[$meta])*
+        #[unsafe(export_name = concat!("__rdmalab_", stringify!($name)))]
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the arguments are the caller's, who promises what the manual page of this
+            // function asks for; the target has the same contract.
+            unsafe { $target($($arg),*) }
         }
     )*};
 }

@@ -2,6 +2,7 @@
 
 use core::mem::offset_of;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use rdmalab_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use rdmalab_engine::backend::{Backend, VerbsResult};
@@ -22,6 +23,32 @@ pub(crate) struct ContextOwn<B: Backend> {
     pub(crate) backend: B::Context,
     /// The objects that events may name.
     pub(crate) registry: Registry,
+    /// One for the program until it closes the device, and one for each object, which needs the
+    /// tables in the context: programs (perftest is one) close devices before their objects.
+    users: AtomicUsize,
+}
+
+/// Counts an object in: the context stays until it is let go.
+///
+/// # Safety
+/// As for [`own`].
+pub(crate) unsafe fn hold<B: Backend>(context: *mut ibv_context) {
+    // SAFETY: by the contract.
+    unsafe { own::<B>(context) }.users.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts an object, or the program, out; frees the context with the last.
+///
+/// # Safety
+/// As for [`own`], and the caller has held it and does not use it afterwards.
+pub(crate) unsafe fn let_go<B: Backend>(context: *mut ibv_context) {
+    // SAFETY: by the contract the context is alive, and after the last user nobody uses it.
+    unsafe {
+        if own::<B>(context).users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            libc::pthread_mutex_destroy(&raw mut (*context).mutex);
+            ContextObject::<B>::free(surrounding(context));
+        }
+    }
 }
 
 /// Our part of the context that programs hold a pointer to.
@@ -54,7 +81,7 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
     let async_fd = B::async_fd(&backend);
     let object = ContextObject::<B>::leak(
         verbs_context::zeroed(),
-        ContextOwn { backend, registry: Registry::default() },
+        ContextOwn { backend, registry: Registry::default(), users: AtomicUsize::new(1) },
     );
     // SAFETY: the object is new, so nobody else uses it, and all its fields may be written.
     unsafe {
@@ -73,17 +100,15 @@ pub(crate) unsafe fn open<B: Backend>(device: *mut ibv_device) -> VerbsResult<*m
     }
 }
 
-/// Closes a device; on an error it stays open.
+/// Closes a device; on an error it stays open. Objects that are still alive keep the context.
 ///
 /// # Safety
 /// `context` came from [`open`] for the same backend, and nobody uses it afterwards.
 pub(crate) unsafe fn close<B: Backend>(context: *mut ibv_context) -> VerbsResult<()> {
-    // SAFETY: by the contract the context is alive, and after the backend has let go of it nobody
-    // uses it.
+    // SAFETY: by the contract the context is alive, and the program's part in it ends here.
     unsafe {
         B::close(&own::<B>(context).backend)?;
-        libc::pthread_mutex_destroy(&raw mut (*context).mutex);
-        ContextObject::<B>::free(surrounding(context));
+        let_go::<B>(context);
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ pub(crate) unsafe fn create<B: Backend>(
     unsafe {
         acks!(cq, comp_events_completed).init();
         use_channel(wanted.channel, 1);
+        context::hold::<B>(context);
     }
     own.registry.add(cookie, Element::Cq(cq.cast()));
     Ok(cq)
@@ -107,12 +108,14 @@ pub(crate) unsafe fn destroy<B: Backend>(cq: *mut ibv_cq) -> VerbsResult<()> {
     unsafe {
         let own = CqObject::<B>::own(cq.cast());
         B::destroy_cq(&own.backend)?;
-        let delivered = context::own::<B>((*cq).context).registry.remove(own.cookie);
+        let context = (*cq).context;
+        let delivered = context::own::<B>(context).registry.remove(own.cookie);
         acks!(cq, comp_events_completed).wait(delivered.completions);
         acks!(cq, async_events_completed).wait(delivered.asynchronous);
         use_channel((*cq).channel, -1);
         acks!(cq, comp_events_completed).destroy();
         CqObject::<B>::free(cq.cast());
+        context::let_go::<B>(context);
     }
     Ok(())
 }

@@ -88,6 +88,7 @@ pub(crate) unsafe fn create<B: Backend>(
     unsafe {
         (*init).cap = made.cap;
         acks!(qp, events_completed).init();
+        context::hold::<B>(context);
         context::own::<B>(context).registry.add(cookie, Element::Qp(qp));
     }
     Ok(qp)
@@ -136,10 +137,12 @@ pub(crate) unsafe fn destroy<B: Backend>(qp: *mut ibv_qp) -> VerbsResult<()> {
     unsafe {
         let own = QpObject::<B>::own(qp.cast());
         B::destroy_qp(&own.backend)?;
-        let delivered = context::own::<B>((*qp).context).registry.remove(own.cookie);
+        let context = (*qp).context;
+        let delivered = context::own::<B>(context).registry.remove(own.cookie);
         acks!(qp, events_completed).wait(delivered.asynchronous);
         acks!(qp, events_completed).destroy();
         QpObject::<B>::free(qp.cast());
+        context::let_go::<B>(context);
     }
     Ok(())
 }

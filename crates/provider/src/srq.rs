@@ -36,6 +36,7 @@ pub(crate) unsafe fn create<B: Backend>(
         (*attr).max_wr = info.max_wr;
         (*attr).max_sge = info.max_sge;
         acks!(srq, events_completed).init();
+        context::hold::<B>(context);
         context::own::<B>(context).registry.add(cookie, Element::Srq(srq));
     }
     Ok(srq)
@@ -50,10 +51,12 @@ pub(crate) unsafe fn destroy<B: Backend>(srq: *mut ibv_srq) -> VerbsResult<()> {
     unsafe {
         let own = SrqObject::<B>::own(srq);
         B::destroy_srq(&own.backend)?;
-        let delivered = context::own::<B>((*srq).context).registry.remove(own.cookie);
+        let context = (*srq).context;
+        let delivered = context::own::<B>(context).registry.remove(own.cookie);
         acks!(srq, events_completed).wait(delivered.asynchronous);
         acks!(srq, events_completed).destroy();
         SrqObject::<B>::free(srq);
+        context::let_go::<B>(context);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::{Gid, PKey, Qpn};
 
+use crate::cancel::NoCancel;
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
 use crate::device::{self, MAX_CQE, MAX_SGE, MAX_WR};
@@ -248,18 +249,23 @@ impl Backend for SoftNic {
     fn channel_next(channel: &Channel) -> VerbsResult<u64> {
         let (process, channel) = (channel.0.context.process, &channel.0.channel);
         process.check_usable()?;
+        let calm = NoCancel::new();
         loop {
             if let Some(cookie) = channel.try_next() {
                 return Ok(cookie);
             }
-            process.caller_progress();
+            caught(|| {
+                process.caller_progress();
+            })?;
             if let Some(cookie) = channel.try_next() {
                 return Ok(cookie);
             }
             if channel.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
             }
-            if process.wait_as_caller(channel.fd()) && interrupt::ends_waits() {
+            let interrupted = process.wait_as_caller(channel.fd(), &calm);
+            caught(|| process.after_wait())?;
+            if interrupted && interrupt::ends_waits() {
                 // The event may have come just then.
                 return channel.try_next().ok_or_else(interrupt::error);
             }
@@ -566,6 +572,14 @@ impl Backend for SoftNic {
         }
         Ok(())
     }
+}
+
+/// Runs a part of a verb that threads may be cancelled in: nothing around it can catch a panic,
+/// since that would catch the cancellation too.
+fn caught(part: impl FnOnce()) -> VerbsResult<()> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| {
+        VerbsError::new(libc::EIO, "a fault inside the soft device; see standard error")
+    })
 }
 
 pub(crate) fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {

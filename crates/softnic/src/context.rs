@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{AsyncEvent, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AsyncEventType;
 
+use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
-use crate::helper::wait_readable;
+use crate::helper::wait_cancellable;
 use crate::interrupt;
 use crate::process::Process;
 
@@ -86,6 +87,7 @@ impl ContextShared {
 
     /// The next event; waits unless the program made the descriptor non-blocking.
     pub(crate) fn next_event(&self) -> VerbsResult<AsyncEvent> {
+        let calm = NoCancel::new();
         loop {
             let mut events = self.events.lock();
             if let Some(event) = events.pop_front() {
@@ -96,7 +98,7 @@ impl ContextShared {
             if self.event_fd.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            if wait_readable(&[self.async_fd()], -1) && interrupt::ends_waits() {
+            if wait_cancellable(self.async_fd(), &calm) && interrupt::ends_waits() {
                 return Err(interrupt::error());
             }
         }

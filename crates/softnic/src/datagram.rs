@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdmalab_ring::mailbox::SendError;
 
+use crate::cancel::NoCancel;
 use crate::meeting::HELLO_AGAIN_NS;
 use crate::peer::Peer;
 use crate::process::Process;
@@ -64,6 +65,7 @@ impl Process {
         if let Some(peer) = self.peer(slot) {
             return Found::Peer(peer);
         }
+        let _calm = NoCancel::new();
         let now_ns = crate::clock::now_ns();
         let courtship = self.acquaintances.read().courtships.get(&slot).copied();
         let started = courtship.filter(|known| now_ns < known.since_ns + SILENCE_NS);

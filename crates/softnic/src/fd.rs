@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
+use crate::cancel::NoCancel;
+
 /// An eventfd in semaphore mode: readable while its count is above zero.
 pub(crate) struct CountingEvent {
     fd: OwnedFd,
@@ -26,6 +28,8 @@ impl CountingEvent {
 
     /// Adds one to the count.
     pub(crate) fn add_one(&self) {
+        // Whoever counts holds the lock of what is counted.
+        let _calm = NoCancel::new();
         let one = 1u64;
         // SAFETY: eight readable bytes on our stack.
         unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
@@ -33,6 +37,7 @@ impl CountingEvent {
 
     /// Takes one from the count if it is above zero; never blocks.
     pub(crate) fn take_one(&self) -> bool {
+        let _calm = NoCancel::new();
         if !self.is_ready(0) {
             return false;
         }

@@ -3,6 +3,8 @@
 //! It is in one of three moods:
 //! - *watching*: callers make progress. It sleeps on a short timer, touches nothing that they use,
 //!   and takes over when their stamp stands still. Peers need not wake anybody.
+//!   Callers that come and go (a program that spins on its memory and calls us in between) leave
+//!   messages lying: as long as the helper finds such, it watches with the doorbell armed.
 //! - *on duty*: no caller was seen for a while. The doorbell is armed, and the helper sleeps until
 //!   a peer signals the event, mail comes, or a timer is due.
 //! - *parked*: as on duty, but a caller is blocked inside a verb and is woken by the event itself,
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use rdmalab_engine::backend::VerbsResult;
 
+use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::process::{Process, os_error};
 
@@ -30,6 +33,9 @@ const YIELD_MASK: u32 = 511;
 const ONE_CPU_YIELD_MASK: u32 = 15;
 /// Rounds of the helper between two looks for dead peers.
 const BURIAL_ROUNDS: u32 = 32;
+/// Times that the helper watches with the doorbell armed after it found a message that no caller
+/// came for. Each costs a peer a system call.
+const LEFT_LYING_ROUNDS: u32 = 16;
 /// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
 const RETRY_MS: i32 = 1;
 
@@ -46,6 +52,8 @@ pub(crate) struct Helper {
     pub(crate) asked: AtomicBool,
     /// Callers block inside verbs: they take the bell themselves.
     waits_inside: AtomicBool,
+    /// Rounds for which the helper still expects messages that no caller comes for.
+    left_lying: AtomicU32,
     /// Polls in a row that found nothing.
     pub(crate) empty_polls: AtomicU32,
     /// A caller yields its processor after so many empty polls, less one.
@@ -62,6 +70,7 @@ impl Helper {
             asleep: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             waits_inside: AtomicBool::new(false),
+            left_lying: AtomicU32::new(0),
             empty_polls: AtomicU32::new(0),
             yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
         })
@@ -160,10 +169,24 @@ fn watch(process: &Process) {
         wait_readable(&[mail, kick], WATCH_MS);
         return;
     }
+    let rounds = helper.left_lying.load(Ordering::Relaxed);
+    if rounds > 0 {
+        helper.left_lying.store(rounds - 1, Ordering::Relaxed);
+        helper.asked.store(true, Ordering::Relaxed);
+        let _bounded_by_watch = process.doorbell.arm();
+        if process.rings_hold_something() {
+            process.take_from_rings();
+        }
+    }
+    let before = helper.stamp.load(Ordering::Relaxed);
     wait_readable(&[mail, kick, process.event_fd()], WATCH_MS);
     if process.event.drain() {
         helper.asked.store(false, Ordering::Relaxed);
-        process.take_from_rings();
+        // Callers that polled meanwhile would have taken it.
+        let nobody_came = helper.stamp.load(Ordering::Relaxed) == before;
+        if process.take_from_rings() > 0 && nobody_came {
+            helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+        }
     }
 }
 
@@ -172,7 +195,11 @@ fn serve(process: &Process) {
     let helper = &process.helper;
     helper.waits_inside.store(false, Ordering::Relaxed);
     let next_ns = process.tick(crate::clock::now_ns());
-    if process.take_from_rings() + process.retry_blocked() > 0 {
+    let taken = process.take_from_rings();
+    if taken > 0 {
+        helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+    }
+    if taken + process.retry_blocked() > 0 {
         return;
     }
     helper.asleep.store(true, Ordering::Relaxed);
@@ -234,44 +261,72 @@ impl Process {
     }
 
     /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
-    /// by the peers' signal itself and makes the progress. Returns whether a signal handler
-    /// interrupted the wait.
-    pub(crate) fn wait_as_caller(&self, fd: i32) -> bool {
+    /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
+    /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
+    pub(crate) fn wait_as_caller(&self, fd: i32, calm: &NoCancel) -> bool {
         let helper = &self.helper;
         helper.note_caller();
         helper.waits_inside.store(true, Ordering::Relaxed);
         helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting { process: self };
         let safe = self.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_hold_something() {
             let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
-            interrupted = wait_readable(&[fd, self.event_fd(), self.mail_fd()], limit_ms);
+            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd()]);
+            interrupted = calm.poll(&mut polls, limit_ms) < 0;
         }
-        self.event.drain();
+        drop(waiting);
+        interrupted
+    }
+
+    /// What a caller does that was woken.
+    pub(crate) fn after_wait(&self) {
+        self.read_mail();
+        self.take_from_rings();
+    }
+}
+
+/// A caller that sleeps on the doorbell. When it is gone, awake or cancelled, others know.
+struct Waiting<'a> {
+    process: &'a Process,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let (process, helper) = (self.process, &self.process.helper);
+        process.event.drain();
         if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.doorbell.disarm();
+            process.doorbell.disarm();
             helper.asked.store(false, Ordering::Relaxed);
         } else {
-            // Others still sleep on it. What came while it was disarmed is taken below.
-            let _bounded_by_them = self.doorbell.arm();
+            // Others still sleep on it. What came while it was disarmed is taken next.
+            let _bounded_by_them = process.doorbell.arm();
         }
         // If the helper parked because of us, nobody sleeps on the doorbell now; and what lies in a
         // ring that another thread is just leaving is taken neither by it nor by us.
         helper.wake_if_asleep();
-        self.read_mail();
-        self.take_from_rings();
-        interrupted
     }
 }
 
-/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
-/// a signal handler interrupted it.
-pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
+fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
     let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 4];
     for (poll, fd) in polls.iter_mut().zip(fds) {
         poll.fd = *fd;
     }
+    polls
+}
+
+/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
+pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
+    let _calm = NoCancel::new();
+    let mut polls = readable(fds);
     // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
-    let found = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
-    found < 0 && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+}
+
+/// Waits without a bound until `fd` is readable; the thread may be cancelled meanwhile. Returns
+/// whether a signal handler interrupted the wait.
+pub(crate) fn wait_cancellable(fd: i32, calm: &NoCancel) -> bool {
+    calm.poll(&mut readable(&[fd]), -1) < 0
 }

@@ -15,6 +15,7 @@
 
 mod backend;
 mod buffer;
+mod cancel;
 mod clock;
 mod codec;
 mod context;
@@ -45,6 +46,7 @@ mod withdrawal;
 
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
+pub use cancel::NoCancel;
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

@@ -15,6 +15,7 @@ use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{Consumer, Producer};
 use rdmalab_wire::ids::Qpn;
 
+use crate::cancel::NoCancel;
 use crate::copy::vm;
 use crate::datagram::Patience;
 use crate::layout::{self, QpWords};
@@ -316,6 +317,7 @@ impl Peer {
     #[inline]
     pub(crate) fn ring_bell(&self) {
         if self.bell.ring_needed() {
+            let _calm = NoCancel::new();
             self.bell.ring(|| self.event.signal());
         }
     }

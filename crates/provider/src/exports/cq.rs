@@ -15,6 +15,8 @@ pub unsafe extern "C-unwind" fn ibv_create_comp_channel<B: Backend>(
 ) -> *mut ibv_comp_channel {
     // SAFETY: by the contract of the module.
     let made = B::create_channel(unsafe { &context::own::<B>(context).backend }).map(|backend| {
+        // SAFETY: by the contract of the module.
+        unsafe { context::hold::<B>(context) };
         let public = ibv_comp_channel { context, fd: B::channel_fd(&backend), refcnt: 0 };
         ChannelObject::<B>::leak(public, ChannelOwn { backend })
     });
@@ -39,7 +41,9 @@ unsafe fn destroy_channel<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsRe
             return Err(VerbsError::busy(format!("{users} CQs use this channel")));
         }
         B::destroy_channel(&ChannelObject::<B>::own(channel).backend)?;
+        let context = (*channel).context;
         ChannelObject::<B>::free(channel);
+        context::let_go::<B>(context);
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ use crate::{answer, context, convert};
 pub unsafe extern "C-unwind" fn ibv_alloc_pd<B: Backend>(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: by the contract of the module.
     let made = B::alloc_pd(unsafe { &context::own::<B>(context).backend }).map(|backend| {
+        // SAFETY: by the contract of the module.
+        unsafe { context::hold::<B>(context) };
         let public = ibv_pd { context, handle: new_cookie() as u32 };
         PdObject::<B>::leak(public, PdOwn { backend, address_handles: AtomicU32::new(0) })
     });
@@ -42,7 +44,9 @@ unsafe fn dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> VerbsResult<()> {
             return Err(VerbsError::busy(format!("{handles} address handles use this PD")));
         }
         B::dealloc_pd(&own.backend)?;
+        let context = (*pd).context;
         PdObject::<B>::free(pd);
+        context::let_go::<B>(context);
     }
     Ok(())
 }
@@ -100,6 +104,8 @@ unsafe fn register<B: Backend>(
     // SAFETY: by the contract.
     let (own, context) = unsafe { (PdObject::<B>::own(pd), (*pd).context) };
     let (backend, info) = B::reg_mr(&own.backend, addr as u64, length as u64, iova, access)?;
+    // SAFETY: the context of a live domain.
+    unsafe { context::hold::<B>(context) };
     let handle = new_cookie() as u32;
     let public = ibv_mr { context, pd, addr, length, handle, lkey: info.lkey, rkey: info.rkey };
     Ok(MrObject::<B>::leak(public, MrOwn { backend }))
@@ -180,7 +186,12 @@ fn check_change(
 /// Takes a region back: 0, or an error number (`EBUSY` while windows are bound to it).
 pub unsafe extern "C-unwind" fn ibv_dereg_mr<B: Backend>(mr: *mut ibv_mr) -> c_int {
     // SAFETY: by the contract of the module; it is freed only when the backend has let go of it.
-    let result =
-        unsafe { B::dereg_mr(&MrObject::<B>::own(mr).backend).map(|()| MrObject::<B>::free(mr)) };
+    let result = unsafe {
+        B::dereg_mr(&MrObject::<B>::own(mr).backend).map(|()| {
+            let context = (*mr).context;
+            MrObject::<B>::free(mr);
+            context::let_go::<B>(context);
+        })
+    };
     answer::status("ibv_dereg_mr", result)
 }

@@ -8,9 +8,9 @@ use rdmalab_engine::backend::{Backend, MwType, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::{SendFlags, WrOpcode};
 
 use super::post::{self, SEND_FLAGS, blank, window};
-use crate::answer;
 use crate::object::{MwObject, MwOwn, PdObject, QpObject};
 use crate::registry::new_cookie;
+use crate::{answer, context};
 
 /// `ibv_alloc_mw`: a window, or null and `errno`.
 ///
@@ -38,6 +38,8 @@ unsafe fn alloc<B: Backend>(pd: *mut ibv_pd, mw_type: u32) -> VerbsResult<*mut i
     let (own, context) = unsafe { (PdObject::<B>::own(pd), (*pd).context) };
     let (backend, rkey) = B::alloc_mw(&own.backend, kind)?;
     let public = ibv_mw { context, pd, rkey, handle: new_cookie() as u32, r#type: mw_type };
+    // SAFETY: the context of a live domain.
+    unsafe { context::hold::<B>(context) };
     Ok(MwObject::<B>::leak(public, MwOwn { backend }))
 }
 
@@ -47,8 +49,13 @@ unsafe fn alloc<B: Backend>(pd: *mut ibv_pd, mw_type: u32) -> VerbsResult<*mut i
 /// `mw` is a window of this backend.
 pub(crate) unsafe extern "C-unwind" fn dealloc_mw<B: Backend>(mw: *mut ibv_mw) -> c_int {
     // SAFETY: by the contract; the window is freed only when the backend has let go of it.
-    let result =
-        unsafe { B::dealloc_mw(&MwObject::<B>::own(mw).backend).map(|()| MwObject::<B>::free(mw)) };
+    let result = unsafe {
+        B::dealloc_mw(&MwObject::<B>::own(mw).backend).map(|()| {
+            let context = (*mw).context;
+            MwObject::<B>::free(mw);
+            context::let_go::<B>(context);
+        })
+    };
     answer::status("ibv_dealloc_mw", result)
 }
 

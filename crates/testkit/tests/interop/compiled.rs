@@ -84,6 +84,23 @@ fn a_receiver_that_leaves_has_acknowledged() {
 }
 
 #[test]
+fn a_device_may_be_closed_before_its_objects_go() {
+    let scratch = Scratch::new("late");
+    if let Some(program) = compile(&scratch, &["late.c", "end.c"], &["-libverbs"]) {
+        // What is freed is overwritten, so that who still looks there falls.
+        run(&program, &["MALLOC_PERTURB_=165"], "all passed");
+    }
+}
+
+#[test]
+fn a_thread_that_waits_may_be_cancelled() {
+    let scratch = Scratch::new("cancel");
+    if let Some(program) = compile(&scratch, &["cancel.c", "end.c"], &["-libverbs", "-lpthread"]) {
+        run(&program, &[""], "all passed");
+    }
+}
+
+#[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
     let scratch = Scratch::new("abi");
     if let Some(program) = compile(&scratch, &["abi.c"], &["-ldl"]) {

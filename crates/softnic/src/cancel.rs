@@ -1,0 +1,57 @@
+//! Threads that are cancelled (`pthread_cancel`) inside a verb.
+//!
+//! On an adapter `ibv_get_cq_event` and `ibv_get_async_event` are a `read`, where a cancelled
+//! thread ends; rping and others rely on it. Elsewhere a verb is no cancellation point. Our verbs make
+//! system calls that are, at moments when they hold locks, so cancellation is off in them; the two
+//! waits allow it while nothing is held, and undo what they announced when the thread ends there.
+
+use std::ffi::c_int;
+
+const DISABLED: c_int = 1;
+
+// Declared here since the thread may end inside, which unwinds: the usual declarations promise that
+// they do not.
+unsafe extern "C-unwind" {
+    #[link_name = "poll"]
+    fn poll_or_end(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+fn set_state(state: c_int) -> c_int {
+    let mut before = DISABLED;
+    // SAFETY: a pointer to a live integer; glibc refuses states that do not exist.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
+/// The calling thread is not cancelled while this lives.
+#[derive(Debug)]
+pub struct NoCancel {
+    before: c_int,
+}
+
+impl NoCancel {
+    /// From now on.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> NoCancel {
+        NoCancel { before: set_state(DISABLED) }
+    }
+
+    /// Waits as `poll` does, and lets the thread be cancelled meanwhile if it could be before: then
+    /// this unwinds.
+    pub(crate) fn poll(&self, fds: &mut [libc::pollfd], timeout_ms: c_int) -> c_int {
+        set_state(self.before);
+        // SAFETY: a live array; negative descriptors are ignored by the kernel.
+        let found = unsafe { poll_or_end(fds.as_mut_ptr(), fds.len() as _, timeout_ms) };
+        // Read before anything else can change it.
+        let error = std::io::Error::last_os_error();
+        set_state(DISABLED);
+        if found < 0 && error.kind() == std::io::ErrorKind::Interrupted { -1 } else { found.max(0) }
+    }
+}
+
+impl Drop for NoCancel {
+    fn drop(&mut self) {
+        set_state(self.before);
+    }
+}
