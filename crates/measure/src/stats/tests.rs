@@ -107,6 +107,107 @@ fn intervals_of_quantiles_cover_as_often_as_they_claim() {
 }
 
 #[test]
+fn intervals_of_coarse_and_bimodal_samples_cover_at_least_as_often_as_they_claim() {
+    let mut random = Random(6);
+    const TRIES: u32 = 2000;
+    // As a clock with 20 ns ticks shows a latency: many samples are equal, so the claim is a bound.
+    let coarse = |r: &mut Random| (-(1.0 - r.uniform()).ln() * 100.0 / 20.0).floor() * 20.0;
+    // The true quantile q of the floor of an exponential, in ticks.
+    let truth = |q: f64| (-f64::ln(1.0 - q) * 100.0 / 20.0).floor() * 20.0;
+    for (n, q) in [(50, 0.5), (200, 0.9), (1000, 0.99)] {
+        let mut hits = 0;
+        for _ in 0..TRIES {
+            let samples = sorted(random.samples(n, coarse));
+            hits += u32::from(quantile_interval(&samples, q, 0.95).unwrap().covers(truth(q)));
+        }
+        let least = 0.95 - 5.5 * (0.95f64 * 0.05 / f64::from(TRIES)).sqrt();
+        assert!(f64::from(hits) / f64::from(TRIES) >= least, "{n} {q}: {hits} of {TRIES}");
+    }
+    // One in ten is 50 higher: the 95th percentile is the median of the far mode, which nothing
+    // that assumes a normal distribution would find.
+    let far = 50.0 - f64::ln(0.5);
+    let mut hits = 0;
+    let mut claim = 0.0;
+    for _ in 0..TRIES {
+        let samples = sorted(random.samples(400, Random::skewed));
+        let interval = quantile_interval(&samples, 0.95, 0.95).unwrap();
+        hits += u32::from(interval.covers(far));
+        claim = interval.confidence;
+    }
+    assert!(is_fraction(hits, TRIES, claim), "{hits} of {TRIES} for {claim}");
+}
+
+#[test]
+fn the_tail_of_ten_thousand_is_covered_too() {
+    let mut random = Random(7);
+    const TRIES: u32 = 400;
+    let truth = -f64::ln(0.001);
+    let (mut hits, mut claim) = (0, 0.0);
+    for _ in 0..TRIES {
+        let samples = sorted(random.samples(10_000, |r| -r.uniform().ln()));
+        let interval = quantile_interval(&samples, 0.999, 0.95).unwrap();
+        hits += u32::from(interval.covers(truth));
+        claim = interval.confidence;
+    }
+    assert!(is_fraction(hits, TRIES, claim), "{hits} of {TRIES} for {claim}");
+}
+
+#[test]
+fn ranks_of_the_median_are_those_of_the_tables() {
+    // Campbell and Gardner (1988), "Calculating confidence intervals for some non-parametric
+    // analyses", BMJ 296: ranks and exact levels of a median's 95 % interval.
+    for (n, low, high, percent) in [
+        (6, 1.0, 6.0, 96.9),
+        (10, 2.0, 9.0, 97.9),
+        (15, 4.0, 12.0, 96.5),
+        (20, 6.0, 15.0, 95.9),
+        (30, 10.0, 21.0, 95.7),
+        (50, 18.0, 33.0, 96.7),
+        (100, 40.0, 61.0, 96.5),
+    ] {
+        let samples: Vec<f64> = (1..=n).map(f64::from).collect();
+        let found = quantile_interval(&samples, 0.5, 0.95).unwrap();
+        assert_eq!((found.low, found.high), (low, high), "{n}");
+        assert!((found.confidence * 100.0 - percent).abs() < 0.051, "{n}: {found:?}");
+    }
+    let five: Vec<f64> = (1..=5).map(f64::from).collect();
+    assert_eq!(quantile_interval(&five, 0.5, 0.95), None);
+}
+
+#[test]
+fn gauge_readings_of_the_handbook() {
+    // NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.6.2: twelve readings. Its own rule
+    // interpolates between the 11th and the 12th for the 90th percentile (95.1981); type 1 of
+    // Hyndman and Fan, as R's `quantile(x, 0.9, type = 1)`, is the 11th.
+    let readings = sorted(vec![
+        95.1772, 95.1567, 95.1937, 95.1959, 95.1442, 95.0610, 95.1591, 95.1195, 95.1065, 95.0925,
+        95.1990, 95.1682,
+    ]);
+    assert_eq!(quantile(&readings, 0.9), 95.1959);
+    assert!((median(&readings) - 95.1579).abs() < 1e-9);
+    assert_eq!((quantile(&readings, 0.25), quantile(&readings, 0.75)), (95.1065, 95.1772));
+    let interval = quantile_interval(&readings, 0.5, 0.95).unwrap();
+    assert_eq!((interval.low, interval.high), (95.1065, 95.1937));
+}
+
+#[test]
+fn ozone_in_may_and_in_august() {
+    // R's own example of wilcox.test, from its data set airquality (Chambers et al., 1983): with
+    // ties and a correction for continuity, W = 127.5 and p = 0.0001208.
+    let may = [
+        41.0, 36.0, 12.0, 18.0, 28.0, 23.0, 19.0, 8.0, 7.0, 16.0, 11.0, 14.0, 18.0, 14.0, 34.0,
+        6.0, 30.0, 11.0, 1.0, 11.0, 4.0, 32.0, 23.0, 45.0, 115.0, 37.0,
+    ];
+    let august = [
+        39.0, 9.0, 16.0, 78.0, 35.0, 66.0, 122.0, 89.0, 110.0, 44.0, 28.0, 65.0, 22.0, 59.0, 23.0,
+        31.0, 44.0, 21.0, 9.0, 45.0, 168.0, 73.0, 76.0, 118.0, 84.0, 85.0,
+    ];
+    let test = mann_whitney(&august, &may).unwrap();
+    assert!(!test.exact && test.u == 127.5, "{test:?}");
+    assert!((test.p_value - 0.000_120_8).abs() < 5e-8, "{test:?}");
+}
+
+#[test]
 fn intervals_of_shifts_cover_as_often_as_they_claim() {
     let mut random = Random(2);
     const TRIES: u32 = 2000;
