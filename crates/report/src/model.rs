@@ -126,13 +126,30 @@ impl<'a> Model<'a> {
         keys
     }
 
-    /// All values of a fact, numbers in their order: where data was carried, what was granted.
-    pub fn fact(&self, name: &str) -> Vec<&'a str> {
+    /// The values of a fact: each if they are few, else the ends. Numbers in their order.
+    pub fn fact(&self, name: &str) -> String {
+        const FEW: usize = 5;
         let values: BTreeSet<&str> =
             self.record.points.iter().filter_map(|p| p.fact(name)).collect();
+        let number = |text: &str| text.parse::<f64>().ok();
         let mut values: Vec<&str> = values.into_iter().collect();
-        values.sort_by_key(|v| v.parse::<u64>().unwrap_or(u64::MAX));
-        values
+        let in_order = |a: &&str, b: &&str| match (number(a), number(b)) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        values.sort_by(in_order);
+        let text = |value: &str| {
+            let parsed = serde_json::from_str::<Value>(value).ok();
+            parsed.filter(Value::is_number).map_or(value.to_owned(), |v| shown(name, &v))
+        };
+        match values.as_slice() {
+            all if all.len() <= FEW => all.iter().map(|v| text(v)).collect::<Vec<_>>().join(" | "),
+            [first, .., last] if number(first).is_some() && number(last).is_some() => {
+                format!("{} to {}", text(first), text(last))
+            }
+            [first, rest @ ..] => format!("{} and {} others", text(first), rest.len()),
+            [] => String::new(),
+        }
     }
 
     /// Which point was skipped, by what it does not share with all that ran.
@@ -146,10 +163,11 @@ impl<'a> Model<'a> {
         if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
     }
 
-    /// Names of all facts.
+    /// Names of all facts but those that the record's header has.
     pub fn facts(&self) -> BTreeSet<&'a str> {
         let facts = self.record.points.iter().flat_map(|p| &p.facts);
-        facts.map(|f| f.name.as_str()).collect()
+        let names = facts.map(|f| f.name.as_str());
+        names.filter(|n| !["device", "device_kind"].contains(n)).collect()
     }
 }
 

@@ -256,7 +256,7 @@ fn skipped(model: &Model) -> Markup {
 
 fn setup(model: &Model) -> Markup {
     let constant = model.constant.iter().map(|(name, v)| (heading(name), shown(name, v)));
-    let facts = model.facts().into_iter().map(|name| (heading(name), model.fact(name).join(", ")));
+    let facts = model.facts().into_iter().map(|name| (heading(name), model.fact(name)));
     let environment = model.record.environment.iter().flat_map(|(name, v)| described(name, v));
     let environment: Vec<(String, String)> = environment.collect();
     html! {

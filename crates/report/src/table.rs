@@ -74,7 +74,7 @@ fn head(model: &Model) -> String {
     let facts: Vec<String> = model
         .facts()
         .into_iter()
-        .map(|name| format!("{} {}", heading(name), model.fact(name).join(" | ")))
+        .map(|name| format!("{} {}", heading(name), model.fact(name)))
         .collect();
     if !facts.is_empty() {
         text += &wrapped("got ", &commas(facts));

@@ -99,6 +99,9 @@ pub fn ping(n: usize, sizes: &[u64]) -> (TempDir, Record) {
                 outcome.push_series(Quantity::HalfRoundTrip, "", 100, samples);
                 outcome.push_fact("placement", if op == "write" { "lane" } else { "ring" });
                 outcome.push_fact("inline_bytes", size.min(&220));
+                outcome.push_fact("device", "soft0");
+                let cost = 14.0 + (order % 8) as f64 / 4.0;
+                outcome.push_fact("stamp_cost_ns", format!("{cost:.1}"));
                 if *size > 220 {
                     let text = "inline was not granted: 220 bytes is the most";
                     outcome.warnings.push(text.to_owned());
