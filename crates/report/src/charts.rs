@@ -276,7 +276,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 fn x_axis(name: &str, (low, high): (f64, f64)) -> Axis {
     let text = |v: f64| x_text(name, v);
-    let label = heading(name);
+    let label = sentence(&heading(name));
     if low > 0.0 && high >= 8.0 * low {
         svg::binary_axis(&format!("{label} (log)"), (low, high), text)
     } else {

@@ -92,7 +92,11 @@ impl<'a> Model<'a> {
         let (varying, fixed): (Vec<&str>, Vec<&str>) = names.into_iter().partition(differs);
         let first = record.points.first();
         let value = |name| Some((name, first?.parameters.get(name)?));
-        let constant = fixed.into_iter().filter_map(value).collect();
+        // The header has the experiment already.
+        let is_said = |(name, value): &(&str, &Value)| {
+            *name == "experiment" && value.as_str() == Some(record.header.experiment.as_str())
+        };
+        let constant = fixed.into_iter().filter_map(value).filter(|c| !is_said(c)).collect();
         let rows = rows(record, &varying);
         Self { record, varying, constant, rows }
     }
@@ -154,8 +158,11 @@ impl<'a> Model<'a> {
 
     /// Which point was skipped, by what it does not share with all that ran.
     pub fn skipped_place(&self, skipped: &Skipped) -> String {
-        let is_shared = |name: &str, value: &Value| {
-            self.constant.iter().any(|(n, v)| *n == name && *v == value)
+        let others = &self.record.skipped;
+        let is_shared = |name: &String, value: &Value| match self.record.points.first() {
+            None => others.iter().all(|s| s.parameters.get(name) == Some(value)),
+            Some(_) if self.varying.contains(&name.as_str()) => false,
+            Some(first) => first.parameters.get(name) == Some(value),
         };
         let own = skipped.parameters.iter().filter(|(name, value)| !is_shared(name, value));
         let own: Vec<String> =

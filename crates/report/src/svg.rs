@@ -12,11 +12,11 @@ const HEIGHT: f64 = 256.0;
 
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 42.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 66.0;
 /// Right of the last tick without labels of lines.
-const RIGHT: f64 = 26.0;
-/// Width of a character of 11 units, on the safe side.
-const CHARACTER: f64 = 7.0;
+const RIGHT: f64 = 28.0;
+/// Width of a character of the largest text, on the safe side.
+const CHARACTER: f64 = 7.6;
 /// Labels of lines are not nearer to each other than this.
 const LINE_HEIGHT: f64 = 13.0;
 /// More ticks would cover each other.
