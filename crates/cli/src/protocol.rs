@@ -108,6 +108,14 @@ pub enum Work {
         /// Requests in each post call.
         list: u64,
     },
+    /// WRITEs one way, as fast as they go, to an end that polls its completion queue meanwhile: a
+    /// device whose bytes are moved by processors may use that one too.
+    Watched {
+        /// Bytes of a message.
+        bytes: usize,
+        /// How many.
+        messages: u64,
+    },
 }
 
 /// From a worker.

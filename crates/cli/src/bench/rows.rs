@@ -55,6 +55,8 @@ pub struct Row {
     bytes: usize,
     /// Whether the memory is of the process's own, not the device's.
     private: bool,
+    /// Whether the target polls while it is written to.
+    polls: bool,
     /// Whether both ends answer each other, or one floods the other; with how many requests a post.
     list: Option<u64>,
     /// What stands beside it.
@@ -68,6 +70,7 @@ const ROUND_TRIP: Row = Row {
     op: Op::Send,
     bytes: SMALL,
     private: false,
+    polls: false,
     list: None,
     beside: Beside::HandOff,
     target: Target::AtMost(2.5),
@@ -79,7 +82,7 @@ const RATE: Row =
 const BULK: Row = Row { op: Op::Write, bytes: MIB, list: Some(1), ..ROUND_TRIP };
 
 /// All rows.
-pub fn all() -> [Row; 10] {
+pub fn all() -> [Row; 11] {
     let write = Row { op: Op::Write, ..ROUND_TRIP };
     let foreign = Row { private: true, ..BULK };
     [
@@ -106,6 +109,13 @@ pub fn all() -> [Row; 10] {
             beside: Beside::Memcpy,
             target: Target::AtLeast(0.8),
             ..BULK
+        },
+        Row {
+            name: "RC WRITE 1 MiB, foreign heap, target polls",
+            polls: true,
+            beside: Beside::Memcpy,
+            target: Target::AtLeast(0.8),
+            ..foreign
         },
         Row {
             name: "RC WRITE 1 MiB, foreign heap, target asleep, over memcpy",
@@ -146,6 +156,7 @@ impl Row {
     pub fn work(&self) -> Work {
         let (op, bytes) = (self.op, self.bytes);
         match self.list {
+            _ if self.polls => Work::Watched { bytes, messages: COPIES },
             None => Work::Batches { op, bytes, batches: BATCHES, trips: TRIPS },
             Some(list) => {
                 let messages = if bytes == MIB { COPIES } else { MESSAGES };

@@ -162,6 +162,34 @@ pub fn receive(
     Ok(Found { messages: taken, span_ns, message_ns, lost, ..Found::default() })
 }
 
+/// Sends WRITEs, and tells the other end when all are done.
+pub fn send_watched(
+    end: &End,
+    clock: &Clock,
+    patience: Patience,
+    bytes: usize,
+    messages: u64,
+) -> Result<Found, Stopped> {
+    let found = send(end, clock, patience, Op::Write, bytes, [messages, 1])?;
+    let mut sender = end.sender(Op::Send, CREDIT_BYTES, 1)?;
+    sender.post_signaled(patience)?;
+    sender.finish(patience)?;
+    Ok(found)
+}
+
+/// The other end: polls until it is told that all is done.
+pub fn watch(
+    end: &End,
+    patience: Patience,
+    arm: impl FnOnce() -> Result<(), Stopped>,
+) -> Result<Found, Stopped> {
+    end.top_up()?;
+    arm()?;
+    end.receive(patience)?;
+    end.post_receives(&mut end.receives(1))?;
+    Ok(Found::default())
+}
+
 /// Times of batches of messages. A window of them is under way all the time, so that what is
 /// counted at one end is what goes through.
 struct Batches<'a> {

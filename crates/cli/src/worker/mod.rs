@@ -127,6 +127,10 @@ impl Worker {
             (Work::Flood { op, bytes, messages, list }, false) => {
                 flood::send(end, &self.clock, patience, *op, *bytes, [*messages, *list])
             }
+            (Work::Watched { .. }, true) => flood::watch(end, patience, arm),
+            (Work::Watched { bytes, messages }, false) => {
+                flood::send_watched(end, &self.clock, patience, *bytes, *messages)
+            }
         }
     }
 }
