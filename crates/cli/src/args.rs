@@ -167,6 +167,13 @@ pub struct ExecArgs {
     /// infiniband]
     #[arg(long, value_enum)]
     pub personality: Option<Personality>,
+    /// The network interface that leads to other hosts, by RoCEv2 over UDP [default: what
+    /// RDMALAB_INTERFACE says, else none: nothing listens beyond this host]
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// The UDP port of RoCEv2, the same at both ends [default: what RDMALAB_PORT says, else 4791]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub udp_port: Option<u16>,
     /// The program and its arguments
     #[arg(
         required = true,

@@ -111,7 +111,7 @@ impl Backend for SoftNic {
 
     fn devices() -> VerbsResult<Vec<DeviceInfo>> {
         device::personality()?;
-        Ok((0..device::DEVICES)
+        Ok((0..device::count())
             .map(|index| DeviceInfo {
                 name: format!("soft{index}"),
                 dev_name: format!("uverbs{index}"),
@@ -122,8 +122,8 @@ impl Backend for SoftNic {
     }
 
     fn open(index: u32) -> VerbsResult<Context> {
-        if index >= device::DEVICES {
-            return Err(limit_error("device", index as u64, device::DEVICES as u64 - 1));
+        if index >= device::count() {
+            return Err(limit_error("device", index as u64, device::count() as u64 - 1));
         }
         device::personality()?;
         let process = Process::get()?;
@@ -557,8 +557,12 @@ impl Backend for SoftNic {
     fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
         pd.0.context.process.check_usable()?;
         check_port(attr.port_num)?;
-        if attr.is_global && attr.sgid_index as u32 >= device::GIDS {
-            return Err(limit_error("sgid_index", attr.sgid_index as u64, 1));
+        let gids = device::gid_count();
+        if attr.is_global && attr.sgid_index as u32 >= gids {
+            return Err(limit_error("sgid_index", attr.sgid_index as u64, gids as u64 - 1));
+        }
+        if let Some(wire) = pd.0.context.process.wire() {
+            wire.check_address(attr)?;
         }
         let ethernet = device::personality()? == device::Personality::Ethernet;
         if ethernet && !attr.is_global {

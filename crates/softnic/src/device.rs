@@ -7,6 +7,8 @@ use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_wire::ids::{Gid, PathMtu};
 
+use crate::udp::interface;
+
 /// `soft0` and `soft1`: two adapters on one fabric.
 pub(crate) const DEVICES: u32 = 2;
 /// Send, receive and SRQ work requests of a queue.
@@ -26,6 +28,22 @@ pub(crate) const GIDS: u32 = 2;
 /// The longest payload of a packet on these ports.
 pub(crate) const PORT_MTU: PathMtu = PathMtu::Mtu4096;
 
+/// How many devices there are: an interface makes one, without it there are two that reach each
+/// other.
+pub(crate) fn count() -> u32 {
+    if interface::usable().is_some() { 1 } else { DEVICES }
+}
+
+/// Entries of a port's GID table that are in use.
+pub(crate) fn gid_count() -> u32 {
+    interface::usable().map_or(GIDS, |interface| interface.gids.len() as u32)
+}
+
+/// The longest payload of a packet that a port's link takes now.
+pub(crate) fn active_mtu() -> PathMtu {
+    interface::usable().map_or(PORT_MTU, |interface| interface.mtu)
+}
+
 /// Vendor id: none that IEEE assigned to anybody who makes adapters; "rdm" in ASCII.
 const VENDOR_ID: u32 = 0x72_646d;
 /// perftest decides by this number whether it sends inline: with one that it does not know it sets
@@ -42,7 +60,18 @@ pub(crate) enum Personality {
 }
 
 pub(crate) fn personality() -> VerbsResult<Personality> {
-    match std::env::var("RDMALAB_PERSONALITY") {
+    let asked = std::env::var("RDMALAB_PERSONALITY");
+    if let Some(interface) = interface::named()? {
+        if asked.is_ok_and(|name| name == "infiniband") {
+            return Err(VerbsError::invalid(format!(
+                "RDMALAB_PERSONALITY is infiniband, but the port on interface {} is Ethernet \
+                 (RoCE): leave one of them out",
+                interface.name
+            )));
+        }
+        return Ok(Personality::Ethernet);
+    }
+    match asked {
         Err(_) => Ok(Personality::InfiniBand),
         Ok(name) if name.is_empty() || name == "infiniband" => Ok(Personality::InfiniBand),
         Ok(name) if name == "ethernet" => Ok(Personality::Ethernet),
@@ -81,6 +110,9 @@ pub(crate) fn lid_of(device: u32) -> u16 {
 /// An entry of a port's GID table: 0 is link-local from the GUID, 1 an IPv4-mapped loopback
 /// address, one for each device.
 pub(crate) fn gid_of(device: u32, index: u32) -> Option<Gid> {
+    if let Some(interface) = interface::usable() {
+        return interface.gids.get(index as usize).copied();
+    }
     let mut gid = [0u8; 16];
     match index {
         0 => {
@@ -102,8 +134,8 @@ pub(crate) fn is_here(ah: &AhAttr) -> bool {
     if !ah.is_global {
         return by_lid;
     }
-    let by_gid =
-        (0..DEVICES).any(|device| (0..GIDS).any(|index| gid_of(device, index) == Some(ah.dgid)));
+    let by_gid = (0..count())
+        .any(|device| (0..gid_count()).any(|index| gid_of(device, index) == Some(ah.dgid)));
     by_gid || (by_lid && ah.dgid == Gid::default())
 }
 
@@ -113,10 +145,11 @@ pub(crate) fn grh_of(train: &Train) -> [u8; 40] {
     let payload = train.payload_bytes.div_ceil(4) * 4 + 12 + 8 + 4;
     grh[0] = 0x60;
     grh[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
-    // Next header: IBA transport (IBA vol. 1, 8.3.3).
-    grh[6] = 0x1b;
+    // Next header: IBA transport (IBA vol. 1, 8.3.3), or UDP.
+    let ethernet = personality() == Ok(Personality::Ethernet);
+    grh[6] = if ethernet { 17 } else { 0x1b };
     grh[7] = 0xff;
-    let source = u32::from(train.slid.saturating_sub(1)).min(DEVICES - 1);
+    let source = u32::from(train.slid.saturating_sub(1)).min(count() - 1);
     if let (Some(sgid), Some(dgid)) = (gid_of(source, 0), gid_of(0, 0)) {
         grh[8..24].copy_from_slice(&sgid.0);
         grh[24..40].copy_from_slice(&dgid.0);
@@ -171,11 +204,12 @@ const CAP_FLAGS: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 
 
 pub(crate) fn port(device: u32) -> VerbsResult<PortInfo> {
     let ethernet = personality()? == Personality::Ethernet;
+    let active = interface::usable().is_none_or(|interface| interface.is_running());
     Ok(PortInfo {
-        active: true,
+        active,
         max_mtu: PORT_MTU as u32,
-        active_mtu: PORT_MTU as u32,
-        gid_tbl_len: GIDS,
+        active_mtu: active_mtu() as u32,
+        gid_tbl_len: gid_count(),
         // IBV_PORT_: CM_SUP; EXTENDED speeds and the like do not apply.
         port_cap_flags: 1 << 16,
         max_msg_sz: 1 << 31,
@@ -187,18 +221,21 @@ pub(crate) fn port(device: u32) -> VerbsResult<PortInfo> {
         // 4x of 25 Gbit/s: a plausible figure for tools that print one; nothing is limited by it.
         active_width: 2,
         active_speed: 32,
-        phys_state: 5,
+        // LinkUp, or Disabled.
+        phys_state: if active { 5 } else { 3 },
         link_layer: if ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand },
     })
 }
 
 pub(crate) fn gid_entry(device: u32, index: u32) -> VerbsResult<GidEntry> {
     let gid = gid_of(device, index).ok_or_else(|| {
-        VerbsError::invalid(format!("GID index {index}: the table has {GIDS} entries, 0 and 1"))
+        let last = gid_count() - 1;
+        VerbsError::invalid(format!("GID index {index}: the table has entries 0 to {last}"))
     })?;
     let gid_type = match personality()? {
         Personality::InfiniBand => GidType::Ib,
         Personality::Ethernet => GidType::RoceV2,
     };
-    Ok(GidEntry { gid, gid_type, ifindex: 0 })
+    let ifindex = interface::usable().map_or(0, |interface| interface.index);
+    Ok(GidEntry { gid, gid_type, ifindex })
 }

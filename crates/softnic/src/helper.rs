@@ -21,6 +21,7 @@ use rdmalab_engine::backend::VerbsResult;
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::process::{Process, os_error};
+use crate::udp::vigil::Vigil;
 
 /// While callers are active the helper looks at them this often, ms.
 const WATCH_MS: i32 = 2;
@@ -114,7 +115,7 @@ fn one_cpu() -> bool {
     std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
 }
 
-fn block_signals() -> libc::sigset_t {
+pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -129,7 +130,7 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn restore_signals(before: &libc::sigset_t) {
+pub(crate) fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: the set that `block_signals` saved.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
@@ -139,6 +140,7 @@ fn run(process: &'static Process) {
     let helper = &process.helper;
     let mut seen = helper.stamp.load(Ordering::Relaxed);
     let mut rounds = 0u32;
+    let mut vigil = Vigil::default();
     loop {
         while helper.kick.take_one() {}
         process.read_mail();
@@ -149,7 +151,7 @@ fn run(process: &'static Process) {
         let stamp = helper.stamp.load(Ordering::Relaxed);
         if stamp != seen {
             seen = stamp;
-            watch(process);
+            watch(process, &mut vigil);
         } else {
             serve(process);
         }
@@ -158,7 +160,7 @@ fn run(process: &'static Process) {
 
 /// Callers are active: stay out of their way. Only those that come seldom may be late for the
 /// timers, which they look at once in many entries.
-fn watch(process: &Process) {
+fn watch(process: &Process, vigil: &mut Vigil) {
     let late_ns = process.tick_at_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
@@ -179,7 +181,9 @@ fn watch(process: &Process) {
         }
     }
     let before = helper.stamp.load(Ordering::Relaxed);
-    wait_readable(&[mail, kick, process.event_fd()], WATCH_MS);
+    let wire = process.wire().filter(|_| vigil.is_due(helper.asked.load(Ordering::Relaxed)));
+    let wire_fd = wire.map_or(-1, |wire| wire.fd_to_poll());
+    wait_readable(&[mail, kick, process.event_fd(), wire_fd], WATCH_MS);
     if process.event.drain() {
         helper.asked.store(false, Ordering::Relaxed);
         // Callers that polled meanwhile would have taken it.
@@ -187,6 +191,9 @@ fn watch(process: &Process) {
         if process.take_from_rings() > 0 && nobody_came {
             helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
         }
+    }
+    if let Some(wire) = wire {
+        vigil.look(process, wire);
     }
 }
 
@@ -199,7 +206,7 @@ fn serve(process: &Process) {
     if taken > 0 {
         helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
     }
-    if taken + process.retry_blocked() > 0 {
+    if taken + process.take_from_wire() + process.retry_blocked() > 0 {
         return;
     }
     helper.asleep.store(true, Ordering::Relaxed);
@@ -214,7 +221,7 @@ fn serve(process: &Process) {
         if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
             wait_readable(&[mail, kick], timeout_ms);
         } else {
-            wait_readable(&[mail, kick, process.event_fd()], timeout_ms);
+            wait_readable(&[mail, kick, process.event_fd(), process.wire_fd()], timeout_ms);
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
             if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.doorbell.disarm();
@@ -273,7 +280,7 @@ impl Process {
         let mut interrupted = false;
         if !self.rings_hold_something() {
             let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
-            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd()]);
+            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), self.wire_fd()]);
             interrupted = calm.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
@@ -284,6 +291,12 @@ impl Process {
     pub(crate) fn after_wait(&self) {
         self.read_mail();
         self.take_from_rings();
+        self.take_from_wire();
+    }
+
+    /// What tells of packets from the network; -1 when there is nothing to wait for here.
+    fn wire_fd(&self) -> i32 {
+        self.wire().map_or(-1, |wire| wire.fd_to_poll())
     }
 }
 

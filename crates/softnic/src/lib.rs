@@ -5,6 +5,9 @@
 //! process has one [mailbox](rdmalab_ring::mailbox), one shared segment with its QP words, key
 //! table and lane, and one ring from each peer. Nothing lies in the file system.
 //!
+//! Other hosts are reached by RoCEv2 over UDP, where `RDMALAB_INTERFACE` names an interface
+//! (`udp`).
+//!
 //! Two ways lead to a peer. The *ring* carries trains to the peer's responder, and needs somebody
 //! there to make progress: a thread inside a verb, or the helper. The *lane* lets an initiator
 //! execute WRITE, READ and atomics in the target's memory itself.
@@ -42,11 +45,13 @@ mod qp;
 mod single;
 mod srq;
 mod transmit;
+mod udp;
 mod withdrawal;
 
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
+pub use udp::{management, wire_drops};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

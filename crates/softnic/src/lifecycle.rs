@@ -50,6 +50,8 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         lost: 0,
         withdrawal: None,
         mapped: None,
+        wire: None,
+        grh: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);
     links.recv_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +60,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     pd.0.add_object();
     object.sq_freed.store(0, Ordering::Release);
-    let qp = Qp::new(qpn, pd.0.id, &init, device::PORT_MTU);
+    let qp = Qp::new(qpn, pd.0.id, &init, device::active_mtu());
     *object.inner.lock() = Some(QpInner { qp, links });
     Ok((SoftQp(object, qpn), qpn, granted))
 }
@@ -70,11 +72,19 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
         forget_stale_trains(qp)?;
     }
+    if mask.contains(QpAttrMask::AV)
+        && let Some(wire) = process.wire()
+    {
+        wire.check_address(&attr.ah_attr)?;
+    }
     let (talks_to_itself, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
         let talks_to_itself = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
+        if mask.contains(QpAttrMask::AV) {
+            inner.route_to_peer();
+        }
         inner.publish();
         (talks_to_itself, next)
     };
@@ -156,8 +166,8 @@ fn modify_limits() -> Limits {
         max_dest_rd_atomic: MAX_RD_ATOMIC,
         ports: 1,
         pkey_table_len: 1,
-        gid_table_len: device::GIDS,
-        active_mtu: device::PORT_MTU as u32,
+        gid_table_len: device::gid_count(),
+        active_mtu: device::active_mtu() as u32,
     }
 }
 

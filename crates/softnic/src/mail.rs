@@ -12,6 +12,10 @@ pub(crate) enum LetterKind {
     MemoryRequest,
     /// "Here it is."
     Memory,
+    /// "Send me the host's UDP socket."
+    WireRequest,
+    /// "Here it is, with the lock that names its reader."
+    Wire,
     /// "I have freed my memory of that number."
     MemoryGone,
 }
@@ -42,6 +46,8 @@ impl Letter {
             LetterKind::Hello => 1,
             LetterKind::MemoryRequest => 2,
             LetterKind::Memory => 3,
+            LetterKind::WireRequest => 5,
+            LetterKind::Wire => 6,
             LetterKind::MemoryGone => 4,
         };
         bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
@@ -62,6 +68,8 @@ impl Letter {
             2 => LetterKind::MemoryRequest,
             3 => LetterKind::Memory,
             4 => LetterKind::MemoryGone,
+            5 => LetterKind::WireRequest,
+            6 => LetterKind::Wire,
             _ => return None,
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -81,8 +89,8 @@ mod tests {
 
     #[test]
     fn letters_survive_and_nonsense_does_not() {
-        use LetterKind::{Hello, Memory, MemoryGone, MemoryRequest};
-        for kind in [Hello, MemoryRequest, Memory, MemoryGone] {
+        use LetterKind::*;
+        for kind in [Hello, MemoryRequest, Memory, MemoryGone, WireRequest, Wire] {
             let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
             assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
         }

@@ -95,6 +95,12 @@ impl Process {
         (!known.known_dead()).then_some(known)
     }
 
+    /// Everybody who said hello and is not known to be dead.
+    pub(crate) fn known_peers(&self) -> Vec<Arc<Peer>> {
+        let acquaintances = self.acquaintances.read();
+        acquaintances.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
+    }
+
     /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
     /// lost may be there all the same, so for it the kernel's list of slots decides.
     pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
@@ -206,6 +212,8 @@ impl Process {
                     peer.add_mapped(letter.memory_id, fd);
                 }
             }
+            LetterKind::WireRequest => self.answer_wire_request(letter),
+            LetterKind::Wire => self.take_wire_offer(mail.fds),
         }
     }
 

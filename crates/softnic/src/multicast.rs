@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::qp::{CopyError, Plan};
 use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_link::path::is_group;
 use rdmalab_ring::mailbox;
 use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
@@ -54,9 +55,9 @@ impl Groups {
 impl Process {
     /// Adds a QP to a group; adding it twice does nothing.
     pub(crate) fn join_group(&self, gid: Gid, qpn: Qpn) -> VerbsResult<()> {
-        if !gid.is_multicast() {
+        if !is_group(gid) {
             return Err(VerbsError::invalid(format!(
-                "{gid:?} is no multicast GID: those begin with ff"
+                "{gid:?} is no multicast GID: those begin with ff, or are ::ffff:224.0.0.0/100"
             )));
         }
         let mut groups = self.groups.members.lock();
@@ -72,6 +73,9 @@ impl Process {
                 "soft devices allow {MAX_MEMBERS} QPs of a process in a group"
             )));
         }
+        if let Some(wire) = self.wire() {
+            wire.join(gid)?;
+        }
         members.push(qpn);
         Ok(())
     }
@@ -86,6 +90,7 @@ impl Process {
         members.retain(|member| *member != qpn);
         if members.is_empty() {
             groups.remove(&gid);
+            self.leave_on_wire(&gid);
         }
         Ok(())
     }
@@ -96,14 +101,25 @@ impl Process {
         for members in groups.values_mut() {
             members.retain(|member| *member != qpn);
         }
-        groups.retain(|_, members| !members.is_empty());
+        groups.retain(|gid, members| {
+            if members.is_empty() {
+                self.leave_on_wire(gid);
+            }
+            !members.is_empty()
+        });
+    }
+
+    fn leave_on_wire(&self, gid: &Gid) {
+        if let Some(wire) = self.wire() {
+            wire.leave(gid);
+        }
     }
 }
 
 impl Process {
     /// Every process of this host that can be met, this one included; `None` while one of them is
     /// being met.
-    fn audience(&self) -> Option<Vec<Arc<Peer>>> {
+    pub(crate) fn audience(&self) -> Option<Vec<Arc<Peer>>> {
         let now_ns = crate::clock::now_ns();
         let mut audience = self.groups.audience.lock();
         if audience.at_ns == 0 || now_ns > audience.at_ns + AUDIENCE_NS {
@@ -184,6 +200,9 @@ impl QpInner {
             let pushed = transmit::push_datagram(self, &peer, &train, position);
             peer.ring_bell();
             result = result.and(pushed);
+        }
+        if let Some(wire) = self.links.process.wire() {
+            self.send_group_wire(wire, &train, position);
         }
         self.qp.retire_sent(position, true, result, &mut self.links);
         true

@@ -58,5 +58,6 @@ impl QpInner {
         self.links.peer = None;
         self.links.mapped = None;
         self.links.pushed = 0;
+        self.links.wire = None;
     }
 }

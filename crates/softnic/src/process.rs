@@ -2,9 +2,9 @@
 //! its queue pairs, and what its threads share to make progress.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -21,6 +21,8 @@ use crate::meeting::Acquaintances;
 use crate::multicast::Groups;
 use crate::peer::Inbound;
 use crate::qp::QpObject;
+use crate::udp::Wire;
+use crate::udp::management::Management;
 
 /// The process of this address space; null before the first device is opened, and in a child after
 /// `fork`.
@@ -62,6 +64,11 @@ pub(crate) struct Process {
     pub(crate) helper: Helper,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
+    /// The network, where an interface was named.
+    pub(crate) wire: OnceLock<Wire>,
+    /// The host's socket and its lock, as another process sent them.
+    pub(crate) wire_offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
+    pub(crate) management: Management,
     lane_off: AtomicBool,
     /// Something may lie in the ring from this process to itself.
     pub(crate) talks_to_itself: AtomicBool,
@@ -98,6 +105,7 @@ impl Process {
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
         process.meet_itself()?;
+        process.open_wire().inspect_err(|_| process.mailbox.close_in_child())?;
         process.helper.start(process)?;
         PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
         register_fork_handler();
@@ -163,6 +171,9 @@ impl Process {
             helper: Helper::new(stamp)?,
             buffers: Buffers::default(),
             groups: Groups::default(),
+            wire: OnceLock::new(),
+            wire_offer: Mutex::default(),
+            management: Management::default(),
             lane_off: AtomicBool::new(lane_off),
             talks_to_itself: AtomicBool::new(false),
             defunct: AtomicBool::new(false),
@@ -187,6 +198,12 @@ impl Process {
             ));
         }
         Ok(())
+    }
+
+    /// The network, where an interface was named.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<&Wire> {
+        self.wire.get()
     }
 
     /// Whether one-sided operations may be executed by the initiator.
@@ -374,6 +391,9 @@ extern "C" fn after_fork_in_child() {
     if let Some(process) = unsafe { process.as_ref() } {
         process.defunct.store(true, Ordering::Release);
         process.mailbox.close_in_child();
+        if let Some(wire) = process.wire() {
+            wire.close_in_child();
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::peer::{Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::transmit::InARow;
+use crate::udp::Route;
 use crate::withdrawal::Withdrawal;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
@@ -84,6 +85,10 @@ pub(crate) struct QpLinks {
     pub(crate) withdrawal: Option<Box<Withdrawal>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
+    /// Of a connection to another host: the way there.
+    pub(crate) wire: Option<Route>,
+    /// The header of the datagram from the network that is being placed.
+    pub(crate) grh: Option<[u8; 40]>,
 }
 
 impl Env for QpLinks {
@@ -125,7 +130,10 @@ impl QpInner {
     pub(crate) fn publish(&mut self) {
         let qp = &self.qp;
         let word = QpWord {
-            can_receive: qp.state.can_receive() && qp.qp_type != QpType::Ud,
+            // A connection to another host has no initiators on this one.
+            can_receive: qp.state.can_receive()
+                && qp.qp_type != QpType::Ud
+                && self.links.wire.is_none(),
             pd: qp.pd,
             access: qp.attr.qp_access_flags,
             remote_qpn: qp.remote_qpn,

@@ -53,7 +53,8 @@ impl QpInner {
         let QpInner { qp, links } = self;
         let Some(short) = codec::decode_short_send(slot.head, &slot.body) else { return false };
         // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
-        if short.src_qpn != qp.remote_qpn || layout::process_of(short.src_qpn) != from {
+        let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
+        if !is_peer || links.wire.is_some() {
             return false;
         }
         let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);

@@ -51,6 +51,9 @@ impl QpInner {
             self.settle();
             return Sent::Everything;
         }
+        if let Some(route) = self.links.wire {
+            return self.transmit_wire(&route);
+        }
         // Taken out for the time being, so that it can be used beside the rest.
         let mut peer = self.links.peer.take().or_else(|| self.late_peer());
         let mut sent = Sent::Everything;
@@ -231,6 +234,9 @@ impl QpInner {
     /// There is no such process, or none that answers: what is sent is lost, as on a wire that
     /// leads nowhere. Returns whether something was.
     fn send_nowhere(&mut self) -> bool {
+        if self.links.datagram && self.send_datagrams_wire() {
+            return true;
+        }
         match self.qp.plan(CHUNK_BYTES.max(self.qp.mtu.bytes())) {
             Plan::Idle => false,
             Plan::Local { position } => {
@@ -251,7 +257,7 @@ impl QpInner {
 
     /// Executes a bind or a local invalidate; `false` while somebody may still copy by what it
     /// takes back.
-    fn execute_local(&mut self, position: u32) -> bool {
+    pub(crate) fn execute_local(&mut self, position: u32) -> bool {
         let begun = self.links.withdrawal.take().filter(|begun| begun.position == position);
         let withdrawal = match begun {
             Some(begun) => Some(begun),
@@ -295,7 +301,7 @@ enum Next {
 /// packet fits, or fewer than `slots` slots are free. Half of the free space always holds a
 /// contiguous run of that length.
 #[inline]
-fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
+pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
     if !out.can_push(slots) {
         return None;
     }
@@ -310,7 +316,7 @@ fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
 /// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
 /// which [`room_in`] rules out.
 #[inline(always)]
-fn push(
+pub(crate) fn push(
     out: &mut Producer,
     train: &Train,
     is_datagram: bool,
@@ -356,7 +362,7 @@ pub(crate) fn push_datagram(
 
 /// Copies a range of the WQE's payload to `to`, which has room for it.
 #[inline]
-fn gather(
+pub(crate) fn gather(
     sq: &SendQueue,
     pd: PdId,
     keys: &KeyView,

@@ -116,13 +116,20 @@ pub fn free_port() -> u16 {
 /// Whether somebody listens on a port. Asked of the kernel, because a connection would be taken
 /// for the client.
 fn listens(port: u16) -> bool {
+    listens_in("/proc/net", port)
+}
+
+/// The same in the network namespace whose tables lie in a directory.
+fn listens_in(tables: &str, port: u16) -> bool {
     // Fields of a line: number, local address:port, remote address:port, state; 0A is LISTEN.
     let local = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        std::fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
-            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
-        })
+    ["tcp", "tcp6"].iter().any(|table| {
+        std::fs::read_to_string(format!("{tables}/{table}")).unwrap_or_default().lines().any(
+            |line| {
+                let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+                matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&local))
+            },
+        )
     })
 }
 
@@ -202,8 +209,10 @@ impl Program {
     /// Waits until it listens on `port`, or has ended. Returns whether it listens.
     pub fn wait_until_it_listens(&mut self, port: u16) -> bool {
         let until = Instant::now() + LISTEN_LIMIT;
+        // It may have been put into another network namespace.
+        let tables = format!("/proc/{}/net", self.child.id());
         while Instant::now() < until {
-            if listens(port) {
+            if listens_in(&tables, port) {
                 return true;
             }
             if self.has_ended() {

@@ -36,6 +36,12 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(personality) = args.personality {
         command.env("RDMALAB_PERSONALITY", personality.name());
     }
+    if let Some(interface) = &args.interface {
+        command.env("RDMALAB_INTERFACE", interface);
+    }
+    if let Some(port) = args.udp_port {
+        command.env("RDMALAB_PORT", port.to_string());
+    }
     if needs_preload(&program) {
         let library = directory.join(runtime::SONAME);
         command.env("LD_PRELOAD", runtime::in_front(&library, "LD_PRELOAD"));

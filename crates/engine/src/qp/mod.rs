@@ -27,7 +27,7 @@ pub mod send_queue;
 mod single_tests;
 
 pub use completer::ResponsePlacement;
-pub use requester::{Plan, SingleSend, Timer, TimerKind};
+pub use requester::{MAX_OUTSTANDING_PACKETS, Plan, SingleSend, Timer, TimerKind};
 pub use responder::{
     AtomicJob, AtomicOp, GRH_BYTES, Placement, PlacementTarget, Response, SingleRecv,
 };
@@ -121,6 +121,9 @@ pub struct Qp {
     pub mtu: PathMtu,
     /// The other end of the connection.
     pub remote_qpn: Qpn,
+    /// Packets that may be outstanding: [`MAX_OUTSTANDING_PACKETS`], or fewer where the driver's
+    /// link can lose what is sent too fast.
+    pub window_packets: u32,
     /// Whether each send produces a completion.
     pub signal_all: bool,
     /// The send queue.
@@ -151,6 +154,7 @@ impl Qp {
             attr: QpAttr { cap, ..QpAttr::default() },
             mtu: port_mtu,
             remote_qpn: Qpn::new(0),
+            window_packets: MAX_OUTSTANDING_PACKETS,
             signal_all: init.sq_sig_all,
             sq: SendQueue::new(&cap, init.qp_type == QpType::Ud),
             rq,

@@ -174,14 +174,14 @@ impl Qp {
         }
         // Wraps to something huge when a READ of half the PSN space is in flight: also full.
         let in_flight = self.req.next_psn.distance_from(self.req.acked_psn) as u32;
-        if in_flight >= MAX_OUTSTANDING_PACKETS {
+        if in_flight >= self.window_packets {
             return Plan::Idle;
         }
         if !wqe.opcode.is_read_or_atomic() {
-            return self.plan_message(position, max_payload, MAX_OUTSTANDING_PACKETS - in_flight);
+            return self.plan_message(position, max_payload, self.window_packets - in_flight);
         }
         // A READ takes all its PSNs at once; one beyond the window goes alone.
-        if in_flight > 0 && in_flight + wqe.packets > MAX_OUTSTANDING_PACKETS {
+        if in_flight > 0 && in_flight + wqe.packets > self.window_packets {
             return Plan::Idle;
         }
         self.plan_read_or_atomic(position)
@@ -292,7 +292,7 @@ impl Qp {
         self.req.since_ack_req += packets;
         let wanted = last
             && (wqe.signaled() || self.req.since_ack_req >= SENDS_PER_ACK || self.req.recovering)
-            || self.req.since_ack_req >= MAX_OUTSTANDING_PACKETS / 4;
+            || self.req.since_ack_req >= self.window_packets / 4;
         if wanted {
             self.req.ask_for_ack(self.req.next_psn.add(packets - 1));
         }

@@ -3,7 +3,7 @@
 //! else is left to that.
 
 use crate::qp::Qp;
-use crate::qp::requester::{MAX_OUTSTANDING_PACKETS, SENDS_PER_ACK, Timer, TimerKind, last_flags};
+use crate::qp::requester::{SENDS_PER_ACK, Timer, TimerKind, last_flags};
 use crate::qp::send_queue::SendWqe;
 use crate::train::{Fold, TrainFlags};
 use crate::vocab::*;
@@ -42,7 +42,7 @@ impl Qp {
             && wqe.length.wrapping_sub(1) < max_bytes
             && !wqe.flags.contains(SendFlags::FENCE);
         let in_flight = req.next_psn.distance_from(req.acked_psn) as u32;
-        if !plain || in_flight >= MAX_OUTSTANDING_PACKETS {
+        if !plain || in_flight >= self.window_packets {
             return None;
         }
         let mut flags = TrainFlags::FIRST | TrainFlags::LAST | last_flags(wqe.opcode, wqe.flags);

@@ -1,0 +1,106 @@
+//! Why packets are dropped, and how often.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drops {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Drop {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Drop {
+            /// Every reason.
+            pub const ALL: &[Drop] = &[$(Drop::$name,)*];
+
+            /// The reason in words, for a table.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Drop::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+drops! {
+    /// Too short, too long, a bad pad, or a payload that its opcode cannot have.
+    Malformed = "malformed",
+    /// An opcode that nobody here understands.
+    Opcode = "unknown opcode",
+    /// Another version of the transport.
+    TransportVersion = "transport version",
+    /// No queue pair has that number.
+    NoSuchQp = "no such queue pair",
+    /// The queue pair takes no packets in its state.
+    State = "queue pair not ready to receive",
+    /// The packet's transport service is not the queue pair's.
+    Transport = "other transport service",
+    /// It does not come from, or go to, the addresses of the connection.
+    Address = "not from the connected peer",
+    /// Another partition.
+    PKey = "partition key",
+    /// Another queue key.
+    QKey = "queue key",
+    /// The invariant CRC does not fit: damaged on its way, or forged.
+    Icrc = "invariant CRC",
+    /// The engine dropped it: out of order, no receive posted, a duplicate.
+    Engine = "not taken by the queue pair",
+    /// For another process of the host whose ring is full, or that is gone.
+    Forward = "not forwarded",
+    /// A datagram that the kernel cut off, or that came without its addresses.
+    Kernel = "incomplete from the kernel",
+    /// It could not be sent: no route, a full device queue, a path MTU that is too small.
+    Send = "not sent",
+    /// A fault rule or a tap took it.
+    Seam = "taken by a rule",
+    /// The management queue is full, or nobody listens.
+    Management = "no room for management",
+}
+
+/// A counter for each reason. Counting is relaxed: sums are right, their order is nobody's matter.
+#[derive(Debug, Default)]
+pub struct Counters {
+    counts: [AtomicU64; Drop::ALL.len()],
+}
+
+impl Counters {
+    /// Counts one packet.
+    #[cold]
+    pub fn count(&self, reason: Drop) {
+        self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Packets dropped for a reason.
+    pub fn of(&self, reason: Drop) -> u64 {
+        self.counts[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Packets dropped for any reason.
+    pub fn total(&self) -> u64 {
+        Drop::ALL.iter().map(|reason| self.of(*reason)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_counter() {
+        let counters = Counters::default();
+        for (index, reason) in Drop::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+            for _ in 0..=index {
+                counters.count(*reason);
+            }
+        }
+        for (index, reason) in Drop::ALL.iter().enumerate() {
+            assert_eq!(counters.of(*reason), index as u64 + 1);
+        }
+        let all = Drop::ALL.len() as u64;
+        assert_eq!(counters.total(), all * (all + 1) / 2);
+    }
+}

@@ -1,0 +1,133 @@
+//! From a train to the bytes of its packets.
+
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_wire::headers::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Reth};
+use rdmalab_wire::ids::QKey;
+use rdmalab_wire::opcode::{Opcode, Transport};
+use rdmalab_wire::packet::{Headers, ICRC_BYTES, MAX_HEADER_BYTES, pad_count};
+
+use crate::path::Path;
+
+/// Bytes that a packet takes beyond its payload, at most: headers, pad, invariant CRC.
+pub const MAX_OVERHEAD_BYTES: usize = MAX_HEADER_BYTES + 3 + ICRC_BYTES;
+
+/// Packets that a train is on a network. A READ request is one, whatever PSNs its answer takes.
+#[inline]
+pub fn packets_of(train: &Train) -> u32 {
+    if train.kind == TrainKind::ReadRequest { 1 } else { train.packets }
+}
+
+/// Where the parts of a packet lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// The payload begins here.
+    pub payload_at: usize,
+    /// Bytes of payload.
+    pub payload_bytes: usize,
+    /// Bytes of the whole packet, BTH to ICRC.
+    pub packet_bytes: usize,
+}
+
+/// The opcode of a train of one packet; `None` where the transport has none.
+#[inline]
+fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
+    let flags = train.flags;
+    let (first, last) = (flags.has(TrainFlags::FIRST), flags.has(TrainFlags::LAST));
+    let imm = flags.has(TrainFlags::IMM) as u8;
+    // First, middle, last, last with immediate, only, only with immediate.
+    let place = match (first, last) {
+        (true, false) => 0,
+        (false, false) => 1,
+        (false, true) => 2 + imm,
+        (true, true) => 4 + imm,
+    };
+    let byte = match train.kind {
+        TrainKind::Send if flags.has(TrainFlags::INV) && last => 0x16 + first as u8,
+        TrainKind::Send => place,
+        TrainKind::Write => 6 + place,
+        TrainKind::ReadRequest => 0x0c,
+        TrainKind::ReadResponse => match (first, last) {
+            (true, false) => 0x0d,
+            (false, false) => 0x0e,
+            (false, true) => 0x0f,
+            (true, true) => 0x10,
+        },
+        TrainKind::Ack => 0x11,
+        TrainKind::AtomicResponse => 0x12,
+        TrainKind::CmpSwap => 0x13,
+        TrainKind::FetchAdd => 0x14,
+    };
+    let service = match transport {
+        Transport::Rc => 0,
+        Transport::Uc => 0x20,
+        Transport::Ud => 0x60,
+        Transport::Cnp => return None,
+    };
+    Opcode::from_byte(service | byte)
+}
+
+/// The headers of a train of one packet.
+pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
+    let opcode = opcode_of(train, transport)?;
+    let mut bth = Bth::new(opcode, train.dst_qpn, train.first_psn);
+    bth.solicited_event = train.flags.has(TrainFlags::SOLICITED);
+    bth.ack_req = train.flags.has(TrainFlags::ACK_REQ);
+    bth.mig_req = true;
+    bth.pad_count = pad_count(train.payload_bytes as usize);
+    let mut headers = Headers::new(bth);
+    if opcode.has_deth() {
+        headers.deth = Some(Deth { qkey: QKey(train.qkey), source_qp: train.src_qpn });
+    }
+    if opcode.has_reth() {
+        headers.reth = Some(Reth {
+            virtual_address: train.remote_addr,
+            rkey: train.rkey,
+            dma_length: train.dma_bytes,
+        });
+    }
+    if opcode.has_atomic_eth() {
+        headers.atomic_eth = Some(AtomicEth {
+            virtual_address: train.remote_addr,
+            rkey: train.rkey,
+            swap_or_add: train.swap_add,
+            compare: train.compare,
+        });
+    }
+    if opcode.has_aeth() {
+        headers.aeth = Some(Aeth { syndrome: train.syndrome, msn: train.msn });
+    }
+    if opcode.has_atomic_ack_eth() {
+        headers.atomic_ack_eth = Some(AtomicAckEth { original: train.swap_add });
+    }
+    if opcode.has_immdt() {
+        headers.immdt = Some(ImmDt(u32::from_be(train.imm_or_rkey)));
+    }
+    if opcode.has_ieth() {
+        headers.ieth = Some(Ieth(rdmalab_wire::ids::RKey(train.imm_or_rkey)));
+    }
+    Some(headers)
+}
+
+/// Writes the headers and the pad of a train of one packet ([`Train::packet`]) to the start of
+/// `out`. The caller then puts the payload in between and calls [`seal`]. `None` when the
+/// transport has no such packet, or it does not fit.
+#[inline]
+pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Option<Parts> {
+    let headers = headers_of(train, transport)?;
+    let payload_at = headers.emit(out).ok()?;
+    let payload_bytes = train.payload_bytes as usize;
+    let padded = payload_bytes.checked_next_multiple_of(4)?;
+    let packet_bytes = payload_at.checked_add(padded)?.checked_add(ICRC_BYTES)?;
+    out.get_mut(payload_at + payload_bytes..packet_bytes)?.fill(0);
+    Some(Parts { payload_at, payload_bytes, packet_bytes })
+}
+
+/// Writes the invariant CRC to the end of a packet that is complete otherwise. `identification`
+/// is what IPv4's header will hold, and of no matter for IPv6.
+#[inline]
+pub fn seal(path: &Path, identification: u16, packet: &mut [u8]) {
+    let icrc = path.icrc(identification, packet);
+    if let Some(trailer) = packet.last_chunk_mut::<ICRC_BYTES>() {
+        *trailer = icrc.to_le_bytes();
+    }
+}

@@ -1,0 +1,17 @@
+//! What lies between the engine's trains and the datagrams of a RoCEv2 network.
+//!
+//! Sending: [`expand::write_headers`] writes the headers of one packet of a train, the driver puts
+//! the payload behind them, [`expand::seal`] adds the invariant CRC. Receiving: [`receive::parse`]
+//! reads a datagram, the driver finds the queue pair that it names, [`receive::admit`] checks it
+//! against what that queue pair expects and turns it into a train of one packet for the engine's
+//! `accept`. Everything that is refused is refused for a [`drops::Drop`], which the driver counts.
+//!
+//! There are no sockets here: [`path::Path`] says where a datagram comes from and goes to. A
+//! [`seam::Seam`] sees each packet in both directions and decides whether it passes.
+#![forbid(unsafe_code)]
+
+pub mod drops;
+pub mod expand;
+pub mod path;
+pub mod receive;
+pub mod seam;

@@ -1,0 +1,148 @@
+//! Between which addresses a datagram travels, and the headers that follow from it.
+
+use std::net::IpAddr;
+
+use rdmalab_wire::grh::Grh;
+use rdmalab_wire::icrc::Icrc;
+use rdmalab_wire::ids::Gid;
+use rdmalab_wire::ip::{Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
+
+/// The two ends of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Path {
+    /// Who sends; of the same family as the destination.
+    pub source: IpAddr,
+    /// Who receives.
+    pub destination: IpAddr,
+    /// The sender's UDP port.
+    pub source_port: u16,
+    /// The receiver's UDP port, 4791 unless both ends agreed on another.
+    pub destination_port: u16,
+}
+
+/// What a receiver of datagrams is told of the headers below, beside the [`Path`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Below {
+    /// Type of service, or traffic class.
+    pub traffic_class: u8,
+    /// Time to live, or hop limit.
+    pub hop_limit: u8,
+    /// IPv4's identification, as recovered from the invariant CRC.
+    pub identification: u16,
+}
+
+/// The address behind a GID of a RoCEv2 port.
+pub fn address_of(gid: Gid) -> IpAddr {
+    match ipv4_of_gid(gid) {
+        Some(v4) => IpAddr::V4(v4),
+        None => IpAddr::V6(gid.0.into()),
+    }
+}
+
+/// The GID of an address.
+pub fn gid_of(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(v4) => gid_of_ipv4(v4),
+        IpAddr::V6(v6) => Gid(v6.octets()),
+    }
+}
+
+/// Whether a GID names a multicast group: ff00::/8, or an IPv4 group as RoCEv2 writes it,
+/// ::ffff:224.0.0.0/100.
+pub fn is_group(gid: Gid) -> bool {
+    gid.is_multicast() || ipv4_of_gid(gid).is_some_and(|v4| v4.is_multicast())
+}
+
+impl Path {
+    /// Whether the addresses are of one family.
+    pub fn is_sound(&self) -> bool {
+        self.source.is_ipv4() == self.destination.is_ipv4()
+    }
+
+    fn udp(&self, packet_bytes: usize) -> Udp {
+        let udp = Udp::roce(self.source_port, packet_bytes as u16);
+        Udp { destination_port: self.destination_port, ..udp }
+    }
+
+    fn ipv4(&self, below: &Below, packet_bytes: usize) -> Option<Ipv4> {
+        let (IpAddr::V4(source), IpAddr::V4(destination)) = (self.source, self.destination) else {
+            return None;
+        };
+        Some(Ipv4 {
+            type_of_service: below.traffic_class,
+            total_length: (Ipv4::BYTES + Udp::BYTES + packet_bytes) as u16,
+            identification: below.identification,
+            // RoCEv2 is never fragmented; senders say so (measured of rdma_rxe).
+            dont_fragment: true,
+            time_to_live: below.hop_limit,
+            protocol: Ipv4::UDP,
+            source,
+            destination,
+        })
+    }
+
+    fn ipv6(&self, below: &Below, packet_bytes: usize) -> Grh {
+        Grh {
+            traffic_class: below.traffic_class,
+            flow_label: 0,
+            payload_length: (Udp::BYTES + packet_bytes) as u16,
+            next_header: Grh::NEXT_UDP,
+            hop_limit: below.hop_limit,
+            source: gid_of(self.source),
+            destination: gid_of(self.destination),
+        }
+    }
+
+    /// The invariant CRC of a packet (BTH to ICRC, the ICRC itself not read) on this path.
+    pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
+        let below = Below { identification, ..Below::default() };
+        let udp = self.udp(packet.len());
+        let start = match self.ipv4(&below, packet.len()) {
+            Some(ip) => Icrc::ipv4(&ip, &udp),
+            None => Icrc::ipv6(&self.ipv6(&below, packet.len()), &udp),
+        };
+        start.of_packet(packet)
+    }
+
+    /// The 40 bytes before a datagram in its receive buffer, as the kernel writes them: the IPv6
+    /// header, or 20 zeros and the IPv4 header (RoCEv2 annex A17.4.1).
+    pub fn grh_area(&self, below: &Below, packet_bytes: usize) -> [u8; 40] {
+        match self.ipv4(below, packet_bytes) {
+            Some(ip) => ip.to_grh_area(),
+            None => self.ipv6(below, packet_bytes).to_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_and_addresses() {
+        for text in ["10.0.0.1", "fe80::1", "2001:db8::7"] {
+            let address: IpAddr = text.parse().unwrap();
+            assert_eq!(address_of(gid_of(address)), address);
+        }
+        for (text, group) in
+            [("224.1.2.3", true), ("223.1.2.3", false), ("ff02::1", true), ("fe80::1", false)]
+        {
+            assert_eq!(is_group(gid_of(text.parse().unwrap())), group, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_area_of_ipv4_has_the_header_last() {
+        let path = Path {
+            source: "10.0.0.1".parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+            source_port: 4791,
+            destination_port: 4791,
+        };
+        let below = Below { traffic_class: 2, hop_limit: 64, identification: 7 };
+        let area = path.grh_area(&below, 32);
+        assert_eq!(area[..20], [0; 20]);
+        assert_eq!(area[20..28], [0x45, 2, 0, 60, 0, 7, 0x40, 0]);
+        assert_eq!(area[32..], [10, 0, 0, 1, 10, 0, 0, 2]);
+    }
+}

@@ -1,0 +1,196 @@
+//! From the bytes of a datagram to a train, with the checks of IBA vol. 1, 9.6, in the order of
+//! Linux's `rdma_rxe`: form and version, queue pair, its state and service, the connection's
+//! addresses, partition, queue key, and at last the invariant CRC.
+
+use std::net::IpAddr;
+
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_wire::error::ParseError;
+use rdmalab_wire::icrc::IdSolver;
+use rdmalab_wire::ids::{PKey, PathMtu, Qpn};
+use rdmalab_wire::opcode::{Operation, Position, Suffix, Transport};
+use rdmalab_wire::packet::{Headers, Packet};
+
+use crate::drops::Drop;
+use crate::path::Path;
+
+/// What a queue pair expects of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// Its transport service.
+    pub transport: Transport,
+    /// Whether its state takes packets.
+    pub can_receive: bool,
+    /// Of a connected queue pair: the addresses of its peer and itself.
+    pub between: Option<(IpAddr, IpAddr)>,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// The queue key of a datagram queue pair.
+    pub qkey: u32,
+    /// Path MTU of the connection, the port's for datagrams.
+    pub mtu: PathMtu,
+}
+
+/// Reads a datagram.
+///
+/// # Errors
+/// Why it is dropped.
+#[inline]
+pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Drop> {
+    let packet = Packet::parse(bytes).map_err(|error| match error {
+        ParseError::TransportVersion(_) => Drop::TransportVersion,
+        ParseError::ReservedOpcode(_) => Drop::Opcode,
+        _ => Drop::Malformed,
+    })?;
+    // Only the multicast QP and those that a process can own; 0 is the subnet manager's.
+    if packet.headers.bth.dest_qp.get() == 0 {
+        return Err(Drop::NoSuchQp);
+    }
+    Ok(packet)
+}
+
+/// Checks a packet against the queue pair that it names, all but the invariant CRC.
+///
+/// # Errors
+/// Why it is dropped.
+#[inline]
+pub fn check(packet: &Packet<'_>, expected: &Expected, path: &Path) -> Result<(), Drop> {
+    let bth = &packet.headers.bth;
+    if !expected.can_receive {
+        return Err(Drop::State);
+    }
+    if bth.opcode.transport() != expected.transport {
+        return Err(Drop::Transport);
+    }
+    let connected = expected.transport != Transport::Ud;
+    if connected && expected.between != Some((path.source, path.destination)) {
+        return Err(Drop::Address);
+    }
+    if !PKey::DEFAULT.matches(bth.pkey) {
+        return Err(Drop::PKey);
+    }
+    if packet.headers.deth.is_some_and(|deth| deth.qkey.0 != expected.qkey) {
+        return Err(Drop::QKey);
+    }
+    Ok(())
+}
+
+/// The check of the invariant CRC, which over IPv4 also yields the identification that the sender
+/// used; it keeps what depends on the length of the last packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Verifier {
+    solver: IdSolver,
+}
+
+impl Default for Verifier {
+    fn default() -> Self {
+        Verifier { solver: IdSolver::for_packet_bytes(0) }
+    }
+}
+
+impl Verifier {
+    /// Verifies the packet `bytes`, BTH to ICRC; returns IPv4's identification, 0 for IPv6.
+    ///
+    /// A UDP socket does not show the identification, which the CRC covers: over IPv4 the CRC
+    /// yields it, and 16 of its 32 bits are left as a check. UDP's own checksum adds to them, where
+    /// the sender has one.
+    ///
+    /// # Errors
+    /// [`Drop::Icrc`].
+    #[inline]
+    pub fn verify(&mut self, path: &Path, packet: &Packet<'_>, bytes: &[u8]) -> Result<u16, Drop> {
+        let difference = path.icrc(0, bytes) ^ packet.icrc;
+        if difference == 0 {
+            return Ok(0);
+        }
+        if path.source.is_ipv6() {
+            return Err(Drop::Icrc);
+        }
+        if self.solver.packet_bytes() != bytes.len() {
+            self.solver = IdSolver::for_packet_bytes(bytes.len());
+        }
+        self.solver.solve_difference(difference).ok_or(Drop::Icrc)
+    }
+}
+
+/// The train of one packet that a checked packet is, for a queue pair with this peer and path MTU.
+/// Its payload is the packet's.
+///
+/// # Errors
+/// [`Drop::Opcode`] for a congestion notification, which nobody here heeds.
+#[inline]
+pub fn train_of(headers: &Headers, payload_bytes: usize, to: &Expected) -> Result<Train, Drop> {
+    let bth = &headers.bth;
+    let kind = match bth.opcode.operation() {
+        Operation::Send => TrainKind::Send,
+        Operation::Write => TrainKind::Write,
+        Operation::ReadRequest => TrainKind::ReadRequest,
+        Operation::ReadResponse => TrainKind::ReadResponse,
+        Operation::Acknowledge => TrainKind::Ack,
+        Operation::AtomicAcknowledge => TrainKind::AtomicResponse,
+        Operation::CompareSwap => TrainKind::CmpSwap,
+        Operation::FetchAdd => TrainKind::FetchAdd,
+        Operation::CongestionNotification => return Err(Drop::Opcode),
+    };
+    let mut train = Train::new(kind, bth.dest_qp, to.remote_qpn, bth.psn);
+    train.payload_bytes = payload_bytes as u32;
+    train.flags = flags_of(headers);
+    if let Some(deth) = headers.deth {
+        train.src_qpn = deth.source_qp;
+        train.qkey = deth.qkey.0;
+        // A datagram of RoCEv2 always has its network header.
+        train.flags.0 |= TrainFlags::GRH;
+    }
+    if let Some(reth) = headers.reth {
+        train.remote_addr = reth.virtual_address;
+        train.rkey = reth.rkey;
+        train.dma_bytes = reth.dma_length;
+        if kind == TrainKind::ReadRequest {
+            train.packets = to.mtu.packets(reth.dma_length);
+        }
+    }
+    if let Some(atomic) = headers.atomic_eth {
+        train.remote_addr = atomic.virtual_address;
+        train.rkey = atomic.rkey;
+        train.dma_bytes = 8;
+        train.swap_add = atomic.swap_or_add;
+        train.compare = atomic.compare;
+    }
+    if let Some(aeth) = headers.aeth {
+        train.syndrome = aeth.syndrome;
+        train.msn = aeth.msn;
+    }
+    if let Some(ack) = headers.atomic_ack_eth {
+        train.swap_add = ack.original;
+    }
+    if let Some(imm) = headers.immdt {
+        train.imm_or_rkey = imm.0.to_be();
+    }
+    if let Some(ieth) = headers.ieth {
+        train.imm_or_rkey = ieth.0.0;
+    }
+    Ok(train)
+}
+
+#[inline]
+fn flags_of(headers: &Headers) -> TrainFlags {
+    let bth = &headers.bth;
+    let mut flags = match bth.opcode.position() {
+        Position::First => TrainFlags::FIRST,
+        Position::Middle => 0,
+        Position::Last => TrainFlags::LAST,
+        Position::Only => TrainFlags::FIRST | TrainFlags::LAST,
+    };
+    if bth.ack_req {
+        flags |= TrainFlags::ACK_REQ;
+    }
+    if bth.solicited_event {
+        flags |= TrainFlags::SOLICITED;
+    }
+    flags |= match bth.opcode.suffix() {
+        Suffix::None => 0,
+        Suffix::Immediate => TrainFlags::IMM,
+        Suffix::Invalidate => TrainFlags::INV,
+    };
+    TrainFlags(flags)
+}

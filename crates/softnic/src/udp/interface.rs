@@ -1,0 +1,263 @@
+//! The network interface that `RDMALAB_INTERFACE` names: its addresses as GIDs, its MTU, its state.
+
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_link::path::gid_of;
+use rdmalab_wire::ids::{Gid, PathMtu};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+
+use crate::process::os_error;
+
+/// Entries of the GID table at most: an address has 8 bits for the index.
+const MAX_GIDS: usize = 256;
+/// Bytes of the longest headers, as the kernel's drivers count them: the MTU of a path is the
+/// largest that fits into the interface's beside these (Linux, `rxe_param.h`).
+const HEADERS_BYTES: u32 = 80;
+
+/// An interface as it was when the device was first used.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    /// The GID table: 0 link-local, then IPv4, then the other IPv6 addresses.
+    pub(crate) gids: Vec<Gid>,
+    /// The longest payload of a packet.
+    pub(crate) mtu: PathMtu,
+    /// The UDP port of both ends.
+    pub(crate) port: u16,
+}
+
+/// The interface that was named, looked up once.
+///
+/// # Errors
+/// That there is no such interface, or that it cannot carry packets.
+pub(crate) fn named() -> VerbsResult<Option<&'static Interface>> {
+    static NAMED: OnceLock<VerbsResult<Option<Interface>>> = OnceLock::new();
+    let named = NAMED.get_or_init(|| match std::env::var("RDMALAB_INTERFACE") {
+        Ok(name) if !name.is_empty() => find(&name, port()?).map(Some),
+        _ => Ok(None),
+    });
+    named.as_ref().map(Option::as_ref).map_err(Clone::clone)
+}
+
+/// The interface, if one is named and usable.
+pub(crate) fn usable() -> Option<&'static Interface> {
+    named().ok().flatten()
+}
+
+fn port() -> VerbsResult<u16> {
+    let Ok(text) = std::env::var("RDMALAB_PORT") else { return Ok(ROCE_V2_PORT) };
+    if text.is_empty() {
+        return Ok(ROCE_V2_PORT);
+    }
+    text.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+        VerbsError::invalid(format!("RDMALAB_PORT is {text:?}: it must be a UDP port, 1 to 65535"))
+    })
+}
+
+/// What the kernel lists of all interfaces.
+struct Listed {
+    name: String,
+    address: Option<IpAddr>,
+    hardware: Option<[u8; 6]>,
+}
+
+fn list() -> VerbsResult<Vec<Listed>> {
+    let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call stores the head of a list that we free below.
+    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(os_error("cannot list the network interfaces", &error));
+    }
+    let mut listed = Vec::new();
+    let mut next = head;
+    // SAFETY: the kernel's list: each entry is valid until freeifaddrs, its name a C string.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: as above.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        let (address, hardware) = address_of(entry.ifa_addr);
+        listed.push(Listed { name, address, hardware });
+        next = entry.ifa_next;
+    }
+    // SAFETY: the head that getifaddrs gave, once.
+    unsafe { libc::freeifaddrs(head) };
+    Ok(listed)
+}
+
+/// An IP address, or the hardware address of a packet socket.
+fn address_of(address: *const libc::sockaddr) -> (Option<IpAddr>, Option<[u8; 6]>) {
+    if address.is_null() {
+        return (None, None);
+    }
+    // SAFETY: the family says which structure lies there, whole.
+    unsafe {
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let v4 = &*address.cast::<libc::sockaddr_in>();
+                (Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr)))), None)
+            }
+            libc::AF_INET6 => {
+                let v6 = &*address.cast::<libc::sockaddr_in6>();
+                (Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr))), None)
+            }
+            libc::AF_PACKET => {
+                let packet = &*address.cast::<libc::sockaddr_ll>();
+                let [a, b, c, d, e, f, ..] = packet.sll_addr;
+                (None, (packet.sll_halen == 6).then_some([a, b, c, d, e, f]))
+            }
+            _ => (None, None),
+        }
+    }
+}
+
+fn find(name: &str, port: u16) -> VerbsResult<Interface> {
+    let listed = list()?;
+    if listed.iter().all(|entry| entry.name != name) {
+        let mut names: Vec<&str> = listed.iter().map(|entry| entry.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        return Err(VerbsError::new(
+            VerbsError::ENODEV,
+            format!(
+                "RDMALAB_INTERFACE is {name:?}: there is no such network interface; there are: {}",
+                names.join(", ")
+            ),
+        ));
+    }
+    let own = || listed.iter().filter(|entry| entry.name == name);
+    let addresses: Vec<IpAddr> = own().filter_map(|entry| entry.address).collect();
+    let hardware = own().find_map(|entry| entry.hardware).unwrap_or_default();
+    if addresses.is_empty() {
+        return Err(VerbsError::new(
+            VerbsError::ENODEV,
+            format!("interface {name} has no IP address: give it one (`ip address add ... dev`)"),
+        ));
+    }
+    let mtu_bytes = interface_mtu(name)?;
+    let mtu = path_mtu(mtu_bytes).ok_or_else(|| {
+        VerbsError::invalid(format!(
+            "interface {name} has an MTU of {mtu_bytes}: RoCEv2 needs at least {}",
+            PathMtu::Mtu256.bytes() + HEADERS_BYTES
+        ))
+    })?;
+    let gids = gid_table(&addresses, hardware);
+    Ok(Interface { name: name.to_owned(), index: index_of(name)?, gids, mtu, port })
+}
+
+/// The order of the kernel's table: the default GID, which is link-local, then IPv4, then IPv6.
+fn gid_table(addresses: &[IpAddr], hardware: [u8; 6]) -> Vec<Gid> {
+    let is_link_local =
+        |a: &&IpAddr| matches!(a, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80);
+    let default = match addresses.iter().find(is_link_local) {
+        Some(address) => gid_of(*address),
+        None => default_gid(hardware),
+    };
+    let mut gids = vec![default];
+    gids.extend(addresses.iter().filter(|a| a.is_ipv4()).map(|a| gid_of(*a)));
+    let v6 = addresses.iter().filter(|a| a.is_ipv6() && !is_link_local(a));
+    gids.extend(v6.map(|a| gid_of(*a)));
+    gids.dedup();
+    gids.truncate(MAX_GIDS);
+    gids
+}
+
+/// fe80:: and the modified EUI-64 of a hardware address: what stands at index 0 also where the
+/// interface has no such address.
+fn default_gid(hardware: [u8; 6]) -> Gid {
+    let [a, b, c, d, e, f] = hardware;
+    Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The largest path MTU that fits.
+fn path_mtu(interface_bytes: u32) -> Option<PathMtu> {
+    (1..=5)
+        .rev()
+        .filter_map(PathMtu::from_ibv)
+        .find(|mtu| mtu.bytes() + HEADERS_BYTES <= interface_bytes)
+}
+
+/// Asks the kernel something about an interface.
+fn ask(name: &str, what: libc::c_ulong) -> VerbsResult<libc::ifreq> {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
+        *to = from as libc::c_char;
+    }
+    let failed = || {
+        let error = std::io::Error::last_os_error();
+        os_error(&format!("cannot ask the kernel about interface {name}"), &error)
+    };
+    // SAFETY: takes integers; the descriptor is closed below.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(failed());
+    }
+    // SAFETY: the request is a live structure of the kind that these requests fill; the descriptor
+    // is ours, and closed once.
+    let asked = unsafe { libc::ioctl(socket, what as _, &raw mut request) };
+    let result = if asked < 0 { Err(failed()) } else { Ok(request) };
+    // SAFETY: as above.
+    unsafe { libc::close(socket) };
+    result
+}
+
+fn interface_mtu(name: &str) -> VerbsResult<u32> {
+    let answer = ask(name, libc::SIOCGIFMTU as libc::c_ulong)?;
+    // SAFETY: SIOCGIFMTU fills this member.
+    Ok(unsafe { answer.ifr_ifru.ifru_mtu } as u32)
+}
+
+fn index_of(name: &str) -> VerbsResult<u32> {
+    let answer = ask(name, libc::SIOCGIFINDEX as libc::c_ulong)?;
+    // SAFETY: SIOCGIFINDEX fills this member.
+    Ok(unsafe { answer.ifr_ifru.ifru_ifindex } as u32)
+}
+
+impl Interface {
+    /// Whether it is up and has a carrier, now.
+    pub(crate) fn is_running(&self) -> bool {
+        let Ok(answer) = ask(&self.name, libc::SIOCGIFFLAGS as libc::c_ulong) else { return false };
+        // SAFETY: SIOCGIFFLAGS fills this member.
+        let flags = i32::from(unsafe { answer.ifr_ifru.ifru_flags });
+        flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtus_are_the_kernels() {
+        let cases = [(1500, 1024), (4176, 4096), (4175, 2048), (9000, 4096), (336, 256)];
+        for (interface, path) in cases {
+            assert_eq!(path_mtu(interface).unwrap().bytes(), path, "{interface}");
+        }
+        assert_eq!(path_mtu(335), None);
+    }
+
+    #[test]
+    fn gids_are_in_the_kernels_order() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all = ["2001:db8::2", "10.0.0.1", "fe80::5", "10.0.0.2"].map(address);
+        let table = gid_table(&all, [0; 6]);
+        let expected = ["fe80::5", "10.0.0.1", "10.0.0.2", "2001:db8::2"].map(address).map(gid_of);
+        assert_eq!(table, expected);
+        let table = gid_table(&all[1..2], [2, 0x42, 0, 0, 0, 1]);
+        assert_eq!(table, [gid_of(address("fe80::42:ff:fe00:1")), gid_of(all[1])]);
+    }
+
+    #[test]
+    fn the_loopback_interface_is_found_and_others_are_named() {
+        let found = find("lo", 4791).unwrap();
+        assert!(found.gids.contains(&gid_of("127.0.0.1".parse().unwrap())), "{found:?}");
+        assert_eq!((found.mtu, found.index > 0), (PathMtu::Mtu4096, true));
+        assert!(found.is_running());
+        let error = find("no-such-if", 4791).unwrap_err();
+        assert!(error.message.contains("there are: ") && error.message.contains("lo"), "{error}");
+    }
+}

@@ -1,0 +1,245 @@
+//! The door of the management queue pair, QP1: datagrams of connection managers.
+//!
+//! QP1 belongs to a host, not to a process. Every process of a host that opened the door is shown
+//! every datagram that arrives, and takes those that are its own: a listener knows its service ids,
+//! a connection its communication id (so communication ids must differ between the processes of a
+//! host; the process slot, [`process_slot`], is a good part of them).
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::drops::Drop;
+use rdmalab_link::expand;
+use rdmalab_link::path::{Below, Path, address_of, gid_of};
+use rdmalab_wire::ids::{Gid, Psn, Qpn};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::Packet;
+
+use super::receive::Arrival;
+use super::share;
+use crate::fd::CountingEvent;
+use crate::helper::wait_readable;
+use crate::peer::Peer;
+use crate::process::Process;
+
+/// The general services QP of every port (IBA vol. 1, 3.9.3).
+pub(crate) const QP1: Qpn = Qpn::new(1);
+/// Its queue key (IBA vol. 1, 10.2.4).
+const QP1_QKEY: u32 = 0x8001_0000;
+/// Bytes of a management datagram (IBA vol. 1, 13.4.2).
+pub const MAD_BYTES: usize = 256;
+/// How long the first datagram to this host waits for its processes to say hello, ns.
+const MEETING_NS: u64 = 300_000_000;
+/// Datagrams that wait while nobody takes them; more are dropped, and counted.
+const QUEUE_MAX: usize = 256;
+
+/// A management datagram that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ManagementDatagram {
+    /// Who sent it.
+    pub from: Gid,
+    /// Which of our GIDs it was sent to.
+    pub to: Gid,
+    /// The sending queue pair: 1.
+    pub source_qp: u32,
+    /// The datagram, from its base version on.
+    pub mad: [u8; MAD_BYTES],
+}
+
+/// The queue behind the door.
+#[derive(Default)]
+pub(crate) struct Management {
+    door: OnceLock<Door>,
+}
+
+struct Door {
+    waiting: Mutex<VecDeque<ManagementDatagram>>,
+    event: CountingEvent,
+    psn: AtomicU32,
+}
+
+impl Management {
+    fn open(&self) -> VerbsResult<&Door> {
+        if let Some(door) = self.door.get() {
+            return Ok(door);
+        }
+        let event = CountingEvent::create()?;
+        let door = Door { waiting: Mutex::default(), event, psn: AtomicU32::new(0) };
+        Ok(self.door.get_or_init(|| door))
+    }
+
+    /// Takes a packet to QP1, whose invariant CRC was verified.
+    pub(super) fn take(&self, path: &Path, packet: &Packet<'_>) -> Result<(), Drop> {
+        let deth = packet.headers.deth.ok_or(Drop::Malformed)?;
+        if deth.qkey.0 != QP1_QKEY {
+            return Err(Drop::QKey);
+        }
+        let mad = packet.payload.try_into().map_err(|_| Drop::Malformed)?;
+        let door = self.door.get().ok_or(Drop::Management)?;
+        let mut waiting = door.waiting.lock();
+        if waiting.len() >= QUEUE_MAX {
+            return Err(Drop::Management);
+        }
+        let (from, to) = (gid_of(path.source), gid_of(path.destination));
+        waiting.push_back(ManagementDatagram { from, to, source_qp: deth.source_qp.get(), mad });
+        door.event.add_one();
+        Ok(())
+    }
+}
+
+/// QP1 of this host, as one process sees it. For a connection manager: send and receive MADs with
+/// their addresses, over the network where `RDMALAB_INTERFACE` opens it, and among the processes of
+/// this host always.
+///
+/// ```no_run
+/// use rdmalab_softnic::management::ManagementPort;
+///
+/// let port = ManagementPort::open()?;
+/// let own = port.gids();
+/// port.send(1, own[1], &[0; 256])?;
+/// while let Some(datagram) = port.receive() {
+///     println!("from {:?}: attribute {:02x?}", datagram.from, &datagram.mad[16..18]);
+/// }
+/// # Ok::<(), rdmalab_engine::backend::VerbsError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct ManagementPort {
+    process: &'static Process,
+    door: &'static Door,
+}
+
+impl ManagementPort {
+    /// Opens the door; what arrives is kept from now on. Every call gives the same queue.
+    ///
+    /// # Errors
+    /// As opening a device.
+    pub fn open() -> VerbsResult<ManagementPort> {
+        let process = Process::get()?;
+        let door = process.management.open()?;
+        Ok(ManagementPort { process, door })
+    }
+
+    /// A descriptor that is readable while datagrams wait.
+    pub fn raw_fd(&self) -> RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.door.event)
+    }
+
+    /// The GIDs of the port, by index.
+    pub fn gids(&self) -> Vec<Gid> {
+        (0..crate::device::gid_count())
+            .filter_map(|index| crate::device::gid_of(0, index))
+            .collect()
+    }
+
+    /// The next datagram, without waiting. Makes progress, so that it may be called in a loop.
+    pub fn receive(&self) -> Option<ManagementDatagram> {
+        self.process.caller_progress();
+        let found = self.door.waiting.lock().pop_front();
+        if found.is_some() {
+            self.door.event.take_one();
+        }
+        found
+    }
+
+    /// Sends a MAD from the GID with an index to QP1 at `to`. It may be lost, as any datagram.
+    ///
+    /// # Errors
+    /// `EINVAL` when the index names no GID or the addresses are of two IP versions, what the
+    /// kernel says when there is no route, `ENETUNREACH` to another host without an interface.
+    pub fn send(&self, sgid_index: u8, to: Gid, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
+        self.process.check_usable()?;
+        let ah = AhAttr { dgid: to, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() };
+        let Some(from) = crate::device::gid_of(0, u32::from(sgid_index)) else {
+            return Err(VerbsError::invalid(format!("GID index {sgid_index}: there is none")));
+        };
+        let psn = Psn::new(self.door.psn.fetch_add(1, Ordering::Relaxed));
+        let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+        train.payload_bytes = MAD_BYTES as u32;
+        train.qkey = QP1_QKEY;
+        if crate::device::is_here(&ah) {
+            return self.send_here(from, to, &train, mad);
+        }
+        let Some(wire) = self.process.wire() else {
+            return Err(VerbsError::new(
+                libc::ENETUNREACH,
+                format!(
+                    "{} is on another host: name the interface that leads there \
+                     (RDMALAB_INTERFACE, --interface)",
+                    address_of(to)
+                ),
+            ));
+        };
+        wire.check_address(&ah)?;
+        if let Some(route) = wire.route(&ah) {
+            let exit = wire.exit();
+            let mut out = wire.outbox.lock();
+            let pushed = out.push(&exit, &route, Transport::Ud, &train, |to| {
+                to.copy_from_slice(mad);
+                Ok::<(), std::convert::Infallible>(())
+            });
+            let Ok(()) = pushed;
+            out.flush(&exit);
+        }
+        Ok(())
+    }
+
+    /// The processes of this host, as far as they say hello in time.
+    fn neighbours(&self) -> Vec<Arc<Peer>> {
+        let give_up_ns = crate::clock::now_ns() + MEETING_NS;
+        loop {
+            if let Some(peers) = self.process.audience() {
+                return peers;
+            }
+            if crate::clock::now_ns() >= give_up_ns {
+                return self.process.known_peers();
+            }
+            wait_readable(&[self.process.mail_fd()], 1);
+        }
+    }
+
+    /// To every process of this host, this one included.
+    fn send_here(&self, from: Gid, to: Gid, train: &Train, mad: &[u8]) -> VerbsResult<()> {
+        let (source_port, destination_port) = (ROCE_V2_PORT, ROCE_V2_PORT);
+        // Two addresses of this host need not be of one IP version; the sender's is told as it is
+        // where they are.
+        let (mut source, destination) = (address_of(from), address_of(to));
+        if source.is_ipv4() != destination.is_ipv4() {
+            source = destination;
+        }
+        let path = Path { source, destination, source_port, destination_port };
+        let mut bytes = [0u8; MAD_BYTES + expand::MAX_OVERHEAD_BYTES];
+        let Some(parts) = expand::write_headers(train, Transport::Ud, &mut bytes) else {
+            return Err(VerbsError::invalid("a MAD that is no datagram"));
+        };
+        bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
+        let bytes = &mut bytes[..parts.packet_bytes];
+        expand::seal(&path, 0, bytes);
+        let arrival = Arrival { path, below: Below::default(), bytes, forwarded: false };
+        for peer in self.neighbours() {
+            if !peer.is_self {
+                share::push(&peer, &arrival);
+            }
+        }
+        if let Ok(packet) = rdmalab_link::receive::parse(arrival.bytes) {
+            // A full queue loses it, as the network may.
+            let _ = self.process.management.take(&path, &packet);
+        }
+        Ok(())
+    }
+}
+
+/// The process slot of this process, 1 ..= 1023: different for every process of the host.
+///
+/// # Errors
+/// As opening a device.
+pub fn process_slot() -> VerbsResult<u16> {
+    Ok(Process::get()?.slot)
+}

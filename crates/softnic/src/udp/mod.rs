@@ -1,0 +1,160 @@
+//! The wire: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
+//!
+//! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
+//! that interface; its descriptor travels in letters. All of them send on it. One of them, its
+//! *owner*, reads it: the holder of a lock that the kernel passes on when the owner dies. The owner
+//! gives packets for other processes' queue pairs to them through the rings, and drops what finds a
+//! full one. Nothing waits for anything: a packet that is dropped is a packet that was lost.
+//!
+//! A caller inside a verb reads the socket itself; the helper waits for it when nobody polls.
+//!
+//! Lock order: the receiver's buffers (only ever tried) -> QP -> the outbox.
+
+pub(crate) mod interface;
+pub mod management;
+mod members;
+mod outbox;
+mod receive;
+mod send;
+mod share;
+mod socket;
+pub(crate) mod vigil;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::drops::Counters;
+use rdmalab_link::path::{Path, address_of};
+use rdmalab_link::seam::Seam;
+use rdmalab_wire::ids::Gid;
+
+use interface::Interface;
+use outbox::{Exit, Outbox};
+use receive::Receiver;
+pub(crate) use socket::Route;
+
+/// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
+/// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
+pub(crate) const WINDOW_PACKETS: u32 = 128;
+
+/// This process's share of the host's socket.
+pub(crate) struct Wire {
+    pub(crate) interface: &'static Interface,
+    /// -1 once closed in a forked child.
+    socket: AtomicI32,
+    /// The memory whose lock makes its holder the owner; held as long as the process lives.
+    ownership: OwnedFd,
+    is_owner: AtomicBool,
+    /// How often somebody looked for packets. Two that collide count once, which does no harm.
+    looks: AtomicU32,
+    outbox: Mutex<Outbox>,
+    receiver: Mutex<Receiver>,
+    pub(crate) counters: Counters,
+    /// Memberships in IP groups, by their GID.
+    memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
+    /// Taps and fault rules.
+    seam: OnceLock<Box<dyn Seam>>,
+}
+
+impl Wire {
+    fn new(interface: &'static Interface, socket: OwnedFd, ownership: OwnedFd) -> Wire {
+        Wire {
+            interface,
+            socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
+            ownership,
+            is_owner: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            outbox: Mutex::new(Outbox::new()),
+            receiver: Mutex::new(Receiver::new(interface.port)),
+            counters: Counters::default(),
+            memberships: Mutex::default(),
+            seam: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.socket.load(Ordering::Relaxed)
+    }
+
+    /// The descriptor to wait on; -1 when another process reads.
+    pub(crate) fn fd_to_poll(&self) -> i32 {
+        if self.is_owner.load(Ordering::Acquire) { self.fd() } else { -1 }
+    }
+
+    pub(crate) fn ownership_fd(&self) -> i32 {
+        self.ownership.as_raw_fd()
+    }
+
+    /// Closes the socket in the child of a fork, where it would keep the port.
+    pub(crate) fn close_in_child(&self) {
+        let fd = self.socket.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
+            unsafe { libc::close(fd) };
+        }
+    }
+
+    fn exit(&self) -> Exit<'_> {
+        let seam = self.seam.get().map(|seam| &**seam);
+        Exit { fd: self.fd(), counters: &self.counters, seam }
+    }
+
+    /// The route of an address vector that leads to another host; `None` when it has no GID, or
+    /// its families do not agree.
+    pub(crate) fn route(&self, ah: &AhAttr) -> Option<Route> {
+        if !ah.is_global || crate::device::is_here(ah) {
+            return None;
+        }
+        let source = *self.interface.gids.get(ah.sgid_index as usize)?;
+        let path = Path {
+            source: address_of(source),
+            destination: address_of(ah.dgid),
+            source_port: self.interface.port,
+            destination_port: self.interface.port,
+        };
+        path.is_sound().then_some(Route {
+            path,
+            interface: self.interface.index,
+            traffic_class: ah.traffic_class,
+            hop_limit: ah.hop_limit,
+        })
+    }
+
+    /// Refuses an address vector that can lead nowhere.
+    ///
+    /// # Errors
+    /// That its addresses are of two families, or that there is no route.
+    pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
+        if !ah.is_global || crate::device::is_here(ah) {
+            return Ok(());
+        }
+        let destination = address_of(ah.dgid);
+        let Some(route) = self.route(ah) else {
+            return Err(VerbsError::invalid(format!(
+                "the destination {destination} and the GID with index {} are not of one IP \
+                 version: choose another sgid_index (perftest: -x; ibv_*_pingpong: -g)",
+                ah.sgid_index
+            )));
+        };
+        socket::check_route(&route).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
+            let name = &self.interface.name;
+            VerbsError::new(errno, format!("no way from {name} to {destination}: {error}"))
+        })
+    }
+}
+
+/// Packets that this process dropped, by reason, since it opened the wire; empty without one.
+pub fn wire_drops() -> Vec<(&'static str, u64)> {
+    let wire = crate::process::Process::existing().and_then(|process| process.wire());
+    let counted = |wire: &Wire| {
+        let all = rdmalab_link::drops::Drop::ALL.iter();
+        all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
+    };
+    wire.map(counted).unwrap_or_default()
+}

@@ -1,0 +1,178 @@
+//! Packets on their way out: gathered, then sent in as few calls as the kernel allows.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use rdmalab_engine::train::Train;
+use rdmalab_link::drops::{Counters, Drop};
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
+use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
+use rdmalab_wire::opcode::Transport;
+
+use super::socket::{self, Route, SEGMENTS_MAX};
+use crate::cancel::NoCancel;
+
+/// Bytes that are gathered before they are sent.
+const ROOM: usize = 256 * 1024;
+/// The longest payload of a UDP datagram, and so of a run of segments, with room to spare for
+/// IPv6's header.
+const RUN_BYTES: usize = 65_000;
+/// How long a full device queue is waited for, once, ms. What it does not take then is lost.
+const FULL_WAIT_MS: i32 = 1;
+
+/// Datagrams of one destination that can leave in one send.
+struct Run {
+    route: Route,
+    start: usize,
+    bytes: usize,
+    /// Length of its first datagram, which all but the last share.
+    segment_bytes: usize,
+    datagrams: u32,
+    /// The last datagram is shorter: none may follow.
+    closed: bool,
+}
+
+/// See the module's text.
+pub(crate) struct Outbox {
+    data: Vec<u8>,
+    used: usize,
+    runs: Vec<Run>,
+    /// The kernel segments runs; off once it refused.
+    segments: bool,
+}
+
+/// What a packet goes through beside the socket.
+pub(crate) struct Exit<'a> {
+    pub(crate) fd: RawFd,
+    pub(crate) counters: &'a Counters,
+    pub(crate) seam: Option<&'a dyn Seam>,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Outbox {
+        Outbox { data: vec![0; ROOM], used: 0, runs: Vec::new(), segments: true }
+    }
+
+    /// Adds the packet of a train of one packet; `fill` writes its payload. The error is `fill`'s:
+    /// the packet is not sent then.
+    pub(crate) fn push<E>(
+        &mut self,
+        exit: &Exit<'_>,
+        route: &Route,
+        transport: Transport,
+        train: &Train,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let most = train.payload_bytes as usize + MAX_OVERHEAD_BYTES;
+        if self.data.len() - self.used < most {
+            self.flush(exit);
+        }
+        let room = &mut self.data[self.used..];
+        let Some(parts) = expand::write_headers(train, transport, room) else {
+            exit.counters.count(Drop::Send);
+            return Ok(());
+        };
+        let Parts { payload_at, payload_bytes, packet_bytes } = parts;
+        fill(&mut room[payload_at..payload_at + payload_bytes])?;
+        let index = self.place_in_run(route, packet_bytes);
+        let packet = &mut self.data[self.used..self.used + packet_bytes];
+        expand::seal(&route.path, index, packet);
+        if let Some(seam) = exit.seam {
+            let passage = Passage {
+                direction: Direction::Out,
+                path: route.path,
+                destination_qp: train.dst_qpn,
+                psn: train.first_psn,
+                transmission: 0,
+            };
+            if seam.pass(&passage, packet) == Verdict::Lose {
+                exit.counters.count(Drop::Seam);
+                return Ok(());
+            }
+        }
+        self.commit(route, packet_bytes, index);
+        Ok(())
+    }
+
+    /// The number of a datagram of `bytes` in the run that it will join; 0 for the first of a new
+    /// one. Over IPv4 this is its identification.
+    fn place_in_run(&self, route: &Route, bytes: usize) -> u16 {
+        let Some(run) = self.runs.last() else { return 0 };
+        let joins = self.segments
+            && !run.closed
+            && run.datagrams < SEGMENTS_MAX
+            && bytes <= run.segment_bytes
+            && run.bytes + bytes <= RUN_BYTES
+            && run.route == *route;
+        if joins { run.datagrams as u16 } else { 0 }
+    }
+
+    fn commit(&mut self, route: &Route, bytes: usize, index: u16) {
+        match self.runs.last_mut() {
+            Some(run) if index > 0 => {
+                run.bytes += bytes;
+                run.datagrams += 1;
+                run.closed = bytes < run.segment_bytes;
+            }
+            _ => self.runs.push(Run {
+                route: *route,
+                start: self.used,
+                bytes,
+                segment_bytes: bytes,
+                datagrams: 1,
+                closed: false,
+            }),
+        }
+        self.used += bytes;
+    }
+
+    /// Sends everything.
+    pub(crate) fn flush(&mut self, exit: &Exit<'_>) {
+        let runs = std::mem::take(&mut self.runs);
+        for run in &runs {
+            self.send_run(exit, run);
+        }
+        // Kept for its memory.
+        self.runs = runs;
+        self.runs.clear();
+        self.used = 0;
+    }
+
+    fn send_run(&mut self, exit: &Exit<'_>, run: &Run) {
+        let bytes = &self.data[run.start..run.start + run.bytes];
+        if run.datagrams == 1 || self.segments {
+            let segment = if run.datagrams == 1 { 0 } else { run.segment_bytes as u16 };
+            let sent = send_patiently(exit.fd, &run.route, bytes, segment);
+            let Err(error) = sent else { return };
+            // EIO and EINVAL: this interface or kernel cannot segment.
+            let cannot = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
+            if !cannot || segment == 0 {
+                return exit.counters.count(Drop::Send);
+            }
+            self.segments = false;
+        }
+        let bytes = &mut self.data[run.start..run.start + run.bytes];
+        for packet in bytes.chunks_mut(run.segment_bytes) {
+            if matches!(run.route.path.destination, IpAddr::V4(_)) {
+                expand::seal(&run.route.path, 0, packet);
+            }
+            if send_patiently(exit.fd, &run.route, packet, 0).is_err() {
+                exit.counters.count(Drop::Send);
+            }
+        }
+    }
+}
+
+/// Sends, waiting once when the device's queue is full.
+fn send_patiently(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::io::Result<()> {
+    match socket::send(fd, route, bytes, segment) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            let _calm = NoCancel::new();
+            let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+            // SAFETY: one pollfd on our stack.
+            unsafe { libc::poll(&raw mut poll, 1, FULL_WAIT_MS) };
+            socket::send(fd, route, bytes, segment)
+        }
+        result => result,
+    }
+}

@@ -1,0 +1,281 @@
+//! Packets from the network, and those that the owner of the socket passed on.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::vocab::QpType;
+use rdmalab_link::drops::Drop;
+use rdmalab_link::path::{Below, Path, gid_of};
+use rdmalab_link::receive::{self as link, Expected, Verifier};
+use rdmalab_link::seam::{Direction, Passage, Verdict};
+use rdmalab_ring::biased::BiasedGuard;
+use rdmalab_ring::spsc::{Consumer, Slot};
+use rdmalab_wire::ids::{Psn, Qpn};
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::Packet;
+
+use super::Wire;
+use super::socket::{Inbox, RECEIVE_MAX};
+use crate::codec::{self, SlotPayload};
+use crate::layout;
+use crate::process::Process;
+use crate::progress::finish;
+use crate::qp::QpInner;
+
+/// Messages that one call takes, so that a flood keeps nobody waiting.
+const MESSAGES_PER_CALL: usize = 64;
+
+/// The queue pair that is locked for the packets at hand.
+pub(super) type Held = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
+
+/// The reading end of the socket.
+pub(crate) struct Receiver {
+    inbox: Box<Inbox>,
+    /// Messages to ask for in the next call: one while they come one by one, because asking for
+    /// more costs another look.
+    ask: usize,
+    verifier: Verifier,
+}
+
+impl Receiver {
+    pub(super) fn new(port: u16) -> Receiver {
+        Receiver { inbox: Inbox::new(port), ask: 1, verifier: Verifier::default() }
+    }
+}
+
+/// One packet and what the network said of it.
+pub(super) struct Arrival<'a> {
+    pub(super) path: Path,
+    pub(super) below: Below,
+    pub(super) bytes: &'a [u8],
+    /// Another process read it, and found that it is for us.
+    pub(super) forwarded: bool,
+}
+
+impl Process {
+    /// Takes what the network brought, if this process reads the socket. Returns how many packets.
+    pub(crate) fn take_from_wire(&self) -> u32 {
+        let Some(wire) = self.wire() else { return 0 };
+        if !wire.is_owner.load(Ordering::Acquire) {
+            return 0;
+        }
+        wire.looks.store(wire.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let Some(mut receiver) = wire.receiver.try_lock() else { return 0 };
+        let Receiver { inbox, ask, verifier } = &mut *receiver;
+        let mut held: Held = None;
+        let (mut done, mut messages) = (0, 0);
+        loop {
+            let asked = *ask;
+            let got = inbox.receive(wire.fd(), asked);
+            for index in 0..got {
+                done += self.take_message(wire, inbox, index, verifier, &mut held);
+            }
+            messages += got;
+            *ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
+            // One message that came alone is answered before anybody looks for the next.
+            if got < asked || asked == 1 || messages >= MESSAGES_PER_CALL {
+                break;
+            }
+        }
+        finish(held);
+        done
+    }
+
+    fn take_message(
+        &self,
+        wire: &Wire,
+        inbox: &mut Inbox,
+        index: usize,
+        verifier: &mut Verifier,
+        held: &mut Held,
+    ) -> u32 {
+        let Some(message) = inbox.message(index) else {
+            wire.counters.count(Drop::Kernel);
+            return 0;
+        };
+        let bytes = inbox.bytes(index, message.bytes);
+        let mut done = 0;
+        for packet in bytes.chunks_mut(message.segment_bytes.max(1)) {
+            if !passes(wire, &message.path, packet) {
+                wire.counters.count(Drop::Seam);
+                continue;
+            }
+            let (path, below) = (message.path, message.below);
+            let arrival = Arrival { path, below, bytes: packet, forwarded: false };
+            if let Err(reason) = self.take_packet(&arrival, verifier, held) {
+                wire.counters.count(reason);
+            }
+            done += 1;
+        }
+        done
+    }
+
+    /// Handles one packet, or passes it on.
+    pub(super) fn take_packet(
+        &self,
+        arrival: &Arrival<'_>,
+        verifier: &mut Verifier,
+        held: &mut Held,
+    ) -> Result<(), Drop> {
+        let packet = link::parse(arrival.bytes)?;
+        let qpn = packet.headers.bth.dest_qp;
+        if qpn == Qpn::MULTICAST || qpn == super::management::QP1 {
+            finish(held.take());
+            return self.take_for_all(arrival, &packet, verifier);
+        }
+        if layout::process_of(qpn) != self.slot {
+            // Before another process's ring is touched: those below hold no QP's lock.
+            finish(held.take());
+            return self.forward(arrival, layout::process_of(qpn));
+        }
+        let index = layout::index_of(qpn);
+        if held.as_ref().is_none_or(|(known, _)| *known != index) {
+            finish(held.take());
+            *held = self.qp_at(index).map(|object| (index, object.inner.lock()));
+        }
+        match held.as_mut().and_then(|(_, guard)| guard.as_mut()) {
+            Some(inner) if inner.qp.qpn == qpn => inner.take_packet(arrival, &packet, verifier),
+            _ => Err(Drop::NoSuchQp),
+        }
+    }
+
+    /// A packet for a group, or for the management QP, which every process of the host may await.
+    fn take_for_all(
+        &self,
+        arrival: &Arrival<'_>,
+        packet: &Packet<'_>,
+        verifier: &mut Verifier,
+    ) -> Result<(), Drop> {
+        let bth = &packet.headers.bth;
+        if bth.opcode.transport() != Transport::Ud {
+            return Err(Drop::Transport);
+        }
+        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
+        if !arrival.forwarded {
+            self.forward_to_all(arrival);
+        }
+        if bth.dest_qp == super::management::QP1 {
+            return self.management.take(&arrival.path, packet);
+        }
+        let group = gid_of(arrival.path.destination);
+        let below = Below { identification, ..arrival.below };
+        for qpn in self.groups.members(&group) {
+            let Some(object) = self.qp_at(layout::index_of(qpn)) else { continue };
+            if let Some(inner) = object.inner.lock().as_mut()
+                && inner.qp.qpn == qpn
+            {
+                let expected = inner.expected();
+                if link::check(packet, &expected, &arrival.path).is_ok()
+                    && let Ok(train) = train_of(packet, &expected)
+                {
+                    let train = Train { dst_qpn: qpn, ..train };
+                    inner.take_datagram(arrival, &below, &train, packet);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot in the ring of another process of this host that is no train of its own: a packet
+    /// that it read for us.
+    #[cold]
+    pub(crate) fn take_forwarded(&self, consumer: &Consumer, slot: &Slot) {
+        let Some((train, SlotPayload::Data(position))) =
+            codec::decode(slot.head, &slot.body, false)
+        else {
+            return;
+        };
+        let length = train.payload_bytes as usize;
+        let Some(from) = consumer.data(position, length) else { return };
+        // A copy: the ring's memory can change while it is parsed.
+        let mut copy = vec![0u8; length];
+        // SAFETY: `data` checked that so many bytes lie there, in a mapping that cannot shrink.
+        unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), length) };
+        let Some(arrival) = super::share::read_forwarded(&copy) else { return };
+        let (mut verifier, mut held) = (Verifier::default(), None);
+        let here = link::parse(arrival.bytes).is_ok_and(|packet| {
+            let qpn = packet.headers.bth.dest_qp;
+            let for_all = qpn == Qpn::MULTICAST || qpn == super::management::QP1;
+            for_all || layout::process_of(qpn) == self.slot
+        });
+        let taken = match here {
+            true => self.take_packet(&arrival, &mut verifier, &mut held),
+            false => Err(Drop::NoSuchQp),
+        };
+        finish(held);
+        if let (Err(reason), Some(wire)) = (taken, self.wire()) {
+            wire.counters.count(reason);
+        }
+    }
+}
+
+/// Lets taps and rules see a packet.
+fn passes(wire: &Wire, path: &Path, packet: &mut [u8]) -> bool {
+    let Some(seam) = wire.seam.get() else { return true };
+    let word = |at: usize| {
+        let bytes = packet.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_be_bytes)
+    };
+    let (destination_qp, psn) = (Qpn::new(word(4)), Psn::new(word(8)));
+    let direction = Direction::In;
+    let passage = Passage { direction, path: *path, destination_qp, psn, transmission: 0 };
+    seam.pass(&passage, packet) == Verdict::Pass
+}
+
+fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {
+    link::train_of(&packet.headers, packet.payload.len(), expected)
+}
+
+impl QpInner {
+    /// What this queue pair takes from the network.
+    pub(super) fn expected(&self) -> Expected {
+        let (qp, links) = (&self.qp, &self.links);
+        let between: Option<(IpAddr, IpAddr)> =
+            links.wire.as_ref().map(|route| (route.path.destination, route.path.source));
+        Expected {
+            transport: match qp.qp_type {
+                QpType::Rc => Transport::Rc,
+                QpType::Uc => Transport::Uc,
+                QpType::Ud => Transport::Ud,
+            },
+            can_receive: qp.state.can_receive(),
+            between,
+            remote_qpn: qp.remote_qpn,
+            qkey: qp.attr.qkey,
+            mtu: qp.mtu,
+        }
+    }
+
+    fn take_packet(
+        &mut self,
+        arrival: &Arrival<'_>,
+        packet: &Packet<'_>,
+        verifier: &mut Verifier,
+    ) -> Result<(), Drop> {
+        let expected = self.expected();
+        link::check(packet, &expected, &arrival.path)?;
+        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
+        let train = train_of(packet, &expected)?;
+        if self.links.datagram {
+            let below = Below { identification, ..arrival.below };
+            self.take_datagram(arrival, &below, &train, packet);
+        } else {
+            self.handle_train(&train, packet.payload.as_ptr());
+        }
+        Ok(())
+    }
+
+    fn take_datagram(
+        &mut self,
+        arrival: &Arrival<'_>,
+        below: &Below,
+        train: &Train,
+        packet: &Packet<'_>,
+    ) {
+        debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
+        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
+        self.handle_train(train, packet.payload.as_ptr());
+        self.links.grh = None;
+    }
+}

@@ -1,0 +1,338 @@
+//! The UDP socket of a host, and how batches of datagrams pass through it.
+//!
+//! One dual-stack socket, bound and never connected: only then does the kernel send IPv4 with
+//! DF set and an identification of 0 (or 0, 1, 2 ... for the segments of one send), which the
+//! invariant CRC covers and which a user cannot choose. UDP's checksum is left to the kernel: it
+//! costs nothing where the interface computes it, and segmentation needs it.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use rdmalab_link::path::{Below, Path};
+
+use super::interface::Interface;
+use crate::cancel::NoCancel;
+
+/// Bytes that the kernel should keep for each direction; what it grants may be less.
+const BUFFER_BYTES: libc::c_int = 8 << 20;
+/// 64-bit words of control data of a datagram: addresses, class, hops, segment size.
+const CONTROL_WORDS: usize = 24;
+/// Messages of one receive call at most.
+pub(crate) const RECEIVE_MAX: usize = 16;
+/// Bytes of a received message at most: a whole run of segments.
+const RECEIVE_BYTES: usize = 65_536;
+/// `SO_NO_CHECK6_RX` of UDP: take IPv6 datagrams without a checksum, as the kernel's driver sends.
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
+/// Segments of one send; the kernel's limit since 4.18.
+pub(crate) const SEGMENTS_MAX: u32 = 64;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Sets an integer option.
+pub(crate) fn set(fd: RawFd, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel reads an integer of the length given.
+    check(unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) })?;
+    Ok(())
+}
+
+/// Opens and binds the socket.
+///
+/// # Errors
+/// `AddrInUse` when somebody has the port, else what the kernel says.
+pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes integers.
+    let raw = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    set(raw, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+    set(raw, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+    // Local receivers get their copies through the rings.
+    set(raw, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)?;
+    set(raw, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0)?;
+    for option in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+        set(raw, libc::IPPROTO_IPV6, option, 1)?;
+    }
+    for option in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
+        set(raw, libc::IPPROTO_IP, option, 1)?;
+    }
+    // Without it every segment of a send arrives by itself, which is slower and no more.
+    let _ = set(raw, libc::SOL_UDP, libc::UDP_GRO, 1);
+    for (forced, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set(raw, libc::SOL_SOCKET, forced, BUFFER_BYTES).is_err() {
+            let _ = set(raw, libc::SOL_SOCKET, plain, BUFFER_BYTES);
+        }
+    }
+    bind(raw, interface)?;
+    Ok(socket)
+}
+
+/// Binds to the port on one interface: nothing listens on any other.
+fn bind(raw: RawFd, interface: &Interface) -> io::Result<()> {
+    let name = &interface.name;
+    let length = name.len() as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
+    // SAFETY: the kernel reads `length` bytes of the name.
+    check(unsafe { libc::setsockopt(raw, level, option, name.as_ptr().cast(), length) })?;
+    let any = socket_address(IpAddr::V6(Ipv6Addr::UNSPECIFIED), interface.port, 0);
+    let length = size_of_val(&any) as libc::socklen_t;
+    // SAFETY: the kernel reads a live structure of the length given.
+    check(unsafe { libc::bind(raw, (&raw const any).cast(), length) })?;
+    Ok(())
+}
+
+/// An address as the kernel takes it on a dual-stack socket.
+fn socket_address(address: IpAddr, port: u16, scope: u32) -> libc::sockaddr_in6 {
+    let mapped = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut to: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    to.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+    to.sin6_port = port.to_be();
+    to.sin6_addr.s6_addr = mapped.octets();
+    to.sin6_scope_id = scope;
+    to
+}
+
+fn plain_address(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+/// Whether a packet to that address would find a way, by asking the kernel for a route.
+pub(crate) fn check_route(route: &Route) -> io::Result<()> {
+    // SAFETY: takes integers.
+    let raw =
+        check(unsafe { libc::socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    let to = socket_address(route.path.destination, route.path.destination_port, route.interface);
+    let length = size_of_val(&to) as libc::socklen_t;
+    // SAFETY: the kernel reads a live structure of the length given.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), length) })?;
+    Ok(())
+}
+
+/// Where a packet goes, and with which marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    pub(crate) path: Path,
+    /// Index of the interface.
+    pub(crate) interface: u32,
+    pub(crate) traffic_class: u8,
+    /// Time to live or hop limit; 0: as the kernel likes it.
+    pub(crate) hop_limit: u8,
+}
+
+/// Control data in the making.
+struct Control {
+    words: [u64; CONTROL_WORDS],
+    used: usize,
+}
+
+impl Control {
+    /// Adds an element; there is room for all that [`Control::for_route`] adds.
+    fn push<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
+        // SAFETY: arithmetic on integers.
+        let (length, space) = unsafe {
+            (libc::CMSG_LEN(size_of::<T>() as u32), libc::CMSG_SPACE(size_of::<T>() as u32))
+        };
+        if self.used + space as usize > size_of_val(&self.words) {
+            return;
+        }
+        // SAFETY: `space` bytes from `used` on lie within the words, aligned to 8, and hold one
+        // header and the value.
+        unsafe {
+            let at: *mut libc::cmsghdr = self.words.as_mut_ptr().byte_add(self.used).cast();
+            (*at).cmsg_level = level;
+            (*at).cmsg_type = kind;
+            (*at).cmsg_len = length as _;
+            libc::CMSG_DATA(at).cast::<T>().write_unaligned(value);
+        }
+        self.used += space as usize;
+    }
+
+    fn for_route(route: &Route, segment_bytes: u16) -> Control {
+        let mut control = Control { words: [0; CONTROL_WORDS], used: 0 };
+        let source = socket_address(route.path.source, 0, 0);
+        let info =
+            libc::in6_pktinfo { ipi6_addr: source.sin6_addr, ipi6_ifindex: route.interface as _ };
+        control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        let is_v4 = route.path.destination.is_ipv4();
+        let (level, class, hops) = match is_v4 {
+            true => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            false => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+        };
+        if route.traffic_class != 0 {
+            control.push(level, class, libc::c_int::from(route.traffic_class));
+        }
+        if route.hop_limit != 0 {
+            control.push(level, hops, libc::c_int::from(route.hop_limit));
+        }
+        if segment_bytes != 0 {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, segment_bytes);
+        }
+        control
+    }
+}
+
+/// Sends `bytes` to a route, as one datagram or, with `segment_bytes`, as several of that length.
+pub(crate) fn send(fd: RawFd, route: &Route, bytes: &[u8], segment_bytes: u16) -> io::Result<()> {
+    let mut to =
+        socket_address(route.path.destination, route.path.destination_port, route.interface);
+    let mut control = Control::for_route(route, segment_bytes);
+    let mut content =
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut to).cast();
+    message.msg_namelen = size_of_val(&to) as libc::socklen_t;
+    message.msg_iov = &raw mut content;
+    message.msg_iovlen = 1;
+    message.msg_control = control.words.as_mut_ptr().cast();
+    message.msg_controllen = control.used as _;
+    let _calm = NoCancel::new();
+    // SAFETY: all pointers in the message are to live buffers of the lengths given.
+    let sent = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A message as the kernel delivered it: one datagram, or a run of equally long ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) path: Path,
+    pub(crate) below: Below,
+    pub(crate) bytes: usize,
+    /// Length of each datagram but the last.
+    pub(crate) segment_bytes: usize,
+}
+
+/// Buffers to receive into.
+pub(crate) struct Inbox {
+    data: Vec<u8>,
+    names: [libc::sockaddr_in6; RECEIVE_MAX],
+    control: [[u64; CONTROL_WORDS]; RECEIVE_MAX],
+    headers: [libc::mmsghdr; RECEIVE_MAX],
+    pieces: [libc::iovec; RECEIVE_MAX],
+    own_port: u16,
+}
+
+// SAFETY: the pointers in it are made anew before each call, to its own buffers.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    pub(crate) fn new(own_port: u16) -> Box<Inbox> {
+        // SAFETY: all-zero is a valid value of these plain C structures.
+        let (names, headers, pieces) = unsafe { std::mem::zeroed() };
+        Box::new(Inbox {
+            // Zeroed pages cost nothing until something arrives there.
+            data: vec![0; RECEIVE_MAX * RECEIVE_BYTES],
+            names,
+            control: [[0; CONTROL_WORDS]; RECEIVE_MAX],
+            headers,
+            pieces,
+            own_port,
+        })
+    }
+
+    /// Receives up to `limit` messages without waiting; returns how many.
+    pub(crate) fn receive(&mut self, fd: RawFd, limit: usize) -> usize {
+        let limit = limit.clamp(1, RECEIVE_MAX);
+        for index in 0..limit {
+            let at = &mut self.data[index * RECEIVE_BYTES..][..RECEIVE_BYTES];
+            self.pieces[index] =
+                libc::iovec { iov_base: at.as_mut_ptr().cast(), iov_len: RECEIVE_BYTES };
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+            header.msg_iov = &raw mut self.pieces[index];
+            header.msg_iovlen = 1;
+            header.msg_control = self.control[index].as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(&self.control[index]) as _;
+            header.msg_flags = 0;
+        }
+        let _calm = NoCancel::new();
+        let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT);
+        // SAFETY: the first `limit` headers point to our own buffers, of the lengths they say.
+        let got =
+            unsafe { libc::recvmmsg(fd, headers, limit as u32, flags as _, std::ptr::null_mut()) };
+        usize::try_from(got).unwrap_or(0)
+    }
+
+    /// What was received as message `index`; `None` if the kernel cut it off or did not say where
+    /// it was sent to.
+    pub(crate) fn message(&self, index: usize) -> Option<Message> {
+        let header = &self.headers[index];
+        if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+            return None;
+        }
+        let bytes = header.msg_len as usize;
+        let mut found = Found { destination: None, below: Below::default(), segment_bytes: 0 };
+        let header = &raw const header.msg_hdr;
+        // SAFETY: the kernel filled the control buffer that the header points to, and its length.
+        unsafe {
+            let mut at = libc::CMSG_FIRSTHDR(header);
+            while !at.is_null() {
+                found.take(at);
+                at = libc::CMSG_NXTHDR(header, at);
+            }
+        }
+        let name = &self.names[index];
+        let path = Path {
+            source: plain_address(name.sin6_addr.s6_addr),
+            destination: found.destination?,
+            source_port: u16::from_be(name.sin6_port),
+            destination_port: self.own_port,
+        };
+        let segment_bytes = if found.segment_bytes == 0 { bytes } else { found.segment_bytes };
+        path.is_sound().then_some(Message { path, below: found.below, bytes, segment_bytes })
+    }
+
+    /// The bytes of message `index`, writable because a rule may change them.
+    pub(crate) fn bytes(&mut self, index: usize, bytes: usize) -> &mut [u8] {
+        &mut self.data[index * RECEIVE_BYTES..][..bytes.min(RECEIVE_BYTES)]
+    }
+}
+
+/// What control data told.
+struct Found {
+    destination: Option<IpAddr>,
+    below: Below,
+    segment_bytes: usize,
+}
+
+impl Found {
+    /// Takes one element.
+    ///
+    /// # Safety
+    /// `at` is an element that the kernel wrote.
+    unsafe fn take(&mut self, at: *const libc::cmsghdr) {
+        // SAFETY: the kernel writes elements whole; each kind has the type that is read here.
+        unsafe {
+            let data = libc::CMSG_DATA(at);
+            let int = || data.cast::<libc::c_int>().read_unaligned();
+            match ((*at).cmsg_level, (*at).cmsg_type) {
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    self.destination = Some(plain_address(info.ipi6_addr.s6_addr));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.below.traffic_class = int() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => self.below.hop_limit = int() as u8,
+                (libc::IPPROTO_IP, libc::IP_TOS) => self.below.traffic_class = data.read(),
+                (libc::IPPROTO_IP, libc::IP_TTL) => self.below.hop_limit = int() as u8,
+                (libc::SOL_UDP, libc::UDP_GRO) => self.segment_bytes = int().max(0) as usize,
+                _ => {}
+            }
+        }
+    }
+}

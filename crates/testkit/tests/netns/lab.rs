@@ -1,0 +1,148 @@
+//! Hosts for tests: network namespaces on a switch, each with an interface `eth0`.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+/// After this a program is taken to hang.
+pub const LIMIT: Duration = Duration::from_secs(100);
+/// What a server is given to notice that its client failed.
+const GRACE: Duration = Duration::from_secs(3);
+/// Where every host reaches the others.
+pub const INTERFACE: &str = "eth0";
+
+/// A switch and its hosts; they go when this does.
+pub struct Lab {
+    ip: PathBuf,
+    switch: String,
+    hosts: Vec<String>,
+}
+
+impl Lab {
+    /// Hosts with addresses 10.91.0.N and fd91::N from N = 1. `None`, said aloud, where the
+    /// machine does not let us.
+    pub fn with(test: &str, hosts: usize, mtu: u32) -> Option<Lab> {
+        let Some(ip) = programs::find("ip") else {
+            programs::skipped(test, "no `ip` (Debian: iproute2)");
+            return None;
+        };
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let base = format!("rdmalab-{}-{number}", std::process::id());
+        let mut lab = Lab { ip, switch: format!("{base}-switch"), hosts: Vec::new() };
+        let switch = lab.switch.clone();
+        // Nothing may be asserted until we know that this machine lets us.
+        if let Err(why) = lab.ip(&format!("netns add {switch}")) {
+            programs::skipped(test, &format!("no network namespaces here (root needed): {why}"));
+            return None;
+        }
+        if let Err(why) = lab.ip(&format!("-n {switch} link add br0 type bridge")) {
+            programs::skipped(test, &format!("no bridges here: {why}"));
+            return None;
+        }
+        lab.must(&format!("-n {switch} link set br0 mtu {mtu} up"));
+        for number in 1..=hosts {
+            lab.add_host(&base, number, mtu);
+        }
+        Some(lab)
+    }
+
+    fn add_host(&mut self, base: &str, number: usize, mtu: u32) {
+        let (host, switch) = (format!("{base}-{number}"), self.switch.clone());
+        self.must(&format!("netns add {host}"));
+        self.hosts.push(host.clone());
+        self.must(&format!(
+            "link add eth0 netns {host} mtu {mtu} type veth peer name p{number} netns {switch}"
+        ));
+        self.must(&format!("-n {switch} link set p{number} mtu {mtu} master br0 up"));
+        self.must(&format!("-n {host} link set lo up"));
+        self.must(&format!("-n {host} address add 10.91.0.{number}/24 dev eth0"));
+        self.must(&format!("-n {host} address add fd91::{number}/64 dev eth0 nodad"));
+        self.must(&format!("-n {host} link set eth0 up"));
+    }
+
+    fn ip(&self, arguments: &str) -> Result<(), String> {
+        let output = Command::new(&self.ip)
+            .args(arguments.split(' '))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+
+    /// `ip` with arguments, of which this test needs that they work.
+    #[track_caller]
+    pub fn must(&self, arguments: &str) {
+        if let Err(why) = self.ip(arguments) {
+            panic!("ip {arguments}: {why}");
+        }
+    }
+
+    /// The network namespace of a host, from 1.
+    pub fn namespace(&self, host: usize) -> &str {
+        &self.hosts[host - 1]
+    }
+
+    /// Starts a program on a host: a line of `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
+    pub fn start(&self, host: usize, line: &str) -> Program {
+        let command =
+            format!("netns exec {} env RDMALAB_INTERFACE={INTERFACE} {line}", self.namespace(host));
+        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        Program::start(&self.ip, &words, &[])
+    }
+
+    /// Packets that a host's interface sent and received.
+    pub fn packets(&self, host: usize) -> u64 {
+        let script = format!("cat /sys/class/net/{INTERFACE}/statistics/[rt]x_packets");
+        let output = Command::new(&self.ip)
+            .args(["netns", "exec", self.namespace(host), "sh", "-c", &script])
+            .output()
+            .expect("ip runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let counts: Vec<u64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        assert_eq!(counts.len(), 2, "{text}");
+        counts.iter().sum()
+    }
+
+    /// Runs a server on host 1 and its client on host 2; `client` is what the client has to say
+    /// besides. Both must succeed.
+    pub fn pair(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
+        let port = programs::free_port();
+        let until = Instant::now() + LIMIT;
+        let mut listening = self.start(1, &format!("{server} -p {port}"));
+        if !listening.wait_until_it_listens(port) {
+            return Err(format!("never listened\n{}", listening.end_by(Instant::now()).report()));
+        }
+        let client = self.start(2, &format!("{client} -p {port} 10.91.0.1")).end_by(until);
+        let patience = if client.succeeded() { until } else { Instant::now() + GRACE };
+        let server = listening.end_by(patience);
+        match client.succeeded() && server.succeeded() {
+            true => Ok((server, client)),
+            false => Err(format!("{}{}", client.report(), server.report())),
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for name in self.hosts.iter().chain([&self.switch]) {
+            // An interface goes with its namespace.
+            let _ = self.ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+/// Whether all programs of a test are there; said aloud where not.
+pub fn are_installed(test: &str, names: &[&str]) -> bool {
+    let missing = names.iter().find(|name| programs::find(name).is_none());
+    if let Some(name) = missing {
+        programs::skipped(test, &format!("{name} is not installed"));
+    }
+    missing.is_none()
+}

@@ -1,0 +1,105 @@
+//! Two programs on two hosts.
+
+use rdmalab_testkit::programs;
+
+use crate::lab::{Lab, are_installed};
+
+/// How each is called, with what follows for IPv4 and IPv6, and the packets that it takes at least:
+/// iterations, acknowledgements not counted.
+const PINGPONGS: [(&str, u64); 6] = [
+    ("ibv_rc_pingpong -c -n 200", 1600),
+    ("ibv_rc_pingpong -c -e -n 100 -s 65536 -m 1024", 6400),
+    ("ibv_rc_pingpong -c -s 1001 -m 256 -n 100", 400),
+    ("ibv_uc_pingpong -n 100 -s 1000", 200),
+    ("ibv_ud_pingpong -c -n 200", 400),
+    ("ibv_srq_pingpong -c -n 200", 1600),
+];
+
+const PERFTEST: [(&str, u64); 12] = [
+    ("ib_send_lat -n 300", 600),
+    ("ib_send_lat -n 300 -c UC", 600),
+    ("ib_send_lat -n 300 -c UD", 600),
+    ("ib_send_lat -n 100 -e", 200),
+    ("ib_write_lat -n 100", 200),
+    ("ib_read_lat -n 300", 600),
+    ("ib_read_lat -n 50 -s 65536", 50 * 64),
+    ("ib_atomic_lat -n 300", 600),
+    ("ib_send_bw -n 300 -s 8192", 300 * 8),
+    ("ib_write_bw -n 300", 300 * 64),
+    ("ib_read_bw -n 100", 100 * 64),
+    ("ib_atomic_bw -n 300", 600),
+];
+
+/// Runs each line on two hosts, over both versions of IP.
+#[track_caller]
+fn check(test: &str, lines: &[(&str, u64)], gid_option: &str) {
+    let programs: Vec<&str> = lines.iter().filter_map(|(line, _)| line.split(' ').next()).collect();
+    if !are_installed(test, &programs) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let mut failures = Vec::new();
+    for (line, packets) in lines {
+        for gid in [1, 2] {
+            let call = format!("{line} {gid_option} {gid}");
+            let before = lab.packets(1);
+            if let Err(wrong) = lab.pair(&call, &call) {
+                failures.push(format!("{call}\n{wrong}"));
+                continue;
+            }
+            // A run of segments counts as one packet on a veth: a sixty-fourth at the worst.
+            let crossed = lab.packets(1) - before;
+            println!("{crossed:7} packets  {call}");
+            if crossed < packets / 64 + 10 {
+                failures.push(format!("{call}\nonly {crossed} packets crossed"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn pingpongs_between_hosts() {
+    check("pingpongs_between_hosts", &PINGPONGS, "-g");
+}
+
+#[test]
+fn perftest_between_hosts() {
+    check("perftest_between_hosts", &PERFTEST, "-x");
+}
+
+/// With jumbo frames the path MTU is 4096, and the device says so.
+#[test]
+fn jumbo_frames() {
+    let test = "jumbo_frames";
+    if !are_installed(test, &["ibv_rc_pingpong", "ibv_devinfo", "ib_write_bw"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 4200) else { return };
+    let until = std::time::Instant::now() + crate::lab::LIMIT;
+    let told = lab.start(1, "ibv_devinfo -v").end_by(until);
+    for wanted in ["active_mtu:\t\t4096", "link_layer:\t\tEthernet", "::ffff:10.91.0.1", "fd91::1"]
+    {
+        assert!(told.stdout.contains(wanted), "{wanted}\n{}", told.report());
+    }
+    let call = "ibv_rc_pingpong -c -g 1 -m 4096 -s 100000 -n 50";
+    lab.pair(call, call).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let call = "ib_write_bw -x 2 -m 4096 -s 1048576 -n 50";
+    lab.pair(call, call).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+/// Nothing listens beyond the host, and nothing leaves it, unless an interface is named.
+#[test]
+fn without_an_interface_nothing_leaves_the_host() {
+    let test = "without_an_interface_nothing_leaves_the_host";
+    if !are_installed(test, &["ibv_rc_pingpong"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let call = "RDMALAB_INTERFACE= ibv_rc_pingpong -g 1 -n 10";
+    let wrong = lab.pair(call, call);
+    assert!(wrong.is_err_and(|wrong| !wrong.contains("never listened")), "it must not connect");
+}

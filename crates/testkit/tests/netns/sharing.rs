@@ -1,0 +1,104 @@
+//! Several processes of a host behind one port: packets find theirs, and the port survives the
+//! death of its reader.
+
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+use crate::lab::{LIMIT, Lab, are_installed};
+
+/// A pair under way: servers on host 1, clients on host 2.
+struct Pair {
+    server: Program,
+    client: Program,
+}
+
+fn start(lab: &Lab, call: &str) -> Pair {
+    let port = programs::free_port();
+    let mut server = lab.start(1, &format!("{call} -p {port}"));
+    if !server.wait_until_it_listens(port) {
+        panic!("{}", server.end_by(Instant::now()).report());
+    }
+    let client = lab.start(2, &format!("{call} -p {port} 10.91.0.1"));
+    Pair { server, client }
+}
+
+fn finish(pair: Pair) -> [Ended; 2] {
+    let until = Instant::now() + LIMIT;
+    [pair.client.end_by(until), pair.server.end_by(until)]
+}
+
+#[test]
+fn two_processes_of_a_host_share_the_port() {
+    let test = "two_processes_of_a_host_share_the_port";
+    if !are_installed(test, &["ibv_rc_pingpong", "ibv_ud_pingpong"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let calls = [
+        "ibv_rc_pingpong -c -e -g 1 -n 2000",
+        "ibv_rc_pingpong -c -e -g 2 -n 2000",
+        "ibv_ud_pingpong -c -e -g 1 -n 500",
+    ];
+    let pairs: Vec<Pair> = calls.iter().map(|call| start(&lab, call)).collect();
+    for ended in pairs.into_iter().flat_map(finish) {
+        assert!(ended.succeeded(), "{}", ended.report());
+    }
+}
+
+/// The first process of each host reads the port; when it is killed, the second goes on.
+#[test]
+fn the_port_outlives_its_reader() {
+    let test = "the_port_outlives_its_reader";
+    if !are_installed(test, &["ibv_rc_pingpong", "kill"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    // Sleeps in get_cq_event from the start: nobody ever connects to it.
+    let port = programs::free_port();
+    let mut owners = Vec::new();
+    for host in [1, 2] {
+        let mut owner = lab.start(host, &format!("ibv_rc_pingpong -e -g 1 -p {port}"));
+        assert!(owner.wait_until_it_listens(port), "{}", owner.end_by(Instant::now()).report());
+        owners.push(owner);
+    }
+    let pair = start(&lab, "ibv_rc_pingpong -c -e -g 1 -n 30000");
+    std::thread::sleep(Duration::from_millis(300));
+    for owner in owners {
+        // Dropping a program kills it, as kill -9 does.
+        drop(owner);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for ended in finish(pair) {
+        assert!(ended.succeeded(), "{}", ended.report());
+    }
+}
+
+/// Somebody else has the port: one clear line, and another port helps.
+#[test]
+fn a_taken_port_is_told_with_what_to_do() {
+    let test = "a_taken_port_is_told_with_what_to_do";
+    if !are_installed(test, &["ibv_devinfo", "ibv_rc_pingpong", "setpriv"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let port = programs::free_port();
+    let mut first = lab.start(1, &format!("ibv_rc_pingpong -g 1 -p {port}"));
+    assert!(first.wait_until_it_listens(port), "{}", first.end_by(Instant::now()).report());
+    // The library may lie where only root gets: what matters is who the kernel takes us for.
+    let other = "setpriv --reuid 12345 --clear-groups --inh-caps -all --bounding-set -all";
+    let line = format!("{other} ibv_devinfo");
+    let refused = lab.start(1, &line).end_by(Instant::now() + LIMIT);
+    if refused.stderr.contains("cannot open shared object") || refused.stdout.contains("rxe") {
+        return programs::skipped(test, "another user cannot read our library");
+    }
+    let told = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(told.contains("UDP port 4791 on interface eth0 is taken"), "{}", refused.report());
+    assert!(told.contains("RDMALAB_PORT"), "{}", refused.report());
+    let free = lab.start(1, &format!("{other} env RDMALAB_PORT=4792 ibv_devinfo"));
+    let free = free.end_by(Instant::now() + LIMIT);
+    assert!(free.succeeded() && free.stdout.contains("PORT_ACTIVE"), "{}", free.report());
+}
