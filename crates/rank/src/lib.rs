@@ -165,6 +165,15 @@ pub trait Rank {
     /// As [`Rank::spin`].
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped>;
 
+    /// As [`Rank::exchange`], and goes on where this rank was asked to stop: for bringing together
+    /// what was measured until then. All ranks have to come to it.
+    ///
+    /// # Errors
+    /// As [`Rank::exchange`], without having been asked to stop.
+    fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        self.exchange(bytes)
+    }
+
     /// Processor time used so far.
     fn cpu_time(&self) -> CpuTime;
 }

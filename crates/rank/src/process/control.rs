@@ -113,15 +113,22 @@ impl Control {
         }
     }
 
-    /// What all ranks gave to this round.
-    pub fn wait_exchanged(&self, round: u64, patience: Duration) -> Result<Vec<Vec<u8>>, Stopped> {
+    /// What all ranks gave to this round. `to_end`: also where we were asked to stop.
+    pub fn wait_exchanged(
+        &self,
+        round: u64,
+        patience: Duration,
+        to_end: bool,
+    ) -> Result<Vec<Vec<u8>>, Stopped> {
         let until = Instant::now() + patience;
         let mut state = lock(&self.state);
         loop {
             if let Some((_, all)) = state.exchanged.take_if(|(of, _)| *of == round) {
                 return Ok(all);
             }
-            if let Some(reason) = &state.reason {
+            if let Some(reason) = &state.reason
+                && !(to_end && *reason == Stopped::Asked)
+            {
                 return Err(reason.clone());
             }
             let left = until.saturating_duration_since(Instant::now());

@@ -151,6 +151,15 @@ impl ProcessRank {
         let _ = self.send(&ToLauncher::Log(text.to_owned()));
     }
 
+    fn exchange_round(&self, bytes: &[u8], to_end: bool) -> Result<Vec<Vec<u8>>, Stopped> {
+        let mut round = lock(&self.round);
+        *round += 1;
+        let (job, round, bytes) = (self.job, *round, ByteBuf::from(bytes));
+        self.send(&ToLauncher::Exchange { job, round, bytes })?;
+        let patience = Duration::from_nanos(self.patience_ns);
+        self.control.wait_exchanged(round, patience, to_end)
+    }
+
     /// Whether to go on; not in the way of the looks.
     #[cold]
     #[inline(never)]
@@ -376,12 +385,15 @@ impl Rank for ProcessRank {
     }
 
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
-        let mut round = lock(&self.round);
         self.control.check()?;
-        *round += 1;
-        let (job, round, bytes) = (self.job, *round, ByteBuf::from(bytes));
-        self.send(&ToLauncher::Exchange { job, round, bytes })?;
-        self.control.wait_exchanged(round, Duration::from_nanos(self.patience_ns))
+        self.exchange_round(bytes, false)
+    }
+
+    fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        match self.control.check() {
+            Ok(()) | Err(Stopped::Asked) => self.exchange_round(bytes, true),
+            Err(reason) => Err(reason),
+        }
     }
 
     fn cpu_time(&self) -> CpuTime {

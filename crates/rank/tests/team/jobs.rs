@@ -125,6 +125,16 @@ fn an_interrupted_run_keeps_what_was_measured() {
 }
 
 #[test]
+fn interrupted_ranks_can_still_bring_together_what_they_have() {
+    let jobs = vec![b"bring home".to_vec(); 2];
+    let interrupt = AtomicBool::new(false);
+    let results = local(2).run(&jobs, LONG, &interrupt, |event| {
+        interrupt.store(event == TeamEvent::Tick, Ordering::Relaxed);
+    });
+    assert_eq!(results.unwrap(), vec![b"of 0, of 1".to_vec(); 2]);
+}
+
+#[test]
 fn sleeping_and_waiting_ranks_hear_an_interrupt() {
     for job in ["sleep", "spin"] {
         let mut team = local(2);

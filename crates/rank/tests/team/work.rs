@@ -17,6 +17,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
         ["cost", count] => cost(rank, count.parse().unwrap()),
         ["spin"] => rank.spin(|| None::<()>).map(|()| String::new()),
         ["limited"] => limited(rank),
+        ["bring", "home"] => bring_home(rank),
         ["partial"] => Ok(partial(rank)),
         ["barrier"] => rank.barrier().map(|()| "together".to_owned()),
         ["fail", rest @ ..] => Err(Stopped::Failed(rest.join(" "))),
@@ -68,6 +69,17 @@ fn exchange(rank: &ProcessRank, rounds: usize) -> Result<String, Stopped> {
         }
     }
     Ok("all as expected".to_owned())
+}
+
+/// Spins until it is told to stop, and then still brings together what all have.
+fn bring_home(rank: &ProcessRank) -> Result<String, Stopped> {
+    let stopped = rank.spin(|| None::<()>);
+    if stopped != Err(Stopped::Asked) || rank.exchange(b"").is_ok() {
+        return Err(Stopped::Failed(format!("stopped by {stopped:?}")));
+    }
+    let all = rank.exchange_to_end(format!("of {}", rank.index()).as_bytes())?;
+    let all: Vec<_> = all.iter().map(|b| String::from_utf8_lossy(b).into_owned()).collect();
+    Ok(all.join(", "))
 }
 
 /// Appends to a file before each barrier; after it, all of the round must stand there.
