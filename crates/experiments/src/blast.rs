@@ -16,7 +16,7 @@ use crate::oneway::parts;
 use crate::point::{Flow, Op, Point, Transport};
 use crate::sender::{Places, Sender, TAKEN, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Effort, gather, meet};
+use crate::talk::{Begin, Course, Effort, gather};
 
 /// A list as long as there are free buffers.
 const ALL: u32 = 0;
@@ -135,9 +135,10 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         sent: 0,
         ticks: Ticks::new(point.stamp_every),
     };
-    let (mut found, mut effort, mut cut_short) = (Vec::new(), Effort::default(), None);
+    let (mut found, mut effort) = (Vec::new(), Effort::default());
+    let mut course = Course::new(rank, end);
     for messages in parts(point) {
-        if !meet(rank, cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
         let before = sending.sent;
@@ -148,16 +149,10 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         let last = rank.now().0;
         begin.end(rank, &mut effort);
         found.push(Part { messages: sending.sent - before, first, last });
-        match result {
-            Ok(()) if receive::is_passive(point) => {
-                end.say_over(rank).map_err(|e| end.diagnose(e))?;
-            }
-            Ok(()) => {}
-            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        let is_passive = receive::is_passive(point);
+        course.took(result.and_then(|()| if is_passive { end.say_over(rank) } else { Ok(()) }))?;
     }
-    sending.outcome(&found, effort, cut_short)
+    sending.outcome(&found, effort, course.cut_short)
 }
 
 impl<R: Rank> Sending<'_, R> {

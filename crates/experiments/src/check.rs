@@ -8,8 +8,8 @@ use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
 
 /// Most memory for messages at one end.
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
-/// Most messages of a point that have samples each.
-pub const SAMPLES_MAX: u64 = 1 << 27;
+/// Most messages of a point that have samples each: an end keeps up to 27 bytes of each.
+pub const SAMPLES_MAX: u64 = 1 << 25;
 /// Bytes of a message that carry its number.
 pub const NUMBER_BYTES: u64 = 8;
 

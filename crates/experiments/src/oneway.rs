@@ -15,7 +15,7 @@ use crate::join::{Arrival, Joined, join};
 use crate::point::{Op, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Effort, gather, meet};
+use crate::talk::{Begin, Course, Effort, gather};
 
 /// Words of an arrival between the ends.
 const WORDS: usize = 3;
@@ -82,18 +82,14 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         sent: 0,
         effort: Effort::default(),
     };
-    let mut cut_short = None;
+    let mut course = Course::new(rank, end);
     for messages in parts(point) {
-        if !meet(rank, cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
-        match sending.part(messages) {
-            Ok(()) => {}
-            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        course.took(sending.part(messages))?;
     }
-    sending.outcome(cut_short)
+    sending.outcome(course.cut_short)
 }
 
 impl<R: Rank> Sending<'_, R> {
@@ -310,6 +306,13 @@ impl<R: Rank> Sending<'_, R> {
         let t_lat = series(&|i, _| self.subm[i]);
         outcome.push_series(Quantity::OneWay, "t_lat", warm_up, t_lat);
         if self.point.stamps.send {
+            if self.rank.restamp_shares_cpu() {
+                outcome.warnings.push(
+                    "t_lat_send is as coarse as the scheduler: the thread that writes the time \
+                     shares a CPU with a rank; give rank 0 a second CPU"
+                        .to_owned(),
+                );
+            }
             let t_lat_send = series(&|_, a| a.send);
             outcome.push_series(Quantity::OneWayFromCopy, "t_lat_send", warm_up, t_lat_send);
         }

@@ -20,7 +20,7 @@ use crate::oneway::{parts, stamp_memory};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::stock::Stock;
-use crate::talk::{Begin, Effort, gather, meet};
+use crate::talk::{Begin, Course, Effort, gather};
 
 /// The byte by which the `i`-th message is known: never 0, and another one each time.
 const fn mark(i: u64) -> u8 {
@@ -157,22 +157,18 @@ impl<'a, R: Rank> Trips<'a, R> {
 
     fn client(mut self) -> Result<Outcome, Stopped> {
         let mut log = Log::new(self.rank, self.point);
-        let mut cut_short = None;
+        let mut course = Course::new(self.rank, self.end);
         for trips in parts(self.point) {
-            if !meet(self.rank, cut_short.is_none())? {
+            if !course.goes_on()? {
                 break;
             }
             let begin = Begin::now(self.rank);
             log.start(self.rank.now());
             let result = self.trips(trips, &mut log);
             begin.end(self.rank, &mut log.effort);
-            match result {
-                Ok(()) => {}
-                Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
-                Err(other) => return Err(self.end.diagnose(other)),
-            }
+            course.took(result)?;
         }
-        log.outcome(self.rank, self.end, cut_short)
+        log.outcome(self.rank, self.end, course.cut_short)
     }
 
     fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
@@ -195,24 +191,20 @@ impl<'a, R: Rank> Trips<'a, R> {
     }
 
     fn server(mut self) -> Result<Outcome, Stopped> {
-        let mut outcome = Outcome::default();
+        let mut course = Course::new(self.rank, self.end);
         let mut effort = Effort::default();
         let mut last = 0;
         for trips in parts(self.point) {
-            if !meet(self.rank, outcome.cut_short.is_none())? {
+            if !course.goes_on()? {
                 break;
             }
             last += trips;
             let begin = Begin::now(self.rank);
             let result = self.answers(last);
             begin.end(self.rank, &mut effort);
-            match result {
-                Ok(()) => {}
-                Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
-                Err(other) => return Err(self.end.diagnose(other)),
-            }
+            course.took(result)?;
         }
-        hand_in(self.rank, self.end, effort, outcome)
+        hand_in(self.rank, self.end, effort, course.cut_short)
     }
 
     /// Answers until so many messages were heard, or none comes any more.
@@ -343,8 +335,9 @@ pub(crate) fn hand_in<R: Rank>(
     rank: &R,
     end: &End,
     effort: Effort,
-    mut outcome: Outcome,
+    cut_short: Option<String>,
 ) -> Result<Outcome, Stopped> {
+    let mut outcome = Outcome { cut_short, ..Outcome::default() };
     match gather(rank, &effort.to_words()) {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
         _ => {}

@@ -3,13 +3,61 @@
 use rdmalab_measure::Stamp;
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
+use crate::end::End;
+
 /// Bytes of one exchange of findings.
 const CHUNK: usize = 1 << 20;
 
-/// Meets the other end before a part of the measurement; whether both want to go on.
-pub(crate) fn meet<R: Rank>(rank: &R, goes_on: bool) -> Result<bool, Stopped> {
-    let all = rank.exchange(&[u8::from(goes_on)])?;
-    Ok(all.iter().all(|bytes| bytes[..] == [1]))
+/// The course of a measurement: part by part, as long as both ends want to go on.
+pub(crate) struct Course<'a, R> {
+    rank: &'a R,
+    end: &'a End,
+    /// Why it ends before its time.
+    pub cut_short: Option<String>,
+}
+
+impl<'a, R: Rank> Course<'a, R> {
+    pub fn new(rank: &'a R, end: &'a End) -> Self {
+        Self { rank, end, cut_short: None }
+    }
+
+    /// Meets the other end before a part; whether there is to be one.
+    pub fn goes_on(&mut self) -> Result<bool, Stopped> {
+        let goes_on = [u8::from(self.cut_short.is_none())];
+        match self.rank.exchange_to_end(&goes_on) {
+            Ok(all) => Ok(all.iter().all(|bytes| bytes[..] == [1])),
+            Err(stopped) => {
+                self.ends(stopped)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// A part has ended so. What was measured until then is kept where we were interrupted, or the
+    /// other end is gone: others know of that. A failure of our own is an error, so that the other
+    /// end is told.
+    pub fn took(&mut self, result: Result<(), Stopped>) -> Result<(), Stopped> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(stopped) => self.ends(stopped),
+        }
+    }
+
+    #[cold]
+    fn ends(&mut self, stopped: Stopped) -> Result<(), Stopped> {
+        /// How long the news of the other end's death may take: its queue pair tells sooner.
+        const NEWS_NS: u64 = 300_000_000;
+        let why = match self.end.diagnose(stopped) {
+            Stopped::Failed(cause) => match self.rank.spin_for(NEWS_NS, || None::<()>) {
+                Err(Stopped::Other(why)) => format!("{why}; {cause}"),
+                _ => return Err(Stopped::Failed(cause)),
+            },
+            Stopped::TimedOut(what) => return Err(Stopped::TimedOut(what)),
+            kept => kept.to_string(),
+        };
+        self.cut_short.get_or_insert(why);
+        Ok(())
+    }
 }
 
 /// Gives rank 0 the words of rank 1; nothing to rank 1.
@@ -17,13 +65,13 @@ pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopp
     let is_giver = rank.index() == 1;
     let bytes: Vec<u8> =
         if is_giver { words.iter().flat_map(|w| w.to_le_bytes()).collect() } else { Vec::new() };
-    let all = rank.exchange(&(bytes.len() as u64).to_le_bytes())?;
+    let all = rank.exchange_to_end(&(bytes.len() as u64).to_le_bytes())?;
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
     let total = all.get(1).map_or(0, |bytes| word(bytes)) as usize;
     let mut got = Vec::with_capacity(if is_giver { 0 } else { total });
     for at in (0..total).step_by(CHUNK) {
         let end = (at + CHUNK).min(bytes.len()).max(at.min(bytes.len()));
-        let all = rank.exchange(bytes.get(at..end).unwrap_or(&[]))?;
+        let all = rank.exchange_to_end(bytes.get(at..end).unwrap_or(&[]))?;
         if !is_giver {
             got.extend_from_slice(all.get(1).map_or(&[][..], |b| b));
         }

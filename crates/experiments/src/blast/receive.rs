@@ -11,7 +11,7 @@ use crate::oneway::parts;
 use crate::oneway::receive::IDLE_NS;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Effort, gather, meet};
+use crate::talk::{Begin, Course, Effort, gather};
 
 /// Completions taken at a time.
 const TAKEN: usize = 32;
@@ -83,9 +83,10 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         reordered: 0,
         limit_ns: patience_ns,
     };
-    let (mut found, mut outcome) = (Found::default(), Outcome::default());
+    let mut found = Found::default();
+    let mut course = Course::new(rank, end);
     for messages in parts(point) {
-        if !meet(rank, outcome.cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
@@ -94,14 +95,11 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
             if passive { end.lie_still(rank) } else { receiving.part(messages, &mut part) };
         begin.end(rank, &mut found.effort);
         found.parts.push(part);
-        match result {
-            Ok(()) => {}
-            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        course.took(result)?;
     }
     found.reordered = receiving.reordered;
     found.ns_per_message = receiving.ticks.ns_per_message;
+    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
     match gather(rank, &found.to_words()) {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
         _ => {}

@@ -66,7 +66,7 @@ const BOUNDS: &str = "
     oneway | stamps=send,recv              | stamps=send,comp                 | --stamps subm,send
     oneway | stamps=send,recv op=write_imm | stamps=send,recv op=write        | --stamps
     oneway | stamps=send,recv size=8      | stamps=send,recv size=7           | --stamps
-    ping   | messages=134216728           | messages=134216729                | --messages
+    ping   | messages=33553432            | messages=33553433                 | --messages
     blast  | messages=4294966295 runs=1   | messages=4294966296 runs=1        | --messages
 ";
 

@@ -12,7 +12,7 @@ use crate::end::End;
 use crate::join::Arrival;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Effort, gather, meet};
+use crate::talk::{Begin, Course, Effort, gather};
 
 /// After so long without a message, beyond the sender's pauses, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;
@@ -49,19 +49,16 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         limit_ns: patience_ns.saturating_add(2 * point.pause_ns),
         effort: Effort::default(),
     };
-    let mut outcome = Outcome::default();
+    let mut course = Course::new(rank, end);
     let mut last = 0;
     for messages in parts(point) {
-        if !meet(rank, outcome.cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
         last += messages;
-        match receiving.part(last) {
-            Ok(()) => {}
-            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        course.took(receiving.part(last))?;
     }
+    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
     let found = gather(rank, &to_words(receiving.effort, &receiving.arrivals));
     match found {
         Err(error) if outcome.cut_short.is_none() => return Err(error),

@@ -11,7 +11,7 @@ use crate::cq::failed;
 use crate::end::End;
 use crate::oneway::parts;
 use crate::point::{Op, Point, Unsignalled};
-use crate::talk::{Begin, Effort, meet};
+use crate::talk::{Begin, Course, Effort};
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
@@ -92,40 +92,32 @@ impl<'a, R: Rank> Client<'a, R> {
 pub(super) fn client<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
     let mut client = Client::new(rank, end, point);
     let mut log = Log::new(rank, point);
-    let mut cut_short = None;
+    let mut course = Course::new(rank, end);
     for trips in parts(point) {
-        if !meet(rank, cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
         log.start(rank.now());
         let result = client.trips(trips, &mut log);
         begin.end(rank, &mut log.effort);
-        match result {
-            // The end that lies still learns in this way that a part is over.
-            Ok(()) => end.say_over(rank).map_err(|e| end.diagnose(e))?,
-            Err(Stopped::Asked) => cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        // The end that lies still learns in this way that a part is over.
+        course.took(result.and_then(|()| end.say_over(rank)))?;
     }
-    log.outcome(rank, end, cut_short)
+    log.outcome(rank, end, course.cut_short)
 }
 
 pub(super) fn server<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let mut outcome = Outcome::default();
+    let mut course = Course::new(rank, end);
     let mut effort = Effort::default();
     for _ in parts(point) {
-        if !meet(rank, outcome.cut_short.is_none())? {
+        if !course.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
         let result = end.lie_still(rank);
         begin.end(rank, &mut effort);
-        match result {
-            Ok(()) => {}
-            Err(Stopped::Asked) => outcome.cut_short = Some(Stopped::Asked.to_string()),
-            Err(other) => return Err(end.diagnose(other)),
-        }
+        course.took(result)?;
     }
-    hand_in(rank, end, effort, outcome)
+    hand_in(rank, end, effort, course.cut_short)
 }

@@ -6,11 +6,10 @@ use rdmalab_rank::Stopped;
 
 use crate::two::{Table, at_both, device, measure, point};
 
-fn median(outcome: &Outcome, quantity: Quantity) -> f64 {
+/// The shortest one: the machine may be busy, which only adds.
+fn shortest(outcome: &Outcome, quantity: Quantity) -> f64 {
     let series = outcome.series.iter().find(|s| s.quantity == quantity).expect("that quantity");
-    let mut samples: Vec<f64> = series.counted().collect();
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    series.counted().fold(f64::MAX, f64::min)
 }
 
 /// A receiver that sees everything late by `delay_ns`.
@@ -27,11 +26,10 @@ fn a_receiver_that_is_late_shows_in_the_one_way_time() {
     for options in ["op=send_imm", "op=write", "op=send transport=ud"] {
         let text = format!("messages=30 runs=1 warm-up=0 pause=4ms pause-by=spin {options}");
         let point = point(Experiment::Oneway, &text);
-        let t_lat = median(&late(&point, delay_ns), Quantity::OneWay);
+        let t_lat = shortest(&late(&point, delay_ns), Quantity::OneWay);
         assert!(t_lat >= delay_ns as f64, "{options}: {t_lat}");
-        // It is the receiver that is late: the completion does not wait for it.
-        let without = median(&measure(&point), Quantity::OneWay);
-        assert!(without < t_lat, "{options}: {without} without, {t_lat} with");
+        let without = shortest(&measure(&point), Quantity::OneWay);
+        assert!(without < delay_ns as f64, "{options}: {without}");
     }
 }
 
@@ -41,9 +39,10 @@ fn a_server_that_is_late_shows_in_the_round_trip() {
     for options in ["op=send", "op=write", "op=write_imm"] {
         let text = format!("messages=30 runs=1 warm-up=0 {options}");
         let point = point(Experiment::Ping, &text);
-        let trip = median(&late(&point, delay_ns), Quantity::RoundTrip);
-        let without = median(&measure(&point), Quantity::RoundTrip);
-        assert!(trip >= delay_ns as f64 && without < trip, "{options}: {without}, {trip}");
+        let trip = shortest(&late(&point, delay_ns), Quantity::RoundTrip);
+        let without = shortest(&measure(&point), Quantity::RoundTrip);
+        let ok = trip >= delay_ns as f64 && without < delay_ns as f64;
+        assert!(ok, "{options}: {without} without, {trip} with");
     }
 }
 
@@ -61,9 +60,7 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
         let outcome = measure(&point(experiment, &text));
         let took_ns = start.elapsed().as_nanos() as f64;
         assert!(took_ns >= 39.0 * pause_ns, "{experiment} {by}: {took_ns}");
-        // The shortest one, since the machine may be busy.
-        let series = outcome.series.iter().find(|s| s.quantity == quantity).expect("samples");
-        let shortest = series.counted().fold(f64::MAX, f64::min);
+        let shortest = shortest(&outcome, quantity);
         assert!(shortest < pause_ns, "{experiment} {by}: {shortest}");
     }
 }

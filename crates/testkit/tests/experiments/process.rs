@@ -1,0 +1,194 @@
+//! Experiments between two real processes: this test program starts itself as the worker.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rdmalab_experiments::{Experiment, run};
+use rdmalab_measure::Outcome;
+use rdmalab_rank::process::{Cause, ProcessRank, Spec, Team, TeamError, TeamEvent, WorkerCommand};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::two::{device, point};
+
+/// Marks the processes that are workers.
+const MARK: &str = "RDMALAB_TEST_EXPERIMENT_WORKER";
+/// A wait that only a hang outlasts.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The worker: no test, unless this program was started as one.
+#[test]
+fn worker_process() {
+    if std::env::var_os(MARK).is_some() {
+        let stream = rdmalab_rank::process::connection().expect("a connection");
+        rdmalab_rank::process::serve(stream, work).expect("a launcher");
+        std::process::exit(0);
+    }
+}
+
+/// A job is an experiment and its options; what comes home is one line for each thing found.
+fn work(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
+    let text = String::from_utf8_lossy(job);
+    let (name, options) = text.split_once(' ').unwrap_or((&text, ""));
+    let point = point(name.parse()?, options);
+    let outcome = run(rank, &device(), &point).map_err(|e| e.to_string())?;
+    Ok(describe(&outcome).into_bytes())
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for series in &outcome.series {
+        let counted = series.counted().count();
+        text.push_str(&format!("series {} {} {counted}\n", series.quantity, series.label));
+    }
+    for figure in &outcome.figures {
+        text.push_str(&format!("figure {} {}\n", figure.quantity, figure.label));
+    }
+    for count in &outcome.counts {
+        text.push_str(&format!("count {} {}\n", count.name, count.value));
+    }
+    for warning in &outcome.warnings {
+        text.push_str(&format!("warning {warning}\n"));
+    }
+    text.push_str(&format!("cut short: {}\n", outcome.cut_short.as_deref().unwrap_or("no")));
+    text
+}
+
+fn team() -> Team {
+    let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
+    let mut command = WorkerCommand::this_program(args).expect("this program");
+    command.envs.push((MARK.into(), "1".into()));
+    let spec = Spec { yielding: Some(true), ..Spec::local(command) };
+    Team::start(&vec![spec; 2]).expect("two workers")
+}
+
+/// A job that takes longer than any of these tests lets it.
+fn endless(experiment: Experiment) -> String {
+    let runs = if experiment == Experiment::Blast { 1_000_000 } else { 4000 };
+    format!("{experiment} messages=1000 runs={runs} warm-up=0 size=64")
+}
+
+fn jobs(job: &str) -> Vec<Vec<u8>> {
+    vec![job.as_bytes().to_vec(); 2]
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What rank 0 brings home.
+fn found(team: &mut Team, job: &str) -> String {
+    let result = team.run(&jobs(job), LONG, &AtomicBool::new(false), |_| {});
+    text(&result.unwrap_or_else(|e| panic!("{job}: {e}"))[0])
+}
+
+#[test]
+fn each_experiment_runs_between_two_processes() {
+    const SMALL: &str = "messages=400 runs=2 warm-up=30";
+    let mut team = team();
+    for options in [
+        "",
+        "op=write pause=0",
+        "op=send transport=ud",
+        "poll=event pause=0",
+        "stamps=send,recv,comp",
+        "memory=private op=write_imm transport=uc size=5000",
+    ] {
+        let found = found(&mut team, &format!("oneway {SMALL} {options}"));
+        assert!(found.contains("series one-way t_lat ") && found.contains("count sent 830\n"));
+        assert!(options.contains("transport") || found.contains("count lost 0\n"), "{found}");
+        assert!(found.contains("figure CPU rank 1") && found.ends_with("cut short: no\n"));
+    }
+    for options in [
+        "",
+        "op=write",
+        "op=read",
+        "op=write_read unsignalled=read",
+        "poll=event",
+        "op=send_imm transport=ud",
+        "memory=private op=write size=4096",
+    ] {
+        let found = found(&mut team, &format!("ping {SMALL} {options}"));
+        assert!(found.contains("count sent 830\n") && found.ends_with("cut short: no\n"));
+        let lossless = found.contains("series round trip  800\n");
+        assert!(options.contains("transport") || lossless, "{options}: {found}");
+    }
+    for options in [
+        "",
+        "op=write list=all size=64",
+        "op=read poll=event",
+        "op=write_imm qps=3",
+        "op=send_imm transport=ud size=64",
+        "op=send signal-every=max size=16 list=16",
+    ] {
+        let found = found(&mut team, &format!("blast {SMALL} {options}"));
+        assert!(found.contains("count sent 800\n") && found.contains("figure rate"), "{found}");
+        assert!(found.ends_with("cut short: no\n"), "{options}: {found}");
+    }
+}
+
+#[test]
+fn an_interrupted_team_brings_home_what_both_ends_have() {
+    for experiment in Experiment::ALL {
+        let job = endless(*experiment);
+        let interrupt = AtomicBool::new(false);
+        let mut ticks = 0;
+        let result = team().run(&jobs(&job), LONG, &interrupt, |event| {
+            ticks += u32::from(event == TeamEvent::Tick);
+            interrupt.store(ticks >= 8, Ordering::Relaxed);
+        });
+        let found = text(&result.unwrap_or_else(|e| panic!("{experiment}: {e}"))[0]);
+        assert!(found.ends_with("cut short: interrupted\n"), "{experiment}: {found}");
+        assert!(found.contains("figure CPU rank 1"), "{experiment}: {found}");
+        if *experiment == Experiment::Oneway {
+            assert!(found.contains("series one-way t_lat "), "{found}");
+        }
+    }
+}
+
+/// Does that to rank 1 while the job runs.
+fn hit(job: &str, signal: Signal, patience: Duration) -> TeamError {
+    let mut team = team();
+    let victim = team.infos().nth(1).expect("rank 1").pid;
+    let mut ticks = 0;
+    let error = team.run(&jobs(job), patience, &AtomicBool::new(false), |event| {
+        ticks += u32::from(event == TeamEvent::Tick);
+        if ticks == 8 {
+            ticks += 1;
+            let pid = Pid::from_raw(victim as i32).expect("a process");
+            kill_process(pid, signal).expect("rank 1 is there");
+        }
+    });
+    error.expect_err("a team that was hit fails")
+}
+
+#[test]
+fn who_loses_its_other_end_keeps_what_was_measured() {
+    for experiment in Experiment::ALL {
+        let job = endless(*experiment);
+        let error = hit(&job, Signal::KILL, LONG);
+        assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
+        assert!(error.what.contains("SIGKILL"), "{error}");
+        let kept = text(error.partial[0].as_deref().unwrap_or_default());
+        assert!(kept.contains("cut short: ") && kept.contains("SIGKILL"), "{experiment}: {kept}");
+        assert!(kept.contains("series "), "{experiment}: {kept}");
+    }
+}
+
+#[test]
+fn a_stopped_other_end_is_no_hang() {
+    use Experiment::{Blast, Oneway, Ping};
+    for (experiment, options) in
+        [(Ping, "op=send"), (Ping, "op=write"), (Blast, "op=send"), (Oneway, "op=write")]
+    {
+        let job = format!("{} {options}", endless(experiment));
+        let error = hit(&job, Signal::STOP, Duration::from_secs(3));
+        // A WRITE needs no hand of its target: then it is missed when both meet.
+        let says = [
+            "did not come: rank 1",
+            "did not come within 3 s",
+            "nothing came",
+            "IBV_WC_RETRY_EXC_ERR",
+        ];
+        assert!(says.iter().any(|s| error.what.contains(s)), "{options}: {error}");
+    }
+}
