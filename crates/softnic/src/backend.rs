@@ -130,7 +130,8 @@ impl Backend for SoftNic {
         Ok(Context(ContextShared::open(process, index)?))
     }
 
-    fn close(_ctx: &Context) -> VerbsResult<()> {
+    fn close(ctx: &Context) -> VerbsResult<()> {
+        ctx.0.process.report_dropped();
         // As the kernel does, this succeeds whatever is still alive: objects hold the context, and
         // programs (perftest is one) close a device before they have destroyed everything.
         Ok(())

@@ -62,6 +62,12 @@ fn say_once(sentence: &str) {
         return;
     }
     said.push(sentence.to_string());
+    drop(said);
+    say(sentence);
+}
+
+/// Prints a sentence if `RDMALAB_DEBUG` asks for such.
+fn say(sentence: &str) {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         eprintln!("rdmalab: {sentence}");
     }

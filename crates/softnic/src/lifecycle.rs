@@ -125,6 +125,14 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
+        if links.lost > 0 {
+            crate::say(&format!(
+                "QP {:#x}: {} of its packets went nowhere: their process did not exist, had died, \
+                 did not answer, or had stopped to empty its ring",
+                qp.1.get(),
+                links.lost
+            ));
+        }
         for cq in [&links.send_cq, &links.recv_cq] {
             cq.purge(qp.1.get());
             cq.users.fetch_sub(1, Ordering::Release);

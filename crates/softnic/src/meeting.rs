@@ -252,8 +252,8 @@ impl Process {
         }
     }
 
-    /// Lets go of the rings of peers that are dead: those that we know to be, and those whose slot
-    /// has another ring now, or none.
+    /// Lets go of peers that are dead, and of their rings: of those that we know to be, and of
+    /// those whose slot has another ring now, or none. QPs that are still connected keep theirs.
     pub(crate) fn retire_dead_rings(&self) {
         for inbound in self.inbound() {
             if inbound.is_retired() || inbound.from == self.slot {
@@ -264,8 +264,17 @@ impl Process {
             let greeting = acquaintances.greetings.get(&inbound.from);
             let is_current = greeting.is_some_and(|greeting| inbound.is_of(greeting));
             drop(acquaintances);
-            if !is_current || known.is_some_and(|peer| !peer.is_alive()) {
-                inbound.retire();
+            let dead = known.filter(|peer| !peer.is_alive());
+            if (is_current && dead.is_none()) || !inbound.retire() {
+                continue;
+            }
+            if let (true, Some(dead)) = (is_current, dead) {
+                let mut acquaintances = self.acquaintances.write();
+                let now = acquaintances.peers.get(&inbound.from);
+                if now.is_some_and(|now| now.incarnation == dead.incarnation) {
+                    acquaintances.peers.remove(&inbound.from);
+                    acquaintances.greetings.remove(&inbound.from);
+                }
             }
         }
     }

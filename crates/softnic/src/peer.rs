@@ -161,14 +161,15 @@ impl Inbound {
         }
     }
 
-    /// Lets go of the ring of a dead peer.
-    pub(crate) fn retire(&self) {
-        if let Some(mut ring) = self.ring.try_lock()
-            && ring.as_ref().is_none_or(|ring| ring.consumer.is_empty())
-        {
+    /// Lets go of the ring of a dead peer, unless something is left in it.
+    pub(crate) fn retire(&self) -> bool {
+        let Some(mut ring) = self.ring.try_lock() else { return false };
+        let empty = ring.as_ref().is_none_or(|ring| ring.consumer.is_empty());
+        if empty {
             *ring = None;
             self.retired.store(true, Ordering::Release);
         }
+        empty
     }
 
     /// Whether it was let go.

@@ -212,6 +212,17 @@ impl Process {
         !self.lane_off.load(Ordering::Relaxed)
     }
 
+    /// Says how many trains were dropped since this was asked before.
+    pub(crate) fn report_dropped(&self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            crate::say(&format!(
+                "{dropped} arrived packets were dropped: their QP was gone, not ready, not theirs, \
+                 or a UD QP without a receive or with another Q_Key"
+            ));
+        }
+    }
+
     /// A number for a new protection domain.
     pub(crate) fn new_pd(&self) -> u32 {
         // The lane's QP word has 24 bits for it.

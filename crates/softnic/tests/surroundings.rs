@@ -21,6 +21,7 @@ fn child_process_entry() {
         ("owner", owner),
         ("writer", writer),
         ("prober", prober),
+        ("loser", loser),
     ]);
 }
 
@@ -272,6 +273,34 @@ fn a_full_dev_shm_is_not_needed() {
 #[test]
 fn two_processes_on_one_processor_get_on() {
     run_in("two_processes_on_one_processor", ONE_CPU, ONE_CPU, 0);
+}
+
+/// Sends three datagrams to a QP without receives, and two to a process that does not exist.
+fn loser(_stage: Stage) {
+    let text = overheard(|| {
+        let node = Node::open(0);
+        let mem = node.mem(64, Kind::Heap);
+        let (from, to) =
+            (node.endpoint(&Setup::new(QpType::Ud)), node.endpoint(&Setup::new(QpType::Ud)));
+        [&from, &to].into_iter().for_each(|end| end.connect(end.address()));
+        let send = |to| {
+            from.run(SendWr { ud: Some(ud(to)), ..wr(WrOpcode::Send, &[mem.sge(0, 8)]) });
+            poll_for(&from.recv_cq, 2);
+        };
+        (0..3).for_each(|_| send(to.address()));
+        // The last process slot, which nobody takes while there are others.
+        (0..2).for_each(|_| send(Address { qpn: 1023 << 14 | 5, lid: 1 }));
+        SoftNic::destroy_qp(&from.qp).expect("a QP");
+        SoftNic::close(&node.ctx).expect("a device");
+    });
+    assert!(text.contains(": 2 of its packets went nowhere"), "{text}");
+    assert!(text.contains("rdmalab: 3 arrived packets were dropped"), "{text}");
+}
+
+#[test]
+fn what_was_lost_is_counted_and_told() {
+    let roles: &[(&str, &[u64])] = &[("loser", &[])];
+    Cast::start_plan(&Plan { roles, links: 0, env: &[("RDMALAB_DEBUG", "1")] }).finish();
 }
 
 /// Writes as much as it can, all the time.

@@ -1,0 +1,141 @@
+//! What a process keeps of others is bounded: rings of processes that came and went, and memory of
+//! a peer that has freed it.
+
+mod support;
+
+use rdmalab_engine::backend::Backend;
+use rdmalab_engine::vocab::*;
+use rdmalab_softnic::{SoftNic, free_shared};
+use support::node::*;
+use support::*;
+
+/// Processes that come and go, and buffers that are made and freed.
+const ROUNDS: u64 = 12;
+
+#[test]
+fn child_process_entry() {
+    play(&[("host", host), ("guests", guests), ("writer", writer), ("spender", spender)]);
+}
+
+/// Mappings of this process whose memfd has this name.
+fn mappings(name: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
+    maps.lines().filter(|line| line.contains(name)).count()
+}
+
+/// Descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("own descriptors").count()
+}
+
+/// Meets one process after the other.
+fn host(mut stage: Stage) {
+    let (node, link) = (Node::open(0), stage.link(1));
+    let mem = node.mem(4096, Kind::Heap);
+    let cq = node.cq(1, None, 3);
+    let held = || (mappings("rdmalab-ring"), mappings("rdmalab-nic"), descriptors());
+    let before = held();
+    for round in 0..ROUNDS {
+        let endpoint = node.endpoint(&Setup::new(QpType::Rc));
+        endpoint.to_init();
+        endpoint.recv(round, &[mem.sge(0, 64)]);
+        endpoint.connect_from_init_over(&link);
+        assert_eq!(endpoint.recv_done().status, WcStatus::Success);
+        assert!(held().0 > before.0, "a guest's rings are seen");
+        link.sync();
+        SoftNic::destroy_qp(&endpoint.qp).expect("a QP");
+    }
+    until("nothing is left of the dead", || {
+        poll(&cq, 1);
+        held() == before
+    });
+}
+
+/// Starts processes that live for one message each.
+fn guests(mut stage: Stage) {
+    let link = stage.link(0);
+    for _ in 0..ROUNDS {
+        // SAFETY: the child uses the C library's allocator, which survives a fork, and threads of
+        // its own only; it ends itself.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: a timer of this process; its signal ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            let node = Node::open(0);
+            let mem = node.mem(4096, Kind::Heap);
+            let endpoint = node.endpoint(&Setup::new(QpType::Rc));
+            endpoint.connect_over(&link);
+            endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 8)]));
+            link.sync();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child; the pointer is to a live integer.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0, "a guest");
+    }
+}
+
+#[test]
+fn rings_of_processes_that_came_and_went_are_let_go() {
+    Cast::start(&[("host", &[]), ("guests", &[])]).finish();
+}
+
+/// Makes memory, has it written, and frees it.
+fn spender(mut stage: Stage) {
+    let (node, link) = (Node::open(0), stage.link(1));
+    let endpoint = node.endpoint(&Setup::new(QpType::Rc));
+    endpoint.connect_over(&link);
+    for _ in 0..ROUNDS {
+        let mem = node.mem(1 << 16, Kind::Shared);
+        link.put(&[mem.addr(), mem.rkey.into()]);
+        until("the other end has written", || {
+            poll(&endpoint.recv_cq, 1);
+            link.ready(0)
+        });
+        link.get();
+        SoftNic::dereg_mr(&mem.mr).expect("deregistration");
+        // SAFETY: the only region in it is deregistered, and nothing refers to it.
+        unsafe { free_shared(mem.at) };
+    }
+    link.sync();
+}
+
+/// Writes until it has mapped what it writes to.
+fn writer(mut stage: Stage) {
+    let (node, link) = (Node::open(0), stage.link(0));
+    let mem = node.mem(64, Kind::Heap);
+    let endpoint = node.endpoint(&Setup::new(QpType::Rc));
+    endpoint.connect_over(&link);
+    let mut most = 0;
+    for round in 0..ROUNDS {
+        let words = link.get();
+        let before = mappings("rdmalab-buffer");
+        let mut mapped = false;
+        // A mapping that goes meanwhile hides one that comes: a few rounds may not see it.
+        for _ in 0..200 {
+            endpoint.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], words[0], words[1] as u32));
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            mapped |= mappings("rdmalab-buffer") > before;
+            if mapped {
+                break;
+            }
+        }
+        assert!(mapped || round > 0, "the peer's memory is mapped");
+        most = most.max(mappings("rdmalab-buffer"));
+        link.put(&[]);
+    }
+    link.sync();
+    assert!(most > 0);
+    // The queue pair may remember the last.
+    until("freed memory is let go", || {
+        poll(&endpoint.recv_cq, 1);
+        mappings("rdmalab-buffer") <= 1
+    });
+}
+
+#[test]
+fn memory_that_a_peer_has_freed_is_let_go() {
+    Cast::start(&[("spender", &[]), ("writer", &[])]).finish();
+}
