@@ -22,6 +22,9 @@ const MAX_HISTOGRAMS: usize = 3;
 /// Bins of a histogram.
 const BINS: usize = 60;
 
+/// Fewer samples have no shape to show.
+const MIN_SAMPLES: usize = 30;
+
 /// From this ratio on an axis is logarithmic.
 const WIDE_RATIO: f64 = 5.0;
 
@@ -90,7 +93,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
     let mut charts = Vec::new();
     let name = group_name(group.quantity, group.label);
     if let Some(x) = along(model, &["size", "buffers"]) {
-        let rows = group.rows.iter().filter(|(_, m)| m.n > 0).map(|(r, m)| (*r, m));
+        let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
         let families = families(model, x, rows);
         if families.len() > 1 {
             for (i, part) in families.chunks(MAX_LINES).enumerate() {
@@ -107,7 +110,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
             }
         }
     } else if group.rows.len() > 1 {
-        charts.push(median_ranking(model, group, &format!("{id}-r")));
+        charts.extend(median_ranking(model, group, &format!("{id}-r")));
     }
     charts.extend(histograms(model, group, &format!("{id}-h")));
     charts
@@ -228,15 +231,14 @@ fn figure_ranking(
     rank(&format!("f{index}"), title, rows)
 }
 
-fn median_ranking(model: &Model, group: &Group, id: &str) -> Chart {
+fn median_ranking(model: &Model, group: &Group, id: &str) -> Option<Chart> {
     let each = group
         .rows
         .iter()
         .filter(|(_, m)| m.n > 0)
         .map(|(row, m)| (place(model, row), 0, m.median, group.quantity.format(m.median)));
     let title = format!("Median {}", group_name(group.quantity, group.label));
-    rank(id, title.clone(), each.take(MAX_BARS).collect())
-        .unwrap_or(Chart { caption: title, svg: String::new() })
+    rank(id, title, each.take(MAX_BARS).collect())
 }
 
 fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Option<Chart> {
@@ -335,6 +337,9 @@ fn histograms(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
 fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
     let series = row.first_series(group.quantity, group.label)?;
     let samples = samples(model.record, series)?;
+    if samples.len() < MIN_SAMPLES {
+        return None;
+    }
     // More bins than that, and each holds a handful of samples: noise instead of a shape.
     let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
     let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
@@ -349,7 +354,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
         svg::linear_axis(&name, ends, 5, text)
     };
     let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
-    let y = svg::linear_axis("Samples", (0.0, largest), 4, |v| grouped(v.round() as u64));
+    let y = svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| grouped(v.round() as u64));
     let bins = histogram.edges.windows(2).zip(&histogram.counts);
     let bins: Vec<(f64, f64, u64)> = bins.map(|(e, count)| (e[0], e[1], *count)).collect();
     let rules = rules(quantity, &series.summary);

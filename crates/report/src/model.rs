@@ -170,11 +170,19 @@ impl<'a> Model<'a> {
         if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
     }
 
-    /// Names of all facts but those that the record's header has.
-    pub fn facts(&self) -> BTreeSet<&'a str> {
-        let facts = self.record.points.iter().flat_map(|p| &p.facts);
-        let names = facts.map(|f| f.name.as_str());
-        names.filter(|n| !["device", "device_kind"].contains(n)).collect()
+    /// Names of all facts, where data was carried first; without those that the record's header
+    /// or the parameters have, and those that are nowhere.
+    pub fn facts(&self) -> Vec<&'a str> {
+        let points = &self.record.points;
+        let told = points.iter().flat_map(|p| &p.facts).filter(|f| f.value != "none");
+        let names: BTreeSet<&str> = told.map(|f| f.name.as_str()).collect();
+        let is_known = |name: &&str| {
+            let is_parameter = points.iter().all(|p| p.parameters.contains_key(*name));
+            ["device", "device_kind"].contains(name) || is_parameter && *name != "inline"
+        };
+        let mut names: Vec<&str> = names.into_iter().filter(|n| !is_known(n)).collect();
+        names.sort_by_key(|name| *name != "placement");
+        names
     }
 }
 

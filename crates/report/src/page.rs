@@ -65,13 +65,15 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     }
     let device = &header.device;
     let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
+    let began = header.started_utc.replace('T', " ");
+    let began = began.split('.').next().unwrap_or_default();
     let plural = if points == "1" { " point." } else { " points." };
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
             h1 { (header.experiment) " on " (device.name) }
             p.lead { (sentence(&what)) ", at " (points) (plural) }
-            p.meta { "Begun " (header.started_utc.replace('T', " ").replace(".000Z", "Z")) }
+            p.meta { "Begun " (began) " UTC" }
             @if let Some(caution) = device.kind.caution() {
                 p.banner role="note" {
                     strong { (sentence(caution)) "." } " "

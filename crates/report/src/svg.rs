@@ -22,7 +22,7 @@ const LINE_HEIGHT: f64 = 13.0;
 /// More ticks would cover each other.
 const MAX_TICKS: usize = 7;
 /// Longest label of a line, in characters.
-const MAX_LABEL: usize = 16;
+const MAX_LABEL: usize = 18;
 
 /// An axis.
 #[derive(Clone, Debug)]

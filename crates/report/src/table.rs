@@ -15,6 +15,9 @@ use crate::warnings::warnings;
 /// What stands for a percentile that the samples do not support.
 pub const TOO_SMALL: &str = "n too small";
 
+/// Parameters in the head of a table: whoever writes a record names the telling ones first.
+const MAX_CONSTANT: usize = 8;
+
 /// How text may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -65,9 +68,13 @@ impl fmt::Display for Table {
 fn head(model: &Model) -> String {
     let record = model.record;
     let mut text = format!("{} on {}\n", record.header.experiment, device_line(record));
-    let constant = model.constant.iter();
-    let constant: Vec<String> =
+    let constant = model.constant.iter().take(MAX_CONSTANT);
+    let mut constant: Vec<String> =
         constant.map(|(name, v)| format!("{} {}", heading(name), shown(name, v))).collect();
+    let more = model.constant.len().saturating_sub(MAX_CONSTANT);
+    if more > 0 {
+        constant.push(format!("and {more} more in the record"));
+    }
     if !constant.is_empty() {
         text += &wrapped("with ", &commas(constant));
     }
@@ -127,7 +134,10 @@ pub fn time_heads(group: &Group) -> Vec<String> {
         heads.push("runs".to_owned());
     }
     heads.extend(["n", "min", "median", "95 % interval"].map(str::to_owned));
-    heads.extend(TAIL.map(percentile));
+    // The first that no row supports says so; those beyond it could say nothing else.
+    let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
+    let shown = beyond.map_or(TAIL.len(), |first| first + 1);
+    heads.extend(TAIL[..shown].iter().map(|q| percentile(*q)));
     heads.extend(["max", "at sample"].map(str::to_owned));
     if any(|m| m.lost > 0) {
         heads.push("lost".to_owned());

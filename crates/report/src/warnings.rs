@@ -108,7 +108,9 @@ fn wide(model: &Model, group: &Group, found: &mut Vec<String>) {
 }
 
 fn dependent(model: &Model, group: &Group, found: &mut Vec<String>) {
-    let strength = |m: &Merged| m.lag1.map(f64::abs).filter(|r| *r > DEPENDENT);
+    // Independent samples stay within 2 / sqrt(n) in 19 of 20 series; few samples show anything.
+    let chance = |m: &Merged| 2.0 / (m.least_n as f64).sqrt();
+    let strength = |m: &Merged| m.lag1.map(f64::abs).filter(|r| *r > DEPENDENT.max(chance(m)));
     let count = group.rows.iter().filter(|(_, m)| strength(m).is_some()).count();
     if let Some((row, m)) = worst(group, strength) {
         found.push(format!(
@@ -133,8 +135,8 @@ fn too_few(model: &Model, found: &mut Vec<String>) {
     if let Some((q, n)) = first {
         let needed = (MIN_BEYOND / (1.0 - q).min(q)).round() as u64;
         found.push(format!(
-            "too few samples for {} and beyond: it needs {} in a run, the smallest has {}; \
-             measure more messages",
+            "too few samples for {} and beyond: it needs {} in a series, the shortest has {}; \
+             measure more",
             if q == 0.5 { "the median".to_owned() } else { percentile(q) },
             grouped(needed),
             grouped(n)
