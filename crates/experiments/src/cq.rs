@@ -57,7 +57,7 @@ impl Completions {
     ) -> Result<usize, Stopped> {
         match &self.channel {
             None => {
-                let found = rank.spin_for(limit_ns, || match self.cq.poll(wcs) {
+                let found = look_for(rank, limit_ns, || match self.cq.poll(wcs) {
                     Ok(0) => None,
                     other => Some(other),
                 })?;
@@ -108,6 +108,27 @@ impl Completions {
                 rank.spin_for(0, || None::<()>)?;
             }
         }
+    }
+}
+
+/// Looks until there is something, at most `limit_ns`; `None` when nothing came. Where the limit is
+/// the rank's patience, the wait has no stamp of its own.
+#[inline(always)]
+pub(crate) fn look_for<R: Rank, T>(
+    rank: &R,
+    limit_ns: u64,
+    mut look: impl FnMut() -> Option<T>,
+) -> Result<Option<T>, Stopped> {
+    if limit_ns != rank.patience_ns() {
+        return match look() {
+            None => rank.spin_for(limit_ns, look),
+            found => Ok(found),
+        };
+    }
+    match rank.spin(look) {
+        Ok(found) => Ok(Some(found)),
+        Err(Stopped::TimedOut(_)) => Ok(None),
+        Err(other) => Err(other),
     }
 }
 

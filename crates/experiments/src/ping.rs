@@ -13,7 +13,7 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use crate::cq::timed_out;
+use crate::cq::{look_for, timed_out};
 use crate::end::End;
 use crate::oneway::receive::IDLE_NS;
 use crate::oneway::{parts, stamp_memory};
@@ -71,7 +71,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             out: end.memory().byte(layout.out_at(0) + layout.size - 1),
             inbox: end.memory().byte(layout.in_at(0) + layout.size - 1),
             is_lossy,
-            limit_ns: patience_ns.saturating_add(2 * point.pause_ns),
+            limit_ns: patience_ns.max(2 * point.pause_ns),
             owes: false,
             heard: 0,
         })
@@ -122,7 +122,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         if self.stock.is_none() {
             let inbox = self.inbox;
             let look = || (inbox.load(Ordering::Acquire) == expected).then_some(expected);
-            return self.rank.spin_for(self.limit_ns, look);
+            return look_for(self.rank, self.limit_ns, look);
         }
         let mut wcs = [Wc::default()];
         if self.end.recv.wait_for(self.rank, self.limit_ns, &mut wcs)? == 0 {

@@ -7,14 +7,14 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
 use super::{parts, to_words};
-use crate::cq::timed_out;
+use crate::cq::{look_for, timed_out};
 use crate::end::End;
 use crate::join::Arrival;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
 use crate::talk::{Begin, Course, Effort, gather};
 
-/// After so long without a message, beyond the sender's pauses, the rest is taken to be lost.
+/// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;
 /// A WRITE that did not come for so long over UC may have been lost; then others are looked for.
 const SCAN_NS: u64 = 10_000_000;
@@ -46,7 +46,7 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         // Duplicates beyond this are not kept.
         arrivals: arrivals(total + total / 8 + 1024, point.touch),
         next: 0,
-        limit_ns: patience_ns.saturating_add(2 * point.pause_ns),
+        limit_ns: patience_ns.max(2 * point.pause_ns),
         effort: Effort::default(),
     };
     let mut course = Course::new(rank, end);
@@ -160,7 +160,7 @@ impl<R: Rank> Receiving<'_, R> {
         let mut waited_ns = 0;
         while found.is_none() && waited_ns < self.limit_ns {
             let slice_ns = if is_lossy { SCAN_NS } else { self.limit_ns };
-            found = self.rank.spin_for(slice_ns, look)?;
+            found = look_for(self.rank, slice_ns, look)?;
             waited_ns += slice_ns;
             if found.is_none() && is_lossy {
                 found = (expected..expected + places).filter_map(of).min();

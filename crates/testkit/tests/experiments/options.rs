@@ -1,6 +1,6 @@
 //! Every option goes through, and everything that was sent is accounted for.
 
-use rdmalab_experiments::{Experiment, OPTIONS, Op, Point, Transport};
+use rdmalab_experiments::{Experiment, Inline, Memory, OPTIONS, Op, Point, Transport};
 use rdmalab_measure::{Outcome, Quantity};
 
 use crate::two::{measure, point};
@@ -31,8 +31,26 @@ fn assert_sound(point: &Point, outcome: &Outcome) {
         assert!(outcome.fact(fact).is_some(), "{fact}");
     }
     assert_eq!(outcome.fact("device_kind"), Some("soft"));
+    assert_granted(point, outcome);
     let shares = outcome.figures.iter().filter(|f| f.quantity == Quantity::CpuShare);
     assert_eq!(shares.count(), 2, "{point:?}");
+}
+
+/// What was asked for is what was used.
+fn assert_granted(point: &Point, outcome: &Outcome) {
+    let fact = |name| outcome.fact(name).expect("a fact");
+    match point.inline {
+        Inline::On => assert_eq!(fact("inline"), "yes"),
+        Inline::Off => assert_eq!(fact("inline"), "no"),
+        Inline::Bytes(most) => {
+            assert_eq!(fact("inline") == "yes", point.size_bytes <= most.into());
+        }
+        Inline::Auto => {}
+    }
+    let mtu_bytes = if point.mtu_bytes == 0 { 4096 } else { point.mtu_bytes };
+    assert_eq!(fact("mtu_bytes"), mtu_bytes.to_string());
+    assert_eq!(fact("gid") != "none", point.gid_index.is_some());
+    assert_eq!(fact("placement").contains("foreign"), point.memory == Memory::Private);
 }
 
 fn try_each(experiment: Experiment, cases: &str, check: impl Fn(&Point, &Outcome)) {
