@@ -13,8 +13,8 @@ use crate::sq::Account;
 
 /// Most receives posted at a time.
 const STEP_MAX: usize = 32;
-/// After so long without a credit over UC and UD, what is under way is taken to be lost: longer than
-/// a busy machine keeps a receiver from its processor.
+/// After so long without a credit over UC and UD, what is under way is taken to be lost. A busy
+/// machine keeps a receiver from its processor for less.
 const FORGIVE_NS: f64 = 250e6;
 /// Between two looks for a credit, where completions are waited for asleep.
 const NAP_NS: u64 = 20_000;

@@ -87,6 +87,44 @@ fn each_bound_is_met_and_kept() {
     }
 }
 
+/// Figures of potter2018 (part A) and macarthur2012: FIGURE | EXPERIMENT | sweep | points of it that
+/// a device like the soft one can.
+const STUDIES: &str = "
+    event        | oneway | poll=event transport=rc,uc,ud tx-depth=8192 pause=0,1s messages=8000 | 6
+    busy         | oneway | poll=busy transport=rc,uc,ud inline=off pause=0 warm-up=0 runs=25 | 3
+    mixed        | oneway | poll-send=event poll-recv=busy transport=uc | 1
+    submit-send  | oneway | stamps=send,recv transport=uc inline=off pause=0 | 1
+    inline       | oneway | inline=off,on transport=uc | 2
+    write-send   | oneway | op=send_imm,write_imm transport=rc,uc inline=off | 4
+    unsignalled  | oneway | op=send_imm,write_imm signal-every=1,max inline=on | 4
+    size         | oneway | size=8..32K*2 op=send_imm,write_imm transport=rc,uc,ud inline=off | 62
+    size-inline  | oneway | size=8..1K*2 inline=on transport=rc,uc,ud | 24
+    size-pause   | oneway | size=8..32K*2 pause=5500 transport=rc | 13
+    fixed-burst  | oneway | size=8..1K*2 inline=on messages=2730 tx-depth=2730 burst=2730 | 8
+    untouched    | oneway | touch=yes,no | 2
+    1            | ping   | size=1..1K*2 op=send,write_imm inline=on,off poll=busy,event | 88
+    1-write      | ping   | size=1..1K*2 op=write inline=on,off | 22
+    2            | blast  | size=1..1K*2 buffers=1 op=send,write,write_imm,read poll=busy,event | 88
+    3ab          | blast  | buffers=1..64*2 size=16,64,256,912 op=write inline=on list=1 | 28
+    3cd          | blast  | buffers=1..64*2 size=16,64,256,912 op=write inline=on list=all | 28
+    4            | blast  | buffers=1..128*2 size=1K,8K,32K,64K op=write list=all inline=off | 32
+    5            | blast  | size=1K..256M*4 buffers=4 list=all op=send,write,write_imm,read | 40
+    6ab          | blast  | buffers=256 signal-every=1,128 tx-depth=256 size=16 list=1,all | 4
+    6c           | ping   | op=write_read size=1..512*2 unsignalled=write,read poll=busy,event | 40
+";
+
+#[test]
+fn the_studies_can_be_expressed() {
+    for line in STUDIES.lines().filter(|l| !l.trim().is_empty()) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [figure, experiment, text, count] = cells[..] else { panic!("{line}") };
+        let options: Vec<_> = text.split_whitespace().map(|o| o.split_once('=').unwrap()).collect();
+        let points = sweep(experiment.parse().unwrap(), &options).unwrap();
+        let can = points.iter().filter(|p| check(p, &limits()).is_ok()).count();
+        assert_eq!(can.to_string(), count, "{figure} of {} points", points.len());
+    }
+}
+
 #[test]
 fn limits_of_the_port_and_of_regions_count() {
     let small = Limits { active_mtu_bytes: 1024, max_msg_bytes: 4096, ..limits() };
