@@ -87,8 +87,8 @@ fn each_bound_is_met_and_kept() {
     }
 }
 
-/// Figures of potter2018 (part A) and macarthur2012: FIGURE | EXPERIMENT | sweep | points of it that
-/// a device like the soft one can.
+/// Figures of potter2018 (part A) and macarthur2012: FIGURE | EXPERIMENT | sweep | points of it
+/// that a device like the soft one can.
 const STUDIES: &str = "
     event        | oneway | poll=event transport=rc,uc,ud tx-depth=8192 pause=0,1s messages=8000 | 6
     busy         | oneway | poll=busy transport=rc,uc,ud inline=off pause=0 warm-up=0 runs=25 | 3
