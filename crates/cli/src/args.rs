@@ -4,12 +4,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use rdmalab_verbs::QpType;
+use crate::perftest::args::PerftestArgs;
+use crate::run::args::{Format, RunArgs};
+use rdmalab_rank::process::SESSIONS_MAX;
 
 /// A laboratory for RDMA performance.
 ///
-/// Without a command: a short tour. Two processes on a device exchange messages over RC, UC and UD;
-/// the table shows what they measured, and the bare limits of this machine below it.
+/// Without a command: a short tour. Two processes on a device exchange messages; tables and a
+/// histogram show what they measured, pages with plots are written, and the bare limits of this
+/// machine stand below.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true, after_help = AFTER)]
 pub struct Cli {
@@ -29,47 +32,22 @@ Numbers of soft devices are this host's, never an adapter's.";
 /// Options of the tour.
 #[derive(Args, Clone, Debug)]
 pub struct TourArgs {
-    /// The device to measure, by the name that `rdmalab devices` shows
-    #[arg(short, long, default_value = "soft0")]
-    pub device: String,
-    /// Transports, separated by commas
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rc,uc,ud")]
-    pub transport: Vec<Transport>,
-    /// Message sizes in bytes, separated by commas; K and M are powers of 1024
-    /// [default: 8,32,256,4K,64K; for UD those up to the path MTU]
-    #[arg(short, long, value_delimiter = ',', value_name = "LIST", value_parser = size)]
-    pub size: Vec<usize>,
-    /// Round trips of each latency
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100_000,
-        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub samples: u64,
-    /// Print the results as JSON
+    /// The device, by the name that `rdmalab devices` shows [default: the first adapter with an
+    /// active port, else soft0]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Fewer samples: seconds instead of a minute, and fewer percentiles
     #[arg(long)]
-    pub json: bool,
-    /// Index of the local GID; without it the peer is addressed by its LID where there is one
-    #[arg(short = 'x', long, value_name = "INDEX")]
-    pub gid_index: Option<u8>,
-}
-
-/// A transport service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// Reliable connection
-    Rc,
-    /// Unreliable connection
-    Uc,
-    /// Unreliable datagram
-    Ud,
-}
-
-impl From<Transport> for QpType {
-    fn from(transport: Transport) -> Self {
-        match transport {
-            Transport::Rc => Self::Rc,
-            Transport::Uc => Self::Uc,
-            Transport::Ud => Self::Ud,
-        }
-    }
+    pub quick: bool,
+    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them
+    #[arg(long, value_name = "A,B")]
+    pub cores: Option<String>,
+    /// Where the records' directories are made [default: rdmalab-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Keep no records
+    #[arg(long, conflicts_with = "out")]
+    pub no_record: bool,
 }
 
 /// The commands.
@@ -77,6 +55,25 @@ impl From<Transport> for QpType {
 pub enum Command {
     /// Every device of every kind, what it can do, and what is wrong with it
     Devices(DevicesArgs),
+    /// Measure: all ends on this machine, or with a server on another one
+    ///
+    /// Measures all combinations of the options' values in random order, keeps a record, and prints
+    /// what came out. Ctrl-C ends it and keeps what was measured; a second one ends it at once.
+    Run {
+        /// Which experiment.
+        #[command(subcommand)]
+        what: RunArgs,
+    },
+    /// Be the other end for clients of other machines
+    ///
+    /// Gives each client a process of its own, which does what the client says: the client's
+    /// parameters rule. Listens for this machine alone unless --bind names an address.
+    Serve(ServeArgs),
+    /// A record again: as a table, JSON, CSV, perftest's tables, or a page
+    Report(ReportArgs),
+    /// perftest's programs by their names.
+    #[command(flatten)]
+    Perftest(PerftestArgs),
     /// Measure the laboratory itself
     Bench {
         /// What of it.
@@ -116,7 +113,39 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// One end of a measurement; started by the others.
     #[command(hide = true, name = "worker")]
-    Worker,
+    Worker {
+        /// The device, whatever the launcher calls its own.
+        #[arg(long)]
+        device: Option<String>,
+    },
+}
+
+/// Options of `serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Where to listen: ADDRESS or ADDRESS:PORT; 0.0.0.0 is every address of this machine
+    /// [default: 127.0.0.1:18515]
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<String>,
+    /// The device for all clients [default: the one that the client names]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Clients at the same time
+    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX)]
+    pub sessions: usize,
+}
+
+/// Options of `report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The record's directory
+    pub dir: PathBuf,
+    /// How it is printed
+    #[arg(long, value_enum, value_name = "FORM", default_value = "table")]
+    pub format: Format,
+    /// Write a page that needs nothing but a browser, instead of printing
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    pub html: Option<PathBuf>,
 }
 
 /// Options of `devices`.
@@ -269,30 +298,6 @@ impl Personality {
     }
 }
 
-/// The longest message of the tour: longer ones say nothing new, and take long.
-pub const SIZE_MAX: usize = 64 << 20;
-
-/// A size in bytes, with K and M as powers of 1024.
-fn size(text: &str) -> Result<usize, String> {
-    let (number, scale) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    let bytes = number.parse::<usize>().ok().and_then(|n| n.checked_mul(scale));
-    match bytes {
-        None => Err("expected a number of bytes, like 64, 4K or 1M".to_owned()),
-        Some(bytes) if bytes < 8 => {
-            Err("a message has at least 8 bytes here: it carries the time of its arrival"
-                .to_owned())
-        }
-        Some(bytes) if bytes > SIZE_MAX => {
-            Err(format!("a message has at most {} MiB here", SIZE_MAX >> 20))
-        }
-        Some(bytes) => Ok(bytes),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,15 +306,5 @@ mod tests {
     fn the_definitions_are_sound() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_have_units_and_limits() {
-        assert_eq!(size("64"), Ok(64));
-        assert_eq!(size("4K"), Ok(4096));
-        assert_eq!(size("1m"), Ok(1 << 20));
-        for wrong in ["", "K", "7", "-1", "65M", "99999999999999999999", "4KB", "1.5K"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
     }
 }

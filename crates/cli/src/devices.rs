@@ -81,6 +81,28 @@ pub fn run(args: &DevicesArgs) -> Outcome {
     if reports.is_empty() { Err(failed("there is no device")) } else { Ok(()) }
 }
 
+/// Prints a line for each device: the tour's beginning.
+pub fn brief() -> Outcome {
+    let mut remarks = Vec::new();
+    let mut all = soft::library().devices().map_err(failed)?;
+    match soft::system() {
+        Ok(Some(library)) => all.extend(library.devices().unwrap_or_default()),
+        Ok(None) => {}
+        Err(error) => remarks.push(format!("no system libibverbs: {error}")),
+    }
+    outln!("Devices (`rdmalab devices` tells more)\n");
+    for report in all.iter().map(report) {
+        let ports = report.ports.iter();
+        let ports: Vec<String> = ports
+            .map(|p| format!("port {} {}, {}, MTU {}", p.port, p.state, p.link_layer, p.mtu_bytes))
+            .collect();
+        outln!("  {}  ({})  {}", report.name, report.kind, ports.join("; "));
+        report.wrong.iter().for_each(|wrong| outln!("      wrong: {wrong}"));
+    }
+    remarks.iter().for_each(|remark| outln!("  {remark}"));
+    Ok(())
+}
+
 fn list_system(library: &Library, remarks: &mut Vec<String>) -> Vec<Report> {
     match library.devices() {
         Ok(devices) if devices.is_empty() => {

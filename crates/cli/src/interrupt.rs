@@ -23,12 +23,9 @@ impl Interrupt {
         interrupt
     }
 
-    /// From now on SIGTERM is remembered: how a worker is told to stop, and still says what it has.
-    pub fn catch_term() -> Self {
-        let interrupt = Self::default();
-        // Without a handler the signal ends the worker, which the command survives.
-        let _ = signal_hook::flag::register(SIGTERM, interrupt.0.clone());
-        interrupt
+    /// What becomes true with the first signal.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
     }
 
     /// Whether a signal came.

@@ -1,8 +1,9 @@
 //! `rdmalab`, the one binary: it composes the other crates and decides nothing about the protocol.
 //!
 //! ```text
-//! main ── tour, bench ── pair ── two `rdmalab worker` processes ── verbs ── a device
-//!      ── devices, exec, env, ps, man, trace
+//! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
+//!      ── report ── a record
+//!      ── devices, exec, env, ps, man, trace, trace
 //! ```
 
 /// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
@@ -22,25 +23,34 @@ macro_rules! outln {
     }};
 }
 
+/// Prints a line to standard error, which may be closed.
+macro_rules! errln {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod args;
 mod bench;
 mod devices;
 mod env;
 mod exec;
 mod failure;
+mod harness;
 mod interrupt;
 mod man;
-mod pair;
-mod protocol;
+mod perftest;
 mod ps;
+mod report;
+mod run;
+mod serve;
 mod soft;
 mod table;
 mod tour;
 mod trace;
-mod worker;
 
 use clap::Parser;
-use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Bench, Cli, Command};
@@ -50,6 +60,10 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         None => tour::run(&cli.tour),
         Some(Command::Devices(args)) => devices::run(&args),
+        Some(Command::Run { what }) => run::run(&what),
+        Some(Command::Perftest(args)) => perftest::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
@@ -58,13 +72,13 @@ fn main() -> ExitCode {
         Some(Command::Env(args)) => env::run(&args),
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Completions(args)) => man::completions(&args),
-        Some(Command::Worker) => worker::run(),
+        Some(Command::Worker { device }) => run::job::work(device.as_deref()).map_err(failure::run),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Standard error may be closed; the exit code says it too.
-            let _ = writeln!(std::io::stderr(), "rdmalab: {failure}");
+            errln!("rdmalab: {failure}");
             failure.exit_code()
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use rdmalab_softnic::SoftNic;
-use rdmalab_verbs::{Device, Kind, Library, LoadError, SoftHooks};
+use rdmalab_verbs::{Device, Kind, Library, LoadError, PortState, SoftHooks};
 
 use crate::failure::{Failure, run, usage};
 
@@ -45,3 +45,16 @@ pub fn find(name: &str) -> Result<Device, Failure> {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     )))
 }
+
+/// The device to measure unless told otherwise: the first adapter with an active port, else ours.
+pub fn best() -> String {
+    let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();
+    let is_active = |device: &&Device| {
+        let port = device.open().and_then(|context| context.query_port(1));
+        port.is_ok_and(|port| port.state == PortState::Active)
+    };
+    theirs.iter().find(is_active).map_or_else(|| OURS.to_owned(), Device::name)
+}
+
+/// The soft device that is always there.
+const OURS: &str = "soft0";

@@ -53,15 +53,6 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// A size in bytes, as the options take it.
-pub fn size(bytes: usize) -> String {
-    match bytes {
-        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}M", b >> 20),
-        b if b >= 4 << 10 && b.is_multiple_of(1 << 10) => format!("{}K", b >> 10),
-        b => b.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,11 +69,10 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_sizes_are_readable() {
+    fn counts_are_readable() {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(grouped),
             ["0", "999", "1 000", "1 234 567"].map(str::to_owned)
         );
-        assert_eq!([8, 1024, 4096, 65536, 1 << 20].map(size), ["8", "1024", "4K", "64K", "1M"]);
     }
 }

@@ -20,8 +20,35 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
 fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
     for (arguments, expected) in [
         (&["--device", "foo0"][..], &["--device foo0", "soft0, soft1", "rdmalab devices"][..]),
-        (&["--size", "64K", "--transport", "ud"], &["--size 65536", "ud", "4096", "choose"]),
-        (&["--gid-index", "200", "-n", "10"], &["--gid-index 200", "GIDs", "rdmalab devices"]),
+        (&["run", "ping", "--device", "foo0"], &["--device foo0", "soft0, soft1"]),
+        (
+            &["run", "ping", "--size", "64K", "--transport", "ud", "--no-record"],
+            &["--size 65536", "4096", "choose"],
+        ),
+        (
+            &["run", "oneway", "--size", "7", "--op", "send", "--no-record"],
+            &["--size 7", "8 bytes"],
+        ),
+        (&["run", "ping", "--gid-index", "200", "--no-record"], &["--gid-index 200", "GIDs"]),
+        (&["run", "ping", "--size", "4KB"], &["--size", "4KB"]),
+        (&["run", "ping", "--size", "8,,9"], &["--size"]),
+        (&["run", "ping", "--transport", "xrc"], &["--transport", "rc, uc, ud"]),
+        (&["run", "ping", "--stamps", "recv"], &["--stamps", "oneway"]),
+        (&["run", "ping", "--size", "1..5000+1"], &["5000", "4096"]),
+        (&["run", "ping", "--op", "read", "--transport", "uc,ud"], &["--op read", "RC"]),
+        (&["run", "ping", "--cores", "0,9999"], &["--cores 0,9999", "core 9999"]),
+        (&["run", "ping", "--cores", "0"], &["--cores 0", "two numbers"]),
+        (
+            &["run", "ping", "--out", "/proc/no", "--messages", "1"],
+            &["--out /proc/no", "--no-record"],
+        ),
+        (&["report", "/no/such/record"], &["/no/such/record"]),
+        (&["serve", "--bind", "192.0.2.1"], &["192.0.2.1"]),
+        (&["serve", "--bind", "localhost:http"], &["http", "port"]),
+        (&["ib_send_lat", "-R"], &["-R", "TCP"]),
+        (&["ib_send_bw", "-b", "localhost"], &["-b", "one way"]),
+        (&["ib_atomic_bw", "-d", "x"], &["rdmalab exec -- ib_atomic_bw"]),
+        (&["ib_send_lat", "-c", "XRC", "localhost"], &["--transport", "rc, uc, ud"]),
         (&["bench", "self", "--only", "nothing"], &["--only nothing", "RC SEND"]),
         (&["bench", "self", "--cores", "0,9999"], &["--cores 0,9999", "core 9999"]),
         (&["bench", "self", "--cores", "0"], &["--cores", "two"]),
@@ -40,11 +67,16 @@ fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
 #[test]
 fn what_the_options_refuse_is_exit_code_2_too() {
     for (arguments, expected) in [
-        (&["--size", "4"][..], "at least 8 bytes"),
-        (&["--size", "1G"], "a number of bytes"),
-        (&["--size", "65M"], "at most 64 MiB"),
-        (&["--samples", "0"], "--samples"),
-        (&["--transport", "rd"], "possible values: rc, uc, ud"),
+        (&["run"][..], "EXPERIMENT"),
+        (&["run", "pong"], "'ping'"),
+        (&["run", "ping", "--sise", "8"], "'--size'"),
+        (&["run", "ping", "--format", "xml"], "table, json, csv, perftest"),
+        (&["run", "ping", "--repeat", "0"], "--repeat"),
+        (&["run", "ping", "--out", "x", "--no-record"], "--no-record"),
+        (&["run", "ping", "--size", ""], "--size"),
+        (&["ib_send_lat", "-p", "0"], "-p"),
+        (&["ib_send_lat", "-q", "2"], "-q"),
+        (&["devises"], "'devices'"),
         (&["no-such-command"], "no-such-command"),
         (&["exec"], "PROGRAM"),
         (&["exec", "--personality", "token-ring", "ls"], "infiniband, ethernet"),
@@ -58,7 +90,13 @@ fn what_the_options_refuse_is_exit_code_2_too() {
 
 #[test]
 fn help_and_version_are_fine() {
-    for arguments in [&["--help"][..], &["--version"], &["exec", "--help"], &["help", "bench"]] {
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["exec", "--help"],
+        &["help", "bench"],
+        &["run", "ping", "--help"],
+    ] {
         let (code, stdout, _) = output(rdmalab(arguments));
         assert_eq!(code, Some(0), "{arguments:?}");
         assert!(stdout.contains("rdmalab"), "{arguments:?}");
@@ -190,4 +228,5 @@ fn a_worker_by_hand_says_who_starts_it() {
     command.write_stdin("hello\n");
     let (code, _, stderr) = output(command);
     assert!(code == Some(1) && stderr.contains("started by rdmalab itself"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }

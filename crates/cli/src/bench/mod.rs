@@ -6,6 +6,8 @@
 
 mod rows;
 mod show;
+pub mod work;
+pub mod worker;
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{available_cores, one_cpu, two_cores};
@@ -15,8 +17,9 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
-use crate::pair::Pair;
+use crate::run::session::{Ends, Session};
 use rows::{Row, Target};
+use work::Order;
 
 /// Rounds: enough for an interval of 95 %.
 const ROUNDS: usize = 25;
@@ -71,10 +74,12 @@ pub fn run(args: &BenchArgs) -> Outcome {
         None if args.quick => ROUNDS_QUICK,
         None => ROUNDS,
     };
-    let (mut pair, about) = Pair::open(&interrupt, &args.device, Some(cores), yielding)?;
+    let ends = Ends { host: None, cores: Some(format!("{},{}", cores.0, cores.1)) };
+    let mut pair = Session::open(&interrupt, &args.device, &ends)?;
+    let kind = pair.limits(1)?.into_iter().next().map_or_else(String::new, |limits| limits.kind);
     let mut conditions = Conditions {
         device: args.device.clone(),
-        kind: about.kind,
+        kind,
         cores: [cores.0, cores.1],
         one_cpu: yielding,
         rounds,
@@ -85,7 +90,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let mut results = Vec::new();
     let mut failure = None;
     for row in rows {
-        match measure(&mut pair, row, clock, cores, rounds) {
+        match measure(&mut pair, row, clock, cores, (rounds, yielding)) {
             Ok(result) => results.push(result),
             Err(reason) => {
                 failure = Some(reason);
@@ -123,11 +128,11 @@ fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
 
 /// One row: ours and the limit in turns.
 fn measure(
-    pair: &mut Pair,
+    pair: &mut Session,
     row: Row,
     clock: Clock,
     cores: (usize, usize),
-    rounds: usize,
+    (rounds, yielding): (usize, bool),
 ) -> Outcome<RowResult> {
     let mut result = RowResult {
         row,
@@ -145,9 +150,9 @@ fn measure(
         }
     };
     result.limit_name = limit.name();
-    pair.connect(&row.make())?;
+    pair.bench(Order::Make(row.make()))?;
     for _ in 0..rounds {
-        let found = pair.work(&row.work())?;
+        let found = pair.bench(Order::Work { work: row.work(), yielding })?;
         let Some(ours) = row.value(&found) else {
             return Err(failed(format!("{}: nothing was measured", row.name)));
         };

@@ -5,7 +5,7 @@ use rdmalab_measure::limits::{
 };
 use rdmalab_measure::{Clock, Quantity};
 
-use crate::protocol::{Found, Make, Op, Transport, Work};
+use super::work::{Found, Make, Op, Work};
 
 const MIB: usize = 1 << 20;
 /// Bytes of a small message.
@@ -144,12 +144,7 @@ impl Row {
 
     /// The queue pairs for it.
     pub fn make(&self) -> Make {
-        Make {
-            transport: Transport::Rc,
-            bytes_max: self.bytes,
-            private_memory: self.private,
-            gid_index: None,
-        }
+        Make { bytes_max: self.bytes, private_memory: self.private }
     }
 
     /// One run of ours.
@@ -167,13 +162,14 @@ impl Row {
 
     /// Our number, in the unit of [`Row::quantity`]. Of a flood the receiver counts SENDs, the
     /// sender WRITEs.
-    pub fn value(&self, found: &[Found; 2]) -> Option<f64> {
+    pub fn value(&self, found: &[Found]) -> Option<f64> {
+        let [begins, answers] = found else { return None };
         let flood = match self.op {
-            Op::Send => &found[1],
-            Op::Write => &found[0],
+            Op::Send => answers,
+            Op::Write => begins,
         };
         match self.quantity() {
-            Quantity::HalfRoundTrip => found[0].half_round_trip_ns,
+            Quantity::HalfRoundTrip => begins.half_round_trip_ns,
             Quantity::Rate => flood.message_ns.map(|ns| 1e9 / ns),
             _ => flood.message_ns.map(|ns| self.bytes as f64 * 1e9 / ns),
         }

@@ -21,7 +21,7 @@ const SECTIONS: [(&str, &[Variable]); 4] = [
     ("TESTS OF THE PROJECT", &TESTS),
 ];
 
-const PROGRAMS: [Variable; 4] = [
+const PROGRAMS: [Variable; 6] = [
     variable(
         "RDMALAB_DEBUG",
         "1",
@@ -42,6 +42,12 @@ const PROGRAMS: [Variable; 4] = [
         "auto (default), signal, syscall, off",
         "How copies survive memory that goes away.",
     ),
+    variable(
+        "RDMALAB_INTERFACE",
+        "a network interface",
+        "Through which other hosts are reached, by RoCEv2.",
+    ),
+    variable("RDMALAB_PORT", "a UDP port", "For RoCEv2, instead of 4791."),
 ];
 
 const COMMAND: [Variable; 6] = [
@@ -78,9 +84,10 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 9] = [
+const TESTS: [Variable; 10] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
     variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
+    variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
     variable("RDMALAB_SLOW", "1", "Longer runs of some tests."),
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
     variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),

@@ -1,143 +1,223 @@
-//! The tour: two processes on a device, and what they measured.
+//! The tour: a few points of each experiment, in a minute, and where to go from there.
 
 mod limits;
-mod plan;
-mod show;
 
-use rdmalab_measure::limits::{one_cpu, two_cores};
-use rdmalab_measure::{Clock, limits::core_skew};
-use serde::Serialize;
+use rdmalab_experiments::{Experiment, Limits, Point, sweep};
+use rdmalab_measure::Clock;
+use rdmalab_measure::limits::two_cores;
 
 use crate::args::TourArgs;
-use crate::failure::{Failure, Outcome, run as run_failed, usage};
+use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
-use crate::pair::Pair;
-use crate::protocol::{Found, Make, Op, Work};
-use plan::{Plan, Point};
+use crate::run::args::{Format, HowArgs};
+use crate::run::keep::Keep;
+use crate::run::measure;
+use crate::run::plan::{Plan, duration};
+use crate::run::session::{Ends, Session};
+use crate::table::Rows;
 
-/// Round trips before those that count, of each point; at most a tenth of them.
-const WARM_UP: u64 = 2000;
-/// Messages of a flood, and bytes of one at most.
-const FLOOD_MESSAGES: u64 = 400_000;
-/// See above.
-const FLOOD_BYTES: u64 = 1 << 30;
-
-/// What was measured at a point.
-#[derive(Clone, Debug, Serialize)]
-struct Measured {
-    #[serde(flatten)]
-    point: Point,
-    /// One-way and round trip.
-    latency: Found,
-    /// Messages one way.
-    flood: Option<Found>,
+/// A part of the tour: what is done, and the options of its points.
+struct Part {
+    title: &'static str,
+    experiment: Experiment,
+    /// What is swept, or set.
+    options: &'static [(&'static str, &'static str)],
+    /// The same with `--quick`, on top.
+    quick: &'static [(&'static str, &'static str)],
 }
 
-/// The conditions of a run.
-#[derive(Clone, Debug, Serialize)]
-struct Conditions {
-    device: String,
-    kind: String,
-    cores: [usize; 2],
-    one_cpu: bool,
-    mtu_bytes: usize,
-    inline_bytes: usize,
-    memory: String,
-    clock: String,
-    stamp_cost: String,
-    /// Bounds of how far the second core's clock is ahead, in ns.
-    skew_ns: Option<[f64; 2]>,
-    seed: u64,
-    warm_up: u64,
-}
+const PARTS: [Part; 4] = [
+    Part {
+        title: "Round trips: SEND to and fro, over each transport",
+        experiment: Experiment::Ping,
+        options: &[("transport", "rc,uc,ud"), ("messages", "100K")],
+        quick: &[("messages", "2000")],
+    },
+    Part {
+        title: "One way: before the post to after the arrival, and to the completion, over sizes",
+        experiment: Experiment::Oneway,
+        options: &[("size", "8,64,512,4K,32K"), ("messages", "4000"), ("runs", "5")],
+        quick: &[("messages", "500"), ("runs", "1")],
+    },
+    Part {
+        title: "As fast as it goes: small messages, with more and more of them under way",
+        experiment: Experiment::Blast,
+        options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100K"), ("runs", "1")],
+        quick: &[("messages", "5000")],
+    },
+    Part {
+        title: "As fast as it goes: large messages, by WRITE and by READ",
+        experiment: Experiment::Blast,
+        options: &[
+            ("op", "write,read"),
+            ("size", "64K,1M"),
+            ("messages", "2000"),
+            ("runs", "1"),
+            ("buffers", "16"),
+        ],
+        quick: &[("messages", "200")],
+    },
+];
+
+/// What to try next.
+const NEXT: [(&str, &str); 7] = [
+    ("rdmalab run ping --size 8..32K*2 --transport rc,ud", "a sweep; lists and ranges anywhere"),
+    ("rdmalab run oneway --stamps send,recv,comp,post", "where the time of a message goes"),
+    ("rdmalab run blast --buffers 1..64*2 --signal-every 1,16", "what selective signalling saves"),
+    ("rdmalab run ping --plan", "every option and its default"),
+    ("rdmalab serve --bind 0.0.0.0   and   rdmalab run ping HOST", "two machines"),
+    ("rdmalab exec -- ib_send_lat -d soft0", "an unmodified program on the soft device"),
+    ("rdmalab bench self --quick", "the soft device over the limits of this machine, as ratios"),
+];
 
 /// Measures and prints. What was measured before a failure is printed too.
 pub fn run(args: &TourArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    crate::soft::find(&args.device)?;
+    let device = args.device.clone().unwrap_or_else(crate::soft::best);
+    crate::soft::find(&device)?;
+    crate::devices::brief()?;
     let clock = Clock::new();
-    let cores = two_cores();
-    let yielding = one_cpu();
-    let skew = core_skew(clock, cores).ok();
-    let pinned = (!yielding).then_some(cores);
-    let (mut pair, about) = Pair::open(&interrupt, &args.device, pinned, yielding)?;
-    let plan = Plan::new(args, about.mtu)?;
-    if let Some(index) = args.gid_index.filter(|index| u32::from(*index) >= about.gids) {
-        return Err(usage(format!(
-            "--gid-index {index}: {} has {} GIDs, from 0 on (`rdmalab devices` shows them)",
-            args.device, about.gids
-        )));
-    }
-    let mut conditions = Conditions {
-        device: args.device.clone(),
-        kind: about.kind,
-        cores: [cores.0, cores.1],
-        one_cpu: yielding,
-        mtu_bytes: about.mtu,
-        inline_bytes: 0,
-        memory: String::new(),
-        clock: clock.to_string(),
-        stamp_cost: clock.cost(100_000).to_string(),
-        skew_ns: skew.map(|s| [s.low_ns, s.high_ns]),
-        seed: plan.seed,
-        warm_up: WARM_UP.min(args.samples),
+    let ends = Ends { host: None, cores: args.cores.clone() };
+    let mut session = Session::open(&interrupt, &device, &ends)?;
+    let limits = session.limits(1)?;
+    let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
+    outln!("\n{device}, {}", what_kind(&ours.kind));
+    let how = HowArgs {
+        repeat: 1,
+        out: args.out.clone(),
+        no_record: args.no_record,
+        ..HowArgs::default()
     };
-    let mut measured = Vec::new();
-    let failure = points(&mut pair, args, &plan, &mut conditions, &mut measured).err();
-    // The cores are free for the limits now.
-    drop(pair);
-    measured.sort_by_key(|m: &Measured| plan.rank(&m.point));
-    let bare = if failure.is_none() { limits::measure(clock, cores) } else { Vec::new() };
-    if args.json {
-        show::json(&conditions, &measured, &bare, failure.as_ref());
-    } else if failure.is_none() || !measured.is_empty() {
-        show::table(&conditions, &measured, &bare, &plan);
+    let mut pages = Vec::new();
+    let mut result = Ok(());
+    for part in &PARTS {
+        result = one(part, args.quick, &how, &limits, &mut session, &clock, &interrupt, &mut pages);
+        if result.is_err() {
+            break;
+        }
     }
-    failure.map_or(Ok(()), |failure| Err(cut_short(failure, measured.len(), plan.points.len())))
+    // The cores are free for the limits now.
+    drop(session);
+    if result.is_ok() {
+        outln!("\n== Bare limits of this machine, with nothing of ours in the way\n");
+        out!("{}", bare(&clock));
+        outln!("{}", crate::harness::cost(&clock));
+    }
+    if !pages.is_empty() {
+        outln!("\nPages with plots, for a browser:");
+        pages.iter().for_each(|page| outln!("  {page}"));
+    }
+    if result.is_ok() {
+        outln!("\nNext:");
+        let width = NEXT.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+        NEXT.iter().for_each(|(command, why)| outln!("  {command:width$}  {why}"));
+    }
+    result
 }
 
-fn cut_short(failure: Failure, done: usize, planned: usize) -> Failure {
+/// What the numbers are, in words that cannot be misread.
+fn what_kind(kind: &str) -> &'static str {
+    match kind {
+        "soft" => "a soft device: its numbers are this host's, not an adapter's",
+        "sim" => "a simulated device: its numbers are a model's",
+        _ => "a device of the system's libibverbs",
+    }
+}
+
+fn plan(part: &Part, is_quick: bool, how: &HowArgs, limits: &[Limits]) -> Outcome<Plan> {
+    let is_replaced = |name: &str| is_quick && part.quick.iter().any(|(n, _)| *n == name);
+    let kept = part.options.iter().filter(|(name, _)| !is_replaced(name));
+    let quick = if is_quick { part.quick } else { &[] };
+    let options: Vec<(&str, &str)> = kept.chain(quick).copied().collect();
+    let points: Vec<Point> = sweep(part.experiment, &options).map_err(usage)?;
+    Plan::of(part.experiment, points, how, limits)
+}
+
+/// Measures and prints a part.
+#[allow(clippy::too_many_arguments)]
+fn one(
+    part: &Part,
+    is_quick: bool,
+    how: &HowArgs,
+    limits: &[Limits],
+    session: &mut Session,
+    clock: &Clock,
+    interrupt: &Interrupt,
+    pages: &mut Vec<String>,
+) -> Outcome {
+    let plan = plan(part, is_quick, how, limits)?;
+    outln!("\n== {}\n", part.title);
+    let mut keep = Keep::new(&plan, how, &limits[0], clock)?;
+    let failure = measure(&plan, session, &mut keep, interrupt).err();
+    if keep.points() > 0 {
+        let record = keep.read()?;
+        crate::report::print(&record, Format::Table, false)?;
+        if part.experiment == Experiment::Ping {
+            crate::report::histogram(&record)?;
+        }
+        if let Some(directory) = keep.directory() {
+            let page = directory.join("report.html");
+            let text = rdmalab_report::page(&record);
+            std::fs::write(&page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
+            pages.push(page.display().to_string());
+        }
+    }
+    outln!("\nThe same again: {}", command(part, &plan));
+    failure.map_or(Ok(()), |failure| Err(cut_short(failure)))
+}
+
+fn cut_short(failure: Failure) -> Failure {
     match failure {
-        Failure::Run(reason) if done > 0 => Failure::Run(format!(
-            "{reason} (what was measured of {done} of {planned} points is above)"
-        )),
+        Failure::Run(reason) => {
+            Failure::Run(format!("{reason} (what was measured of the tour is above)"))
+        }
         other => other,
     }
 }
 
-fn points(
-    pair: &mut Pair,
-    args: &TourArgs,
-    plan: &Plan,
-    conditions: &mut Conditions,
-    measured: &mut Vec<Measured>,
-) -> Outcome {
-    for point in &plan.points {
-        let agreed = pair.connect(&Make {
-            transport: point.transport,
-            bytes_max: point.bytes,
-            private_memory: false,
-            gid_index: args.gid_index,
-        })?;
-        (conditions.inline_bytes, conditions.memory) = (agreed.inline_bytes, agreed.backing);
-        let trips = args.samples;
-        let warm_up = conditions.warm_up;
-        let [latency, _] = pair.work(&Work::Stamped { bytes: point.bytes, warm_up, trips })?;
-        // Whatever comes of the flood, the latency is measured.
-        let cut_short = latency.cut_short.clone();
-        if latency.round_trip.is_some() {
-            measured.push(Measured { point: *point, latency, flood: None });
-        }
-        if let Some(reason) = cut_short {
-            return Err(run_failed(reason));
-        }
-        let messages = (FLOOD_BYTES / point.bytes as u64).min(FLOOD_MESSAGES).min(4 * trips).max(1);
-        let flood = |messages| Work::Flood { op: Op::Send, bytes: point.bytes, messages, list: 1 };
-        pair.work(&flood((messages / 10).max(1)))?;
-        let [_, received] = pair.work(&flood(messages))?;
-        if let Some(last) = measured.last_mut() {
-            last.flood = Some(received);
+/// The command that measures a part.
+fn command(part: &Part, plan: &Plan) -> String {
+    let mut words = vec![format!("rdmalab run {}", part.experiment)];
+    words.extend(part.options.iter().map(|(name, value)| format!("--{name} {value}")));
+    format!("{}   (about {})", words.join(" "), duration(plan.expected_s()))
+}
+
+fn bare(clock: &Clock) -> String {
+    let mut rows = Rows::new(&["limit", "quantity", "median", "least", "most", "runs"], 2);
+    let mut missing = String::new();
+    for limit in limits::measure(*clock, two_cores()) {
+        match limit {
+            Ok(s) => rows.push(&[
+                s.name.clone(),
+                s.quantity.name().to_owned(),
+                s.quantity.format(s.median),
+                s.quantity.format(s.min),
+                s.quantity.format(s.max),
+                s.runs.len().to_string(),
+            ]),
+            Err(reason) => missing += &format!("not measured here: {reason}\n"),
         }
     }
-    Ok(())
+    rows.text() + &missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmalab_experiments::OPTIONS;
+
+    #[test]
+    fn each_part_is_a_sweep_that_the_command_line_takes() {
+        for part in &PARTS {
+            for options in [part.options, part.quick] {
+                let points = sweep(part.experiment, options).unwrap();
+                assert!(!points.is_empty() && points.len() <= 8, "{}", part.title);
+            }
+            // What is quick is less of what there is anyway.
+            for (name, _) in part.quick {
+                assert!(part.options.iter().any(|(n, _)| n == name), "{name}");
+                assert!(OPTIONS.iter().any(|option| option.name == *name));
+            }
+        }
+    }
 }

@@ -3,15 +3,13 @@
 use std::cell::Cell;
 
 use rdmalab_verbs::{
-    Access, AddressHandle, Context, Cq, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, ReadyToReceive,
-    ReadyToSend, RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, UD_GRH_BYTES,
-    Wc, WcStatus,
+    Access, Context, Cq, Mr, Mtu, Path, Qp, QpEndpoint, QpType, ReadyToReceive, ReadyToSend,
+    RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, Wc, WcStatus,
 };
 
 use super::Stopped;
 use super::patience::Patience;
-use crate::protocol::{Make, Memory, Op, Reply, Transport};
-use crate::soft;
+use crate::bench::work::{Make, Memory, Op};
 
 /// Requests that a send queue holds, and a receive queue.
 const SEND_DEPTH: u32 = 512;
@@ -25,57 +23,17 @@ const BULK_BYTES: usize = 256 << 10;
 const BULK_DEPTH: u32 = 4;
 /// Inline bytes that are asked for: what adapters commonly grant.
 const INLINE_BYTES: u32 = 220;
-/// Q_Key of both ends.
-const QKEY: u32 = 0x0011_1111;
+/// Bytes of a word of credit: messages taken, and messages given up.
+pub const CREDIT_BYTES: usize = 16;
 /// The port that is used.
 const PORT: u8 = 1;
 const PAGE: usize = 4096;
 /// First packet sequence number; any will do.
 const PSN: u32 = 0x12_3456;
 
-/// An open device.
-pub struct Device {
-    context: Context,
-    mtu: Mtu,
-    needs_gid: bool,
-    gids: u32,
-}
-
-impl Device {
-    /// Opens a device by its name.
-    pub fn open(name: &str) -> Result<Self, Stopped> {
-        let context = soft::find(name).map_err(|e| e.to_string())?.open().map_err(text)?;
-        let port = context.query_port(PORT).map_err(text)?;
-        Ok(Self {
-            context,
-            mtu: port.active_mtu,
-            needs_gid: port.needs_gid(),
-            gids: port.gid_tbl_len,
-        })
-    }
-
-    /// Its kind.
-    pub fn kind(&self) -> String {
-        self.context.kind().to_string()
-    }
-
-    /// Entries of the GID table.
-    pub fn gids(&self) -> u32 {
-        self.gids
-    }
-
-    /// Payload of a packet.
-    pub fn mtu_bytes(&self) -> usize {
-        self.mtu.bytes()
-    }
-}
-
 /// The other end.
 struct Peer {
     memory: RemoteBuffer,
-    qpn: u32,
-    /// For datagrams.
-    ah: Option<AddressHandle>,
 }
 
 /// A queue pair and its memory. Messages go out from the first half, and come into the second.
@@ -84,10 +42,8 @@ pub struct End {
     send_cq: Cq,
     recv_cq: Cq,
     mr: Mr,
-    pd: Pd,
     path: Path,
     mtu: Mtu,
-    transport: QpType,
     inline_bytes: usize,
     /// Where messages come in.
     half: usize,
@@ -102,17 +58,12 @@ fn text(error: impl std::fmt::Display) -> Stopped {
 
 impl End {
     /// Makes it, in INIT with its receives posted.
-    pub fn make(device: &Device, make: &Make) -> Result<Self, Stopped> {
-        let context = &device.context;
-        let transport = match make.transport {
-            Transport::Rc => QpType::Rc,
-            Transport::Uc => QpType::Uc,
-            Transport::Ud => QpType::Ud,
-        };
+    pub fn make(context: &Context, make: &Make) -> Result<Self, Stopped> {
+        let port = context.query_port(PORT).map_err(text)?;
         let limits = context.query_device().map_err(text)?;
         let (send_depth, recv_depth) =
             (SEND_DEPTH.min(limits.max_qp_wr), RECV_DEPTH.min(limits.max_qp_wr));
-        let half = (make.bytes_max + UD_GRH_BYTES).next_multiple_of(PAGE);
+        let half = make.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
         let buffer = if make.private_memory {
             rdmalab_verbs::Buffer::private(2 * half)
         } else {
@@ -127,7 +78,7 @@ impl End {
         let send_cq = context.create_cq(send_depth, None).map_err(text)?;
         let recv_cq = context.create_cq(recv_depth, None).map_err(text)?;
         let build = |inline| {
-            Qp::builder(transport, &send_cq, &recv_cq)
+            Qp::builder(QpType::Rc, &send_cq, &recv_cq)
                 .max_send_wr(send_depth)
                 .max_recv_wr(recv_depth)
                 .max_inline_data(inline)
@@ -136,18 +87,15 @@ impl End {
         // A device that cannot do so much inline says no; then there is none.
         let qp = build(INLINE_BYTES).or_else(|_| build(0)).map_err(text)?;
         let inline_bytes = qp.cap().max_inline_data.min(INLINE_BYTES) as usize;
-        let gid_index = make.gid_index.or(device.needs_gid.then_some(0));
-        let path = gid_index.map_or(Path::by_lid(PORT), |index| Path::by_gid(PORT, index));
-        qp.to_init(PORT, rights, QKEY).map_err(text)?;
+        let path = if port.needs_gid() { Path::by_gid(PORT, 0) } else { Path::by_lid(PORT) };
+        qp.to_init(PORT, rights, 0).map_err(text)?;
         let end = Self {
             qp,
             send_cq,
             recv_cq,
             mr,
-            pd,
             path,
-            mtu: device.mtu,
-            transport,
+            mtu: port.active_mtu,
             inline_bytes,
             half,
             recv_depth,
@@ -159,14 +107,10 @@ impl End {
     }
 
     /// What the other end has to know.
-    pub fn describe(&self) -> Result<Reply, Stopped> {
+    pub fn describe(&self) -> Result<(String, Memory), Stopped> {
         let own = self.mr.remote();
-        Ok(Reply::Made {
-            endpoint: self.qp.endpoint(&self.path, PSN).map_err(text)?.to_string(),
-            memory: Memory { addr: own.addr, bytes: own.bytes, rkey: own.rkey },
-            inline_bytes: self.inline_bytes,
-            backing: self.mr.buffer().backing().to_string(),
-        })
+        let memory = Memory { addr: own.addr, bytes: own.bytes, rkey: own.rkey };
+        Ok((self.qp.endpoint(&self.path, PSN).map_err(text)?.to_string(), memory))
     }
 
     /// Goes to RTS.
@@ -174,12 +118,8 @@ impl End {
         let remote: QpEndpoint = endpoint.parse().map_err(text)?;
         self.qp.to_rtr(&ReadyToReceive::new(remote, self.path, self.mtu)).map_err(text)?;
         self.qp.to_rts(&ReadyToSend::new(PSN)).map_err(text)?;
-        let ah = match self.transport {
-            QpType::Ud => Some(self.pd.create_ah(&remote, &self.path).map_err(text)?),
-            QpType::Rc | QpType::Uc => None,
-        };
         let memory = RemoteBuffer { addr: memory.addr, bytes: memory.bytes, rkey: memory.rkey };
-        self.peer = Some(Peer { memory, qpn: remote.qpn, ah });
+        self.peer = Some(Peer { memory });
         Ok(())
     }
 
@@ -194,7 +134,7 @@ impl End {
 
     /// Where the payload of a received message begins.
     pub fn inbox(&self) -> usize {
-        self.half + if self.transport == QpType::Ud { UD_GRH_BYTES } else { 0 }
+        self.half
     }
 
     /// Where a message that is written begins.
@@ -269,21 +209,21 @@ impl End {
         while let Ok(Some(wc)) = self.send_cq.poll_one() {
             match wc.status() {
                 Err(WcStatus::WorkRequestFlushed) => flushed = Some(WcStatus::WorkRequestFlushed),
-                Err(status) => return Some(format!("{} send: {status}", self.transport)),
+                Err(status) => return Some(format!("send: {status}")),
                 Ok(()) => {}
             }
         }
-        flushed.map(|status| format!("{} send: {status}", self.transport))
+        flushed.map(|status| format!("send: {status}"))
     }
 
     fn explain(&self, wc: &Wc) -> Stopped {
         match wc.status() {
             // A flush says nothing; the send that failed does.
-            Err(WcStatus::WorkRequestFlushed) => self
-                .cause()
-                .unwrap_or_else(|| format!("{}: {}", self.transport, WcStatus::WorkRequestFlushed)),
-            Err(status) => format!("{}: {status}", self.transport),
-            Ok(()) => format!("{}: no failure", self.transport),
+            Err(WcStatus::WorkRequestFlushed) => {
+                self.cause().unwrap_or_else(|| WcStatus::WorkRequestFlushed.to_string())
+            }
+            Err(status) => status.to_string(),
+            Ok(()) => "no failure".to_owned(),
         }
     }
 
@@ -291,10 +231,9 @@ impl End {
     pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
         let peer = self.peer()?;
         let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
-        let request = match (op, &peer.ah) {
-            (Op::Send, None) => SendRequest::send(&sges),
-            (Op::Send, Some(ah)) => SendRequest::send(&sges).to(ah, peer.qpn, QKEY),
-            (Op::Write, _) => SendRequest::write(&sges, &peer.memory, self.half as u64),
+        let request = match op {
+            Op::Send => SendRequest::send(&sges),
+            Op::Write => SendRequest::write(&sges, &peer.memory, self.half as u64),
         };
         let inline = bytes <= self.inline_bytes;
         let request = if inline { request.inline_data() } else { request };
@@ -382,7 +321,7 @@ impl Sender<'_> {
                 match wc.status() {
                     Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
                     Err(WcStatus::WorkRequestFlushed) => return Err(end.explain(wc)),
-                    Err(status) => return Err(format!("{} send: {status}", end.transport)),
+                    Err(status) => return Err(format!("send: {status}")),
                 }
             }
         }

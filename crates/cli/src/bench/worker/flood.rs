@@ -6,14 +6,12 @@ use rdmalab_measure::{Clock, Stamp, stats};
 use rdmalab_verbs::Wc;
 
 use super::Stopped;
-use super::end::End;
+use super::end::{CREDIT_BYTES, End};
 use super::patience::Patience;
-use crate::protocol::{Found, Op};
+use crate::bench::work::{Found, Op};
 
 /// Receives taken, and posted again, at a time.
 const TAKE: usize = 32;
-/// Bytes of a word of credit: messages taken, and messages given up.
-const CREDIT_BYTES: usize = 16;
 /// Nothing came for so long: what is missing of an unreliable transport was lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
 /// Messages of a batch, of which the median counts; fewer where they are long.
@@ -40,7 +38,6 @@ pub fn send(
     let window = u64::from(end.recv_depth());
     let posts = messages.div_ceil(list);
     let mut credit = Credit::default();
-    let start = clock.now();
     let mut batches = Batches::new(clock, bytes);
     for i in 0..posts {
         if op == Op::Send {
@@ -56,12 +53,10 @@ pub fn send(
         batches.count(list);
     }
     sender.finish(patience)?;
-    let span_ns = clock.ns_between(start, clock.now());
-    let sent = posts * list;
     if op == Op::Write {
-        let message_ns = batches.median_ns();
-        return Ok(Found { messages: sent, span_ns, message_ns, ..Found::default() });
+        return Ok(Found { message_ns: batches.median_ns(), ..Found::default() });
     }
+    let sent = posts * list;
     while credit.settled() < sent {
         credit = next_credit(end, patience, &mut receives)?;
     }
@@ -116,7 +111,6 @@ pub fn receive(
     let messages = messages.next_multiple_of(list);
     let mut wcs = [Wc::default(); TAKE];
     let (mut taken, mut told, mut unposted, mut lost) = (0, 0, 0, 0);
-    let (mut first, mut last) = (clock.now(), clock.now());
     let mut batches = Batches::new(clock, bytes);
     let mut idle = Idle::default();
     while taken + lost < messages {
@@ -130,15 +124,11 @@ pub fn receive(
         }
         idle = Idle::default();
         if taken == 0 {
-            first = clock.now();
             batches = Batches::new(clock, bytes);
         }
         taken += count as u64;
         batches.count(count as u64);
         unposted += count;
-        if taken >= messages {
-            last = clock.now();
-        }
         if unposted >= TAKE {
             end.post_receives(&mut receives)?;
             unposted -= TAKE;
@@ -155,11 +145,9 @@ pub fn receive(
     sender.post_signaled(patience)?;
     sender.finish(patience)?;
     if lost > 0 {
-        last = clock.now();
+        return Err(format!("{lost} of {messages} messages did not arrive"));
     }
-    let span_ns = clock.ns_between(first, last);
-    let message_ns = batches.median_ns();
-    Ok(Found { messages: taken, span_ns, message_ns, lost, ..Found::default() })
+    Ok(Found { message_ns: batches.median_ns(), ..Found::default() })
 }
 
 /// Sends WRITEs, and tells the other end when all are done.

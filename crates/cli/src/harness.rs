@@ -1,0 +1,43 @@
+//! What measuring itself costs, measured: it is part of every number, and never subtracted.
+
+use rdmalab_measure::Clock;
+use rdmalab_measure::quantity::fmt_ns;
+
+/// Stamps, and turns of the loop.
+const TURNS: usize = 100_000;
+
+/// One sentence about a stamp and about a loop in which nothing is timed but itself.
+pub fn cost(clock: &Clock) -> String {
+    let stamp = clock.cost(TURNS);
+    format!(
+        "the harness: a stamp costs {} (median; p99 {}), an empty loop that takes one a turn {}; \
+         no number has them taken off",
+        fmt_ns(stamp.median_ns),
+        fmt_ns(stamp.p99_ns),
+        fmt_ns(empty_loop_ns(clock)),
+    )
+}
+
+/// Time of a turn of a loop that takes a stamp and keeps it, as an experiment's loop does.
+fn empty_loop_ns(clock: &Clock) -> f64 {
+    let mut stamps = vec![clock.now(); TURNS];
+    let began = clock.now();
+    for stamp in std::hint::black_box(&mut stamps) {
+        *stamp = clock.now();
+    }
+    let ended = clock.now();
+    std::hint::black_box(&stamps);
+    clock.ns_between(began, ended) / TURNS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_loop_takes_some_time_and_the_line_says_so() {
+        let clock = Clock::new();
+        assert!(empty_loop_ns(&clock) > 0.0);
+        assert!(cost(&clock).contains("an empty loop"));
+    }
+}

@@ -1,0 +1,288 @@
+//! The letters of perftest's programs, and what they mean in ours.
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use rdmalab_experiments::{Experiment, Op};
+use rdmalab_rank::process::DEFAULT_PORT;
+
+use crate::run::args::Format;
+
+/// One of perftest's programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Its name.
+    pub name: &'static str,
+    /// The title of its output.
+    pub title: &'static str,
+    /// What ours does for it.
+    pub experiment: Experiment,
+    /// What is posted.
+    pub op: Op,
+}
+
+/// Those that our experiments can express.
+pub const TESTS: [Test; 6] = [
+    test("ib_send_lat", "Send Latency Test", Experiment::Ping, Op::Send),
+    test("ib_write_lat", "RDMA_Write Latency Test", Experiment::Ping, Op::Write),
+    test("ib_read_lat", "RDMA_Read Latency Test", Experiment::Ping, Op::Read),
+    test("ib_send_bw", "Send BW Test", Experiment::Blast, Op::Send),
+    test("ib_write_bw", "RDMA_Write BW Test", Experiment::Blast, Op::Write),
+    test("ib_read_bw", "RDMA_Read BW Test", Experiment::Blast, Op::Read),
+];
+
+/// Those that they cannot.
+const OTHERS: [&str; 4] = ["ib_atomic_lat", "ib_atomic_bw", "raw_ethernet_lat", "raw_ethernet_bw"];
+
+const fn test(name: &'static str, title: &'static str, experiment: Experiment, op: Op) -> Test {
+    Test { name, title, experiment, op }
+}
+
+/// A letter with a value that an option of ours has.
+struct Letter {
+    letter: char,
+    long: &'static str,
+    /// Our option.
+    option: &'static str,
+    help: &'static str,
+    /// Whether only one kind of test has it.
+    only: Option<Experiment>,
+}
+
+const fn letter(
+    letter: char,
+    long: &'static str,
+    option: &'static str,
+    only: Option<Experiment>,
+    help: &'static str,
+) -> Letter {
+    Letter { letter, long, option, help, only }
+}
+
+const BLAST: Option<Experiment> = Some(Experiment::Blast);
+
+const LETTERS: [Letter; 15] = [
+    letter('c', "connection", "transport", None, "Connection type: RC, UC or UD"),
+    letter('s', "size", "size", None, "Size of a message [default: 2, of bandwidth 65536]"),
+    letter('n', "iters", "messages", None, "Messages [default: 1000, of bandwidth 5000]"),
+    letter('i', "ib-port", "port", None, "Port of the device"),
+    letter('x', "gid-index", "gid-index", None, "Index of the local GID"),
+    letter('m', "mtu", "mtu", None, "Path MTU in bytes"),
+    letter('t', "tx-depth", "tx-depth", None, "Requests that the send queue holds"),
+    letter('r', "rx-depth", "rx-depth", None, "Requests that the receive queue holds"),
+    letter('I', "inline_size", "inline", None, "Messages of up to so many bytes go inline"),
+    letter('u', "qp-timeout", "timeout", None, "Time-out of the QP: 4.096 us x 2^N"),
+    letter('S', "sl", "sl", None, "Service level"),
+    letter('o', "outs", "outstanding-reads", None, "READs under way"),
+    letter('q', "qp", "qps", BLAST, "Queue pairs"),
+    letter('Q', "cq-mod", "signal-every", BLAST, "A completion for one in so many [default: 100]"),
+    letter('l', "post_list", "list", BLAST, "Requests in each post"),
+];
+
+/// A letter of perftest's that is refused: with what to do instead.
+struct Refused {
+    letter: Option<char>,
+    long: &'static str,
+    instead: &'static str,
+}
+
+const fn refused(letter: Option<char>, long: &'static str, instead: &'static str) -> Refused {
+    Refused { letter, long, instead }
+}
+
+const REFUSED: [Refused; 12] = [
+    refused(Some('R'), "rdma_cm", "queue pairs are connected over TCP here: leave it out"),
+    refused(Some('b'), "bidirectional", "blast goes one way: run it twice, once from each end"),
+    refused(Some('D'), "duration", "runs have a number of messages here: give it with -n"),
+    refused(
+        Some('g'),
+        "mcg",
+        "there is no multicast here: `rdmalab exec -- ib_send_lat -g` has it",
+    ),
+    refused(Some('z'), "comm_rdma_cm", "the ends meet over TCP here: leave it out"),
+    refused(Some('T'), "tos", "there is no type of service here: leave it out"),
+    refused(Some('H'), "report-histogram", "keep a record (--out DIR); `rdmalab report` shows it"),
+    refused(Some('U'), "report-unsorted", "keep a record (--out DIR): it holds every sample"),
+    refused(Some('C'), "report-cycles", "times are in microseconds: leave it out"),
+    refused(None, "run_infinitely", "give a number of messages with -n"),
+    refused(None, "use_cuda", "messages lie in the memory of the host: leave it out"),
+    refused(None, "odp", "there is no on-demand paging here yet: leave it out"),
+];
+
+/// What one of the programs was asked.
+#[derive(Clone, Debug)]
+pub struct PerftestArgs {
+    /// Which program; `None` with the name of one that we cannot be.
+    pub test: Result<Test, String>,
+    /// Our options, by name.
+    pub options: Vec<(String, String)>,
+    /// The refused letter that was given, and what to do instead.
+    pub refused: Option<(String, &'static str)>,
+    /// The device.
+    pub device: Option<String>,
+    /// Where servers listen.
+    pub tcp_port: u16,
+    /// All sizes from 2 to 8 MiB.
+    pub all_sizes: bool,
+    /// Sleep on events.
+    pub events: bool,
+    /// Bandwidth in Gb/s.
+    pub gbits: bool,
+    /// How results are printed.
+    pub format: Format,
+    /// Where a record is kept, if at all.
+    pub out: Option<PathBuf>,
+    /// The CPUs of both ends.
+    pub cores: Option<String>,
+    /// The server; without one this is the server.
+    pub host: Option<String>,
+}
+
+impl Subcommand for PerftestArgs {
+    fn augment_subcommands(command: Command) -> Command {
+        let command = TESTS.iter().fold(command, |c, test| c.subcommand(definition(test)));
+        // They are understood, to say what to do instead.
+        OTHERS.iter().fold(command, |c, name| {
+            let rest =
+                Arg::new("rest").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);
+            c.subcommand(Command::new(*name).hide(true).disable_help_flag(true).arg(rest))
+        })
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        TESTS.iter().any(|test| test.name == name) || OTHERS.contains(&name)
+    }
+}
+
+impl FromArgMatches for PerftestArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Some((name, below)) = matches.subcommand() else {
+            return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
+        };
+        let test = TESTS.iter().find(|test| test.name == name).copied();
+        Ok(test.map_or_else(|| Self::of_other(name), |test| Self::of(test, below)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl PerftestArgs {
+    fn of(test: Test, matches: &ArgMatches) -> Self {
+        let text = |id: &str| matches.get_one::<String>(id).cloned();
+        let has = |letter: &&Letter| letter.only.is_none_or(|only| only == test.experiment);
+        let given = LETTERS
+            .iter()
+            .filter(has)
+            .filter_map(|letter| Some((letter.option.to_owned(), text(letter.option)?)));
+        let is_given = |refused: &&Refused| matches.get_count(refused.long) > 0;
+        let refused = REFUSED.iter().find(is_given).map(|refused| {
+            let name = refused.letter.map_or(String::new(), |letter| format!("-{letter}, "));
+            (format!("{name}--{}", refused.long), refused.instead)
+        });
+        Self {
+            test: Ok(test),
+            options: given.collect(),
+            refused,
+            device: text("device"),
+            tcp_port: matches.get_one("tcp-port").copied().unwrap_or(DEFAULT_PORT),
+            all_sizes: matches.get_flag("all"),
+            events: matches.get_flag("events"),
+            gbits: matches.get_flag("report_gbits"),
+            format: matches.get_one("format").copied().unwrap_or(Format::Perftest),
+            out: matches.get_one::<PathBuf>("out").cloned(),
+            cores: text("cores"),
+            host: text("host"),
+        }
+    }
+
+    fn of_other(name: &str) -> Self {
+        Self {
+            test: Err(name.to_owned()),
+            options: Vec::new(),
+            refused: None,
+            device: None,
+            tcp_port: DEFAULT_PORT,
+            all_sizes: false,
+            events: false,
+            gbits: false,
+            format: Format::Perftest,
+            out: None,
+            cores: None,
+            host: None,
+        }
+    }
+}
+
+fn definition(test: &Test) -> Command {
+    let about = format!("perftest's {}: server without a host, client with one", test.name);
+    let mut command = Command::new(test.name).about(about).after_help(AFTER);
+    for l in LETTERS.iter().filter(|l| l.only.is_none_or(|only| only == test.experiment)) {
+        command = command.arg(
+            Arg::new(l.option)
+                .short(l.letter)
+                .long(l.long)
+                .value_name("VALUE")
+                .help(l.help)
+                .value_parser(NonEmptyStringValueParser::new()),
+        );
+    }
+    for refused in &REFUSED {
+        let mut arg = Arg::new(refused.long).long(refused.long).action(ArgAction::Count).hide(true);
+        if let Some(letter) = refused.letter {
+            arg = arg.short(letter);
+        }
+        command = command.arg(arg);
+    }
+    own_arguments(command)
+}
+
+const AFTER: &str = "\
+The client's options rule at both ends; the server takes -d and -p. Letters of perftest's that are \
+not here are refused with the reason. `rdmalab exec -- ib_send_lat` runs perftest itself.";
+
+fn own_arguments(command: Command) -> Command {
+    let flag = |id: &'static str, help: &'static str| {
+        Arg::new(id).long(id).action(ArgAction::SetTrue).help(help)
+    };
+    let text = |id: &'static str| Arg::new(id).value_parser(NonEmptyStringValueParser::new());
+    command
+        .arg(text("device").short('d').long("ib-dev").value_name("NAME").help("The device"))
+        .arg(
+            Arg::new("tcp-port")
+                .short('p')
+                .long("port")
+                .value_name("PORT")
+                .value_parser(clap::value_parser!(u16).range(1..))
+                .default_value("18515")
+                .help("TCP port of the server"),
+        )
+        .arg(flag("all", "All sizes from 2 bytes to 8 MiB").short('a').conflicts_with("size"))
+        .arg(flag("events", "Sleep until there is a completion").short('e'))
+        .arg(flag("report_gbits", "Bandwidth in Gb/s instead of MiB/s"))
+        .arg(flag("CPU-freq", "Accepted, and without effect: no frequency is looked at").short('F'))
+        .arg(
+            Arg::new("format")
+                .long("format")
+                .value_name("FORM")
+                .value_parser(clap::value_parser!(Format))
+                .default_value("perftest")
+                .help("How results are printed"),
+        )
+        .arg(
+            Arg::new("out")
+                .long("out")
+                .value_name("DIR")
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Keep a record below this directory"),
+        )
+        .arg(text("cores").long("cores").value_name("A,B").help("The CPUs of the two ends"))
+        .arg(text("host").value_name("HOST").help("The server [default: be the server]"))
+}

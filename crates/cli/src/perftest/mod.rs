@@ -1,0 +1,231 @@
+//! perftest's names as commands: its letters, its roles and its tables, for people and scripts that
+//! know them.
+
+pub mod args;
+
+use std::sync::atomic::Ordering;
+
+use rdmalab_experiments::{Experiment, Memory, Op, Point, Signal, sweep_from};
+use rdmalab_rank::process::{Server, ServerEvent, WorkerCommand};
+
+use crate::failure::{Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::run::args::{Format, HowArgs};
+use crate::run::{Ended, run_points};
+use args::{PerftestArgs, Test};
+
+/// Sizes of `-a`.
+const ALL_SIZES: &str = "2..8M*2";
+/// Bytes of all messages that are under way at most: perftest uses one buffer again and again.
+const UNDER_WAY_BYTES: u64 = 64 << 20;
+const RULE: &str =
+    "---------------------------------------------------------------------------------------";
+
+/// Is the server or the client of a test.
+pub fn run(args: &PerftestArgs) -> Outcome {
+    let test = match &args.test {
+        Ok(test) => test,
+        Err(name) => {
+            return Err(usage(format!(
+                "{name}: none of our experiments does that; `rdmalab exec -- {name}` runs \
+                 perftest's own on the soft device"
+            )));
+        }
+    };
+    if let Some((letter, instead)) = &args.refused {
+        return Err(usage(format!("{} {letter}: {instead}", test.name)));
+    }
+    if args.gbits && args.format != Format::Perftest {
+        return Err(usage("--report_gbits is for --format perftest: others name their units"));
+    }
+    let points = points(test, args)?;
+    match &args.host {
+        None => serve(args),
+        Some(host) => client(test, args, points, host),
+    }
+}
+
+/// The points that perftest's options ask for.
+fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
+    let base = base(test);
+    let mut options = args.options.clone();
+    // perftest counts in bytes only; a K would be ours.
+    if args.events {
+        options.push(("poll".to_owned(), "event".to_owned()));
+    }
+    if args.all_sizes {
+        options.push(("size".to_owned(), ALL_SIZES.to_owned()));
+    }
+    let mut points = sweep_from(&base, &options).map_err(usage)?;
+    if test.experiment == Experiment::Blast {
+        points.iter_mut().for_each(fit);
+    }
+    Ok(points)
+}
+
+/// perftest's defaults.
+fn base(test: &Test) -> Point {
+    let point = Point {
+        op: test.op,
+        warm_up: 0,
+        runs: 1,
+        // As perftest's: on the soft device another kind of memory is another result.
+        memory: Memory::Private,
+        ..Point::default_for(test.experiment)
+    };
+    match test.experiment {
+        Experiment::Blast => Point {
+            size_bytes: 65_536,
+            messages: 5000,
+            tx_depth: 128,
+            rx_depth: 512,
+            signal_every: Signal::Every(100),
+            outstanding_reads: 16,
+            ..point
+        },
+        _ => Point { size_bytes: 2, messages: 1000, ..point },
+    }
+}
+
+/// As many messages under way as the send queues hold, within reason; a completion among them.
+fn fit(point: &mut Point) {
+    let slots = u64::from(point.tx_depth) * u64::from(point.qps);
+    let most = (UNDER_WAY_BYTES / point.size_bytes.max(1)).max(4 * u64::from(point.qps));
+    point.buffers = u32::try_from(slots.min(most)).unwrap_or(u32::MAX).max(point.list);
+    if let Signal::Every(every) = point.signal_every {
+        let share = (point.buffers / point.qps.max(1)).max(1);
+        point.signal_every = Signal::Every(every.min(share).min(point.tx_depth).max(1));
+    }
+}
+
+fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> Outcome {
+    let is_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+    let address = match is_ipv6 {
+        true => format!("[{host}]:{}", args.tcp_port),
+        false => format!("{host}:{}", args.tcp_port),
+    };
+    let how = HowArgs {
+        device: args.device.clone(),
+        repeat: 1,
+        format: args.format,
+        no_record: args.out.is_none(),
+        out: args.out.clone(),
+        cores: args.cores.clone(),
+        host: Some(address),
+        ..HowArgs::default()
+    };
+    let title = |device: &str, point: &Point| {
+        if args.format == Format::Perftest {
+            banner(test, device, point);
+        }
+    };
+    let gbits = args.gbits;
+    match run_points(test.experiment, points, &how, gbits, &title)? {
+        Ended::Whole => Ok(()),
+        Ended::CutShort(failure) => Err(failure),
+    }
+}
+
+fn banner(test: &Test, device: &str, point: &Point) {
+    let transport = point.transport.name().to_ascii_uppercase();
+    outln!("{RULE}");
+    outln!("                    {}", test.title);
+    outln!(" Device          : {device}\t\tConnection type : {transport}");
+    outln!(" Number of qps   : {}\t\tTX depth        : {}", point.qps, point.tx_depth);
+    if test.op == Op::Read {
+        outln!(" Outstand reads  : {}", point.outstanding_reads);
+    }
+}
+
+/// Serves one client, as perftest does.
+fn serve(args: &PerftestArgs) -> Outcome {
+    let interrupt = Interrupt::catch();
+    let mut words = vec!["worker".to_owned()];
+    if let Some(device) = &args.device {
+        crate::soft::find(device)?;
+        words.extend(["--device".to_owned(), device.clone()]);
+    }
+    let worker = WorkerCommand::this_program(words).map_err(failed)?;
+    // perftest listens at every address too; there is one client, and then it is over.
+    let address = format!("0.0.0.0:{}", args.tcp_port);
+    let server = Server::bind(Some(&address), worker, 1).map_err(usage)?;
+    outln!("\n************************************");
+    outln!("* Waiting for client to connect... *");
+    outln!("************************************");
+    let stop = interrupt.flag();
+    let mut end = None;
+    let served = server.run(&stop, |event| match event {
+        ServerEvent::Began { client, host, .. } => outln!("{client} ({host}) is measuring"),
+        ServerEvent::Ended { failure, .. } => {
+            end = Some(failure);
+            stop.store(true, Ordering::Relaxed);
+        }
+        ServerEvent::Refused { client, why } => errln!("rdmalab: {client}: refused: {why}"),
+    });
+    served.map_err(failed)?;
+    match end {
+        Some(None) => {
+            outln!("done; the client has the results");
+            Ok(())
+        }
+        Some(Some(how)) => Err(failed(format!("the worker for the client {how}"))),
+        None => Err(failed("interrupted before a client was done")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(words: &[&str]) -> Result<PerftestArgs, String> {
+        let cli = Cli::try_parse_from(std::iter::once(&"rdmalab").chain(words));
+        match cli.map_err(|e| e.to_string())?.command {
+            Some(Command::Perftest(args)) => Ok(args),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    fn points_of(words: &[&str]) -> Outcome<Vec<Point>> {
+        let args = parsed(words).unwrap();
+        points(args.test.as_ref().unwrap(), &args)
+    }
+
+    #[test]
+    fn letters_mean_what_they_mean_to_perftest() {
+        let words =
+            "ib_send_bw -c UC -s 4096 -n 777 -q 2 -Q 8 -l 4 -t 64 -r 100 -m 2048 -I 64 -S 3 -u 18";
+        let points = points_of(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        let p = &points[0];
+        assert_eq!((p.size_bytes, p.messages, p.qps, p.list), (4096, 777, 2, 4));
+        assert_eq!((p.tx_depth, p.rx_depth, p.mtu_bytes, p.sl, p.timeout), (64, 100, 2048, 3, 18));
+        assert_eq!((p.signal_every, p.buffers), (Signal::Every(8), 128));
+        assert_eq!(p.transport.name(), "uc");
+        let args =
+            parsed(&["ib_write_lat", "-d", "soft1", "-p", "99", "-F", "-e", "host"]).unwrap();
+        assert_eq!((args.device.as_deref(), args.tcp_port), (Some("soft1"), 99));
+        assert!(args.events && args.host.as_deref() == Some("host"));
+    }
+
+    #[test]
+    fn all_sizes_are_perftests() {
+        let points = points_of(&["ib_write_bw", "-a"]).unwrap();
+        let sizes: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+        assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 8 << 20));
+        for point in &points {
+            let Signal::Every(every) = point.signal_every else { panic!("max") };
+            assert!(every <= point.buffers && point.buffers <= point.tx_depth, "{point:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_with_the_way_out() {
+        let said = |words: &[&str]| run(&parsed(words).unwrap()).unwrap_err().to_string();
+        assert!(said(&["ib_send_lat", "-R"]).contains("over TCP"));
+        assert!(said(&["ib_send_bw", "-b", "host"]).contains("one way"));
+        assert!(said(&["ib_send_bw", "-D", "5"]).contains("-n"));
+        assert!(said(&["ib_atomic_lat", "-d", "x"]).contains("rdmalab exec -- ib_atomic_lat"));
+        assert!(parsed(&["ib_send_lat", "-q", "2"]).unwrap_err().contains("'-q'"));
+    }
+}

@@ -1,0 +1,111 @@
+//! `rdmalab report`, and what `run` prints: a record in one of the forms.
+
+use std::io::IsTerminal;
+
+use rdmalab_record::Record;
+use rdmalab_report::{Histogram, Scale, Style, Table};
+
+use crate::args::ReportArgs;
+use crate::failure::{Outcome, run as failed, usage};
+use crate::run::args::Format;
+
+/// Bins of a histogram in the terminal.
+const BINS: usize = 24;
+
+/// Prints a record, or writes its page.
+pub fn run(args: &ReportArgs) -> Outcome {
+    let record = Record::open(&args.dir).map_err(usage)?;
+    match &args.html {
+        None => print(&record, args.format, false),
+        Some(file) => {
+            std::fs::write(file, rdmalab_report::page(&record))
+                .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
+            outln!("{}", file.display());
+            Ok(())
+        }
+    }
+}
+
+/// Prints a record; `gbits`: perftest's bandwidths in Gb/s.
+///
+/// # Errors
+/// When samples of it cannot be read.
+pub fn print(record: &Record, format: Format, gbits: bool) -> Outcome {
+    match format {
+        Format::Table => out!("{}", Table::of(record)),
+        Format::Json => out!("{}", rdmalab_report::json(record)),
+        Format::Csv => out!("{}", rdmalab_report::csv(record)),
+        Format::Perftest => {
+            let perftest = rdmalab_report::perftest(record);
+            out!("{}", if gbits { in_gbits(&perftest.text) } else { perftest.text });
+            for note in &perftest.notes {
+                errln!("note: {note}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// perftest's bandwidth table with its `--report_gbits`: the third and the fourth column.
+fn in_gbits(text: &str) -> String {
+    let mut is_bandwidth = false;
+    let convert = |line: &str| {
+        if line.contains("#bytes") {
+            is_bandwidth = line.contains("MiB/sec");
+            return line.replace("MiB/sec", "Gb/sec");
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[bytes, count, peak, average, rate] = words.as_slice() else { return line.to_owned() };
+        let gbits =
+            |word: &str| word.parse::<f64>().map(|mib| mib * f64::from(1 << 20) * 8.0 / 1e9);
+        match (is_bandwidth, gbits(peak), gbits(average)) {
+            (true, Ok(peak), Ok(average)) => format!(
+                " {bytes:<7}    {count:<10}       {peak:<7.2}            {average:<7.2}\t\t   \
+                 {rate:<7}"
+            ),
+            _ => line.to_owned(),
+        }
+    };
+    text.lines().map(convert).map(|line| line + "\n").collect()
+}
+
+/// Prints the histogram of the first series of a record's first point.
+///
+/// # Errors
+/// When its samples cannot be read.
+pub fn histogram(record: &Record) -> Outcome {
+    let Some(series) = record.points.first().and_then(|point| point.series.first()) else {
+        return Ok(());
+    };
+    let mut samples = record.samples(series).map_err(failed)?;
+    samples.drain(..(series.summary.warm_up as usize).min(samples.len()));
+    let histogram = Histogram::of(&samples, Scale::Auto, BINS);
+    out!("{}", histogram.text(series.quantity, style()));
+    Ok(())
+}
+
+/// What the terminal can show.
+fn style() -> Style {
+    let is_unicode = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .is_some_and(|value| value.to_ascii_uppercase().replace('-', "").contains("UTF8"));
+    Style { is_unicode: is_unicode || !std::io::stdout().is_terminal(), ..Style::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gigabits_are_of_the_bandwidth_only() {
+        let text = " #bytes  #iterations  BW peak[MiB/sec]  BW average[MiB/sec]  MsgRate[Mpps]\n \
+                    65536  5000  0.00  11920.93  0.190735\n";
+        let gbits = in_gbits(text);
+        let words: Vec<&str> = gbits.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words, ["65536", "5000", "0.00", "100.00", "0.190735"]);
+        assert!(gbits.starts_with(" #bytes") && gbits.contains("average[Gb/sec]"), "{gbits}");
+        let latency = " #bytes #iterations t_min[usec]\n 2 1000 0.30 0.31 0.32\n";
+        assert_eq!(in_gbits(latency), latency);
+    }
+}

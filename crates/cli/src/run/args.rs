@@ -1,0 +1,219 @@
+//! `rdmalab run EXPERIMENT`: the options of each experiment come from the table of its crate, so
+//! that a name means the same here, in a record and in a study.
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
+use rdmalab_experiments::{Experiment, OPTIONS, Opt};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct RunArgs {
+    /// Which experiment.
+    pub experiment: Experiment,
+    /// Options of its points, each with a value, a list or a range; in the order of the command
+    /// line, since the last one varies fastest.
+    pub sweep: Vec<(String, String)>,
+    /// How to run it.
+    pub how: HowArgs,
+}
+
+/// Options that do not change what is measured at a point.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "How it is run")]
+pub struct HowArgs {
+    /// The device, by the name that `rdmalab devices` shows [default: the first adapter with an
+    /// active port, else soft0]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Measure each point so many times; all points once, then all again
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// Show every default, the points and the expected duration, and measure nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// How results are printed
+    #[arg(long, value_enum, value_name = "FORM", default_value = "table")]
+    pub format: Format,
+    /// Where the record's directory is made [default: rdmalab-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Keep no record
+    #[arg(long, conflicts_with = "out")]
+    pub no_record: bool,
+    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them [default: the
+    /// first two that this process may use]
+    #[arg(long, value_name = "A,B")]
+    pub cores: Option<String>,
+    /// The other end: a host, or HOST:PORT, on which `rdmalab serve` runs [default: both ends on
+    /// this machine]
+    pub host: Option<String>,
+}
+
+impl HowArgs {
+    /// The device to measure.
+    pub fn device(&self) -> String {
+        self.device.clone().unwrap_or_else(crate::soft::best)
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// Comma-separated values: one line for each point and quantity
+    Csv,
+    /// The tables of perftest's programs
+    Perftest,
+}
+
+/// Prefix of the identifiers of letters that need no value.
+const BARE: &str = "bare-";
+
+impl Subcommand for RunArgs {
+    fn augment_subcommands(command: Command) -> Command {
+        let add =
+            |command: Command, experiment: &Experiment| command.subcommand(definition(*experiment));
+        Experiment::ALL.iter().fold(command, add).subcommand_value_name("EXPERIMENT")
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Experiment::ALL.iter().any(|experiment| experiment.name() == name)
+    }
+}
+
+impl FromArgMatches for RunArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named =
+            matches.subcommand().and_then(|(name, below)| Some((name.parse().ok()?, below)));
+        let Some((experiment, below)) = named else {
+            return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
+        };
+        let how = HowArgs::from_arg_matches(below)?;
+        Ok(Self { experiment, sweep: given(below), how })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The command of an experiment.
+fn definition(experiment: Experiment) -> Command {
+    let mut command = Command::new(experiment.name())
+        .about(sentence(experiment.summary()))
+        .after_help(AFTER)
+        .next_help_heading("What is measured");
+    for option in OPTIONS {
+        for arg in arguments(option, experiment) {
+            command = command.arg(arg);
+        }
+    }
+    HowArgs::augment_args(command)
+}
+
+const AFTER: &str = "\
+Each option of what is measured takes a value, a list (rc,uc) or a range (8..32K*2, 0..100+10); \
+all combinations are measured, in random order. --plan shows them.";
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
+}
+
+/// An option as clap has it: one with a value, and its letter without one where that exists. What
+/// the experiment does not use is hidden, and refused with a better reason than "unexpected".
+fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
+    let is_used = option.applies.contains(&experiment);
+    let default = option.get(&rdmalab_experiments::Point::default_for(experiment));
+    let mut help = option.help.to_owned();
+    if is_used {
+        help = format!("{help} [default: {default}]");
+    }
+    let mut arg = Arg::new(option.name)
+        .long(option.name)
+        .value_name(option.value_name)
+        .help(sentence(&help))
+        .value_parser(NonEmptyStringValueParser::new())
+        .allow_negative_numbers(true)
+        .hide(!is_used);
+    let Some(letter) = option.letter else { return vec![arg] };
+    if option.bare.is_none() {
+        arg = arg.short(letter);
+        return vec![arg];
+    }
+    let bare = Arg::new(format!("{BARE}{}", option.name))
+        .short(letter)
+        .action(ArgAction::SetTrue)
+        .conflicts_with(option.name)
+        .help(format!("The same as --{} {}", option.name, option.bare.unwrap_or_default()))
+        .hide(!is_used);
+    vec![arg, bare]
+}
+
+/// The options that were given, in their order.
+fn given(matches: &ArgMatches) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for option in OPTIONS {
+        let bare = format!("{BARE}{}", option.name);
+        if let Some(text) = matches.get_one::<String>(option.name) {
+            let index = matches.index_of(option.name).unwrap_or(usize::MAX);
+            found.push((index, option.name.to_owned(), text.clone()));
+        } else if option.bare.is_some() && matches.get_flag(&bare) {
+            let index = matches.index_of(&bare).unwrap_or(usize::MAX);
+            found.push((index, option.name.to_owned(), option.bare.unwrap_or_default().to_owned()));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, name, text)| (name, text)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command as Ours};
+    use clap::Parser;
+
+    fn parsed(words: &[&str]) -> Result<RunArgs, String> {
+        let cli = Cli::try_parse_from(["rdmalab", "run"].iter().chain(words));
+        match cli.map_err(|e| e.to_string())?.command {
+            Some(Ours::Run { what }) => Ok(what),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn options_keep_their_order_and_letters_their_meaning() {
+        let args =
+            parsed(&["ping", "--transport", "rc,uc", "-e", "-s", "8..32*2", "host"]).unwrap();
+        let pairs = |args: &RunArgs| {
+            args.sweep.iter().map(|(n, t)| format!("{n}={t}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(pairs(&args), "transport=rc,uc poll=event size=8..32*2");
+        assert_eq!((args.experiment, args.how.host.as_deref()), (Experiment::Ping, Some("host")));
+        assert_eq!(args.how.repeat, 1);
+    }
+
+    #[test]
+    fn what_an_experiment_does_not_use_is_hidden_and_still_understood() {
+        // The sweep then says which experiment does.
+        assert_eq!(parsed(&["ping", "--stamps", "recv"]).unwrap().sweep.len(), 1);
+        let help = parsed(&["ping", "--help"]).unwrap_err();
+        assert!(help.contains("--size") && !help.contains("--stamps"), "{help}");
+        let typo = parsed(&["ping", "--sise", "8"]).unwrap_err();
+        assert!(typo.contains("'--size'"), "{typo}");
+        let typo = parsed(&["pong"]).unwrap_err();
+        assert!(typo.contains("'ping'"), "{typo}");
+    }
+}

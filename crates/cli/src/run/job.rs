@@ -1,0 +1,130 @@
+//! What a worker is told to do, and what it brings home.
+
+use std::io;
+
+use rdmalab_experiments::{Limits, Point};
+use rdmalab_measure::Outcome;
+use rdmalab_rank::process::{ProcessRank, connection, serve};
+use rdmalab_verbs::{Context, Device};
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::bench::work::{Found, Order};
+use crate::bench::worker::{BenchEnd, obey};
+
+/// A job of each rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Say what the device can.
+    Limits {
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// Measure a point together with the others.
+    Measure {
+        /// The device.
+        device: String,
+        /// The point.
+        point: Box<Point>,
+    },
+    /// Do a part of a row of `bench self`.
+    Bench {
+        /// The device.
+        device: String,
+        /// Which part.
+        order: Order,
+    },
+}
+
+impl Job {
+    fn device(&self) -> &str {
+        let (Self::Limits { device, .. }
+        | Self::Measure { device, .. }
+        | Self::Bench { device, .. }) = self;
+        device
+    }
+}
+
+/// What it brings home.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Home {
+    /// What the device can.
+    Limits(Limits),
+    /// What was measured.
+    Outcome(Outcome),
+    /// What was found for `bench self`.
+    Bench(Found),
+}
+
+impl Home {
+    /// What the device can, if that was asked.
+    pub fn into_limits(self) -> Option<Limits> {
+        if let Self::Limits(limits) = self { Some(limits) } else { None }
+    }
+
+    /// What was measured, if something was to be.
+    pub fn into_outcome(self) -> Option<Outcome> {
+        if let Self::Outcome(outcome) = self { Some(outcome) } else { None }
+    }
+
+    /// What was found for `bench self`, if that was asked.
+    pub fn into_bench(self) -> Option<Found> {
+        if let Self::Bench(found) = self { Some(found) } else { None }
+    }
+}
+
+/// What a worker has open.
+struct Open {
+    name: String,
+    device: Device,
+    /// Keeps the device's own threads: an experiment opens it again for each point.
+    context: Context,
+    /// The queue pair of `bench self`.
+    end: Option<BenchEnd>,
+}
+
+/// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
+/// own, whatever the launcher's is called.
+pub fn work(own_device: Option<&str>) -> io::Result<()> {
+    let all_cores = rustix::thread::sched_getaffinity(None)?;
+    let mut open: Option<Open> = None;
+    serve(connection()?, |rank, bytes| {
+        let job: Job = postcard::from_bytes(bytes).map_err(|e| format!("a job of no kind: {e}"))?;
+        let device = own_device.unwrap_or(job.device());
+        if open.as_ref().is_none_or(|open| open.name != device) {
+            open = Some(opened(device, &all_cores)?);
+        }
+        let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
+        let home = home(rank, open, &job)?;
+        postcard::to_stdvec(&home).map_err(|e| format!("the result cannot be sent: {e}"))
+    })
+}
+
+/// Opens a device on a thread that may run anywhere: threads that the device starts for itself
+/// begin where their maker is, and this one has to stay on its core.
+fn opened(name: &str, cores: &CpuSet) -> Result<Open, String> {
+    let open = || {
+        // Where it is refused, the thread stays where it is.
+        let _ = rustix::thread::sched_setaffinity(None, cores);
+        let device = crate::soft::find(name).map_err(|failure| failure.to_string())?;
+        let context = device.open().map_err(|e| format!("{name}: {e}"))?;
+        Ok(Open { name: name.to_owned(), device, context, end: None })
+    };
+    std::thread::scope(|scope| scope.spawn(open).join())
+        .unwrap_or_else(|_| Err(format!("{name}: opening it panicked")))
+}
+
+fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> {
+    let context = &open.context;
+    match job {
+        Job::Limits { port, .. } => {
+            Limits::query(context, *port).map(Home::Limits).map_err(|e| e.to_string())
+        }
+        Job::Measure { point, .. } => rdmalab_experiments::run(rank, &open.device, point)
+            .map(Home::Outcome)
+            .map_err(|stopped| stopped.to_string()),
+        Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
+    }
+}

@@ -1,0 +1,117 @@
+//! Where results are kept while a run lasts, and after it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rdmalab_experiments::{Limits, Point};
+use rdmalab_measure::{Clock, Outcome as Measured};
+use rdmalab_record::{
+    ClockFacts, Device, DeviceKind, Environment, Header, PointId, Record, Skipped, Writer,
+};
+use tempfile::TempDir;
+
+use super::args::HowArgs;
+use super::plan::{Plan, parameters};
+use crate::failure::{Outcome, run as failed, usage};
+
+/// Where records go unless told otherwise.
+const RECORDS: &str = "rdmalab-records";
+
+/// A record in the making, for good or until it is printed.
+pub struct Keep {
+    writer: Writer,
+    /// Removed when dropped.
+    passing: Option<TempDir>,
+}
+
+impl Keep {
+    /// Begins a record of a plan.
+    ///
+    /// # Errors
+    /// When it cannot be written, with what to do.
+    pub fn new(plan: &Plan, how: &HowArgs, limits: &Limits, clock: &Clock) -> Outcome<Self> {
+        let passing = how.no_record.then(tempfile::tempdir).transpose();
+        let passing = passing.map_err(|e| failed(format!("no place for a passing record: {e}")))?;
+        let parent = match (&passing, &how.out) {
+            (Some(directory), _) => directory.path().to_owned(),
+            (None, Some(out)) => out.clone(),
+            (None, None) => PathBuf::from(RECORDS),
+        };
+        std::fs::create_dir_all(&parent).map_err(|e| {
+            let hint = "choose another place with --out DIR, or --no-record";
+            usage(format!("--out {}: {e}; {hint}", parent.display()))
+        })?;
+        let kind = match limits.kind.as_str() {
+            "soft" => DeviceKind::Soft,
+            "sim" => DeviceKind::Sim,
+            _ => DeviceKind::System,
+        };
+        let device = Device { name: limits.device.clone(), kind };
+        let command: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut header = Header::new(plan.experiment.name(), command, device);
+        header.seed = plan.seed;
+        header.planned_points =
+            (plan.turns.len() + plan.impossible.len() * plan.repeat as usize) as u64;
+        let environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
+        let mut writer = Writer::create(&parent, header, &environment).map_err(failed)?;
+        for (point, reason) in &plan.impossible {
+            skip(&mut writer, plan, point, &reason.to_string())?;
+        }
+        Ok(Self { writer, passing })
+    }
+
+    /// Keeps a point.
+    ///
+    /// # Errors
+    /// When the disk is full; what was kept before stays.
+    pub fn add(
+        &mut self,
+        point: &Point,
+        turn: (usize, usize),
+        when: (SystemTime, Duration),
+        measured: &Measured,
+    ) -> Outcome {
+        let (order, repetition) = turn;
+        let (started, elapsed) = when;
+        let id = PointId {
+            parameters: parameters(point),
+            repetition: repetition as u32,
+            order_index: order as u64,
+            started,
+            elapsed,
+        };
+        self.writer.append(&id, measured).map(drop).map_err(failed)
+    }
+
+    /// Points that are kept.
+    pub fn points(&self) -> u64 {
+        self.writer.points()
+    }
+
+    /// The record as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read back.
+    pub fn read(&self) -> Outcome<Record> {
+        Record::open(self.writer.dir()).map_err(failed)
+    }
+
+    /// Its directory, unless that goes away.
+    pub fn directory(&self) -> Option<&Path> {
+        self.passing.is_none().then(|| self.writer.dir())
+    }
+}
+
+fn skip(writer: &mut Writer, plan: &Plan, point: &Point, reason: &str) -> Outcome {
+    for repetition in 0..plan.repeat {
+        let skipped = Skipped {
+            order_index: 0,
+            repetition,
+            parameters: parameters(point),
+            reason: reason.to_owned(),
+        };
+        writer.skip(&skipped).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
+
+pub mod args;
+pub mod job;
+pub mod keep;
+pub mod plan;
+mod progress;
+pub mod session;
+
+use std::time::{Instant, SystemTime};
+
+use rdmalab_experiments::{Experiment, Limits, OPTIONS, Point, sweep};
+use rdmalab_measure::Clock;
+
+use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use args::{Format, HowArgs, RunArgs};
+use keep::Keep;
+use plan::Plan;
+use progress::Progress;
+use session::{Ends, Session};
+
+/// How a run ended that has printed what it has.
+pub enum Ended {
+    /// All points are measured.
+    Whole,
+    /// Not all of them: why.
+    CutShort(Failure),
+}
+
+/// Measures, keeps and prints.
+pub fn run(args: &RunArgs) -> Outcome {
+    // What is wrong with the options is said before anything is started.
+    let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
+    if args.how.plan {
+        return show_plan(args, &points);
+    }
+    match run_points(args.experiment, points, &args.how, false, &|_, _| ())? {
+        Ended::Whole => Ok(()),
+        Ended::CutShort(failure) => Err(failure),
+    }
+}
+
+fn show_plan(args: &RunArgs, points: &[Point]) -> Outcome {
+    let device = args.how.device();
+    let context = crate::soft::find(&device)?.open().map_err(failed)?;
+    let limits = Limits::query(&context, points[0].port).map_err(failed)?;
+    let plan = Plan::of(args.experiment, points.to_vec(), &args.how, &[limits])?;
+    match args.how.format {
+        Format::Json => plan::json(&plan, &device),
+        _ => plan::print(&plan, &device),
+    }
+    Ok(())
+}
+
+/// Measures points, keeps them, and prints them; `before` is called with the device and the first
+/// point once both ends are up.
+///
+/// # Errors
+/// Why nothing was measured.
+pub fn run_points(
+    experiment: Experiment,
+    points: Vec<Point>,
+    how: &HowArgs,
+    gbits: bool,
+    before: &dyn Fn(&str, &Point),
+) -> Outcome<Ended> {
+    let device = how.device();
+    crate::soft::find(&device)?;
+    let interrupt = Interrupt::catch();
+    let ends = Ends { host: how.host.clone(), cores: how.cores.clone() };
+    let mut session = Session::open(&interrupt, &device, &ends)?;
+    let limits = session.limits(points[0].port)?;
+    let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
+    let plan = Plan::of(experiment, points, how, &limits)?;
+    before(&device, &plan.points[0]);
+    let clock = Clock::new();
+    let mut keep = Keep::new(&plan, how, ours, &clock)?;
+    let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
+    drop(session);
+    if keep.points() > 0 {
+        crate::report::print(&keep.read()?, how.format, gbits)?;
+    }
+    notes(&plan, &keep, &clock, how.format);
+    Ok(match failure {
+        None => Ended::Whole,
+        Some(failure) => Ended::CutShort(with_rest(failure, &keep, plan.turns.len())),
+    })
+}
+
+/// Measures the points in their order; each is kept when it is done.
+///
+/// # Errors
+/// Why it ended before its time.
+pub fn measure(
+    plan: &Plan,
+    session: &mut Session,
+    keep: &mut Keep,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let mut progress = Progress::new(plan);
+    for (order, turn) in plan.turns.iter().enumerate() {
+        let point = &plan.points[turn.point];
+        progress.begin(plan, order, &described(plan, point));
+        let (started, began) = (SystemTime::now(), Instant::now());
+        let found = session.measure(point, &mut |event| progress.event(event));
+        let when = (started, began.elapsed());
+        let (measured, failure) = match found {
+            Ok(measured) => (Some(measured), None),
+            Err(cut) => (cut.partial, Some(cut.failure)),
+        };
+        let mut failure = failure;
+        if let Some(mut measured) = measured {
+            if let Some(failure) = &failure {
+                measured.cut_short.get_or_insert_with(|| failure.to_string());
+            }
+            if failure.is_none() && interrupt.is_set() {
+                failure = Some(failed("interrupted"));
+            }
+            if failure.is_none() {
+                failure = measured.cut_short.as_ref().map(failed);
+            }
+            if !measured.series.is_empty() || !measured.figures.is_empty() {
+                keep.add(point, (order, turn.repetition), when, &measured)?;
+            }
+        }
+        if let Some(failure) = failure {
+            progress.finish();
+            return Err(failure);
+        }
+        progress.end();
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// A point in the words of the options that vary.
+fn described(plan: &Plan, point: &Point) -> String {
+    let mut words = vec![plan.experiment.to_string()];
+    for name in plan.varying() {
+        if let Some(option) = OPTIONS.iter().find(|option| option.name == name) {
+            words.push(format!("--{name} {}", option.get(point)));
+        }
+    }
+    words.join(" ")
+}
+
+/// What goes below the results: for people only.
+fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
+    let mut lines = Vec::new();
+    for (_, reason) in &plan.impossible {
+        lines.push(format!("left out: {reason}"));
+    }
+    if format == Format::Table {
+        lines.push(crate::harness::cost(clock));
+    }
+    if let Some(directory) = keep.directory() {
+        lines.push(format!("kept in {} (rdmalab report DIR)", directory.display()));
+    }
+    for line in lines {
+        errln!("{line}");
+    }
+}
+
+/// The failure, with what there is all the same.
+fn with_rest(failure: Failure, keep: &Keep, planned: usize) -> Failure {
+    match failure {
+        Failure::Run(reason) if keep.points() > 0 => Failure::Run(format!(
+            "{reason} (what was measured of {} of {planned} points is above)",
+            keep.points()
+        )),
+        other => other,
+    }
+}

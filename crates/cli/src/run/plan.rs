@@ -1,0 +1,260 @@
+//! What will be measured: the points, their order, what is left out, and how long it may take.
+
+use rdmalab_experiments::{
+    Experiment, Impossible, Limits, OPTIONS, Op, Opt, Point, Turn, check, shuffle,
+};
+use rdmalab_record::Object;
+use serde_json::{Value, json};
+
+use super::args::HowArgs;
+use crate::failure::{Outcome, usage};
+use crate::table::{Rows, grouped};
+
+/// The plan of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which experiment.
+    pub experiment: Experiment,
+    /// The points that can be measured, in the order of the sweep.
+    pub points: Vec<Point>,
+    /// Those that cannot, with the reason.
+    pub impossible: Vec<(Point, Impossible)>,
+    /// The order of measurement.
+    pub turns: Vec<Turn>,
+    /// What the order was drawn from.
+    pub seed: u64,
+    /// How often each point is measured.
+    pub repeat: u32,
+}
+
+impl Plan {
+    /// The points of a sweep, as far as both ends can.
+    ///
+    /// # Errors
+    /// When that leaves nothing to measure.
+    pub fn of(
+        experiment: Experiment,
+        all: Vec<Point>,
+        how: &HowArgs,
+        limits: &[Limits],
+    ) -> Outcome<Self> {
+        let count = all.len();
+        let (mut points, mut impossible) = (Vec::new(), Vec::new());
+        for point in all {
+            match limits.iter().find_map(|limits| check(&point, limits).err()) {
+                None => points.push(point),
+                Some(reason) => impossible.push((point, reason)),
+            }
+        }
+        if points.is_empty() {
+            let Some((_, reason)) = impossible.first() else { return Err(usage("no points")) };
+            let others = match count {
+                1 => String::new(),
+                _ => format!(" (and none of the other {} points is possible)", count - 1),
+            };
+            return Err(usage(format!("{reason}{others}")));
+        }
+        let seed = points[0].seed;
+        let turns = shuffle(points.len(), how.repeat as usize, seed);
+        Ok(Self { experiment, points, impossible, turns, seed, repeat: how.repeat })
+    }
+
+    /// Names of options that differ between points.
+    pub fn varying(&self) -> Vec<&'static str> {
+        let first = &self.points[0];
+        let differs = |o: &&Opt| {
+            o.name != "poll" && self.points.iter().any(|point| o.get(point) != o.get(first))
+        };
+        OPTIONS.iter().filter(differs).map(|option| option.name).collect()
+    }
+
+    /// About how long the measuring takes, in seconds.
+    pub fn expected_s(&self) -> f64 {
+        self.turns.iter().map(|turn| expected_s(&self.points[turn.point])).sum()
+    }
+}
+
+/// About how long a point takes, in seconds, on a device that answers in a microsecond. A guess
+/// to choose by; while it runs, the progress line knows better.
+pub fn expected_s(point: &Point) -> f64 {
+    let transfer_ns = point.size_bytes as f64 / 5.0;
+    let each_ns = match point.experiment {
+        Experiment::Blast => 100.0 + transfer_ns,
+        Experiment::Oneway => 1000.0 + transfer_ns,
+        Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
+        Experiment::Ping => 1000.0 + 2.0 * transfer_ns,
+    };
+    let paused_ns = match point.burst.max(1) {
+        1 => point.pause_ns as f64,
+        burst => point.pause_ns as f64 / burst as f64,
+    };
+    0.05 + point.total() as f64 * each_ns.max(paused_ns) / 1e9
+}
+
+/// A point's parameters as a record and a report have them: units in names, numbers as numbers,
+/// and only what the experiment uses.
+pub fn parameters(point: &Point) -> Object {
+    let mut object = Object::new();
+    object.insert("experiment".into(), point.experiment.name().into());
+    let used = OPTIONS.iter().filter(|o| o.applies.contains(&point.experiment));
+    // `--poll` is both sides of what two other options say.
+    for option in used.filter(|option| option.name != "poll") {
+        let mut name = option.name.replace('-', "_");
+        if !option.unit.is_empty() {
+            name = format!("{name}_{}", option.unit);
+        }
+        let text = option.get(point);
+        let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
+        object.insert(name, value);
+    }
+    object
+}
+
+/// Prints the plan as JSON.
+pub fn json(plan: &Plan, device: &str) {
+    let impossible: Vec<Value> = plan
+        .impossible
+        .iter()
+        .map(|(p, reason)| json!({ "parameters": parameters(p), "reason": reason.to_string() }))
+        .collect();
+    let value = json!({
+        "experiment": plan.experiment.name(),
+        "device": device,
+        "repeat": plan.repeat,
+        "seed": plan.seed,
+        "expected_s": plan.expected_s(),
+        "points": plan.points.iter().map(parameters).collect::<Vec<_>>(),
+        "order": plan.turns.iter().map(|turn| turn.point).collect::<Vec<_>>(),
+        "impossible": impossible,
+    });
+    outln!("{value:#}");
+}
+
+/// Prints the plan for people: every option with its value, the points, and how long it takes.
+pub fn print(plan: &Plan, device: &str) {
+    outln!("{}: {}", plan.experiment, plan.experiment.summary());
+    outln!("device {device}\n");
+    out!("{}", options(plan));
+    let varying = plan.varying();
+    if plan.points.len() > 1 {
+        outln!("\n{} points\n", plan.points.len());
+        out!("{}", points(plan, &varying));
+    }
+    for (_, reason) in &plan.impossible {
+        outln!("impossible: {reason}");
+    }
+    outln!(
+        "\n{} measurements ({} points x {}), in an order drawn from seed {}; about {} on a device \
+         that answers in a microsecond",
+        plan.turns.len(),
+        plan.points.len(),
+        plan.repeat,
+        plan.seed,
+        duration(plan.expected_s())
+    );
+}
+
+fn options(plan: &Plan) -> String {
+    let mut rows = Rows::new(&["option", "value", "unit", "what it is"], 4);
+    for option in OPTIONS.iter().filter(|o| o.applies.contains(&plan.experiment)) {
+        let mut values: Vec<String> = Vec::new();
+        for value in plan.points.iter().map(|point| option.get(point)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        let name = format!("--{}", option.name);
+        let what = option.help.split(';').next().unwrap_or_default();
+        rows.push(&[name, shortened(&values), option.unit.to_owned(), what.to_owned()]);
+    }
+    rows.text()
+}
+
+fn shortened(values: &[String]) -> String {
+    match values {
+        [first, second, .., last] if values.len() > 6 => format!("{first}, {second} .. {last}"),
+        _ => values.join(", "),
+    }
+}
+
+fn points(plan: &Plan, varying: &[&str]) -> String {
+    let mut head = varying.to_vec();
+    head.extend(["samples", "about"]);
+    let mut rows = Rows::new(&head, 0);
+    for point in &plan.points {
+        let values = OPTIONS.iter().filter(|o| varying.contains(&o.name)).map(|o| o.get(point));
+        let mut row: Vec<String> = values.collect();
+        row.push(grouped(point.messages.saturating_mul(point.runs)));
+        row.push(duration(expected_s(point)));
+        rows.push(&row);
+    }
+    rows.text()
+}
+
+/// A time for people.
+pub fn duration(s: f64) -> String {
+    match s {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            kind: "soft".into(),
+            device: "soft0".into(),
+            max_qp: 16384,
+            max_qp_wr: 16384,
+            max_cqe: 131_072,
+            max_mr_bytes: 1 << 40,
+            max_rd_atomic: 16,
+            max_inline_bytes: 1024,
+            ports: 1,
+            active_mtu_bytes: 4096,
+            max_msg_bytes: 2 << 30,
+            gids: 2,
+            needs_gid: false,
+        }
+    }
+
+    fn plan(experiment: Experiment, sweep: &[(&str, &str)]) -> Outcome<Plan> {
+        let points = rdmalab_experiments::sweep(experiment, sweep).map_err(usage)?;
+        let how = HowArgs { repeat: 2, ..HowArgs::default() };
+        Plan::of(experiment, points, &how, &[limits()])
+    }
+
+    #[test]
+    fn what_is_impossible_is_left_out_of_a_sweep_and_refused_alone() {
+        let some = plan(Experiment::Ping, &[("transport", "rc,ud"), ("size", "64,64K")]).unwrap();
+        assert_eq!((some.points.len(), some.impossible.len(), some.turns.len()), (3, 1, 6));
+        assert!(some.impossible[0].1.to_string().contains("4096"));
+        let none = plan(Experiment::Ping, &[("transport", "ud"), ("size", "64K")]).unwrap_err();
+        assert!(none.to_string().starts_with("--size 65536"), "{none}");
+        let none = plan(Experiment::Ping, &[("transport", "ud"), ("size", "64K,1M")]).unwrap_err();
+        assert!(none.to_string().contains("none of the other 1"), "{none}");
+    }
+
+    #[test]
+    fn parameters_have_units_in_their_names_and_are_those_that_are_used() {
+        let plan = plan(Experiment::Ping, &[("size", "64")]).unwrap();
+        let object = parameters(&plan.points[0]);
+        assert_eq!(object["size_bytes"], 64);
+        assert_eq!(object["transport"], "rc");
+        assert!(object.contains_key("pause_ns") && !object.contains_key("stamps"), "{object:?}");
+        assert!(!object.contains_key("poll") && object["poll_recv"] == "busy");
+    }
+
+    #[test]
+    fn more_takes_longer() {
+        let of = |sweep: &[(&str, &str)]| plan(Experiment::Oneway, sweep).unwrap().expected_s();
+        assert!(of(&[("messages", "1M")]) > of(&[]));
+        assert!(of(&[("pause", "1ms")]) > 100.0 * of(&[("pause", "0")]));
+        assert_eq!([0.25, 65.0, 600.0].map(duration), ["0.2 s", "65 s", "10 min"]);
+    }
+}

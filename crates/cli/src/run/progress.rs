@@ -1,0 +1,75 @@
+//! The line on a terminal that says how far a run is and how long it will take.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rdmalab_rank::process::TeamEvent;
+
+use super::plan::{Plan, duration, expected_s};
+
+/// Says nothing where standard error is no terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    /// Expected seconds of what is done, of the running point, and of all.
+    done_s: f64,
+    running_s: f64,
+    all_s: f64,
+}
+
+impl Progress {
+    /// At the beginning of a plan.
+    pub fn new(plan: &Plan) -> Self {
+        let bar = ProgressBar::new(plan.turns.len() as u64);
+        let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, began: Instant::now(), done_s: 0.0, running_s: 0.0, all_s: plan.expected_s() }
+    }
+
+    /// The next point begins.
+    pub fn begin(&mut self, plan: &Plan, turn: usize, what: &str) {
+        let point = &plan.points[plan.turns[turn].point];
+        self.running_s = expected_s(point);
+        self.bar.set_position(turn as u64);
+        let left = match self.left() {
+            Some(left) => format!(", {} left", duration(left.as_secs_f64())),
+            None => format!(", about {} in all", duration(self.all_s)),
+        };
+        self.bar.set_message(format!("{what}{left}"));
+    }
+
+    /// It is measured.
+    pub fn end(&mut self) {
+        self.done_s += self.running_s;
+    }
+
+    /// From how long it took so far; `None` before there is anything to go by.
+    fn left(&self) -> Option<Duration> {
+        if self.done_s <= 0.0 {
+            return None;
+        }
+        let pace = self.began.elapsed().as_secs_f64() / self.done_s;
+        Duration::try_from_secs_f64((self.all_s - self.done_s).max(0.0) * pace).ok()
+    }
+
+    /// Something happened at a rank, or some time went by.
+    pub fn event(&self, event: TeamEvent) {
+        match event {
+            TeamEvent::Tick => self.bar.tick(),
+            TeamEvent::Log { rank, text } => self.say(&format!("rank {rank}: {text}")),
+        }
+    }
+
+    /// A line that stays, above the line that moves.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "rdmalab: {line}");
+        });
+    }
+
+    /// Takes the line away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

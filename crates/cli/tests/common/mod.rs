@@ -1,0 +1,130 @@
+//! What the tests of the command share: calling it, and letting it run until something happens.
+#![allow(dead_code)] // Each test uses a part.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take, on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+pub fn rdmalab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Says that a test cannot run here, in the form that `.ci/run` collects.
+pub fn skipped(name: &str, reason: &str) {
+    let _ = std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
+}
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs it to its end.
+pub fn said(command: &mut Command) -> Said {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Said { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+/// Ends the process when dropped, also when a test fails.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts it with its output to be read at the end.
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().expect("it starts"))
+    }
+
+    /// A run that lasts until something happens to it.
+    pub fn endless(transport: &str, more: &[&str]) -> Self {
+        let mut command = rdmalab(&["run", "ping", "--messages", "3M", "--warm-up", "0"]);
+        command.args(["--pause", "200us"]);
+        Self::start(command.args(["--transport", transport]).args(more))
+    }
+
+    pub fn within<T>(&mut self, what: &str, mut look: impl FnMut(&mut Child) -> Option<T>) -> T {
+        let start = Instant::now();
+        while start.elapsed() < LIMIT {
+            if let Some(found) = look(&mut self.0) {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("waited in vain for {what}");
+    }
+
+    /// Its workers, once both measure, in no order.
+    pub fn workers(&mut self) -> [u32; 2] {
+        let path = format!("/proc/{0}/task/{0}/children", self.0.id());
+        self.within("two workers", |_| {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let mut pids: Vec<u32> =
+                text.split_whitespace().filter_map(|p| p.parse().ok()).collect();
+            pids.sort_unstable();
+            <[u32; 2]>::try_from(pids).ok().filter(|pids| pids.iter().all(|pid| is_busy(*pid)))
+        })
+    }
+
+    /// How it ends, and what it said.
+    pub fn end(mut self) -> Said {
+        let status = self.within("the end", |child| child.try_wait().expect("our own child"));
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.0.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Said { code: status.code(), stdout, stderr }
+    }
+}
+
+/// Whether a worker has computed for some time: then it measures.
+pub fn is_busy(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = text.rsplit(')').next().unwrap_or("");
+    let ticks = after_name.split_whitespace().nth(11).and_then(|t| t.parse::<u64>().ok());
+    ticks.is_some_and(|ticks| ticks > 50)
+}
+
+pub fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// A TCP port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Waits until somebody listens. Asked of the kernel: a connection would be taken for the client.
+pub fn wait_until_it_listens(port: u16) {
+    let port = format!(":{port:04X}");
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+        let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
+        let listens = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&port))
+        };
+        if lines.any(listens) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nobody listens on port {port}");
+}

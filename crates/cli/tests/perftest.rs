@@ -1,0 +1,126 @@
+//! perftest's names as commands, alone and beside the unmodified programs on the same device.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Running, Said, free_port, rdmalab, said, skipped, wait_until_it_listens};
+
+/// Server and client; what the client said.
+fn pair(mut server: Command, mut client: Command, arguments: &[&str]) -> Said {
+    let port = free_port().to_string();
+    let server = Running::start(server.args(["-p", &port]).args(arguments));
+    wait_until_it_listens(port.parse().unwrap());
+    let client = said(client.args(["-p", &port]).args(arguments).arg("127.0.0.1"));
+    let server = server.end();
+    assert_eq!(server.code, Some(0), "{arguments:?}: {}{}", server.stdout, server.stderr);
+    client
+}
+
+/// Both ends of one of ours.
+fn both(words: &[&str], arguments: &[&str]) -> Said {
+    pair(rdmalab(words), rdmalab(words), arguments)
+}
+
+/// The CPUs that this process may use, as the kernel lists them: the first two.
+fn allowed_cores() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let range = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().unwrap();
+        number(low)..=number(high)
+    };
+    list.split(',').flat_map(range).take(2).map(|core| core.to_string()).collect()
+}
+
+/// The numbers of the lines below the head of perftest's table.
+fn table(text: &str) -> Vec<Vec<f64>> {
+    let lines = text.lines().skip_while(|line| !line.contains("#bytes")).skip(1);
+    let numbers = |line: &str| {
+        line.split_whitespace().map(|word| word.parse::<f64>().ok()).collect::<Option<Vec<f64>>>()
+    };
+    lines.map_while(numbers).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn each_of_them_prints_its_table() {
+    for (name, size) in [
+        ("ib_send_lat", 2.0),
+        ("ib_write_lat", 2.0),
+        ("ib_read_lat", 2.0),
+        ("ib_send_bw", 65536.0),
+        ("ib_write_bw", 65536.0),
+        ("ib_read_bw", 65536.0),
+    ] {
+        let client = both(&[name, "-d", "soft0"], &["-n", "100"]);
+        assert_eq!(client.code, Some(0), "{name}: {}", client.stderr);
+        let lines = table(&client.stdout);
+        assert_eq!(lines.len(), 1, "{name}: {}", client.stdout);
+        assert_eq!((lines[0][0], lines[0][1]), (size, 100.0), "{name}: {}", client.stdout);
+        let columns = if name.ends_with("lat") { 9 } else { 5 };
+        assert_eq!(lines[0].len(), columns, "{name}: {}", client.stdout);
+    }
+}
+
+#[test]
+fn its_letters_work_between_two_processes() {
+    let lat = ["-c", "UC", "-s", "100", "-n", "50", "-i", "1", "-x", "1", "-m", "1024", "-t", "20"];
+    let more = ["-r", "40", "-I", "32", "-u", "16", "-S", "1", "-F"];
+    let client = both(&["ib_send_lat"], &[&lat[..], &more[..]].concat());
+    assert_eq!(client.code, Some(0), "{}", client.stderr);
+    assert_eq!(table(&client.stdout)[0][..2], [100.0, 50.0], "{}", client.stdout);
+    let bw = ["-q", "2", "-Q", "5", "-l", "2", "-e", "-o", "4", "-n", "60", "--report_gbits"];
+    let client = both(&["ib_write_bw"], &bw);
+    assert_eq!(client.code, Some(0), "{}", client.stderr);
+    assert!(client.stdout.contains("BW average[Gb/sec]"), "{}", client.stdout);
+    let client = both(&["ib_read_lat"], &["-a", "-n", "5"]);
+    assert_eq!(table(&client.stdout).len(), 23, "{}{}", client.stdout, client.stderr);
+    let client = both(&["ib_send_lat"], &["-n", "50", "--format", "csv"]);
+    assert!(client.stdout.starts_with("point,") || client.stdout.contains("size_bytes,"));
+}
+
+/// The median that a latency table shows, in us.
+fn typical(client: &Said) -> f64 {
+    let lines = table(&client.stdout);
+    let line = lines.first().unwrap_or_else(|| panic!("{}{}", client.stdout, client.stderr));
+    line[4]
+}
+
+#[test]
+fn medians_agree_with_the_unmodified_program_on_the_same_device() {
+    let test = "medians_agree_with_the_unmodified_program_on_the_same_device";
+    let cores = allowed_cores();
+    for name in ["ib_send_lat", "ib_write_lat", "ib_read_lat"] {
+        if !std::path::Path::new("/usr/bin").join(name).is_file() {
+            return skipped(test, "no perftest (apt install perftest)");
+        }
+        let [first, second] = &cores[..] else {
+            return skipped(test, "one CPU: both ends would take turns");
+        };
+        let cores = format!("{first},{second}");
+        let theirs = |core: &str| {
+            let mut command = Command::new("taskset");
+            command.args(["-c", core]).arg(assert_cmd::cargo::cargo_bin("rdmalab"));
+            command.args(["exec", "--", name, "-d", "soft0", "-s", "64", "-n", "5000"]);
+            command
+        };
+        let ours = || rdmalab(&[name, "-d", "soft0", "-s", "64", "-n", "5000", "--cores", &cores]);
+        // In turns, and the quietest run of each: what else the machine does makes them slower,
+        // never faster.
+        let (mut own, mut other) = (f64::INFINITY, f64::INFINITY);
+        let mut ratio = f64::NAN;
+        for round in 0..12 {
+            own = own.min(typical(&pair(ours(), ours(), &[])));
+            other = other.min(typical(&pair(theirs(second), theirs(first), &[])));
+            ratio = own / other;
+            if round >= 2 && AGREE.contains(&ratio) {
+                break;
+            }
+        }
+        assert!(AGREE.contains(&ratio), "{name}: ours {own} us, theirs {other} us");
+    }
+}
+
+/// RTT taken for RTT/2 would be a factor of 2, on top of whatever differs.
+const AGREE: std::ops::Range<f64> = 0.6..1.67;

@@ -1,0 +1,230 @@
+//! `rdmalab run`, `serve` and `report` with two real processes on the soft device. Nothing here
+//! says how fast it is.
+
+mod common;
+
+use common::{Running, Said, free_port, rdmalab, said, signal, wait_until_it_listens};
+use rdmalab_experiments::{Experiment, OPTIONS};
+use serde_json::Value;
+
+/// A short run, as JSON.
+fn json(arguments: &[&str]) -> Value {
+    let mut command = rdmalab(&["run"]);
+    command.args(arguments).args(["--no-record", "--format", "json"]);
+    let Said { code, stdout, stderr } = said(&mut command);
+    assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_str(&stdout).expect("it is JSON")
+}
+
+fn points(value: &Value) -> &Vec<Value> {
+    value["points"].as_array().expect("points")
+}
+
+const SHORT: [&str; 6] = ["--messages", "60", "--warm-up", "10", "--runs", "2"];
+
+/// A value that is not the default, for options without words, and what else it needs.
+fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
+    match option {
+        "size" => ("300", &[]),
+        "messages" => ("50", &["--runs", "2", "--warm-up", "10"]),
+        "runs" => ("3", &["--messages", "20", "--warm-up", "10"]),
+        "warm-up" => ("5", &["--messages", "20", "--runs", "2"]),
+        "inline" => ("64", &[]),
+        "signal-every" => ("4", &["--buffers", "8"]),
+        "burst" => ("5", &[]),
+        "pause" => ("1us", &[]),
+        "buffers" => ("9", &[]),
+        "list" => ("3", &[]),
+        "qps" => ("2", &[]),
+        "mtu" => ("1024", &[]),
+        "sl" => ("3", &[]),
+        "tx-depth" => ("80", &[]),
+        "rx-depth" => ("100", &[]),
+        "outstanding-reads" => ("4", &["--op", "read"]),
+        "stamp-every" => ("7", &[]),
+        "stamps" => ("subm,send,recv,comp,post", &[]),
+        "touch" => ("no", &[]),
+        "port" => ("1", &[]),
+        "gid-index" => ("1", &[]),
+        "timeout" => ("18", &[]),
+        "retry-cnt" => ("3", &[]),
+        "rnr-retry" => ("6", &[]),
+        "min-rnr-timer" => ("1", &[]),
+        "seed" => ("77", &[]),
+        "unsignalled" => ("neither", &["--op", "write_read"]),
+        "pause-by" => ("sleep", &["--pause", "1us"]),
+        "poll" | "poll-send" | "poll-recv" => ("event", &[]),
+        "flow" => ("none", &[]),
+        "memory" => ("private", &[]),
+        "transport" => ("uc", &[]),
+        "op" => ("write_imm", &[]),
+        other => panic!("--{other} is new: give it a value here"),
+    }
+}
+
+#[test]
+fn each_option_of_each_experiment_is_measured_between_two_processes() {
+    for experiment in Experiment::ALL {
+        for option in OPTIONS.iter().filter(|o| o.applies.contains(experiment)) {
+            let (value, with) = other_value(option.name);
+            // What only `blast` has.
+            let with: &[&str] = if with == ["--buffers", "8"] && *experiment != Experiment::Blast {
+                &[]
+            } else {
+                with
+            };
+            // A READ has no one-way time.
+            if *experiment == Experiment::Oneway && with.contains(&"read") {
+                continue;
+            }
+            let name = format!("--{}", option.name);
+            let mut words = vec![experiment.name(), name.as_str(), value];
+            words.extend(with);
+            let short = SHORT.chunks(2).filter(|pair| !words.contains(&pair[0]));
+            let short: Vec<&str> = short.flatten().copied().collect();
+            words.extend(short);
+            let result = json(&words);
+            let point = &points(&result)[0];
+            assert_eq!(point["cut_short"], Value::Null, "{words:?}: {point}");
+            let is_measured = point["series"].as_array().is_some_and(|s| !s.is_empty());
+            assert!(is_measured, "{words:?}: {point}");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_measures_what_is_possible_and_lists_the_rest() {
+    let words = ["--transport", "rc,uc,ud", "--op", "send,write,read", "--size", "16,8K"];
+    for experiment in ["oneway", "ping", "blast"] {
+        let all = [&[experiment, "--repeat", "2"], &SHORT[..], &words[..]].concat();
+        let result = json(&all);
+        let skipped = result["skipped"].as_array().unwrap();
+        assert_eq!(points(&result).len() + skipped.len(), 36, "{experiment}");
+        assert!(points(&result).len() >= 2 * 6, "{experiment}: {skipped:?}");
+        // Of each point all repetitions, in random order.
+        let order: Vec<u64> =
+            points(&result).iter().map(|p| p["order_index"].as_u64().unwrap()).collect();
+        assert_eq!(order, (0..order.len() as u64).collect::<Vec<_>>());
+        let first: Vec<&Value> = points(&result).iter().map(|p| &p["parameters"]).collect();
+        assert!(first.windows(2).any(|w| w[0]["size_bytes"] == w[1]["size_bytes"]));
+        for skip in skipped {
+            assert!(skip["reason"].as_str().is_some_and(|r| r.starts_with("--")), "{skip}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_order_and_another_one_another() {
+    let order = |seed: &str| {
+        let words = ["ping", "--size", "8..64+8", "--seed", seed];
+        let result = json(&[&words[..], &SHORT[..]].concat());
+        let sizes = points(&result).iter().map(|p| p["parameters"]["size_bytes"].clone());
+        sizes.collect::<Vec<_>>()
+    };
+    assert_eq!(order("5"), order("5"));
+    assert_ne!(order("5"), order("6"));
+}
+
+#[test]
+fn a_record_is_kept_and_reported_again_in_each_form() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = rdmalab(&["run", "ping", "--size", "8,64", "--out"]);
+    let first = said(command.arg(home.path()).args(SHORT));
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    assert!(first.stderr.contains("kept in"), "{}", first.stderr);
+    assert!(first.stderr.contains("a stamp costs"), "{}", first.stderr);
+    let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
+    let report = |form: &[&str]| {
+        let said = said(rdmalab(&["report"]).arg(&record).args(form));
+        assert_eq!(said.code, Some(0), "{form:?}: {}", said.stderr);
+        said.stdout
+    };
+    assert_eq!(report(&[]), first.stdout);
+    let json: Value = serde_json::from_str(&report(&["--format", "json"])).unwrap();
+    assert_eq!(points(&json).len(), 2);
+    let csv = report(&["--format", "csv"]);
+    assert!(csv.lines().count() >= 3 && csv.contains("size_bytes"), "{csv}");
+    assert!(report(&["--format", "perftest"]).contains("t_typical[usec]"));
+    let page = home.path().join("page.html");
+    report(&["--html", page.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_plan_shows_everything_and_measures_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command =
+        rdmalab(&["run", "oneway", "--size", "8,1M", "--transport", "rc,ud", "--plan"]);
+    let plan = said(command.current_dir(home.path()));
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    for option in OPTIONS.iter().filter(|o| o.applies.contains(&Experiment::Oneway)) {
+        assert!(plan.stdout.contains(&format!("--{} ", option.name)), "no --{}", option.name);
+    }
+    for part in ["3 measurements", "impossible: --size 1048576", "about", "seed 1", "soft0"] {
+        assert!(plan.stdout.contains(part), "no {part:?} in {}", plan.stdout);
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    let plan = said(&mut rdmalab(&["run", "blast", "--plan", "--format", "json"]));
+    let value: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!(points(&value).len(), 1);
+}
+
+#[test]
+fn ctrl_c_keeps_and_prints_what_was_measured() {
+    let home = tempfile::tempdir().unwrap();
+    let mut run = Running::endless("rc", &["--out", home.path().to_str().unwrap()]);
+    let workers = run.workers();
+    signal("-INT", run.0.id());
+    let Said { code, stdout, stderr } = run.end();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
+    assert!(stdout.contains("round trip"), "{stdout}");
+    assert!(workers.iter().all(|pid| !common::is_busy(*pid)), "a worker stays");
+    let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
+    let again = said(rdmalab(&["report", "--format", "json"]).arg(record));
+    let value: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(points(&value).len(), 1);
+    assert!(points(&value)[0]["cut_short"].is_string(), "{value}");
+}
+
+#[test]
+fn the_death_of_an_end_is_told_in_a_line() {
+    for (transport, dies) in [("rc", 1), ("rc", 0), ("ud", 1)] {
+        let mut run = Running::endless(transport, &["--no-record"]);
+        let workers = run.workers();
+        signal("-KILL", workers[dies]);
+        let Said { code, stderr, .. } = run.end();
+        assert_eq!(code, Some(1), "{stderr}");
+        let line = stderr.lines().find(|line| line.starts_with("rdmalab:"));
+        let line = line.unwrap_or_else(|| panic!("no line in {stderr}"));
+        assert!(line.contains("signal 9") && line.contains("rank "), "{line}");
+    }
+}
+
+#[test]
+fn a_client_measures_with_a_server_and_its_parameters_rule() {
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let mut serve = rdmalab(&["serve", "--bind", &address, "--device", "soft1"]);
+    let mut server = Running::start(&mut serve);
+    wait_until_it_listens(port);
+    for size in ["24", "4096"] {
+        let words = ["ping", "--device", "soft0", "--size", size, &address];
+        let result = json(&[&words[..], &SHORT[..]].concat());
+        let point = &points(&result)[0];
+        assert_eq!(point["parameters"]["size_bytes"].to_string(), size);
+        // The server's device is the server's to choose.
+        assert_eq!(point["facts"]["device_at_rank_1"], "soft1", "{point}");
+    }
+    signal("-INT", server.0.id());
+    let pid = server.0.id();
+    server.within("the server's end", |child| child.try_wait().unwrap());
+    let Said { code, stdout, .. } = server.end();
+    assert_eq!(code, Some(0), "{pid}: {stdout}");
+    assert_eq!(stdout.matches("begins").count(), 2, "{stdout}");
+    // Nobody is there any more.
+    let gone = said(&mut rdmalab(&["run", "ping", "--no-record", &address]));
+    assert_eq!(gone.code, Some(1), "{}", gone.stderr);
+    assert!(gone.stderr.contains("rdmalab serve"), "{}", gone.stderr);
+    assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
+}
