@@ -133,6 +133,9 @@ fn a_record_is_kept_and_reported_again_in_each_form() {
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     assert!(first.stderr.contains("kept in"), "{}", first.stderr);
     assert!(first.stderr.contains("a stamp costs"), "{}", first.stderr);
+    // No line that moves, and no colours, where nobody looks at a terminal.
+    let is_plain = |text: &str| !text.contains(['\u{1b}', '\r']);
+    assert!(is_plain(&first.stderr) && is_plain(&first.stdout), "{first:?}");
     let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
     let report = |form: &[&str]| {
         let said = said(rdmalab(&["report"]).arg(&record).args(form));

@@ -13,6 +13,9 @@ pub const SONAME: &str = "libibverbs.so.1";
 /// Our shared object as Cargo names it.
 const BUILT: &str = "libibverbs.so";
 
+/// Builds whose libraries are kept for programs: a developer makes many, of some megabytes each.
+const BUILDS: usize = 8;
+
 /// A shared object inside this binary.
 struct Embedded {
     soname: &'static str,
@@ -143,15 +146,31 @@ fn prepare_in(top: &Path, library: &Source) -> Result<PathBuf, String> {
     };
     let directory = top.join(format!("lib-{fingerprint:016x}"));
     private(&directory)?;
-    put(library, &directory.join(SONAME))?;
+    if put(library, &directory.join(SONAME))? {
+        forget_old(top, &directory);
+    }
     Ok(directory)
 }
 
-/// Gives our library this name, unless it has it already.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn put(library: &Source, name: &Path) -> Result<(), String> {
+/// Removes the libraries of all but the newest builds. Programs that run keep what they have open;
+/// a build that is used again is written again.
+fn forget_old(top: &Path, newest: &Path) {
+    let age = |path: &Path| path.join(SONAME).symlink_metadata().and_then(|data| data.modified());
+    let entries = std::fs::read_dir(top).into_iter().flatten().flatten();
+    let is_of_build = |path: &PathBuf| {
+        path != newest
+            && path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"lib-"))
+    };
+    let mut builds: Vec<PathBuf> = entries.map(|e| e.path()).filter(is_of_build).collect();
+    builds.sort_by_key(|path| std::cmp::Reverse(age(path).ok()));
+    for old in builds.iter().skip(BUILDS - 1) {
+        // Another one may be just doing the same.
+        let _ = std::fs::remove_dir_all(old);
+    }
+}
+
+/// Gives our library this name, unless it has it already; answers whether it was missing.
+fn put(library: &Source, name: &Path) -> Result<bool, String> {
     let is_there = match library {
         Source::File(path) => std::fs::read_link(name).is_ok_and(|target| target == *path),
         Source::Inside { bytes, .. } => {
@@ -159,7 +178,7 @@ pub fn put(library: &Source, name: &Path) -> Result<(), String> {
         }
     };
     if is_there {
-        return Ok(());
+        return Ok(false);
     }
     // Under another name first: a program that starts meanwhile finds this one or its successor.
     let fresh = name.with_file_name(format!("new-{}", std::process::id()));
@@ -168,7 +187,7 @@ pub fn put(library: &Source, name: &Path) -> Result<(), String> {
         Source::File(path) => symlink(path, &fresh),
         Source::Inside { bytes, .. } => write_new(&fresh, bytes),
     };
-    made.and_then(|()| std::fs::rename(&fresh, name)).map_err(|error| {
+    made.and_then(|()| std::fs::rename(&fresh, name)).map(|()| true).map_err(|error| {
         let _ = std::fs::remove_file(&fresh);
         format!("{}: {error}", name.display())
     })
@@ -327,6 +346,20 @@ mod tests {
         prepare_in(&top, &inside).unwrap();
         assert!(file.symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_libraries_of_old_builds_go() {
+        let home = tempfile::tempdir().unwrap();
+        let top = home.path().join("top");
+        let all: Vec<PathBuf> = (0..BUILDS as u64 + 3)
+            .map(|fingerprint| {
+                let inside = Source::Inside { fingerprint, bytes: b"library" };
+                prepare_in(&top, &inside).unwrap()
+            })
+            .collect();
+        assert_eq!(std::fs::read_dir(&top).unwrap().count(), BUILDS);
+        assert!(all.last().unwrap().join(SONAME).is_file());
     }
 
     #[test]

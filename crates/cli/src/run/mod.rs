@@ -125,12 +125,10 @@ pub fn measure(
             }
         }
         if let Some(failure) = failure {
-            progress.finish();
             return Err(failure);
         }
         progress.end();
     }
-    progress.finish();
     Ok(())
 }
 

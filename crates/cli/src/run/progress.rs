@@ -67,9 +67,11 @@ impl Progress {
             let _ = writeln!(std::io::stderr(), "rdmalab: {line}");
         });
     }
+}
 
+impl Drop for Progress {
     /// Takes the line away.
-    pub fn finish(&self) {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
