@@ -12,8 +12,9 @@ use crate::guest::{Done, GUEST, GUEST6, Guest, HOST, HOST6};
 /// How long our side may take: the guest emulates each packet of it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Programs with their options; `@gid` stands for the GID of the family that is used, `@d` for the
-/// device. The port is added.
+/// Programs with their options; `@gid` stands for the GID of the family that is used. Device and
+/// port are added. perftest asks its own device for as many READs under way as the peer's can serve,
+/// which is 128 for rxe and 16 for us: `-o` says how many both can.
 const PAIRS: &str = "
     ibv_rc_pingpong -g @gid -n 20
     ibv_rc_pingpong -g @gid -n 5 -m 256 -c
@@ -27,21 +28,21 @@ const PAIRS: &str = "
     ib_send_lat -x @gid -n 50 -F -c UC
     ib_write_lat -x @gid -n 20 -F
     ib_write_lat -x @gid -n 20 -F -s 5001
-    ib_read_lat -x @gid -n 20 -F
-    ib_read_lat -x @gid -n 20 -F -s 5001
-    ib_atomic_lat -x @gid -n 20 -F -A CMP_AND_SWAP
-    ib_atomic_lat -x @gid -n 20 -F -A FETCH_AND_ADD
+    ib_read_lat -x @gid -o 16 -n 20 -F
+    ib_read_lat -x @gid -o 16 -n 20 -F -s 5001
+    ib_atomic_lat -x @gid -o 16 -n 20 -F -A CMP_AND_SWAP
+    ib_atomic_lat -x @gid -o 16 -n 20 -F -A FETCH_AND_ADD
     ib_send_bw -x @gid -n 20 -s 65536 -F
     ib_write_bw -x @gid -n 20 -s 65536 -F
-    ib_read_bw -x @gid -n 20 -s 65536 -F
+    ib_read_bw -x @gid -o 16 -n 20 -s 65536 -F
 ";
 
 /// What loss must not break.
 const UNDER_LOSS: &str = "
     ibv_rc_pingpong -g @gid -n 40 -c
     ib_write_bw -x @gid -n 10 -s 65536 -F
-    ib_read_bw -x @gid -n 10 -s 65536 -F
-    ib_atomic_lat -x @gid -n 20 -F
+    ib_read_bw -x @gid -o 16 -n 10 -s 65536 -F
+    ib_atomic_lat -x @gid -o 16 -n 20 -F
 ";
 
 /// Which side serves.
