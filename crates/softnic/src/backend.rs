@@ -475,10 +475,7 @@ impl Backend for SoftNic {
             return Err((0, PostError::BadState));
         }
         let mut guard = qp.0.inner.lock();
-        let inner = match guard.as_mut() {
-            Some(inner) if inner.qp.qpn == qp.1 => inner,
-            _ => return Err((0, PostError::BadState)),
-        };
+        let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
         let mut result = Ok(());
         for (taken, wr) in wrs.enumerate() {
@@ -500,10 +497,7 @@ impl Backend for SoftNic {
             return Err((0, PostError::BadState));
         }
         let mut guard = qp.0.inner.lock();
-        let inner = match guard.as_mut() {
-            Some(inner) if inner.qp.qpn == qp.1 => inner,
-            _ => return Err((0, PostError::BadState)),
-        };
+        let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
         let before = inner.qp.sq.posted;
         for (index, wr) in wrs.enumerate() {
@@ -525,10 +519,7 @@ impl Backend for SoftNic {
             return Err((0, PostError::BadState));
         }
         let mut guard = qp.0.inner.lock();
-        let inner = match guard.as_mut() {
-            Some(inner) if inner.qp.qpn == qp.1 => inner,
-            _ => return Err((0, PostError::BadState)),
-        };
+        let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         for (taken, wr) in wrs.enumerate() {
             inner.qp.post_recv(&wr).map_err(|error| (taken, error))?;
         }
@@ -587,6 +578,7 @@ fn caught(part: impl FnOnce()) -> VerbsResult<()> {
     })
 }
 
+#[inline(always)]
 pub(crate) fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
     match guard {
         Some(inner) if inner.qp.qpn == qpn => Ok(inner),

@@ -13,7 +13,7 @@ use crate::guest::{Done, GUEST, GUEST6, Guest, HOST, HOST6};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs with their options; `@gid` stands for the GID of the family that is used. Device and
-/// port are added. perftest asks its own device for as many READs under way as the peer's can serve,
+/// port are added. perftest asks its own device for as many READs under way as the peer can serve,
 /// which is 128 for rxe and 16 for us: `-o` says how many both can.
 const PAIRS: &str = "
     ibv_rc_pingpong -g @gid -n 20
