@@ -137,6 +137,9 @@ pub(crate) fn restore_signals(before: &libc::sigset_t) {
 
 fn run(process: &'static Process) {
     rdmalab_ring::biased::be_guest();
+    // Its sleeps are short, and are to end when they say.
+    // SAFETY: sets a property of this thread; no pointers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
     let helper = &process.helper;
     let mut seen = helper.stamp.load(Ordering::Relaxed);
     let mut rounds = 0u32;
@@ -181,9 +184,13 @@ fn watch(process: &Process, vigil: &mut Vigil) {
         }
     }
     let before = helper.stamp.load(Ordering::Relaxed);
-    let wire = process.wire().filter(|_| vigil.is_due(helper.asked.load(Ordering::Relaxed)));
-    let wire_fd = wire.map_or(-1, |wire| wire.fd_to_poll());
-    wait_readable(&[mail, kick, process.event_fd(), wire_fd], WATCH_MS);
+    match process.wire() {
+        Some(wire) => {
+            let others = [mail, kick, process.event_fd()];
+            vigil.watch(process, wire, others, WATCH_MS as u64 * 1_000_000);
+        }
+        None => wait_readable(&[mail, kick, process.event_fd()], WATCH_MS),
+    }
     if process.event.drain() {
         helper.asked.store(false, Ordering::Relaxed);
         // Callers that polled meanwhile would have taken it.
@@ -191,9 +198,6 @@ fn watch(process: &Process, vigil: &mut Vigil) {
         if process.take_from_rings() > 0 && nobody_came {
             helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
         }
-    }
-    if let Some(wire) = wire {
-        vigil.look(process, wire);
     }
 }
 
@@ -322,7 +326,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
+pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
     let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 4];
     for (poll, fd) in polls.iter_mut().zip(fds) {
         poll.fd = *fd;
@@ -332,9 +336,13 @@ fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
 
 /// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
 pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
+    wait_for(&mut readable(fds), timeout_ms);
+}
+
+/// The same for descriptors whose answers are of interest.
+pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ms: i32) {
     let _calm = NoCancel::new();
-    let mut polls = readable(fds);
-    // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
+    // SAFETY: a live array of pollfds; negative descriptors are ignored by the kernel.
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
 }
 

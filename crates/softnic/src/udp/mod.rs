@@ -23,7 +23,7 @@ pub(crate) mod vigil;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -50,8 +50,8 @@ pub(crate) struct Wire {
     /// The memory whose lock makes its holder the owner; held as long as the process lives.
     ownership: OwnedFd,
     is_owner: AtomicBool,
-    /// How often somebody looked for packets. Two that collide count once, which does no harm.
-    looks: AtomicU32,
+    /// When somebody last looked for packets, ns.
+    looked_ns: AtomicU64,
     outbox: Mutex<Outbox>,
     receiver: Mutex<Receiver>,
     pub(crate) counters: Counters,
@@ -68,7 +68,7 @@ impl Wire {
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
             ownership,
             is_owner: AtomicBool::new(false),
-            looks: AtomicU32::new(0),
+            looked_ns: AtomicU64::new(0),
             outbox: Mutex::new(Outbox::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
             counters: Counters::default(),

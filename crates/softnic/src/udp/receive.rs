@@ -60,7 +60,7 @@ impl Process {
         if !wire.is_owner.load(Ordering::Acquire) {
             return 0;
         }
-        wire.looks.store(wire.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        wire.looked_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         let Some(mut receiver) = wire.receiver.try_lock() else { return 0 };
         let Receiver { inbox, ask, verifier } = &mut *receiver;
         let mut held: Held = None;

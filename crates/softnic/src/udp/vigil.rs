@@ -8,10 +8,14 @@
 use std::sync::atomic::Ordering;
 
 use super::Wire;
+use crate::clock::now_ns;
+use crate::helper::{readable, wait_for};
 use crate::process::Process;
 
-/// Pauses of the processor while the helper waits whether a caller looks: about a microsecond.
-const GRACE_LOOKS: u32 = 40;
+/// Who looked within that time is taken to look again soon, ns: more than a caller that polls takes
+/// between two looks, sending in between. It is what a WRITE to a program that spins on memory
+/// pays.
+const LATELY_NS: u64 = 20_000;
 /// So often in a row callers have to be faster.
 const VAIN_MAX: u32 = 4;
 /// The network is left alone for so many rounds of the helper (of 2 ms) at most.
@@ -29,9 +33,39 @@ pub(crate) struct Vigil {
 }
 
 impl Vigil {
-    /// Whether packets are to wake the helper in this round; a program that sleeps on a channel's
-    /// descriptor (`asked`) needs it in every one.
-    pub(crate) fn is_due(&mut self, asked: bool) -> bool {
+    /// One round of watching: sleeps for `round_ns`, or until one of `others` is readable, and
+    /// meanwhile takes from the network what callers do not. A program that sleeps on a channel's
+    /// descriptor (`asked`) needs that in every round.
+    pub(crate) fn watch(
+        &mut self,
+        process: &Process,
+        wire: &Wire,
+        others: [i32; 3],
+        round_ns: u64,
+    ) {
+        let asked = process.helper.asked.load(Ordering::Relaxed);
+        let end_ns = now_ns() + round_ns;
+        let mut heed = self.begin(asked);
+        loop {
+            let left_ns = end_ns.saturating_sub(now_ns());
+            if left_ns == 0 {
+                return;
+            }
+            let network = if heed { wire.fd_to_poll() } else { -1 };
+            let mut polls = readable(&[others[0], others[1], others[2], network]);
+            wait_for(&mut polls, left_ns.div_ceil(1_000_000) as i32);
+            let [others @ .., network] = polls.map(|poll| poll.revents != 0);
+            if network {
+                heed = self.look(process, wire, asked);
+            }
+            if others.contains(&true) || !network {
+                return;
+            }
+        }
+    }
+
+    /// Whether packets are to wake the helper in this round.
+    fn begin(&mut self, asked: bool) -> bool {
         if asked || self.skip == 0 {
             return true;
         }
@@ -39,22 +73,26 @@ impl Vigil {
         false
     }
 
-    /// The round is over: takes what came, unless a caller does.
-    pub(crate) fn look(&mut self, process: &Process, wire: &Wire) {
-        let before = wire.looks.load(Ordering::Relaxed);
-        for _ in 0..GRACE_LOOKS {
-            std::hint::spin_loop();
-            if wire.looks.load(Ordering::Relaxed) != before {
-                return self.was_vain();
+    /// Something came: takes it, unless a caller does. Returns whether to go on heeding.
+    fn look(&mut self, process: &Process, wire: &Wire, asked: bool) -> bool {
+        let looked_ns = wire.looked_ns.load(Ordering::Relaxed);
+        let left_ns = (looked_ns + LATELY_NS).saturating_sub(now_ns());
+        if left_ns > 0 {
+            // Not spinning: the caller may need this very processor.
+            std::thread::sleep(std::time::Duration::from_nanos(left_ns.min(LATELY_NS)));
+            if wire.looked_ns.load(Ordering::Relaxed) != looked_ns {
+                self.was_vain();
+                return asked || self.skip == 0;
             }
         }
         if process.take_from_wire() > 0 {
             self.was_of_use();
         }
+        true
     }
 
     fn was_of_use(&mut self) {
-        (self.vain, self.next_skip) = (0, 1);
+        (self.vain, self.next_skip) = (0, self.next_skip / 2);
     }
 
     fn was_vain(&mut self) {
@@ -76,22 +114,24 @@ mod tests {
         let mut vigil = Vigil::default();
         for expected in [1, 2, 4, 8, 16, 16] {
             for _ in 0..VAIN_MAX {
-                assert!(vigil.is_due(false));
+                assert!(vigil.begin(false));
                 vigil.was_vain();
             }
             for _ in 0..expected {
-                assert!(!vigil.is_due(false));
+                assert!(!vigil.begin(false));
             }
         }
-        vigil.was_of_use();
+        for _ in 0..5 {
+            vigil.was_of_use();
+        }
         for _ in 0..VAIN_MAX {
-            assert!(vigil.is_due(false));
+            assert!(vigil.begin(false));
             vigil.was_vain();
         }
-        assert!(!vigil.is_due(false), "one round again");
+        assert!(!vigil.begin(false), "one round again");
         vigil.skip = 1;
-        assert!(vigil.is_due(true), "a sleeper needs it");
-        assert!(!vigil.is_due(false));
-        assert!(vigil.is_due(false));
+        assert!(vigil.begin(true), "a sleeper needs it");
+        assert!(!vigil.begin(false));
+        assert!(vigil.begin(false));
     }
 }
