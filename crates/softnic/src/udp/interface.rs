@@ -24,6 +24,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// The GID table: 0 link-local, then IPv4, then the other IPv6 addresses.
     pub(crate) gids: Vec<Gid>,
+    /// Addresses that the kernel takes as the source by itself: the only ones of their kind.
+    sole: Vec<IpAddr>,
     /// The longest payload of a packet.
     pub(crate) mtu: PathMtu,
     /// The UDP port of both ends.
@@ -144,14 +146,24 @@ fn find(name: &str, port: u16) -> VerbsResult<Interface> {
         ))
     })?;
     let gids = gid_table(&addresses, hardware);
-    Ok(Interface { name: name.to_owned(), index: index_of(name)?, gids, mtu, port })
+    let (name, index, sole) = (name.to_owned(), index_of(name)?, sole_of(&addresses));
+    Ok(Interface { name, index, gids, sole, mtu, port })
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
+}
+
+/// The addresses that are the only ones of their version and scope.
+fn sole_of(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let kind = |a: &IpAddr| (a.is_ipv4(), is_link_local(a));
+    let alone = |a: &&IpAddr| addresses.iter().filter(|b| kind(a) == kind(b)).count() == 1;
+    addresses.iter().filter(alone).copied().collect()
 }
 
 /// The order of the kernel's table: the default GID, which is link-local, then IPv4, then IPv6.
 fn gid_table(addresses: &[IpAddr], hardware: [u8; 6]) -> Vec<Gid> {
-    let is_link_local =
-        |a: &&IpAddr| matches!(a, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80);
-    let default = match addresses.iter().find(is_link_local) {
+    let default = match addresses.iter().find(|a| is_link_local(a)) {
         Some(address) => gid_of(*address),
         None => default_gid(hardware),
     };
@@ -218,6 +230,11 @@ fn index_of(name: &str) -> VerbsResult<u32> {
 }
 
 impl Interface {
+    /// Whether packets leave from that address unless they say otherwise.
+    pub(crate) fn is_sole(&self, address: IpAddr) -> bool {
+        self.sole.contains(&address)
+    }
+
     /// Whether it is up and has a carrier, now.
     pub(crate) fn is_running(&self) -> bool {
         let Ok(answer) = ask(&self.name, libc::SIOCGIFFLAGS as libc::c_ulong) else { return false };
@@ -249,6 +266,13 @@ mod tests {
         assert_eq!(table, expected);
         let table = gid_table(&all[1..2], [2, 0x42, 0, 0, 0, 1]);
         assert_eq!(table, [gid_of(address("fe80::42:ff:fe00:1")), gid_of(all[1])]);
+    }
+
+    #[test]
+    fn an_address_may_be_the_only_one_of_its_kind() {
+        let all = ["10.0.0.1", "fe80::1", "2001:db8::1", "2001:db8::2"];
+        let all = all.map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(sole_of(&all), all[..2]);
     }
 
     #[test]

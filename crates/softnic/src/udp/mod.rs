@@ -104,6 +104,15 @@ impl Wire {
         Exit { fd: self.fd(), counters: &self.counters, seam }
     }
 
+    /// Datagrams will be received, which come with the header below them.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
+        socket::ask_for_headers(self.fd())
+            .map_err(|error| crate::process::os_error("cannot ask for packet headers", &error))
+    }
+
     /// The route of an address vector that leads to another host; `None` when it has no GID, or
     /// its families do not agree.
     pub(crate) fn route(&self, ah: &AhAttr) -> Option<Route> {
@@ -119,6 +128,7 @@ impl Wire {
         };
         path.is_sound().then_some(Route {
             path,
+            say_source: !self.interface.is_sole(path.source),
             interface: self.interface.index,
             traffic_class: ah.traffic_class,
             hop_limit: ah.hop_limit,

@@ -57,12 +57,6 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     // Local receivers get their copies through the rings.
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)?;
     set(raw, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0)?;
-    for option in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
-        set(raw, libc::IPPROTO_IPV6, option, 1)?;
-    }
-    for option in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
-        set(raw, libc::IPPROTO_IP, option, 1)?;
-    }
     // Without it every segment of a send arrives by itself, which is slower and no more.
     let _ = set(raw, libc::SOL_UDP, libc::UDP_GRO, 1);
     for (forced, plain) in
@@ -74,6 +68,17 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     }
     bind(raw, interface)?;
     Ok(socket)
+}
+
+/// Asks for what datagrams want to know of the headers below; connections pay nothing for it.
+pub(crate) fn ask_for_headers(fd: RawFd) -> io::Result<()> {
+    for option in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+        set(fd, libc::IPPROTO_IPV6, option, 1)?;
+    }
+    for option in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
+        set(fd, libc::IPPROTO_IP, option, 1)?;
+    }
+    Ok(())
 }
 
 /// Binds to the port on one interface: nothing listens on any other.
@@ -127,6 +132,8 @@ pub(crate) fn check_route(route: &Route) -> io::Result<()> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) path: Path,
+    /// The source must be said: the kernel might take another.
+    pub(crate) say_source: bool,
     /// Index of the interface.
     pub(crate) interface: u32,
     pub(crate) traffic_class: u8,
@@ -164,10 +171,12 @@ impl Control {
 
     fn for_route(route: &Route, segment_bytes: u16) -> Control {
         let mut control = Control { words: [0; CONTROL_WORDS], used: 0 };
-        let source = socket_address(route.path.source, 0, 0);
-        let info =
-            libc::in6_pktinfo { ipi6_addr: source.sin6_addr, ipi6_ifindex: route.interface as _ };
-        control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        if route.say_source {
+            let source = socket_address(route.path.source, 0, 0);
+            let index = route.interface as _;
+            let info = libc::in6_pktinfo { ipi6_addr: source.sin6_addr, ipi6_ifindex: index };
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
         let is_v4 = route.path.destination.is_ipv4();
         let (level, class, hops) = match is_v4 {
             true => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
@@ -263,6 +272,14 @@ impl Inbox {
         }
         let _calm = NoCancel::new();
         let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT);
+        if limit == 1 {
+            // The simpler call costs less.
+            let header = &mut self.headers[0];
+            // SAFETY: the header points to our own buffers, of the lengths it says.
+            let got = unsafe { libc::recvmsg(fd, &raw mut header.msg_hdr, flags) };
+            header.msg_len = u32::try_from(got).unwrap_or(0);
+            return usize::from(got >= 0);
+        }
         // SAFETY: the first `limit` headers point to our own buffers, of the lengths they say.
         let got =
             unsafe { libc::recvmmsg(fd, headers, limit as u32, flags as _, std::ptr::null_mut()) };
