@@ -439,7 +439,8 @@ unsafe fn take_control(message: &libc::msghdr) -> (Vec<OwnedFd>, Option<libc::uc
 /// # Errors
 /// When the kernel's list cannot be read.
 pub fn list_live_slots() -> io::Result<Vec<LiveSlot>> {
-    let mut slots = parse_socket_list(&std::fs::read("/proc/net/unix")?);
+    // Of this thread: a network namespace is entered by threads, one by one.
+    let mut slots = parse_socket_list(&std::fs::read("/proc/thread-self/net/unix")?);
     slots.sort_unstable();
     slots.dedup();
     Ok(slots)

@@ -92,7 +92,7 @@ pub(crate) fn guid_of(device: u32) -> u64 {
     static HOST: OnceLock<u64> = OnceLock::new();
     let host = *HOST.get_or_init(|| {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();
         // SAFETY: takes and touches nothing.
         let user = unsafe { libc::getuid() };
         let hash = fnv1a(0xcbf2_9ce4_8422_2325, &boot);

@@ -51,7 +51,7 @@ mod withdrawal;
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
-pub use udp::{management, wire_drops};
+pub use udp::{management, set_wire_seam, wire_drops};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

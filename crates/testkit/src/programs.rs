@@ -223,7 +223,8 @@ impl Program {
         false
     }
 
-    fn has_ended(&mut self) -> bool {
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 

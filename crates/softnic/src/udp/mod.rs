@@ -159,6 +159,19 @@ impl Wire {
     }
 }
 
+/// Puts a tap or fault rules into the way of every packet of this process, for good. Where several
+/// processes share a port, the one that reads it sees what comes in for all.
+///
+/// # Errors
+/// That no interface is open, or that there is a seam already.
+pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
+    let wire = crate::process::Process::existing().and_then(|process| process.wire());
+    let wire = wire.ok_or_else(|| {
+        VerbsError::invalid("no network is open: name an interface, and open a device first")
+    })?;
+    wire.seam.set(seam).map_err(|_| VerbsError::busy("the network has a seam already"))
+}
+
 /// Packets that this process dropped, by reason, since it opened the wire; empty without one.
 pub fn wire_drops() -> Vec<(&'static str, u64)> {
     let wire = crate::process::Process::existing().and_then(|process| process.wire());

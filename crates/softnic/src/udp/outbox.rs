@@ -1,12 +1,14 @@
 //! Packets on their way out: gathered, then sent in as few calls as the kernel allows.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
-use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
+use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
+use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 
 use super::socket::{self, Route, SEGMENTS_MAX};
@@ -17,6 +19,8 @@ const ROOM: usize = 256 * 1024;
 /// The longest payload of a UDP datagram, and so of a run of segments, with room to spare for
 /// IPv6's header.
 const RUN_BYTES: usize = 65_000;
+/// Flows whose transmissions are remembered.
+const FLOWS_MAX: usize = 1024;
 /// How long a full device queue is waited for, once, ms. What it does not take then is lost.
 const FULL_WAIT_MS: i32 = 1;
 
@@ -39,6 +43,9 @@ pub(crate) struct Outbox {
     runs: Vec<Run>,
     /// The kernel segments runs; off once it refused.
     segments: bool,
+    /// How often packets of a flow were sent, where a seam asks: by destination, its QP, and
+    /// whether they answer.
+    flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
 }
 
 /// What a packet goes through beside the socket.
@@ -50,7 +57,13 @@ pub(crate) struct Exit<'a> {
 
 impl Outbox {
     pub(crate) fn new() -> Outbox {
-        Outbox { data: vec![0; ROOM], used: 0, runs: Vec::new(), segments: true }
+        Outbox {
+            data: vec![0; ROOM],
+            used: 0,
+            runs: Vec::new(),
+            segments: true,
+            flows: BTreeMap::new(),
+        }
     }
 
     /// Adds the packet of a train of one packet; `fill` writes its payload. The error is `fill`'s:
@@ -75,23 +88,32 @@ impl Outbox {
         let Parts { payload_at, payload_bytes, packet_bytes } = parts;
         fill(&mut room[payload_at..payload_at + payload_bytes])?;
         let index = self.place_in_run(route, packet_bytes);
-        let packet = &mut self.data[self.used..self.used + packet_bytes];
-        expand::seal(&route.path, index, packet);
+        let end = self.used + packet_bytes;
+        expand::seal(&route.path, index, &mut self.data[self.used..end]);
         if let Some(seam) = exit.seam {
             let passage = Passage {
                 direction: Direction::Out,
                 path: route.path,
                 destination_qp: train.dst_qpn,
                 psn: train.first_psn,
-                transmission: 0,
+                transmission: self.transmission(route, train),
             };
-            if seam.pass(&passage, packet) == Verdict::Lose {
+            if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
                 exit.counters.count(Drop::Seam);
                 return Ok(());
             }
         }
         self.commit(route, packet_bytes, index);
         Ok(())
+    }
+
+    /// How often this packet was sent before.
+    fn transmission(&mut self, route: &Route, train: &Train) -> u32 {
+        let flow = (route.path.destination, train.dst_qpn, train.kind.is_response());
+        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
+            self.flows.pop_first();
+        }
+        self.flows.entry(flow).or_default().next(train.first_psn)
     }
 
     /// The number of a datagram of `bytes` in the run that it will join; 0 for the first of a new

@@ -54,6 +54,9 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
     set(raw, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
+    // Memberships are held by other sockets; of IPv4, a dual-stack one hears its own only, unless
+    // told otherwise.
+    set(raw, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 1)?;
     // Local receivers get their copies through the rings.
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 0)?;
     set(raw, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0)?;

@@ -3,6 +3,7 @@
 //! are killed when the test lets go of them, and die with it).
 #![allow(dead_code)]
 
+pub mod net;
 pub mod node;
 pub mod storm;
 

@@ -64,13 +64,14 @@ fn the_port_outlives_its_reader() {
         assert!(owner.wait_until_it_listens(port), "{}", owner.end_by(Instant::now()).report());
         owners.push(owner);
     }
-    let pair = start(&lab, "ibv_rc_pingpong -c -e -g 1 -n 30000");
+    let mut pair = start(&lab, "ibv_rc_pingpong -c -e -g 1 -n 60000");
     std::thread::sleep(Duration::from_millis(300));
     for owner in owners {
         // Dropping a program kills it, as kill -9 does.
         drop(owner);
         std::thread::sleep(Duration::from_millis(200));
     }
+    assert!(!pair.client.has_ended(), "it was too fast for this test, or it failed");
     for ended in finish(pair) {
         assert!(ended.succeeded(), "{}", ended.report());
     }

@@ -1,0 +1,439 @@
+//! Processes on hosts of their own (network namespaces): traffic over a network that loses and
+//! damages packets, packets of strangers, multicast, and QP1.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use rdmalab_engine::backend::Backend;
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::vocab::*;
+use rdmalab_link::expand;
+use rdmalab_link::path::{Path, gid_of};
+use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
+use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
+use rdmalab_softnic::{SoftNic, set_wire_seam, wire_drops};
+use rdmalab_wire::ids::{Gid, Psn, Qpn};
+use rdmalab_wire::opcode::Transport;
+use support::net::{Net, ah_of, connect, enter};
+use support::node::*;
+use support::storm::{ROOM, Storm};
+use support::{Cast, Dice, Plan, Role, Stage, seeds, until};
+
+/// Path MTU 1024, which fits an Ethernet interface.
+const MTU_1024: u32 = 3;
+
+const ROLES: &[(&str, Role)] = &[
+    ("storm", storm),
+    ("letters", letters),
+    ("victim", victim),
+    ("attacker", attacker),
+    ("listener", listener),
+    ("speaker", speaker),
+    ("manager", manager),
+];
+
+#[test]
+fn child_process_entry() {
+    support::play(ROLES);
+}
+
+fn start(net: &Net, roles: &[(&str, &[u64])]) -> Cast {
+    Cast::start_plan(&Plan { roles, links: 1, env: &net.env() })
+}
+
+/// Drops that were counted for a reason.
+fn drops(reason: &str) -> u64 {
+    wire_drops().iter().find(|(name, _)| *name == reason).expect("a reason").1
+}
+
+/// Loses and damages packets on their way out: a pure function of seed and passage.
+struct Weather {
+    seed: u64,
+    /// Of a thousand packets.
+    lost: u64,
+    damaged: u64,
+}
+
+impl Seam for Weather {
+    fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict {
+        if passage.direction == Direction::In {
+            return Verdict::Pass;
+        }
+        let flow = u64::from(passage.destination_qp.get()) << 32 | u64::from(packet[0]) << 24;
+        let which = u64::from(passage.psn.get()) << 8 | u64::from(passage.transmission);
+        let mut dice = Dice(self.seed ^ flow ^ which.wrapping_mul(0x9e37_79b9));
+        let fate = dice.below(1000);
+        if fate < self.lost {
+            return Verdict::Lose;
+        }
+        if fate < self.lost + self.damaged {
+            let at = dice.below(packet.len() as u64) as usize;
+            packet[at] ^= 1 << dice.below(8);
+        }
+        Verdict::Pass
+    }
+}
+
+/// Random operations of every kind in both directions; everything completes well.
+fn storm(mut stage: Stage) {
+    let (seed, gid_index, lost) = (stage.args[0], stage.args[1] as u8, stage.args[2]);
+    enter(stage.index as u64 + 1);
+    let link = stage.link(1 - stage.index);
+    let node = Node::open(0);
+    if lost > 0 {
+        let damaged = if gid_index == 2 { lost } else { 0 };
+        set_wire_seam(Box::new(Weather { seed, lost, damaged })).expect("a network");
+    }
+    // Eight time-outs of 17 ms: a packet in ten does not get lost that often.
+    let setup = Setup { timeout: 12, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
+    connect(&node, &endpoint, &link, gid_index);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    let theirs = link.get();
+    let theirs = (theirs[0], theirs[1] as u32);
+    let mut storm = Storm::new(endpoint, mem, theirs, seed + stage.index as u64);
+    link.sync();
+    let end = Instant::now() + Duration::from_secs(3);
+    while storm.done < 400 || Instant::now() < end {
+        assert!(storm.step(), "{:?}", storm.failed);
+    }
+    // Nothing more is posted; the other side may still need our receives.
+    let mut told = false;
+    until("both ends are through", || {
+        assert!(storm.answer(), "{:?}", storm.failed);
+        if storm.sends == 0 && !told {
+            link.put(&[1]);
+            told = true;
+        }
+        told && link.ready(0)
+    });
+    assert_eq!(link.get(), [1]);
+    if lost > 0 {
+        assert!(drops("taken by a rule") > 0, "the weather was fine");
+    }
+    link.sync();
+}
+
+#[test]
+fn a_storm_over_a_network() {
+    let Some(net) = Net::of("a_storm_over_a_network", 2) else { return };
+    for gid_index in [1, 2] {
+        let args: &[u64] = &[1, gid_index, 0];
+        start(&net, &[("storm", args), ("storm", args)]).finish();
+    }
+}
+
+#[test]
+fn a_storm_over_a_network_that_loses_packets() {
+    let Some(net) = Net::of("a_storm_over_a_network_that_loses_packets", 2) else { return };
+    for seed in seeds(1, 2) {
+        for (gid_index, lost) in [(1, 10), (2, 30)] {
+            let args: &[u64] = &[seed, gid_index, lost];
+            start(&net, &[("storm", args), ("storm", args)]).finish();
+        }
+    }
+}
+
+/// One end sends messages of many lengths, and writes and reads them back; both check every byte.
+/// With packets lost, and with the receiver asleep between messages.
+fn letters(mut stage: Stage) {
+    let (seed, gid_index, sleeps) = (stage.args[0], stage.args[1] as u8, stage.args[2] == 1);
+    enter(stage.index as u64 + 1);
+    let link = stage.link(1 - stage.index);
+    let node = Node::open(0);
+    set_wire_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
+    let setup = Setup { timeout: 12, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
+    connect(&node, &endpoint, &link, gid_index);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    let theirs = link.get();
+    let mut dice = Dice(seed);
+    let content = |round: u64, length: usize| -> Vec<u8> {
+        let mut dice = Dice(round ^ seed << 32);
+        (0..length).map(|_| dice.next() as u8).collect()
+    };
+    for round in 0..60 {
+        let length = [1, 7, 1023, 1024, 1025, 50_000, 200_000][dice.below(7) as usize];
+        let bytes = content(round, length);
+        if stage.index == 0 {
+            mem.write(0, &bytes);
+            link.sync();
+            match round % 3 {
+                0 => drop(endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, length)]))),
+                1 => {
+                    let sges = [mem.sge(0, length)];
+                    let there = rdma(WrOpcode::WriteImm, &sges, theirs[0], theirs[1] as u32);
+                    endpoint.run(there);
+                }
+                _ => {
+                    let sges = [mem.sge(ROOM / 2, length)];
+                    mem.fill(ROOM / 2, length, 0);
+                    endpoint.run(rdma(WrOpcode::Read, &sges, theirs[0], theirs[1] as u32));
+                    assert_eq!(mem.read(ROOM / 2, length), bytes, "seed {seed} round {round}");
+                }
+            }
+            link.sync();
+            continue;
+        }
+        match round % 3 {
+            2 => mem.write(0, &bytes),
+            _ => endpoint.recv(round, &[mem.sge(0, ROOM)]),
+        }
+        link.sync();
+        if round % 3 != 2 {
+            if sleeps {
+                // Whatever comes meanwhile, the helper takes.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let wc = endpoint.recv_done();
+            assert_eq!((wc.status, wc.byte_len as usize), (WcStatus::Success, length));
+            assert_eq!(mem.read(0, length), bytes, "seed {seed} round {round}");
+        }
+        link.sync();
+    }
+}
+
+#[test]
+fn every_byte_arrives_however_many_packets_are_lost() {
+    let Some(net) = Net::of("every_byte_arrives_however_many_packets_are_lost", 2) else { return };
+    for seed in seeds(11, 1) {
+        for (gid_index, sleeps) in [(1, 0), (2, 1)] {
+            let args: &[u64] = &[seed, gid_index, sleeps];
+            start(&net, &[("letters", args), ("letters", args)]).finish();
+        }
+    }
+}
+
+/// The process that strangers shoot at: nothing may complete, and no byte may change.
+fn victim(mut stage: Stage) {
+    enter(1);
+    let (friend, foe) = (stage.link(1), stage.link(2));
+    let node = Node::open(0);
+    let setup = Setup::new(QpType::Rc).mtu(MTU_1024);
+    let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
+    connect(&node, &endpoint, &friend, 1);
+    mem.fill(0, ROOM, 0x77);
+    for id in 0..8 {
+        endpoint.recv(id, &[mem.sge(0, 4096)]);
+    }
+    foe.put(&[endpoint.qpn as u64, mem.addr(), mem.rkey as u64]);
+    until("the attack is over", || {
+        assert!(poll(&endpoint.recv_cq, 4).is_empty(), "a stranger's message was taken");
+        foe.ready(0)
+    });
+    assert_eq!(foe.get(), [7]);
+    assert!(poll_for(&endpoint.recv_cq, 50).is_empty());
+    assert_eq!(mem.read(0, ROOM), vec![0x77; ROOM], "a stranger changed memory");
+    assert_eq!(endpoint.state(), QpState::Rts);
+    for reason in
+        ["malformed", "no such queue pair", "not from the connected peer", "invariant CRC"]
+    {
+        assert!(drops(reason) > 0, "{reason}: {:?}", wire_drops());
+    }
+    // The connection is as good as before.
+    friend.sync();
+    let wc = endpoint.recv_done();
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 64));
+    friend.sync();
+}
+
+/// Sends all sorts of packets from plain sockets; and, when told to, is the friend instead.
+fn attacker(mut stage: Stage) {
+    let is_friend = stage.args[0] == 1;
+    enter(stage.index as u64 + 1);
+    let link = stage.link(0);
+    if is_friend {
+        let node = Node::open(0);
+        let setup = Setup::new(QpType::Rc).mtu(MTU_1024);
+        let (endpoint, mem) = (node.endpoint(&setup), node.mem(4096, Kind::Heap));
+        connect(&node, &endpoint, &link, 1);
+        link.sync();
+        endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
+        return link.sync();
+    }
+    let words = link.get();
+    let socket = UdpSocket::bind("10.92.0.3:4791").expect("a socket");
+    let path = Path {
+        source: "10.92.0.3".parse().unwrap(),
+        destination: "10.92.0.1".parse().unwrap(),
+        source_port: 4791,
+        destination_port: 4791,
+    };
+    let mut dice = Dice(stage.args[1]);
+    for shot in 0..20_000u64 {
+        let mut bytes = packet(&mut dice, words[0] as u32, words[1], words[2] as u32);
+        match shot % 4 {
+            0 => expand::seal(&path, 0, &mut bytes),
+            1 => drop(bytes.pop()),
+            2 => bytes.iter_mut().take(64).for_each(|byte| *byte = dice.next() as u8),
+            // Says that it comes from the friend: the CRC fits, the datagram's source does not.
+            _ => {
+                let friend = Path { source: "10.92.0.2".parse().unwrap(), ..path };
+                expand::seal(&friend, 0, &mut bytes);
+            }
+        }
+        if shot % 64 == 63 {
+            // Not to the connected QP, so that the CRC is reached: a group's packets are for all.
+            bytes[..].fill(0);
+            bytes[..12].copy_from_slice(&[0x64, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0, 1]);
+            bytes.resize(12 + 8 + 64 + 4, 9);
+        }
+        let _ = socket.send_to(&bytes, "10.92.0.1:4791");
+        if shot % 32 == 0 {
+            // Its socket buffer is no endless one.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    link.put(&[7]);
+}
+
+/// A packet that would do harm if it were believed.
+fn packet(dice: &mut Dice, qpn: u32, addr: u64, rkey: u32) -> Vec<u8> {
+    let kind = TrainKind::from_number(dice.below(8) as u8).expect("a kind");
+    let qpn = if dice.below(4) == 0 { dice.next() as u32 } else { qpn };
+    let psn = Psn::new(0x00ff_fff0 + dice.below(3) as u32);
+    let mut train = Train::new(kind, Qpn::new(qpn), Qpn::new(1), psn);
+    train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST | TrainFlags::ACK_REQ);
+    (train.remote_addr, train.rkey) = (addr, rdmalab_wire::ids::RKey(rkey));
+    if matches!(kind, TrainKind::Send | TrainKind::Write | TrainKind::ReadResponse) {
+        train.payload_bytes = dice.below(1025) as u32;
+        train.dma_bytes = train.payload_bytes;
+    }
+    let mut bytes = vec![0x55; train.payload_bytes as usize + expand::MAX_OVERHEAD_BYTES];
+    let parts = expand::write_headers(&train, Transport::Rc, &mut bytes).expect("a packet");
+    bytes.truncate(parts.packet_bytes);
+    bytes
+}
+
+#[test]
+fn packets_of_strangers_do_nothing() {
+    let Some(net) = Net::of("packets_of_strangers_do_nothing", 3) else { return };
+    for seed in seeds(1, 1) {
+        let roles: [(&str, &[u64]); 3] =
+            [("victim", &[]), ("attacker", &[1, seed]), ("attacker", &[0, seed])];
+        start(&net, &roles).finish();
+    }
+}
+
+/// The groups of the multicast test, over each version of IP.
+fn group(gid_index: u64) -> Gid {
+    let text = if gid_index == 1 { "239.92.1.2" } else { "ff15::92" };
+    gid_of(text.parse().expect("an address"))
+}
+
+fn datagram_endpoint(node: &Node) -> Endpoint {
+    let endpoint = node.endpoint(&Setup::new(QpType::Ud));
+    endpoint.to_init();
+    endpoint.to_state(QpState::Rtr);
+    endpoint.to_rts();
+    endpoint
+}
+
+/// Joins a group and expects a message.
+fn listener(stage: Stage) {
+    let (host, gid_index) = (stage.args[0], stage.args[1]);
+    enter(host);
+    let node = Node::open(0);
+    let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
+    SoftNic::attach_mcast(&endpoint.qp, group(gid_index), 0).expect("a group");
+    for round in 0..4 {
+        endpoint.recv(round, &[mem.sge(0, 256)]);
+    }
+    stage.parent.put(&[1]);
+    let wc = endpoint.recv_done();
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 40 + 64), "{wc:?}");
+    assert_eq!(mem.read(40, 64), vec![0xab; 64]);
+    if host != 1 {
+        // From the network, with its header.
+        let header = mem.read(0, 40);
+        match gid_index {
+            1 => assert_eq!((header[20], &header[36..40]), (0x45, &[239, 92, 1, 2][..])),
+            _ => assert_eq!((header[0] >> 4, header[24..26].to_vec()), (6, vec![0xff, 0x15])),
+        }
+    }
+    assert!(poll_for(&endpoint.recv_cq, 100).is_empty(), "it came twice");
+    stage.parent.put(&[2]);
+    SoftNic::detach_mcast(&endpoint.qp, group(gid_index), 0).expect("it is in the group");
+}
+
+/// Sends one message to a group.
+fn speaker(stage: Stage) {
+    enter(1);
+    let gid_index = stage.args[0];
+    let node = Node::open(0);
+    let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
+    mem.fill(0, 64, 0xab);
+    stage.parent.put(&[1]);
+    assert_eq!(stage.parent.get(), [1]);
+    let ah = ah_of(group(gid_index), gid_index as u8);
+    let ud = UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey: QKEY };
+    let sges = [mem.sge(0, 64)];
+    endpoint.run(rdmalab_engine::backend::SendWr { ud: Some(ud), ..wr(WrOpcode::Send, &sges) });
+    assert_eq!(stage.parent.get(), [2]);
+}
+
+/// Two members on the speaker's host, two on another behind one port, one on a third.
+#[test]
+fn a_group_reaches_every_process_of_every_host() {
+    let Some(net) = Net::of("a_group_reaches_every_process_of_every_host", 3) else { return };
+    for index in [1u64, 2] {
+        let (one, two, three) = ([1, index], [2, index], [3, index]);
+        let roles: [(&str, &[u64]); 6] = [
+            ("speaker", &[index]),
+            ("listener", &one),
+            ("listener", &one),
+            ("listener", &two),
+            ("listener", &two),
+            ("listener", &three),
+        ];
+        let cast = start(&net, &roles);
+        (0..6).for_each(|child| assert_eq!(cast.link(child).get(), [1]));
+        cast.link(0).put(&[1]);
+        (1..6).for_each(|child| assert_eq!(cast.link(child).get(), [2]));
+        cast.link(0).put(&[2]);
+        cast.finish();
+    }
+}
+
+/// Sends a MAD to QP1 of another host, and answers one.
+fn manager(mut stage: Stage) {
+    enter(stage.args[0]);
+    let port = ManagementPort::open().expect("QP1");
+    assert_eq!(u64::from(process_slot().expect("a slot")), u64::from(process_slot().unwrap()));
+    let link = stage.link(1 - stage.index);
+    link.sync();
+    let own = port.gids()[1];
+    if stage.index == 0 {
+        let to = gid_of("10.92.0.2".parse().unwrap());
+        let mad: [u8; MAD_BYTES] = std::array::from_fn(|i| i as u8);
+        port.send(1, if stage.args[0] == stage.args[1] { own } else { to }, &mad).expect("a way");
+    }
+    let mut found = None;
+    until("a MAD comes", || {
+        found = port.receive();
+        found.is_some()
+    });
+    let found = found.expect("a MAD");
+    assert_eq!(found.source_qp, 1);
+    if stage.index == 1 {
+        assert_eq!((found.to, found.mad[17]), (own, 17));
+        port.send(1, found.from, &[9; MAD_BYTES]).expect("a way back");
+        link.sync();
+    } else if stage.args[0] != stage.args[1] {
+        assert_eq!(found.mad, [9; MAD_BYTES]);
+        link.sync();
+    } else {
+        // A host's datagrams are shown to every process of it, the sender too.
+        assert_eq!(found.mad[17], 17);
+        link.sync();
+    }
+}
+
+#[test]
+fn management_datagrams_find_qp1_here_and_there() {
+    let Some(net) = Net::of("management_datagrams_find_qp1_here_and_there", 2) else { return };
+    start(&net, &[("manager", &[1, 2]), ("manager", &[2, 1])]).finish();
+    start(&net, &[("manager", &[1, 1]), ("manager", &[1, 1])]).finish();
+}

@@ -1,0 +1,127 @@
+//! Hosts of their own for children: network namespaces on one switch.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rdmalab_engine::backend::Backend;
+use rdmalab_engine::vocab::*;
+use rdmalab_softnic::SoftNic;
+use rdmalab_wire::ids::Gid;
+
+use super::Link;
+use super::node::*;
+
+/// Tells children which hosts there are.
+const NET: &str = "RDMALAB_TEST_NET";
+
+/// A switch with hosts 1 ..= N, whose `eth0` have 10.92.0.N and fd92::N.
+pub struct Net {
+    pub base: String,
+    hosts: usize,
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
+    let output = command.output().map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+fn must(arguments: &str) {
+    ip(arguments).unwrap_or_else(|why| panic!("ip {arguments}: {why}"));
+}
+
+impl Net {
+    /// Hosts for a test; `None`, said aloud, where this machine has none for us.
+    pub fn of(test: &str, hosts: usize) -> Option<Net> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let net = Net { base: format!("rdmalab-{}-{number}n", std::process::id()), hosts };
+        let base = &net.base;
+        let made = ip(&format!("netns add {base}0"))
+            .and_then(|()| ip(&format!("-n {base}0 link add br0 type bridge mcast_snooping 0")));
+        if let Err(why) = made {
+            let line = format!("SKIPPED {test}: no network namespaces here (root needed): {why}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            return None;
+        }
+        must(&format!("-n {base}0 link set br0 up"));
+        for host in 1..=hosts {
+            must(&format!("netns add {base}{host}"));
+            must(&format!(
+                "link add eth0 netns {base}{host} type veth peer name p{host} netns {base}0"
+            ));
+            must(&format!("-n {base}0 link set p{host} master br0 up"));
+            must(&format!("-n {base}{host} link set lo up"));
+            must(&format!("-n {base}{host} address add 10.92.0.{host}/24 dev eth0"));
+            must(&format!("-n {base}{host} address add fd92::{host}/64 dev eth0 nodad"));
+            must(&format!("-n {base}{host} link set eth0 up"));
+        }
+        Some(net)
+    }
+
+    /// The variables that children need.
+    pub fn env(&self) -> [(&str, &str); 2] {
+        [(NET, &self.base), ("RDMALAB_INTERFACE", "eth0")]
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for host in 0..=self.hosts {
+            let _ = ip(&format!("netns delete {}{host}", self.base));
+        }
+    }
+}
+
+/// Moves this child to a host, for whatever it and threads that it starts do next.
+pub fn enter(host: u64) {
+    let base = std::env::var(NET).expect("a net");
+    let namespace = File::open(format!("/run/netns/{base}{host}")).expect("a namespace");
+    // SAFETY: a descriptor of a namespace; moves this thread only.
+    let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// An address vector over GIDs.
+pub fn ah_of(dgid: Gid, sgid_index: u8) -> AhAttr {
+    AhAttr { dgid, sgid_index, is_global: true, port_num: 1, ..AhAttr::default() }
+}
+
+/// Connects over a link, by GIDs with an index.
+pub fn connect(node: &Node, endpoint: &Endpoint, link: &Link, gid_index: u8) {
+    use QpAttrMask as M;
+    endpoint.to_init();
+    let gid = SoftNic::query_gid(&node.ctx, 1, u32::from(gid_index)).expect("a GID").gid;
+    let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| gid.0[at + i]));
+    link.put(&[endpoint.qpn as u64, word(0), word(8)]);
+    let words = link.get();
+    let mut dgid = Gid::default();
+    dgid.0[..8].copy_from_slice(&words[1].to_be_bytes());
+    dgid.0[8..].copy_from_slice(&words[2].to_be_bytes());
+    let setup = &endpoint.setup;
+    let attr = QpAttr {
+        qp_state: QpState::Rtr,
+        path_mtu: setup.mtu,
+        dest_qp_num: words[0] as u32,
+        rq_psn: 0x00ff_fff0,
+        max_dest_rd_atomic: setup.rd_atomic,
+        min_rnr_timer: setup.min_rnr_timer,
+        ah_attr: ah_of(dgid, gid_index),
+        ..QpAttr::default()
+    };
+    let connected = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let mask = match setup.qp_type {
+        QpType::Rc => connected | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER,
+        _ => connected,
+    };
+    SoftNic::modify_qp(&endpoint.qp, &attr, mask).expect("a way there");
+    endpoint.to_rts();
+    link.sync();
+}
