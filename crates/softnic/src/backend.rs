@@ -549,13 +549,7 @@ impl Backend for SoftNic {
     fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
         pd.0.context.process.check_usable()?;
         check_port(attr.port_num)?;
-        let gids = device::gid_count();
-        if attr.is_global && attr.sgid_index as u32 >= gids {
-            return Err(limit_error("sgid_index", attr.sgid_index as u64, gids as u64 - 1));
-        }
-        if let Some(wire) = pd.0.context.process.wire() {
-            wire.check_address(attr)?;
-        }
+        pd.0.context.process.check_address(attr)?;
         let ethernet = device::personality()? == device::Personality::Ethernet;
         if ethernet && !attr.is_global {
             return Err(VerbsError::invalid(

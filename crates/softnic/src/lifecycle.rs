@@ -75,9 +75,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
         forget_stale_trains(qp)?;
     }
-    if mask.contains(QpAttrMask::AV)
-        && let Some(wire) = process.wire()
-    {
+    if let Some(wire) = process.wire().filter(|_| mask.contains(QpAttrMask::AV)) {
         wire.check_address(&attr.ah_attr)?;
     }
     let (talks_to_itself, next) = {

@@ -33,6 +33,7 @@ use rdmalab_link::path::{Path, address_of};
 use rdmalab_link::seam::Seam;
 use rdmalab_wire::ids::Gid;
 
+use crate::process::Process;
 use interface::Interface;
 use outbox::{Exit, Outbox};
 use receive::Receiver;
@@ -159,13 +160,29 @@ impl Wire {
     }
 }
 
+impl Process {
+    /// Refuses an address vector that can lead nowhere.
+    ///
+    /// # Errors
+    /// That there is no such source GID, or as [`Wire::check_address`].
+    pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
+        let (index, gids) = (u32::from(ah.sgid_index), crate::device::gid_count());
+        if ah.is_global && index >= gids {
+            return Err(VerbsError::invalid(format!(
+                "sgid_index {index}: the port has {gids} GIDs, from 0"
+            )));
+        }
+        self.wire().map_or(Ok(()), |wire| wire.check_address(ah))
+    }
+}
+
 /// Puts a tap or fault rules into the way of every packet of this process, for good. Where several
 /// processes share a port, the one that reads it sees what comes in for all.
 ///
 /// # Errors
 /// That no interface is open, or that there is a seam already.
 pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
-    let wire = crate::process::Process::existing().and_then(|process| process.wire());
+    let wire = Process::existing().and_then(|process| process.wire());
     let wire = wire.ok_or_else(|| {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
@@ -174,7 +191,7 @@ pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
 
 /// Packets that this process dropped, by reason, since it opened the wire; empty without one.
 pub fn wire_drops() -> Vec<(&'static str, u64)> {
-    let wire = crate::process::Process::existing().and_then(|process| process.wire());
+    let wire = Process::existing().and_then(|process| process.wire());
     let counted = |wire: &Wire| {
         let all = rdmalab_link::drops::Drop::ALL.iter();
         all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
