@@ -151,9 +151,28 @@ pub struct ReportArgs {
 /// Options of `devices`.
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
-    /// Print as JSON
+    /// Print as JSON: short for --format json
     #[arg(long)]
-    pub json: bool,
+    json: bool,
+    /// How it is printed
+    #[arg(long, value_enum, value_name = "FORM", default_value = "table", conflicts_with = "json")]
+    format: ListFormat,
+}
+
+/// How lists are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// For people
+    Table,
+    /// One JSON document
+    Json,
+}
+
+impl DevicesArgs {
+    /// Whether programs read it.
+    pub fn is_json(&self) -> bool {
+        self.json || self.format == ListFormat::Json
+    }
 }
 
 /// What `bench` measures.
@@ -172,9 +191,12 @@ pub struct BenchArgs {
     /// Fewer rounds: wider intervals
     #[arg(long)]
     pub quick: bool,
-    /// Print as JSON
+    /// Print as JSON: short for --format json
     #[arg(long)]
-    pub json: bool,
+    json: bool,
+    /// How it is printed
+    #[arg(long, value_enum, value_name = "FORM", default_value = "table", conflicts_with = "json")]
+    format: ListFormat,
     /// The device to measure
     #[arg(short, long, default_value = "soft0")]
     pub device: String,
@@ -187,6 +209,13 @@ pub struct BenchArgs {
     /// Rounds; more than --quick and the default give narrower intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub rounds: Option<u64>,
+}
+
+impl BenchArgs {
+    /// Whether programs read it.
+    pub fn is_json(&self) -> bool {
+        self.json || self.format == ListFormat::Json
+    }
 }
 
 /// Options of `exec`.

@@ -71,7 +71,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         }
     };
     reports.extend(theirs);
-    if args.json {
+    if args.is_json() {
         let value = serde_json::json!({ "devices": reports, "remarks": remarks });
         outln!("{value:#}");
         return Ok(());

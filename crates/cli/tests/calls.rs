@@ -115,6 +115,7 @@ fn devices_lists_the_soft_ones_and_says_what_is_missing() {
     let (code, stdout, _) = output(rdmalab(&["devices", "--json"]));
     let value: serde_json::Value = serde_json::from_str(&stdout).expect("it is JSON");
     assert_eq!((code, &value["devices"][0]["name"]), (Some(0), &"soft0".into()));
+    assert_eq!(output(rdmalab(&["devices", "--format", "json"])).1, stdout);
 }
 
 #[test]

@@ -99,7 +99,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         }
     }
     conditions.load_after = load();
-    if args.json {
+    if args.is_json() {
         show::json(&conditions, &results);
     } else {
         show::table(&conditions, &results);

@@ -30,7 +30,7 @@ const PARTS: [Part; 4] = [
     Part {
         title: "Round trips: SEND to and fro, over each transport",
         experiment: Experiment::Ping,
-        options: &[("transport", "rc,uc,ud"), ("messages", "100K")],
+        options: &[("transport", "rc,uc,ud"), ("messages", "100000")],
         quick: &[("messages", "2000")],
     },
     Part {
@@ -42,7 +42,7 @@ const PARTS: [Part; 4] = [
     Part {
         title: "As fast as it goes: small messages, with more and more of them under way",
         experiment: Experiment::Blast,
-        options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100K"), ("runs", "1")],
+        options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100000"), ("runs", "1")],
         quick: &[("messages", "5000")],
     },
     Part {
