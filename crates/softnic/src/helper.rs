@@ -336,14 +336,23 @@ pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
 
 /// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
 pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
-    wait_for(&mut readable(fds), timeout_ms);
+    let _calm = NoCancel::new();
+    let mut polls = readable(fds);
+    // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
 }
 
-/// The same for descriptors whose answers are of interest.
-pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ms: i32) {
+/// The same for descriptors whose answers are of interest, up to `timeout_ns`.
+pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
     let _calm = NoCancel::new();
-    // SAFETY: a live array of pollfds; negative descriptors are ignored by the kernel.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+    let limit = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
+    };
+    let count = polls.len() as libc::nfds_t;
+    // SAFETY: a live array of pollfds, whose negative descriptors are ignored by the kernel, and a
+    // live time; no signal mask.
+    unsafe { libc::ppoll(polls.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
 }
 
 /// Waits without a bound until `fd` is readable; the thread may be cancelled meanwhile. Returns

@@ -43,7 +43,10 @@ impl Process {
             self.take_over_from_helper();
         }
         let mut done = self.take_from_rings();
-        if done == 0 && self.wire().is_some() {
+        if done == 0
+            && let Some(wire) = self.wire()
+        {
+            wire.note_caller();
             done = self.take_from_wire();
         }
         if done == 0 {

@@ -51,7 +51,7 @@ pub(crate) struct Wire {
     /// The memory whose lock makes its holder the owner; held as long as the process lives.
     ownership: OwnedFd,
     is_owner: AtomicBool,
-    /// When somebody last looked for packets, ns.
+    /// When a caller last looked for packets, ns.
     looked_ns: AtomicU64,
     outbox: Mutex<Outbox>,
     receiver: Mutex<Receiver>,
@@ -98,6 +98,12 @@ impl Wire {
             // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
             unsafe { libc::close(fd) };
         }
+    }
+
+    /// A caller looks for packets.
+    #[inline]
+    pub(crate) fn note_caller(&self) {
+        self.looked_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
     }
 
     fn exit(&self) -> Exit<'_> {

@@ -60,7 +60,6 @@ impl Process {
         if !wire.is_owner.load(Ordering::Acquire) {
             return 0;
         }
-        wire.looked_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         let Some(mut receiver) = wire.receiver.try_lock() else { return 0 };
         let Receiver { inbox, ask, verifier } = &mut *receiver;
         let mut held: Held = None;

@@ -18,6 +18,8 @@ use crate::process::Process;
 const LATELY_NS: u64 = 20_000;
 /// So often in a row callers have to be faster.
 const VAIN_MAX: u32 = 4;
+/// While the network is left alone, the helper looks so often whether callers still poll, ns.
+const NAP_NS: u64 = 400_000;
 /// The network is left alone for so many rounds of the helper (of 2 ms) at most.
 const ROUNDS_MAX: u32 = 16;
 
@@ -53,13 +55,17 @@ impl Vigil {
             }
             let network = if heed { wire.fd_to_poll() } else { -1 };
             let mut polls = readable(&[others[0], others[1], others[2], network]);
-            wait_for(&mut polls, left_ns.div_ceil(1_000_000) as i32);
+            wait_for(&mut polls, if heed { left_ns } else { left_ns.min(NAP_NS) });
             let [others @ .., network] = polls.map(|poll| poll.revents != 0);
             if network {
                 heed = self.look(process, wire, asked);
             }
-            if others.contains(&true) || !network {
+            if others.contains(&true) {
                 return;
+            }
+            if !heed && now_ns() > wire.looked_ns.load(Ordering::Relaxed) + LATELY_NS {
+                // Whoever polled has stopped: what comes now is ours.
+                (heed, self.skip) = (true, 0);
             }
         }
     }
