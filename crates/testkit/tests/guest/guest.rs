@@ -15,13 +15,13 @@ use rdmalab_testkit::programs::{self, Program};
 /// The guest's addresses, and ours.
 pub const GUEST: &str = "10.91.0.2";
 /// See above.
-pub const GUEST6: &str = "fd91::2";
+const GUEST6: &str = "fd91::2";
 /// See above.
 pub const HOST: &str = "10.91.0.1";
 /// See above.
-pub const HOST6: &str = "fd91::1";
+const HOST6: &str = "fd91::1";
 /// The name of our end of the wire.
-pub const INTERFACE: &str = "rl0";
+const INTERFACE: &str = "rl0";
 /// How long the guest may take to boot.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a command in the guest may take. It is stopped there after a minute of the guest's own

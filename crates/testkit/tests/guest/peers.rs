@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use rdmalab_testkit::programs::{self, Ended, turn};
 
 use crate::boot;
-use crate::guest::{Done, GUEST, GUEST6, Guest, HOST, HOST6};
+use crate::guest::{Done, GUEST, Guest, HOST};
 
 /// How long our side may take: the guest emulates each packet of it.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a pair over an unreliable transport may try.
+const ATTEMPTS: usize = 3;
 
 /// Programs with their options; `@gid` stands for the GID of the family that is used. Device and
 /// port are added. perftest asks its own device for as many READs under way as the peer can serve,
@@ -67,21 +70,11 @@ impl Family {
             Self::V6 => "2",
         }
     }
-
-    fn of(self, server: Server) -> &'static str {
-        match (self, server) {
-            (Self::V4, Server::Kernel) => GUEST,
-            (Self::V4, Server::Ours) => HOST,
-            (Self::V6, Server::Kernel) => GUEST6,
-            (Self::V6, Server::Ours) => HOST6,
-        }
-    }
 }
 
 struct Pair<'a> {
     words: Vec<String>,
     server: Server,
-    family: Family,
     port: u16,
     guest: &'a mut Guest,
 }
@@ -128,7 +121,9 @@ impl Pair<'_> {
         let mut words = self.words.clone();
         words.extend(["-d".to_owned(), device.to_owned()]);
         words.extend(["-p".to_owned(), self.port.to_string()]);
-        words.extend(is_client.then(|| self.family.of(self.server).to_owned()));
+        // The programs find each other by IPv4, whatever the packets travel by.
+        let server = if self.server == Server::Kernel { GUEST } else { HOST };
+        words.extend(is_client.then(|| server.to_owned()));
         words.join(" ")
     }
 
@@ -173,8 +168,17 @@ fn check(guest: &mut Guest, table: &str, family: Family) {
         for server in [Server::Kernel, Server::Ours] {
             port += 1;
             let words = line.replace("@gid", family.gid());
-            let words = words.split_whitespace().map(str::to_owned).collect();
-            let result = Pair { words, server, family, port, guest }.run();
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            // Where a busy machine loses a packet, these wait for it until they are stopped.
+            let is_unreliable = words.iter().any(|w| ["UC", "UD"].contains(&w.as_str()))
+                || ["ibv_uc_pingpong", "ibv_ud_pingpong"].contains(&words[0].as_str());
+            let mut pair = Pair { words, server, port, guest };
+            let mut result = pair.run();
+            for _ in 1..if is_unreliable { ATTEMPTS } else { 1 } {
+                if result.is_err() {
+                    result = pair.run();
+                }
+            }
             println!(
                 "{line} {family:?}, served by {server:?}: {}",
                 match &result {
@@ -206,7 +210,6 @@ fn also_over_ipv6() {
         ibv_ud_pingpong -g @gid -n 10 -s 1000
         ib_write_lat -x @gid -n 20 -F -s 5001
     ";
-    // perftest finds its peer by name only; the pingpongs take an address of either family.
     check(&mut guest, few, Family::V6);
 }
 
