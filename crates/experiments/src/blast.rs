@@ -324,8 +324,11 @@ fn rates<R: Rank>(rank: &R, point: &Point, outcome: &mut Outcome, runs: &[Part])
     outcome.push_figure(Quantity::Rate, "", rate);
     outcome.push_figure(Quantity::Bandwidth, "", rate * point.size_bytes as f64);
     outcome.push_figure(Quantity::MessageTime, "", total_ns / messages as f64);
-    let each = counted.iter().map(|p| elapsed_ns(p) / p.messages as f64).collect();
-    outcome.push_series(Quantity::MessageTime, "runs", 0, each);
+    // One run is the figure above, and no distribution.
+    if counted.len() > 1 {
+        let each = counted.iter().map(|p| elapsed_ns(p) / p.messages as f64).collect();
+        outcome.push_series(Quantity::MessageTime, "runs", 0, each);
+    }
 }
 
 #[cfg(test)]
