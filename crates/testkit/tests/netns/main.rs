@@ -4,6 +4,7 @@
 //!
 //! Needs root (for the namespaces, not for the device) and `ip`; skipped otherwise.
 
+mod captured;
 mod lab;
 mod pairs;
 mod sharing;
