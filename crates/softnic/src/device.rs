@@ -139,8 +139,9 @@ pub(crate) fn is_here(ah: &AhAttr) -> bool {
     by_gid || (by_lid && ah.dgid == Gid::default())
 }
 
-/// The routing header that precedes a datagram: both ends are ports of this host.
-pub(crate) fn grh_of(train: &Train) -> [u8; 40] {
+/// The routing header that precedes a datagram for a port of this device: both ends are ports of
+/// this host. Programs look for themselves in it: UCX drops what seems to be for others.
+pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     let mut grh = [0u8; 40];
     let payload = train.payload_bytes.div_ceil(4) * 4 + 12 + 8 + 4;
     grh[0] = 0x60;
@@ -150,7 +151,9 @@ pub(crate) fn grh_of(train: &Train) -> [u8; 40] {
     grh[6] = if ethernet { 17 } else { 0x1b };
     grh[7] = 0xff;
     let source = u32::from(train.slid.saturating_sub(1)).min(count() - 1);
-    if let (Some(sgid), Some(dgid)) = (gid_of(source, 0), gid_of(0, 0)) {
+    // Of a multicast the train carries the group.
+    let group = crate::multicast::group_of(train);
+    if let (Some(sgid), Some(dgid)) = (gid_of(source, 0), group.or_else(|| gid_of(device, 0))) {
         grh[8..24].copy_from_slice(&sgid.0);
         grh[24..40].copy_from_slice(&dgid.0);
     }
@@ -238,4 +241,29 @@ pub(crate) fn gid_entry(device: u32, index: u32) -> VerbsResult<GidEntry> {
     };
     let ifindex = interface::usable().map_or(0, |interface| interface.index);
     Ok(GidEntry { gid, gid_type, ifindex })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmalab_engine::train::TrainKind;
+    use rdmalab_wire::ids::{Psn, Qpn};
+
+    #[test]
+    fn the_header_of_a_datagram_names_both_ends_or_the_group() {
+        let mut train = Train::new(TrainKind::Send, Qpn::new(7), Qpn::new(8), Psn::new(0));
+        let ends = |train: &Train, device| {
+            let grh = grh_of(train, device);
+            let half = |at: usize| Gid(std::array::from_fn(|i| grh[at + i]));
+            (half(8), half(24))
+        };
+        for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            train.slid = lid_of(from);
+            assert_eq!(ends(&train, to), (gid_of(from, 0).unwrap(), gid_of(to, 0).unwrap()));
+        }
+        train.remote_addr = 0xff0e << 48;
+        train.swap_add = 5;
+        let (_, group) = ends(&train, 0);
+        assert_eq!((group.0[0], group.0[1], group.0[15]), (0xff, 0x0e, 5));
+    }
 }

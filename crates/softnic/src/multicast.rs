@@ -173,6 +173,11 @@ fn gid_of(train: &Train) -> Gid {
     Gid(gid)
 }
 
+/// The group that a datagram was sent to, if it was sent to one.
+pub(crate) fn group_of(train: &Train) -> Option<Gid> {
+    Some(gid_of(train)).filter(|gid| gid.0[0] == 0xff)
+}
+
 impl QpInner {
     /// Whether the next datagram goes to a group.
     pub(crate) fn is_multicast_next(&self) -> bool {

@@ -388,7 +388,8 @@ impl QpInner {
     ) -> Result<(), CopyError> {
         let (links, pd, sges) = (&self.links, self.qp.pd, self.qp.held_recv().sges());
         if train.flags.has(TrainFlags::GRH) && offset == GRH_BYTES as u64 {
-            let grh = links.grh.unwrap_or_else(|| crate::device::grh_of(train));
+            let grh =
+                links.grh.unwrap_or_else(|| crate::device::grh_of(train, links.pd.context.device));
             scatter(links, pd, sges, 0, GRH_BYTES as u64, grh.as_ptr())?;
         }
         scatter(links, pd, sges, offset, placement.bytes as u64, from)
