@@ -182,8 +182,9 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         max_qp_rd_atom: MAX_RD_ATOMIC as u32,
         max_res_rd_atom: MAX_RD_ATOMIC as u32 * crate::layout::QPS_PER_PROCESS as u32,
         max_qp_init_rd_atom: MAX_RD_ATOMIC as u32,
-        // Atomics are the processor's own: atomic also towards the program (IBV_ATOMIC_GLOB).
-        atomic_cap: 2,
+        // IBV_ATOMIC_HCA. Ours are the processor's own, so atomic towards the program as well,
+        // which is IBV_ATOMIC_GLOB: but UCX uses atomics only where it finds HCA, as adapters say.
+        atomic_cap: 1,
         max_mw: MAX_KEYS,
         max_mcast_grp: 4096,
         max_mcast_qp_attach: 256,
