@@ -43,9 +43,10 @@ static const struct {
     {"ibv_reg_dmabuf_mr", "IBVERBS_1.12"},
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
-    void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+    /* The first name is there where programs are linked, and may be the system's. */
+    void *library = dlopen(argc > 1 ? argv[1] : "libibverbs.so.1", RTLD_NOW);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;

@@ -111,6 +111,9 @@ pub enum Command {
     Man(ManArgs),
     /// Completions for a shell
     Completions(CompletionsArgs),
+    /// Makes what `exec` shows of /sys/class/infiniband, and prints where it is.
+    #[command(hide = true, name = "tree")]
+    Tree,
     /// One end of a measurement; started by the others.
     #[command(hide = true, name = "worker")]
     Worker {

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
+        Some(Command::Tree) => exec::paths::run(),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Ps) => ps::list(),
         Some(Command::Clean { all }) => ps::clean(all),

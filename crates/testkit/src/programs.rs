@@ -60,10 +60,24 @@ pub fn library_dir() -> &'static Path {
     })
 }
 
+/// The binary `rdmalab`, with what it carries inside; built as [`library_dir`] is.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn rdmalab() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| built("rdmalab", "/rdmalab"))
+}
+
 /// Builds the library and answers where it is.
 fn build() -> PathBuf {
+    built("rdmalab-libibverbs", "/libibverbs.so")
+}
+
+/// Builds a package and answers where its file with this ending is.
+fn built(package: &str, ending: &str) -> PathBuf {
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--package", "rdmalab-libibverbs", "--message-format", "json"])
+        .args(["build", "--package", package, "--message-format", "json"])
         .args(["--profile", &profile()])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
@@ -71,8 +85,8 @@ fn build() -> PathBuf {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8_lossy(&output.stdout);
     // Of the messages in JSON only this one file name matters, and it has no escapes in it.
-    let library = messages.split('"').rfind(|word| word.ends_with("/libibverbs.so"));
-    PathBuf::from(library.expect("cargo names the library that it built"))
+    let file = messages.split('"').rfind(|word| word.ends_with(ending));
+    PathBuf::from(file.expect("cargo names what it built"))
 }
 
 /// The profile of the running test: cargo puts tests into `PROFILE/deps`.

@@ -1,7 +1,9 @@
 //! `rdmalab exec`: a program on the soft device, unmodified.
 
 mod elf;
+pub mod paths;
 pub mod runtime;
+mod tree;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -42,10 +44,8 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(port) = args.udp_port {
         command.env("RDMALAB_PORT", port.to_string());
     }
-    if needs_preload(&program) {
-        let library = directory.join(runtime::SONAME);
-        command.env("LD_PRELOAD", runtime::in_front(&library, "LD_PRELOAD"));
-    }
+    let verbs = needs_preload(&program).then(|| directory.join(runtime::SONAME));
+    paths::put_in_front(&mut command, &directory, verbs.as_deref());
     let error = command.exec();
     let (code, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => (NOT_THERE, " (its interpreter is not there?)"),

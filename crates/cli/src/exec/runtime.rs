@@ -10,8 +10,29 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 /// The name that programs ask for.
 pub const SONAME: &str = "libibverbs.so.1";
 
-/// Our shared object as Cargo names it.
-const BUILT: &str = "libibverbs.so";
+/// The name for linking, which NCCL and others open first, and would find the system's by.
+const DEVELOPMENT: &str = "libibverbs.so";
+
+/// A shared object of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// The name that programs ask for.
+    pub soname: &'static str,
+    /// Its name as Cargo gives it.
+    built: &'static str,
+    /// The package that it is built from.
+    package: &'static str,
+}
+
+/// The verbs.
+pub const VERBS: Object =
+    Object { soname: SONAME, built: "libibverbs.so", package: "rdmalab-libibverbs" };
+/// What answers for the files of a kernel driver.
+pub const PATHS: Object = Object {
+    soname: "librdmalab-paths.so",
+    built: "librdmalab_paths.so",
+    package: "rdmalab-paths",
+};
 
 /// Builds whose libraries are kept for programs: a developer makes many, of some megabytes each.
 const BUILDS: usize = 8;
@@ -47,20 +68,33 @@ pub enum Source {
 /// # Errors
 /// That it is nowhere, with where it was looked for and how to build it.
 pub fn library() -> Result<Source, String> {
-    let embedded = EMBEDDED.iter().find(|library| library.soname == SONAME);
+    find(&VERBS)
+}
+
+/// Finds a shared object of ours, as [`library`] does.
+///
+/// # Errors
+/// As there.
+pub fn find(object: &Object) -> Result<Source, String> {
+    let embedded = EMBEDDED.iter().find(|library| library.soname == object.soname);
     if let Some(directory) = std::env::var_os("RDMALAB_LIBDIR") {
-        return in_any(&[PathBuf::from(directory)], |_| true);
+        let named = in_any(object, &[PathBuf::from(directory)], |_| true);
+        // A directory may hold the verbs alone.
+        if named.is_ok() || object.soname == SONAME {
+            return named;
+        }
     }
     let program = std::env::current_exe();
     let Some(embedded) = embedded else {
         let beside = directory_of(&program.map_err(|e| format!("where are we? {e}"))?);
-        return in_any(&[beside.clone(), beside.join("deps"), installed(&beside)], |_| true);
+        let places = [beside.clone(), beside.join("deps"), installed(&beside)];
+        return in_any(object, &places, |_| true);
     };
     // Without /proc nobody knows where we are; what is inside needs no place.
     let beside = program.map(|program| directory_of(&program));
     let places = beside.map_or(Vec::new(), |beside| vec![installed(&beside), beside]);
     let is_same = |path: &Path| has_content(path, embedded.bytes);
-    Ok(in_any(&places, is_same)
+    Ok(in_any(object, &places, is_same)
         .unwrap_or(Source::Inside { fingerprint: embedded.fingerprint, bytes: embedded.bytes }))
 }
 
@@ -74,8 +108,13 @@ fn installed(beside: &Path) -> PathBuf {
 }
 
 /// The first file of that name in one of the directories that is wanted.
-fn in_any(directories: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<Source, String> {
-    let candidates = directories.iter().flat_map(|d| [d.join(SONAME), d.join(BUILT)]);
+fn in_any(
+    object: &Object,
+    directories: &[PathBuf],
+    is_wanted: impl Fn(&Path) -> bool,
+) -> Result<Source, String> {
+    let Object { soname, built, package } = object;
+    let candidates = directories.iter().flat_map(|d| [d.join(soname), d.join(built)]);
     for candidate in candidates {
         if candidate.is_file() && is_wanted(&candidate) {
             let path = candidate.canonicalize();
@@ -84,8 +123,8 @@ fn in_any(directories: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<
     }
     let places: Vec<String> = directories.iter().map(|d| d.display().to_string()).collect();
     Err(format!(
-        "our {BUILT} is in none of {}: build it with `cargo build --release -p \
-         rdmalab-libibverbs`, or name its directory in RDMALAB_LIBDIR",
+        "our {built} is in none of {}: build it with `cargo build --release -p {package}`, or \
+         name its directory in RDMALAB_LIBDIR",
         places.join(", ")
     ))
 }
@@ -149,6 +188,7 @@ fn prepare_in(top: &Path, library: &Source) -> Result<PathBuf, String> {
     if put(library, &directory.join(SONAME))? {
         forget_old(top, &directory);
     }
+    put(&Source::File(PathBuf::from(SONAME)), &directory.join(DEVELOPMENT))?;
     Ok(directory)
 }
 
@@ -169,8 +209,42 @@ fn forget_old(top: &Path, newest: &Path) {
     }
 }
 
+/// Has a directory of ours of this name filled, unless it is there, and names it as the kernel
+/// would. It appears at once, with everything in it.
+///
+/// # Errors
+/// When it cannot be made, or somebody else's is in its place.
+pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+    let places = places();
+    let is_usable = |place: &&PathBuf| place.parent().is_some_and(Path::is_dir);
+    let top = places.iter().find(is_usable).ok_or("there is no directory for it: set TMPDIR")?;
+    private(top)?;
+    let directory = top.join(name);
+    if directory.symlink_metadata().is_err() {
+        let fresh = top.join(format!("new-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&fresh);
+        private(&fresh)?;
+        let filled = fill(&fresh);
+        let moved = filled.and_then(|()| {
+            std::fs::rename(&fresh, &directory).map_err(|e| format!("{}: {e}", directory.display()))
+        });
+        if let Err(reason) = moved {
+            let _ = std::fs::remove_dir_all(&fresh);
+            // Another may have been faster.
+            if directory.symlink_metadata().is_err() {
+                return Err(reason);
+            }
+        }
+    }
+    private(&directory)?;
+    directory.canonicalize().map_err(|e| format!("{}: {e}", directory.display()))
+}
+
 /// Gives our library this name, unless it has it already; answers whether it was missing.
-fn put(library: &Source, name: &Path) -> Result<bool, String> {
+///
+/// # Errors
+/// When it cannot be written.
+pub fn put(library: &Source, name: &Path) -> Result<bool, String> {
     let is_there = match library {
         Source::File(path) => std::fs::read_link(name).is_ok_and(|target| target == *path),
         Source::Inside { bytes, .. } => {
@@ -318,7 +392,8 @@ mod tests {
         assert_eq!(prepare_in(&top, &source), Ok(first.clone()));
         assert_eq!(std::fs::read_link(first.join(SONAME)).unwrap(), library);
         assert_eq!(top.metadata().unwrap().mode() & 0o777, 0o700);
-        assert_eq!(std::fs::read_dir(&first).unwrap().count(), 1);
+        assert_eq!(std::fs::canonicalize(first.join(DEVELOPMENT)).unwrap(), library);
+        assert_eq!(std::fs::read_dir(&first).unwrap().count(), 2);
         let other = prepare_in(&top, &Source::File(home.path().join("other.so"))).unwrap();
         assert_ne!(first, other);
     }
@@ -345,7 +420,7 @@ mod tests {
         symlink(home.path().join("elsewhere"), &file).unwrap();
         prepare_in(&top, &inside).unwrap();
         assert!(file.symlink_metadata().unwrap().is_file());
-        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
     }
 
     #[test]

@@ -50,11 +50,18 @@ const PROGRAMS: [Variable; 6] = [
     variable("RDMALAB_PORT", "a UDP port", "For RoCEv2, instead of 4791."),
 ];
 
-const COMMAND: [Variable; 6] = [
+const COMMAND: [Variable; 7] = [
     variable(
         "RDMALAB_LIBDIR",
         "a directory",
         "Where exec and env take our libibverbs.so.1 from, instead of the one inside the binary.",
+    ),
+    variable(
+        "RDMALAB_PATHS",
+        "off, or a directory",
+        "The value off has exec put nothing in front of the program that answers for \
+         /dev/infiniband and /sys/class/infiniband. Otherwise exec sets it, to the directory that \
+         answers.",
     ),
     variable(
         "XDG_RUNTIME_DIR",
@@ -72,8 +79,8 @@ const COMMAND: [Variable; 6] = [
     variable(
         "LD_LIBRARY_PATH, LD_PRELOAD",
         "paths",
-        "Set by exec, in front of what they hold: the directory of our library; for programs with \
-         an rpath of their own, the library itself.",
+        "Set by exec, in front of what they hold: the directory of our library; the library that \
+         answers for paths and, for programs with an rpath of their own, ours itself.",
     ),
 ];
 

@@ -12,10 +12,10 @@ use crate::case::{Case, LIMIT};
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 
 /// A directory of its own, removed at the end.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
+    pub fn new(name: &str) -> Scratch {
         let name = format!("rdmalab-interop-{name}-{}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a scratch directory");
@@ -31,15 +31,25 @@ impl Drop for Scratch {
 
 /// Compiles a program, named by the first source; `None` when there is nothing to compile it with.
 fn compile(scratch: &Scratch, sources: &[&str], libraries: &[&str]) -> Option<PathBuf> {
-    let name = sources[0];
-    let Some(compiler) = programs::find("cc") else {
-        programs::skipped(name, "no C compiler");
-        return None;
-    };
     if !Path::new(HEADER).exists() {
-        programs::skipped(name, "libibverbs-dev is not installed");
+        programs::skipped(sources[0], "libibverbs-dev is not installed");
         return None;
     }
+    compile_with("cc", scratch, sources, libraries)
+}
+
+/// The same with a compiler of this name, and without the header of rdma-core.
+pub fn compile_with(
+    compiler: &str,
+    scratch: &Scratch,
+    sources: &[&str],
+    libraries: &[&str],
+) -> Option<PathBuf> {
+    let name = sources[0];
+    let Some(compiler) = programs::find(compiler) else {
+        programs::skipped(name, &format!("{compiler} is not installed"));
+        return None;
+    };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");
     let program = scratch.0.join(name).with_extension("");
     let output = Command::new(compiler)

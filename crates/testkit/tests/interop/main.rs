@@ -25,3 +25,4 @@ mod devices;
 mod perftest;
 mod pingpong;
 mod qperf;
+mod ucx;

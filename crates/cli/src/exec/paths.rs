@@ -1,0 +1,89 @@
+//! What programs look for behind the back of libibverbs: `librdmalab-paths.so` in front of them,
+//! and the tree with which it answers.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::exec::runtime::{self, PATHS};
+use crate::exec::tree::Tree;
+use crate::failure::{Outcome, run as failed};
+
+/// Names the tree to the library; a user sets it to [`OFF`].
+const VARIABLE: &str = "RDMALAB_PATHS";
+/// Nothing is put in front of the program.
+const OFF: &str = "off";
+/// Our hidden command that makes the tree.
+pub const COMMAND: &str = "tree";
+
+/// Puts the library in front of a program, and its tree behind it. `preload` is what has to be
+/// loaded before the program for other reasons.
+///
+/// A program that does not look there runs as well without, so a failure costs one line only.
+pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Path>) {
+    let mut list: Vec<PathBuf> = preload.map(Path::to_owned).into_iter().collect();
+    if std::env::var_os(VARIABLE).is_none_or(|value| value != OFF) {
+        match prepare(program, libraries) {
+            Ok((library, tree)) => {
+                list.push(library);
+                program.env(VARIABLE, tree);
+            }
+            Err(reason) => errln!(
+                "rdmalab: exec: the program will not find /sys/class/infiniband, which some look \
+                 for: {reason} ({VARIABLE}={OFF} goes without)"
+            ),
+        }
+    }
+    if !list.is_empty() {
+        let first = list.iter().map(|path| path.as_os_str()).collect::<Vec<_>>();
+        let first = first.join(OsStr::new(":"));
+        program.env("LD_PRELOAD", runtime::in_front(Path::new(&first), "LD_PRELOAD"));
+    }
+}
+
+/// The library's file, and the tree.
+fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let library = libraries.join(PATHS.soname);
+    // The linker takes both for the end of a name, and knows no way to quote.
+    if library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        let shown = library.display();
+        return Err(format!("{shown} has a blank or colon in it: set TMPDIR or XDG_RUNTIME_DIR"));
+    }
+    runtime::put(&runtime::find(&PATHS)?, &library)?;
+    Ok((library, tree(program)?))
+}
+
+/// Has the tree made, by a process of its own: the one that opens the devices takes part in them,
+/// and ours is about to become the program. It asks with the program's environment.
+fn tree(program: &Command) -> Result<PathBuf, String> {
+    let us = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
+    let mut maker = Command::new(us);
+    maker.arg(COMMAND).stdin(Stdio::null()).env_remove("LD_PRELOAD");
+    for (name, value) in program.get_envs() {
+        if let Some(value) = value.filter(|_| name != "LD_LIBRARY_PATH") {
+            maker.env(name, value);
+        }
+    }
+    let output = maker.output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let line = said.lines().last().unwrap_or("it does not say why");
+        return Err(line.trim_start_matches("rdmalab: ").to_owned());
+    }
+    let path = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+    Ok(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// `rdmalab tree`: makes the tree, unless it is there, and prints where it is.
+pub fn run() -> Outcome {
+    let made = Tree::of_devices().and_then(|tree| {
+        runtime::tree(&format!("paths-{:016x}", tree.fingerprint()), |root| tree.write(root))
+    });
+    let path = made.map_err(failed)?;
+    // Whoever reads takes the bytes for the path.
+    use std::io::Write as _;
+    let mut line = path.into_os_string().into_encoded_bytes();
+    line.push(b'\n');
+    std::io::stdout().write_all(&line).map_err(|error| failed(error.to_string()))
+}

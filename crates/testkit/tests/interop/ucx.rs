@@ -1,0 +1,232 @@
+//! Programs that look behind the back of libibverbs, under `rdmalab exec`: UCX, and Open MPI above
+//! it. Both are Debian's, unmodified.
+//!
+//! `UCX_TLS` names the only transports that UCX may take, so what runs has run on our device.
+//! `rc_v` and `ud_v` are UCX's names for RC and UD over plain verbs; RC alone (`rc_verbs`) cannot
+//! be named, on adapters neither: UCX exchanges the addresses of its QPs over UD.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+use crate::case::{Case, LIMIT};
+use crate::compiled::{Scratch, compile_with};
+
+/// Two ways to ask: of UCP, which chooses among transports, and of UCT, the transport itself.
+const PAIRS: &str = "
+    UCX_TLS=rc_v ucx_perftest -t tag_lat
+    UCX_TLS=rc_v ucx_perftest -t tag_bw
+    UCX_TLS=rc_v ucx_perftest -t tag_bw -s 1000000 -n 100
+    UCX_TLS=rc_v ucx_perftest -t ucp_put_lat
+    UCX_TLS=rc_v ucx_perftest -t ucp_put_bw -s 65536 -n 300
+    UCX_TLS=rc_v ucx_perftest -t ucp_get -s 20000
+    UCX_TLS=rc_v ucx_perftest -t ucp_fadd
+    UCX_TLS=rc_v ucx_perftest -t ucp_cswap
+    UCX_TLS=ud_v ucx_perftest -t tag_lat
+    UCX_TLS=ud_v ucx_perftest -t tag_bw -s 100000 -n 100
+    UCX_TLS=ud_v ucx_perftest -t ucp_put_lat
+    UCX_TLS=ud_v ucx_perftest -t ucp_put_bw -s 4000
+    ucx_perftest -x rc_verbs -t put_lat
+    ucx_perftest -x rc_verbs -t put_bw
+    ucx_perftest -x rc_verbs -t am_lat
+    ucx_perftest -x rc_verbs -t get -D bcopy -s 64
+    ucx_perftest -x rc_verbs -t fadd
+    ucx_perftest -x rc_verbs -t cswap
+    ucx_perftest -x ud_verbs -t am_lat
+    ucx_perftest -x ud_verbs -t am_bw
+    RDMALAB_PERSONALITY=ethernet UCX_TLS=rc_v ucx_perftest -t tag_lat
+    RDMALAB_PERSONALITY=ethernet UCX_TLS=ud_v ucx_perftest -t tag_lat
+    RDMALAB_LANE=off UCX_TLS=rc_v ucx_perftest -t ucp_put_bw
+";
+
+/// Iterations, unless the case says how many.
+const ITERATIONS: u64 = 500;
+
+/// Where `exec` is to put what programs find: nobody else's `rdmalab clean` takes it away here.
+const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A program under `rdmalab exec`.
+fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Program {
+    let mut all = vec!["exec".to_owned(), "--".to_owned(), program.display().to_string()];
+    all.extend(arguments.iter().cloned());
+    let mut variables = variables.to_vec();
+    variables.push(("XDG_RUNTIME_DIR".to_owned(), RUNTIME.to_owned()));
+    Program::start(programs::rdmalab(), &all, &variables)
+}
+
+/// Runs a program alone, until its end.
+fn run(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Ended {
+    start(program, arguments, variables).end_by(Instant::now() + LIMIT)
+}
+
+fn installed(name: &str) -> Option<std::path::PathBuf> {
+    let path = programs::find(name);
+    if path.is_none() {
+        programs::skipped(name, "not installed");
+    }
+    path
+}
+
+#[test]
+fn every_way_to_look_for_a_file_finds_it() {
+    let scratch = Scratch::new("paths");
+    for options in [&[][..], &["-O2", "-D_FORTIFY_SOURCE=2", "-Wno-unused-result"]] {
+        let Some(program) = compile_with("cc", &scratch, &["paths.c"], options) else { return };
+        for personality in ["infiniband", "ethernet"] {
+            let variables = [("RDMALAB_PERSONALITY".to_owned(), personality.to_owned())];
+            let _turn = programs::turn();
+            let ended = run(&program, &[], &variables);
+            assert!(ended.succeeded() && ended.stdout == "all passed\n", "{}", ended.report());
+        }
+        // Without the variable's consent nothing is put in front, and nothing is found.
+        let off = [("RDMALAB_PATHS".to_owned(), "off".to_owned())];
+        let ended = run(&program, &[], &off);
+        let has_driver = Path::new("/dev/infiniband").exists();
+        assert!(has_driver || !ended.succeeded(), "{}", ended.report());
+    }
+}
+
+#[test]
+fn a_library_that_is_opened_by_its_name_for_linking_is_ours() {
+    let scratch = Scratch::new("names");
+    let Some(program) = compile_with("cc", &scratch, &["abi.c"], &["-ldl"]) else { return };
+    for name in ["libibverbs.so", "libibverbs.so.1"] {
+        let ended = run(&program, &[name.to_owned()], &[]);
+        assert!(ended.succeeded() && ended.stdout == "soft0\nsoft1\n", "{}", ended.report());
+    }
+}
+
+#[test]
+fn ucx_lists_both_devices_with_rc_and_ud() {
+    let Some(program) = installed("ucx_info") else { return };
+    for personality in ["infiniband", "ethernet"] {
+        let variables = [("RDMALAB_PERSONALITY".to_owned(), personality.to_owned())];
+        let ended = run(&program, &["-d".to_owned()], &variables);
+        assert!(ended.succeeded(), "{}", ended.report());
+        let lines: Vec<&str> =
+            ended.stdout.lines().map(|line| line.trim_start_matches(['#', ' '])).collect();
+        for transport in ["rc_verbs", "ud_verbs"] {
+            for device in ["soft0:1", "soft1:1"] {
+                let wanted = [format!("Transport: {transport}"), format!("Device: {device}")];
+                let has = lines.windows(2).any(|pair| pair == wanted);
+                assert!(has, "{transport} of {device}: {}", ended.report());
+            }
+        }
+    }
+}
+
+/// A server and its client; what is wrong, if anything.
+fn pair(program: &Path, case: &Case) -> Result<(), String> {
+    let port = programs::free_port();
+    let count = case.number("-n", ITERATIONS);
+    let mut arguments = vec!["-p".to_owned(), port.to_string()];
+    let mut variables = case.variables.clone();
+    match case.has("-x") {
+        true => arguments.extend(["-d".to_owned(), "soft0:1".to_owned()]),
+        false => variables.push(("UCX_NET_DEVICES".to_owned(), "soft0:1".to_owned())),
+    }
+    if !case.has("-n") {
+        arguments.extend(["-n".to_owned(), count.to_string()]);
+    }
+    arguments.extend(["-w".to_owned(), "10".to_owned()]);
+    arguments.extend(case.options.iter().cloned());
+    let until = Instant::now() + LIMIT;
+    let mut server = start(program, &arguments, &variables);
+    if !server.wait_until_it_listens(port) {
+        return Err(format!("the server never listened\n{}", server.end_by(until).report()));
+    }
+    arguments.push("127.0.0.1".to_owned());
+    let client = start(program, &arguments, &variables).end_by(until);
+    let server = server.end_by(until);
+    let both = || format!("\n{}{}", client.report(), server.report());
+    if !client.succeeded() || !server.succeeded() {
+        return Err(both());
+    }
+    // Final: ITERATIONS, then what it measured.
+    let last = client.stdout.lines().rfind(|line| line.starts_with("Final:"));
+    let measured = last.and_then(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()?.parse() == Ok(count)).then(|| words.next()?.parse::<f64>().ok()).flatten()
+    });
+    measured.map(|_| ()).ok_or_else(|| format!("no result of {count} iterations{}", both()))
+}
+
+#[test]
+fn ucx_perftest_between_two_processes() {
+    let Some(program) = installed("ucx_perftest") else { return };
+    let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();
+    let mut failures = Vec::new();
+    for line in PAIRS.lines().map(str::trim).filter(|l| !l.is_empty() && l.contains(&only)) {
+        let _turn = programs::turn();
+        let began = Instant::now();
+        if let Err(wrong) = pair(&program, &Case::parse(line)) {
+            failures.push(format!("{line}: {wrong}"));
+        }
+        println!("{:6.2} s  {line}", began.elapsed().as_secs_f64());
+    }
+    assert!(failures.is_empty(), "{} failed\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Runs our MPI program in two processes, on these transports of UCX and nothing else.
+fn mpi(program: &Path, launcher: &Path, line: &str) {
+    let variables = Case::parse(&format!("{line} program")).variables;
+    // `--timeout` ends all processes; we know only of one.
+    let options = "-np 2 --allow-run-as-root --oversubscribe --timeout 90 --mca pml ucx \
+                   --mca osc ucx --mca btl ^openib";
+    let mut arguments: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+    arguments.push(program.display().to_string());
+    let _turn = programs::turn();
+    let began = Instant::now();
+    let ended = run(launcher, &arguments, &variables);
+    println!("{:6.2} s  {line}", began.elapsed().as_secs_f64());
+    let said_so = ended.stdout.lines().last() == Some("all passed");
+    assert!(ended.succeeded() && said_so, "{line}\n{}", ended.report());
+}
+
+#[test]
+fn open_mpi_over_ucx() {
+    let Some(launcher) = installed("mpirun") else { return };
+    let scratch = Scratch::new("mpi");
+    let Some(program) = compile_with("mpicc", &scratch, &["mpi.c"], &[]) else { return };
+    for line in [
+        "UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1",
+        "UCX_TLS=self,ud_v UCX_NET_DEVICES=soft0:1",
+        // Rails over both devices.
+        "UCX_TLS=self,rc_v",
+        "RDMALAB_PERSONALITY=ethernet UCX_TLS=self,rc_v UCX_NET_DEVICES=soft1:1",
+        "RDMALAB_LANE=off UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1",
+    ] {
+        mpi(&program, &launcher, line);
+    }
+}
+
+/// Whether `exec` brings a `librdmacm.so.1` of ours.
+fn has_connection_manager() -> bool {
+    let shell = Path::new("/bin/sh");
+    let script = "test -e \"${LD_LIBRARY_PATH%%:*}/librdmacm.so.1\"";
+    run(shell, &["-c".to_owned(), script.to_owned()], &[]).succeeded()
+}
+
+#[test]
+fn libfabric_over_verbs() {
+    let Some(program) = installed("fi_pingpong") else { return };
+    if !has_connection_manager() {
+        programs::skipped("fi_pingpong", "`rdmalab exec` brings no librdmacm.so.1");
+        return;
+    }
+    let port = programs::free_port();
+    let line = format!("-p verbs -e msg -I 100 -c -B {port}");
+    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let _turn = programs::turn();
+    let until = Instant::now() + LIMIT;
+    let mut server = start(&program, &arguments, &[]);
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    arguments.truncate(arguments.len() - 2);
+    arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
+    let client = start(&program, &arguments, &[]).end_by(until);
+    let server = server.end_by(until);
+    let has_result = client.stdout.lines().any(|line| line.starts_with("1m "));
+    let ended_well = client.succeeded() && server.succeeded();
+    assert!(ended_well && has_result, "{}{}", client.report(), server.report());
+}
