@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::exec::runtime::{self, PATHS};
+use crate::exec::runtime::{self, PATHS, Source};
 use crate::exec::tree::Tree;
 use crate::failure::{Outcome, run as failed};
 
@@ -50,7 +50,13 @@ fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), St
         let shown = library.display();
         return Err(format!("{shown} has a blank or colon in it: set TMPDIR or XDG_RUNTIME_DIR"));
     }
-    runtime::put(&runtime::find(&PATHS)?, &library)?;
+    let source = runtime::find(&PATHS)?;
+    // The verbs may be a link to an installed file, which does not care where it lies.
+    if matches!(source, Source::Inside { .. }) && !runtime::is_executable(libraries) {
+        let shown = libraries.display();
+        return Err(format!("{shown} is mounted noexec: set TMPDIR or XDG_RUNTIME_DIR"));
+    }
+    runtime::put(&source, &library)?;
     Ok((library, tree(program)?))
 }
 

@@ -150,7 +150,7 @@ fn places() -> Vec<PathBuf> {
 }
 
 /// Whether libraries in a directory can be mapped for execution.
-fn is_executable(directory: &Path) -> bool {
+pub fn is_executable(directory: &Path) -> bool {
     statvfs(directory).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
