@@ -26,6 +26,7 @@ const NAMELESS: &[(&str, &str, &str)] = &[
     ("ibv_send_wr_tso", "struct ibv_send_wr", "tso"),
     ("ibv_ops_wr_tm", "struct ibv_ops_wr", "tm"),
     ("ibv_ops_wr_tm_add", "struct ibv_ops_wr", "tm.add"),
+    ("rdma_cm_event_param", "struct rdma_cm_event", "param"),
 ];
 
 /// The anonymous union at the end of `ibv_send_wr`: C has no expression for it.
@@ -89,8 +90,12 @@ fn c_program(expectations: &[(String, String, i64)]) -> String {
     let mut text = String::from(
         "#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <time.h>\n\
          #include <infiniband/verbs.h>\n#include <infiniband/sa.h>\n\
-         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\nint main(void) {\n",
+         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\n",
     );
+    if has_header(CM_HEADER) {
+        writeln!(text, "#include <{CM_HEADER}>").expect("text");
+    }
+    text.push_str("int main(void) {\n");
     for (index, (_, expression, _)) in expectations.iter().enumerate() {
         writeln!(text, "printf(\"{index} %lld\\n\", (long long)({expression}));").expect("text");
     }
@@ -116,13 +121,24 @@ impl Drop for Scratch {
     }
 }
 
+/// The header of the connection manager, which is another package's.
+const CM_HEADER: &str = "rdma/rdma_cma.h";
+
+fn has_header(path: &str) -> bool {
+    Path::new("/usr/include").join(path).exists()
+}
+
+/// Whether a key is one of the connection manager's.
+fn is_of_cm(key: &str) -> bool {
+    ["rdma_", "RDMA_", "RAI_"].iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// Why the comparison cannot be made here, if so.
 fn why_not() -> Option<&'static str> {
     if Command::new("cc").arg("--version").output().is_err() {
         return Some("there is no C compiler `cc`");
     }
-    let found = |path: &str| Path::new("/usr/include").join(path).exists();
-    if !found("infiniband/verbs.h") || !found("rdma/ib_user_verbs.h") {
+    if !has_header("infiniband/verbs.h") || !has_header("rdma/ib_user_verbs.h") {
         return Some("the headers of libibverbs-dev are not installed");
     }
     None
@@ -153,7 +169,11 @@ fn layouts_and_constants_agree_with_the_c_header() {
         eprintln!("skipped: {reason}");
         return;
     }
-    let expectations = expectations();
+    let mut expectations = expectations();
+    if !has_header(CM_HEADER) {
+        eprintln!("skipped: the connection manager's part: librdmacm-dev is not installed");
+        expectations.retain(|(key, ..)| !is_of_cm(key));
+    }
     let scratch = Scratch::new();
     let values = values_from_c(&scratch.0, &c_program(&expectations));
     assert_eq!(values.len(), expectations.len());

@@ -1,5 +1,6 @@
 //! The numbers, one file for each family of objects.
 
+mod cm;
 mod completion;
 mod device;
 mod memory;
@@ -7,6 +8,7 @@ mod newer;
 mod qp;
 mod work;
 
+pub use cm::*;
 pub use completion::*;
 pub use device::*;
 pub use memory::*;
@@ -15,5 +17,11 @@ pub use qp::*;
 pub use work::*;
 
 /// The constants that rdma-core 44 has, for the comparison with the C header.
-pub const ALL_CONSTANTS: &[&[(&str, i64)]] =
-    &[COMPLETION_CONSTANTS, DEVICE_CONSTANTS, MEMORY_CONSTANTS, QP_CONSTANTS, WORK_CONSTANTS];
+pub const ALL_CONSTANTS: &[&[(&str, i64)]] = &[
+    COMPLETION_CONSTANTS,
+    CM_CONSTANTS,
+    DEVICE_CONSTANTS,
+    MEMORY_CONSTANTS,
+    QP_CONSTANTS,
+    WORK_CONSTANTS,
+];

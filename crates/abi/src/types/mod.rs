@@ -1,5 +1,6 @@
 //! The structures, one file for each family of objects.
 
+mod cm;
 mod context;
 mod cq;
 mod device;
@@ -11,6 +12,7 @@ mod qp;
 mod srq;
 mod wr;
 
+pub use cm::*;
 pub use context::*;
 pub use cq::*;
 pub use device::*;
@@ -117,4 +119,15 @@ pub const ALL_LAYOUTS: &[Layout] = &[
     <ibv_ops_wr_tm_add as CLayout>::LAYOUT,
     <ibv_wc as CLayout>::LAYOUT,
     <ibv_wc_tm_info as CLayout>::LAYOUT,
+    <rdma_ib_addr as CLayout>::LAYOUT,
+    <rdma_addr as CLayout>::LAYOUT,
+    <rdma_route as CLayout>::LAYOUT,
+    <rdma_event_channel as CLayout>::LAYOUT,
+    <rdma_cm_id as CLayout>::LAYOUT,
+    <rdma_conn_param as CLayout>::LAYOUT,
+    <rdma_ud_param as CLayout>::LAYOUT,
+    <rdma_cm_event_param as CLayout>::LAYOUT,
+    <rdma_cm_event as CLayout>::LAYOUT,
+    <rdma_addrinfo as CLayout>::LAYOUT,
+    <rdma_cm_join_mc_attr_ex as CLayout>::LAYOUT,
 ];
