@@ -2,7 +2,8 @@
 //!
 //! From the bottom: [`ids`] are the numbers, [`opcode`] and [`aeth`] what they mean, [`headers`]
 //! and [`grh`] one struct per header, [`packet`] a whole transport packet, [`icrc`] its check,
-//! [`ip`], [`lrh`] and [`frame`] what lies below it in a capture.
+//! [`ip`], [`lrh`] and [`frame`] what lies below it in a capture, [`cm`] what two hosts say to
+//! each other in datagrams before their queue pairs are connected.
 //!
 //! Parsing accepts any bytes and never panics; what it accepts is valid in form. Emission writes
 //! into the caller's buffer. Field layouts follow the InfiniBand Architecture Specification, volume
@@ -12,6 +13,7 @@
 
 pub mod aeth;
 mod bytes;
+pub mod cm;
 pub mod error;
 pub mod frame;
 pub mod grh;
