@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod cm;
 pub mod cq;
 pub mod mr;
 pub mod qp;

@@ -1,0 +1,371 @@
+//! What the owner of a connection may want.
+
+use rdmalab_wire::cm::{
+    Drep, Dreq, Mad, Message, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq, reason,
+};
+use rdmalab_wire::ids::Qpn;
+
+use super::connection::{Connection, State};
+use super::{CmError, CommId, Listener, MAX_BACKLOG, Manager, code_ns};
+
+/// Which message a REJ or an MRA is about.
+pub(super) const ABOUT_REQ: u8 = 0;
+/// See [`ABOUT_REQ`].
+pub(super) const ABOUT_REP: u8 = 1;
+/// See [`ABOUT_REQ`].
+pub(super) const ABOUT_OTHER: u8 = 2;
+
+impl<P: Clone + Eq> Manager<P> {
+    /// Listens for a service. Several may; their backlogs add up. A backlog of 0 means as many as
+    /// there may be.
+    pub fn listen(&mut self, service_id: u64, backlog: usize) {
+        let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
+        let fresh = Listener { count: 0, backlog: 0, waiting: 0 };
+        let listener = self.listeners.entry(service_id).or_insert(fresh);
+        listener.count += 1;
+        listener.backlog = (listener.backlog + backlog).min(MAX_BACKLOG);
+    }
+
+    /// One listener less; with the last one the service is gone. Connections stay.
+    pub fn unlisten(&mut self, service_id: u64) {
+        if let Some(listener) = self.listeners.get_mut(&service_id) {
+            listener.count -= 1;
+            if listener.count == 0 {
+                self.listeners.remove(&service_id);
+            }
+        }
+    }
+
+    /// The owner has looked at a request: it no longer counts in the backlog.
+    pub fn take_request(&mut self, id: CommId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        let copy = connection.clone();
+        connection.is_waiting = false;
+        self.leave_backlog(&copy);
+    }
+
+    /// Asks for a connection. `local_id` of the request is filled in here.
+    ///
+    /// # Errors
+    /// [`CmError::TooMany`].
+    pub fn connect(&mut self, now_ns: u64, to: P, mut req: Req) -> Result<CommId, CmError> {
+        let response_ns = code_ns(req.remote_response_timeout) + code_ns(req.path.ack_timeout);
+        let id = self.allocate(Connection {
+            state: State::ReqSent,
+            peer: to.clone(),
+            service_id: req.service_id,
+            remote_id: 0,
+            remote_guid: 0,
+            remote_qpn: Qpn::default(),
+            transaction: 0,
+            resend: None,
+            retries_left: req.max_cm_retries,
+            max_retries: req.max_cm_retries,
+            response_ns,
+            timewait_ns: code_ns(req.path.ack_timeout),
+            deadline_ns: None,
+            is_owned: true,
+            is_waiting: false,
+            is_active: true,
+        })?;
+        req.local_id = id;
+        let transaction = self.transaction(id);
+        let mad = Mad { transaction, message: Message::Req(req) };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.transaction = transaction;
+        }
+        self.send_and_wait(now_ns, id, mad);
+        Ok(CommId(id))
+    }
+
+    /// Asks for a datagram service; an answer is waited for `response_ns`, and the question asked
+    /// again up to 15 times. `request_id` is filled in here.
+    ///
+    /// # Errors
+    /// [`CmError::TooMany`].
+    pub fn ask_service(
+        &mut self,
+        now_ns: u64,
+        to: P,
+        mut req: SidrReq,
+        response_ns: u64,
+    ) -> Result<CommId, CmError> {
+        let id = self.allocate(Connection {
+            state: State::SidrReqSent,
+            peer: to,
+            service_id: req.service_id,
+            remote_id: 0,
+            remote_guid: 0,
+            remote_qpn: Qpn::default(),
+            transaction: 0,
+            resend: None,
+            retries_left: 15,
+            max_retries: 15,
+            response_ns,
+            timewait_ns: 0,
+            deadline_ns: None,
+            is_owned: true,
+            is_waiting: false,
+            is_active: true,
+        })?;
+        req.request_id = id;
+        let transaction = self.transaction(id);
+        self.send_and_wait(now_ns, id, Mad { transaction, message: Message::SidrReq(req) });
+        Ok(CommId(id))
+    }
+
+    /// Sends a message that wants an answer.
+    pub(super) fn send_and_wait(&mut self, now_ns: u64, id: u32, mad: Mad) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.resend = Some(mad.clone());
+        connection.retries_left = connection.max_retries;
+        let (to, at) = (connection.peer.clone(), now_ns + connection.response_ns);
+        self.arm(id, Some(at));
+        self.send(to, mad);
+    }
+
+    fn connection(&mut self, id: CommId) -> Result<&mut Connection<P>, CmError> {
+        self.connections.get_mut(&id.0).ok_or(CmError::UnknownId)
+    }
+
+    /// Accepts a request. Identifiers are filled in here.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] unless somebody asked and got no answer.
+    pub fn accept(&mut self, now_ns: u64, id: CommId, mut rep: Rep) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        if !matches!(connection.state, State::ReqReceived | State::MraReqSent) {
+            return Err(CmError::WrongState(connection.state));
+        }
+        connection.state = State::RepSent;
+        rep.local_id = id.0;
+        rep.remote_id = connection.remote_id;
+        let mad = Mad { transaction: connection.transaction, message: Message::Rep(rep) };
+        self.send_and_wait(now_ns, id.0, mad);
+        Ok(())
+    }
+
+    /// Answers a reply: data may flow.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] unless the peer accepted.
+    pub fn establish(&mut self, id: CommId) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        if !matches!(connection.state, State::RepReceived | State::MraRepSent) {
+            return Err(CmError::WrongState(connection.state));
+        }
+        connection.state = State::Established;
+        let rtu = Rtu {
+            local_id: id.0,
+            remote_id: connection.remote_id,
+            private_data: [0; Rtu::PRIVATE_BYTES],
+        };
+        let mad = Mad { transaction: connection.transaction, message: Message::Rtu(rtu) };
+        // Sent again when the peer repeats its REP.
+        connection.resend = Some(mad.clone());
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        Ok(())
+    }
+
+    /// The peer's data arrived before its RTU: the connection is established.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] unless we accepted and wait.
+    pub fn notify_established(&mut self, id: CommId) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        match connection.state {
+            State::RepSent | State::MraRepReceived => connection.state = State::Established,
+            State::Established => return Ok(()),
+            other => return Err(CmError::WrongState(other)),
+        }
+        self.arm(id.0, None);
+        self.tell(super::Event::Established { id });
+        Ok(())
+    }
+
+    /// Refuses a request, or a reply.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] if nobody waits for an answer.
+    pub fn reject(
+        &mut self,
+        id: CommId,
+        reason: u16,
+        private_data: [u8; Rej::PRIVATE_BYTES],
+    ) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        let about = match connection.state {
+            State::ReqReceived | State::MraReqSent => ABOUT_REQ,
+            State::RepReceived | State::MraRepSent => ABOUT_REP,
+            State::RepSent | State::MraRepReceived => ABOUT_OTHER,
+            other => return Err(CmError::WrongState(other)),
+        };
+        let rej = Rej {
+            local_id: id.0,
+            remote_id: connection.remote_id,
+            about,
+            reason,
+            info_length: 0,
+            info: [0; Rej::INFO_BYTES],
+            private_data,
+        };
+        let mad = Mad { transaction: connection.transaction, message: Message::Rej(rej) };
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        self.reset(id.0);
+        Ok(())
+    }
+
+    /// Asks the peer for patience before we answer: 4.096 us x 2^`service_timeout`.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] if the peer does not wait for an answer.
+    pub fn delay(&mut self, id: CommId, service_timeout: u8) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        let about = match connection.state {
+            State::ReqReceived => {
+                connection.state = State::MraReqSent;
+                ABOUT_REQ
+            }
+            State::RepReceived => {
+                connection.state = State::MraRepSent;
+                ABOUT_REP
+            }
+            other => return Err(CmError::WrongState(other)),
+        };
+        let mra = Mra {
+            local_id: id.0,
+            remote_id: connection.remote_id,
+            about,
+            service_timeout: service_timeout & 0x1f,
+            private_data: [0; Mra::PRIVATE_BYTES],
+        };
+        let mad = Mad { transaction: connection.transaction, message: Message::Mra(mra) };
+        connection.resend = Some(mad.clone());
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        Ok(())
+    }
+
+    /// Ends a connection, or confirms that the peer ended it.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] unless there is one.
+    pub fn disconnect(&mut self, now_ns: u64, id: CommId) -> Result<(), CmError> {
+        let state = self.connection(id)?.state;
+        match state {
+            State::Established => self.send_dreq(now_ns, id.0),
+            State::DreqReceived => self.send_drep(now_ns, id.0),
+            other => return Err(CmError::WrongState(other)),
+        }
+        Ok(())
+    }
+
+    fn send_dreq(&mut self, now_ns: u64, id: u32) {
+        let transaction = self.transaction(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.state = State::DreqSent;
+        let dreq = Dreq {
+            local_id: id,
+            remote_id: connection.remote_id,
+            remote_qpn: connection.remote_qpn,
+            private_data: [0; Dreq::PRIVATE_BYTES],
+        };
+        connection.transaction = transaction;
+        self.send_and_wait(now_ns, id, Mad { transaction, message: Message::Dreq(dreq) });
+    }
+
+    pub(super) fn send_drep(&mut self, now_ns: u64, id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let drep = Drep {
+            local_id: id,
+            remote_id: connection.remote_id,
+            private_data: [0; Drep::PRIVATE_BYTES],
+        };
+        let mad = Mad { transaction: connection.transaction, message: Message::Drep(drep) };
+        // Sent again when the peer repeats its DREQ.
+        connection.resend = Some(mad.clone());
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        self.enter_timewait(now_ns, id);
+    }
+
+    /// Answers a question for a datagram service; the request is gone then.
+    ///
+    /// # Errors
+    /// [`CmError::WrongState`] unless somebody asked.
+    pub fn answer_service(&mut self, id: CommId, mut rep: SidrRep) -> Result<(), CmError> {
+        let connection = self.connection(id)?;
+        if connection.state != State::SidrReqReceived {
+            return Err(CmError::WrongState(connection.state));
+        }
+        rep.request_id = connection.remote_id;
+        rep.service_id = connection.service_id;
+        let mad = Mad { transaction: connection.transaction, message: Message::SidrRep(rep) };
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        self.reset(id.0);
+        Ok(())
+    }
+
+    /// The owner lets go of a connection: the peer is told, and no event of it follows.
+    pub fn destroy(&mut self, now_ns: u64, id: CommId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else { return };
+        connection.is_owned = false;
+        match connection.state {
+            State::Idle | State::SidrReqSent => self.forget(id.0),
+            State::ReqSent | State::MraReqReceived => self.withdraw(id.0),
+            State::ReqReceived
+            | State::MraReqSent
+            | State::RepSent
+            | State::MraRepReceived
+            | State::RepReceived
+            | State::MraRepSent => {
+                let _was_possible = self.reject(id, reason::CONSUMER, [0; Rej::PRIVATE_BYTES]);
+            }
+            State::Established => self.send_dreq(now_ns, id.0),
+            State::DreqReceived => self.send_drep(now_ns, id.0),
+            State::DreqSent | State::Timewait => {}
+            State::SidrReqReceived => {
+                let _was_possible = self.answer_service(id, refused());
+            }
+        }
+    }
+
+    /// Takes a request back that got no answer yet (IBA vol. 1, 12.9.8.3.1: the peer knows us by
+    /// node and identifier only).
+    fn withdraw(&mut self, id: u32) {
+        let guid = self.config.ca_guid.to_be_bytes();
+        let Some(connection) = self.connections.get(&id) else { return };
+        let mut info = [0; Rej::INFO_BYTES];
+        info[..8].copy_from_slice(&guid);
+        let rej = Rej {
+            local_id: id,
+            remote_id: 0,
+            about: ABOUT_OTHER,
+            reason: reason::TIMEOUT,
+            info_length: 8,
+            info,
+            private_data: [0; Rej::PRIVATE_BYTES],
+        };
+        let mad = Mad { transaction: connection.transaction, message: Message::Rej(rej) };
+        let to = connection.peer.clone();
+        self.send(to, mad);
+        self.forget(id);
+    }
+}
+
+/// The answer of a datagram service that does not want to be asked.
+fn refused() -> SidrRep {
+    SidrRep {
+        request_id: 0,
+        status: 2,
+        info_length: 0,
+        qpn: Qpn::default(),
+        service_id: 0,
+        qkey: 0,
+        info: [0; SidrRep::INFO_BYTES],
+        private_data: [0; SidrRep::PRIVATE_BYTES],
+    }
+}

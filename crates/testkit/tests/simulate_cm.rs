@@ -1,0 +1,544 @@
+//! The connection manager against random orders of events: two hosts, random commands, a network
+//! that loses, repeats and reorders, and the oracles of what each owner may see.
+//!
+//! `RDMALAB_SEEDS=N` plays so many seeds, `RDMALAB_SEED=N cargo test -p rdmalab-testkit --test
+//! simulate_cm replay -- --nocapture` plays one and prints what happened.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rdmalab_engine::cm::{CommId, Config, Event, Manager, Output, State};
+use rdmalab_testkit::rng::Rng;
+use rdmalab_wire::cm::{IpHeader, Mad, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
+use rdmalab_wire::ids::{Psn, Qpn};
+
+const SEEDS: u64 = 2_000;
+const SERVICE: u64 = 0x0106_1c06;
+const DATAGRAMS: u64 = 0x0111_1c06;
+const BACKLOG: usize = 8;
+const STEPS: usize = 300;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// What an owner has seen of a connection, as a little automaton: which event may follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    Asked,
+    Requested,
+    Replied,
+    Accepted,
+    Established,
+    Disconnecting,
+    Disconnected,
+    Over,
+}
+
+struct Host {
+    cm: Manager<usize>,
+    seen: BTreeMap<CommId, Seen>,
+    /// Connections that were established once.
+    was_up: u32,
+}
+
+struct World {
+    rng: Rng,
+    hosts: Vec<Host>,
+    /// Datagrams on their way: when they arrive, from, to, what.
+    wire: Vec<(u64, usize, usize, Mad)>,
+    now_ns: u64,
+    next_qpn: u32,
+    is_faulty: bool,
+    is_tracing: bool,
+    trace: VecDeque<String>,
+}
+
+fn config(host: usize, first: u32) -> Config {
+    Config {
+        ca_guid: 0x0200_0000_0000_0000 + host as u64,
+        id_base: (host as u32 + 1) << 20,
+        id_mask: 0xf_ffff,
+        first_id: first,
+        max_connections: 64,
+    }
+}
+
+fn req(qpn: u32) -> Req {
+    Req {
+        local_id: 0,
+        service_id: SERVICE,
+        ca_guid: 0,
+        qkey: 0,
+        qpn: Qpn::new(qpn),
+        responder_resources: 1,
+        initiator_depth: 1,
+        remote_response_timeout: 10,
+        service_type: 0,
+        flow_control: false,
+        starting_psn: Psn::new(qpn * 3),
+        local_response_timeout: 10,
+        retry_count: 7,
+        pkey: 0xffff,
+        path_mtu: 3,
+        rnr_retry_count: 7,
+        max_cm_retries: 15,
+        srq: false,
+        extended_transport: 0,
+        path: Path { ack_timeout: 9, ..Path::default() },
+        private_data: [qpn as u8; Req::PRIVATE_BYTES],
+    }
+}
+
+fn rep(qpn: u32, ca_guid: u64) -> Rep {
+    Rep {
+        local_id: 0,
+        remote_id: 0,
+        qkey: 0,
+        qpn: Qpn::new(qpn),
+        starting_psn: Psn::new(qpn * 5),
+        responder_resources: 1,
+        initiator_depth: 1,
+        target_ack_delay: 15,
+        failover: 0,
+        flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        ca_guid,
+        private_data: [qpn as u8; Rep::PRIVATE_BYTES],
+    }
+}
+
+fn sidr_rep() -> SidrRep {
+    SidrRep {
+        request_id: 0,
+        status: 0,
+        info_length: 0,
+        qpn: Qpn::new(77),
+        service_id: 0,
+        qkey: 0x0123_4567,
+        info: [0; SidrRep::INFO_BYTES],
+        private_data: [9; SidrRep::PRIVATE_BYTES],
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let host = |host: usize, rng: &mut Rng| {
+            let mut cm = Manager::new(config(host, rng.next_u32()));
+            cm.listen(SERVICE, BACKLOG);
+            cm.listen(DATAGRAMS, BACKLOG);
+            Host { cm, seen: BTreeMap::new(), was_up: 0 }
+        };
+        let hosts = vec![host(0, &mut rng), host(1, &mut rng)];
+        Self {
+            rng,
+            hosts,
+            wire: Vec::new(),
+            now_ns: 1,
+            next_qpn: 2,
+            is_faulty: true,
+            is_tracing: false,
+            trace: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.is_tracing {
+            let line = format!("{:>10} us  {}", self.now_ns / 1000, text());
+            self.trace.push_back(line);
+        }
+    }
+
+    /// Carries out what a host's manager wants.
+    fn drain(&mut self, at: usize) {
+        while let Some(output) = self.hosts[at].cm.output() {
+            match output {
+                Output::Send { to, mad } => self.send(at, to, *mad),
+                Output::Tell(event) => self.hear(at, event),
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, mad: Mad) {
+        self.note(|| format!("{from} -> {to}  {}", mad.message.name()));
+        let copies = match self.is_faulty {
+            true if self.rng.chance(200) => 0,
+            true if self.rng.chance(150) => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let late = if self.is_faulty { self.rng.below(20_000_000) } else { 1_000 };
+            self.wire.push((self.now_ns + 1 + late, from, to, mad.clone()));
+        }
+    }
+
+    /// An event reaches its owner; it must be one that may follow.
+    fn hear(&mut self, at: usize, event: Event<usize>) {
+        self.note(|| format!("{at} hears {event:.60?}"));
+        let host = &mut self.hosts[at];
+        let before = |host: &Host, id: &CommId| host.seen.get(id).copied();
+        match event {
+            Event::Request { id, req, .. } => {
+                assert_eq!(before(host, &id), None, "a request for a known connection");
+                assert_eq!(req.private_data[0], req.qpn.get() as u8, "another's private data");
+                host.seen.insert(id, Seen::Requested);
+            }
+            Event::SidrRequest { id, req, .. } => {
+                assert_eq!(before(host, &id), None);
+                assert_eq!(req.private_data[IpHeader::BYTES], 5);
+                host.seen.insert(id, Seen::Requested);
+            }
+            Event::Reply { id, rep } => {
+                assert_eq!(before(host, &id), Some(Seen::Asked), "a reply to nothing, or a second");
+                assert_eq!(rep.private_data[0], rep.qpn.get() as u8);
+                host.seen.insert(id, Seen::Replied);
+            }
+            Event::SidrReply { id, rep } => {
+                assert_eq!(before(host, &id), Some(Seen::Asked));
+                assert!(rep.status != 0 || rep.private_data[0] == 9);
+                host.seen.insert(id, Seen::Over);
+            }
+            Event::Established { id } => {
+                assert_eq!(before(host, &id), Some(Seen::Accepted), "established, not accepted");
+                host.seen.insert(id, Seen::Established);
+                host.was_up += 1;
+            }
+            Event::Rejected { id, .. } | Event::Unreachable { id } => {
+                let seen = before(host, &id);
+                let may = [Seen::Asked, Seen::Requested, Seen::Replied, Seen::Accepted];
+                assert!(seen.is_some_and(|seen| may.contains(&seen)), "refused while {seen:?}");
+                host.seen.insert(id, Seen::Over);
+            }
+            Event::Disconnected { id, .. } => {
+                let seen = before(host, &id);
+                // A DREQ may overtake the RTU that it follows.
+                let may = [Seen::Replied, Seen::Accepted, Seen::Established, Seen::Disconnecting];
+                assert!(seen.is_some_and(|seen| may.contains(&seen)), "ended while {seen:?}");
+                host.seen.insert(id, Seen::Disconnected);
+            }
+            Event::TimewaitExit { id } => {
+                let seen = before(host, &id);
+                let may = [Seen::Disconnected, Seen::Over];
+                assert!(seen.is_some_and(|seen| may.contains(&seen)), "left while {seen:?}");
+                host.seen.insert(id, Seen::Over);
+            }
+        }
+    }
+
+    /// A host does something that its connections allow, or that they do not.
+    fn act(&mut self) {
+        let at = self.rng.below(2) as usize;
+        let (now_ns, peer) = (self.now_ns, 1 - at);
+        let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
+        if ids.is_empty() || self.rng.chance(250) {
+            self.begin(at, peer);
+            return;
+        }
+        let id = self.rng.pick(&ids);
+        self.next_qpn += 1;
+        let qpn = self.next_qpn;
+        let choice = self.rng.below(8);
+        self.note(|| format!("{at} does {choice} to {id:?}"));
+        let host = &mut self.hosts[at];
+        let guid = host.cm.guid();
+        host.cm.take_request(id);
+        match choice {
+            0 | 1 => {
+                if host.cm.accept(now_ns, id, rep(qpn, guid)).is_ok() {
+                    host.seen.insert(id, Seen::Accepted);
+                }
+                if host.cm.answer_service(id, sidr_rep()).is_ok() {
+                    host.seen.insert(id, Seen::Over);
+                }
+            }
+            2 | 3 => {
+                if host.cm.establish(id).is_ok() {
+                    host.seen.insert(id, Seen::Established);
+                    host.was_up += 1;
+                }
+            }
+            4 => {
+                if host.cm.reject(id, reason::CONSUMER, [0; Rej::PRIVATE_BYTES]).is_ok() {
+                    host.seen.insert(id, Seen::Over);
+                }
+            }
+            5 => {
+                if host.cm.disconnect(now_ns, id).is_ok()
+                    && host.seen.get(&id) == Some(&Seen::Established)
+                {
+                    host.seen.insert(id, Seen::Disconnecting);
+                }
+            }
+            6 => {
+                let _may_be_impossible = host.cm.delay(id, 8);
+            }
+            _ => {
+                host.cm.destroy(now_ns, id);
+                host.seen.remove(&id);
+            }
+        }
+        self.drain(at);
+    }
+
+    fn begin(&mut self, at: usize, peer: usize) {
+        self.next_qpn += 1;
+        let (now_ns, qpn) = (self.now_ns, self.next_qpn);
+        let mut req = req(qpn);
+        req.ca_guid = self.hosts[at].cm.guid();
+        let is_datagram = self.rng.chance(200);
+        let host = &mut self.hosts[at];
+        let asked = if is_datagram {
+            let private_data = [5; SidrReq::PRIVATE_BYTES];
+            let req = SidrReq { request_id: 0, pkey: 0xffff, service_id: DATAGRAMS, private_data };
+            host.cm.ask_service(now_ns, peer, req, 5_000_000)
+        } else {
+            host.cm.connect(now_ns, peer, req)
+        };
+        if let Ok(id) = asked {
+            assert_eq!(host.seen.insert(id, Seen::Asked), None, "an identifier was given twice");
+        }
+        self.drain(at);
+    }
+
+    /// Time goes on to the next arrival or deadline, at most `limit_ns`.
+    fn go_on(&mut self, limit_ns: u64) {
+        let arrival = self.wire.iter().map(|(at, ..)| *at).min();
+        let timers = self.hosts.iter().filter_map(|host| host.cm.next_deadline_ns()).min();
+        let next = arrival.into_iter().chain(timers).min().unwrap_or(u64::MAX);
+        self.now_ns = next.clamp(self.now_ns, self.now_ns + limit_ns);
+        let (due, later) =
+            std::mem::take(&mut self.wire).into_iter().partition(|m| m.0 <= self.now_ns);
+        self.wire = later;
+        let due: Vec<(u64, usize, usize, Mad)> = due;
+        for (_, from, to, mad) in due {
+            // As bytes, so that what the formats do not keep is not kept here either.
+            let mad = Mad::parse(&mad.to_bytes()).expect("a datagram of ours");
+            self.hosts[to].cm.receive(self.now_ns, from, mad);
+            self.drain(to);
+        }
+        for at in 0..2 {
+            self.hosts[at].cm.tick(self.now_ns);
+            self.drain(at);
+        }
+    }
+
+    fn play(&mut self) {
+        for _ in 0..STEPS {
+            if self.rng.chance(400) {
+                self.act();
+            } else {
+                let limit_ns = 1 + self.rng.below(30_000_000);
+                self.go_on(limit_ns);
+            }
+        }
+        self.heal();
+    }
+
+    /// Faults end; every connection must come to rest in bounded time.
+    fn heal(&mut self) {
+        self.is_faulty = false;
+        for _ in 0..20_000 {
+            if self.wire.is_empty()
+                && self.hosts.iter().all(|host| host.cm.next_deadline_ns().is_none())
+            {
+                break;
+            }
+            self.go_on(u64::MAX / 4 - self.now_ns.min(1 << 60));
+        }
+        for at in 0..2 {
+            assert_eq!(self.hosts[at].cm.next_deadline_ns(), None, "host {at} never rests");
+            self.at_rest(at);
+        }
+        for at in 0..2 {
+            let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
+            for id in ids {
+                self.hosts[at].cm.destroy(self.now_ns, id);
+            }
+            self.hosts[at].seen.clear();
+            self.drain(at);
+        }
+        for _ in 0..20_000 {
+            self.go_on(1 << 40);
+            if self.hosts.iter().all(|host| host.cm.is_empty()) {
+                return;
+            }
+            // What the other one asked for meanwhile is let go as well.
+            for at in 0..2 {
+                let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
+                for id in ids {
+                    self.hosts[at].cm.destroy(self.now_ns, id);
+                    self.hosts[at].seen.remove(&id);
+                }
+                self.drain(at);
+            }
+        }
+        panic!("connections are left: {} and {}", self.hosts[0].cm.len(), self.hosts[1].cm.len());
+    }
+
+    /// With nothing on its way and no timer, each state is one that waits for an owner; and what is
+    /// established here is so there, or was ended there.
+    fn at_rest(&self, at: usize) {
+        for (id, seen) in &self.hosts[at].seen {
+            let state = self.hosts[at].cm.state(*id);
+            let rests = matches!(
+                state,
+                Some(
+                    State::Idle
+                        | State::ReqReceived
+                        | State::MraReqSent
+                        | State::RepReceived
+                        | State::MraRepSent
+                        | State::Established
+                        | State::DreqReceived
+                        | State::SidrReqReceived
+                )
+            );
+            assert!(rests, "host {at} rests in {state:?}, its owner saw {seen:?}");
+            if state == Some(State::Established) {
+                assert_eq!(*seen, Seen::Established, "up, and the owner does not know");
+            }
+        }
+    }
+}
+
+fn play(seed: u64) {
+    if catch_unwind(AssertUnwindSafe(|| World::new(seed).play())).is_err() {
+        panic!(
+            "seed {seed}: replay with\n  RDMALAB_SEED={seed} cargo test -p rdmalab-testkit --test \
+             simulate_cm replay -- --nocapture"
+        );
+    }
+}
+
+#[test]
+fn random_orders() {
+    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
+        play(seed);
+    }
+}
+
+#[test]
+fn replay() {
+    let mut world = World::new(number("RDMALAB_SEED").unwrap_or(0));
+    world.is_tracing = true;
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.play())) {
+        world.trace.iter().for_each(|line| println!("{line}"));
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Two hosts without faults.
+fn calm() -> World {
+    let mut world = World::new(7);
+    world.is_faulty = false;
+    world
+}
+
+impl World {
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.go_on(1_000_000);
+        }
+    }
+
+    /// A connection from host 0 to host 1, as each names it.
+    fn connected(&mut self) -> (CommId, CommId) {
+        self.next_qpn += 1;
+        let (now_ns, qpn) = (self.now_ns, self.next_qpn);
+        let mut req = req(qpn);
+        req.ca_guid = self.hosts[0].cm.guid();
+        let active = self.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        self.hosts[0].seen.insert(active, Seen::Asked);
+        self.drain(0);
+        self.settle();
+        let (&passive, _) =
+            self.hosts[1].seen.iter().find(|(_, seen)| **seen == Seen::Requested).unwrap();
+        let (now_ns, guid) = (self.now_ns, self.hosts[1].cm.guid());
+        self.hosts[1].cm.take_request(passive);
+        self.hosts[1].cm.accept(now_ns, passive, rep(qpn + 1000, guid)).unwrap();
+        self.hosts[1].seen.insert(passive, Seen::Accepted);
+        self.drain(1);
+        self.settle();
+        self.hosts[0].cm.establish(active).unwrap();
+        self.hosts[0].seen.insert(active, Seen::Established);
+        self.drain(0);
+        self.settle();
+        assert_eq!(self.hosts[1].seen[&passive], Seen::Established);
+        (active, passive)
+    }
+}
+
+#[test]
+fn both_may_ask_for_the_end_at_once() {
+    let mut world = calm();
+    let (active, passive) = world.connected();
+    let now_ns = world.now_ns;
+    world.hosts[0].cm.disconnect(now_ns, active).unwrap();
+    world.hosts[1].cm.disconnect(now_ns, passive).unwrap();
+    for (at, id) in [(0, active), (1, passive)] {
+        world.hosts[at].seen.insert(id, Seen::Disconnecting);
+        world.drain(at);
+    }
+    world.settle();
+    for (at, id) in [(0, active), (1, passive)] {
+        assert_eq!(world.hosts[at].seen[&id], Seen::Over, "host {at}");
+    }
+}
+
+#[test]
+fn a_stale_queue_pair_is_refused() {
+    let mut world = calm();
+    let (active, _) = world.connected();
+    // The peer's process ended without a word, and its successor got the same queue pair.
+    world.hosts[0].seen.remove(&active);
+    world.hosts[0].cm = Manager::new(config(0, 9));
+    let mut again = req(world.next_qpn);
+    again.ca_guid = world.hosts[0].cm.guid();
+    let now_ns = world.now_ns;
+    let id = world.hosts[0].cm.connect(now_ns, 1, again).unwrap();
+    world.hosts[0].seen.insert(id, Seen::Asked);
+    world.is_tracing = true;
+    world.drain(0);
+    world.settle();
+    assert_eq!(world.hosts[0].seen[&id], Seen::Over);
+    assert!(world.trace.iter().any(|line| line.contains("REJ")), "{:?}", world.trace);
+}
+
+#[test]
+fn a_backlog_is_a_bound() {
+    let mut world = calm();
+    for qpn in 0..BACKLOG as u32 + 3 {
+        let mut req = req(100 + qpn);
+        req.ca_guid = world.hosts[0].cm.guid();
+        let now_ns = world.now_ns;
+        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        world.hosts[0].seen.insert(id, Seen::Asked);
+        world.drain(0);
+    }
+    world.settle();
+    assert_eq!(world.hosts[1].seen.len(), BACKLOG);
+    let refused = world.hosts[0].seen.values().filter(|seen| **seen == Seen::Over).count();
+    assert_eq!(refused, 3);
+}
+
+#[test]
+fn connections_are_bounded() {
+    let mut world = calm();
+    let mut made = 0;
+    while world.hosts[0].cm.connect(1, 1, req(200 + made)).is_ok() {
+        made += 1;
+    }
+    assert_eq!(made, 64);
+}
+
+#[test]
+fn a_dead_peer_ends_its_connections() {
+    let mut world = calm();
+    let (_, passive) = world.connected();
+    let now_ns = world.now_ns;
+    world.hosts[1].cm.peer_gone(now_ns, &0);
+    world.drain(1);
+    assert_eq!(world.hosts[1].seen[&passive], Seen::Disconnected);
+}
