@@ -22,6 +22,7 @@ pub mod doorbell;
 pub mod epoch;
 pub mod fence;
 pub mod keytable;
+pub mod madbox;
 pub mod mailbox;
 pub mod seg;
 pub mod spsc;

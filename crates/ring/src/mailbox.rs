@@ -136,7 +136,7 @@ fn parse_name(name: &str) -> Option<(u32, u32, u16)> {
 }
 
 /// The abstract address of a name, and its length.
-fn address_of(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
+pub(crate) fn address_of(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
