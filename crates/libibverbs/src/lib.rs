@@ -17,6 +17,7 @@ mod exports;
 mod fork;
 mod gid;
 mod kernel_copy;
+mod management;
 mod rate;
 mod stub;
 mod sysfs;
