@@ -42,21 +42,25 @@ pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory that holds our `libibverbs.so.1`: what `LD_LIBRARY_PATH` has to say.
+/// A directory that holds our `libibverbs.so.1` and `librdmacm.so.1`: what `LD_LIBRARY_PATH` has to
+/// say.
 ///
-/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise the library is built here, because cargo
+/// It is `RDMALAB_LIBDIR`, if that is set. Otherwise the libraries are built here, because cargo
 /// builds a package that is nothing but a shared object for nobody who depends on it; cargo has
 /// let go of its lock by the time tests run, takes the same target directory from the same
-/// environment, and has nothing to do when the library is there. The profile is that of the
-/// running test.
+/// environment, and has nothing to do when they are there. The profile is that of the running test.
 ///
 /// # Panics
-/// When the library cannot be built.
+/// When they cannot be built.
 pub fn library_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| match std::env::var_os("RDMALAB_LIBDIR") {
         Some(dir) => PathBuf::from(dir),
-        None => install(&build()),
+        None => {
+            let [verbs, cm] = build();
+            install(&cm);
+            install(&verbs)
+        }
     })
 }
 
@@ -69,9 +73,12 @@ pub fn rdmalab() -> &'static Path {
     BINARY.get_or_init(|| built("rdmalab", "/rdmalab"))
 }
 
-/// Builds the library and answers where it is.
-fn build() -> PathBuf {
-    built("rdmalab-libibverbs", "/libibverbs.so")
+/// Builds the libraries and answers where they are.
+fn build() -> [PathBuf; 2] {
+    [
+        built("rdmalab-libibverbs", "/libibverbs.so"),
+        built("rdmalab-librdmacm", "/librdmacm.so"),
+    ]
 }
 
 /// Builds a package and answers where its file with this ending is.
@@ -99,12 +106,13 @@ fn profile() -> String {
     }
 }
 
-/// Gives the library the name that programs look for, beside it.
+/// Gives a library the name that programs look for, beside it.
 fn install(library: &Path) -> PathBuf {
     let dir = library.with_file_name("drop-in");
     std::fs::create_dir_all(&dir).expect("cargo's target directory is writable");
-    let (link, new) =
-        (dir.join("libibverbs.so.1"), dir.join(format!("new-{}", std::process::id())));
+    let name = library.file_name().expect("a file").to_string_lossy();
+    let link = dir.join(format!("{name}.1"));
+    let new = dir.join(format!("new-{}-{name}", std::process::id()));
     // Renamed into place, so that somebody else's program always finds a library.
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(library, &new).expect("a symbolic link");

@@ -17,7 +17,7 @@
 //! slice per message where processors are short, so such cases have few iterations.
 //!
 //! Not here: `ib_send_bw -g` (multicast) asks for its group through umad devices, which there are
-//! none of; XRC, DC and on-demand paging; whatever needs the connection manager (`-R`).
+//! none of; XRC, DC and on-demand paging.
 
 mod case;
 mod compiled;
@@ -25,4 +25,5 @@ mod devices;
 mod perftest;
 mod pingpong;
 mod qperf;
+mod rdmacm;
 mod ucx;

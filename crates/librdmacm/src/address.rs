@@ -1,0 +1,140 @@
+//! Socket addresses as C has them, and which of them are of this host.
+
+use core::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+/// Reads an address of C; `None` for null and for other families.
+///
+/// # Safety
+/// `address` is null, or of the length that its family has.
+pub unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's contract: at least the family is there, and what it promises.
+    unsafe {
+        match c_int::from((*address).sa_family) {
+            libc::AF_INET => {
+                let v4 = address.cast::<sockaddr_in>().read_unaligned();
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = address.cast::<sockaddr_in6>().read_unaligned();
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An address as C has it, with its length.
+pub fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: all-zero is a valid value of these plain C structures.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: as above.
+            let mut c: sockaddr_in = unsafe { std::mem::zeroed() };
+            c.sin_family = libc::AF_INET as _;
+            c.sin_port = v4.port().to_be();
+            c.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            // SAFETY: the storage is larger than, and aligned for, every address.
+            unsafe { (&raw mut storage).cast::<sockaddr_in>().write(c) };
+            size_of::<sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            // SAFETY: as above.
+            let mut c: sockaddr_in6 = unsafe { std::mem::zeroed() };
+            c.sin6_family = libc::AF_INET6 as _;
+            c.sin6_port = v6.port().to_be();
+            c.sin6_flowinfo = v6.flowinfo();
+            c.sin6_addr.s6_addr = v6.ip().octets();
+            c.sin6_scope_id = v6.scope_id();
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(c) };
+            size_of::<sockaddr_in6>()
+        }
+    };
+    (storage, length as socklen_t)
+}
+
+/// Without the disguise of an IPv4 address as an IPv6 one.
+pub fn plain(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// Whether an address is one of this host's: loopback, unspecified, or an interface's.
+pub fn is_local(ip: IpAddr) -> bool {
+    let ip = plain(ip);
+    ip.is_loopback() || ip.is_unspecified() || interfaces().contains(&ip)
+}
+
+/// The addresses of this host's interfaces.
+pub fn interfaces() -> Vec<IpAddr> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the out-parameter is valid.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Vec::new();
+    }
+    let (mut found, mut at) = (Vec::new(), list);
+    while !at.is_null() {
+        // SAFETY: an element of the list, whose address is null or whole.
+        let (address, next) = unsafe { (read((*at).ifa_addr), (*at).ifa_next) };
+        found.extend(address.map(|address| plain(address.ip())));
+        at = next;
+    }
+    // SAFETY: the list that we got, once.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// The address of ours from which packets to another host go. Nothing is sent: a datagram socket
+/// that is connected only asks the routing table.
+pub fn source_for(ip: IpAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match ip {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    // Port 9 is that of no service; any would do.
+    socket.connect((ip, 9)).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// The loopback address of a family.
+pub fn loopback(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_go_to_c_and_come_back() {
+        for text in ["127.0.0.1:7174", "0.0.0.0:0", "[::1]:1", "[fe80::1%3]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let (storage, _) = to_c(address);
+            // SAFETY: a whole address.
+            assert_eq!(unsafe { read((&raw const storage).cast()) }, Some(address), "{text}");
+        }
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { read(std::ptr::null()) }, None);
+    }
+
+    #[test]
+    fn loopback_is_here_and_documentation_is_not() {
+        assert!(is_local("127.0.0.9".parse().unwrap()));
+        assert!(is_local("::1".parse().unwrap()));
+        assert!(is_local("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(!is_local("192.0.2.1".parse().unwrap()));
+    }
+}

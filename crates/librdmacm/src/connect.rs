@@ -1,0 +1,477 @@
+//! Making and ending connections.
+
+use core::ffi::{c_int, c_void};
+
+use rdmalab_abi::*;
+use rdmalab_engine::cm::{CmError, code_ns};
+use rdmalab_wire::cm::{IpHeader, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
+use rdmalab_wire::ids::{Psn, Qpn};
+
+use crate::channel;
+use crate::debug::{CallResult, Errno, answer, failed};
+use crate::id::{self, CmId, HOP_LIMIT, PKEY, own, world};
+use crate::qp;
+use crate::world::{IdState, PACKET_LIFE_TIME, is_datagram, now_ns, random};
+
+/// How long each side may take to answer, as a code: 4.3 s.
+const RESPONSE_TIMEOUT: u8 = 20;
+/// How often a message is sent again.
+const MAX_RETRIES: u8 = 15;
+/// How long an adapter takes to acknowledge, as a code.
+const ACK_DELAY: u8 = 15;
+
+/// What `rdma_conn_param` says, or what is meant without one.
+struct Wanted<'a> {
+    private_data: &'a [u8],
+    flow_control: bool,
+    retry_count: u8,
+    rnr_retry_count: u8,
+    srq: bool,
+    qp_num: u32,
+    responder_resources: Option<u8>,
+    initiator_depth: Option<u8>,
+}
+
+/// # Safety
+/// `param` is null or valid, with the private data that it names, for `'a`.
+unsafe fn wanted<'a>(param: *const rdma_conn_param) -> Wanted<'a> {
+    // SAFETY: the caller's contract.
+    let Some(param) = (unsafe { param.as_ref() }) else {
+        return Wanted {
+            private_data: &[],
+            flow_control: false,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: false,
+            qp_num: 0,
+            responder_resources: None,
+            initiator_depth: None,
+        };
+    };
+    let length = usize::from(param.private_data_len);
+    let private_data = match param.private_data.is_null() || length == 0 {
+        true => &[][..],
+        // SAFETY: the caller's contract.
+        false => unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), length) },
+    };
+    // 255 means as many as the device can.
+    let given = |count: u8| (u32::from(count) != RDMA_MAX_RESP_RES).then_some(count);
+    Wanted {
+        private_data,
+        flow_control: param.flow_control != 0,
+        retry_count: param.retry_count & 7,
+        rnr_retry_count: param.rnr_retry_count & 7,
+        srq: param.srq != 0,
+        qp_num: param.qp_num,
+        responder_resources: given(param.responder_resources),
+        initiator_depth: given(param.initiator_depth),
+    }
+}
+
+/// Private data in a field of its own length.
+fn fill<const N: usize>(call: &str, parts: &[&[u8]]) -> CallResult<[u8; N]> {
+    let mut whole = [0; N];
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    if length > N {
+        let own = parts.last().map_or(0, |part| part.len());
+        return Err(failed(libc::EINVAL, call, || {
+            format!("{own} bytes of private data do not fit: {} do", N - (length - own))
+        }));
+    }
+    let mut at = 0;
+    for part in parts {
+        whole[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    Ok(whole)
+}
+
+fn wrong_state(call: &str, error: CmError) -> Errno {
+    let errno = match error {
+        CmError::TooMany => libc::ENOMEM,
+        CmError::UnknownId | CmError::WrongState(_) => libc::EINVAL,
+    };
+    failed(errno, call, || error.to_string())
+}
+
+fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
+    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
+    if own.public.ps != RDMA_PS_TCP {
+        return Ok(());
+    }
+    let (responder, initiator) = (device.max_responder_resources, device.max_initiator_depth);
+    if wanted.responder_resources.is_some_and(|count| count > responder)
+        || wanted.initiator_depth.is_some_and(|count| count > initiator)
+    {
+        return Err(failed(libc::EINVAL, "rdma_connect or rdma_accept", || {
+            format!("the device answers {responder} READs at a time and asks for {initiator}")
+        }));
+    }
+    Ok(())
+}
+
+/// The queue pair's number and whether it has an SRQ: of the one on the id, or of the program's.
+fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
+    // SAFETY: the id's queue pair is alive until `rdma_destroy_qp`.
+    match unsafe { own.public.qp.as_ref() } {
+        Some(qp) => (Qpn::new(qp.qp_num), !qp.srq.is_null()),
+        None => (Qpn::new(wanted.qp_num), wanted.srq),
+    }
+}
+
+/// Asks the peer for a connection; the result is an event. 0, or -1 and `errno`.
+pub unsafe fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's id and parameters.
+    answer(unsafe { connect(id, conn_param) })
+}
+
+/// See [`rdma_connect`].
+pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let (own, wanted) = unsafe { (own(id)?, wanted(param)) };
+    if own.public.qp.is_null() && param.is_null() && own.public.ps == RDMA_PS_TCP {
+        return Err(failed(libc::EINVAL, "rdma_connect", || {
+            "without a queue pair on the id, its number must be in the parameters".to_owned()
+        }));
+    }
+    check_depths(own, &wanted)?;
+    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
+    own.initiator_depth = wanted.initiator_depth.unwrap_or(device.max_initiator_depth);
+    own.responder_resources = wanted.responder_resources.unwrap_or(device.max_responder_resources);
+    let mut inner = world()?.lock();
+    let guid = inner.cm.guid();
+    let state = inner.id(own.number)?;
+    let (Some(to), Some(source), Some(destination)) = (state.peer, state.source, state.destination)
+    else {
+        return Err(failed(libc::EINVAL, "rdma_connect", || {
+            "resolve the address and the route first".to_owned()
+        }));
+    };
+    if state.comm.is_some() {
+        return Err(Errno(libc::EINVAL));
+    }
+    let header = IpHeader {
+        source_port: source.port(),
+        source: same_family(source.ip(), destination.ip()),
+        destination: destination.ip(),
+    }
+    .to_bytes();
+    let service_id = crate::world::service_of(state.ps, destination.port());
+    let parts = [&header[..], &own.connect, wanted.private_data];
+    let comm = if is_datagram(state.ps) {
+        let private_data = fill::<{ SidrReq::PRIVATE_BYTES }>("rdma_connect", &parts)?;
+        let req = SidrReq { request_id: 0, pkey: PKEY, service_id, private_data };
+        let response_ns = code_ns(RESPONSE_TIMEOUT) + code_ns(PACKET_LIFE_TIME + 1);
+        inner.cm.ask_service(now_ns(), to, req, response_ns)
+    } else {
+        let private_data = fill::<{ Req::PRIVATE_BYTES }>("rdma_connect", &parts)?;
+        let mut req = request(own, state, &wanted, private_data);
+        req.service_id = service_id;
+        req.ca_guid = guid;
+        inner.cm.connect(now_ns(), to, req)
+    };
+    let comm = comm.map_err(|error| wrong_state("rdma_connect", error))?;
+    inner.link(own.number, comm);
+    inner.flush();
+    drop(inner);
+    own.connect.clear();
+    // SAFETY: as above.
+    unsafe { id::complete(id) }
+}
+
+/// An address in the family of another: both are written in one.
+fn same_family(ip: std::net::IpAddr, like: std::net::IpAddr) -> std::net::IpAddr {
+    match (ip, like) {
+        (std::net::IpAddr::V4(v4), std::net::IpAddr::V6(_)) => v4.to_ipv6_mapped().into(),
+        (v6, std::net::IpAddr::V4(_)) => match v6.to_canonical() {
+            std::net::IpAddr::V6(_) => crate::address::loopback(like),
+            v4 => v4,
+        },
+        (same, _) => same,
+    }
+}
+
+/// The request for a connection; what the connection is numbered by is filled in here.
+fn request(
+    own: &CmId,
+    state: &mut IdState,
+    wanted: &Wanted<'_>,
+    private_data: [u8; Req::PRIVATE_BYTES],
+) -> Req {
+    let (qpn, srq) = queue_pair(own, wanted);
+    let link = &mut state.link;
+    let (lid, mtu, is_ethernet) =
+        own.device.map_or((0, 1, true), |device| (device.lid, device.mtu, device.is_ethernet));
+    link.sq_psn = Psn::new(random());
+    link.mtu = mtu;
+    link.retry_count = wanted.retry_count;
+    link.rnr_retry_count = wanted.rnr_retry_count;
+    link.ack_timeout = state.ack_timeout.unwrap_or(PACKET_LIFE_TIME + 1);
+    link.traffic_class = state.tos;
+    let (service_type, extended_transport) = match state.qp_type {
+        IBV_QPT_UC => (1, 0),
+        IBV_QPT_XRC_SEND => (3, 1),
+        _ => (0, 0),
+    };
+    // Permissive LIDs where packets are routed by GID.
+    let lids = if is_ethernet { (0xffff, 0xffff) } else { (lid, link.remote_lid) };
+    Req {
+        local_id: 0,
+        service_id: 0,
+        ca_guid: 0,
+        qkey: 0,
+        qpn,
+        responder_resources: own.responder_resources,
+        initiator_depth: own.initiator_depth,
+        remote_response_timeout: RESPONSE_TIMEOUT,
+        service_type,
+        flow_control: wanted.flow_control,
+        starting_psn: link.sq_psn,
+        local_response_timeout: RESPONSE_TIMEOUT,
+        retry_count: wanted.retry_count,
+        pkey: PKEY,
+        path_mtu: mtu,
+        rnr_retry_count: wanted.rnr_retry_count,
+        max_cm_retries: MAX_RETRIES,
+        srq,
+        extended_transport,
+        path: Path {
+            local_lid: lids.0,
+            remote_lid: lids.1,
+            local_gid: link.local_gid,
+            remote_gid: link.remote_gid,
+            flow_label: random() & 0xf_ffff,
+            rate: 0,
+            traffic_class: state.tos,
+            hop_limit: HOP_LIMIT,
+            service_level: 0,
+            is_subnet_local: false,
+            ack_timeout: link.ack_timeout,
+        },
+        private_data,
+    }
+}
+
+/// Accepts a request; 0, or -1 and `errno`.
+pub unsafe fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's id and parameters.
+    answer(unsafe { accept(id, conn_param) })
+}
+
+/// See [`rdma_accept`].
+pub unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let (own, wanted) = unsafe { (own(id)?, wanted(param)) };
+    if own.public.qp.is_null() && param.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    check_depths(own, &wanted)?;
+    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
+    own.initiator_depth =
+        wanted.initiator_depth.unwrap_or(own.initiator_depth.min(device.max_initiator_depth));
+    own.responder_resources = wanted
+        .responder_resources
+        .unwrap_or(own.responder_resources.min(device.max_responder_resources));
+    if is_datagram(own.public.ps) {
+        return accept_datagram(own, &wanted);
+    }
+    qp::to_rtr(own, Some(own.responder_resources))?;
+    qp::to_rts(own, Some(own.initiator_depth))?;
+    let accepted = accept_connection(own, &wanted);
+    if accepted.is_err() {
+        qp::to_error(own);
+    }
+    accepted?;
+    // SAFETY: as above.
+    unsafe { id::complete(id) }
+}
+
+fn accept_connection(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
+    let private_data = fill::<{ Rep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
+    let (qpn, srq) = queue_pair(own, wanted);
+    let mut inner = world()?.lock();
+    let ca_guid = inner.cm.guid();
+    let state = inner.id(own.number)?;
+    let Some(comm) = state.comm else { return Err(Errno(libc::EINVAL)) };
+    let link = &mut state.link;
+    link.initiator_depth = own.initiator_depth;
+    link.responder_resources = own.responder_resources;
+    let rep = Rep {
+        local_id: 0,
+        remote_id: 0,
+        qkey: 0,
+        qpn,
+        starting_psn: link.sq_psn,
+        responder_resources: own.responder_resources,
+        initiator_depth: own.initiator_depth,
+        target_ack_delay: ACK_DELAY,
+        failover: 0,
+        flow_control: wanted.flow_control,
+        rnr_retry_count: wanted.rnr_retry_count,
+        srq,
+        ca_guid,
+        private_data,
+    };
+    let done = inner.cm.accept(now_ns(), comm, rep);
+    inner.flush();
+    done.map_err(|error| wrong_state("rdma_accept", error))
+}
+
+fn accept_datagram(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
+    let private_data = fill::<{ SidrRep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
+    let (qpn, _) = queue_pair(own, wanted);
+    let mut inner = world()?.lock();
+    let state = inner.id(own.number)?;
+    let Some(comm) = state.comm else { return Err(Errno(libc::EINVAL)) };
+    let rep = SidrRep {
+        request_id: 0,
+        status: 0,
+        info_length: 0,
+        qpn,
+        service_id: 0,
+        qkey: RDMA_UDP_QKEY,
+        info: [0; SidrRep::INFO_BYTES],
+        private_data,
+    };
+    let done = inner.cm.answer_service(comm, rep);
+    inner.flush();
+    drop(inner);
+    if own.is_sync && !own.public.event.is_null() {
+        // SAFETY: the event that the id kept, given back once.
+        unsafe { channel::rdma_ack_cm_event(own.public.event) };
+        own.public.event = std::ptr::null_mut();
+    }
+    done.map_err(|error| wrong_state("rdma_accept", error))
+}
+
+/// Refuses a request; 0, or -1 and `errno`.
+pub unsafe fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    let data = match private_data.is_null() || private_data_len == 0 {
+        true => &[][..],
+        // SAFETY: the caller's bytes.
+        false => unsafe {
+            std::slice::from_raw_parts(private_data.cast::<u8>(), usize::from(private_data_len))
+        },
+    };
+    // SAFETY: the caller's id.
+    answer(unsafe { own(id) }.and_then(|own| reject(own, data)))
+}
+
+fn reject(own: &mut CmId, data: &[u8]) -> CallResult<()> {
+    let mut inner = world()?.lock();
+    let state = inner.id(own.number)?;
+    let (Some(comm), ps) = (state.comm, state.ps) else { return Err(Errno(libc::EINVAL)) };
+    let done = if is_datagram(ps) {
+        let private_data = fill::<{ SidrRep::PRIVATE_BYTES }>("rdma_reject", &[data])?;
+        // Status 2: refused.
+        let rep = SidrRep {
+            request_id: 0,
+            status: 2,
+            info_length: 0,
+            qpn: Qpn::default(),
+            service_id: 0,
+            qkey: 0,
+            info: [0; SidrRep::INFO_BYTES],
+            private_data,
+        };
+        inner.cm.answer_service(comm, rep)
+    } else {
+        let private_data = fill::<{ Rej::PRIVATE_BYTES }>("rdma_reject", &[data])?;
+        inner.cm.reject(comm, reason::CONSUMER, private_data)
+    };
+    inner.flush();
+    done.map_err(|error| wrong_state("rdma_reject", error))
+}
+
+/// Refuses a request because of what the peer offers (ECE); 0, or -1 and `errno`.
+pub unsafe fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    // SAFETY: the caller's id and bytes.
+    unsafe { rdma_reject(id, private_data, private_data_len) }
+}
+
+/// Tells that something happened on the queue pair before the peer's answer came; 0, or -1 and
+/// `errno`.
+pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
+    // SAFETY: the caller's id.
+    answer(unsafe { own(id) }.and_then(|own| {
+        let mut inner = world()?.lock();
+        let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
+        if event != IBV_EVENT_COMM_EST {
+            return Err(Errno(libc::EINVAL));
+        }
+        let done = inner.cm.notify_established(comm);
+        inner.flush();
+        done.map_err(|error| wrong_state("rdma_notify", error))
+    }))
+}
+
+/// Ends a connection; 0, or -1 and `errno`.
+pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's id.
+    answer(unsafe { disconnect(id) })
+}
+
+/// See [`rdma_disconnect`].
+pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    if own.public.verbs.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    qp::to_error(own);
+    let mut inner = world()?.lock();
+    let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
+    // The peer, or a time-out, may have been first: that is no error, as in the kernel.
+    let _already_over = inner.cm.disconnect(now_ns(), comm);
+    inner.flush();
+    drop(inner);
+    // SAFETY: as above.
+    unsafe { id::complete(id) }
+}
+
+/// Ends a connection without waiting for its event.
+///
+/// # Safety
+/// The id is one of ours.
+pub unsafe fn drop_connection(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    qp::to_error(own);
+    let mut inner = world()?.lock();
+    let Some(comm) = inner.id(own.number)?.comm else { return Ok(()) };
+    let done = inner.cm.disconnect(now_ns(), comm);
+    inner.flush();
+    done.map_err(|error| wrong_state("rclose", error))
+}
+
+/// Confirms a reply, when the program connected its queue pair itself; 0, or -1 and `errno`.
+pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's id.
+    answer(unsafe { own(id) }.and_then(|own| match own.public.qp.is_null() {
+        true => establish(own),
+        false => Err(Errno(libc::EINVAL)),
+    }))
+}
+
+/// Makes the queue pair ready to send, if it is the library's, and tells the peer.
+pub fn establish(own: &mut CmId) -> CallResult<()> {
+    let made = qp::to_rtr(own, None).and_then(|()| qp::to_rts(own, None)).and_then(|()| {
+        let mut inner = world()?.lock();
+        let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
+        let done = inner.cm.establish(comm);
+        inner.flush();
+        done.map_err(|error| wrong_state("rdma_establish", error))
+    });
+    if made.is_err() {
+        qp::to_error(own);
+    }
+    made
+}

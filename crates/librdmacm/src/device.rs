@@ -1,0 +1,145 @@
+//! The devices: our libibverbs, found at run time, and what of each port the connection manager
+//! needs.
+
+use core::ffi::c_int;
+use std::sync::OnceLock;
+
+use rdmalab_abi::{
+    IBV_LINK_LAYER_ETHERNET, VerbsTable, ibv_context, ibv_device_attr, ibv_gid, ibv_pd,
+    ibv_port_attr, inline,
+};
+use rdmalab_wire::ids::Gid;
+
+use crate::debug::{CallResult, Errno, failed, last_errno};
+
+/// GIDs of a port that are looked at.
+const GIDS_MAX: i32 = 64;
+/// The port: our devices have one.
+pub const PORT: u8 = 1;
+
+/// An open device, which stays open.
+pub struct Device {
+    pub context: *mut ibv_context,
+    /// The domain for ids whose program names none.
+    pub pd: *mut ibv_pd,
+    /// Node GUID, host byte order.
+    pub guid: u64,
+    pub is_ethernet: bool,
+    pub lid: u16,
+    /// Path MTU as a code.
+    pub mtu: u8,
+    pub max_initiator_depth: u8,
+    pub max_responder_resources: u8,
+    gid_count: i32,
+}
+
+// SAFETY: verbs objects may be used by any thread; everything else is plain data.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Our verbs. They are looked for at run time, because a linked copy of the soft device would be a
+/// second one in the same process.
+///
+/// # Errors
+/// `ENODEV` if `libibverbs.so.1` is missing, or is not ours: connections of other devices are the
+/// kernel's business.
+pub fn verbs() -> CallResult<&'static VerbsTable> {
+    static VERBS: OnceLock<Result<VerbsTable, String>> = OnceLock::new();
+    let found = VERBS.get_or_init(|| match VerbsTable::is_ours(None) {
+        Ok(true) => VerbsTable::load(None).map_err(|error| error.to_string()),
+        Ok(false) => Err("this librdmacm.so.1 is the soft device's, and libibverbs.so.1 is not: \
+                          put both into LD_LIBRARY_PATH, or run the program by `rdmalab exec`"
+            .to_owned()),
+        Err(error) => Err(error.to_string()),
+    });
+    found.as_ref().map_err(|why| failed(libc::ENODEV, "rdma_cm", || why.clone()))
+}
+
+/// Opens every device.
+///
+/// # Errors
+/// `ENODEV` without any, else what opening says.
+pub fn open_all() -> CallResult<Vec<Device>> {
+    let verbs = verbs()?;
+    let mut count: c_int = 0;
+    // SAFETY: the out-parameter is valid.
+    let list = unsafe { (verbs.get_device_list)(&raw mut count) };
+    if list.is_null() {
+        return Err(last_errno());
+    }
+    let mut devices = Vec::new();
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: within the list that we got; devices stay valid while open.
+        let context = unsafe { (verbs.open_device)(*list.add(index)) };
+        if context.is_null() {
+            return Err(last_errno());
+        }
+        devices.push(describe(verbs, context)?);
+    }
+    // SAFETY: the list that we got; nothing of it is used any more.
+    unsafe { (verbs.free_device_list)(list) };
+    if devices.is_empty() { Err(Errno(libc::ENODEV)) } else { Ok(devices) }
+}
+
+fn describe(verbs: &VerbsTable, context: *mut ibv_context) -> CallResult<Device> {
+    let mut attr = ibv_device_attr::zeroed();
+    let mut port = ibv_port_attr::zeroed();
+    // SAFETY: an open context, and structures to write to.
+    let (of_device, of_port, pd) = unsafe {
+        (
+            (verbs.query_device)(context, &raw mut attr),
+            inline::ibv_query_port(verbs, context, PORT, &raw mut port),
+            (verbs.alloc_pd)(context),
+        )
+    };
+    if of_device != 0 || of_port != 0 {
+        return Err(Errno(of_device.max(of_port)));
+    }
+    if pd.is_null() {
+        return Err(last_errno());
+    }
+    let few = |count: c_int| u8::try_from(count).unwrap_or(u8::MAX);
+    Ok(Device {
+        context,
+        pd,
+        guid: u64::from_be(attr.node_guid),
+        is_ethernet: port.link_layer == IBV_LINK_LAYER_ETHERNET,
+        lid: port.lid,
+        mtu: port.active_mtu as u8,
+        max_initiator_depth: few(attr.max_qp_init_rd_atom),
+        max_responder_resources: few(attr.max_qp_rd_atom),
+        gid_count: port.gid_tbl_len.min(GIDS_MAX),
+    })
+}
+
+impl Device {
+    /// The GIDs of the port with their indices, as they are now.
+    pub fn gids(&self) -> Vec<(u8, Gid)> {
+        let Ok(verbs) = verbs() else { return Vec::new() };
+        let mut gids = Vec::new();
+        for index in 0..self.gid_count {
+            let mut gid = ibv_gid { raw: [0; 16] };
+            // SAFETY: an open context, and a GID to write to.
+            let ret = unsafe { (verbs.query_gid)(self.context, PORT, index, &raw mut gid) };
+            if ret == 0 {
+                // SAFETY: all bytes of the union are initialised.
+                gids.push((index as u8, Gid(unsafe { gid.raw })));
+            }
+        }
+        gids
+    }
+
+    /// The index of a GID.
+    pub fn index_of(&self, gid: Gid) -> Option<u8> {
+        self.gids().into_iter().find(|(_, known)| *known == gid).map(|(index, _)| index)
+    }
+
+    /// The GID with which the port is reached on this host: the first that stands for an IPv4
+    /// address, else the first.
+    pub fn own_gid(&self) -> (u8, Gid) {
+        let gids = self.gids();
+        let ipv4 = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4());
+        ipv4.or(gids.first()).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,103 @@
+//! QP 1 of this host: datagrams to and from other hosts. Our libibverbs has the port; it is found
+//! by name at run time, like the verbs.
+
+use core::ffi::{CStr, c_int, c_void};
+
+use rdmalab_ring::madbox::MAD_BYTES;
+use rdmalab_wire::ids::Gid;
+
+use crate::debug::{CallResult, Errno, failed};
+
+/// A datagram as it came.
+#[repr(C)]
+pub struct Arrived {
+    /// Who sent it.
+    pub from: Gid,
+    /// Which of our GIDs it was sent to.
+    pub to: Gid,
+    /// The datagram.
+    pub mad: [u8; MAD_BYTES],
+}
+
+type Open = unsafe extern "C" fn() -> c_int;
+type Send = unsafe extern "C" fn(*const [u8; 16], *const [u8; 16], *const [u8; MAD_BYTES]) -> c_int;
+type Receive = unsafe extern "C" fn(*mut Arrived) -> c_int;
+
+/// The open port.
+#[derive(Clone, Copy)]
+pub struct Door {
+    fd: c_int,
+    send: Send,
+    receive: Receive,
+}
+
+fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: an open library, and a C string.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+impl Door {
+    /// Opens it, where an interface is named. Without one nothing comes and nothing goes.
+    ///
+    /// # Errors
+    /// What opening the device says, `ENOSYS` if our libibverbs is too old to have the port.
+    pub fn open() -> CallResult<Option<Door>> {
+        if std::env::var_os("RDMALAB_INTERFACE").is_none_or(|name| name.is_empty()) {
+            return Ok(None);
+        }
+        // SAFETY: a C string; the library is loaded already, and is never closed.
+        let library = unsafe {
+            libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE)
+        };
+        let found = (!library.is_null()).then_some(()).and_then(|()| {
+            let open = symbol(library, c"__rdmalab_mad_open")?;
+            let send = symbol(library, c"__rdmalab_mad_send")?;
+            let receive = symbol(library, c"__rdmalab_mad_receive")?;
+            // SAFETY: our library exports these names with exactly these signatures.
+            Some(unsafe {
+                (
+                    std::mem::transmute::<*mut c_void, Open>(open),
+                    std::mem::transmute::<*mut c_void, Send>(send),
+                    std::mem::transmute::<*mut c_void, Receive>(receive),
+                )
+            })
+        });
+        let Some((open, send, receive)) = found else {
+            return Err(failed(libc::ENOSYS, "rdma_cm", || {
+                "libibverbs.so.1 is of another version of ours: use two of one build".to_owned()
+            }));
+        };
+        // SAFETY: takes nothing.
+        let fd = unsafe { open() };
+        if fd < 0 { Err(Errno(-fd)) } else { Ok(Some(Door { fd, send, receive })) }
+    }
+
+    /// A descriptor that is readable while datagrams wait.
+    pub fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    /// Sends a datagram to QP 1 of the port with the GID `remote`; it may get lost.
+    pub fn send(&self, local: Gid, remote: Gid, mad: &[u8; MAD_BYTES]) {
+        // SAFETY: three live arrays.
+        let errno = unsafe { (self.send)(&raw const local.0, &raw const remote.0, mad) };
+        if errno != 0 {
+            // As if it were lost: the protocol sends it again.
+            let _told = failed(errno, "rdma_cm", || {
+                format!("no message to {}: error {errno}", remote.to_ip())
+            });
+        }
+    }
+
+    /// The next datagram, without waiting.
+    pub fn receive(&self) -> Option<Arrived> {
+        let mut arrived = Arrived { from: Gid::default(), to: Gid::default(), mad: [0; MAD_BYTES] };
+        // SAFETY: a live structure of the layout that the function writes.
+        let got = unsafe { (self.receive)(&raw mut arrived) };
+        (got == 1).then_some(arrived)
+    }
+}
+
+// `Gid` is its bytes, as the other library writes them.
+const _: () = assert!(size_of::<Arrived>() == 32 + MAD_BYTES && size_of::<Gid>() == 16);

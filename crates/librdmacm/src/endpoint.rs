@@ -1,0 +1,185 @@
+//! Endpoints: an id with its queue pair in one call.
+
+use core::ffi::c_int;
+
+use rdmalab_abi::*;
+
+use crate::channel;
+use crate::debug::{CallResult, Errno, answer, last_errno};
+use crate::id::{self, own};
+use crate::{qp, resolve};
+
+/// Makes an endpoint out of a resolved address; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's place for the id, address, domain and attributes.
+    answer(unsafe {
+        match create(res, pd, qp_init_attr) {
+            Ok(made) => {
+                id.write(made);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
+
+unsafe fn create(
+    res: *const rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> CallResult<*mut rdma_cm_id> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let res = res.as_ref().ok_or(Errno(libc::EINVAL))?;
+        let (ps, qp_type) = (res.ai_port_space as u32, res.ai_qp_type as u32);
+        let made = id::create(std::ptr::null_mut(), std::ptr::null_mut(), ps, qp_type)?;
+        let prepared = match res.ai_flags & RAI_PASSIVE {
+            0 => active(made, res, pd, qp_init_attr),
+            _ => passive(made, res, pd, qp_init_attr),
+        };
+        if let Err(error) = prepared {
+            rdma_destroy_ep(made);
+            return Err(error);
+        }
+        Ok(made)
+    }
+}
+
+unsafe fn passive(
+    made: *mut rdma_cm_id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        id::bind(made, res.ai_src_addr)?;
+        let own = own(made)?;
+        if !pd.is_null() {
+            own.public.pd = pd;
+        }
+        if let Some(attr) = qp_init_attr.as_ref() {
+            let mut kept = Box::new(*attr);
+            kept.qp_type = res.ai_qp_type as u32;
+            own.qp_init_attr = Some(kept);
+        }
+    }
+    Ok(())
+}
+
+unsafe fn active(
+    made: *mut rdma_cm_id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        resolve::resolve_addr(made, res.ai_src_addr, res.ai_dst_addr)?;
+        resolve::resolve_route(made)?;
+        if let Some(attr) = qp_init_attr.as_mut() {
+            attr.qp_type = res.ai_qp_type as u32;
+            qp::create_qp(made, pd, attr)?;
+        }
+        if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
+            let bytes = res.ai_connect.cast::<u8>();
+            own(made)?.connect = std::slice::from_raw_parts(bytes, res.ai_connect_len).to_vec();
+        }
+    }
+    Ok(())
+}
+
+/// Frees an endpoint.
+pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's endpoint, given back once.
+    unsafe {
+        if !(*id).qp.is_null() {
+            qp::rdma_destroy_qp(id);
+        }
+        if !(*id).srq.is_null() {
+            qp::rdma_destroy_srq(id);
+        }
+        id::rdma_destroy_id(id);
+    }
+}
+
+/// Listens; 0, or -1 and `errno`.
+pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: the caller's id.
+    answer(unsafe { listen(id, backlog) })
+}
+
+/// See [`rdma_listen`].
+pub unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    let mut inner = id::world()?.lock();
+    if inner.id(own.number)?.bound.is_none() {
+        let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+        inner.bind(own.number, any)?;
+    }
+    inner.start_listening(own.number, usize::try_from(backlog).unwrap_or(0))?;
+    let state = inner.id(own.number)?;
+    let (shown, link) = ((state.source, state.destination), state.link);
+    inner.flush();
+    drop(inner);
+    id::show_addresses(own, shown, link);
+    Ok(())
+}
+
+/// Waits for the next request to a listener without a channel; 0, or -1 and `errno`.
+pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's listener, and place for the id.
+    answer(unsafe { get_request(listen).map(|made| id.write(made)) })
+}
+
+unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let on = own(listen)?;
+        if !on.is_sync {
+            return Err(Errno(libc::EINVAL));
+        }
+        if !on.public.event.is_null() {
+            channel::rdma_ack_cm_event(on.public.event);
+            on.public.event = std::ptr::null_mut();
+        }
+        let mut event = std::ptr::null_mut();
+        if channel::rdma_get_cm_event(on.public.channel, &raw mut event) != 0 {
+            return Err(last_errno());
+        }
+        let made = match ((*event).status, (*event).event) {
+            (0, RDMA_CM_EVENT_CONNECT_REQUEST) => prepare((*event).id, listen),
+            (0, _) => Err(Errno(libc::EINVAL)),
+            (status, _) => Err(Errno(status.abs())),
+        };
+        match made {
+            Ok(id) => {
+                (*id).event = event;
+                Ok(id)
+            }
+            Err(error) => {
+                on.public.event = event;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Makes the queue pair of a request, if the listener says what it shall be.
+unsafe fn prepare(id: *mut rdma_cm_id, listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let on = own(listen)?;
+        if let Some(attr) = &on.qp_init_attr {
+            let mut attr = **attr;
+            qp::create_qp(id, on.public.pd, &raw mut attr)?;
+        }
+    }
+    Ok(id)
+}

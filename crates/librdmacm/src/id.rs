@@ -1,0 +1,435 @@
+//! Ids: making and freeing them, binding them, their options.
+
+use core::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+
+use rdmalab_abi::*;
+
+use crate::address;
+use crate::channel::{self, Queue};
+use crate::debug::{CallResult, Errno, answer, failed};
+use crate::device::{Device, PORT};
+use crate::multicast::Group;
+use crate::world::{self, IdState, Link, PACKET_LIFE_TIME, Param, Posted};
+
+/// P_Key of every path.
+pub const PKEY: u16 = 0xffff;
+/// Hops that a packet may make.
+pub const HOP_LIMIT: u8 = 64;
+
+/// An id as C sees it, with what only the program's own calls use behind it.
+#[repr(C)]
+pub struct CmId {
+    pub public: rdma_cm_id,
+    /// Its number in the world.
+    pub number: u64,
+    /// It has a channel of its own, and every call waits for its event.
+    pub is_sync: bool,
+    /// A connection failed on this side: what the peer says of it is not news.
+    pub has_connect_error: bool,
+    pub initiator_depth: u8,
+    pub responder_resources: u8,
+    /// Bytes in front of the private data of `rdma_connect`.
+    pub connect: Vec<u8>,
+    /// For the queue pairs of requests to a listener.
+    pub qp_init_attr: Option<Box<ibv_qp_init_attr>>,
+    pub groups: Vec<Group>,
+    pub device: Option<&'static Device>,
+}
+
+/// What is ours of an id.
+///
+/// # Safety
+/// The id is one of ours, and nobody else uses it during `'a`: calls on one id are not made at the
+/// same time, as with the original library.
+pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a mut CmId> {
+    // SAFETY: the caller's contract; null is refused.
+    unsafe { id.cast::<CmId>().as_mut() }.ok_or(Errno(libc::EINVAL))
+}
+
+/// The world and an id's number.
+pub fn world() -> CallResult<&'static world::World> {
+    world::get()
+}
+
+/// A new id in C.
+pub fn allocate(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: u32,
+    qp_type: u32,
+) -> Box<CmId> {
+    let mut public = rdma_cm_id::zeroed();
+    public.channel = channel;
+    public.context = context;
+    public.ps = ps;
+    public.qp_type = qp_type;
+    Box::new(CmId {
+        public,
+        number: 0,
+        is_sync: false,
+        has_connect_error: false,
+        initiator_depth: 0,
+        responder_resources: 0,
+        connect: Vec::new(),
+        qp_init_attr: None,
+        groups: Vec::new(),
+        device: None,
+    })
+}
+
+/// A state with nothing known yet.
+fn fresh(queue: std::sync::Arc<Queue>, ps: u32, qp_type: u32) -> IdState {
+    IdState {
+        c: std::ptr::null_mut(),
+        queue,
+        ps,
+        qp_type,
+        source: None,
+        destination: None,
+        device: None,
+        peer: None,
+        comm: None,
+        bound: None,
+        listening: None,
+        link: Link::default(),
+        reuse_address: false,
+        ack_timeout: None,
+        tos: 0,
+        fetched: 0,
+        acknowledged: 0,
+    }
+}
+
+/// The type of queue pair that belongs to a port space.
+fn type_of(ps: u32) -> CallResult<u32> {
+    match ps {
+        RDMA_PS_TCP | RDMA_PS_IB => Ok(IBV_QPT_RC),
+        RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
+        other => Err(failed(libc::EPROTONOSUPPORT, "rdma_create_id", || {
+            format!("port space {other:#x}: known are TCP, UDP, IB and IPOIB")
+        })),
+    }
+}
+
+/// Makes an id; without a channel it gets one of its own, and its calls wait.
+pub unsafe fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: u32,
+    qp_type: u32,
+) -> CallResult<*mut rdma_cm_id> {
+    let world = world()?;
+    let is_sync = channel.is_null();
+    let channel = if is_sync { channel::create()?.cast() } else { channel };
+    let mut id = allocate(channel, context, ps, qp_type);
+    id.is_sync = is_sync;
+    // SAFETY: the caller's channel, or the one just made.
+    let queue = unsafe { channel::queue_of(channel) };
+    let mut inner = world.lock();
+    id.number = inner.add(fresh(queue, ps, qp_type));
+    let number = id.number;
+    let id = Box::into_raw(id);
+    inner.id(number)?.c = id;
+    Ok(id.cast())
+}
+
+/// Makes an id; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: u32,
+) -> c_int {
+    let made = type_of(ps).and_then(|qp_type| {
+        // SAFETY: the caller's channel.
+        unsafe { create(channel, context, ps, qp_type) }
+    });
+    // SAFETY: the caller's place for the id.
+    answer(made.map(|made| unsafe { id.write(made) }))
+}
+
+/// Frees an id, after its events have been given back; 0, or -1 and `errno`.
+pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's id, given back once.
+    answer(unsafe { destroy(id) })
+}
+
+unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    let world = world()?;
+    while let Some(group) = own.groups.pop() {
+        crate::multicast::leave(own, &group);
+    }
+    if own.is_sync && !own.public.event.is_null() {
+        // SAFETY: the event that the id kept, given back once.
+        unsafe { channel::rdma_ack_cm_event(own.public.event) };
+        own.public.event = std::ptr::null_mut();
+    }
+    let mut inner = world.lock();
+    let number = own.number;
+    if let Some(queue) = inner.ids.get(&number).map(|state| state.queue.clone()) {
+        // Nobody will hear of requests that were not fetched.
+        for posted in queue.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
+            if posted.listener.is_some() {
+                inner.remove(posted.id);
+            }
+        }
+    }
+    inner.unlink(number);
+    inner.stop_listening(number);
+    inner.release_port(number);
+    inner.flush();
+    drop(inner);
+    world.wait_for_acknowledgements(number);
+    world.lock().remove(number);
+    if own.is_sync {
+        // SAFETY: the channel that was made with the id.
+        unsafe { channel::rdma_destroy_event_channel(own.public.channel) };
+    }
+    // SAFETY: paths come from `libc::calloc`, or are null; the id from `allocate`.
+    unsafe {
+        libc::free(own.public.route.path_rec.cast());
+        drop(Box::from_raw(id.cast::<CmId>()));
+    }
+    Ok(())
+}
+
+/// Gives an id its device.
+pub fn set_device(own: &mut CmId, device: &'static Device) {
+    own.device = Some(device);
+    own.public.verbs = device.context;
+    own.public.pd = if own.public.pd.is_null() { device.pd } else { own.public.pd };
+    own.public.port_num = PORT;
+}
+
+/// Shows the addresses of an id to the program.
+pub fn show_addresses(own: &mut CmId, state: (Option<SocketAddr>, Option<SocketAddr>), link: Link) {
+    let route = &mut own.public.route.addr;
+    if let Some(source) = state.0 {
+        route.src_storage = address::to_c(source).0;
+    }
+    if let Some(destination) = state.1 {
+        route.dst_storage = address::to_c(destination).0;
+    }
+    route.addr.sgid.raw = link.local_gid.0;
+    route.addr.dgid.raw = link.remote_gid.0;
+    route.addr.pkey = PKEY.to_be();
+}
+
+/// Binds an id to an address of ours; 0, or -1 and `errno`.
+pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
+    // SAFETY: the caller's id and address.
+    answer(unsafe { bind(id, addr) })
+}
+
+/// See [`rdma_bind_addr`].
+pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let (own, address) = unsafe { (own(id)?, address::read(addr)) };
+    let address = address.ok_or_else(|| {
+        failed(libc::EINVAL, "rdma_bind_addr", || "the address must be IPv4 or IPv6".to_owned())
+    })?;
+    if !address::is_local(address.ip()) {
+        let why = || format!("{} is no address of this host", address.ip());
+        return Err(failed(libc::EADDRNOTAVAIL, "rdma_bind_addr", why));
+    }
+    let world = world()?;
+    let at = match address.ip().is_unspecified() {
+        true => None,
+        false => Some(world.device_of(address.ip())?),
+    };
+    let mut inner = world.lock();
+    if inner.id(own.number)?.bound.is_some() {
+        return Err(Errno(libc::EINVAL));
+    }
+    inner.bind(own.number, address)?;
+    let state = inner.id(own.number)?;
+    if let Some((device, sgid_index, local_gid)) = at {
+        state.device = Some(device);
+        state.link.sgid_index = sgid_index;
+        state.link.local_gid = local_gid;
+    }
+    let (shown, link) = ((state.source, state.destination), state.link);
+    drop(inner);
+    if let Some((device, ..)) = at {
+        set_device(own, world.device(device)?);
+    }
+    show_addresses(own, shown, link);
+    Ok(())
+}
+
+/// Waits for the event of a call on an id without a channel.
+///
+/// # Safety
+/// The id is the caller's.
+pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    if !own.is_sync {
+        return Ok(());
+    }
+    // SAFETY: the event that the id kept, given back once; then its own channel.
+    unsafe {
+        if !own.public.event.is_null() {
+            channel::rdma_ack_cm_event(own.public.event);
+            own.public.event = std::ptr::null_mut();
+        }
+        let mut event = std::ptr::null_mut();
+        if channel::rdma_get_cm_event(own.public.channel, &raw mut event) != 0 {
+            return Err(crate::debug::last_errno());
+        }
+        own.public.event = event;
+        match ((*event).status, (*event).event) {
+            (0, _) => Ok(()),
+            (_, RDMA_CM_EVENT_REJECTED) => Err(Errno(libc::ECONNREFUSED)),
+            (status, _) => Err(Errno(status.abs())),
+        }
+    }
+}
+
+/// Shows the path of an id to the program.
+pub fn show_path(own: &mut CmId, link: Link) {
+    let Some(device) = own.device else { return };
+    if own.public.route.path_rec.is_null() {
+        // SAFETY: plain allocation; freed with the id, by C or by us.
+        own.public.route.path_rec = unsafe { libc::calloc(1, size_of::<ibv_sa_path_rec>()) }.cast();
+    }
+    // SAFETY: null, or room for one path.
+    let Some(path) = (unsafe { own.public.route.path_rec.as_mut() }) else { return };
+    own.public.route.num_paths = 1;
+    path.dgid.raw = link.remote_gid.0;
+    path.sgid.raw = link.local_gid.0;
+    path.dlid = link.remote_lid.to_be();
+    path.slid = device.lid.to_be();
+    path.hop_limit = HOP_LIMIT;
+    path.traffic_class = link.traffic_class;
+    path.reversible = 1;
+    path.numb_path = 1;
+    path.pkey = PKEY.to_be();
+    // Selectors: exactly this.
+    path.mtu_selector = 2;
+    path.mtu = device.mtu;
+    path.rate_selector = 2;
+    path.packet_life_time_selector = 2;
+    path.packet_life_time = PACKET_LIFE_TIME;
+}
+
+/// Our port, network byte order.
+pub unsafe fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the caller's id, whose storage holds an address or zeros.
+    unsafe { address::read((&raw const (*id).route.addr.src_storage).cast()) }
+        .map_or(0, |address| address.port().to_be())
+}
+
+/// The peer's port, network byte order.
+pub unsafe fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: as above.
+    unsafe { address::read((&raw const (*id).route.addr.dst_storage).cast()) }
+        .map_or(0, |address| address.port().to_be())
+}
+
+/// Sets an option; 0, or -1 and `errno`.
+pub unsafe fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: usize,
+) -> c_int {
+    // SAFETY: the caller's id, and a value of that length.
+    answer(unsafe { set_option(id, level, optname, optval, optlen) })
+}
+
+unsafe fn set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: usize,
+) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    if level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH {
+        // Paths lead where the addresses do: what the program found elsewhere changes nothing.
+        let mut inner = world()?.lock();
+        let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
+        let id = own.number;
+        inner.post(Posted { event, status: 0, id, listener: None, param: Param::None });
+        return Ok(());
+    }
+    if level != RDMA_OPTION_ID {
+        return Err(Errno(libc::ENOSYS));
+    }
+    let wanted = match name {
+        RDMA_OPTION_ID_TOS | RDMA_OPTION_ID_ACK_TIMEOUT => 1,
+        RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY => size_of::<c_int>(),
+        _ => return Err(Errno(libc::ENOSYS)),
+    };
+    if length != wanted || value.is_null() {
+        return Err(failed(libc::EINVAL, "rdma_set_option", || {
+            format!("option {name} is {wanted} bytes long, not {length}")
+        }));
+    }
+    // SAFETY: the caller's value, of the length that was just checked.
+    let (byte, number) = unsafe {
+        match wanted {
+            1 => (value.cast::<u8>().read(), 0),
+            _ => (0, value.cast::<c_int>().read_unaligned()),
+        }
+    };
+    let mut inner = world()?.lock();
+    let state = inner.id(own.number)?;
+    match name {
+        RDMA_OPTION_ID_TOS => state.tos = byte,
+        RDMA_OPTION_ID_ACK_TIMEOUT if byte > 31 => return Err(Errno(libc::EINVAL)),
+        RDMA_OPTION_ID_ACK_TIMEOUT => state.ack_timeout = Some(byte),
+        RDMA_OPTION_ID_REUSEADDR => state.reuse_address = number != 0,
+        // Each id listens to its own family only, or to any address of both.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Moves an id to another channel, with the events that were not fetched; 0, or -1 and `errno`.
+pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    // SAFETY: the caller's id, and its channel or null.
+    answer(unsafe { migrate(id, channel) })
+}
+
+/// See [`rdma_migrate_id`]. Without a channel the id gets one of its own.
+pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    if own.is_sync && channel.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    let is_sync = channel.is_null();
+    let channel = if is_sync { channel::create()?.cast() } else { channel };
+    // SAFETY: the caller's channel, or the one just made.
+    let queue = unsafe { channel::queue_of(channel) };
+    let world = world()?;
+    let mut inner = world.lock();
+    let number = own.number;
+    let state = inner.id(number)?;
+    let before = std::mem::replace(&mut state.queue, queue.clone());
+    for posted in before.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
+        queue.push(posted);
+    }
+    drop(inner);
+    if own.is_sync {
+        // SAFETY: the event that the id kept, and the channel that was made with it.
+        unsafe {
+            if !own.public.event.is_null() {
+                channel::rdma_ack_cm_event(own.public.event);
+                own.public.event = std::ptr::null_mut();
+            }
+            channel::rdma_destroy_event_channel(own.public.channel);
+        }
+    }
+    own.is_sync = is_sync;
+    own.public.channel = channel;
+    world.wait_for_acknowledgements(number);
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! What needs no connection: devices, words, and what the soft device does not have.
+
+use core::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use rdmalab_abi::*;
+
+use crate::debug::{CallResult, Errno, answer, failed};
+use crate::id::{own, world};
+
+/// The devices, null-terminated; null and `errno`.
+pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let (list, count) = match devices() {
+        Ok(made) => made,
+        Err(Errno(errno)) => {
+            inline::set_errno(errno);
+            (null_mut(), 0)
+        }
+    };
+    if !num_devices.is_null() {
+        // SAFETY: the caller's place for the number.
+        unsafe { num_devices.write(count) };
+    }
+    list
+}
+
+fn devices() -> CallResult<(*mut *mut ibv_context, c_int)> {
+    let devices = world()?.devices()?;
+    // SAFETY: zeroed memory for one pointer more than there are devices.
+    let list: *mut *mut ibv_context =
+        unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) }.cast();
+    if list.is_null() {
+        return Err(Errno(libc::ENOMEM));
+    }
+    for (index, device) in devices.iter().enumerate() {
+        // SAFETY: within what was just allocated.
+        unsafe { list.add(index).write(device.context) };
+    }
+    Ok((list, devices.len() as c_int))
+}
+
+/// Frees the list; the devices stay open.
+pub unsafe fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the caller's list, which `devices` allocated.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// An event in words, static.
+pub unsafe fn rdma_event_str(event: u32) -> *const c_char {
+    let text = match event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
+        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
+        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
+        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
+        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
+        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        _ => c"UNKNOWN EVENT",
+    };
+    text.as_ptr()
+}
+
+/// Enhanced connection establishment is between the drivers of one vendor: there is nothing to
+/// agree on with the soft device.
+fn no_ece(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's id.
+    unsafe { own(id)? };
+    Err(failed(libc::EOPNOTSUPP, "rdma_cm", || {
+        "the soft device has nothing to negotiate (ECE)".to_owned()
+    }))
+}
+
+/// -1, and `errno` is `EOPNOTSUPP`.
+pub unsafe fn rdma_set_local_ece(id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+    answer(no_ece(id))
+}
+
+/// -1, and `errno` is `EOPNOTSUPP`.
+pub unsafe fn rdma_get_remote_ece(id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+    answer(no_ece(id))
+}

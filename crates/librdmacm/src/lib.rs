@@ -1,0 +1,38 @@
+//! The drop-in `librdmacm.so.1`.
+//!
+//! An unmodified program that finds this library beside ours of the verbs connects its queue pairs
+//! as it would with the kernel's connection manager. What the kernel does there is done here, in
+//! the process: the protocol is `rdmalab_engine::cm`, driven by one thread (`office`), over letters
+//! between the processes of the host (`rdmalab_ring::madbox`). `/dev/infiniband/rdma_cm` is not
+//! needed.
+//!
+//! What the original library does is done here as well, and at the same moments: queue pairs change
+//! their states inside the program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
+//!
+//! From below: `world` is everything of the process under one lock, `office` moves letters,
+//! `channel` queues events; `id`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` are the
+//! functions of `<rdma/rdma_cma.h>`, `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this
+//! library: see `guard`.
+
+#[macro_use]
+mod guard;
+
+mod address;
+mod addrinfo;
+mod channel;
+mod connect;
+mod debug;
+mod device;
+mod door;
+mod endpoint;
+mod events;
+mod exports;
+mod exports_rsocket;
+mod id;
+mod info;
+mod multicast;
+mod office;
+mod qp;
+mod resolve;
+mod rsocket;
+mod world;

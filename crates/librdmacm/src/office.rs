@@ -1,0 +1,367 @@
+//! Where letters go out and come in: the sockets of this process and the thread that serves them.
+//!
+//! The thread sleeps until a letter comes, a peer goes away or a timer is due; an idle process uses
+//! no processor time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rdmalab_ring::madbox::{self, Letter, Received};
+use rdmalab_wire::cm::{Addressee, Mad, Message, Rej, SidrRep, reason};
+use rdmalab_wire::ids::{Gid, Qpn};
+
+use crate::door::Door;
+use crate::world::World;
+
+/// Letters to one peer that wait for it to read; more are lost, as on a wire, and sent again by
+/// the protocol.
+const QUEUE_MAX: usize = 16_384;
+/// How long to wait before knocking again where too many wait or nobody answers, ms.
+const KNOCK_MS: i32 = 2;
+/// How long a service may be without a holder before a request for it is refused, ns. A host's own
+/// manager refuses at once; but some programs (perftest) listen anew for their second connection
+/// while the peer is already asking for it, and win that race only where a network is between.
+const GRACE_NS: u64 = 200_000_000;
+
+/// Who a datagram is for or from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// A process of this host, by its slot.
+    Process(u16),
+    /// Whoever holds a service on this host.
+    Service(u64),
+    /// Another host.
+    Remote {
+        /// Our GID.
+        local: Gid,
+        /// Theirs.
+        remote: Gid,
+    },
+}
+
+/// Our connection to a peer: for sending, and to notice its end.
+struct Link {
+    fd: OwnedFd,
+    queue: VecDeque<Letter>,
+}
+
+/// The sockets of this process.
+pub struct Office {
+    slot: u16,
+    listening: OwnedFd,
+    services: BTreeMap<u64, OwnedFd>,
+    links: BTreeMap<u16, Link>,
+    incoming: Vec<OwnedFd>,
+    /// Requests to services where too many wait, or that nobody holds; and when they began.
+    knocking: Vec<(u64, Letter, u64)>,
+    /// What came from this process itself, or was answered on behalf of nobody.
+    inbox: VecDeque<(Peer, Mad)>,
+    /// Peers that are gone.
+    lost: VecDeque<Peer>,
+    door: Option<Door>,
+    kick: OwnedFd,
+}
+
+impl Office {
+    /// Takes a slot of this host.
+    pub fn open(start: u16, door: Option<Door>) -> io::Result<Self> {
+        let (slot, listening) = madbox::claim_slot(start)?;
+        Ok(Self {
+            slot,
+            listening,
+            services: BTreeMap::new(),
+            links: BTreeMap::new(),
+            incoming: Vec::new(),
+            knocking: Vec::new(),
+            inbox: VecDeque::new(),
+            lost: VecDeque::new(),
+            door,
+            kick: crate::channel::event_fd()?,
+        })
+    }
+
+    /// This process's slot.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// Whether other hosts can be reached.
+    pub fn has_door(&self) -> bool {
+        self.door.is_some()
+    }
+
+    /// Takes a service for this process alone; `AddrInUse` when another one has it.
+    pub fn claim(&mut self, service_id: u64) -> io::Result<()> {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.services.entry(service_id) {
+            place.insert(madbox::claim_service(service_id)?);
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Gives a service back.
+    pub fn release(&mut self, service_id: u64) {
+        self.services.remove(&service_id);
+    }
+
+    /// Makes the thread look again.
+    pub fn wake(&self) {
+        crate::channel::add_one(self.kick.as_fd());
+    }
+
+    /// The next datagram that came without a socket.
+    pub fn next_inside(&mut self) -> Option<(Peer, Mad)> {
+        self.inbox.pop_front()
+    }
+
+    /// The next peer that is found gone.
+    pub fn next_lost(&mut self) -> Option<Peer> {
+        self.lost.pop_front()
+    }
+
+    /// Sends a datagram.
+    pub fn post(&mut self, to: Peer, mad: Mad) {
+        match to {
+            Peer::Process(slot) if slot == self.slot => {
+                self.inbox.push_back((Peer::Process(self.slot), mad));
+            }
+            Peer::Process(slot) => {
+                let letter = self.letter(&mad);
+                if self.open_link(slot)
+                    && let Some(link) = self.links.get_mut(&slot)
+                    && link.queue.len() < QUEUE_MAX
+                {
+                    link.queue.push_back(letter);
+                    self.push(slot);
+                    if self.links.get(&slot).is_some_and(|link| !link.queue.is_empty()) {
+                        self.wake();
+                    }
+                }
+            }
+            Peer::Service(service) if self.services.contains_key(&service) => {
+                self.inbox.push_back((Peer::Process(self.slot), mad));
+            }
+            Peer::Service(service) => {
+                let letter = self.letter(&mad);
+                self.knock(service, letter, crate::world::now_ns());
+                if !self.knocking.is_empty() {
+                    self.wake();
+                }
+            }
+            Peer::Remote { local, remote } => {
+                if let Some(door) = &self.door {
+                    door.send(local, remote, &mad.to_bytes());
+                }
+            }
+        }
+    }
+
+    fn letter(&self, mad: &Mad) -> Letter {
+        Letter { slot: self.slot, mad: mad.to_bytes() }
+    }
+
+    /// Delivers a request to a service, over a connection of its own.
+    fn knock(&mut self, service: u64, letter: Letter, since_ns: u64) {
+        let sent = madbox::connect_service(service)
+            .and_then(|fd| madbox::send(fd.as_fd(), &letter).map(|()| drop(fd)));
+        match sent {
+            Ok(()) => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    || crate::world::now_ns() < since_ns + GRACE_NS =>
+            {
+                if self.knocking.len() < QUEUE_MAX {
+                    self.knocking.push((service, letter, since_ns));
+                }
+            }
+            // Nobody is there: the answer is the one that a host's own manager would give.
+            Err(_) => {
+                if let Ok(mad) = Mad::parse(&letter.mad)
+                    && let Some(answer) = nobody_listens(&mad)
+                {
+                    self.inbox.push_back((Peer::Service(service), answer));
+                }
+            }
+        }
+    }
+
+    /// Connects to a peer, unless we are; returns whether we are now.
+    fn open_link(&mut self, slot: u16) -> bool {
+        if slot == self.slot || self.links.contains_key(&slot) {
+            return true;
+        }
+        match madbox::connect_slot(slot) {
+            Ok(fd) => {
+                self.links.insert(slot, Link { fd, queue: VecDeque::new() });
+                self.wake();
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(_) => {
+                self.lost.push_back(Peer::Process(slot));
+                false
+            }
+        }
+    }
+
+    /// Sends what waits for a peer, as far as it reads.
+    fn push(&mut self, slot: u16) {
+        let Some(link) = self.links.get_mut(&slot) else { return };
+        while let Some(letter) = link.queue.front() {
+            match madbox::send(link.fd.as_fd(), letter) {
+                Ok(()) => {
+                    link.queue.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.links.remove(&slot);
+                    self.lost.push_back(Peer::Process(slot));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the thread has to wait for.
+    fn polls(&self) -> (Vec<libc::pollfd>, bool) {
+        let poll = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polls = vec![
+            poll(self.kick.as_raw_fd(), libc::POLLIN),
+            poll(self.listening.as_raw_fd(), libc::POLLIN),
+        ];
+        polls.extend(self.door.iter().map(|door| poll(door.fd(), libc::POLLIN)));
+        polls.extend(self.services.values().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
+        polls.extend(self.incoming.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
+        let wanted = |link: &Link| if link.queue.is_empty() { 0 } else { libc::POLLOUT };
+        polls.extend(self.links.values().map(|link| poll(link.fd.as_raw_fd(), wanted(link))));
+        (polls, !self.knocking.is_empty())
+    }
+
+    /// Takes everything that came; the result is for the manager.
+    fn collect(&mut self) -> Vec<(Peer, Mad)> {
+        crate::channel::drain(self.kick.as_fd());
+        let mut letters = Vec::new();
+        let doors: Vec<&OwnedFd> = self.services.values().chain([&self.listening]).collect();
+        for door in doors {
+            while let Ok(Some(fd)) = madbox::accept(door.as_fd()) {
+                self.incoming.push(fd);
+            }
+        }
+        self.incoming.retain(|fd| {
+            loop {
+                match madbox::receive(fd.as_fd()) {
+                    Received::Letter(letter) => letters.push(*letter),
+                    Received::Noise => {}
+                    Received::Nothing => return true,
+                    Received::End => return false,
+                }
+            }
+        });
+        for (service, letter, since_ns) in std::mem::take(&mut self.knocking) {
+            self.knock(service, letter, since_ns);
+        }
+        self.look_at_links();
+        let mut mads: Vec<(Peer, Mad)> =
+            letters.into_iter().filter_map(|letter| self.unseal(&letter)).collect();
+        while let Some(arrived) = self.door.as_ref().and_then(Door::receive) {
+            if let Ok(mad) = Mad::parse(&arrived.mad)
+                && self.is_ours(&arrived.mad)
+            {
+                let (local, remote) = (arrived.to, arrived.from);
+                mads.push((Peer::Remote { local, remote }, mad));
+            }
+        }
+        mads
+    }
+
+    /// Whether a datagram from another host is for us to answer: every process that opened the
+    /// door is shown all. What is for nobody is answered by everybody, which does no harm.
+    fn is_ours(&self, mad: &[u8]) -> bool {
+        match Mad::addressee(mad) {
+            Ok(Addressee::Service(service)) => {
+                self.services.contains_key(&service) || madbox::connect_service(service).is_err()
+            }
+            Ok(Addressee::Communication(id)) => {
+                let slot = madbox::slot_of(id);
+                slot == self.slot || madbox::connect_slot(slot).is_err()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Who sent a letter, and what; from now on its sender is watched.
+    fn unseal(&mut self, letter: &Letter) -> Option<(Peer, Mad)> {
+        let mad = Mad::parse(&letter.mad).ok()?;
+        self.open_link(letter.slot);
+        Some((Peer::Process(letter.slot), mad))
+    }
+
+    fn look_at_links(&mut self) {
+        let slots: Vec<u16> = self.links.keys().copied().collect();
+        for slot in slots {
+            // Peers do not write here: whatever there is to read is the end.
+            let ended = self
+                .links
+                .get(&slot)
+                .is_some_and(|link| matches!(madbox::receive(link.fd.as_fd()), Received::End));
+            if ended {
+                self.links.remove(&slot);
+                self.lost.push_back(Peer::Process(slot));
+            } else {
+                self.push(slot);
+            }
+        }
+    }
+}
+
+/// The answer to a request for a service that nobody holds.
+fn nobody_listens(mad: &Mad) -> Option<Mad> {
+    let message = match &mad.message {
+        Message::Req(req) => Message::Rej(Rej {
+            local_id: 0,
+            remote_id: req.local_id,
+            about: 0,
+            reason: reason::INVALID_SERVICE_ID,
+            info_length: 0,
+            info: [0; Rej::INFO_BYTES],
+            private_data: [0; Rej::PRIVATE_BYTES],
+        }),
+        Message::SidrReq(req) => Message::SidrRep(SidrRep {
+            request_id: req.request_id,
+            status: 1,
+            info_length: 0,
+            qpn: Qpn::default(),
+            service_id: req.service_id,
+            qkey: 0,
+            info: [0; SidrRep::INFO_BYTES],
+            private_data: [0; SidrRep::PRIVATE_BYTES],
+        }),
+        _ => return None,
+    };
+    Some(Mad { transaction: mad.transaction, message })
+}
+
+/// The thread: runs for as long as the process.
+pub fn run(world: &'static World) {
+    loop {
+        let (mut polls, timeout_ms) = {
+            let inner = world.lock();
+            let (polls, knocks) = inner.office.polls();
+            let left_ms = inner.cm.next_deadline_ns().map(|at| {
+                let left_ns = at.saturating_sub(crate::world::now_ns());
+                i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
+            });
+            let knock_ms = knocks.then_some(KNOCK_MS);
+            (polls, left_ms.into_iter().chain(knock_ms).min().unwrap_or(-1))
+        };
+        // SAFETY: a live array of that length.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+        let mut inner = world.lock();
+        for (from, mad) in inner.office.collect() {
+            inner.cm.receive(crate::world::now_ns(), from, mad);
+        }
+        inner.cm.tick(crate::world::now_ns());
+        inner.flush();
+    }
+}

@@ -1,0 +1,393 @@
+//! Queue pairs on ids: making them, and the states that follow from the connection.
+
+use core::ffi::c_int;
+use std::ptr::null_mut;
+
+use rdmalab_abi::*;
+
+use crate::debug::{CallResult, Errno, answer, failed, last_errno, verb};
+use crate::device::{PORT, verbs};
+use crate::id::{CmId, HOP_LIMIT, own, world};
+use crate::world::{Link, is_datagram};
+
+/// The address vector that leads to a peer.
+pub fn address_vector(link: &Link) -> ibv_ah_attr {
+    let mut ah = ibv_ah_attr::zeroed();
+    ah.grh.dgid.raw = link.remote_gid.0;
+    ah.grh.sgid_index = link.sgid_index;
+    ah.grh.hop_limit = HOP_LIMIT;
+    ah.grh.traffic_class = link.traffic_class;
+    // 0xffff is no LID: packets are routed by GID.
+    ah.dlid = if link.remote_lid == 0xffff { 0 } else { link.remote_lid };
+    ah.is_global = 1;
+    ah.port_num = PORT;
+    ah
+}
+
+/// The attributes for a state of an id's queue pair, and which of them count. As the kernel does,
+/// `min_rnr_timer` is left at 0, which is 655 ms: programs that expect RNR set it themselves.
+fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
+    let mut inner = world()?.lock();
+    let known = inner.id(own.number)?;
+    let link = known.link;
+    let is_connected = known.comm.is_some() && !is_datagram(known.ps);
+    let qp_type = known.qp_type;
+    let ack_timeout = known.ack_timeout.unwrap_or(link.ack_timeout);
+    drop(inner);
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = state;
+    let reliable = qp_type != IBV_QPT_UC;
+    let mask = match state {
+        IBV_QPS_INIT => {
+            attr.port_num = PORT;
+            if qp_type == IBV_QPT_UD {
+                attr.qkey = RDMA_UDP_QKEY;
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
+            } else {
+                if is_connected {
+                    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+                    if link.responder_resources > 0 && reliable {
+                        attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                    }
+                }
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+            }
+        }
+        IBV_QPS_RTR if is_connected => {
+            attr.ah_attr = address_vector(&link);
+            attr.path_mtu = u32::from(link.mtu);
+            attr.dest_qp_num = link.remote_qpn.get();
+            attr.rq_psn = link.rq_psn.get();
+            attr.max_dest_rd_atomic = link.responder_resources;
+            let mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+            let more = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+            if reliable { mask | more } else { mask }
+        }
+        IBV_QPS_RTS if is_connected => {
+            attr.sq_psn = link.sq_psn.get();
+            attr.retry_cnt = link.retry_count;
+            attr.rnr_retry = link.rnr_retry_count;
+            attr.max_rd_atomic = link.initiator_depth;
+            attr.timeout = ack_timeout;
+            let more =
+                IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+            let mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+            if reliable { mask | more } else { mask }
+        }
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    Ok((attr, mask as u32))
+}
+
+/// Fills in the attributes for the state in `qp_attr`; 0, or -1 and `errno`.
+pub unsafe fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    qp_attr: *mut ibv_qp_attr,
+    qp_attr_mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's id, and attributes of which the state is set.
+    answer(unsafe { own(id) }.and_then(|own| unsafe {
+        let (attr, mask) = attributes(own, (*qp_attr).qp_state)?;
+        qp_attr.write(attr);
+        qp_attr_mask.write(mask as c_int);
+        Ok(())
+    }))
+}
+
+fn modify(qp: *mut ibv_qp, mut attr: ibv_qp_attr, mask: u32) -> CallResult<()> {
+    // SAFETY: a queue pair of the library, and attributes that live during the call.
+    verb(unsafe { (verbs()?.modify_qp)(qp, &raw mut attr, mask as c_int) })
+}
+
+/// Makes the queue pair of an id ready to receive, if there is one.
+pub fn to_rtr(own: &CmId, responder_resources: Option<u8>) -> CallResult<()> {
+    let qp = own.public.qp;
+    if qp.is_null() {
+        return Ok(());
+    }
+    // Access rights are known only now.
+    let (attr, mask) = attributes(own, IBV_QPS_INIT)?;
+    modify(qp, attr, mask)?;
+    let (mut attr, mask) = attributes(own, IBV_QPS_RTR)?;
+    if let Some(count) = responder_resources {
+        attr.max_dest_rd_atomic = count;
+    }
+    modify(qp, attr, mask)
+}
+
+/// Makes it ready to send.
+pub fn to_rts(own: &CmId, initiator_depth: Option<u8>) -> CallResult<()> {
+    let qp = own.public.qp;
+    if qp.is_null() {
+        return Ok(());
+    }
+    let (mut attr, mask) = attributes(own, IBV_QPS_RTS)?;
+    if let Some(count) = initiator_depth {
+        attr.max_rd_atomic = count;
+    }
+    modify(qp, attr, mask)
+}
+
+/// Puts it into the error state.
+pub fn to_error(own: &CmId) {
+    if own.public.qp.is_null() {
+        return;
+    }
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = IBV_QPS_ERR;
+    // A queue pair that cannot be changed any more is as good as in error.
+    let _as_far_as_possible = modify(own.public.qp, attr, IBV_QP_STATE);
+}
+
+/// Makes a new queue pair ready for what its id will do.
+fn prepare(own: &CmId, qp: *mut ibv_qp) -> CallResult<()> {
+    let (attr, mask) = attributes(own, IBV_QPS_INIT)?;
+    modify(qp, attr, mask)?;
+    if own.public.qp_type != IBV_QPT_UD {
+        return Ok(());
+    }
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = IBV_QPS_RTR;
+    modify(qp, attr, IBV_QP_STATE)?;
+    attr.qp_state = IBV_QPS_RTS;
+    modify(qp, attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
+}
+
+/// A completion queue with a channel, for an id whose program gave none.
+fn create_cq(
+    id: *mut rdma_cm_id,
+    context: *mut ibv_context,
+    depth: u32,
+) -> CallResult<(*mut ibv_comp_channel, *mut ibv_cq)> {
+    let verbs = verbs()?;
+    // SAFETY: the id's open device; what is made is kept in the id, and freed with the queue pair.
+    unsafe {
+        let channel = (verbs.create_comp_channel)(context);
+        if channel.is_null() {
+            return Err(last_errno());
+        }
+        let cq = (verbs.create_cq)(context, depth as c_int, id.cast(), channel, 0);
+        if cq.is_null() {
+            let error = last_errno();
+            (verbs.destroy_comp_channel)(channel);
+            return Err(error);
+        }
+        Ok((channel, cq))
+    }
+}
+
+fn create_cqs(own: &mut CmId, send: u32, receive: u32) -> CallResult<()> {
+    let id: *mut rdma_cm_id = &raw mut own.public;
+    let context = own.public.verbs;
+    if receive > 0 {
+        (own.public.recv_cq_channel, own.public.recv_cq) = create_cq(id, context, receive)?;
+    }
+    if send > 0 {
+        let made = create_cq(id, context, send).inspect_err(|_| destroy_cqs(own))?;
+        (own.public.send_cq_channel, own.public.send_cq) = made;
+    }
+    Ok(())
+}
+
+/// Frees the completion queues that were made with a queue pair.
+fn destroy_cqs(own: &mut CmId) {
+    let Ok(verbs) = verbs() else { return };
+    let public = &mut own.public;
+    let queues =
+        [(public.recv_cq, public.recv_cq_channel), (public.send_cq, public.send_cq_channel)];
+    for (at, (cq, channel)) in queues.into_iter().enumerate() {
+        let is_second = at == 1 && cq == queues[0].0;
+        // SAFETY: made by `create_cqs`, and freed once: the id forgets them below.
+        unsafe {
+            if !cq.is_null() && !is_second {
+                (verbs.destroy_cq)(cq);
+            }
+            if !channel.is_null() && !is_second {
+                (verbs.destroy_comp_channel)(channel);
+            }
+        }
+    }
+    (public.recv_cq, public.send_cq) = (null_mut(), null_mut());
+    (public.recv_cq_channel, public.send_cq_channel) = (null_mut(), null_mut());
+}
+
+/// Makes a queue pair on an id; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's id, domain and attributes.
+    answer(unsafe { create_qp(id, pd, qp_init_attr) })
+}
+
+/// See [`rdma_create_qp`].
+pub unsafe fn create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let (own, given) = unsafe { (own(id)?, attr.as_mut().ok_or(Errno(libc::EINVAL))?) };
+    let mut whole = ibv_qp_init_attr_ex::zeroed();
+    whole.qp_context = given.qp_context;
+    (whole.send_cq, whole.recv_cq, whole.srq) = (given.send_cq, given.recv_cq, given.srq);
+    (whole.cap, whole.qp_type, whole.sq_sig_all) = (given.cap, given.qp_type, given.sq_sig_all);
+    whole.comp_mask = IBV_QP_INIT_ATTR_PD;
+    whole.pd = if pd.is_null() { own.public.pd } else { pd };
+    make(own, &mut whole)?;
+    (given.send_cq, given.recv_cq, given.srq) = (whole.send_cq, whole.recv_cq, whole.srq);
+    given.cap = whole.cap;
+    Ok(())
+}
+
+/// Makes a queue pair with extended attributes on an id; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    qp_init_attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: the caller's id and attributes.
+    answer(unsafe { own(id) }.and_then(|own| {
+        // SAFETY: as above.
+        let attr = unsafe { qp_init_attr.as_mut() }.ok_or(Errno(libc::EINVAL))?;
+        make(own, attr)
+    }))
+}
+
+fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
+    let verbs = verbs()?;
+    if !own.public.qp.is_null() || own.public.verbs.is_null() {
+        return Err(failed(libc::EINVAL, "rdma_create_qp", || {
+            "the id has a queue pair, or no device yet: resolve or bind its address first".into()
+        }));
+    }
+    if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        attr.pd = own.public.pd;
+    // SAFETY: the caller's domain.
+    } else if unsafe { (*attr.pd).context } != own.public.verbs {
+        return Err(failed(libc::EINVAL, "rdma_create_qp", || {
+            "the domain belongs to another device than the id: make it on id->verbs".to_owned()
+        }));
+    }
+    if matches!(attr.qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) {
+        return Err(failed(libc::EOPNOTSUPP, "rdma_create_qp", || {
+            "the soft device has no XRC".to_owned()
+        }));
+    }
+    let public = &own.public;
+    let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
+        !of_id.is_null() && !given.is_null() && of_id != given
+    };
+    if differs(public.recv_cq, attr.recv_cq) || differs(public.send_cq, attr.send_cq) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let depth = |is_there: bool, wanted: u32| if is_there { 0 } else { wanted };
+    let send = depth(!attr.send_cq.is_null() || !public.send_cq.is_null(), attr.cap.max_send_wr);
+    let receive = depth(!attr.recv_cq.is_null() || !public.recv_cq.is_null(), attr.cap.max_recv_wr);
+    create_cqs(own, send, receive)?;
+    let public = &own.public;
+    let or = |given: *mut ibv_cq, of_id: *mut ibv_cq| if given.is_null() { of_id } else { given };
+    attr.send_cq = or(attr.send_cq, public.send_cq);
+    attr.recv_cq = or(attr.recv_cq, public.recv_cq);
+    if attr.srq.is_null() {
+        attr.srq = public.srq;
+    }
+    // SAFETY: the id's open device, and attributes that are filled in.
+    let qp = unsafe { inline::ibv_create_qp_ex(verbs, public.verbs, attr) };
+    let made = match qp.is_null() {
+        true => Err(last_errno()),
+        false => prepare(own, qp),
+    };
+    if made.is_err() {
+        if !qp.is_null() {
+            // SAFETY: the queue pair that was just made.
+            unsafe { (verbs.destroy_qp)(qp) };
+        }
+        destroy_cqs(own);
+        return made;
+    }
+    // SAFETY: the queue pair that was just made.
+    own.public.pd = unsafe { (*qp).pd };
+    own.public.qp = qp;
+    Ok(())
+}
+
+/// Frees the queue pair of an id, and what was made with it.
+pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's id.
+    if let (Ok(own), Ok(verbs)) = (unsafe { own(id) }, verbs()) {
+        if !own.public.qp.is_null() {
+            // SAFETY: the queue pair of the id, freed once.
+            unsafe { (verbs.destroy_qp)(own.public.qp) };
+            own.public.qp = null_mut();
+        }
+        destroy_cqs(own);
+    }
+}
+
+/// Makes a shared receive queue on an id; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: the caller's id, domain and attributes.
+    answer(unsafe { own(id) }.and_then(|own| create_srq(own, pd, attr)))
+}
+
+fn create_srq(own: &mut CmId, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> CallResult<()> {
+    let pd = if pd.is_null() { own.public.pd } else { pd };
+    if pd.is_null() {
+        return Err(failed(libc::EINVAL, "rdma_create_srq", || {
+            "the id has no device yet: resolve or bind its address, or give a domain".to_owned()
+        }));
+    }
+    // SAFETY: the caller's domain and attributes.
+    let srq = unsafe { (verbs()?.create_srq)(pd, attr) };
+    if srq.is_null() {
+        return Err(last_errno());
+    }
+    own.public.srq = srq;
+    if own.public.pd.is_null() {
+        own.public.pd = pd;
+    }
+    Ok(())
+}
+
+/// Makes a shared receive queue with extended attributes on an id; 0, or -1 and `errno`.
+pub unsafe fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
+    // SAFETY: the caller's id and attributes.
+    answer(unsafe { own(id) }.and_then(|own| {
+        // SAFETY: as above.
+        let given = unsafe { attr.as_mut() }.ok_or(Errno(libc::EINVAL))?;
+        if given.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        if given.srq_type != IBV_SRQT_BASIC {
+            return Err(failed(libc::EOPNOTSUPP, "rdma_create_srq", || {
+                "the soft device has basic shared receive queues only, not XRC".to_owned()
+            }));
+        }
+        let has_pd = given.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0;
+        let pd = if has_pd { given.pd } else { null_mut() };
+        let mut plain = ibv_srq_init_attr::zeroed();
+        (plain.srq_context, plain.attr) = (given.srq_context, given.attr);
+        create_srq(own, pd, &raw mut plain)?;
+        given.attr = plain.attr;
+        Ok(())
+    }))
+}
+
+/// Frees the shared receive queue of an id.
+pub unsafe fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's id.
+    if let (Ok(own), Ok(verbs)) = (unsafe { own(id) }, verbs()) {
+        if !own.public.srq.is_null() {
+            // SAFETY: the queue of the id, freed once.
+            unsafe { (verbs.destroy_srq)(own.public.srq) };
+            own.public.srq = null_mut();
+        }
+        destroy_cqs(own);
+    }
+}

@@ -1,0 +1,183 @@
+//! Ways to peers: which device, which GIDs, over the host's own letters or over the network.
+
+use core::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+
+use rdmalab_abi::*;
+use rdmalab_wire::ids::Gid;
+
+use crate::address;
+use crate::debug::{CallResult, Errno, answer, failed};
+use crate::id::{CmId, bind, complete, own, world};
+use crate::office::Peer;
+use crate::world::{self as worlds, Inner, Param, Posted, World};
+
+/// Looks for the way to a peer; the result is an event. 0, or -1 and `errno`.
+pub unsafe fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *mut libc::sockaddr,
+    dst_addr: *mut libc::sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the caller's id and addresses.
+    answer(unsafe { resolve_addr(id, src_addr, dst_addr) })
+}
+
+/// See [`rdma_resolve_addr`].
+pub unsafe fn resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *const libc::sockaddr,
+    dst_addr: *const libc::sockaddr,
+) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let (own, source, destination) =
+        unsafe { (own(id)?, address::read(src_addr), address::read(dst_addr)) };
+    let Some(destination) = destination else {
+        return Err(failed(libc::EINVAL, "rdma_resolve_addr", || {
+            "the destination must be an IPv4 or IPv6 address".to_owned()
+        }));
+    };
+    if source.is_none() && !src_addr.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    if let Some(source) = source
+        && !is_bound(own)?
+        && (source.port() != 0 || !source.ip().is_unspecified())
+    {
+        // SAFETY: as above.
+        unsafe { bind(id, src_addr)? };
+    }
+    own.public.route.addr.dst_storage = address::to_c(destination).0;
+    let world = world()?;
+    let found = find_way(own, destination)?;
+    let mut inner = world.lock();
+    let (event, status) = match found {
+        Some(way) => (resolved(&mut inner, own.number, destination, way)?, 0),
+        None => (RDMA_CM_EVENT_ADDR_ERROR, -libc::ENODEV),
+    };
+    let id_number = own.number;
+    inner.post(Posted { event, status, id: id_number, listener: None, param: Param::None });
+    drop(inner);
+    // SAFETY: as above.
+    unsafe { complete(id) }
+}
+
+fn is_bound(own: &CmId) -> CallResult<bool> {
+    Ok(world()?.lock().id(own.number)?.source.is_some())
+}
+
+/// The way to a peer.
+struct Way {
+    device: usize,
+    sgid_index: u8,
+    local_gid: Gid,
+    remote_gid: Gid,
+    remote_lid: u16,
+    is_here: bool,
+    /// Our address, if none was bound.
+    source: IpAddr,
+}
+
+/// The way to an address, or `None` when there is none.
+fn find_way(own: &CmId, destination: SocketAddr) -> CallResult<Option<Way>> {
+    let world = world()?;
+    let bound = world.lock().id(own.number)?.source.map(|source| source.ip());
+    let bound = bound.filter(|ip| !ip.is_unspecified());
+    let ip = destination.ip();
+    let is_group = ip.is_multicast();
+    if !is_group && !address::is_local(ip) {
+        return way_out(world, ip, bound);
+    }
+    let there = if ip.is_unspecified() || is_group { address::loopback(ip) } else { ip };
+    let (remote, _, remote_gid) = world.device_of(there)?;
+    let here = bound.unwrap_or(there);
+    let (device, sgid_index, local_gid) = world.device_of(here)?;
+    let remote_lid = world.device(remote)?.lid;
+    Ok(Some(Way {
+        device,
+        sgid_index,
+        local_gid,
+        remote_gid,
+        remote_lid,
+        is_here: true,
+        source: here,
+    }))
+}
+
+/// The way to another host: from an address of ours that a device has, over the network.
+fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResult<Option<Way>> {
+    let no = |why: String| {
+        let _told = failed(libc::ENODEV, "rdma_resolve_addr", || why);
+        Ok(None)
+    };
+    if !world.lock().office.has_door() {
+        return no(format!(
+            "{ip} is not on this host: name the interface that leads there (RDMALAB_INTERFACE, \
+             rdmalab exec --interface)"
+        ));
+    }
+    let Some(source) = bound.or_else(|| address::source_for(ip)) else {
+        return no(format!("there is no route to {ip}"));
+    };
+    let local_gid = Gid::of_ip(address::plain(source));
+    for (device, found) in world.devices()?.iter().enumerate() {
+        if let Some(sgid_index) = found.index_of(local_gid) {
+            let remote_gid = Gid::of_ip(address::plain(ip));
+            let (remote_lid, is_here) = (0xffff, false);
+            return Ok(Some(Way {
+                device,
+                sgid_index,
+                local_gid,
+                remote_gid,
+                remote_lid,
+                is_here,
+                source,
+            }));
+        }
+    }
+    no(format!("the way to {ip} leads over {source}, which is not the named interface's"))
+}
+
+/// Notes the way to a peer.
+fn resolved(inner: &mut Inner, number: u64, destination: SocketAddr, way: Way) -> CallResult<u32> {
+    let port = inner.next_port();
+    let device = way.device;
+    let state = inner.id(number)?;
+    let before = state.source.map_or(port, |source| source.port());
+    state.source = Some(SocketAddr::new(way.source, before));
+    state.destination = Some(destination);
+    state.device = Some(device);
+    state.link.sgid_index = way.sgid_index;
+    state.link.local_gid = way.local_gid;
+    state.link.remote_gid = way.remote_gid;
+    state.link.remote_lid = way.remote_lid;
+    let service = worlds::service_of(state.ps, destination.port());
+    state.peer = Some(match way.is_here {
+        true => Peer::Service(service),
+        false => Peer::Remote { local: way.local_gid, remote: way.remote_gid },
+    });
+    Ok(RDMA_CM_EVENT_ADDR_RESOLVED)
+}
+
+/// Looks for a path to a peer; the result is an event. 0, or -1 and `errno`.
+pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller's id.
+    answer(unsafe { resolve_route(id) })
+}
+
+/// See [`rdma_resolve_route`].
+pub unsafe fn resolve_route(id: *mut rdma_cm_id) -> CallResult<()> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { own(id)? };
+    let mut inner = world()?.lock();
+    if inner.id(own.number)?.destination.is_none() {
+        return Err(failed(libc::EINVAL, "rdma_resolve_route", || {
+            "call rdma_resolve_addr first, and wait for its event".to_owned()
+        }));
+    }
+    let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
+    inner.post(Posted { event, status: 0, id: own.number, listener: None, param: Param::None });
+    drop(inner);
+    // SAFETY: as above.
+    unsafe { complete(id) }
+}

@@ -1,0 +1,137 @@
+//! Memory of sockets: what the adapter reads and writes, and how bytes get there.
+
+use core::ffi::c_int;
+use std::ptr::null_mut;
+
+use libc::iovec;
+use rdmalab_abi::*;
+
+use super::stream::SGE_BYTES;
+use crate::debug::{CallResult, Errno, last_errno};
+use crate::device::verbs;
+
+/// Memory at the peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sge {
+    pub addr: u64,
+    pub key: u32,
+    pub length: u32,
+}
+
+/// Memory of ours that the adapter reads or writes: only touched by copies.
+pub struct Buffer {
+    pub at: *mut u8,
+    mr: *mut ibv_mr,
+}
+
+impl Buffer {
+    pub const NONE: Self = Self { at: null_mut(), mr: null_mut() };
+
+    pub fn new(pd: *mut ibv_pd, bytes: usize, access: u32) -> CallResult<Self> {
+        // SAFETY: plain allocation, and its registration; both are undone by `free`.
+        unsafe {
+            let at: *mut u8 = libc::calloc(bytes.max(1), 1).cast();
+            if at.is_null() {
+                return Err(Errno(libc::ENOMEM));
+            }
+            let mr = (verbs()?.reg_mr)(pd, at.cast(), bytes, access as c_int);
+            if mr.is_null() {
+                let error = last_errno();
+                libc::free(at.cast());
+                return Err(error);
+            }
+            Ok(Self { at, mr })
+        }
+    }
+
+    pub fn free(&mut self) {
+        if let (false, Ok(verbs)) = (self.at.is_null(), verbs()) {
+            // SAFETY: made by `new`, freed once.
+            unsafe {
+                (verbs.dereg_mr)(self.mr);
+                libc::free(self.at.cast());
+            }
+        }
+        *self = Self::NONE;
+    }
+
+    pub fn address(&self) -> u64 {
+        self.at as u64
+    }
+
+    pub fn keys(&self) -> (u32, u32) {
+        // SAFETY: null, or registered.
+        unsafe { self.mr.as_ref() }.map_or((0, 0), |mr| (mr.lkey, mr.rkey))
+    }
+}
+
+/// An entry of the list as the peer reads it.
+pub fn entry_bytes(sge: Sge, swaps: bool) -> [u8; SGE_BYTES] {
+    let mut bytes = [0; SGE_BYTES];
+    let (addr, key, length) = match swaps {
+        true => (sge.addr.swap_bytes(), sge.key.swap_bytes(), sge.length.swap_bytes()),
+        false => (sge.addr, sge.key, sge.length),
+    };
+    bytes[..8].copy_from_slice(&addr.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&key.to_ne_bytes());
+    bytes[12..].copy_from_slice(&length.to_ne_bytes());
+    bytes
+}
+
+/// Walks over `bytes` bytes behind the first `skip` of some pieces.
+pub fn gather(
+    pieces: &[iovec],
+    mut skip: usize,
+    mut bytes: usize,
+    mut each: impl FnMut(*const u8, usize),
+) {
+    for piece in pieces {
+        if skip >= piece.iov_len {
+            skip -= piece.iov_len;
+            continue;
+        }
+        let length = (piece.iov_len - skip).min(bytes);
+        if length == 0 {
+            return;
+        }
+        each(piece.iov_base.cast::<u8>().wrapping_add(skip), length);
+        bytes -= length;
+        skip = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_walked_from_any_byte() {
+        let data = *b"abcdefgh";
+        let piece = |from: usize, to: usize| iovec {
+            iov_base: data[from..to].as_ptr().cast_mut().cast(),
+            iov_len: to - from,
+        };
+        let pieces = [piece(0, 3), piece(3, 3), piece(3, 8)];
+        for skip in 0..8 {
+            for bytes in 0..=8 - skip {
+                let mut seen: Vec<u8> = Vec::new();
+                gather(&pieces, skip, bytes, |at, length| {
+                    // SAFETY: within `data`.
+                    seen.extend_from_slice(unsafe { std::slice::from_raw_parts(at, length) });
+                });
+                assert_eq!(seen, data[skip..skip + bytes], "{skip} {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_are_swapped_for_peers_of_the_other_order() {
+        let sge = Sge { addr: 0x0102_0304_0506_0708, key: 0x0a0b_0c0d, length: 0x1011_1213 };
+        let (plain, swapped) = (entry_bytes(sge, false), entry_bytes(sge, true));
+        let mut back = swapped;
+        back[..8].reverse();
+        back[8..12].reverse();
+        back[12..].reverse();
+        assert_eq!(back, plain);
+    }
+}

@@ -1,0 +1,489 @@
+//! Sockets over queue pairs (`<rdma/rsocket.h>`): streams only.
+//!
+//! What goes over the wire is what rdma-core's rsockets send, so that either end may be theirs: each
+//! end has a receive buffer in two halves; a half that is free is announced by writing its address
+//! into a list at the peer (`LIST`), who fills it with WRITEs whose immediate data tell how much.
+//!
+//! A socket's number is the descriptor of its id's event channel. Datagram sockets are refused.
+
+mod iomap;
+mod links;
+mod memory;
+mod options;
+mod poll;
+mod stream;
+
+use core::ffi::{c_int, c_void};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use libc::{iovec, msghdr, sockaddr, socklen_t};
+use rdmalab_abi::*;
+
+use crate::debug::{CallResult, Errno, answer, failed};
+use crate::{connect, endpoint, id};
+
+pub use iomap::{riomap, riounmap, riowrite};
+pub use options::{rfcntl, rgetpeername, rgetsockname, rgetsockopt, rsetsockopt};
+pub use poll::{rpoll, rselect};
+use stream::{State, Stream};
+
+/// Sizes that a socket has unless told otherwise: work requests, inline bytes, buffers.
+const QUEUE: u16 = 384;
+const INLINE: u32 = 64;
+const BUFFER: u32 = 1 << 17;
+/// How long a thread looks again and again before it sleeps, ns.
+const SPIN_NS: u64 = 10_000;
+/// What the ends say to each other first.
+const VERSION: u8 = 1;
+
+/// What a connection is made with, and what its listener hands on.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub send_queue: u16,
+    pub receive_queue: u16,
+    pub inline: u32,
+    pub send_buffer: u32,
+    pub receive_buffer: u32,
+    /// Mappings that the peer may announce.
+    pub iomaps: u16,
+}
+
+/// A socket.
+pub struct Socket {
+    stream: Mutex<Stream>,
+    /// Told when the completion queue was looked at.
+    looked: Condvar,
+}
+
+static SOCKETS: Mutex<BTreeMap<c_int, Arc<Socket>>> = Mutex::new(BTreeMap::new());
+
+fn sockets() -> MutexGuard<'static, BTreeMap<c_int, Arc<Socket>>> {
+    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The socket of a number; `None` if it is an ordinary descriptor.
+fn find(socket: c_int) -> Option<Arc<Socket>> {
+    sockets().get(&socket).cloned()
+}
+
+fn get(socket: c_int) -> CallResult<Arc<Socket>> {
+    find(socket).ok_or(Errno(libc::EBADF))
+}
+
+impl Socket {
+    fn lock(&self) -> MutexGuard<'_, Stream> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on the connection until `done` says so. Of several threads one sleeps on the
+    /// descriptors, and the others until that one has looked.
+    fn wait_until<'a>(
+        &'a self,
+        mut stream: MutexGuard<'a, Stream>,
+        nonblocking: bool,
+        done: impl Fn(&Stream) -> bool,
+    ) -> (MutexGuard<'a, Stream>, CallResult<()>) {
+        let mut spin_until = None;
+        loop {
+            let worked = stream.work();
+            if done(&stream) {
+                self.looked.notify_all();
+                return (stream, Ok(()));
+            }
+            if let Err(error) = worked {
+                self.looked.notify_all();
+                return (stream, Err(error));
+            }
+            if nonblocking {
+                return (stream, Err(Errno(libc::EWOULDBLOCK)));
+            }
+            let now_ns = crate::world::now_ns();
+            if now_ns < *spin_until.get_or_insert(now_ns + SPIN_NS) {
+                drop(stream);
+                std::hint::spin_loop();
+                stream = self.lock();
+                continue;
+            }
+            if stream.is_watched {
+                stream = self.looked.wait(stream).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            if !stream.arm() {
+                // Something may have come before the completion queue was armed.
+                continue;
+            }
+            stream.is_watched = true;
+            let descriptors = stream.descriptors();
+            drop(stream);
+            let slept = sleep_on(&descriptors);
+            stream = self.lock();
+            stream.is_watched = false;
+            spin_until = None;
+            self.looked.notify_all();
+            if let Err(error) = slept {
+                return (stream, Err(error));
+            }
+        }
+    }
+
+    /// Goes on with a connection that is being made; `true` once it is there.
+    fn go_on(&self, stream: &mut Stream) -> CallResult<()> {
+        match stream.state {
+            State::Resolving | State::Routing | State::Connecting | State::Accepting => {
+                links::advance(stream)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable.
+fn sleep_on(descriptors: &[c_int]) -> CallResult<()> {
+    let poll = |fd: &c_int| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
+    // SAFETY: a live array of that length.
+    match unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) } {
+        -1 => Err(crate::debug::last_errno()),
+        _ => Ok(()),
+    }
+}
+
+/// -1 and `errno`, or the number of bytes.
+fn count(result: CallResult<usize>) -> isize {
+    match result {
+        Ok(bytes) => bytes as isize,
+        Err(error) => answer(Err(error)) as isize,
+    }
+}
+
+/// -1 and `errno`, or a socket.
+fn number(result: CallResult<c_int>) -> c_int {
+    result.unwrap_or_else(|error| answer(Err(error)))
+}
+
+fn insert(stream: Stream) -> c_int {
+    let fd = stream.channel_fd();
+    let socket = Socket { stream: Mutex::new(stream), looked: Condvar::new() };
+    sockets().insert(fd, Arc::new(socket));
+    fd
+}
+
+/// Makes a socket; -1 and `errno`.
+pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let is_known = matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & libc::SOCK_STREAM == libc::SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if !is_known {
+        let error = failed(libc::ENOTSUP, "rsocket", || {
+            "only streams over IPv4 and IPv6 (AF_INET, AF_INET6; SOCK_STREAM)".to_owned()
+        });
+        return answer(Err(error));
+    }
+    // SAFETY: a null channel asks for one of the id's own.
+    let made =
+        unsafe { id::create(std::ptr::null_mut(), std::ptr::null_mut(), RDMA_PS_TCP, IBV_QPT_RC) };
+    number(made.map(|id| {
+        // SAFETY: the id that was just made.
+        unsafe { (*id).route.addr.src_storage.ss_family = domain as libc::sa_family_t };
+        let sizes = Sizes {
+            send_queue: QUEUE,
+            receive_queue: QUEUE,
+            inline: INLINE,
+            send_buffer: BUFFER,
+            receive_buffer: BUFFER,
+            iomaps: 0,
+        };
+        insert(Stream::new(id, sizes))
+    }))
+}
+
+/// Binds a socket; 0, or -1 and `errno`.
+pub unsafe fn rbind(socket: c_int, addr: *const sockaddr, _length: socklen_t) -> c_int {
+    answer(get(socket).and_then(|socket| {
+        let mut stream = socket.lock();
+        // SAFETY: the socket's id, and the caller's address.
+        unsafe { id::bind(stream.id, addr)? };
+        stream.state = State::Bound;
+        Ok(())
+    }))
+}
+
+/// Listens; 0, or -1 and `errno`.
+pub unsafe fn rlisten(socket: c_int, backlog: c_int) -> c_int {
+    answer(get(socket).and_then(|socket| {
+        let mut stream = socket.lock();
+        if stream.state != State::Listening {
+            // SAFETY: the socket's id.
+            unsafe { endpoint::listen(stream.id, backlog)? };
+            stream.state = State::Listening;
+        }
+        Ok(())
+    }))
+}
+
+/// Takes the next connection; -1 and `errno`.
+pub unsafe fn raccept(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's place for the address, or null.
+    number(get(socket).and_then(|socket| unsafe { accept(&socket, addr, length) }))
+}
+
+unsafe fn accept(
+    socket: &Socket,
+    addr: *mut sockaddr,
+    length: *mut socklen_t,
+) -> CallResult<c_int> {
+    let (listen, sizes, is_nonblocking) = {
+        let stream = socket.lock();
+        if stream.state != State::Listening {
+            return Err(Errno(libc::EINVAL));
+        }
+        (stream.id, stream.sizes, stream.is_nonblocking)
+    };
+    let mut id = std::ptr::null_mut();
+    // SAFETY: the listener's id; several threads may wait for requests, one event each.
+    if unsafe { endpoint::rdma_get_request(listen, &raw mut id) } != 0 {
+        return Err(crate::debug::last_errno());
+    }
+    let mut stream = Stream::new(id, sizes);
+    links::answer_request(&mut stream, is_nonblocking)?;
+    // SAFETY: the id's address, and the caller's place for it.
+    unsafe { options::give(&raw const (*id).route.addr.dst_storage, addr, length) };
+    Ok(insert(stream))
+}
+
+/// Connects; 0, or -1 and `errno`.
+pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) -> c_int {
+    answer(get(socket).and_then(|socket| {
+        let mut stream = socket.lock();
+        if matches!(stream.state, State::New | State::Bound) {
+            let room = size_of::<libc::sockaddr_storage>();
+            let bytes = (length as usize).min(room);
+            // SAFETY: the caller's address of that length, and the id's room for any.
+            unsafe {
+                let to = (&raw mut (*stream.id).route.addr.dst_storage).cast::<u8>();
+                to.copy_from_nonoverlapping(addr.cast(), bytes);
+            }
+        }
+        links::connect(&mut stream)
+    }))
+}
+
+/// Ends what is sent, received, or both; 0, or -1 and `errno`.
+pub unsafe fn rshutdown(socket: c_int, how: c_int) -> c_int {
+    answer(get(socket).and_then(|socket| shut(&socket, how)))
+}
+
+fn shut(socket: &Socket, how: c_int) -> CallResult<()> {
+    let mut stream = socket.lock();
+    if !stream.is_connected() {
+        return Ok(());
+    }
+    match how {
+        libc::SHUT_RD => {
+            stream.is_readable = false;
+            return Ok(());
+        }
+        libc::SHUT_WR => stream.is_writable = false,
+        _ => (stream.is_readable, stream.is_writable) = (false, false),
+    }
+    let ends = !stream.is_readable;
+    let ready = |stream: &Stream| stream.can_control() || !stream.is_connected();
+    let (mut stream, waited) = socket.wait_until(stream, false, ready);
+    waited?;
+    if stream.is_connected() {
+        stream.say_goodbye(ends)?;
+    }
+    let sent = |stream: &Stream| stream.all_sent() || !stream.is_connected();
+    let (_stream, waited) = socket.wait_until(stream, false, sent);
+    waited
+}
+
+/// Closes a socket; 0, or -1 and `errno`.
+pub unsafe fn rclose(socket: c_int) -> c_int {
+    let Some(found) = find(socket) else { return answer(Err(Errno(libc::EBADF))) };
+    // A peer that is gone cannot be told.
+    let _as_far_as_possible = shut(&found, libc::SHUT_RDWR);
+    sockets().remove(&socket);
+    found.lock().free();
+    0
+}
+
+fn receive(socket: &Socket, to: &[iovec], flags: c_int) -> CallResult<usize> {
+    let mut stream = socket.lock();
+    if stream.is_opening() {
+        socket.go_on(&mut stream).map_err(|error| match error {
+            Errno(libc::EINPROGRESS) => Errno(libc::EAGAIN),
+            other => other,
+        })?;
+    }
+    if !stream.was_connected() {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    let wanted: usize = to.iter().map(|piece| piece.iov_len).sum();
+    let nonblocking = stream.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
+    let mut got = 0;
+    while got < wanted {
+        if !stream.has_data() {
+            if got > 0 && flags & libc::MSG_WAITALL == 0 {
+                break;
+            }
+            let ready = |stream: &Stream| stream.has_data() || !stream.is_readable;
+            let (after, waited) = socket.wait_until(stream, nonblocking, ready);
+            stream = after;
+            match waited {
+                Ok(()) => {}
+                Err(_) if got > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if !stream.has_data() {
+                break;
+            }
+        }
+        let is_peek = flags & libc::MSG_PEEK != 0;
+        got += stream.take(to, got, is_peek);
+        if is_peek {
+            break;
+        }
+    }
+    let _credits_follow = stream.work();
+    Ok(got)
+}
+
+fn send(socket: &Socket, from: &[iovec], flags: c_int) -> CallResult<usize> {
+    let mut stream = socket.lock();
+    if stream.is_opening() {
+        socket.go_on(&mut stream).map_err(|error| match error {
+            Errno(libc::EINPROGRESS) => Errno(libc::EAGAIN),
+            other => other,
+        })?;
+    }
+    if !stream.was_connected() {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    let wanted: usize = from.iter().map(|piece| piece.iov_len).sum();
+    let nonblocking = stream.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
+    stream = iomap::announce(socket, stream, nonblocking)?;
+    let mut sent = 0;
+    while sent < wanted {
+        if !stream.can_send() {
+            let ready = |stream: &Stream| stream.can_send() || !stream.is_writable;
+            let (after, waited) = socket.wait_until(stream, nonblocking, ready);
+            stream = after;
+            match waited {
+                Ok(()) => {}
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if !stream.is_writable {
+            if sent > 0 {
+                break;
+            }
+            return Err(Errno(libc::ECONNRESET));
+        }
+        sent += stream.put(from, sent, wanted - sent)?;
+    }
+    Ok(sent)
+}
+
+fn one(buffer: *const c_void, length: usize) -> iovec {
+    iovec { iov_base: buffer.cast_mut(), iov_len: length }
+}
+
+/// # Safety
+/// `pieces` are that many, or null.
+unsafe fn pieces<'a>(pieces: *const iovec, number: c_int) -> &'a [iovec] {
+    match usize::try_from(number) {
+        // SAFETY: the caller's contract.
+        Ok(number) if !pieces.is_null() && number > 0 => unsafe {
+            std::slice::from_raw_parts(pieces, number)
+        },
+        _ => &[],
+    }
+}
+
+/// Receives; the number of bytes, or -1 and `errno`.
+pub unsafe fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    count(get(socket).and_then(|socket| receive(&socket, &[one(buf, len)], flags)))
+}
+
+/// Receives, and tells from whom; the number of bytes, or -1 and `errno`.
+pub unsafe fn rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    flags: c_int,
+    addr: *mut sockaddr,
+    length: *mut socklen_t,
+) -> isize {
+    // SAFETY: the caller's buffer, and place for the address.
+    unsafe {
+        let got = rrecv(socket, buf, len, flags);
+        if got > 0 && !addr.is_null() {
+            rgetpeername(socket, addr, length);
+        }
+        got
+    }
+}
+
+/// Receives into pieces; the number of bytes, or -1 and `errno`.
+pub unsafe fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: the caller's message.
+    let to = unsafe { pieces((*msg).msg_iov, (*msg).msg_iovlen as c_int) };
+    count(get(socket).and_then(|socket| receive(&socket, to, flags)))
+}
+
+/// Receives; the number of bytes, or -1 and `errno`.
+pub unsafe fn rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
+    // SAFETY: the caller's buffer.
+    unsafe { rrecv(socket, buf, len, 0) }
+}
+
+/// Receives into pieces; the number of bytes, or -1 and `errno`.
+pub unsafe fn rreadv(socket: c_int, iov: *const iovec, number: c_int) -> isize {
+    // SAFETY: the caller's pieces.
+    let to = unsafe { pieces(iov, number) };
+    count(get(socket).and_then(|socket| receive(&socket, to, 0)))
+}
+
+/// Sends; the number of bytes, or -1 and `errno`.
+pub unsafe fn rsend(socket: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
+    count(get(socket).and_then(|socket| send(&socket, &[one(buf, len)], flags)))
+}
+
+/// Sends to the peer, whoever is named; the number of bytes, or -1 and `errno`.
+pub unsafe fn rsendto(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+    addr: *const sockaddr,
+    _length: socklen_t,
+) -> isize {
+    if !addr.is_null() {
+        return answer(Err(Errno(libc::EISCONN))) as isize;
+    }
+    // SAFETY: the caller's buffer.
+    unsafe { rsend(socket, buf, len, flags) }
+}
+
+/// Sends pieces; the number of bytes, or -1 and `errno`.
+pub unsafe fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the caller's message.
+    let from = unsafe { pieces((*msg).msg_iov, (*msg).msg_iovlen as c_int) };
+    count(get(socket).and_then(|socket| send(&socket, from, flags)))
+}
+
+/// Sends; the number of bytes, or -1 and `errno`.
+pub unsafe fn rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize {
+    // SAFETY: the caller's buffer.
+    unsafe { rsend(socket, buf, len, 0) }
+}
+
+/// Sends pieces; the number of bytes, or -1 and `errno`.
+pub unsafe fn rwritev(socket: c_int, iov: *const iovec, number: c_int) -> isize {
+    // SAFETY: the caller's pieces.
+    let from = unsafe { pieces(iov, number) };
+    count(get(socket).and_then(|socket| send(&socket, from, 0)))
+}

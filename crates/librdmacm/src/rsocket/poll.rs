@@ -1,0 +1,178 @@
+//! Waiting for several sockets and ordinary descriptors at once.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{fd_set, nfds_t, pollfd, timeval};
+
+use super::stream::{State, Stream};
+use super::{Socket, find};
+use crate::debug::{Errno, answer};
+
+/// What holds for a socket now, of what is asked for.
+fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
+    if stream.is_opening() {
+        match socket.go_on(stream) {
+            Err(Errno(libc::EINPROGRESS)) => return 0,
+            Err(_) => return libc::POLLERR | (wanted & libc::POLLOUT),
+            Ok(()) => {}
+        }
+    }
+    match stream.state {
+        State::Failed => return libc::POLLERR | (wanted & libc::POLLOUT),
+        State::New | State::Bound => return 0,
+        State::Listening => {
+            let mut poll = pollfd { fd: stream.channel_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one live pollfd.
+            unsafe { libc::poll(&raw mut poll, 1, 0) };
+            return poll.revents & wanted;
+        }
+        _ => {}
+    }
+    let _seen_below = stream.work();
+    let mut holds = 0;
+    if wanted & libc::POLLIN != 0 && (stream.has_data() || !stream.is_readable) {
+        holds |= libc::POLLIN;
+    }
+    if wanted & libc::POLLOUT != 0 && stream.can_send() {
+        holds |= libc::POLLOUT;
+    }
+    match stream.state {
+        // What came before the end can still be read: programs that stop at the sight of the end
+        // would not read it.
+        State::Disconnected if stream.has_data() => holds | (wanted & libc::POLLIN),
+        State::Disconnected => holds | libc::POLLHUP,
+        State::Broken => holds | libc::POLLERR,
+        _ => holds,
+    }
+}
+
+/// Looks at everything once; how many hold.
+fn look(entries: &mut [pollfd], found: &[Option<Arc<Socket>>]) -> c_int {
+    let mut count = 0;
+    for (entry, socket) in entries.iter_mut().zip(found) {
+        entry.revents = 0;
+        match socket {
+            Some(socket) => entry.revents = ready(socket, &mut socket.lock(), entry.events),
+            None if entry.fd >= 0 => {
+                // SAFETY: one live pollfd.
+                unsafe { libc::poll(entry, 1, 0) };
+            }
+            None => {}
+        }
+        count += c_int::from(entry.revents != 0);
+    }
+    count
+}
+
+/// The descriptors behind all of them, armed; `None` if something may have come meanwhile.
+fn arm(entries: &[pollfd], found: &[Option<Arc<Socket>>]) -> Option<Vec<pollfd>> {
+    let mut polls = Vec::new();
+    let mut is_fresh = false;
+    for (entry, socket) in entries.iter().zip(found) {
+        let Some(socket) = socket else {
+            polls.push(*entry);
+            continue;
+        };
+        let mut stream = socket.lock();
+        if stream.was_connected() && !stream.arm() {
+            is_fresh = true;
+        }
+        let poll = |fd| pollfd { fd, events: libc::POLLIN, revents: 0 };
+        polls.extend(stream.descriptors().into_iter().map(poll));
+    }
+    (!is_fresh).then_some(polls)
+}
+
+/// Waits until something holds; how many, 0 after the time, or -1 and `errno`.
+pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int {
+    let entries = match nfds {
+        0 => &mut [][..],
+        // SAFETY: the caller's array of that length.
+        number => unsafe { std::slice::from_raw_parts_mut(fds, number as usize) },
+    };
+    let found: Vec<_> = entries.iter().map(|entry| find(entry.fd)).collect();
+    if found.iter().all(Option::is_none) {
+        // SAFETY: the caller's array.
+        return unsafe { libc::poll(fds, nfds, timeout_ms) };
+    }
+    let until = u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
+    loop {
+        let count = look(entries, &found);
+        if count > 0 {
+            return count;
+        }
+        let left_ms = match until {
+            None => -1,
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX)
+            }
+        };
+        if left_ms == 0 {
+            return 0;
+        }
+        let Some(mut polls) = arm(entries, &found) else { continue };
+        // SAFETY: a live array of that length.
+        let slept = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as nfds_t, left_ms) };
+        if slept < 0 {
+            return answer(Err(crate::debug::last_errno()));
+        }
+        // Others that wait for these sockets hear of what is taken now.
+        found.iter().flatten().for_each(|socket| socket.looked.notify_all());
+    }
+}
+
+/// Waits until something holds, by sets of descriptors; how many, 0, or -1 and `errno`.
+pub unsafe fn rselect(
+    nfds: c_int,
+    readfds: *mut fd_set,
+    writefds: *mut fd_set,
+    exceptfds: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [
+        (readfds, libc::POLLIN),
+        (writefds, libc::POLLOUT),
+        (exceptfds, libc::POLLERR | libc::POLLHUP),
+    ];
+    // SAFETY: the caller's sets, or null, for descriptors below `nfds`.
+    let has = |set: *mut fd_set, fd| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+    let mut polls: Vec<pollfd> = Vec::new();
+    for fd in 0..nfds.clamp(0, libc::FD_SETSIZE as c_int) {
+        let events = sets.iter().filter(|(set, _)| has(*set, fd)).fold(0, |all, (_, e)| all | e);
+        if events != 0 {
+            polls.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    // SAFETY: the caller's time, or null.
+    let timeout_ms = unsafe { timeout.as_ref() }.map_or(-1, |time| {
+        c_int::try_from(time.tv_sec * 1000 + (time.tv_usec + 999) / 1000).unwrap_or(c_int::MAX)
+    });
+    // SAFETY: our own array.
+    let ret = unsafe { rpoll(polls.as_mut_ptr(), polls.len() as nfds_t, timeout_ms) };
+    if ret < 0 {
+        return ret;
+    }
+    let mut count = 0;
+    for (set, event) in sets {
+        // The end is readable, and an error both.
+        let event = match event {
+            libc::POLLIN => libc::POLLIN | libc::POLLHUP | libc::POLLERR,
+            libc::POLLOUT => libc::POLLOUT | libc::POLLERR,
+            other => other,
+        };
+        for poll in &polls {
+            if has(set, poll.fd) {
+                if poll.revents & event != 0 {
+                    count += 1;
+                } else {
+                    // SAFETY: the caller's set.
+                    unsafe { libc::FD_CLR(poll.fd, set) };
+                }
+            }
+        }
+    }
+    count
+}

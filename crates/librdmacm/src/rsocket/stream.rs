@@ -1,0 +1,478 @@
+//! The two directions of a connected socket.
+
+mod work;
+
+use core::ffi::c_int;
+use std::collections::VecDeque;
+use std::ptr::null_mut;
+
+use libc::iovec;
+use rdmalab_abi::*;
+
+use super::Sizes;
+use super::iomap::Iomaps;
+use super::memory::{Buffer, Sge, entry_bytes, gather};
+use crate::debug::{CallResult, last_errno, verb};
+use crate::device::verbs;
+use crate::{id, qp};
+
+/// Entries of the list in which the peer announces room.
+pub const LIST: u32 = 2;
+/// Bytes of an entry: address, key, length.
+pub const SGE_BYTES: usize = 16;
+/// Requests that are kept for control messages.
+const CONTROLS: u32 = 4;
+/// Free bytes of the send buffer below which nothing is sent.
+const LOW_WATER: u32 = 2048;
+/// The longest message.
+const MESSAGE_MAX: u32 = 65_536;
+
+/// What immediate data begin with, 3 bits.
+const OP_DATA: u32 = 0;
+/// Not on the wire: a WRITE without immediate data.
+pub const OP_WRITE: u32 = 2;
+const OP_LIST: u32 = 4;
+pub const OP_IOMAP: u32 = 6;
+const OP_CONTROL: u32 = 7;
+/// What control messages say.
+const DISCONNECT: u32 = 0;
+const SHUTDOWN: u32 = 2;
+
+/// Marks the completion of a receive.
+const IS_RECEIVE: u64 = 1 << 63;
+
+/// Immediate data.
+pub const fn message(op: u32, data: u32) -> u32 {
+    op << 29 | data
+}
+
+/// Where a socket stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    New,
+    Bound,
+    Listening,
+    Resolving,
+    Routing,
+    Connecting,
+    Accepting,
+    Connected,
+    /// The peer ended it, or we did.
+    Disconnected,
+    /// The queue pair failed.
+    Broken,
+    /// It was never connected.
+    Failed,
+}
+
+/// A connection, or what is to become one.
+pub struct Stream {
+    pub id: *mut rdma_cm_id,
+    pub state: State,
+    pub error: c_int,
+    pub sizes: Sizes,
+    pub is_nonblocking: bool,
+    pub is_readable: bool,
+    pub is_writable: bool,
+    /// A thread sleeps on the descriptors.
+    pub is_watched: bool,
+    /// The peer's integers have the other order.
+    pub swaps: bool,
+    pub options: super::options::Options,
+    pub iomaps: Iomaps,
+    is_armed: bool,
+    send_buffer: Buffer,
+    receive_buffer: Buffer,
+    /// The list that the peer writes, and behind it its mappings.
+    list: Buffer,
+    /// The entry of the list that is in use.
+    entry: u32,
+    peer_list: Sge,
+    /// The entry of the peer's list that is written next.
+    peer_entry: u32,
+    controls_sent: u32,
+    controls_max: u32,
+    sent: u16,
+    sent_max: u16,
+    received: u16,
+    received_told: u16,
+    send_at: u32,
+    send_free: u32,
+    requests_free: u32,
+    messages: VecDeque<u32>,
+    read_at: u32,
+    read_free: u32,
+    announce_at: u32,
+}
+
+// SAFETY: the pointers are to verbs objects and buffers of this socket, used under its lock.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub fn new(id: *mut rdma_cm_id, sizes: Sizes) -> Self {
+        Self {
+            id,
+            state: State::New,
+            error: 0,
+            sizes,
+            is_nonblocking: false,
+            is_readable: false,
+            is_writable: false,
+            is_watched: false,
+            swaps: false,
+            options: super::options::Options::default(),
+            iomaps: Iomaps::default(),
+            is_armed: false,
+            send_buffer: Buffer::NONE,
+            receive_buffer: Buffer::NONE,
+            list: Buffer::NONE,
+            entry: 0,
+            peer_list: Sge::default(),
+            peer_entry: 1,
+            controls_sent: 0,
+            controls_max: CONTROLS,
+            sent: 0,
+            sent_max: 0,
+            received: 0,
+            received_told: 0,
+            send_at: 0,
+            send_free: 0,
+            requests_free: 0,
+            messages: VecDeque::new(),
+            read_at: 0,
+            read_free: 0,
+            announce_at: 0,
+        }
+    }
+
+    pub fn channel_fd(&self) -> c_int {
+        // SAFETY: the socket's id, and the channel of its own.
+        unsafe { (*(*self.id).channel).fd }
+    }
+
+    /// Sets the flags of the event channel's descriptor.
+    pub fn set_channel_flags(&self, flags: c_int) {
+        // SAFETY: takes integers only.
+        unsafe { libc::fcntl(self.channel_fd(), libc::F_SETFL, flags) };
+    }
+
+    pub fn is_opening(&self) -> bool {
+        use State::{Accepting, Connecting, Resolving, Routing};
+        matches!(self.state, Resolving | Routing | Connecting | Accepting)
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.state == State::Connected
+    }
+
+    pub fn was_connected(&self) -> bool {
+        matches!(self.state, State::Connected | State::Disconnected | State::Broken)
+    }
+
+    /// Whether it has its queue pair and buffers.
+    pub fn has_buffers(&self) -> bool {
+        !self.list.at.is_null()
+    }
+
+    pub fn has_data(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    fn cq(&self) -> *mut ibv_cq {
+        // SAFETY: the socket's id.
+        unsafe { (*self.id).recv_cq }
+    }
+
+    /// Makes the completion queue, one for both directions.
+    pub fn make_queue(&mut self) -> CallResult<()> {
+        let verbs = verbs()?;
+        let depth = i32::from(self.sizes.send_queue) + i32::from(self.sizes.receive_queue);
+        // SAFETY: the socket's id with its device; what is made is freed with the queue pair.
+        unsafe {
+            let id = &mut *self.id;
+            let channel = (verbs.create_comp_channel)(id.verbs);
+            if channel.is_null() {
+                return Err(last_errno());
+            }
+            libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK);
+            let cq = (verbs.create_cq)(id.verbs, depth, self.id.cast(), channel, 0);
+            if cq.is_null() {
+                let error = last_errno();
+                (verbs.destroy_comp_channel)(channel);
+                return Err(error);
+            }
+            (id.recv_cq_channel, id.send_cq_channel) = (channel, channel);
+            (id.recv_cq, id.send_cq) = (cq, cq);
+        }
+        Ok(())
+    }
+
+    /// Makes the buffers, and posts the receives.
+    pub fn make_buffers(&mut self) -> CallResult<()> {
+        // SAFETY: the socket's id, which has a queue pair.
+        let pd = unsafe { (*self.id).pd };
+        let local = IBV_ACCESS_LOCAL_WRITE;
+        let remote = local | IBV_ACCESS_REMOTE_WRITE;
+        let sizes = self.sizes;
+        let list = LIST as usize * SGE_BYTES + usize::from(sizes.iomaps) * super::iomap::BYTES;
+        self.send_buffer = Buffer::new(pd, sizes.send_buffer as usize, local)?;
+        self.receive_buffer = Buffer::new(pd, sizes.receive_buffer as usize, remote)?;
+        self.list = Buffer::new(pd, list, remote)?;
+        self.send_free = sizes.send_buffer;
+        self.requests_free = u32::from(sizes.send_queue).saturating_sub(CONTROLS);
+        self.announce_at = sizes.receive_buffer / 2;
+        self.read_free = sizes.receive_buffer / 2;
+        self.received_told = sizes.receive_queue / 2;
+        for _ in 0..sizes.receive_queue {
+            self.post_receive()?;
+        }
+        Ok(())
+    }
+
+    /// The list into which the peer writes.
+    pub fn own_list(&self) -> Sge {
+        Sge { addr: self.list.address(), key: self.list.keys().1, length: LIST }
+    }
+
+    /// The half of the receive buffer that is announced first.
+    pub fn own_half(&self) -> Sge {
+        let length = self.sizes.receive_buffer / 2;
+        Sge { addr: self.receive_buffer.address(), key: self.receive_buffer.keys().1, length }
+    }
+
+    /// Where the mappings lie that the peer announces, and how many fit.
+    pub fn own_iomaps(&self) -> (*const u8, u16) {
+        (self.list.at.wrapping_add(LIST as usize * SGE_BYTES), self.sizes.iomaps)
+    }
+
+    /// Notes what the peer told when it connected.
+    pub fn meet(&mut self, credits: u16, list: Sge, half: Sge, iomaps: u16) {
+        self.sent_max = credits;
+        self.peer_list = list;
+        self.write_entry(0, half);
+        let behind = list.addr + u64::from(list.length) * SGE_BYTES as u64;
+        self.iomaps.meet(Sge { addr: behind, key: list.key, length: u32::from(iomaps) });
+    }
+
+    /// Data may flow.
+    pub fn begin(&mut self) {
+        self.state = State::Connected;
+        (self.is_readable, self.is_writable) = (true, true);
+        // From here on the thread that waits sleeps on this descriptor only to hear of the end.
+        self.set_channel_flags(libc::O_NONBLOCK);
+    }
+
+    fn entry_at(&self, index: u32) -> *mut u8 {
+        self.list.at.wrapping_add((index % LIST) as usize * SGE_BYTES)
+    }
+
+    fn write_entry(&mut self, index: u32, sge: Sge) {
+        let at = self.entry_at(index);
+        // SAFETY: within the list, which has room for `LIST` entries and is aligned for them; the
+        // peer writes there too, so each word is accessed as one that others change.
+        unsafe {
+            at.cast::<u64>().write_volatile(sge.addr);
+            at.add(8).cast::<u32>().write_volatile(sge.key);
+            at.add(12).cast::<u32>().write_volatile(sge.length);
+        }
+    }
+
+    /// Where the peer has room.
+    fn room(&self) -> Sge {
+        if self.list.at.is_null() {
+            return Sge::default();
+        }
+        let at = self.entry_at(self.entry);
+        // SAFETY: as above.
+        unsafe {
+            Sge {
+                addr: at.cast::<u64>().read_volatile(),
+                key: at.add(8).cast::<u32>().read_volatile(),
+                length: at.add(12).cast::<u32>().read_volatile(),
+            }
+        }
+    }
+
+    pub fn can_send(&self) -> bool {
+        self.is_connected()
+            && self.requests_free > 0
+            && self.send_free >= LOW_WATER.min(self.sizes.send_buffer)
+            && self.sent != self.sent_max
+            && self.room().length != 0
+    }
+
+    /// Whether memory of the peer's can be written, past the stream.
+    pub fn can_write(&self) -> bool {
+        self.is_connected() && self.requests_free > 0 && self.send_free > 0
+    }
+
+    /// One more message is on its way.
+    pub fn count_message(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    pub fn can_control(&self) -> bool {
+        self.controls_sent != self.controls_max
+    }
+
+    pub fn all_sent(&self) -> bool {
+        let free = u32::from(self.sizes.send_queue).saturating_sub(CONTROLS);
+        self.requests_free == free && self.controls_max - self.controls_sent == CONTROLS
+    }
+
+    fn post_receive(&self) -> CallResult<()> {
+        let mut wr = ibv_recv_wr::zeroed();
+        wr.wr_id = IS_RECEIVE;
+        let mut bad = null_mut();
+        // SAFETY: the socket's queue pair, and a request that lives during the call.
+        verb(unsafe { inline::ibv_post_recv((*self.id).qp, &raw mut wr, &raw mut bad) })
+    }
+
+    /// Posts a WRITE of up to two pieces; with immediate data unless it is `OP_WRITE`.
+    pub fn post_write(
+        &self,
+        pieces: &mut [ibv_sge],
+        to: (u64, u32),
+        what: u32,
+        is_inline: bool,
+    ) -> CallResult<()> {
+        let mut wr = ibv_send_wr::zeroed();
+        wr.wr_id = u64::from(what);
+        wr.sg_list = if pieces.is_empty() { null_mut() } else { pieces.as_mut_ptr() };
+        wr.num_sge = pieces.len() as c_int;
+        wr.send_flags = if is_inline { IBV_SEND_INLINE } else { 0 };
+        if what >> 29 == OP_WRITE {
+            wr.opcode = IBV_WR_RDMA_WRITE;
+        } else {
+            wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+            wr.imm_data = what.to_be();
+        }
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: to.0, rkey: to.1 };
+        let mut bad = null_mut();
+        // SAFETY: the socket's queue pair, and a request that lives during the call.
+        verb(unsafe { inline::ibv_post_send((*self.id).qp, &raw mut wr, &raw mut bad) })
+    }
+
+    /// Copies bytes into the send buffer and answers where they lie.
+    pub fn stage(&mut self, from: &[iovec], skip: usize, bytes: u32) -> ([ibv_sge; 2], usize) {
+        let size = self.sizes.send_buffer;
+        let first = bytes.min(size - self.send_at);
+        let lkey = self.send_buffer.keys().0;
+        let piece = |at: u32, length: u32| ibv_sge {
+            addr: self.send_buffer.address() + u64::from(at),
+            length,
+            lkey,
+        };
+        let pieces = [piece(self.send_at, first), piece(0, bytes - first)];
+        let mut at = self.send_at as usize;
+        gather(from, skip, bytes as usize, |source, length| {
+            let room = (size as usize - at).min(length);
+            // SAFETY: within the send buffer, of which the caller has made sure that so many bytes
+            // are free; the source is the program's.
+            unsafe {
+                self.send_buffer.at.add(at).copy_from_nonoverlapping(source, room);
+                self.send_buffer.at.copy_from_nonoverlapping(source.add(room), length - room);
+            }
+            at = (at + length) % size as usize;
+        });
+        self.send_at = (self.send_at + bytes) % size;
+        (pieces, if first < bytes { 2 } else { 1 })
+    }
+
+    /// Gives requests and bytes to a WRITE that is posted.
+    pub fn spend(&mut self, bytes: u32) {
+        self.requests_free -= 1;
+        self.send_free -= bytes;
+    }
+
+    /// How many bytes one WRITE may have now.
+    pub fn message_max(&self) -> u32 {
+        MESSAGE_MAX.min(self.send_free)
+    }
+
+    /// Sends as much as fits into one message; the caller has seen that some does.
+    pub fn put(&mut self, from: &[iovec], skip: usize, left: usize) -> CallResult<usize> {
+        let room = self.room();
+        let wanted = u32::try_from(left).unwrap_or(u32::MAX);
+        let bytes = wanted.min(self.message_max()).min(room.length);
+        let (mut pieces, count) = self.stage(from, skip, bytes);
+        let is_inline = bytes <= self.sizes.inline;
+        let to = (room.addr, room.key);
+        self.post_write(&mut pieces[..count], to, message(OP_DATA, bytes), is_inline)?;
+        self.spend(bytes);
+        self.sent = self.sent.wrapping_add(1);
+        let rest =
+            Sge { addr: room.addr + u64::from(bytes), key: room.key, length: room.length - bytes };
+        self.write_entry(self.entry, rest);
+        if rest.length == 0 {
+            self.entry = (self.entry + 1) % LIST;
+        }
+        Ok(bytes as usize)
+    }
+
+    /// Takes received bytes out, at most as many as fit behind the first `skip` of `to`.
+    pub fn take(&mut self, to: &[iovec], skip: usize, is_peek: bool) -> usize {
+        let wanted: usize = to.iter().map(|piece| piece.iov_len).sum();
+        let (mut got, mut at, mut index) = (0, self.read_at, 0);
+        while skip + got < wanted {
+            let Some(&there) = self.messages.get(index) else { break };
+            let bytes = there.min((wanted - skip - got) as u32);
+            let mut from = at;
+            let size = self.sizes.receive_buffer;
+            gather(to, skip + got, bytes as usize, |target, length| {
+                let first = length.min((size - from) as usize);
+                // SAFETY: within the receive buffer; the target is the program's, and the caller
+                // of the exported function made it writable.
+                unsafe {
+                    let source = self.receive_buffer.at;
+                    target.cast_mut().copy_from_nonoverlapping(source.add(from as usize), first);
+                    target.cast_mut().add(first).copy_from_nonoverlapping(source, length - first);
+                }
+                from = (from + length as u32) % size;
+            });
+            at = from;
+            got += bytes as usize;
+            if is_peek {
+                index += 1;
+                continue;
+            }
+            self.read_free += bytes;
+            self.read_at = at;
+            if bytes == there {
+                self.messages.pop_front();
+                self.received = self.received.wrapping_add(1);
+            } else if let Some(front) = self.messages.front_mut() {
+                *front -= bytes;
+            }
+        }
+        got
+    }
+
+    /// What becomes readable when there is something to do.
+    pub fn descriptors(&self) -> Vec<c_int> {
+        let mut descriptors = vec![self.channel_fd()];
+        // SAFETY: the socket's id, and its channel or null.
+        if let Some(channel) = unsafe { (*self.id).recv_cq_channel.as_ref() } {
+            descriptors.push(channel.fd);
+        }
+        descriptors
+    }
+
+    /// Frees everything.
+    pub fn free(&mut self) {
+        self.iomaps.free();
+        // SAFETY: the socket's id with what was made on it, freed once.
+        unsafe {
+            if !(*self.id).qp.is_null() {
+                let _already_over = crate::connect::drop_connection(self.id);
+                self.take_cq_events();
+                qp::rdma_destroy_qp(self.id);
+            }
+            self.send_buffer.free();
+            self.receive_buffer.free();
+            self.list.free();
+            id::rdma_destroy_id(self.id);
+        }
+        self.id = null_mut();
+    }
+}

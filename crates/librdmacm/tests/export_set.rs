@@ -1,0 +1,96 @@
+//! The exported names and versions are exactly Debian's.
+
+use object::Endianness;
+use object::elf::{FileHeader64, SHT_DYNSYM};
+use object::read::elf::{FileHeader, Sym};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A version and a name.
+type Export = (String, String);
+
+/// Builds the shared library, which cargo does not do for the tests of a package that has no other
+/// library, and answers where it is.
+fn built_library() -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--package", env!("CARGO_PKG_NAME"), "--message-format", "json"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).expect("cargo prints UTF-8");
+    let library = messages.split('"').rfind(|word| word.ends_with("/librdmacm.so"));
+    PathBuf::from(library.expect("cargo names the library"))
+}
+
+/// What a shared library exports, without the names of the versions themselves. Nothing may be
+/// hidden.
+fn exports(path: &Path) -> BTreeSet<Export> {
+    let data = std::fs::read(path).expect("the library");
+    let data = data.as_slice();
+    let header = FileHeader64::<Endianness>::parse(data).expect("an ELF file");
+    let endian = header.endian().expect("a known byte order");
+    let sections = header.sections(endian, data).expect("sections");
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).expect("dynamic symbols");
+    let versions = sections.versions(endian, data).expect("versions").expect("versions");
+    let mut found = BTreeSet::new();
+    for (index, symbol) in symbols.enumerate() {
+        if symbol.is_undefined(endian) || symbol.is_absolute(endian) || symbol.is_local() {
+            continue;
+        }
+        let index = versions.version_index(endian, index);
+        assert!(!index.is_hidden());
+        let version = versions.version(index).expect("a version");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let version = version.map_or(String::new(), |version| text(version.name()));
+        found.insert((version, text(symbol.name(endian, symbols.strings()).expect("a name"))));
+    }
+    found
+}
+
+/// The list in the repository.
+fn listed() -> BTreeSet<Export> {
+    include_str!("debian-12-exports.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_once(' ').expect("two words"))
+        .map(|(version, name)| (version.to_owned(), name.to_owned()))
+        .collect()
+}
+
+fn assert_same(ours: &BTreeSet<Export>, theirs: &BTreeSet<Export>) {
+    let missing: Vec<_> = theirs.difference(ours).collect();
+    let extra: Vec<_> = ours.difference(theirs).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "missing {missing:#?}\nextra {extra:#?}");
+}
+
+#[test]
+fn the_library_exports_the_list() {
+    assert_eq!(listed().len(), 68);
+    let (versioned, plain): (BTreeSet<_>, BTreeSet<_>) =
+        exports(&built_library()).into_iter().partition(|(version, _)| !version.is_empty());
+    assert_same(&versioned, &listed());
+    // Without a version there are only the internal names behind the versioned ones.
+    let stray: Vec<_> = plain.iter().filter(|(_, name)| !name.starts_with("__rdmalab_")).collect();
+    assert!(stray.is_empty(), "{stray:#?}");
+}
+
+#[test]
+fn the_installed_library_exports_the_list() {
+    let path = ["x86_64", "aarch64"]
+        .iter()
+        .map(|arch| PathBuf::from(format!("/usr/lib/{arch}-linux-gnu/librdmacm.so.1")))
+        .find(|path| path.exists());
+    let Some(path) = path else {
+        eprintln!("skipped: Debian's librdmacm1 is not installed");
+        return;
+    };
+    let theirs = exports(&path);
+    let has = |wanted: &str| theirs.iter().any(|(version, _)| version == wanted);
+    if !has("RDMACM_1.3") || has("RDMACM_1.4") {
+        eprintln!("skipped: {} is not of rdma-core 44", path.display());
+        return;
+    }
+    assert_same(&listed(), &theirs);
+}

@@ -1,0 +1,304 @@
+//! Debian's programs that connect by the connection manager, on our `librdmacm.so.1`.
+//!
+//! Not here, with the reason: `rdma_xclient` and `rdma_xserver` send 16 bytes inline from a queue
+//! pair that was made for none, which only adapters of some makers allow; `udpong` has datagram
+//! sockets; `ib_send_bw -g` asks for its group through umad devices.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+use crate::case::{Case, LIMIT, full};
+
+/// One pair: what the server is called with, what the client is, whether the server ends by itself,
+/// and words that must stand in what they print, `|` between them.
+struct Pair {
+    server: &'static str,
+    client: &'static str,
+    ends: bool,
+    server_says: &'static str,
+    client_says: &'static str,
+}
+
+const fn pair(
+    server: &'static str,
+    client: &'static str,
+    server_says: &'static str,
+    client_says: &'static str,
+) -> Pair {
+    Pair { server, client, ends: true, server_says, client_says }
+}
+
+/// `PORT` is replaced. `udaddy` has no option for it: its port is [`UDADDY_PORT`].
+const SHORT: &[Pair] = &[
+    pair(
+        "rping -s -p PORT -C 10 -v",
+        "rping -c -a 127.0.0.1 -p PORT -C 10 -v",
+        "server ping data: rdma-ping-9:",
+        "ping data: rdma-ping-9:",
+    ),
+    pair("rping -s -p PORT -C 1000", "rping -c -a 127.0.0.1 -p PORT -C 1000 -V", "", ""),
+    pair("rping -s -p PORT -C 3", "rping -c -a ::1 -p PORT -C 3", "", ""),
+    Pair {
+        server: "rping -s -P -p PORT",
+        client: "rping -c -a 127.0.0.1 -p PORT -C 5",
+        ends: false,
+        server_says: "",
+        client_says: "",
+    },
+    pair(
+        "ucmatose -p PORT -c 10 -C 20",
+        "ucmatose -p PORT -s 127.0.0.1 -c 10 -C 20",
+        "return status 0",
+        "data transfers complete|return status 0",
+    ),
+    pair(
+        "ucmatose -p PORT -c 3 -m",
+        "ucmatose -p PORT -s 127.0.0.1 -c 3 -m",
+        "return status 0",
+        "migrating to new event channel|return status 0",
+    ),
+    pair(
+        "udaddy -c 5",
+        "udaddy -s 127.0.0.1 -c 5",
+        "return status 0",
+        "data transfers complete|return status 0",
+    ),
+    pair(
+        "rdma_server -p PORT",
+        "rdma_client -s 127.0.0.1 -p PORT",
+        "rdma_server: end 0",
+        "rdma_client: end 0",
+    ),
+    pair(
+        "rstream -p PORT -S 65536 -I 20 -C 5 -T v",
+        "rstream -s 127.0.0.1 -p PORT -S 65536 -I 20 -C 5 -T v",
+        "custom",
+        "custom",
+    ),
+    pair(
+        "rstream -p PORT -S 100 -I 200 -T a -T n",
+        "rstream -s 127.0.0.1 -p PORT -S 100 -I 200 -T a -T n",
+        "custom",
+        "custom",
+    ),
+    // It spins on memory: a time slice for each transfer where processors are short.
+    pair(
+        "riostream -p PORT -S 5000 -I 10 -C 3",
+        "riostream -s 127.0.0.1 -p PORT -S 5000 -I 10 -C 3",
+        "custom",
+        "custom",
+    ),
+];
+
+const LONG: &[Pair] = &[
+    pair(
+        "rping -s -p PORT -C 100 -S 60000 -v",
+        "rping -c -a 127.0.0.1 -p PORT -C 100 -S 60000",
+        "",
+        "",
+    ),
+    pair("ucmatose -p PORT -c 100", "ucmatose -p PORT -s 127.0.0.1 -c 100", "status 0", "status 0"),
+    pair("rstream -p PORT", "rstream -s 127.0.0.1 -p PORT", "1m_bw", "1m_bw"),
+];
+
+/// Where `udaddy` listens.
+const UDADDY_PORT: u16 = 7174;
+
+/// The same over a personality.
+const PERSONALITIES: [&str; 2] = ["infiniband", "ethernet"];
+
+fn start(line: &str, port: u16, personality: &str) -> Option<Program> {
+    let case = Case::parse(&line.replace("PORT", &port.to_string()));
+    let Some(path) = programs::find(&case.program) else {
+        programs::skipped(&case.program, "not installed");
+        return None;
+    };
+    let variables = [("RDMALAB_PERSONALITY".to_owned(), personality.to_owned())];
+    Some(Program::start(&path, &case.options, &variables))
+}
+
+/// Waits until somebody on this host is bound to a port of the connection manager.
+fn wait_until_bound(port: u16, program: &mut Program) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let ending = format!("{port:04x}");
+    while Instant::now() < until && !program.has_ended() {
+        let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let is_bound = |line: &str| {
+            line.split_once("@rdmalab-cm/").is_some_and(|(_, name)| {
+                name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
+            })
+        };
+        if sockets.lines().any(is_bound) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn lacks(ended: &Ended, words: &str) -> Option<String> {
+    let missing = words.split('|').find(|word| !ended.stdout.contains(word))?;
+    Some(format!("does not say {missing:?}"))
+}
+
+fn run(pair: &Pair, personality: &str) -> Result<(), String> {
+    let is_fixed = pair.server.starts_with("udaddy");
+    let port = if is_fixed { UDADDY_PORT } else { programs::free_port() };
+    let Some(mut server) = start(pair.server, port, personality) else { return Ok(()) };
+    wait_until_bound(port, &mut server);
+    let Some(client) = start(pair.client, port, personality) else { return Ok(()) };
+    let client = client.end_by(Instant::now() + LIMIT);
+    let patience = if client.succeeded() && pair.ends { LIMIT } else { Duration::from_secs(1) };
+    let server = server.end_by(Instant::now() + patience);
+    let wrong = if !client.succeeded() {
+        Some("the client failed".to_owned())
+    } else if pair.ends && !server.succeeded() {
+        Some("the server failed".to_owned())
+    } else if server.status.is_some_and(|status| status.signal().is_some()) {
+        Some("the server was ended by a signal".to_owned())
+    } else {
+        lacks(&client, pair.client_says).or_else(|| lacks(&server, pair.server_says))
+    };
+    match wrong {
+        None => Ok(()),
+        Some(wrong) => Err(format!("{wrong}\n{}{}", client.report(), server.report())),
+    }
+}
+
+#[track_caller]
+fn check(pairs: &[Pair], personality: &str) {
+    let only = std::env::var("RDMALAB_INTEROP_ONLY").unwrap_or_default();
+    let mut failures = Vec::new();
+    for pair in pairs.iter().filter(|pair| pair.client.contains(&only)) {
+        let _turn = programs::turn();
+        let began = Instant::now();
+        if let Err(wrong) = run(pair, personality) {
+            failures.push(format!("{personality}: {}: {wrong}", pair.client));
+        }
+        println!("{:6.2} s  {}", began.elapsed().as_secs_f64(), pair.client);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn programs_connect() {
+    check(SHORT, PERSONALITIES[0]);
+}
+
+#[test]
+fn programs_connect_by_gid() {
+    check(&SHORT[..if full() { SHORT.len() } else { 4 }], PERSONALITIES[1]);
+}
+
+#[test]
+fn programs_connect_often() {
+    if full() {
+        check(LONG, PERSONALITIES[0]);
+    }
+}
+
+/// A persistent server lives through clients that go away without a word.
+#[test]
+fn a_killed_client_is_noticed() {
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let Some(mut server) = start("rping -s -p PORT -v", port, "infiniband") else { return };
+    wait_until_bound(port, &mut server);
+    let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
+    std::thread::sleep(Duration::from_millis(500));
+    drop(client);
+    let server = server.end_by(Instant::now() + LIMIT);
+    assert!(server.status.is_some(), "the server never noticed\n{}", server.report());
+    assert!(server.stdout.contains("server ping data"), "{}", server.report());
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_refused() {
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
+    let ended = client.end_by(Instant::now() + LIMIT);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(said.contains("RDMA_CM_EVENT_REJECTED, error 8"), "{}", ended.report());
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let Some(mut first) = start("rping -s -p PORT", port, "infiniband") else { return };
+    wait_until_bound(port, &mut first);
+    let Some(second) = start("rping -s -p PORT", port, "infiniband") else { return };
+    let ended = second.end_by(Instant::now() + LIMIT);
+    assert!(ended.stderr.contains("is taken on this host"), "{}", ended.report());
+}
+
+#[test]
+fn a_group_hears_what_is_sent() {
+    let _turn = programs::turn();
+    let receiver = "mckey -m 239.7.7.7 -b 127.0.0.1 -C 10";
+    let Some(receiver) = start(receiver, 0, "infiniband") else { return };
+    // It sends nothing before it has joined, and nobody tells when it has.
+    std::thread::sleep(Duration::from_secs(2));
+    let sender = "mckey -s -m 239.7.7.7 -b 127.0.0.1 -C 10";
+    let Some(sender) = start(sender, 0, "infiniband") else { return };
+    let sender = sender.end_by(Instant::now() + LIMIT);
+    let receiver = receiver.end_by(Instant::now() + LIMIT);
+    for ended in [&sender, &receiver] {
+        assert!(ended.succeeded(), "{}{}", sender.report(), receiver.report());
+        assert!(ended.stdout.contains("data transfers complete"), "{}", ended.report());
+    }
+}
+
+#[test]
+fn a_file_is_copied() {
+    let _turn = programs::turn();
+    let Some(path) = programs::find("rcopy") else { return programs::skipped("rcopy", "no rcopy") };
+    let name = |which: &str| -> PathBuf {
+        std::env::temp_dir().join(format!("rdmalab-rcopy-{which}-{}", std::process::id()))
+    };
+    let (from, to) = (name("from"), name("to"));
+    let bytes: Vec<u8> =
+        (0..1_500_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&from, &bytes).expect("a temporary file");
+    let port = programs::free_port();
+    let arguments =
+        |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let number = port.to_string();
+    let mut server = Program::start(&path, &arguments(&["-p", &number]), &[]);
+    wait_until_bound(port, &mut server);
+    let target = format!("127.0.0.1:{}", to.display());
+    let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
+    let client = Program::start(&path, &client, &[]).end_by(Instant::now() + LIMIT);
+    // It serves for ever.
+    let server = server.end_by(Instant::now() + Duration::from_millis(500));
+    let copied = std::fs::read(&to).unwrap_or_default();
+    let _ = (std::fs::remove_file(&from), std::fs::remove_file(&to));
+    assert!(
+        copied == bytes,
+        "{} bytes arrived\n{}{}",
+        copied.len(),
+        client.report(),
+        server.report()
+    );
+}
+
+/// The connection manager's ports are not the kernel's: neither keeps the other from one.
+#[test]
+fn ports_of_ip_are_others() {
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let _udp = UdpSocket::bind(address).expect("the port is free");
+    let taken = pair("rping -s -p PORT -C 1", "rping -c -a 127.0.0.1 -p PORT -C 1", "", "");
+    let server = taken.server.replace("PORT", &port.to_string());
+    let Some(mut server) = start(&server, port, "infiniband") else { return };
+    wait_until_bound(port, &mut server);
+    let Some(client) = start(taken.client, port, "infiniband") else { return };
+    let client = client.end_by(Instant::now() + LIMIT);
+    assert!(client.succeeded(), "{}", client.report());
+    assert!(server.end_by(Instant::now() + LIMIT).succeeded());
+}
