@@ -14,9 +14,10 @@ use std::process::{Command, Stdio};
 
 /// What is embedded: the crate's directory beside ours, the file that cargo makes, and the name
 /// that programs ask for.
-const LIBRARIES: [(&str, &str, &str); 2] = [
+const LIBRARIES: [(&str, &str, &str); 3] = [
     ("libibverbs", "libibverbs.so", "libibverbs.so.1"),
     ("paths", "librdmalab_paths.so", "librdmalab-paths.so"),
+    ("librdmacm", "librdmacm.so", "librdmacm.so.1"),
 ];
 
 /// Of the outer cargo, and wrong for ours: `cargo clippy` and rust-analyzer put themselves around

@@ -43,6 +43,9 @@ fn installed(library: &Source, directory: &Path) -> Outcome<PathBuf> {
     std::fs::create_dir_all(directory).map_err(cannot)?;
     let directory = directory.canonicalize().map_err(cannot)?;
     runtime::install(library, &directory.join(SONAME)).map_err(failed)?;
+    if let Ok(cm) = runtime::find(&runtime::CM) {
+        runtime::install(&cm, &directory.join(runtime::CM.soname)).map_err(failed)?;
+    }
     Ok(directory)
 }
 

@@ -75,10 +75,7 @@ pub fn rdmalab() -> &'static Path {
 
 /// Builds the libraries and answers where they are.
 fn build() -> [PathBuf; 2] {
-    [
-        built("rdmalab-libibverbs", "/libibverbs.so"),
-        built("rdmalab-librdmacm", "/librdmacm.so"),
-    ]
+    [built("rdmalab-libibverbs", "/libibverbs.so"), built("rdmalab-librdmacm", "/librdmacm.so")]
 }
 
 /// Builds a package and answers where its file with this ending is.

@@ -30,6 +30,10 @@ pub fn run(args: &ExecArgs) -> Outcome {
     let ours = |reason: String| Failure::Code(OURS, format!("exec: {reason}"));
     let library = runtime::library().map_err(ours)?;
     let directory = runtime::prepare(&library).map_err(ours)?;
+    let cm = directory.join(runtime::CM.soname);
+    if let Ok(source) = runtime::find(&runtime::CM) {
+        runtime::put(&source, &cm).map_err(ours)?;
+    }
     let mut command = Command::new(&program);
     command
         .arg0(name)
@@ -44,8 +48,15 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(port) = args.udp_port {
         command.env("RDMALAB_PORT", port.to_string());
     }
-    let verbs = needs_preload(&program).then(|| directory.join(runtime::SONAME));
-    paths::put_in_front(&mut command, &directory, verbs.as_deref());
+    let preload = needs_preload(&program).then(|| {
+        let mut libraries = directory.join(runtime::SONAME).into_os_string();
+        if cm.exists() {
+            libraries.push(":");
+            libraries.push(&cm);
+        }
+        PathBuf::from(libraries)
+    });
+    paths::put_in_front(&mut command, &directory, preload.as_deref());
     let error = command.exec();
     let (code, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => (NOT_THERE, " (its interpreter is not there?)"),

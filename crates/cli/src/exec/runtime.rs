@@ -27,6 +27,9 @@ pub struct Object {
 /// The verbs.
 pub const VERBS: Object =
     Object { soname: SONAME, built: "libibverbs.so", package: "rdmalab-libibverbs" };
+/// The connection manager. Programs do without it as long as they ask for no connection.
+pub const CM: Object =
+    Object { soname: "librdmacm.so.1", built: "librdmacm.so", package: "rdmalab-librdmacm" };
 /// What answers for the files of a kernel driver.
 pub const PATHS: Object = Object {
     soname: "librdmalab-paths.so",
@@ -358,6 +361,7 @@ pub fn remove() -> Result<Vec<PathBuf>, String> {
 /// When it cannot be removed.
 pub fn remove_home() -> Result<Option<PathBuf>, String> {
     let Some(file) = home().map(|home| home.join(SONAME)) else { return Ok(None) };
+    let _may_not_be_there = std::fs::remove_file(file.with_file_name(CM.soname));
     if file.symlink_metadata().is_err() {
         return Ok(None);
     }

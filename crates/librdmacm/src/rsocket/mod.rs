@@ -1,6 +1,6 @@
 //! Sockets over queue pairs (`<rdma/rsocket.h>`): streams only.
 //!
-//! What goes over the wire is what rdma-core's rsockets send, so that either end may be theirs: each
+//! What goes over the wire is what rdma-core sends, so that either end may be its: each
 //! end has a receive buffer in two halves; a half that is free is announced by writing its address
 //! into a list at the peer (`LIST`), who fills it with WRITEs whose immediate data tell how much.
 //!
