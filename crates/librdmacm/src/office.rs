@@ -40,6 +40,13 @@ pub enum Peer {
     },
 }
 
+/// Who has to answer a datagram.
+enum Whose {
+    Ours,
+    Others,
+    Nobodys,
+}
+
 /// Our connection to a peer: for sending, and to notice its end.
 struct Link {
     fd: OwnedFd,
@@ -51,10 +58,15 @@ pub struct Office {
     slot: u16,
     listening: OwnedFd,
     services: BTreeMap<u64, OwnedFd>,
+    /// Services that were given back. The thread closes them: while it waits for one, its name is
+    /// taken.
+    retired: BTreeMap<u64, OwnedFd>,
     links: BTreeMap<u16, Link>,
     incoming: Vec<OwnedFd>,
     /// Requests to services where too many wait, or that nobody holds; and when they began.
     knocking: Vec<(u64, Letter, u64)>,
+    /// Requests of other hosts for services that nobody here holds; and when they came.
+    unanswered: Vec<(Peer, Mad, u64)>,
     /// What came from this process itself, or was answered on behalf of nobody.
     inbox: VecDeque<(Peer, Mad)>,
     /// Peers that are gone.
@@ -71,9 +83,11 @@ impl Office {
             slot,
             listening,
             services: BTreeMap::new(),
+            retired: BTreeMap::new(),
             links: BTreeMap::new(),
             incoming: Vec::new(),
             knocking: Vec::new(),
+            unanswered: Vec::new(),
             inbox: VecDeque::new(),
             lost: VecDeque::new(),
             door,
@@ -94,7 +108,11 @@ impl Office {
     /// Takes a service for this process alone; `AddrInUse` when another one has it.
     pub fn claim(&mut self, service_id: u64) -> io::Result<()> {
         if let std::collections::btree_map::Entry::Vacant(place) = self.services.entry(service_id) {
-            place.insert(madbox::claim_service(service_id)?);
+            let fd = match self.retired.remove(&service_id) {
+                Some(fd) => fd,
+                None => madbox::claim_service(service_id)?,
+            };
+            place.insert(fd);
             self.wake();
         }
         Ok(())
@@ -102,7 +120,10 @@ impl Office {
 
     /// Gives a service back.
     pub fn release(&mut self, service_id: u64) {
-        self.services.remove(&service_id);
+        if let Some(fd) = self.services.remove(&service_id) {
+            self.retired.insert(service_id, fd);
+            self.wake();
+        }
     }
 
     /// Makes the thread look again.
@@ -235,12 +256,13 @@ impl Office {
         polls.extend(self.incoming.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
         let wanted = |link: &Link| if link.queue.is_empty() { 0 } else { libc::POLLOUT };
         polls.extend(self.links.values().map(|link| poll(link.fd.as_raw_fd(), wanted(link))));
-        (polls, !self.knocking.is_empty())
+        (polls, !self.knocking.is_empty() || !self.unanswered.is_empty())
     }
 
     /// Takes everything that came; the result is for the manager.
     fn collect(&mut self) -> Vec<(Peer, Mad)> {
         crate::channel::drain(self.kick.as_fd());
+        self.close_retired();
         let mut letters = Vec::new();
         let doors: Vec<&OwnedFd> = self.services.values().chain([&self.listening]).collect();
         for door in doors {
@@ -264,29 +286,55 @@ impl Office {
         self.look_at_links();
         let mut mads: Vec<(Peer, Mad)> =
             letters.into_iter().filter_map(|letter| self.unseal(&letter)).collect();
-        while let Some(arrived) = self.door.as_ref().and_then(Door::receive) {
-            if let Ok(mad) = Mad::parse(&arrived.mad)
-                && self.is_ours(&arrived.mad)
-            {
-                let (local, remote) = (arrived.to, arrived.from);
-                mads.push((Peer::Remote { local, remote }, mad));
+        let now_ns = crate::world::now_ns();
+        let mut arrived = std::mem::take(&mut self.unanswered);
+        while let Some(new) = self.door.as_ref().and_then(Door::receive) {
+            if let Ok(mad) = Mad::parse(&new.mad) {
+                let peer = Peer::Remote { local: new.to, remote: new.from };
+                arrived.push((peer, mad, now_ns));
+            }
+        }
+        for (peer, mad, since_ns) in arrived {
+            match self.whose(&mad) {
+                Whose::Ours => mads.push((peer, mad)),
+                Whose::Nobodys if now_ns >= since_ns + GRACE_NS => mads.push((peer, mad)),
+                Whose::Nobodys if self.unanswered.len() < QUEUE_MAX => {
+                    self.unanswered.push((peer, mad, since_ns));
+                }
+                Whose::Nobodys | Whose::Others => {}
             }
         }
         mads
     }
 
-    /// Whether a datagram from another host is for us to answer: every process that opened the
-    /// door is shown all. What is for nobody is answered by everybody, which does no harm.
-    fn is_ours(&self, mad: &[u8]) -> bool {
-        match Mad::addressee(mad) {
-            Ok(Addressee::Service(service)) => {
-                self.services.contains_key(&service) || madbox::connect_service(service).is_err()
+    /// Closes services that were given back. Who knocked meanwhile is not lost: somebody may take the
+    /// service again soon.
+    fn close_retired(&mut self) {
+        for door in std::mem::take(&mut self.retired).into_values() {
+            while let Ok(Some(fd)) = madbox::accept(door.as_fd()) {
+                while let Received::Letter(letter) = madbox::receive(fd.as_fd()) {
+                    if let Some((peer, mad)) = self.unseal(&letter) {
+                        self.unanswered.push((peer, mad, crate::world::now_ns()));
+                    }
+                }
             }
-            Ok(Addressee::Communication(id)) => {
-                let slot = madbox::slot_of(id);
-                slot == self.slot || madbox::connect_slot(slot).is_err()
-            }
-            Err(_) => false,
+        }
+    }
+
+    /// Whose a datagram from another host is: every process that opened the door is shown all.
+    /// What is nobody's is answered by everybody, which does no harm.
+    fn whose(&self, mad: &Mad) -> Whose {
+        match Mad::addressee(&mad.to_bytes()) {
+            Ok(Addressee::Service(service)) if self.services.contains_key(&service) => Whose::Ours,
+            Ok(Addressee::Service(service)) => match madbox::connect_service(service) {
+                Ok(_) => Whose::Others,
+                Err(_) => Whose::Nobodys,
+            },
+            Ok(Addressee::Communication(id)) => match madbox::slot_of(id) {
+                slot if slot == self.slot || madbox::connect_slot(slot).is_err() => Whose::Ours,
+                _ => Whose::Others,
+            },
+            Err(_) => Whose::Others,
         }
     }
 

@@ -5,6 +5,7 @@
 //! Needs root (for the namespaces, not for the device) and `ip`; skipped otherwise.
 
 mod captured;
+mod connected;
 mod lab;
 mod pairs;
 mod sharing;

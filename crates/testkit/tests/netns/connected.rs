@@ -1,0 +1,48 @@
+//! Programs that connect by the connection manager, on two hosts: its datagrams go to QP 1.
+
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs;
+
+use crate::lab::{Lab, are_installed};
+
+/// How long a pair may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Server, client with its option for the server's address, and least packets.
+const PAIRS: [(&str, &str, u64); 6] = [
+    ("rping -s -C 20", "rping -c -C 20 -a 10.91.0.1", 100),
+    ("rping -s -C 5", "rping -c -C 5 -a fd91::1", 30),
+    ("ucmatose -c 5", "ucmatose -c 5 -s 10.91.0.1", 50),
+    ("udaddy -c 3", "udaddy -c 3 -s 10.91.0.1", 20),
+    ("rstream -S 65536 -I 10 -C 3 -T v", "rstream -S 65536 -I 10 -C 3 -T v -s 10.91.0.1", 100),
+    ("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 10.91.0.1", 100),
+];
+
+#[test]
+fn programs_connect_to_another_host() {
+    let test = "connected";
+    let names = PAIRS.map(|(server, ..)| server.split(' ').next().unwrap_or_default());
+    if !are_installed(test, &names) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let mut failures = Vec::new();
+    for (server, client, packets) in PAIRS {
+        let before = lab.packets(1);
+        let listening = lab.start(1, server);
+        // The manager asks again by itself, but only after seconds.
+        std::thread::sleep(Duration::from_millis(1500));
+        let client = lab.start(2, client).end_by(Instant::now() + LIMIT);
+        let patience = if client.succeeded() { LIMIT } else { Duration::from_secs(1) };
+        let server = listening.end_by(Instant::now() + patience);
+        let crossed = lab.packets(1) - before;
+        println!("{crossed:7} packets  {}", client.line);
+        if !client.succeeded() || !server.succeeded() || crossed < packets {
+            let what = format!("{crossed} packets crossed, {packets} at least should");
+            failures.push(format!("{what}\n{}{}", client.report(), server.report()));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
