@@ -307,8 +307,8 @@ impl Office {
         mads
     }
 
-    /// Closes services that were given back. Who knocked meanwhile is not lost: somebody may take the
-    /// service again soon.
+    /// Closes services that were given back. Who knocked meanwhile is not lost: somebody may take
+    /// the service again soon.
     fn close_retired(&mut self) {
         for door in std::mem::take(&mut self.retired).into_values() {
             while let Ok(Some(fd)) = madbox::accept(door.as_fd()) {
