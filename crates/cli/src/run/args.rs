@@ -111,16 +111,16 @@ impl FromArgMatches for RunArgs {
 
 /// The command of an experiment.
 fn definition(experiment: Experiment) -> Command {
-    let mut command = Command::new(experiment.name())
-        .about(sentence(experiment.summary()))
-        .after_help(AFTER)
-        .next_help_heading("What is measured");
+    let mut command =
+        Command::new(experiment.name()).after_help(AFTER).next_help_heading("What is measured");
     for option in OPTIONS {
         for arg in arguments(option, experiment) {
             command = command.arg(arg);
         }
     }
-    HowArgs::augment_args(command)
+    // Last, for the struct's own text would stand in its place.
+    let about = sentence(experiment.summary());
+    HowArgs::augment_args(command).about(about.clone()).long_about(about)
 }
 
 const AFTER: &str = "\

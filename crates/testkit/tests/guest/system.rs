@@ -26,6 +26,19 @@ fn the_kernels_device_is_found_and_measured() {
     std::fs::copy(binary(), guest.share().join("rdmalab")).expect("the guest's share");
     let devices = guest.run("/host/rdmalab devices").expect();
     assert!(devices.contains("rxe0"), "{devices}");
-    let tour = guest.run("/host/rdmalab -d rxe0 -n 300 --size 8,256 --json").expect();
-    assert!(tour.contains("system"), "{tour}");
+    // Neither the GID, nor the MTU, nor what may go inline is asked for.
+    for what in [
+        "ping --transport rc,uc,ud --size 8,1000",
+        "ping --op write,write_imm,read --size 64,5000",
+        "oneway --transport rc,ud --size 32,1000",
+        "blast --op send,write,read --size 4096 --buffers 8",
+    ] {
+        let counts = "--messages 100 --runs 1 --warm-up 10";
+        let command =
+            format!("/host/rdmalab run {what} {counts} --device rxe0 --format json --no-record");
+        let result = guest.run(&command).expect();
+        for expected in ["\"device_kind\"", "system", "adapter", "mtu_bytes"] {
+            assert!(result.contains(expected), "no {expected} after {command}:\n{result}");
+        }
+    }
 }
