@@ -85,6 +85,18 @@ const SHORT: &[Pair] = &[
         "custom",
         "custom",
     ),
+    pair(
+        "ib_send_bw -R -F -n 300 -p PORT",
+        "ib_send_bw -R -F -n 300 -p PORT 127.0.0.1",
+        "rdma_cm",
+        "65536      300",
+    ),
+    pair(
+        "ib_send_lat -R -F -c UD -n 300 -p PORT",
+        "ib_send_lat -R -F -c UD -n 300 -p PORT 127.0.0.1",
+        "rdma_cm",
+        "2       300",
+    ),
     // It spins on memory: a time slice for each transfer where processors are short.
     pair(
         "riostream -p PORT -S 5000 -I 10 -C 3",
