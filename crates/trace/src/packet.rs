@@ -95,7 +95,8 @@ impl Seen {
     /// # Errors
     /// When it is something else, or damaged.
     pub fn of(frame: &Frame) -> Result<Self, Unread> {
-        let bytes = frame.bytes.as_slice();
+        let padded = padded(frame);
+        let bytes = padded.as_deref().unwrap_or(&frame.bytes);
         let skip = |n: usize| bytes.get(n..).ok_or(Unread::Foreign);
         match frame.link {
             Link::Ethernet => Self::of_datagram(frame, behind_ethernet(bytes)?),
@@ -153,6 +154,23 @@ impl Seen {
         })
     }
 }
+
+/// Of a frame whose start alone was kept, with all its headers: the same with zeros behind it, so
+/// that its lengths agree.
+fn padded(frame: &Frame) -> Option<Vec<u8>> {
+    let kept = frame.bytes.len();
+    let is_cut = kept < frame.original_bytes && frame.original_bytes <= FRAME_BYTES_MAX;
+    (is_cut && kept >= HEADER_BYTES_MAX).then(|| {
+        let mut bytes = frame.bytes.clone();
+        bytes.resize(frame.original_bytes, 0);
+        bytes
+    })
+}
+
+/// The longest frame of a packet, with room for what lies below.
+const FRAME_BYTES_MAX: usize = 16_384;
+/// Every header of a packet fits: of the longest link header, IPv6, UDP, and an atomic request.
+const HEADER_BYTES_MAX: usize = 20 + 40 + 8 + 12 + 28;
 
 /// What is no RDMA by its addresses and ports is none of ours; the rest is damage.
 fn unread(error: ParseError) -> Unread {
