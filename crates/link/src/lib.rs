@@ -12,6 +12,8 @@
 
 pub mod drops;
 pub mod expand;
+pub mod faults;
 pub mod path;
+pub mod pcapng;
 pub mod receive;
 pub mod seam;

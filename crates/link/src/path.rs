@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use rdmalab_wire::grh::Grh;
 use rdmalab_wire::icrc::Icrc;
 use rdmalab_wire::ids::Gid;
-use rdmalab_wire::ip::{Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
+use rdmalab_wire::ip::{Ethernet, Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
 
 /// The two ends of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -102,6 +102,24 @@ impl Path {
             None => Icrc::ipv6(&self.ipv6(&below, packet.len()), &udp),
         };
         start.of_packet(packet)
+    }
+
+    /// Appends the Ethernet, IP and UDP headers of a frame with a packet of `packet_bytes` (BTH to
+    /// ICRC) between these Ethernet addresses (destination, source). UDP's checksum is zero.
+    pub fn emit_below(
+        &self,
+        below: &Below,
+        packet_bytes: usize,
+        (destination, source): ([u8; 6], [u8; 6]),
+        out: &mut Vec<u8>,
+    ) {
+        let ethertype = if self.source.is_ipv4() { Ethernet::IPV4 } else { Ethernet::IPV6 };
+        out.extend_from_slice(&Ethernet { destination, source, ethertype }.to_bytes());
+        match self.ipv4(below, packet_bytes) {
+            Some(ip) => out.extend_from_slice(&ip.to_bytes()),
+            None => out.extend_from_slice(&self.ipv6(below, packet_bytes).to_bytes()),
+        }
+        out.extend_from_slice(&self.udp(packet_bytes).to_bytes());
     }
 
     /// The 40 bytes before a datagram in its receive buffer, as the kernel writes them: the IPv6

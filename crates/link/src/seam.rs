@@ -1,11 +1,12 @@
 //! The place through which each packet passes: where taps look and fault rules decide.
 //!
-//! A verdict may depend only on what [`Passage`] says and on a seed, so that the timing of threads
-//! cannot change it. Traffic of one flow passes in order; two flows may pass at the same time.
+//! A verdict may depend only on what [`Passage`] says, on what passed before it on its flow, and on
+//! a seed, so that the timing of threads cannot change it. Traffic of one flow passes in order; two
+//! flows may pass at the same time.
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
-use crate::path::Path;
+use crate::path::{Below, Path};
 
 /// Which way a packet travels, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,6 +24,8 @@ pub struct Passage {
     pub direction: Direction,
     /// Between which addresses.
     pub path: Path,
+    /// The rest of the network header. On the way in the identification is not known.
+    pub below: Below,
     /// The flow, with the addresses: the destination's queue pair.
     pub destination_qp: Qpn,
     /// The packet's number in its flow.
@@ -43,8 +46,11 @@ pub enum Verdict {
 
 /// A tap or a set of fault rules. Called under locks: it must neither block nor call verbs.
 pub trait Seam: Send + Sync {
-    /// Looks at a packet (BTH to ICRC) and decides.
+    /// Looks at a packet (BTH to ICRC) on its way out and decides.
     fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict;
+
+    /// Looks at a packet of this process on its way in, before it is checked.
+    fn see(&self, _passage: &Passage, _packet: &[u8]) {}
 }
 
 /// How often recent packets of a flow were sent. Bounded: it remembers the last 1024 numbers,

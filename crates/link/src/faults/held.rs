@@ -1,0 +1,149 @@
+//! Packets that wait: delayed ones for their time, overtaken ones for those that overtake them.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use super::Flow;
+
+/// Packets that wait at a time, at most.
+pub const MAX_HELD: usize = 8192;
+/// Bytes of them, at most.
+pub const MAX_HELD_BYTES: usize = 16 << 20;
+/// How long a packet waits for others to overtake it, ns: they may never come.
+pub const OVERTAKING_NS: u64 = 10_000_000;
+
+/// There is no room: what does not fit is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+/// A packet that waits for its time. Equal times go by arrival.
+#[derive(Debug)]
+struct Timed<T> {
+    due_ns: u64,
+    number: u64,
+    bytes: usize,
+    parcel: T,
+}
+
+impl<T> PartialEq for Timed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Timed<T> {}
+
+impl<T> PartialOrd for Timed<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Timed<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due_ns, self.number).cmp(&(other.due_ns, other.number))
+    }
+}
+
+/// A packet that waits to be overtaken.
+#[derive(Debug)]
+struct Overtaken<T> {
+    flow: Flow,
+    left: u32,
+    timed: Timed<T>,
+}
+
+/// See the module's text. `T` is whatever the driver sends.
+#[derive(Debug)]
+pub struct Held<T> {
+    timed: BinaryHeap<Reverse<Timed<T>>>,
+    overtaken: Vec<Overtaken<T>>,
+    bytes: usize,
+    number: u64,
+}
+
+impl<T> Default for Held<T> {
+    fn default() -> Self {
+        Held { timed: BinaryHeap::new(), overtaken: Vec::new(), bytes: 0, number: 0 }
+    }
+}
+
+impl<T> Held<T> {
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.timed.len() + self.overtaken.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take_in(&mut self, due_ns: u64, bytes: usize, parcel: T) -> Result<Timed<T>, Full> {
+        if self.len() >= MAX_HELD || self.bytes + bytes > MAX_HELD_BYTES {
+            return Err(Full);
+        }
+        self.bytes += bytes;
+        self.number += 1;
+        Ok(Timed { due_ns, number: self.number, bytes, parcel })
+    }
+
+    /// Holds a packet until `due_ns`.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn until(&mut self, due_ns: u64, bytes: usize, parcel: T) -> Result<(), Full> {
+        let timed = self.take_in(due_ns, bytes, parcel)?;
+        self.timed.push(Reverse(timed));
+        Ok(())
+    }
+
+    /// Holds a packet until `behind` more of its flow have passed, or for [`OVERTAKING_NS`].
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn behind(
+        &mut self,
+        flow: Flow,
+        behind: u32,
+        now_ns: u64,
+        bytes: usize,
+        parcel: T,
+    ) -> Result<(), Full> {
+        let timed = self.take_in(now_ns.saturating_add(OVERTAKING_NS), bytes, parcel)?;
+        self.overtaken.push(Overtaken { flow, left: behind, timed });
+        Ok(())
+    }
+
+    /// A packet of a flow has passed. Returns whether something is due now because of it.
+    pub fn passed(&mut self, flow: &Flow) -> bool {
+        let mut any = false;
+        for waiting in self.overtaken.iter_mut().filter(|waiting| waiting.flow == *flow) {
+            waiting.left = waiting.left.saturating_sub(1);
+            if waiting.left == 0 {
+                waiting.timed.due_ns = 0;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// When the next packet is due, ns.
+    pub fn next_ns(&self) -> Option<u64> {
+        let overtaken = self.overtaken.iter().map(|waiting| waiting.timed.due_ns).min();
+        let timed = self.timed.peek().map(|Reverse(timed)| timed.due_ns);
+        [overtaken, timed].into_iter().flatten().min()
+    }
+
+    /// Takes the next packet that is due.
+    pub fn take_due(&mut self, now_ns: u64) -> Option<T> {
+        let at = self.overtaken.iter().position(|waiting| waiting.timed.due_ns <= now_ns);
+        let timed = match at {
+            Some(at) => self.overtaken.remove(at).timed,
+            None if self.timed.peek()?.0.due_ns <= now_ns => self.timed.pop()?.0,
+            None => return None,
+        };
+        self.bytes -= timed.bytes;
+        Some(timed.parcel)
+    }
+}

@@ -1,0 +1,265 @@
+//! Rules as people write them: `seed=7; drop 1% of request; delay 50us of ack`.
+
+use std::net::IpAddr;
+
+use rdmalab_wire::ids::{MASK_24, Psn, Qpn};
+
+use super::{Action, Class, Count, End, MAX_RULES, Medium, Rule, Rules, Which};
+
+/// What is wrong with a specification: one line that says what, where, and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpecError(String);
+
+impl std::fmt::Display for SpecError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+const REQUESTS: u16 =
+    Class::Send.bit() | Class::Write.bit() | Class::Read.bit() | Class::Atomic.bit();
+const RESPONSES: u16 =
+    Class::ReadResponse.bit() | Class::AtomicResponse.bit() | Class::Ack.bit() | Class::Nak.bit();
+
+/// Names of packet types.
+const TYPES: [(&str, u16); 11] = [
+    ("all", u16::MAX),
+    ("request", REQUESTS),
+    ("response", RESPONSES),
+    ("send", Class::Send.bit()),
+    ("write", Class::Write.bit()),
+    ("read", Class::Read.bit()),
+    ("atomic", Class::Atomic.bit()),
+    ("read-response", Class::ReadResponse.bit()),
+    ("atomic-response", Class::AtomicResponse.bit()),
+    ("ack", Class::Ack.bit()),
+    ("nak", Class::Nak.bit()),
+];
+
+const ACTIONS: &str =
+    "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, partition FROM..TO";
+const SELECTORS: &str = "P%, of TYPES, nth N, every N, first, again, psn A..B, to X, from X, \
+                         over memory|network, FROM..TO";
+
+/// The longest delay: what is held is bounded in time as well, ns.
+const MAX_DELAY_NS: u64 = 60_000_000_000;
+
+type Parsed<T> = Result<T, String>;
+
+impl Rules {
+    /// Reads a specification.
+    ///
+    /// # Errors
+    /// What is wrong, in which rule, and what is allowed.
+    pub fn parse(text: &str) -> Result<Rules, SpecError> {
+        let mut rules = Rules { seed: 1, rules: Vec::new() };
+        let items = text.split([';', '\n']).map(str::trim).filter(|item| !item.is_empty());
+        for (index, item) in items.enumerate() {
+            let at = |reason: String| SpecError(format!("part {} ({item}): {reason}", index + 1));
+            if let Some(seed) = item.strip_prefix("seed") {
+                let seed = seed.trim_start().trim_start_matches('=').trim();
+                let wrong = || at(format!("{seed:?} is no seed: a number below 2^64 is"));
+                rules.seed = seed.parse().map_err(|_| wrong())?;
+                continue;
+            }
+            if rules.rules.len() == MAX_RULES {
+                return Err(at(format!("there can be {MAX_RULES} rules")));
+            }
+            rules.rules.push(rule(item).map_err(at)?);
+        }
+        if rules.rules.is_empty() {
+            return Err(SpecError(format!("there is no rule in {text:?}: a rule is {ACTIONS}")));
+        }
+        Ok(rules)
+    }
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn rule(item: &str) -> Parsed<Rule> {
+    let mut words = item.split_whitespace().peekable();
+    let name = words.next().unwrap_or_default();
+    let action = action(name, &mut words)?;
+    let mut rule = Rule {
+        text: item.to_owned(),
+        action,
+        chance: None,
+        classes: u16::MAX,
+        count: Count::All,
+        psns: None,
+        to: None,
+        from: None,
+        which: Which::Any,
+        medium: None,
+        window: None,
+    };
+    while let Some(word) = words.next() {
+        selector(&mut rule, word, &mut words)?;
+    }
+    if name == "partition" && rule.window.is_none() {
+        return Err("a partition needs its time, as in partition 1s..2s".to_owned());
+    }
+    Ok(rule)
+}
+
+fn action(name: &str, words: &mut Words<'_>) -> Parsed<Action> {
+    Ok(match name {
+        "drop" | "partition" => Action::Drop,
+        "duplicate" => Action::Duplicate,
+        "corrupt" => Action::Corrupt,
+        "reorder" => Action::Reorder(match words.peek().and_then(|word| word.parse().ok()) {
+            Some(0) => return Err("reorder 0 changes nothing: 1 and more do".to_owned()),
+            Some(by) => {
+                words.next();
+                by
+            }
+            None => 1,
+        }),
+        "delay" => {
+            let ns = delay(words.next(), "delay 50us")?;
+            let jitter_ns = match words.next_if_eq(&"jitter") {
+                Some(_) => delay(words.next(), "delay 50us jitter 10us")?,
+                None => 0,
+            };
+            Action::Delay { ns, jitter_ns }
+        }
+        "rate" => Action::Rate(rate(words.next())?),
+        other => return Err(format!("{other:?} is no action: those are {ACTIONS}")),
+    })
+}
+
+fn delay(word: Option<&str>, like: &str) -> Parsed<u64> {
+    let word = word.ok_or_else(|| format!("a delay needs a time, as in {like}"))?;
+    let ns = time(word).ok_or_else(|| format!("{word:?} is no time: {like} has one"))?;
+    if ns > MAX_DELAY_NS {
+        return Err(format!("{word} is too long: packets are held for 60s at most"));
+    }
+    Ok(ns)
+}
+
+fn selector(rule: &mut Rule, word: &str, words: &mut Words<'_>) -> Parsed<()> {
+    let mut value = |what: &str| words.next().ok_or_else(|| format!("{word} needs {what}"));
+    match word {
+        "of" => rule.classes = types(value("packet types, as in of send,write")?)?,
+        "nth" => {
+            let text = value("a number, as in nth 3 or nth 3,7")?;
+            let numbers: Option<Vec<u64>> = text.split(',').map(|n| n.parse().ok()).collect();
+            let numbers = numbers.filter(|numbers| !numbers.contains(&0));
+            let wrong = || format!("{text:?} counts nothing: packets of a flow count from 1");
+            rule.count = Count::Nth(numbers.ok_or_else(wrong)?);
+        }
+        "every" => {
+            let text = value("a number, as in every 10")?;
+            let number = text.parse().ok().filter(|number| *number > 0);
+            rule.count = Count::Every(number.ok_or_else(|| format!("every {text:?} is never"))?);
+        }
+        "first" => rule.which = Which::First,
+        "again" => rule.which = Which::Again,
+        "psn" => rule.psns = Some(psns(value("numbers, as in psn 5 or psn 5..9")?)?),
+        "to" => rule.to = Some(end(value("a queue pair or an address")?)?),
+        "from" => rule.from = Some(end(value("an address")?)?),
+        "over" => {
+            rule.medium = Some(match value("memory or network")? {
+                "memory" => Medium::Memory,
+                "network" => Medium::Network,
+                other => return Err(format!("over {other:?}: it can be memory or network")),
+            });
+        }
+        _ if word.ends_with('%') => rule.chance = Some(chance(word)?),
+        _ if word.contains("..") => rule.window = Some(window(word)?),
+        _ => return Err(format!("{word:?} means nothing here: a rule goes on with {SELECTORS}")),
+    }
+    Ok(())
+}
+
+fn types(text: &str) -> Parsed<u16> {
+    let mut classes = 0;
+    for name in text.split(',') {
+        let known = TYPES.iter().find(|(known, _)| *known == name);
+        classes |= known.map(|(_, bits)| *bits).ok_or_else(|| {
+            let names = TYPES.map(|(known, _)| known).join(", ");
+            format!("{name:?} is no packet type: those are {names}")
+        })?;
+    }
+    Ok(classes)
+}
+
+fn chance(word: &str) -> Parsed<u64> {
+    let percent: Option<f64> = word.trim_end_matches('%').parse().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent.ok_or_else(|| format!("{word} is no chance: 0% to 100% are"))?;
+    // 100% saturates, and misses one draw in 2^64.
+    Ok((percent / 100.0 * 2f64.powi(64)) as u64)
+}
+
+fn number(text: &str) -> Option<u32> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.filter(|number| *number <= MASK_24)
+}
+
+fn psns(text: &str) -> Parsed<(Psn, Psn)> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let both = number(first).zip(number(last));
+    let (first, last) = both.ok_or_else(|| {
+        format!("{text:?} are no packet numbers: 5, 0x10 or 5..9 are, of 24 bits")
+    })?;
+    Ok((Psn::new(first), Psn::new(last)))
+}
+
+fn end(text: &str) -> Parsed<End> {
+    if let Some(number) = number(text) {
+        return Ok(End::Qp(Qpn::new(number)));
+    }
+    text.parse()
+        .map(|address: IpAddr| End::Address(address))
+        .map_err(|_| format!("{text:?} is neither a queue pair (17, 0x11) nor an IP address"))
+}
+
+/// A time, ns: a number with its unit.
+fn time(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let unit = match &text[digits..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let value: f64 = text[..digits].parse().ok()?;
+    Some((value * unit).round() as u64)
+}
+
+fn window(text: &str) -> Parsed<(u64, u64)> {
+    let wrong = || format!("{text:?} is no window of time: 1s..2s, ..500ms or 3s.. is");
+    let (from, before) = text.split_once("..").ok_or_else(wrong)?;
+    let bound = |text: &str, none: u64| match text {
+        "" => Ok(none),
+        _ => time(text).ok_or_else(wrong),
+    };
+    let (from, before) = (bound(from, 0)?, bound(before, u64::MAX)?);
+    if from >= before {
+        return Err(format!("{text} is empty: it ends before it begins"));
+    }
+    Ok((from, before))
+}
+
+fn rate(word: Option<&str>) -> Parsed<u64> {
+    let word = word.ok_or("a rate needs a number, as in rate 100Mbit")?;
+    let wrong = || format!("{word:?} is no rate: 100kbit, 100Mbit or 1.5Gbit is, in a second");
+    let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+    let unit = match &word[digits..] {
+        "bit" => 1.0,
+        "kbit" => 1e3,
+        "Mbit" => 1e6,
+        "Gbit" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let value: f64 = word[..digits].parse().map_err(|_| wrong())?;
+    let bits = (value * unit) as u64;
+    if bits == 0 { Err("a rate of nothing is a drop".to_owned()) } else { Ok(bits) }
+}

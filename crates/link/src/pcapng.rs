@@ -1,0 +1,304 @@
+//! Blocks of a pcapng capture, of RoCEv2 packets in Ethernet frames.
+//!
+//! Written by hand, because `pcap-file` copies a packet several times and writes microseconds as
+//! they are; a packet that is captured costs the program time, so it goes straight from its header
+//! values and its payload into the queue, and what takes long (both checksums) is left to
+//! [`finish`], which somebody else calls later. The tests read the result with `pcap-file`.
+//!
+//! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
+
+use rdmalab_wire::frame::{Datagram, Network};
+use rdmalab_wire::ip::{Ethernet, Udp};
+use rdmalab_wire::packet::ICRC_BYTES;
+
+use crate::path::{Below, Path};
+use crate::seam::Direction;
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const INTERFACE_STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+
+const OPT_END: u16 = 0;
+const OPT_COMMENT: u16 = 1;
+const SHB_USERAPPL: u16 = 4;
+const IF_NAME: u16 = 2;
+const IF_DESCRIPTION: u16 = 3;
+const IF_TSRESOL: u16 = 9;
+const ISB_IFRECV: u16 = 4;
+const ISB_IFDROP: u16 = 5;
+const EPB_FLAGS: u16 = 2;
+const EPB_DROPCOUNT: u16 = 4;
+
+/// LINKTYPE_ETHERNET.
+const ETHERNET: u16 = 1;
+/// Bit of a block's interface number: its checksums are still to be computed.
+const UNFINISHED: u32 = 1 << 31;
+/// Bit of a block's interface number: its invariant CRC is to be wrong.
+const SPOILT: u32 = 1 << 30;
+/// Where a packet block's data begins.
+const DATA_AT: usize = 28;
+/// Bytes of everything before the BTH, at most: Ethernet, IPv6, UDP.
+const BELOW_BYTES: usize = Ethernet::BYTES + 40 + Udp::BYTES;
+/// The longest comment of a packet, bytes.
+pub const COMMENT_MAX: usize = 200;
+/// Bytes that a packet's block has beyond its frame, at most.
+pub const BLOCK_OVERHEAD: usize = DATA_AT + BELOW_BYTES + 64 + COMMENT_MAX;
+
+/// A packet to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Capture<'a> {
+    /// Which interface, in the order of their descriptions.
+    pub interface: u32,
+    /// Since 1970, UTC, ns.
+    pub at_ns: u64,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Between which addresses.
+    pub path: &'a Path,
+    /// The rest of the network header.
+    pub below: &'a Below,
+    /// BTH up to the payload; of a packet that is complete, all of it.
+    pub head: &'a [u8],
+    /// Bytes of payload behind `head`.
+    pub payload_bytes: usize,
+    /// Whether `head` is all of the packet, as it was on a network. If not, pad and invariant CRC
+    /// are added here and by [`finish`].
+    pub complete: bool,
+    /// It was damaged on its way: the CRC that is added is wrong.
+    pub spoilt: bool,
+    /// What is to be said of it; cut off at [`COMMENT_MAX`] bytes.
+    pub comment: &'a str,
+    /// Packets that were dropped before it, since the last one that was kept.
+    pub dropped: u64,
+    /// Bytes of the frame to keep.
+    pub snap: usize,
+}
+
+fn put16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn put32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn pad(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&[0; 3][..length.wrapping_neg() & 3]);
+}
+
+fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    put16(out, code);
+    put16(out, value.len() as u16);
+    out.extend_from_slice(value);
+    pad(out, value.len());
+}
+
+/// Writes a block around what `body` writes.
+fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    put32(out, kind);
+    put32(out, 0);
+    body(out);
+    let length = (out.len() - start + 4) as u32;
+    put32(out, length);
+    out[start + 4..start + 8].copy_from_slice(&length.to_ne_bytes());
+}
+
+/// Begins a file.
+pub fn section(out: &mut Vec<u8>, application: &str, comment: &str) {
+    block(out, SECTION_HEADER, |out| {
+        put32(out, 0x1a2b_3c4d);
+        put16(out, 1);
+        put16(out, 0);
+        // The length of the section is not known.
+        out.extend_from_slice(&u64::MAX.to_ne_bytes());
+        option(out, OPT_COMMENT, comment.as_bytes());
+        option(out, SHB_USERAPPL, application.as_bytes());
+        option(out, OPT_END, &[]);
+    });
+}
+
+/// Describes the next interface: Ethernet, with nanoseconds.
+pub fn interface(out: &mut Vec<u8>, name: &str, description: &str, snap: u32) {
+    block(out, INTERFACE_DESCRIPTION, |out| {
+        put16(out, ETHERNET);
+        put16(out, 0);
+        put32(out, snap);
+        option(out, IF_NAME, name.as_bytes());
+        option(out, IF_DESCRIPTION, description.as_bytes());
+        option(out, IF_TSRESOL, &[9]);
+        option(out, OPT_END, &[]);
+    });
+}
+
+/// How many packets of an interface were seen and how many of them the file has not.
+pub fn statistics(out: &mut Vec<u8>, interface: u32, at_ns: u64, seen: u64, dropped: u64) {
+    block(out, INTERFACE_STATISTICS, |out| {
+        put32(out, interface);
+        put32(out, (at_ns >> 32) as u32);
+        put32(out, at_ns as u32);
+        option(out, ISB_IFRECV, &seen.to_ne_bytes());
+        option(out, ISB_IFDROP, &dropped.to_ne_bytes());
+        option(out, OPT_END, &[]);
+    });
+}
+
+/// A locally administered address for an interface that has none: told apart by the last octets of
+/// its IP address.
+fn mac(ip: std::net::IpAddr) -> [u8; 6] {
+    match ip {
+        std::net::IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            [2, 0, a, b, c, d]
+        }
+        std::net::IpAddr::V6(v6) => {
+            let o = v6.octets();
+            [2, o[11], o[12], o[13], o[14], o[15]]
+        }
+    }
+}
+
+/// Bytes of a frame on this path with a packet of `packet_bytes`.
+pub fn frame_bytes(path: &Path, packet_bytes: usize) -> usize {
+    let ip = if path.source.is_ipv4() { 20 } else { 40 };
+    Ethernet::BYTES + ip + Udp::BYTES + packet_bytes
+}
+
+/// Writes a packet; `fill` is given the place of its payload, as much as is kept. An incomplete one
+/// has zeros for its checksums until [`finish`].
+pub fn packet(out: &mut Vec<u8>, capture: &Capture<'_>, fill: impl FnOnce(&mut [u8])) {
+    let Capture { path, below, head, payload_bytes, .. } = *capture;
+    let trailer = match capture.complete {
+        true => 0,
+        false => (payload_bytes.wrapping_neg() & 3) + ICRC_BYTES,
+    };
+    let packet_bytes = head.len() + payload_bytes + trailer;
+    let length = frame_bytes(path, packet_bytes);
+    let kept = length.min(capture.snap);
+    let mark = if capture.complete && path.source.is_ipv4() { 0 } else { UNFINISHED };
+    let mark = if capture.spoilt { mark | SPOILT } else { mark };
+    block(out, ENHANCED_PACKET, |out| {
+        put32(out, capture.interface | mark);
+        put32(out, (capture.at_ns >> 32) as u32);
+        put32(out, capture.at_ns as u32);
+        put32(out, kept as u32);
+        put32(out, length as u32);
+        let start = out.len();
+        path.emit_below(below, packet_bytes, (mac(path.destination), mac(path.source)), out);
+        out.extend_from_slice(head);
+        let payload_at = out.len();
+        out.resize(start + kept, 0);
+        let end = out.len().min(payload_at + payload_bytes);
+        if let Some(place) = out.get_mut(payload_at..end) {
+            fill(place);
+        }
+        pad(out, kept);
+        options(out, capture);
+    });
+}
+
+fn options(out: &mut Vec<u8>, capture: &Capture<'_>) {
+    if !capture.comment.is_empty() {
+        let end = capture.comment.floor_char_boundary_of(COMMENT_MAX);
+        option(out, OPT_COMMENT, &capture.comment.as_bytes()[..end]);
+    }
+    let flags: u32 = match capture.direction {
+        Direction::In => 1,
+        Direction::Out => 2,
+    };
+    option(out, EPB_FLAGS, &flags.to_ne_bytes());
+    if capture.dropped > 0 {
+        option(out, EPB_DROPCOUNT, &capture.dropped.to_ne_bytes());
+    }
+    option(out, OPT_END, &[]);
+}
+
+/// Where a text can be cut.
+trait Cut {
+    fn floor_char_boundary_of(&self, most: usize) -> usize;
+}
+
+impl Cut for str {
+    fn floor_char_boundary_of(&self, most: usize) -> usize {
+        let mut end = self.len().min(most);
+        while !self.is_char_boundary(end) {
+            end -= 1;
+        }
+        end
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Computes the checksums of the packets among `blocks`, which [`packet`] and the like wrote.
+pub fn finish(blocks: &mut [u8]) {
+    let mut rest = blocks;
+    while let (Some(kind), Some(length)) = (word(rest, 0), word(rest, 4)) {
+        let Some((this, after)) = std::mem::take(&mut rest).split_at_mut_checked(length as usize)
+        else {
+            return;
+        };
+        if kind == ENHANCED_PACKET {
+            finish_one(this);
+        }
+        rest = after;
+        if length == 0 {
+            return;
+        }
+    }
+}
+
+fn finish_one(block: &mut [u8]) -> Option<()> {
+    let interface = word(block, 8)?;
+    let (kept, length) = (word(block, 20)? as usize, word(block, 24)? as usize);
+    if interface & UNFINISHED == 0 {
+        return Some(());
+    }
+    block[8..12].copy_from_slice(&(interface & !(UNFINISHED | SPOILT)).to_ne_bytes());
+    if kept < length {
+        return Some(());
+    }
+    let frame = block.get_mut(DATA_AT..DATA_AT + kept)?;
+    let datagram = Datagram::parse(&frame[Ethernet::BYTES..]).ok()?;
+    // A complete packet has its CRC, right or wrong; zero is one of ours to come.
+    let blank = datagram.packet.last_chunk::<ICRC_BYTES>() == Some(&[0; ICRC_BYTES]);
+    let damage = if interface & SPOILT != 0 { u32::MAX } else { 0 };
+    let icrc = if blank { Some(datagram.icrc() ^ damage) } else { None };
+    let over_v6 = matches!(datagram.network, Network::V6(_));
+    if let (Some(icrc), Some(trailer)) = (icrc, frame.last_chunk_mut::<ICRC_BYTES>()) {
+        *trailer = icrc.to_le_bytes();
+    }
+    if over_v6 {
+        let checksum = udp6_checksum(&frame[Ethernet::BYTES..]);
+        let at = Ethernet::BYTES + 40 + 6;
+        frame.get_mut(at..at + 2)?.copy_from_slice(&checksum.to_be_bytes());
+    }
+    Some(())
+}
+
+/// UDP's checksum over IPv6 (RFC 8200, 8.1) of a datagram whose field holds zero.
+fn udp6_checksum(datagram: &[u8]) -> u16 {
+    let udp = datagram.get(40..).unwrap_or_default();
+    // Addresses, length and next header, as they lie in the pseudo header.
+    let mut sum = add_words(datagram.get(8..40).unwrap_or_default());
+    sum += udp.len() as u64 + 17 + add_words(udp);
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    match !(sum as u16) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
+fn add_words(bytes: &[u8]) -> u64 {
+    let pairs = bytes.chunks_exact(2);
+    let last = pairs.remainder().first().map_or(0, |byte| (*byte as u64) << 8);
+    pairs.map(|pair| u16::from_be_bytes([pair[0], pair[1]]) as u64).sum::<u64>() + last
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What was written, read by `pcap-file` and by our own parsers.
+
+use std::net::IpAddr;
+
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use proptest::prelude::*;
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_wire::frame::EthernetFrame;
+use rdmalab_wire::ids::{Psn, Qpn};
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::Packet;
+
+use super::*;
+use crate::expand;
+
+fn path(v6: bool) -> Path {
+    let (source, destination): (IpAddr, IpAddr) = match v6 {
+        true => ("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap()),
+        false => ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
+    };
+    Path { source, destination, source_port: 0xc123, destination_port: 4791 }
+}
+
+/// A file with one SEND of `payload`, finished.
+fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> Vec<u8> {
+    let mut train = Train::new(TrainKind::Send, Qpn::new(0x11), Qpn::new(0x22), Psn::new(7));
+    train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+    train.payload_bytes = payload.len() as u32;
+    let mut head = [0; 64];
+    let headers = expand::headers_of(&train, Transport::Rc).unwrap();
+    let head_bytes = headers.emit(&mut head).unwrap();
+    let mut out = Vec::new();
+    section(&mut out, "test", "a comment");
+    interface(&mut out, "soft0", "one", 65_535);
+    interface(&mut out, "soft1", "two", 65_535);
+    let capture = Capture {
+        interface: 1,
+        at_ns: 1_700_000_000_123_456_789,
+        direction: Direction::Out,
+        path: &path(v6),
+        below: &Below { hop_limit: 64, ..Below::default() },
+        head: &head[..head_bytes],
+        payload_bytes: payload.len(),
+        complete: false,
+        spoilt: false,
+        comment,
+        dropped,
+        snap,
+    };
+    packet(&mut out, &capture, |place| place.copy_from_slice(&payload[..place.len()]));
+    statistics(&mut out, 1, 5, 3, 2);
+    finish(&mut out);
+    out
+}
+
+fn is_right(v6: bool, payload: &[u8], comment: &str) {
+    let file = file(v6, payload, comment, 65_535, 0);
+    let mut reader = PcapNgReader::new(file.as_slice()).unwrap();
+    let mut packets = 0;
+    while let Some(block) = reader.next_block() {
+        let Block::EnhancedPacket(block) = block.unwrap() else { continue };
+        packets += 1;
+        assert_eq!(block.interface_id, 1);
+        assert_eq!(block.timestamp.as_nanos(), 1_700_000_000_123_456_789);
+        assert_eq!(block.original_len as usize, block.data.len());
+        let frame = EthernetFrame::parse(&block.data).unwrap();
+        assert_eq!(frame.wire_bytes(), block.data.len());
+        let parsed = Packet::parse(frame.datagram.packet).unwrap();
+        assert_eq!(parsed.payload, payload);
+        assert_eq!(parsed.icrc, frame.datagram.icrc());
+        if v6 {
+            assert_eq!(sum6(&block.data[14..]), 0xffff, "UDP checksum");
+        }
+        let said = block
+            .options
+            .iter()
+            .any(|option| matches!(option, EnhancedPacketOption::Comment(text) if text == comment));
+        assert_eq!(said, !comment.is_empty());
+    }
+    assert_eq!(packets, 1);
+}
+
+/// The sum over a whole datagram, checksum included: all ones when it is right.
+fn sum6(datagram: &[u8]) -> u64 {
+    let mut sum = 17 + (datagram.len() - 40) as u64;
+    for pair in datagram[8..].chunks(2) {
+        sum += u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+proptest! {
+    #[test]
+    fn every_packet_reads_back(
+        payload in prop::collection::vec(any::<u8>(), 0..600),
+        v6: bool,
+        comment in "[a-z]{0,9}",
+    ) {
+        is_right(v6, &payload, &comment);
+    }
+}
+
+#[test]
+fn less_is_kept_where_less_is_asked_for() {
+    let payload = [7; 300];
+    let file = file(true, &payload, "", 200, 9);
+    let mut reader = PcapNgReader::new(file.as_slice()).unwrap();
+    let mut any = false;
+    while let Some(block) = reader.next_block() {
+        let Block::EnhancedPacket(block) = block.unwrap() else { continue };
+        any = true;
+        assert_eq!((block.data.len(), block.original_len), (200, 14 + 48 + 12 + 300 + 4));
+        assert!(block.options.contains(&EnhancedPacketOption::DropCount(9)));
+        assert!(block.options.contains(&EnhancedPacketOption::Flags(2)));
+    }
+    assert!(any);
+}
+
+#[test]
+fn long_comments_are_cut_at_a_letter() {
+    is_right(false, &[1], &"ä".repeat(COMMENT_MAX / 2));
+    let file = file(false, &[1], &"aä".repeat(COMMENT_MAX), 65_535, 0);
+    let mut reader = PcapNgReader::new(file.as_slice()).unwrap();
+    while let Some(block) = reader.next_block() {
+        block.unwrap();
+    }
+    assert!(file.len() < 1000);
+}
+
+#[test]
+fn damaged_blocks_are_left_alone() {
+    for bytes in [&[6, 0, 0, 0, 0, 0, 0, 0][..], &[6, 0, 0, 0, 8, 0, 0, 0], &[6, 0, 0, 0, 99]] {
+        let mut copy = bytes.to_vec();
+        finish(&mut copy);
+        assert_eq!(copy, bytes);
+    }
+}
