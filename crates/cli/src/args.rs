@@ -235,6 +235,15 @@ pub struct ExecArgs {
     /// The UDP port of RoCEv2, the same at both ends [default: what RDMALAB_PORT says, else 4791]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub udp_port: Option<u16>,
+    /// Write every packet that a process of the program sends or receives to a pcapng file; the
+    /// first process takes FILE, others put their number before its suffix [default: what
+    /// RDMALAB_CAPTURE says, else none]
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Disturb the packets that the program sends, as in 'seed=7; drop 1% of request; delay 50us of
+    /// ack' [default: what RDMALAB_FAULTS says, else nothing]
+    #[arg(long, value_name = "RULES", value_parser = faults)]
+    pub faults: Option<String>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -309,6 +318,11 @@ fn queue_pair(text: &str) -> Result<u32, String> {
         Ok(number) if number < 1 << 24 => Ok(number),
         _ => Err("expected a number of 24 bits, like 17 or 0x11".to_owned()),
     }
+}
+
+/// Rules of faults, checked.
+fn faults(text: &str) -> Result<String, String> {
+    rdmalab_softnic::check_faults(text).map(|()| text.to_owned())
 }
 
 /// How ports are addressed.

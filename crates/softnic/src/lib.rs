@@ -16,6 +16,7 @@
 //! lock is held while code of the program runs, and none that a poller holds is needed to complete
 //! something.
 
+mod armed;
 mod backend;
 mod buffer;
 mod cancel;
@@ -48,6 +49,8 @@ mod transmit;
 mod udp;
 mod withdrawal;
 
+pub use armed::faults::check_faults;
+pub use armed::tap::make_room_for_capture;
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;

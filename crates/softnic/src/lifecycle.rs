@@ -54,6 +54,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         withdrawal: None,
         mapped: None,
         wire: None,
+        armed: process.armed,
         grh: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);

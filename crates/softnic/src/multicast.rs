@@ -154,11 +154,16 @@ impl Process {
                 }
             }
         };
+        let mut seen = false;
         for qpn in self.groups.members(&gid_of(&train)) {
             let Some(object) = self.qp_at(crate::layout::index_of(qpn)) else { continue };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
+                if !seen && inner.links.armed.is_some() {
+                    inner.tap_in(&train, bytes);
+                    seen = true;
+                }
                 let copy = Train { dst_qpn: qpn, ..train };
                 inner.handle_train(&copy, bytes);
             }
@@ -166,7 +171,8 @@ impl Process {
     }
 }
 
-fn gid_of(train: &Train) -> Gid {
+/// The group that a datagram is for.
+pub(crate) fn gid_of(train: &Train) -> Gid {
     let mut gid = [0; 16];
     gid[..8].copy_from_slice(&train.remote_addr.to_be_bytes());
     gid[8..].copy_from_slice(&train.swap_add.to_be_bytes());
@@ -201,8 +207,8 @@ impl QpInner {
         train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
         train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
         let mut result: Result<(), CopyError> = Ok(());
-        for peer in audience {
-            let pushed = transmit::push_datagram(self, &peer, &train, position);
+        for (index, peer) in audience.iter().enumerate() {
+            let pushed = transmit::push_datagram(self, peer, &train, position, index > 0);
             peer.ring_bell();
             result = result.and(pushed);
         }

@@ -14,6 +14,7 @@ use rdmalab_ring::keytable::{KeyTable, KeyView};
 use rdmalab_ring::mailbox::Mailbox;
 use rdmalab_ring::seg::Segment;
 
+use crate::armed::Armed;
 use crate::buffer::Buffers;
 use crate::helper::Helper;
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
@@ -70,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) wire_offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
     pub(crate) management: Management,
     lane_off: AtomicBool,
+    /// What captures or disturbs packets.
+    pub(crate) armed: Option<&'static Armed>,
     /// Something may lie in the ring from this process to itself.
     pub(crate) talks_to_itself: AtomicBool,
     /// This is the copy of a process in a forked child: nothing of it may be used.
@@ -143,6 +146,7 @@ impl Process {
         // SAFETY: processes are leaked, so their segments stay mapped for ever.
         let stamp = unsafe { layout::stamp_of(base) };
         let usable = usable_qps(mailbox.slot());
+        let armed = Armed::from_environment()?;
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
             slot: mailbox.slot(),
@@ -174,7 +178,8 @@ impl Process {
             wire: OnceLock::new(),
             wire_offer: Mutex::default(),
             management: Management::default(),
-            lane_off: AtomicBool::new(lane_off),
+            lane_off: AtomicBool::new(lane_off || armed.is_some()),
+            armed,
             talks_to_itself: AtomicBool::new(false),
             defunct: AtomicBool::new(false),
             next_pd: AtomicU32::new(1),
@@ -212,8 +217,12 @@ impl Process {
         !self.lane_off.load(Ordering::Relaxed)
     }
 
-    /// Says how many trains were dropped since this was asked before.
+    /// When a device is closed: writes what was captured, and says how many trains were dropped
+    /// since this was asked before.
     pub(crate) fn report_dropped(&self) {
+        if let Some(armed) = self.armed {
+            armed.flush();
+        }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             crate::say(&format!(
@@ -402,6 +411,9 @@ extern "C" fn after_fork_in_child() {
     if let Some(process) = unsafe { process.as_ref() } {
         process.defunct.store(true, Ordering::Release);
         process.mailbox.close_in_child();
+        if let Some(armed) = process.armed {
+            armed.close_in_child();
+        }
         if let Some(wire) = process.wire() {
             wire.close_in_child();
         }

@@ -194,6 +194,9 @@ impl Process {
                 && layout::process_of(train.src_qpn) == from
                 && inner.links.wire.is_none();
         if expected {
+            if inner.links.armed.is_some() {
+                inner.tap_in(&train, bytes);
+            }
             inner.handle_train(&train, bytes);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -256,6 +259,7 @@ impl Process {
         if now_ns >= self.attention_at_ns.load(Ordering::Relaxed) {
             self.attention_at_ns.store(u64::MAX, Ordering::Release);
         }
+        self.release_held(now_ns);
         let watched = std::mem::take(&mut *self.timers.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;

@@ -8,6 +8,7 @@ use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
 use rdmalab_engine::vocab::*;
 
+use crate::armed::Armed;
 use crate::cq::CqObject;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
@@ -87,6 +88,8 @@ pub(crate) struct QpLinks {
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
     pub(crate) wire: Option<Route>,
+    /// What captures or disturbs its packets.
+    pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
 }
@@ -133,7 +136,9 @@ impl QpInner {
             // A connection to another host has no initiators on this one.
             can_receive: qp.state.can_receive()
                 && qp.qp_type != QpType::Ud
-                && self.links.wire.is_none(),
+                && self.links.wire.is_none()
+                // What an initiator executes itself sends no packet.
+                && self.links.armed.is_none(),
             pd: qp.pd,
             access: qp.attr.qp_access_flags,
             remote_qpn: qp.remote_qpn,

@@ -11,6 +11,7 @@ use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_ring::keytable::KeyView;
 use rdmalab_ring::spsc::Producer;
 
+use crate::armed::Armed;
 use crate::codec::{self, SlotPayload};
 use crate::copy;
 use crate::lane;
@@ -58,7 +59,7 @@ impl QpInner {
         let mut peer = self.links.peer.take().or_else(|| self.late_peer());
         let mut sent = Sent::Everything;
         if has_response {
-            sent = self.respond(peer.as_deref());
+            sent = self.respond(peer.as_ref());
         }
         if may_send && sent == Sent::Everything {
             sent = self.request(&mut peer);
@@ -80,7 +81,7 @@ impl QpInner {
         connected.then(|| self.links.process.peer(self.remote_process()))?
     }
 
-    fn respond(&mut self, peer: Option<&Peer>) -> Sent {
+    fn respond(&mut self, peer: Option<&Arc<Peer>>) -> Sent {
         let Some(peer) = peer else {
             while self.qp.next_response(u32::MAX / 2, &mut self.links).is_some() {}
             return Sent::Everything;
@@ -95,10 +96,11 @@ impl QpInner {
                 None if out.can_push(1) && !self.qp.answers_with_data() => mtu,
                 None => break Sent::RingFull,
             };
+            let room = self.room(room, mtu);
             let Some(response) = self.qp.next_response(room, &mut self.links) else {
                 break Sent::Everything;
             };
-            self.send_response(&mut out, response);
+            self.send_response(peer, &mut out, response);
             if !self.qp.has_response() {
                 break Sent::Everything;
             }
@@ -109,19 +111,26 @@ impl QpInner {
         sent
     }
 
-    fn send_response(&mut self, out: &mut Producer, response: Response) {
+    fn send_response(&mut self, peer: &Arc<Peer>, out: &mut Producer, response: Response) {
         match response {
             Response::Train(train) => {
-                push(out, &train, false, |_| Ok(()));
+                match self.gate(peer, &train, 0) {
+                    None => push(out, &train, false, |_| Ok(())),
+                    Some(gate) => gate.push(out, &train, false, |_| Ok(())),
+                };
             }
             Response::Data { train, host_addr, .. } => {
                 let bytes = train.payload_bytes as usize;
-                let pushed = push(out, &train, false, |to| {
+                let fill = |to| {
                     // SAFETY: the engine checked the source against its region just now, and the
                     // copy survives memory that is not there; `to` has room for the payload.
                     unsafe { copy::copy(to, host_addr as *const u8, bytes) }
                         .map_err(|_| CopyError::Fault)
-                });
+                };
+                let pushed = match self.gate(peer, &train, 0) {
+                    None => push(out, &train, false, fill),
+                    Some(gate) => gate.push(out, &train, false, fill),
+                };
                 if let Some(Err(error)) = pushed {
                     self.qp.fail_read(train.first_psn, error, &mut self.links);
                 }
@@ -151,7 +160,7 @@ impl QpInner {
                     return Sent::RingFull;
                 }
             }
-            let Some(peer) = peer.as_deref() else {
+            let Some(peer) = peer.as_ref() else {
                 match self.send_nowhere() {
                     true => continue,
                     false => return Sent::Everything,
@@ -159,7 +168,7 @@ impl QpInner {
             };
             let mut out = peer.out.lock();
             let before = out.position();
-            let sent = self.request_to(&mut out);
+            let sent = self.request_to(peer, &mut out);
             let after = out.position();
             if after != before {
                 self.links.pushed = after;
@@ -178,12 +187,18 @@ impl QpInner {
         }
     }
 
+    /// What of `room` a train may take: one packet while rules speak of packets.
+    #[inline(always)]
+    fn room(&self, room: u32, mtu: u32) -> u32 {
+        if self.links.armed.is_some_and(Armed::cuts_trains) { mtu } else { room }
+    }
+
     /// Pushes requests until there is nothing more for this peer's ring.
-    fn request_to(&mut self, out: &mut Producer) -> Next {
+    fn request_to(&mut self, peer: &Arc<Peer>, out: &mut Producer) -> Next {
         let mtu = self.qp.mtu.bytes();
         loop {
             let Some(room) = room_in(out, mtu, 1 + ANSWER_SLOTS) else { return Next::RingFull };
-            match self.qp.plan(room) {
+            match self.qp.plan(self.room(room, mtu)) {
                 Plan::Idle => return Next::Done,
                 Plan::Local { position } if self.execute_local(position) => {}
                 Plan::Local { .. } => return Next::RingFull,
@@ -191,7 +206,7 @@ impl QpInner {
                     if self.links.datagram {
                         self.finish_train(&mut train, position);
                     }
-                    self.send_request(out, &train, position, offset);
+                    self.send_request(peer, out, &train, position, offset);
                     if self.links.datagram {
                         return Next::Again;
                     }
@@ -204,17 +219,24 @@ impl QpInner {
     }
 
     #[inline]
-    fn send_request(&mut self, out: &mut Producer, train: &Train, position: u32, offset: u32) {
+    fn send_request(
+        &mut self,
+        peer: &Arc<Peer>,
+        out: &mut Producer,
+        train: &Train,
+        position: u32,
+        offset: u32,
+    ) {
         let is_datagram = self.links.datagram;
-        let links = &self.links;
-        let result = if train.payload_bytes == 0 {
-            push(out, train, is_datagram, |_| Ok(()))
-        } else {
-            let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &links.process.key_view);
-            let bytes = train.payload_bytes;
-            push(out, train, is_datagram, |to| {
-                gather(sq, pd, keys, position, offset..offset + bytes, to)
-            })
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let bytes = train.payload_bytes;
+        let fill = |to| match bytes {
+            0 => Ok(()),
+            _ => gather(sq, pd, keys, position, offset..offset + bytes, to),
+        };
+        let result = match self.gate(peer, train, position) {
+            None => push(out, train, is_datagram, fill),
+            Some(gate) => gate.push(out, train, is_datagram, fill),
         };
         let last = train.flags.has(TrainFlags::LAST);
         let result = result.unwrap_or(Ok(()));
@@ -342,21 +364,26 @@ pub(crate) fn push(
     Some(Ok(()))
 }
 
-/// Puts a datagram into one peer's ring, or drops it when there is no room.
+/// Puts a datagram into one peer's ring, or drops it when there is no room. `is_copy`: it went to
+/// another peer before.
 pub(crate) fn push_datagram(
     inner: &QpInner,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     train: &Train,
     position: u32,
+    is_copy: bool,
 ) -> Result<(), CopyError> {
     let mut out = peer.out.lock();
     if room_in(&mut out, inner.qp.mtu.bytes(), 1 + ANSWER_SLOTS).is_none() {
         return Ok(());
     }
     let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
-    let pushed = push(&mut out, train, true, |to| {
-        gather(sq, pd, keys, position, 0..train.payload_bytes, to)
-    });
+    let fill = |to| gather(sq, pd, keys, position, 0..train.payload_bytes, to);
+    let pushed = match inner.gate(peer, train, position) {
+        None => push(&mut out, train, true, fill),
+        Some(gate) if is_copy => gate.of_copy().push(&mut out, train, true, fill),
+        Some(gate) => gate.push(&mut out, train, true, fill),
+    };
     pushed.unwrap_or(Ok(()))
 }
 

@@ -21,7 +21,7 @@ const SECTIONS: [(&str, &[Variable]); 4] = [
     ("TESTS OF THE PROJECT", &TESTS),
 ];
 
-const PROGRAMS: [Variable; 6] = [
+const PROGRAMS: [Variable; 9] = [
     variable(
         "RDMALAB_DEBUG",
         "1",
@@ -36,6 +36,22 @@ const PROGRAMS: [Variable; 6] = [
         "RDMALAB_LANE",
         "off",
         "One-sided operations of this process take the ring, as SENDs do.",
+    ),
+    variable(
+        "RDMALAB_CAPTURE",
+        "a file",
+        "Every packet goes into this pcapng file. The option --capture of rdmalab exec sets it.",
+    ),
+    variable(
+        "RDMALAB_CAPTURE_SNAP",
+        "bytes, 128 to 65535 (default)",
+        "How much of each packet a capture keeps.",
+    ),
+    variable(
+        "RDMALAB_FAULTS",
+        "rules",
+        "Disturbs the packets that the process sends: drop 1% of request; delay 50us of ack. The \
+         option --faults of rdmalab exec sets it.",
     ),
     variable(
         "RDMALAB_FAULT_GUARD",

@@ -133,13 +133,25 @@ impl Wire {
             source_port: self.interface.port,
             destination_port: self.interface.port,
         };
-        path.is_sound().then_some(Route {
-            path,
-            say_source: !self.interface.is_sole(path.source),
-            interface: self.interface.index,
-            traffic_class: ah.traffic_class,
-            hop_limit: ah.hop_limit,
-        })
+        path.is_sound().then(|| self.route_of(path, ah.traffic_class, ah.hop_limit))
+    }
+
+    /// The route of a path from this interface.
+    pub(crate) fn route_of(&self, path: Path, traffic_class: u8, hop_limit: u8) -> Route {
+        let say_source = !self.interface.is_sole(path.source);
+        Route { path, say_source, interface: self.interface.index, traffic_class, hop_limit }
+    }
+
+    /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
+    pub(crate) fn send_held(&self, route: &Route, packet: &[u8], intact: bool) {
+        let mut packet = packet.to_vec();
+        if intact {
+            // Sent alone, it has no identification but zero.
+            rdmalab_link::expand::seal(&route.path, 0, &mut packet);
+        }
+        if socket::send(self.fd(), route, &packet, 0).is_err() {
+            self.counters.count(rdmalab_link::drops::Drop::Send);
+        }
     }
 
     /// Refuses an address vector that can lead nowhere.
@@ -182,8 +194,7 @@ impl Process {
     }
 }
 
-/// Puts a tap or fault rules into the way of every packet of this process, for good. Where several
-/// processes share a port, the one that reads it sees what comes in for all.
+/// Puts a tap or fault rules into the way of every packet of this process, for good.
 ///
 /// # Errors
 /// That no interface is open, or that there is a seam already.

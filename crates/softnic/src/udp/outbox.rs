@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
+use rdmalab_link::path::Below;
 use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
@@ -94,6 +95,11 @@ impl Outbox {
             let passage = Passage {
                 direction: Direction::Out,
                 path: route.path,
+                below: Below {
+                    traffic_class: route.traffic_class,
+                    hop_limit: route.hop_limit,
+                    identification: index,
+                },
                 destination_qp: train.dst_qpn,
                 psn: train.first_psn,
                 transmission: self.transmission(route, train),

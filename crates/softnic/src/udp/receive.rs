@@ -8,10 +8,10 @@ use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::path::{Below, Path, gid_of};
 use rdmalab_link::receive::{self as link, Expected, Verifier};
-use rdmalab_link::seam::{Direction, Passage, Verdict};
+use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
-use rdmalab_wire::ids::{Psn, Qpn};
+use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
@@ -95,11 +95,7 @@ impl Process {
         };
         let bytes = inbox.bytes(index, message.bytes);
         let mut done = 0;
-        for packet in bytes.chunks_mut(message.segment_bytes.max(1)) {
-            if !passes(wire, &message.path, packet) {
-                wire.counters.count(Drop::Seam);
-                continue;
-            }
+        for packet in bytes.chunks(message.segment_bytes.max(1)) {
             let (path, below) = (message.path, message.below);
             let arrival = Arrival { path, below, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
@@ -121,6 +117,7 @@ impl Process {
         let qpn = packet.headers.bth.dest_qp;
         if qpn == Qpn::MULTICAST || qpn == super::management::QP1 {
             finish(held.take());
+            show(self.wire(), arrival, &packet);
             return self.take_for_all(arrival, &packet, verifier);
         }
         if layout::process_of(qpn) != self.slot {
@@ -128,6 +125,7 @@ impl Process {
             finish(held.take());
             return self.forward(arrival, layout::process_of(qpn));
         }
+        show(self.wire(), arrival, &packet);
         let index = layout::index_of(qpn);
         if held.as_ref().is_none_or(|(known, _)| *known != index) {
             finish(held.take());
@@ -209,17 +207,19 @@ impl Process {
     }
 }
 
-/// Lets taps and rules see a packet.
-fn passes(wire: &Wire, path: &Path, packet: &mut [u8]) -> bool {
-    let Some(seam) = wire.seam.get() else { return true };
-    let word = |at: usize| {
-        let bytes = packet.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u32::from_be_bytes)
+/// Lets taps see a packet that is for this process.
+fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+    let Some(seam) = wire.and_then(|wire| wire.seam.get()) else { return };
+    let bth = &packet.headers.bth;
+    let passage = Passage {
+        direction: Direction::In,
+        path: arrival.path,
+        below: arrival.below,
+        destination_qp: bth.dest_qp,
+        psn: bth.psn,
+        transmission: 0,
     };
-    let (destination_qp, psn) = (Qpn::new(word(4)), Psn::new(word(8)));
-    let direction = Direction::In;
-    let passage = Passage { direction, path: *path, destination_qp, psn, transmission: 0 };
-    seam.pass(&passage, packet) == Verdict::Pass
+    seam.see(&passage, arrival.bytes);
 }
 
 fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {

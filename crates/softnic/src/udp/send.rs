@@ -8,6 +8,7 @@ use rdmalab_wire::opcode::Transport;
 
 use super::outbox::{Exit, Outbox};
 use super::{Route, WINDOW_PACKETS, Wire};
+use crate::armed::Armed;
 use crate::copy;
 use crate::qp::QpInner;
 use crate::transmit::{Sent, gather};
@@ -23,10 +24,8 @@ impl QpInner {
         let wire = self.links.process.wire();
         let route = wire.and_then(|wire| wire.route(&self.qp.attr.ah_attr));
         self.links.wire = if self.links.datagram { None } else { route };
-        self.qp.window_packets = match self.links.wire {
-            Some(_) => WINDOW_PACKETS,
-            None => MAX_OUTSTANDING_PACKETS,
-        };
+        let loses = self.links.wire.is_some() || self.links.armed.is_some_and(Armed::cuts_trains);
+        self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
 
     /// Sends what a connection to another host has to send: answers first, then requests.

@@ -19,6 +19,7 @@ use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 use super::interface::{self, Interface};
 use super::receive::Arrival;
 use super::{Wire, socket};
+use crate::armed::network::NetworkSeam;
 use crate::helper::{block_signals, restore_signals, wait_readable};
 use crate::mail::{Letter, LetterKind};
 use crate::peer::Peer;
@@ -75,6 +76,9 @@ impl Process {
 
     fn keep_wire(&'static self, wire: Wire) -> VerbsResult<()> {
         let owns = wire.is_owner.load(Ordering::Relaxed);
+        if let Some(armed) = self.armed {
+            let _ = wire.seam.set(Box::new(NetworkSeam::new(armed)));
+        }
         let _ = self.wire.set(wire);
         if owns { Ok(()) } else { self.start_heir() }
     }

@@ -1,0 +1,292 @@
+//! Rules at work: what they decide about the packets of this process, and packets that wait.
+//!
+//! Callers inside verbs send what is due, as precisely as they come by. A thread does it for those
+//! that stay away; it leaves callers a moment's advantage, so that it does not take their processor
+//! for nothing. What waits when the process exits is sent then.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::train::Train;
+use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
+
+use crate::clock::now_ns;
+use crate::copy;
+use crate::helper::{block_signals, restore_signals};
+use crate::peer::Peer;
+use crate::process::{Process, os_error};
+use crate::transmit::{ANSWER_SLOTS, push, room_in};
+use crate::udp::Route;
+
+/// How long callers have to send what is due before the thread does, ns.
+const GRACE_NS: u64 = 20_000;
+/// A packet that finds a full ring tries again after so long, ns.
+const FULL_AGAIN_NS: u64 = 50_000;
+/// How long a process that exits waits for what it still holds, ns.
+const EXIT_WAIT_NS: u64 = 500_000_000;
+/// The longest payload of a packet.
+const PACKET_BYTES: u32 = 4096;
+
+/// A packet that waits.
+pub(super) enum Parcel {
+    /// For a process of this host.
+    Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
+    /// For another host. `intact`: its invariant CRC is to be right.
+    Network { route: Route, packet: Box<[u8]>, intact: bool },
+}
+
+impl Parcel {
+    fn bytes(&self) -> usize {
+        match self {
+            Parcel::Ring { payload, .. } => payload.len() + size_of::<Train>(),
+            Parcel::Network { packet, .. } => packet.len(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    state: State,
+    held: Held<Parcel>,
+}
+
+/// See the module's text.
+pub(crate) struct Faults {
+    rules: Rules,
+    start_ns: u64,
+    waiting: Mutex<Waiting>,
+    news: Condvar,
+    /// Held by the one thread that sends what is due, so that it goes in order.
+    releasing: Mutex<()>,
+    /// Packets that found no room to wait.
+    overflown: AtomicU64,
+}
+
+/// The faults of this process, for its end.
+static FAULTS: AtomicPtr<Faults> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Says what is wrong with a specification of faults, if anything is.
+///
+/// # Errors
+/// What is wrong, where, and what is allowed: one line.
+pub fn check_faults(text: &str) -> Result<(), String> {
+    Rules::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// The faults that `RDMALAB_FAULTS` asks for.
+pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
+    let asked = std::env::var_os("RDMALAB_FAULTS").filter(|text| !text.is_empty());
+    let Some(text) = asked else { return Ok(None) };
+    let rules = Rules::parse(&text.to_string_lossy()).map_err(|error| {
+        let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
+        // Whoever asked for faults is to know why there are none: this is no verb's matter.
+        eprintln!("rdmalab: {error}");
+        error
+    })?;
+    let faults: &'static Faults = Box::leak(Box::new(Faults {
+        rules,
+        start_ns: now_ns(),
+        waiting: Mutex::default(),
+        news: Condvar::new(),
+        releasing: Mutex::new(()),
+        overflown: AtomicU64::new(0),
+    }));
+    faults.start()?;
+    Ok(Some(faults))
+}
+
+impl Faults {
+    fn start(&'static self) -> VerbsResult<()> {
+        FAULTS.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the handler touches the leaked faults only.
+            unsafe { libc::atexit(at_exit) };
+        });
+        let before = block_signals();
+        let spawned = std::thread::Builder::new()
+            .name("rdmalab-faults".into())
+            .stack_size(256 * 1024)
+            .spawn(move || self.serve());
+        restore_signals(&before);
+        spawned.map(drop).map_err(|error| os_error("cannot start the thread for faults", &error))
+    }
+
+    /// Decides about a packet.
+    pub(super) fn decide(&self, sending: &Sending) -> Decision {
+        self.waiting.lock().state.decide(&self.rules, sending, self.start_ns, now_ns())
+    }
+
+    /// What a capture says of a packet with this fate.
+    pub(super) fn comment(&self, fate: &Fate) -> String {
+        let mut text = String::new();
+        for (index, rule) in self.rules.rules().iter().enumerate() {
+            if fate.rules >> index & 1 != 0 {
+                let before = if text.is_empty() { "fault: " } else { "; " };
+                let _ = write!(text, "{before}{}", rule.text);
+            }
+        }
+        text
+    }
+
+    /// Holds what `decision` says, beside or instead of what is sent now. Returns whether the
+    /// packet itself is to be sent now.
+    pub(super) fn hold(
+        &self,
+        flow: &Flow,
+        decision: &Decision,
+        mut parcel: impl FnMut() -> Parcel,
+    ) -> bool {
+        let Decision { fate, due_ns } = *decision;
+        let now = now_ns();
+        let mut waiting = self.waiting.lock();
+        let before_ns = waiting.held.next_ns();
+        let goes_now = fate.behind == 0 && due_ns.is_none();
+        let mut overtook = false;
+        for copy in 0..fate.copies + !goes_now as u32 {
+            let parcel = parcel();
+            let bytes = parcel.bytes();
+            let held = match copy == fate.copies && fate.behind > 0 {
+                true => waiting.held.behind(*flow, fate.behind, now, bytes, parcel),
+                false => waiting.held.until(due_ns.unwrap_or(now), bytes, parcel),
+            };
+            if held.is_err() {
+                self.overflown.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if fate.behind == 0 {
+            overtook = waiting.held.passed(flow);
+        }
+        let next_ns = waiting.held.next_ns();
+        drop(waiting);
+        if let Some(next_ns) = next_ns
+            && (overtook || before_ns.is_none_or(|before_ns| next_ns < before_ns))
+        {
+            self.news.notify_one();
+            if let Some(process) = Process::existing() {
+                process.want_attention_at(next_ns);
+            }
+        }
+        goes_now
+    }
+
+    fn serve(&self) {
+        rdmalab_ring::biased::be_guest();
+        // SAFETY: takes a number, and concerns this thread only: the usual 50 us are too coarse.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
+        loop {
+            let mut waiting = self.waiting.lock();
+            let Some(next_ns) = waiting.held.next_ns() else {
+                self.news.wait(&mut waiting);
+                continue;
+            };
+            let left_ns = next_ns.saturating_add(GRACE_NS).saturating_sub(now_ns());
+            if left_ns > 0 {
+                self.news.wait_for(&mut waiting, Duration::from_nanos(left_ns));
+                continue;
+            }
+            drop(waiting);
+            match Process::existing() {
+                Some(process) => drop(self.release(process, now_ns())),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Sends what is due. Returns when the next is, ns.
+    fn release(&self, process: &Process, now: u64) -> Option<u64> {
+        let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
+        loop {
+            let mut waiting = self.waiting.lock();
+            let Some(parcel) = waiting.held.take_due(now) else { return waiting.held.next_ns() };
+            drop(waiting);
+            if let Some(parcel) = send(process, parcel) {
+                let mut waiting = self.waiting.lock();
+                let bytes = parcel.bytes();
+                if waiting.held.until(now + FULL_AGAIN_NS, bytes, parcel).is_err() {
+                    self.overflown.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Sends what waits, however long that takes within bounds, and says what the rules did.
+    fn close(&self, process: &Process) {
+        let give_up_ns = now_ns() + EXIT_WAIT_NS;
+        while let Some(next_ns) = self.release(process, now_ns()) {
+            let now = now_ns();
+            if now >= give_up_ns {
+                break;
+            }
+            std::thread::sleep(Duration::from_nanos(next_ns.min(give_up_ns).saturating_sub(now)));
+        }
+        let waiting = self.waiting.lock();
+        for (rule, met) in self.rules.rules().iter().zip(waiting.state.met()) {
+            crate::say(&format!("fault \"{}\" met {met} packets", rule.text));
+        }
+        let overflown = self.overflown.load(Ordering::Relaxed);
+        if overflown > 0 {
+            crate::say(&format!(
+                "{overflown} packets were lost beyond what the faults ask for: too many waited"
+            ));
+        }
+    }
+
+    pub(super) fn close_in_child(&self) {
+        FAULTS.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Sends a packet that has waited; gives it back when there is no room.
+fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
+    match &parcel {
+        Parcel::Ring { peer, train, is_datagram, payload } => {
+            if peer.known_dead() {
+                return None;
+            }
+            let mut out = peer.out.lock();
+            if room_in(&mut out, PACKET_BYTES, 1 + ANSWER_SLOTS).is_none() {
+                drop(out);
+                return Some(parcel);
+            }
+            push(&mut out, train, *is_datagram, |to| {
+                // SAFETY: the ring has room for the payload of the train, which is ours.
+                unsafe { copy::copy(to, payload.as_ptr(), payload.len()) }
+                    .map_err(|_| rdmalab_engine::qp::CopyError::Fault)
+            });
+            drop(out);
+            peer.ring_bell();
+        }
+        Parcel::Network { route, packet, intact } => {
+            if let Some(wire) = process.wire() {
+                wire.send_held(route, packet, *intact);
+            }
+        }
+    }
+    None
+}
+
+impl Process {
+    /// Sends the packets of faults that are due, and asks for attention for the next.
+    #[inline]
+    pub(crate) fn release_held(&self, now: u64) {
+        let faults = self.armed.and_then(|armed| armed.faults);
+        if let Some(faults) = faults
+            && let Some(next_ns) = faults.release(self, now)
+        {
+            self.want_attention_at(next_ns);
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    // SAFETY: null, or leaked.
+    let faults = unsafe { FAULTS.load(Ordering::Acquire).as_ref() };
+    if let (Some(faults), Some(process)) = (faults, Process::existing()) {
+        faults.close(process);
+    }
+}

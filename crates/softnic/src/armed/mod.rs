@@ -1,0 +1,352 @@
+//! What stands between a queue pair and its peers when packets are captured (`RDMALAB_CAPTURE`) or
+//! disturbed (`RDMALAB_FAULTS`).
+//!
+//! While either is armed, no operation of this process takes a short cut: the local lane and the
+//! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
+//! the ring as well. Each train then passes a [`Gate`], and each packet for the network the
+//! [`NetworkSeam`].
+
+pub(crate) mod faults;
+pub(crate) mod network;
+pub(crate) mod tap;
+
+use std::sync::Arc;
+
+use rdmalab_engine::backend::VerbsResult;
+use rdmalab_engine::qp::CopyError;
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::{AhAttr, QpType};
+use rdmalab_link::expand;
+use rdmalab_link::faults::{Class, Flow, Medium, Sending};
+use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::pcapng;
+use rdmalab_link::seam::Direction;
+use rdmalab_ring::spsc::Producer;
+use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::{ICRC_BYTES, MAX_HEADER_BYTES};
+
+use crate::copy;
+use crate::device;
+use crate::peer::Peer;
+use crate::qp::QpInner;
+use crate::transmit::push;
+use faults::{Faults, Parcel};
+use tap::{Record, Tap};
+
+/// What is armed in this process.
+pub(crate) struct Armed {
+    pub(crate) tap: Option<&'static Tap>,
+    pub(crate) faults: Option<&'static Faults>,
+}
+
+impl Armed {
+    /// Whether trains are to be sent packet by packet: rules speak of packets.
+    pub(crate) fn cuts_trains(&self) -> bool {
+        self.faults.is_some()
+    }
+
+    /// What the environment asks for. It lives as long as the process.
+    ///
+    /// # Errors
+    /// That the capture cannot be written, or the rules cannot be read.
+    pub(crate) fn from_environment() -> VerbsResult<Option<&'static Armed>> {
+        let tap = tap::from_environment()?;
+        let faults = faults::from_environment()?;
+        if tap.is_none() && faults.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Box::leak(Box::new(Armed { tap, faults }))))
+    }
+
+    /// Writes what was captured so far.
+    pub(crate) fn flush(&self) {
+        if let Some(tap) = self.tap {
+            tap.flush();
+        }
+    }
+
+    /// In the child of a fork: the file is the parent's.
+    pub(crate) fn close_in_child(&self) {
+        if let Some(tap) = self.tap {
+            tap.close_in_child();
+        }
+        if let Some(faults) = self.faults {
+            faults.close_in_child();
+        }
+    }
+}
+
+/// The GID of a port of this host whose address has the family of `like`'s.
+fn gid_like(device: u32, like: Gid) -> Gid {
+    let v4 = address_of(like).is_ipv4();
+    let all = (0..device::gid_count()).filter_map(|index| device::gid_of(device, index));
+    all.into_iter().find(|gid| address_of(*gid).is_ipv4() == v4).unwrap_or(like)
+}
+
+fn first_gid(device: u32) -> Gid {
+    device::gid_of(device.min(device::count() - 1), 0).unwrap_or_default()
+}
+
+/// The path that a frame from `source` to `destination` seems to have taken through shared memory.
+/// Ports are as adapters choose them, from the sender's queue pair.
+fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Path {
+    Path {
+        source: address_of(source),
+        destination: address_of(destination),
+        source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
+        destination_port: ROCE_V2_PORT,
+    }
+}
+
+/// The ends of a connection on this host: ours and the peer's.
+fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
+    let by_gid = ah.is_global && ah.dgid != Gid::default();
+    let theirs = if by_gid { ah.dgid } else { first_gid(u32::from(ah.dlid.0).saturating_sub(1)) };
+    let ours = device::gid_of(device, u32::from(ah.sgid_index)).filter(|_| by_gid);
+    let ours = ours.filter(|gid| address_of(*gid).is_ipv4() == address_of(theirs).is_ipv4());
+    (ours.unwrap_or_else(|| gid_like(device, theirs)), theirs)
+}
+
+pub(crate) fn transport_of(qp_type: QpType) -> Transport {
+    match qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
+    }
+}
+
+/// What the trains of one queue pair to one peer pass.
+pub(crate) struct Gate<'a> {
+    armed: &'static Armed,
+    peer: &'a Arc<Peer>,
+    path: Path,
+    mtu: PathMtu,
+    transport: Transport,
+    device: u32,
+    /// Its packets were captured before, on their way to another member of their group.
+    is_copy: bool,
+}
+
+impl QpInner {
+    /// The gate for trains to a peer of this host, if anything is armed; `position` is that of a
+    /// datagram's work request.
+    #[inline(always)]
+    pub(crate) fn gate<'a>(
+        &self,
+        peer: &'a Arc<Peer>,
+        train: &Train,
+        position: u32,
+    ) -> Option<Gate<'a>> {
+        self.links.armed.map(|armed| self.make_gate(armed, peer, train, position))
+    }
+
+    #[cold]
+    fn make_gate<'a>(
+        &self,
+        armed: &'static Armed,
+        peer: &'a Arc<Peer>,
+        train: &Train,
+        position: u32,
+    ) -> Gate<'a> {
+        let device = self.links.pd.context.device;
+        let path = match self.links.datagram {
+            // Both ends see the same, whatever the sender's address vector says.
+            true if train.dst_qpn == Qpn::MULTICAST => {
+                let group = crate::multicast::gid_of(train);
+                shared_path(gid_like(device, group), group, train.src_qpn)
+            }
+            true => {
+                let ah = &self.qp.sq.ud(position).ah;
+                shared_path(first_gid(device), datagram_target(ah), train.src_qpn)
+            }
+            false => {
+                let (ours, theirs) = ends(device, &self.qp.attr.ah_attr);
+                shared_path(ours, theirs, self.qp.qpn)
+            }
+        };
+        let transport = transport_of(self.qp.qp_type);
+        Gate { armed, peer, path, mtu: self.qp.mtu, transport, device, is_copy: false }
+    }
+
+    /// Captures a train that came through the ring; its payload lies at `bytes`.
+    #[cold]
+    pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
+        let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
+        let device = self.links.pd.context.device;
+        let path = if train.dst_qpn == Qpn::MULTICAST {
+            let group = crate::multicast::gid_of(train);
+            let source = u32::from(train.slid.saturating_sub(1));
+            shared_path(gid_like(source, group), group, train.src_qpn)
+        } else if self.links.datagram {
+            let source = first_gid(u32::from(train.slid.saturating_sub(1)));
+            shared_path(source, first_gid(device), train.src_qpn)
+        } else {
+            let (ours, theirs) = ends(device, &self.qp.attr.ah_attr);
+            shared_path(theirs, ours, train.src_qpn)
+        };
+        let transport = transport_of(self.qp.qp_type);
+        let mtu = self.qp.mtu;
+        let frames = Frames { tap, device, path: &path, mtu, transport };
+        frames.record(Direction::In, train, bytes, "", false);
+    }
+}
+
+/// Where a datagram of this host goes, as its receiver will see it.
+fn datagram_target(ah: &AhAttr) -> Gid {
+    let is_of = |device: &u32| {
+        (0..device::gid_count()).any(|index| device::gid_of(*device, index) == Some(ah.dgid))
+    };
+    let by_gid = (0..device::count()).find(is_of).filter(|_| ah.is_global);
+    first_gid(by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)))
+}
+
+impl Gate<'_> {
+    /// The gate for a packet that went to another member of its group as well.
+    pub(crate) fn of_copy(self) -> Self {
+        Gate { is_copy: true, ..self }
+    }
+
+    /// What [`push`] does, with everything that is armed.
+    #[cold]
+    pub(crate) fn push(
+        &self,
+        out: &mut Producer,
+        train: &Train,
+        is_datagram: bool,
+        fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
+    ) -> Option<Result<(), CopyError>> {
+        if let Some(faults) = self.armed.faults {
+            return self.push_judged(faults, out, train, is_datagram, fill);
+        }
+        if train.payload_bytes == 0 {
+            self.record(train, std::ptr::null(), "", false);
+            return push(out, train, is_datagram, fill);
+        }
+        push(out, train, is_datagram, |to| {
+            fill(to)?;
+            self.record(train, to, "", false);
+            Ok(())
+        })
+    }
+
+    /// [`Gate::push`] of a train of one packet, with what the rules make of it.
+    fn push_judged(
+        &self,
+        faults: &'static Faults,
+        out: &mut Producer,
+        train: &Train,
+        is_datagram: bool,
+        fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
+    ) -> Option<Result<(), CopyError>> {
+        let mut payload = vec![0u8; train.payload_bytes as usize];
+        if !payload.is_empty()
+            && let Err(error) = fill(payload.as_mut_ptr())
+        {
+            return Some(Err(error));
+        }
+        let headers = expand::headers_of(train, self.transport)?;
+        let overhead = headers.bth.opcode.header_bytes() + ICRC_BYTES;
+        let sending = Sending {
+            flow: self.flow(train, is_datagram),
+            medium: Medium::Memory,
+            class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+            psn: train.first_psn,
+            transmission: None,
+            bytes: pcapng::frame_bytes(&self.path, payload.len() + overhead) as u32,
+        };
+        let decision = faults.decide(&sending);
+        let is_spoilt = decision.fate.corrupt.is_some();
+        if self.armed.tap.is_some() {
+            let comment = faults.comment(&decision.fate);
+            self.record(train, payload.as_ptr(), &comment, is_spoilt);
+        }
+        // A receiver drops a damaged packet for its invariant CRC, which rings do not carry.
+        if decision.fate.lost || is_spoilt {
+            return Some(Ok(()));
+        }
+        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Ring {
+            peer: self.peer.clone(),
+            train: *train,
+            is_datagram,
+            payload: payload.clone().into_boxed_slice(),
+        });
+        if !goes_now {
+            return Some(Ok(()));
+        }
+        push(out, train, is_datagram, |to| {
+            // SAFETY: the ring has room for the payload of the train, which is ours.
+            unsafe { copy::copy(to, payload.as_ptr(), payload.len()) }.map_err(|_| CopyError::Fault)
+        })
+    }
+
+    fn flow(&self, train: &Train, is_datagram: bool) -> Flow {
+        // Each process that hears a group is a way of its own.
+        let member = match train.dst_qpn == Qpn::MULTICAST {
+            true => u32::from(self.peer.slot) << crate::layout::QP_INDEX_BITS,
+            false => 0,
+        };
+        let sender = if is_datagram { train.src_qpn.get() ^ member } else { 0 };
+        Flow {
+            source: self.path.source,
+            destination: self.path.destination,
+            destination_qp: train.dst_qpn,
+            source_qp: Qpn::new(sender),
+            is_response: train.kind.is_response(),
+        }
+    }
+
+    fn record(&self, train: &Train, bytes: *const u8, comment: &str, spoilt: bool) {
+        let Some(tap) = self.armed.tap.filter(|_| !self.is_copy) else { return };
+        let Gate { device, path, mtu, transport, .. } = self;
+        let frames = Frames { tap, device: *device, path, mtu: *mtu, transport: *transport };
+        frames.record(Direction::Out, train, bytes, comment, spoilt);
+    }
+}
+
+/// A train of shared memory as the frames that it would be on a network.
+struct Frames<'a> {
+    tap: &'a Tap,
+    device: u32,
+    path: &'a Path,
+    mtu: PathMtu,
+    transport: Transport,
+}
+
+impl Frames<'_> {
+    fn record(
+        &self,
+        direction: Direction,
+        train: &Train,
+        bytes: *const u8,
+        comment: &str,
+        spoilt: bool,
+    ) {
+        let below = Below { hop_limit: 64, ..Below::default() };
+        for index in 0..expand::packets_of(train) {
+            let (packet, at) = train.packet(index, self.mtu);
+            let Some(headers) = expand::headers_of(&packet, self.transport) else { continue };
+            let mut head = [0; MAX_HEADER_BYTES];
+            let Ok(head_bytes) = headers.emit(&mut head) else { continue };
+            let record = Record {
+                device: self.device,
+                direction,
+                path: self.path,
+                below: &below,
+                head: &head[..head_bytes],
+                payload_bytes: packet.payload_bytes as usize,
+                complete: false,
+                spoilt,
+                comment,
+            };
+            let from = bytes.wrapping_add(at as usize);
+            self.tap.record(&record, |place| {
+                // SAFETY: the payload of the train lies at `bytes`, as its sender or the ring's
+                // check made sure; `place` is part of our own queue, and no longer than the
+                // packet's part of it. A copy by pointer, since the peer may write there.
+                unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+            });
+        }
+    }
+}

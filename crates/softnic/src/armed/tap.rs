@@ -1,0 +1,380 @@
+//! The capture: packets go into a bounded queue, and a thread writes them to the file.
+//!
+//! Whoever sends or receives pays for a copy into the queue. The thread sleeps until there is
+//! something, lets it gather for some milliseconds, computes the checksums and writes. When the
+//! queue is full, packets are left out and counted: capturing slows a program down, and never
+//! blocks it. What was queued is written when the process exits or closes its device; a process
+//! that is killed loses the last few milliseconds.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_link::path::{Below, Path};
+use rdmalab_link::pcapng::{self, Capture};
+use rdmalab_link::seam::Direction;
+
+use crate::cancel::NoCancel;
+use crate::device::DEVICES;
+use crate::helper::{block_signals, restore_signals};
+
+/// Bytes of blocks that wait to be written. As many again are being written.
+const QUEUE_BYTES: usize = 16 << 20;
+/// How long packets gather before they are written, unless the queue is half full.
+const GATHER: Duration = Duration::from_millis(4);
+/// Where processors are short, the program goes first: about three parts to one.
+const WRITER_NICE: i32 = 5;
+/// Bytes of a frame that are kept by default, and at most: all that a packet can have.
+const SNAP_BYTES: usize = 65_535;
+/// Room for the headers of every packet.
+const SNAP_BYTES_MIN: usize = 128;
+
+/// A packet to capture.
+pub(crate) struct Record<'a> {
+    pub(crate) device: u32,
+    pub(crate) direction: Direction,
+    pub(crate) path: &'a Path,
+    pub(crate) below: &'a Below,
+    pub(crate) head: &'a [u8],
+    pub(crate) payload_bytes: usize,
+    pub(crate) complete: bool,
+    pub(crate) spoilt: bool,
+    pub(crate) comment: &'a str,
+}
+
+/// See the module's text.
+pub(crate) struct Tap {
+    queue: Mutex<Queue>,
+    news: Condvar,
+    output: Mutex<Output>,
+    snap: usize,
+    path: PathBuf,
+    /// This is the copy of a tap in a forked child.
+    defunct: AtomicBool,
+}
+
+/// What the writer is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Sleeps until there is something.
+    Asleep,
+    /// Lets packets gather.
+    Gathering,
+    /// Was told that the queue is half full.
+    Hurried,
+}
+
+struct Queue {
+    blocks: Vec<u8>,
+    writer: Writer,
+    seen: [u64; DEVICES as usize],
+    dropped: [u64; DEVICES as usize],
+    /// Dropped since the last packet that was kept.
+    dropped_since: u64,
+}
+
+struct Output {
+    file: File,
+    /// The queue's other buffer.
+    spare: Vec<u8>,
+    /// Nothing can be written any more.
+    failed: bool,
+}
+
+/// The tap of this process, for its end.
+static TAP: AtomicPtr<Tap> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The tap that `RDMALAB_CAPTURE` asks for.
+pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
+    let asked = std::env::var_os("RDMALAB_CAPTURE").filter(|path| !path.is_empty());
+    let Some(path) = asked else { return Ok(None) };
+    let refused = |error: VerbsError| {
+        // Whoever asked for a capture is to know why there is none: this is no verb's matter.
+        eprintln!("rdmalab: {error}");
+        error
+    };
+    let tap = snap().and_then(|snap| Tap::open(FilePath::new(&path), snap)).map_err(refused)?;
+    let tap: &'static Tap = Box::leak(Box::new(tap));
+    tap.start().map_err(refused)?;
+    Ok(Some(tap))
+}
+
+fn snap() -> VerbsResult<usize> {
+    let text = std::env::var("RDMALAB_CAPTURE_SNAP").unwrap_or_default();
+    if text.is_empty() {
+        return Ok(SNAP_BYTES);
+    }
+    let snap = text.parse().ok().filter(|snap| (SNAP_BYTES_MIN..=SNAP_BYTES).contains(snap));
+    snap.ok_or_else(|| {
+        VerbsError::invalid(format!(
+            "RDMALAB_CAPTURE_SNAP is {text:?}: it must be a number of bytes, {SNAP_BYTES_MIN} to \
+             {SNAP_BYTES}"
+        ))
+    })
+}
+
+/// The file of a process that is not the first: with its number before the suffix.
+fn numbered(path: &FilePath, pid: u32) -> PathBuf {
+    let mut name = path.file_stem().map_or_else(OsString::new, OsStr::to_owned);
+    name.push(format!("-{pid}"));
+    if let Some(suffix) = path.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    path.with_file_name(name)
+}
+
+/// Makes the file, under another name where it is there: another process's.
+fn create(path: &FilePath) -> std::io::Result<(File, PathBuf)> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let path = numbered(path, std::process::id());
+            Ok((File::create(&path)?, path))
+        }
+        made => Ok((made?, path.to_owned())),
+    }
+}
+
+fn lock(file: &File) -> bool {
+    // SAFETY: a descriptor that the file keeps open.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// Makes room for a capture at `path`: an older one goes, unless a process still writes it.
+///
+/// # Errors
+/// That something else lies there, or that nothing can be written there: one line.
+pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
+    let shown = path.display();
+    let failed = |error: std::io::Error| format!("{shown}: {error}");
+    match OpenOptions::new().read(true).open(path) {
+        Ok(mut old) => {
+            let mut magic = [0; 4];
+            let empty = old.metadata().map_err(failed)?.len() == 0;
+            let is_capture = std::io::Read::read_exact(&mut old, &mut magic).is_ok()
+                && magic == [0x0a, 0x0d, 0x0d, 0x0a];
+            if !empty && !is_capture {
+                return Err(format!(
+                    "{shown} is there and is no pcapng capture: name another file, or remove it"
+                ));
+            }
+            if lock(&old) { std::fs::remove_file(path).map_err(failed) } else { Ok(()) }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // What cannot be made is better known before the program runs.
+            File::create(path).map_err(failed)?;
+            std::fs::remove_file(path).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a timespec on our stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Tap {
+    fn open(path: &FilePath, snap: usize) -> VerbsResult<Tap> {
+        let failed = |error: std::io::Error| {
+            let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
+            let shown = path.display();
+            VerbsError::new(errno, format!("cannot write the capture {shown}: {error}"))
+        };
+        let (mut file, path) = create(path).map_err(failed)?;
+        lock(&file);
+        let mut start = Vec::new();
+        let application = concat!("rdmalab ", env!("CARGO_PKG_VERSION"));
+        let process = std::env::args_os().next().unwrap_or_default();
+        let comment = format!(
+            "Device KIND: soft. Captured by process {} ({}). Packets of shared memory are shown as \
+             the RoCEv2 frames that they would be on Ethernet.",
+            std::process::id(),
+            process.to_string_lossy(),
+        );
+        pcapng::section(&mut start, application, &comment);
+        for device in 0..DEVICES {
+            let name = format!("soft{device}");
+            pcapng::interface(&mut start, &name, "soft RDMA device of rdmalab", snap as u32);
+        }
+        file.write_all(&start).map_err(failed)?;
+        let queue = Queue {
+            blocks: Vec::new(),
+            writer: Writer::Asleep,
+            seen: [0; DEVICES as usize],
+            dropped: [0; DEVICES as usize],
+            dropped_since: 0,
+        };
+        Ok(Tap {
+            queue: Mutex::new(queue),
+            news: Condvar::new(),
+            output: Mutex::new(Output { file, spare: Vec::new(), failed: false }),
+            snap,
+            path,
+            defunct: AtomicBool::new(false),
+        })
+    }
+
+    fn start(&'static self) -> VerbsResult<()> {
+        TAP.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the handler touches the leaked tap only.
+            unsafe { libc::atexit(at_exit) };
+        });
+        let before = block_signals();
+        let spawned = std::thread::Builder::new()
+            .name("rdmalab-capture".into())
+            .stack_size(256 * 1024)
+            .spawn(move || self.write_for_ever());
+        restore_signals(&before);
+        spawned.map(drop).map_err(|error| {
+            crate::process::os_error("cannot start the thread that writes the capture", &error)
+        })
+    }
+
+    /// Queues a packet; `fill` writes its payload, as much as is kept.
+    pub(crate) fn record(&self, record: &Record<'_>, fill: impl FnOnce(&mut [u8])) {
+        let at_ns = now_ns();
+        let device = record.device as usize % DEVICES as usize;
+        let mut queue = self.queue.lock();
+        queue.seen[device] += 1;
+        let packet_bytes = record.head.len() + record.payload_bytes;
+        let most = packet_bytes.min(self.snap) + pcapng::BLOCK_OVERHEAD;
+        if queue.blocks.len() + most > QUEUE_BYTES {
+            queue.dropped[device] += 1;
+            queue.dropped_since += 1;
+            return;
+        }
+        let capture = Capture {
+            interface: device as u32,
+            at_ns,
+            direction: record.direction,
+            path: record.path,
+            below: record.below,
+            head: record.head,
+            payload_bytes: record.payload_bytes,
+            complete: record.complete,
+            spoilt: record.spoilt,
+            comment: record.comment,
+            dropped: std::mem::take(&mut queue.dropped_since),
+            snap: self.snap,
+        };
+        pcapng::packet(&mut queue.blocks, &capture, fill);
+        let tell = match queue.writer {
+            Writer::Asleep => Some(Writer::Gathering),
+            Writer::Gathering if queue.blocks.len() > QUEUE_BYTES / 2 => Some(Writer::Hurried),
+            _ => None,
+        };
+        if let Some(writer) = tell {
+            queue.writer = writer;
+            drop(queue);
+            self.news.notify_one();
+        }
+    }
+
+    fn write_for_ever(&self) {
+        // SAFETY: takes numbers, and concerns this thread only: zero is the calling thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, WRITER_NICE) };
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.blocks.is_empty() {
+                queue.writer = Writer::Asleep;
+                self.news.wait(&mut queue);
+            }
+            queue.writer = Writer::Gathering;
+            if queue.blocks.len() < QUEUE_BYTES / 2 {
+                self.news.wait_for(&mut queue, GATHER);
+            }
+            drop(queue);
+            self.flush();
+        }
+    }
+
+    /// Writes what is queued.
+    pub(crate) fn flush(&self) {
+        if !self.defunct.load(Ordering::Relaxed) {
+            self.write_queued(&mut self.output.lock());
+        }
+    }
+
+    fn write_queued(&self, output: &mut Output) {
+        let _calm = NoCancel::new();
+        let mut queue = self.queue.lock();
+        let spare = std::mem::take(&mut output.spare);
+        let mut blocks = std::mem::replace(&mut queue.blocks, spare);
+        if output.failed {
+            queue.dropped_since = 0;
+        }
+        drop(queue);
+        if !blocks.is_empty() && !output.failed {
+            pcapng::finish(&mut blocks);
+            if let Err(error) = output.file.write_all(&blocks) {
+                output.failed = true;
+                let path = self.path.display();
+                eprintln!("rdmalab: the capture {path} ends early: {error}");
+            }
+        }
+        blocks.clear();
+        output.spare = blocks;
+    }
+
+    /// Writes what is queued and the sums, and says what is missing.
+    fn close(&self) {
+        if self.defunct.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut output = self.output.lock();
+        self.write_queued(&mut output);
+        let (seen, dropped) = {
+            let queue = self.queue.lock();
+            (queue.seen, queue.dropped)
+        };
+        let mut sums = Vec::new();
+        for device in 0..DEVICES as usize {
+            let at_ns = now_ns();
+            pcapng::statistics(&mut sums, device as u32, at_ns, seen[device], dropped[device]);
+        }
+        let _ = output.file.write_all(&sums);
+        let (seen, dropped): (u64, u64) = (seen.iter().sum(), dropped.iter().sum());
+        if dropped > 0 {
+            eprintln!(
+                "rdmalab: {dropped} of {seen} packets are missing in the capture {}: it could not \
+                 be written as fast as they came (RDMALAB_CAPTURE_SNAP keeps less of each)",
+                self.path.display()
+            );
+        }
+    }
+
+    /// In the child of a fork: neither its file nor its thread is ours.
+    pub(crate) fn close_in_child(&self) {
+        self.defunct.store(true, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn at_exit() {
+    // SAFETY: null, or leaked.
+    if let Some(tap) = unsafe { TAP.load(Ordering::Acquire).as_ref() } {
+        tap.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_processes_have_their_number_before_the_suffix() {
+        let name = |path: &str| numbered(FilePath::new(path), 7).display().to_string();
+        assert_eq!(name("/tmp/a.b.pcapng"), "/tmp/a.b-7.pcapng");
+        assert_eq!(name("plain"), "plain-7");
+    }
+}
