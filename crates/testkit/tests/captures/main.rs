@@ -1,0 +1,177 @@
+//! Captures and faults, with Debian's own programs on our `libibverbs.so.1`: what is captured is
+//! well formed for `tshark` and for `rdmalab-trace`, and what is disturbed still arrives, late.
+//!
+//! Pairs run one after the other. A program that is not installed skips its cases.
+
+mod faults;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_trace::packet::Icrc;
+
+/// After this a pair is taken to hang.
+const LIMIT: Duration = Duration::from_secs(100);
+/// What a server is given to notice that its client failed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Variables of a process.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+/// A server and its client, both ended; `None` where the program is not installed.
+fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let program = words.next().expect("a program");
+    let Some(path) = programs::find(&program) else {
+        programs::skipped(line, "not installed");
+        return None;
+    };
+    let owned = |variables: Variables<'_>| -> Vec<(String, String)> {
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let mut arguments: Vec<String> = words.collect();
+    arguments.extend(["-d", "soft0", "-p"].map(str::to_owned));
+    arguments.push(port.to_string());
+    let until = Instant::now() + LIMIT;
+    let mut server = Program::start(&path, &arguments, &owned(server));
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
+    arguments.push("127.0.0.1".to_owned());
+    let client = Program::start(&path, &arguments, &owned(client)).end_by(until);
+    // A server whose client failed waits for ever.
+    let grace = if client.succeeded() { until } else { Instant::now() + GRACE };
+    Some((server.end_by(grace), client))
+}
+
+/// A directory of a test, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("rdmalab-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Directory(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The captures in it.
+    fn captures(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).expect("the directory");
+        let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        found.sort();
+        found
+    }
+
+    fn empty(&self) {
+        for file in self.captures() {
+            std::fs::remove_file(file).expect("a file");
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Frames for which a display filter of tshark holds; `None` without tshark.
+fn tshark(file: &Path, filter: &str) -> Option<Vec<String>> {
+    let path = programs::find("tshark")?;
+    let output = Command::new(path)
+        .args(["-r", &file.display().to_string(), "-Y", filter])
+        .output()
+        .expect("tshark runs");
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{filter}: {complaints}");
+    assert!(!complaints.contains("cut short"), "{complaints}");
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// What each of these runs has to show: a filter of tshark.
+const RUNS: &str = "
+    ibv_rc_pingpong -c -n 50                 | infiniband.bth.opcode == 0x02
+    ibv_rc_pingpong -c -n 20 -g 1 -s 1001    | ip.src == 127.0.0.1
+    ibv_uc_pingpong -c -n 50                 | infiniband.bth.opcode == 0x20
+    ibv_ud_pingpong -c -n 50                 | infiniband.deth
+    ibv_srq_pingpong -c -n 50                | infiniband.aeth
+    ib_write_lat -n 10 -s 64                 | infiniband.reth
+    ib_read_lat -n 50 -s 5000                | infiniband.bth.opcode == 0x0d
+    ib_atomic_lat -n 50 -A CMP_AND_SWAP      | infiniband.atomiceth
+    ib_atomic_lat -n 50 -A FETCH_AND_ADD     | infiniband.atomicacketh
+    ib_send_bw -n 100                        | infiniband.bth.opcode == 0x01
+    ib_send_bw -n 100 -c UD -s 1000          | infiniband.deth
+";
+
+#[test]
+fn every_packet_is_well_formed() {
+    let directory = Directory::new("captures");
+    let file = directory.file("a.pcapng");
+    for line in RUNS.lines().filter(|line| !line.trim().is_empty()) {
+        let (line, filter) = line.split_once('|').expect("a filter");
+        let variables = [("RDMALAB_CAPTURE", file.as_str())];
+        let Some((server, client)) = pair(line, &variables, &variables) else { continue };
+        let reports = format!("{}{}", server.report(), client.report());
+        assert!(server.succeeded() && client.succeeded(), "{reports}");
+        let captures = directory.captures();
+        assert_eq!(captures.len(), 2, "one for each process: {captures:?}");
+        for capture in &captures {
+            let count = is_well_formed(capture, line);
+            let Some(strange) = tshark(capture, "_ws.malformed || !infiniband") else {
+                programs::skipped("captures with tshark", "not installed");
+                continue;
+            };
+            assert!(strange.is_empty(), "{line}: {:?}", &strange[..strange.len().min(3)]);
+            assert!(count > 0);
+            let filter = filter.trim();
+            let shown = tshark(capture, filter).unwrap_or_default();
+            assert!(!shown.is_empty(), "{line}: no packet with {filter}");
+        }
+        directory.empty();
+    }
+}
+
+/// Checks a capture by our own reader. Returns how many packets there are.
+fn is_well_formed(file: &Path, line: &str) -> u64 {
+    let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{line}: {error}"));
+    assert_eq!(trace.cut_short, None, "{line}");
+    assert_eq!(trace.foreign, 0, "{line}");
+    assert!(trace.malformed.is_empty(), "{line}: {:?}", trace.malformed);
+    for row in trace.conversations.iter().flat_map(|conversation| &conversation.rows) {
+        assert_eq!(row.packet.icrc, Icrc::Good, "{line}: {:?}", row.packet);
+    }
+    trace.frames
+}
+
+#[test]
+fn a_capture_keeps_as_much_as_is_asked_for() {
+    let directory = Directory::new("snap");
+    let file = directory.file("short.pcapng");
+    let variables = [("RDMALAB_CAPTURE", file.as_str()), ("RDMALAB_CAPTURE_SNAP", "128")];
+    let Some((_, client)) = pair("ibv_rc_pingpong -n 20", &[], &variables) else { return };
+    assert!(client.succeeded(), "{}", client.report());
+    let trace = rdmalab_trace::read(Path::new(&file)).expect("a capture");
+    let packets: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
+    assert!(packets.iter().any(|row| row.packet.icrc == Icrc::Unknown));
+    let size = std::fs::metadata(&file).expect("the file").len();
+    assert!(size < 300 * trace.frames + 2000, "{size} bytes for {} packets", trace.frames);
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_refused() {
+    let variables = [("RDMALAB_CAPTURE", "/nonexistent/a.pcapng")];
+    let Some(path) = programs::find("ibv_devinfo") else {
+        return programs::skipped("ibv_devinfo", "not installed");
+    };
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let ended = Program::start(&path, &[], &variables).end_by(Instant::now() + LIMIT);
+    assert!(!ended.succeeded());
+    let expected = "rdmalab: cannot write the capture /nonexistent/a.pcapng: No such file";
+    assert!(ended.stderr.contains(expected), "{}", ended.report());
+}
