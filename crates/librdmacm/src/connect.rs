@@ -202,7 +202,7 @@ fn request(
     let link = &mut state.link;
     let (lid, mtu, is_ethernet) =
         own.device.map_or((0, 1, true), |device| (device.lid, device.mtu, device.is_ethernet));
-    link.sq_psn = Psn::new(random());
+    link.rq_psn = Psn::new(random());
     link.mtu = mtu;
     link.retry_count = wanted.retry_count;
     link.rnr_retry_count = wanted.rnr_retry_count;
@@ -226,7 +226,7 @@ fn request(
         remote_response_timeout: RESPONSE_TIMEOUT,
         service_type,
         flow_control: wanted.flow_control,
-        starting_psn: link.sq_psn,
+        starting_psn: link.rq_psn,
         local_response_timeout: RESPONSE_TIMEOUT,
         retry_count: wanted.retry_count,
         pkey: PKEY,
@@ -301,7 +301,7 @@ fn accept_connection(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
         remote_id: 0,
         qkey: 0,
         qpn,
-        starting_psn: link.sq_psn,
+        starting_psn: link.rq_psn,
         responder_resources: own.responder_resources,
         initiator_depth: own.initiator_depth,
         target_ack_delay: ACK_DELAY,

@@ -452,8 +452,8 @@ impl Inner {
                 remote_gid: req.path.local_gid,
                 remote_lid: req.path.local_lid,
                 remote_qpn: req.qpn,
-                rq_psn: req.starting_psn,
-                sq_psn: Psn::new(random()),
+                rq_psn: Psn::new(random()),
+                sq_psn: req.starting_psn,
                 mtu: req.path_mtu,
                 initiator_depth: req.responder_resources,
                 responder_resources: req.initiator_depth,
@@ -494,7 +494,7 @@ impl Inner {
         if let Some(state) = self.ids.get_mut(&id) {
             let link = &mut state.link;
             link.remote_qpn = rep.qpn;
-            link.rq_psn = rep.starting_psn;
+            link.sq_psn = rep.starting_psn;
             link.initiator_depth = rep.responder_resources;
             link.responder_resources = rep.initiator_depth;
             link.rnr_retry_count = rep.rnr_retry_count;

@@ -221,3 +221,51 @@ fn loss_costs_time_and_nothing_else() {
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 3%").expect();
     check(&mut guest, UNDER_LOSS, Family::V4);
 }
+
+/// Programs that connect by rdma_cm: the server's command and the client's; `@a` is the server's
+/// address.
+const CONNECTED: [[&str; 2]; 4] = [
+    ["rping -s -a @a -C 5", "rping -c -a @a -C 5 -v"],
+    ["rping -s -a @a -C 3 -S 4000", "rping -c -a @a -C 3 -S 4000"],
+    ["udaddy -b @a -c 2 -C 5", "udaddy -s @a -c 2 -C 5"],
+    ["ucmatose -b @a -c 2 -C 5", "ucmatose -s @a -c 2 -C 5"],
+];
+
+#[test]
+fn connections_by_rdma_cm_are_made_both_ways() {
+    let _turn = turn();
+    let Some(mut guest) = boot("cm", 1500) else { return };
+    // There is no port to wait for: REQs of a client that comes too early are refused.
+    let patience = Duration::from_secs(3);
+    let mut failures = Vec::new();
+    for [server, client] in CONNECTED {
+        let started = |here: &Guest, line: &str| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            let name = words.next().expect("a program");
+            let path = programs::find(&name).unwrap_or_else(|| name.into());
+            here.start_here(&path, &words.collect::<Vec<_>>())
+        };
+        guest.start("server", &server.replace("@a", GUEST));
+        std::thread::sleep(patience);
+        let here = started(&guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
+        if !here.succeeded() {
+            guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
+        }
+        let there = guest.wait("server");
+        let ours = started(&guest, &server.replace("@a", HOST));
+        std::thread::sleep(patience);
+        let theirs = guest.run(&client.replace("@a", HOST));
+        let limit = if theirs.status == 0 { LIMIT } else { Duration::ZERO };
+        let ours = ours.end_by(Instant::now() + limit);
+        let pairs = [("the kernel", &here, &there), ("us", &ours, &theirs)];
+        for (who, here, there) in pairs {
+            // rping's server ends with an error when its client has gone; what it says counts.
+            let fine = here.succeeded() && there.status == 0;
+            println!("{server}, served by {who}: {}", if fine { "passed" } else { "FAILED" });
+            if !fine {
+                failures.push(format!("== served by {who}\n{}{}", here.report(), there.report()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}

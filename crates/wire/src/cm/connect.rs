@@ -54,7 +54,7 @@ pub struct Req {
     pub service_type: u8,
     /// Whether the hardware controls the flow.
     pub flow_control: bool,
-    /// First PSN that the active side sends.
+    /// The PSN at which the passive side begins to send: each side names the one that it expects.
     pub starting_psn: Psn,
     /// How long the active side takes to answer, 4.096 us x 2^n, 5 bits.
     pub local_response_timeout: u8,
@@ -166,7 +166,7 @@ pub struct Rep {
     pub qkey: u32,
     /// The passive side's queue pair.
     pub qpn: Qpn,
-    /// First PSN that the passive side sends.
+    /// The PSN at which the active side begins to send.
     pub starting_psn: Psn,
     /// READs and atomics that the passive side answers at a time.
     pub responder_resources: u8,
