@@ -91,10 +91,17 @@ impl Lab {
 
     /// Starts a program on a host: a line of `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
     pub fn start(&self, host: usize, line: &str) -> Program {
+        self.start_with(host, line, &[])
+    }
+
+    /// The same with variables whose values hold blanks.
+    pub fn start_with(&self, host: usize, line: &str, variables: &[(&str, &str)]) -> Program {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let variables: Vec<(String, String)> = variables.iter().map(owned).collect();
         let command =
             format!("netns exec {} env RDMALAB_INTERFACE={INTERFACE} {line}", self.namespace(host));
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-        Program::start(&self.ip, &words, &[])
+        Program::start(&self.ip, &words, &variables)
     }
 
     /// Packets that a host's interface sent and received.

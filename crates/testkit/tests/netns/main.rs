@@ -6,6 +6,7 @@
 
 mod captured;
 mod connected;
+mod disturbed;
 mod lab;
 mod pairs;
 mod sharing;

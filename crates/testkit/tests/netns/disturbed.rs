@@ -1,0 +1,75 @@
+//! Our own captures and faults between hosts.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rdmalab_testkit::programs::{self, Ended};
+use rdmalab_trace::Trace;
+use rdmalab_trace::conversation::Note;
+use rdmalab_trace::packet::Icrc;
+
+use crate::lab::{LIMIT, Lab, are_installed};
+
+/// A server on host 1 and its client on host 2, both captured, the client disturbed.
+fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
+    let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
+    let call = format!("{line} -p {port}");
+    let mut server = lab.start_with(1, &call, &[("RDMALAB_CAPTURE", files[0])]);
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    let variables = [("RDMALAB_CAPTURE", files[1]), ("RDMALAB_FAULTS", faults)];
+    let client = lab.start_with(2, &format!("{call} 10.91.0.1"), &variables).end_by(until);
+    (server.end_by(until), client)
+}
+
+fn rows_with(trace: &Trace, is: impl Fn(&Note) -> bool + Copy) -> usize {
+    trace.conversations.iter().map(|conversation| conversation.rows_with(is)).sum()
+}
+
+/// Packets whose invariant CRC is not as it should be.
+fn bad(trace: &Trace) -> usize {
+    let rows = trace.conversations.iter().flat_map(|conversation| &conversation.rows);
+    rows.filter(|row| row.packet.icrc != Icrc::Good).count()
+}
+
+#[test]
+fn captures_and_faults_between_hosts() {
+    let test = "captures_and_faults_between_hosts";
+    if !are_installed(test, &["ibv_rc_pingpong", "ibv_ud_pingpong"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let directory = std::env::temp_dir().join(format!("rdmalab-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    for (number, (line, faults, damaged)) in [
+        ("ibv_rc_pingpong -c -n 60", "", false),
+        ("ibv_ud_pingpong -c -n 60", "", false),
+        ("ibv_rc_pingpong -c -n 60", "drop nth 6 of send; delay 100us of ack", false),
+        ("ibv_rc_pingpong -c -n 60", "duplicate 5% of request; reorder nth 9,30 of send", false),
+        ("ibv_rc_pingpong -c -n 60", "corrupt nth 9 of send; rate 200Mbit", true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for gid in [1, 2] {
+            let name = |end| directory.join(format!("{number}-{gid}-{end}.pcapng"));
+            let (received, sent) = (name("server"), name("client"));
+            let files = [&received, &sent].map(|file| file.to_str().expect("a name"));
+            let (server, client) = pair(&lab, &format!("{line} -g {gid}"), files, faults);
+            let reports = format!("{faults}\n{}{}", server.report(), client.report());
+            assert!(server.succeeded() && client.succeeded(), "{reports}");
+            let read = |file: &Path| rdmalab_trace::read(file).expect("a capture");
+            let (received, sent) = (read(&received), read(&sent));
+            assert!(sent.frames > 100 && received.frames > 100, "{reports}");
+            assert_eq!(bad(&sent), usize::from(damaged), "{reports}");
+            assert!(bad(&received) <= usize::from(damaged), "{reports}");
+            let said = rows_with(&sent, |note| matches!(note, Note::Comment(_)));
+            assert_eq!(said > 0, !faults.is_empty(), "{reports}");
+            if faults.contains("drop") || damaged {
+                let repeated = rows_with(&sent, |note| matches!(note, Note::Repeated { .. }));
+                assert!(repeated > 0, "{reports}");
+            }
+        }
+    }
+    std::fs::remove_dir_all(&directory).expect("the directory");
+}
