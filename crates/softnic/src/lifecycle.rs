@@ -54,6 +54,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         withdrawal: None,
         mapped: None,
         wire: None,
+        shared_paths: None,
         armed: process.armed,
         grh: None,
     };
@@ -86,6 +87,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         if mask.contains(QpAttrMask::AV) {
             inner.route_to_peer();
+            inner.remember_shared_paths();
         }
         inner.publish();
         (talks_to_itself, next)

@@ -161,13 +161,28 @@ impl QpInner {
                 let ah = &self.qp.sq.ud(position).ah;
                 shared_path(first_gid(device), datagram_target(ah), train.src_qpn)
             }
-            false => {
-                let (ours, theirs) = ends(device, &self.qp.attr.ah_attr);
-                shared_path(ours, theirs, self.qp.qpn)
-            }
+            false => self.shared_paths().0,
         };
         let transport = transport_of(self.qp.qp_type);
         Gate { armed, peer, path, mtu: self.qp.mtu, transport, device, is_copy: false }
+    }
+
+    /// Of a connection on this host: the path of what it sends, and of what it receives.
+    fn shared_paths(&self) -> (Path, Path) {
+        if let Some(known) = self.links.shared_paths {
+            return known;
+        }
+        let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
+        let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
+        (shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn))
+    }
+
+    /// After the address or the peer of a connection was set: remembers its paths.
+    pub(crate) fn remember_shared_paths(&mut self) {
+        self.links.shared_paths = None;
+        if self.links.armed.is_some() && !self.links.datagram {
+            self.links.shared_paths = Some(self.shared_paths());
+        }
     }
 
     /// Captures a train that came through the ring; its payload lies at `bytes`.
@@ -183,8 +198,7 @@ impl QpInner {
             let source = first_gid(u32::from(train.slid.saturating_sub(1)));
             shared_path(source, first_gid(device), train.src_qpn)
         } else {
-            let (ours, theirs) = ends(device, &self.qp.attr.ah_attr);
-            shared_path(theirs, ours, train.src_qpn)
+            self.shared_paths().1
         };
         let transport = transport_of(self.qp.qp_type);
         let mtu = self.qp.mtu;

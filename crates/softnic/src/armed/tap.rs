@@ -29,7 +29,7 @@ const QUEUE_BYTES: usize = 16 << 20;
 /// How long packets gather before they are written, unless the queue is half full.
 const GATHER: Duration = Duration::from_millis(4);
 /// Where processors are short, the program goes first: about three parts to one.
-const WRITER_NICE: i32 = 5;
+const WRITER_NICE: i32 = 19;
 /// Bytes of a frame that are kept by default, and at most: all that a packet can have.
 const SNAP_BYTES: usize = 65_535;
 /// Room for the headers of every packet.
