@@ -28,7 +28,8 @@ use crate::helper::{block_signals, restore_signals};
 const QUEUE_BYTES: usize = 16 << 20;
 /// How long packets gather before they are written, unless the queue is half full.
 const GATHER: Duration = Duration::from_millis(4);
-/// Where processors are short, the program goes first: about three parts to one.
+/// Where processors are short, the program goes first. Measured with two spinning programs on two
+/// processors: at 5 the writer cost them three quarters of their message rate at 1 KiB.
 const WRITER_NICE: i32 = 19;
 /// Bytes of a frame that are kept by default, and at most: all that a packet can have.
 const SNAP_BYTES: usize = 65_535;
