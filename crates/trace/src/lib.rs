@@ -1,6 +1,6 @@
 //! Captures as conversations.
 //!
-//! * [`file`]: frames out of pcap and pcapng files, whoever wrote them: us, tcpdump, Wireshark,
+//! * [`mod@file`]: frames out of pcap and pcapng files, whoever wrote them: us, tcpdump, Wireshark,
 //!   ibdump.
 //! * [`packet`]: a frame as a packet of the IBA transport, with its two ends and the verdict of the
 //!   invariant CRC.

@@ -98,7 +98,7 @@ impl<T> Held<T> {
         Ok(())
     }
 
-    /// Holds a packet until `behind` more of its flow have passed, or for [`OVERTAKING_NS`].
+    /// Holds a packet until `behind` more of its flow have passed, or for `OVERTAKING_NS`.
     ///
     /// # Errors
     /// [`Full`].
