@@ -4,7 +4,8 @@
 //! the payload behind them, [`expand::seal`] adds the invariant CRC. Receiving: [`receive::parse`]
 //! reads a datagram, the driver finds the queue pair that it names, [`receive::check`] and
 //! [`receive::Verifier`] hold it against what that queue pair expects, and [`receive::train_of`]
-//! makes a train of one packet for the engine's `accept`. Everything that is refused is refused for a [`drops::Drop`], which the driver counts.
+//! makes a train of one packet for the engine's `accept`. Everything that is refused is refused for
+//! a [`drops::Drop`], which the driver counts.
 //!
 //! There are no sockets here: [`path::Path`] says where a datagram comes from and goes to. A
 //! [`seam::Seam`] sees each packet in both directions and decides whether it passes.
