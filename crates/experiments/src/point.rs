@@ -1,5 +1,7 @@
 //! One measurement as data: everything that both ends have to know.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::words::words;
@@ -17,6 +19,27 @@ words! {
 }
 
 impl Experiment {
+    /// How many ranks it takes, at least and at most. As many as at least unless asked otherwise.
+    #[must_use]
+    pub const fn ranks(self) -> RangeInclusive<usize> {
+        match self {
+            Self::Oneway | Self::Ping | Self::Blast => 2..=2,
+        }
+    }
+
+    /// Whether it can be run by so many ranks.
+    ///
+    /// # Errors
+    /// A sentence that says how many it takes.
+    pub fn takes(self, count: usize) -> Result<(), String> {
+        let (least, most) = self.ranks().into_inner();
+        match count {
+            count if (least..=most).contains(&count) => Ok(()),
+            count if least == most => Err(format!("{self} is run by {least} ranks, not {count}")),
+            count => Err(format!("{self} is run by {least} to {most} ranks, not {count}")),
+        }
+    }
+
     /// What it measures, in one sentence.
     #[must_use]
     pub const fn summary(self) -> &'static str {

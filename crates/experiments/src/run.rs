@@ -25,9 +25,7 @@ const COST_SAMPLES: usize = 1000;
 /// versions, a work request fails, the other end is gone, or nothing comes for too long: one line
 /// with the likely causes.
 pub fn run<R: Rank>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
-    if rank.count() != 2 {
-        return Err(failed(format!("{} has two ends, not {}", point.experiment, rank.count())));
-    }
+    point.experiment.takes(rank.count()).map_err(failed)?;
     agree(rank, point)?;
     let context = device.open().map_err(failed)?;
     let limits = Limits::query(&context, point.port).map_err(failed)?;

@@ -17,7 +17,8 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
-use crate::run::session::{Ends, Session};
+use crate::run::ends::Ends;
+use crate::run::session::Session;
 use rows::{Row, Target};
 use work::Order;
 
@@ -74,7 +75,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         None if args.quick => ROUNDS_QUICK,
         None => ROUNDS,
     };
-    let ends = Ends { host: None, cores: Some(format!("{},{}", cores.0, cores.1)) };
+    let ends = Ends::pair(Some(format!("{},{}", cores.0, cores.1)));
     let mut pair = Session::open(&interrupt, &args.device, &ends)?;
     let kind = pair.limits(1)?.into_iter().next().map_or_else(String::new, |limits| limits.kind);
     let mut conditions = Conditions {

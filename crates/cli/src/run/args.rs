@@ -43,12 +43,16 @@ pub struct HowArgs {
     /// Keep no record
     #[arg(long, conflicts_with = "out")]
     pub no_record: bool,
-    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them [default: the
-    /// first two that this process may use]
+    /// How many ranks take part, each a process [default: as few as the experiment takes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub ranks: Option<u32>,
+    /// The CPU of each rank, as A,B; `none`: wherever the scheduler puts them [default: the first
+    /// that this process may use, where there are enough]
     #[arg(long, value_name = "A,B")]
     pub cores: Option<String>,
     /// The other end: a host, or HOST:PORT, on which `rdmalab serve` runs [default: both ends on
     /// this machine]
+    #[arg(conflicts_with = "ranks")]
     pub host: Option<String>,
 }
 

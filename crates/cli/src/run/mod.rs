@@ -1,6 +1,7 @@
 //! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
 
 pub mod args;
+pub mod ends;
 pub mod job;
 pub mod keep;
 pub mod plan;
@@ -15,10 +16,11 @@ use rdmalab_measure::Clock;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use args::{Format, HowArgs, RunArgs};
+use ends::Ends;
 use keep::Keep;
 use plan::Plan;
 use progress::Progress;
-use session::{Ends, Session};
+use session::Session;
 
 /// How a run ended that has printed what it has.
 pub enum Ended {
@@ -31,6 +33,7 @@ pub enum Ended {
 /// Measures, keeps and prints.
 pub fn run(args: &RunArgs) -> Outcome {
     // What is wrong with the options is said before anything is started.
+    Ends::of(args.experiment, &args.how)?;
     let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
     if args.how.plan {
         return show_plan(args, &points);
@@ -68,7 +71,7 @@ pub fn run_points(
     let device = how.device();
     crate::soft::find(&device)?;
     let interrupt = Interrupt::catch();
-    let ends = Ends { host: how.host.clone(), cores: how.cores.clone() };
+    let ends = Ends::of(experiment, how)?;
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };

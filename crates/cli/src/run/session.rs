@@ -1,30 +1,21 @@
-//! Two ranks that stay up for a whole run, and what they measure point by point.
+//! Ranks that stay up for a whole run, and what they measure point by point.
 
 use std::time::Duration;
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
-use rdmalab_measure::limits::{available_cores, one_cpu, two_cores};
 use rdmalab_rank::process::{Cause, Place, Spec, Team, TeamEvent, WorkerCommand};
 
+use super::ends::Ends;
 use super::job::{Home, Job};
 use crate::bench::work::{Found, Order};
-use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
 
-/// How long a rank waits for the other one.
+/// How long a rank waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the two ends are.
-#[derive(Clone, Debug, Default)]
-pub struct Ends {
-    /// The other end, or `None` for this machine.
-    pub host: Option<String>,
-    /// What `--cores` said.
-    pub cores: Option<String>,
-}
-
-/// A team of two.
+/// The ranks of a run.
 pub struct Session {
     team: Team,
     interrupt: Interrupt,
@@ -40,28 +31,24 @@ pub struct Cut {
 }
 
 impl Session {
-    /// Starts both ends and opens the device in neither yet.
+    /// Starts all ranks and opens the device in none yet.
     ///
     /// # Errors
     /// What cannot be started, and what to do.
     pub fn open(interrupt: &Interrupt, device: &str, ends: &Ends) -> Outcome<Self> {
         let worker = WorkerCommand::this_program(["worker"]).map_err(failed)?;
-        let place = match &ends.host {
-            None => Place::Local(worker.clone()),
-            Some(host) => Place::Remote(host.clone()),
-        };
         let cores = ends.cores()?;
-        let spec = |place, core: Option<usize>| Spec {
+        let spec = |(place, core): (Place, Option<usize>)| Spec {
             place,
             cores: core.into_iter().collect(),
             yielding: None,
         };
-        let specs = [spec(Place::Local(worker), cores[0]), spec(place, cores[1])];
+        let specs: Vec<Spec> = ends.places(&worker).into_iter().zip(cores).map(spec).collect();
         let team = Team::start(&specs).map_err(|error| failed(error.what))?;
         Ok(Self { team, interrupt: interrupt.clone(), device: device.to_owned() })
     }
 
-    /// What the device can at each end.
+    /// What the device can at each rank.
     ///
     /// # Errors
     /// What a rank says.
@@ -82,7 +69,8 @@ impl Session {
     ) -> Result<Measured, Box<Cut>> {
         let point = Box::new(point.clone());
         let homes = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
-        let measured = homes.into_iter().filter_map(Home::into_outcome);
+        let homes = homes.into_iter().enumerate();
+        let measured = homes.filter_map(|(rank, home)| Some((rank, home.into_outcome()?)));
         Ok(joined(measured).unwrap_or_default())
     }
 
@@ -115,9 +103,11 @@ impl Session {
                 decoded.map_err(|e| cut(failed(format!("a rank's result: {e}")), None))
             }
             Err(error) => {
-                let some = error.partial.iter().flatten();
-                let homes = some.filter_map(|bytes| postcard::from_bytes::<Home>(bytes).ok());
-                let partial = joined(homes.filter_map(Home::into_outcome));
+                let partial = error.partial.iter().enumerate().filter_map(|(rank, bytes)| {
+                    let home: Home = postcard::from_bytes(bytes.as_ref()?).ok()?;
+                    Some((rank, home.into_outcome()?))
+                });
+                let partial = joined(partial);
                 let what = match error.cause {
                     Cause::Interrupted => "interrupted".to_owned(),
                     _ => error.what,
@@ -128,53 +118,10 @@ impl Session {
     }
 }
 
-impl Ends {
-    /// The CPU of each end.
-    fn cores(&self) -> Outcome<[Option<usize>; 2]> {
-        // A server on this machine takes a core of this machine.
-        let remote = self.host.as_deref().is_some_and(|host| !is_here(host));
-        let Some(text) = &self.cores else {
-            let (first, second) = two_cores();
-            return Ok(match (one_cpu(), remote) {
-                (true, _) => [None, None],
-                (false, true) => [Some(first), None],
-                (false, false) => [Some(first), Some(second)],
-            });
-        };
-        if text == "none" {
-            return Ok([None, None]);
-        }
-        let wrong = |why: String| usage(format!("--cores {text}: {why}"));
-        let numbers: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
-        let Some(&[a, b]) = numbers.as_deref() else {
-            return Err(wrong("it takes two numbers, as 0,1, or none".to_owned()));
-        };
-        let allowed = available_cores().map_err(failed)?;
-        let ours = if remote { vec![a] } else { vec![a, b] };
-        match ours.into_iter().find(|core| !allowed.contains(core)) {
-            None => Ok([Some(a), Some(b)]),
-            Some(core) => Err(wrong(format!(
-                "this process may not run on core {core}; it may on {allowed:?}"
-            ))),
-        }
-    }
-}
-
-/// Whether a host is this machine, by one of the names that say so themselves.
-fn is_here(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None if host.matches(':').count() > 1 => host,
-        None => host.split(':').next().unwrap_or(host),
-    };
-    let address = name.parse::<std::net::IpAddr>();
-    name == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
 /// What the ranks brought home as one: series and figures of all, what they agree on once.
-fn joined(all: impl Iterator<Item = Measured>) -> Option<Measured> {
+fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
     let mut sum: Option<Measured> = None;
-    for one in all {
+    for (rank, one) in all {
         let Some(sum) = &mut sum else {
             sum = Some(one);
             continue;
@@ -193,7 +140,7 @@ fn joined(all: impl Iterator<Item = Measured>) -> Option<Measured> {
                 Some(_) if fact.name == "stamp_cost_ns" => {}
                 Some(first) if first == fact.value => {}
                 Some(_) => {
-                    fact.name.push_str("_at_rank_1");
+                    fact.name.push_str(&format!("_at_rank_{rank}"));
                     sum.facts.push(fact);
                 }
             }
@@ -229,39 +176,10 @@ mod tests {
             outcome.push_fact("device", device);
             outcome.push_fact("stamp_cost_ns", cost);
         }
-        let both = joined([first, second].into_iter()).unwrap();
+        let both = joined([first, second].into_iter().enumerate()).unwrap();
         assert_eq!((both.figures.len(), both.facts.len(), both.warnings.len()), (2, 4, 1));
         assert_eq!((both.fact("device"), both.fact("device_at_rank_1")), (Some("a"), Some("b")));
         assert_eq!(both.fact("stamp_cost_ns"), Some("20"));
         assert!(joined(std::iter::empty()).is_none());
-    }
-
-    #[test]
-    fn names_of_this_machine_are_known() {
-        for here in ["localhost", "localhost:99", "127.0.0.1:18515", "::1", "[::1]:7", "127.1.2.3"]
-        {
-            assert!(is_here(here), "{here}");
-        }
-        for there in ["host", "host:99", "10.0.0.1", "[fe80::1]:7", "localhost.example.org"] {
-            assert!(!is_here(there), "{there}");
-        }
-    }
-
-    #[test]
-    fn cores_are_two_numbers_that_there_are() {
-        let cores = |text: &str, host: Option<&str>| {
-            let ends = Ends { host: host.map(str::to_owned), cores: Some(text.to_owned()) };
-            ends.cores().map_err(|failure| failure.to_string())
-        };
-        assert_eq!(cores("none", None), Ok([None, None]));
-        let first = available_cores().unwrap()[0];
-        assert_eq!(cores(&format!("{first},{first}"), None), Ok([Some(first), Some(first)]));
-        // Whether the other machine has such a core is for that machine to say.
-        assert_eq!(cores(&format!("{first},9999"), Some("h")), Ok([Some(first), Some(9999)]));
-        for wrong in ["0", "0,1,2", "a,b", "", "0,-1"] {
-            let said = cores(wrong, None).unwrap_err();
-            assert!(said.contains("two numbers"), "{said}");
-        }
-        assert!(cores("9999,0", None).unwrap_err().contains("core 9999"));
     }
 }

@@ -10,10 +10,11 @@ use crate::args::TourArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::run::args::{Format, HowArgs};
+use crate::run::ends::Ends;
 use crate::run::keep::Keep;
 use crate::run::measure;
 use crate::run::plan::{Plan, duration};
-use crate::run::session::{Ends, Session};
+use crate::run::session::Session;
 use crate::table::Rows;
 
 /// A part of the tour: what is done, and the options of its points.
@@ -77,7 +78,7 @@ pub fn run(args: &TourArgs) -> Outcome {
     crate::soft::find(&device)?;
     crate::devices::brief()?;
     let clock = Clock::new();
-    let ends = Ends { host: None, cores: args.cores.clone() };
+    let ends = Ends::pair(args.cores.clone());
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(1)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
