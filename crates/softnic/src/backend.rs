@@ -530,13 +530,16 @@ impl Backend for SoftNic {
     }
 
     fn attach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
-        qp.0.process.check_usable()?;
-        let mut guard = qp.0.inner.lock();
-        let inner = alive(&mut guard, qp.1)?;
-        if inner.qp.qp_type != QpType::Ud {
+        let process = qp.0.process;
+        process.check_usable()?;
+        if alive(&mut qp.0.inner.lock(), qp.1)?.qp.qp_type != QpType::Ud {
             return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
         }
-        inner.links.process.join_group(gid, qp.1)
+        // It may wait for others, so nobody is kept from the QP meanwhile.
+        process.introduce_to_everybody();
+        let mut guard = qp.0.inner.lock();
+        alive(&mut guard, qp.1)?;
+        process.join_group(gid, qp.1)
     }
 
     fn detach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {

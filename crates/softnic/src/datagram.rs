@@ -7,13 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rdmalab_engine::vocab::QpState;
 use rdmalab_ring::mailbox::SendError;
+use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
+use crate::helper::wait_readable;
 use crate::meeting::HELLO_AGAIN_NS;
 use crate::peer::Peer;
 use crate::process::Process;
-use crate::qp::QpInner;
+use crate::qp::{QpInner, QpObject};
 
 /// How long datagrams wait for a process to say hello, ns. Its helper answers unless it is stopped.
 const HELLO_WAIT_NS: u64 = 200_000_000;
@@ -87,6 +90,37 @@ impl Process {
         }
         self.read_mail();
         self.peer(slot).map_or(Found::Pending, Found::Peer)
+    }
+}
+
+/// How long a QP that is destroyed still tries to send what was posted, ns: as long as both waits
+/// together.
+const LINGER_NS: u64 = HELLO_WAIT_NS + STUCK_NS;
+
+/// Lets datagrams leave that were posted before their QP is destroyed. An adapter sends them within
+/// microseconds, so programs destroy a QP without asking; here they may wait for a process that is
+/// being met.
+pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
+    let process = object.process;
+    let give_up_ns = crate::clock::now_ns() + LINGER_NS;
+    let _calm = NoCancel::new();
+    loop {
+        {
+            let mut guard = object.inner.lock();
+            let Some(inner) = guard.as_mut().filter(|inner| inner.qp.qpn == qpn) else { return };
+            let can_send = inner.links.datagram && inner.qp.state == QpState::Rts;
+            if !can_send || !inner.qp.may_send() {
+                return;
+            }
+            inner.transmit();
+            if !inner.qp.may_send() {
+                return;
+            }
+        }
+        if crate::clock::now_ns() >= give_up_ns {
+            return;
+        }
+        wait_readable(&[process.mail_fd()], 1);
     }
 }
 

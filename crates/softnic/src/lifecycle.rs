@@ -117,6 +117,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     if process.is_defunct() {
         return Ok(());
     }
+    crate::datagram::linger(qp.0, qp.1);
     let talks_to_itself = {
         let mut guard = qp.0.inner.lock();
         let links = &mut alive(&mut guard, qp.1)?.links;

@@ -138,13 +138,24 @@ impl Process {
 
     /// Says hello to the process at `slot`. The same ring goes with each repetition.
     pub(crate) fn greet(&self, slot: u16) -> Result<(), SendError> {
+        self.say_hello(slot, false)
+    }
+
+    /// The same, as one who knows nobody: this is answered also by who knows us already, and the
+    /// answer proves it ([`Peer::knows_us`]).
+    pub(crate) fn introduce(&self, slot: u16) -> Result<(), SendError> {
+        self.say_hello(slot, true)
+    }
+
+    fn say_hello(&self, slot: u16, wants_answer: bool) -> Result<(), SendError> {
         let failed = |_| SendError::Io(std::io::ErrorKind::OutOfMemory.into());
         let mut acquaintances = self.acquaintances.write();
         if acquaintances.peers.get(&slot).is_some_and(|peer| !peer.is_alive()) {
             acquaintances.peers.remove(&slot);
             acquaintances.greetings.remove(&slot);
         }
-        let echo = acquaintances.peers.get(&slot).map_or(0, |peer| peer.incarnation);
+        let known = acquaintances.peers.get(&slot).filter(|_| !wants_answer);
+        let echo = known.map_or(0, |peer| peer.incarnation);
         let known = acquaintances.greetings.get(&slot).cloned();
         let is_first = known.is_none();
         let ring = match known {
@@ -240,6 +251,8 @@ impl Process {
         if letter.echo != self.incarnation {
             // The other side does not know us yet. If its letter box is full it will ask again.
             let _ = self.greet(letter.slot);
+        } else if let Some(peer) = self.peer(letter.slot) {
+            peer.note_knows_us();
         }
     }
 

@@ -1,7 +1,6 @@
 //! Multicast groups of datagram QPs.
 
-use std::collections::BTreeMap;
-
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,12 +8,15 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::qp::{CopyError, Plan};
 use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_link::path::is_group;
-use rdmalab_ring::mailbox;
+use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
 use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
+use crate::cancel::NoCancel;
 use crate::codec::{self, Body, SlotPayload};
 use crate::datagram::Found;
+use crate::helper::wait_readable;
+use crate::meeting::{CONNECT_WAIT_MS, HELLO_AGAIN_NS};
 use crate::peer::Peer;
 use crate::process::Process;
 use crate::qp::QpInner;
@@ -25,24 +27,31 @@ const MAX_MEMBERS: usize = 256;
 /// Groups of one process (`max_mcast_grp`).
 const MAX_GROUPS: usize = 4096;
 
-/// How long the list of processes that may have members is believed, ns.
+/// How often the list of processes is looked through for some that are not known, ns.
 const AUDIENCE_NS: u64 = 500_000_000;
 
 /// The groups that QPs of this process joined, and the processes that hear what is sent to any.
+///
+/// Whoever joins introduces itself to every process of the host before that returns, and whoever
+/// sends first meets every process that is there. So a sender that has met them once knows every
+/// member, also those that join later, and never waits again.
 #[derive(Default)]
 pub(crate) struct Groups {
     members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
-    audience: Mutex<Audience>,
+    roll: Mutex<Roll>,
+    /// Sockets of processes that did not answer an introduction. They find it when they go on.
+    silent: Mutex<BTreeSet<u64>>,
 }
 
-/// The processes that hear what is sent to a group.
+/// The processes of the host that are to be met.
 #[derive(Default)]
-struct Audience {
+struct Roll {
     /// When they were last looked up, ns; 0: never.
     at_ns: u64,
-    peers: Vec<Arc<Peer>>,
     /// Slots of those that are still being met.
     pending: Vec<u16>,
+    /// All that there were at one time have been met, or do not answer.
+    is_called: bool,
 }
 
 impl Groups {
@@ -117,29 +126,68 @@ impl Process {
 }
 
 impl Process {
-    /// Every process of this host that can be met, this one included; `None` while one of them is
-    /// being met.
-    pub(crate) fn audience(&self) -> Option<Vec<Arc<Peer>>> {
+    /// The live processes that we can meet, this one included.
+    fn live_slots(&self) -> Vec<LiveSlot> {
+        // SAFETY: takes and touches nothing.
+        let user = unsafe { libc::getuid() };
+        let mut slots = mailbox::list_live_slots().unwrap_or_default();
+        slots.retain(|live| live.uid == user && live.version == crate::layout::VERSION);
+        slots
+    }
+
+    /// Goes on meeting the processes of this host. Returns whether none is being met any more.
+    pub(crate) fn meet_everybody(&self) -> bool {
         let now_ns = crate::clock::now_ns();
-        let mut audience = self.groups.audience.lock();
-        if audience.at_ns == 0 || now_ns > audience.at_ns + AUDIENCE_NS {
-            // SAFETY: takes and touches nothing.
-            let user = unsafe { libc::getuid() };
-            let slots = mailbox::list_live_slots().unwrap_or_default();
-            let ours = slots
-                .iter()
-                .filter(|live| live.uid == user && live.version == crate::layout::VERSION);
-            let pending = ours.map(|live| live.slot).collect();
-            *audience = Audience { at_ns: now_ns, peers: Vec::new(), pending };
+        let mut roll = self.groups.roll.lock();
+        if roll.at_ns == 0 || now_ns > roll.at_ns + AUDIENCE_NS {
+            roll.at_ns = now_ns;
+            roll.pending = self.live_slots().iter().map(|live| live.slot).collect();
         }
-        for slot in std::mem::take(&mut audience.pending) {
-            match self.peer_for_datagram(slot) {
-                Found::Peer(peer) => audience.peers.push(peer),
-                Found::Pending => audience.pending.push(slot),
-                Found::Nobody => {}
+        roll.pending.retain(|slot| matches!(self.peer_for_datagram(*slot), Found::Pending));
+        roll.is_called |= roll.pending.is_empty();
+        roll.pending.is_empty()
+    }
+
+    /// Every process of this host that can be met, this one included; `None` while the first roll
+    /// is called.
+    pub(crate) fn audience(&self) -> Option<Vec<Arc<Peer>>> {
+        let is_complete = self.meet_everybody() || self.groups.roll.lock().is_called;
+        is_complete.then(|| {
+            // It is marked as talking to itself, so that it reads its own ring.
+            drop(self.peer(self.slot));
+            self.known_peers()
+        })
+    }
+
+    /// Makes sure that every process of the host knows us: what it sends from now on finds us. One
+    /// that does not answer in time (it must be stopped) is not waited for again.
+    pub(crate) fn introduce_to_everybody(&self) {
+        let _calm = NoCancel::new();
+        let live = self.live_slots();
+        let knows_us = |slot| self.peer(slot).is_some_and(|peer| peer.knows_us());
+        let mut strangers: Vec<LiveSlot> = {
+            let mut silent = self.groups.silent.lock();
+            silent.retain(|inode| live.iter().any(|live| live.inode == *inode));
+            let is_stranger =
+                |live: &&LiveSlot| !knows_us(live.slot) && !silent.contains(&live.inode);
+            live.iter().filter(is_stranger).copied().collect()
+        };
+        let mut now_ns = crate::clock::now_ns();
+        let give_up_ns = now_ns + CONNECT_WAIT_MS * 1_000_000;
+        let mut again_at_ns = 0;
+        while !strangers.is_empty() && now_ns < give_up_ns {
+            if now_ns >= again_at_ns {
+                again_at_ns = now_ns + HELLO_AGAIN_NS;
+                strangers.retain(|live| {
+                    matches!(self.introduce(live.slot), Ok(()) | Err(SendError::Full))
+                });
             }
+            wait_readable(&[self.mail_fd()], 1);
+            self.read_mail();
+            strangers.retain(|live| !knows_us(live.slot));
+            now_ns = crate::clock::now_ns();
         }
-        audience.pending.is_empty().then(|| audience.peers.clone())
+        self.groups.silent.lock().extend(strangers.iter().map(|live| live.inode));
     }
 
     /// Gives a datagram to every member of its group in this process.

@@ -197,6 +197,8 @@ pub(crate) struct Peer {
     /// The kernel does not let us into its memory.
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
+    /// It has read a hello of ours.
+    knows_us: AtomicBool,
     alive_at_ns: AtomicU64,
     /// With its full ring, when datagrams are for it.
     pub(crate) patience: Patience,
@@ -291,6 +293,7 @@ impl Peer {
                 request_at_ns: AtomicU64::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
+                knows_us: AtomicBool::new(slot == own_slot),
                 alive_at_ns: AtomicU64::new(0),
                 patience: Patience::default(),
                 _ring_segment: None,
@@ -352,6 +355,16 @@ impl Peer {
     /// Notes that it is dead: another process holds its slot.
     pub(crate) fn bury(&self) {
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that it answered a hello of ours.
+    pub(crate) fn note_knows_us(&self) {
+        self.knows_us.store(true, Ordering::Release);
+    }
+
+    /// Whether it is known to have read a hello of ours, and so to send to us without asking.
+    pub(crate) fn knows_us(&self) -> bool {
+        self.knows_us.load(Ordering::Acquire)
     }
 
     /// Whether it was found dead before. No system call.

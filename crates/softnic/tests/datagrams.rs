@@ -14,7 +14,9 @@ use support::*;
 fn child_process_entry() {
     play(&[
         ("group sender", group_sender),
+        ("hasty sender", hasty_sender),
         ("member", member),
+        ("late member", late_member),
         ("busy sender", busy_sender),
         ("receiver", receiver),
     ]);
@@ -168,6 +170,76 @@ fn a_member_that_is_killed_is_missed_by_nobody() {
     cast.link(1).put(&[0]);
     cast.link(1).put(&[]);
     cast.expect_end(1);
+}
+
+/// Numbers that a hasty sender sends.
+const HASTY: u64 = 10;
+
+/// Is a new process, sends to a group that it is no member of, and takes its QP away without asking
+/// what became of it. Adapters would have sent it all by then.
+fn hasty_sender(stage: Stage) {
+    stage.parent.get();
+    let node = Node::open(0);
+    let sender = datagram_endpoint(&node);
+    let words = node.mem(64, Kind::Heap);
+    for number in 1..=HASTY {
+        words.write(0, &number.to_le_bytes());
+        let sges = [words.sge(0, 8)];
+        let flags = SendFlags::INLINE;
+        sender.send(SendWr { ud: Some(to_group(1)), flags, ..wr(WrOpcode::Send, &sges) });
+    }
+    SoftNic::destroy_qp(&sender.qp).expect("a QP");
+}
+
+/// A member that begins when it is told to.
+fn late_member(stage: Stage) {
+    stage.parent.get();
+    member(stage);
+}
+
+#[test]
+fn what_is_sent_before_the_qp_goes_is_heard() {
+    for round in 0..5 {
+        let cast = Cast::start(&[("hasty sender", &[]), ("member", &[]), ("member", &[])]);
+        (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+        cast.link(0).put(&[]);
+        for at in 1..=MEMBERS {
+            cast.link(at).put(&[HASTY]);
+            let expected: Vec<u64> = (1..=HASTY).collect();
+            assert_eq!(cast.link(at).get(), expected, "round {round}, member {at}");
+            cast.link(at).put(&[0]);
+            cast.link(at).put(&[]);
+        }
+        cast.finish();
+    }
+}
+
+/// A sender that has met everybody hears of newcomers before their join returns.
+#[test]
+fn a_join_that_returned_is_known() {
+    const ROUNDS: usize = 5;
+    let mut roles: Vec<(&str, &[u64])> = vec![("late member", &[]); ROUNDS + 1];
+    roles[0] = ("group sender", &[]);
+    let cast = Cast::start(&roles);
+    let send = |first: u64, count: u64| {
+        cast.link(0).put(&[first, count]);
+        cast.link(0).get();
+    };
+    send(1, 3);
+    for newcomer in 1..=ROUNDS {
+        cast.link(newcomer).put(&[]);
+        cast.link(newcomer).get();
+        let first = 10 * newcomer as u64;
+        send(first, 3);
+        for at in 1..=newcomer {
+            cast.link(at).put(&[3]);
+            let expected: Vec<u64> = (first..first + 3).collect();
+            assert_eq!(cast.link(at).get(), expected, "member {at} of {newcomer}");
+        }
+    }
+    (1..=ROUNDS).for_each(|at| cast.link(at).put(&[0]));
+    (0..=ROUNDS).for_each(|at| cast.link(at).put(&[]));
+    cast.finish();
 }
 
 /// Says where it is, then counts what arrives until it is told to stop.

@@ -196,10 +196,8 @@ impl ManagementPort {
     fn neighbours(&self) -> Vec<Arc<Peer>> {
         let give_up_ns = crate::clock::now_ns() + MEETING_NS;
         loop {
-            if let Some(peers) = self.process.audience() {
-                return peers;
-            }
-            if crate::clock::now_ns() >= give_up_ns {
+            let are_met = self.process.meet_everybody();
+            if are_met || crate::clock::now_ns() >= give_up_ns {
                 return self.process.known_peers();
             }
             wait_readable(&[self.process.mail_fd()], 1);
