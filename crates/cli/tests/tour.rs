@@ -63,6 +63,15 @@ fn bench_self_reports_and_never_fails_on_speed() {
     }
 }
 
+/// The sender of a flood has to take every credit: one that is left in a round takes a receive from
+/// all later ones, until the receiver's credits find none and both ends wait for ever.
+#[test]
+fn bench_self_leaves_no_credit_behind() {
+    let rows = ["bench", "self", "--rounds", "6", "--only", "SEND 32 B, rate"];
+    let output = rdmalab(&rows).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn one_cpu_is_enough() {
     let mut command = Command::new("taskset");

@@ -23,7 +23,7 @@ const BULK_BYTES: usize = 256 << 10;
 const BULK_DEPTH: u32 = 4;
 /// Inline bytes that are asked for: what adapters commonly grant.
 const INLINE_BYTES: u32 = 220;
-/// Bytes of a word of credit: messages taken, and messages given up.
+/// Bytes of a credit, whose number is its immediate data.
 pub const CREDIT_BYTES: usize = 16;
 /// The port that is used.
 const PORT: u8 = 1;
@@ -127,14 +127,9 @@ impl End {
         self.peer.as_ref().ok_or_else(|| "not connected".to_owned())
     }
 
-    /// The memory: messages out from 0, in at [`End::inbox`].
+    /// The memory: messages out from 0, in at [`End::written`].
     pub fn memory(&self) -> &rdmalab_verbs::Buffer {
         self.mr.buffer()
-    }
-
-    /// Where the payload of a received message begins.
-    pub fn inbox(&self) -> usize {
-        self.half
     }
 
     /// Where a message that is written begins.
@@ -182,14 +177,15 @@ impl End {
 
     /// Waits for the next message.
     #[inline]
-    pub fn receive(&self, patience: Patience) -> Result<(), Stopped> {
+    pub fn receive(&self, patience: Patience) -> Result<Wc, Stopped> {
         let mut wcs = [Wc::default()];
         let look = || match self.take(&mut wcs) {
             Ok(0) => None,
             Ok(_) => Some(Ok(())),
             Err(reason) => Some(Err(reason)),
         };
-        patience.until(look, || self.check())?
+        patience.until(look, || self.check())??;
+        Ok(wcs[0])
     }
 
     /// Whether a send has failed meanwhile. Takes no completion of a success: those that are
@@ -235,13 +231,29 @@ impl End {
             Op::Send => SendRequest::send(&sges),
             Op::Write => SendRequest::write(&sges, &peer.memory, self.half as u64),
         };
+        Ok(self.sender_of(request, bytes, list))
+    }
+
+    /// A sender of credits: each is its immediate data ([`Sender::set_imm`]).
+    pub fn credits(&self) -> Result<Sender<'_>, Stopped> {
+        self.peer()?;
+        let sges = [self.mr.sge(0, CREDIT_BYTES)];
+        Ok(self.sender_of(SendRequest::send(&sges).with_imm(0), CREDIT_BYTES, 1))
+    }
+
+    fn sender_of<'a>(
+        &'a self,
+        request: SendRequest<'_, 'a>,
+        bytes: usize,
+        list: usize,
+    ) -> Sender<'a> {
         let inline = bytes <= self.inline_bytes;
         let request = if inline { request.inline_data() } else { request };
         let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
         let (depth, signal_every) =
             if bytes < BULK_BYTES { (depth, SIGNAL_EVERY) } else { (BULK_DEPTH.min(depth), 1) };
         let list = list.clamp(1, signal_every as usize);
-        Ok(Sender {
+        Sender {
             end: self,
             batch: SendBatch::new(&vec![request; list]),
             list: list as u32,
@@ -249,7 +261,7 @@ impl End {
             in_flight: 0,
             depth,
             signal_every,
-        })
+        }
     }
 }
 
@@ -272,6 +284,11 @@ impl Sender<'_> {
     /// Requests in each post.
     pub fn list(&self) -> u64 {
         self.list.into()
+    }
+
+    /// Changes the immediate data of what is posted next.
+    pub fn set_imm(&mut self, imm: u32) {
+        self.batch.set_imm(self.list as usize - 1, imm);
     }
 
     /// Posts the list once; waits for room first where there is none.

@@ -53,7 +53,7 @@ impl<'a> Side<'a> {
     #[inline(always)]
     fn hear(&mut self, i: u64) -> Result<(), Stopped> {
         if self.op == Op::Send {
-            return self.end.receive(self.patience);
+            return self.end.receive(self.patience).map(|_| ());
         }
         let byte = self.end.memory().byte(self.end.written() + self.bytes - 1);
         let look = || (byte.load(Ordering::Acquire) == mark(i)).then_some(());
