@@ -37,6 +37,7 @@ mod devices;
 mod env;
 mod exec;
 mod failure;
+mod findings;
 mod harness;
 mod interrupt;
 mod man;

@@ -7,6 +7,7 @@ use rdmalab_report::{Histogram, Scale, Style, Table};
 
 use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::findings::findings;
 use crate::run::args::Format;
 
 /// Bins of a histogram in the terminal.
@@ -32,7 +33,16 @@ pub fn run(args: &ReportArgs) -> Outcome {
 /// When samples of it cannot be read.
 pub fn print(record: &Record, format: Format, gbits: bool) -> Outcome {
     match format {
-        Format::Table => out!("{}", Table::of(record)),
+        Format::Table => {
+            out!("{}", Table::of(record));
+            let findings = findings(record);
+            if !findings.is_empty() {
+                outln!();
+            }
+            for finding in findings {
+                outln!("found: {finding}");
+            }
+        }
         Format::Json => out!("{}", rdmalab_report::json(record)),
         Format::Csv => out!("{}", rdmalab_report::csv(record)),
         Format::Perftest => {

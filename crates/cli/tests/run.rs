@@ -46,7 +46,7 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "touch" => ("no", &[]),
         "port" => ("1", &[]),
         "gid-index" => ("1", &[]),
-        "timeout" => ("18", &[]),
+        "timeout" => ("12", &[]),
         "retry-cnt" => ("3", &[]),
         "rnr-retry" => ("6", &[]),
         "min-rnr-timer" => ("1", &[]),
@@ -58,6 +58,8 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "memory" => ("private", &[]),
         "transport" => ("uc", &[]),
         "op" => ("write_imm", &[]),
+        "by" => ("plain", &[]),
+        "limit" => ("5s", &[]),
         other => panic!("--{other} is new: give it a value here"),
     }
 }
@@ -78,9 +80,15 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
                 continue;
             }
             let name = format!("--{}", option.name);
-            let mut words = vec![experiment.name(), name.as_str(), value];
-            words.extend(with);
-            let short = SHORT.chunks(2).filter(|pair| !words.contains(&pair[0]));
+            let words = [&[experiment.name(), name.as_str(), value], with].concat();
+            let is_used = |name: &str| {
+                let found = OPTIONS.iter().find(|o| name == format!("--{}", o.name));
+                found.is_some_and(|o| o.applies.contains(experiment))
+            };
+            let pairs = words[1..].chunks(2).filter(|pair| is_used(pair[0]));
+            let mut words: Vec<&str> = words[..1].iter().chain(pairs.flatten()).copied().collect();
+            let short = SHORT.chunks(2);
+            let short = short.filter(|pair| !words.contains(&pair[0]) && is_used(pair[0]));
             let short: Vec<&str> = short.flatten().copied().collect();
             words.extend(short);
             let result = json(&words);

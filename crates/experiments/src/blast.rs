@@ -5,7 +5,7 @@
 //! counted by their completions at rank 0, which on RC says that they arrived. A run has one stamp
 //! at its begin and one at its end.
 
-mod receive;
+pub(crate) mod receive;
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
@@ -31,7 +31,7 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
 
 /// A part as one end saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Part {
+pub(crate) struct Part {
     /// Messages sent, or received.
     messages: u64,
     /// Stamps of the begin and the end.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::limits::Limits;
 use crate::options::OPTIONS;
-use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
+use crate::point::{By, Experiment, Inline, Op, Point, Polling, Signal, Transport};
 
 /// Most memory for messages at one end.
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
@@ -40,7 +40,8 @@ type Fault = (&'static str, String);
 /// # Errors
 /// The first thing that cannot be: the option, the limit, and what to do.
 pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
-    let rules = [ranges, ops, port, sizes, inline, depths, signals, waits, stamps];
+    let rules =
+        [ranges, ops, port, sizes, inline, depths, lists, signals, waits, stamps, times, manager];
     for rule in rules {
         if let Err((option, reason)) = rule(point, limits) {
             let value = OPTIONS.iter().find(|o| o.name == option).map(|o| o.get(point));
@@ -76,6 +77,10 @@ fn ranges(point: &Point, _: &Limits) -> Result<(), Fault> {
 
 fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
     let (op, transport) = (point.op, point.transport);
+    let connects = point.experiment == Experiment::Connect;
+    must(!(connects && transport == Transport::Ud), "transport", || {
+        "datagrams need no connection: choose rc or uc".to_owned()
+    })?;
     must(!(op.reads() && transport != Transport::Rc), "op", || {
         format!("READ exists on RC only: choose --transport rc instead of {transport}")
     })?;
@@ -89,7 +94,10 @@ fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
         Experiment::Blast => must(op != Op::WriteRead, "op", || {
             "it is a round trip: choose write or read, or `ping`".to_owned()
         }),
-        Experiment::Ping => Ok(()),
+        Experiment::Overhead => must(op != Op::WriteRead, "op", || {
+            "two calls: choose write or read, whose costs are to be had one by one".to_owned()
+        }),
+        Experiment::Ping | Experiment::Mr | Experiment::Connect | Experiment::Timeout => Ok(()),
     }
 }
 
@@ -132,10 +140,15 @@ fn sizes(point: &Point, limits: &Limits) -> Result<(), Fault> {
             point.op
         )
     })?;
-    let places = if point.experiment == Experiment::Blast { point.buffers.into() } else { 1u64 };
+    let places = match point.experiment {
+        Experiment::Blast => point.buffers.into(),
+        Experiment::Overhead => point.list.into(),
+        _ => 1u64,
+    };
     let memory = size.saturating_mul(places);
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
-    must(memory <= most, if places > 1 { "buffers" } else { "size" }, || {
+    let of = if point.experiment == Experiment::Overhead { "list" } else { "buffers" };
+    must(memory <= most, if places > 1 { of } else { "size" }, || {
         format!("{places} x {size} bytes of memory, at most {most}: take fewer or smaller ones")
     })
 }
@@ -183,6 +196,14 @@ fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
     must(!point.op.reads() || reads <= most, "outstanding-reads", || {
         format!("a queue pair of {} has at most {most} READs under way", limits.device)
     })?;
+    Ok(())
+}
+
+/// Requests in one post.
+fn lists(point: &Point, _: &Limits) -> Result<(), Fault> {
+    if point.experiment == Experiment::Overhead {
+        return list_of_calls(point);
+    }
     if point.experiment != Experiment::Blast {
         return Ok(());
     }
@@ -204,6 +225,46 @@ fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
             "{qps} send queues of {} requests hold fewer: choose a larger --tx-depth",
             point.tx_depth
         )
+    })
+}
+
+/// Of lists of a fixed length, with the next one posted when all of it is through.
+fn list_of_calls(point: &Point) -> Result<(), Fault> {
+    let (list, tx, rx) = (point.list, point.tx_depth, point.rx_depth);
+    must(list > 0, "list", || "the cost of a call needs a length: choose a number".to_owned())?;
+    must(list <= tx, "list", || format!("a send queue holds {tx}: choose a larger --tx-depth"))?;
+    must(list <= rx, "list", || format!("a receive queue holds {rx}: choose a larger --rx-depth"))?;
+    // Of the other half the receiver may not have told yet.
+    must(!point.op.needs_receives() || list == 1 || list <= rx / 2, "list", || {
+        format!("more than half of the receive queue of {rx}: choose --rx-depth {}", 2 * list)
+    })
+}
+
+/// How long a request to nobody may take.
+fn times(point: &Point, _: &Limits) -> Result<(), Fault> {
+    if point.experiment != Experiment::Timeout {
+        return Ok(());
+    }
+    must(point.timeout > 0, "timeout", || "0 waits for ever: choose 1 to 31".to_owned())?;
+    let attempts = u64::from(point.retry_cnt) + 1;
+    let least_ns = crate::timeout::nominal_ns(point.timeout).saturating_mul(attempts);
+    must(least_ns <= point.limit_ns, "timeout", || {
+        format!(
+            "a sample takes {attempts} x {:.1} s or more: choose --retry-cnt 0, or a --limit above \
+             {:.0}s",
+            least_ns as f64 / attempts as f64 / 1e9,
+            (least_ns as f64 / 1e9).ceil()
+        )
+    })
+}
+
+/// What makes connections.
+fn manager(point: &Point, _: &Limits) -> Result<(), Fault> {
+    let is_used = point.experiment == Experiment::Connect && point.by == By::RdmaCm;
+    must(!is_used, "by", || {
+        "not available: the verbs that experiments run on have no connection manager yet; choose \
+         plain, or run a program through ours with `rdmalab exec -- ib_send_lat -R`"
+            .to_owned()
     })
 }
 

@@ -59,7 +59,7 @@ struct Made {
     inline_bytes: u32,
 }
 
-fn qp_type(transport: Transport) -> QpType {
+pub(crate) fn qp_type(transport: Transport) -> QpType {
     match transport {
         Transport::Rc => QpType::Rc,
         Transport::Uc => QpType::Uc,
@@ -67,13 +67,13 @@ fn qp_type(transport: Transport) -> QpType {
     }
 }
 
-fn mtu_of(bytes: u32) -> Mtu {
+pub(crate) fn mtu_of(bytes: u32) -> Mtu {
     let all = [Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M2048];
     all.into_iter().find(|m| m.bytes() >= bytes as usize).unwrap_or(Mtu::M4096)
 }
 
 /// A first packet sequence number: another one for each seed and queue pair.
-fn psn(seed: u64, index: usize) -> u32 {
+pub(crate) fn psn(seed: u64, index: usize) -> u32 {
     let mixed = (seed ^ (index as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as u32
 }
@@ -191,9 +191,7 @@ impl End {
     ) -> Result<Self, Stopped> {
         let layout = Layout::of(point);
         let made = make(context, limits, point, &layout)?;
-        let gid_index = point.gid_index.or(limits.needs_gid.then_some(0));
-        let by = gid_index.map_or(Path::by_lid(point.port), |i| Path::by_gid(point.port, i));
-        let path = Path { sl: point.sl, ..by };
+        let path = path_of(point, limits);
         let endpoint = |(i, qp): (usize, &Qp)| qp.endpoint(&path, psn(point.seed, i));
         let endpoints: Result<Vec<QpEndpoint>, _> =
             made.qps.iter().enumerate().map(endpoint).collect();
@@ -234,7 +232,7 @@ impl End {
             mtu,
             kind: context.kind(),
             device: context.device_name().to_owned(),
-            gid: gid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
+            gid: path.sgid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
         })
     }
 
@@ -347,6 +345,39 @@ impl End {
     }
 }
 
+/// The way that the options of a point name.
+pub(crate) fn path_of(point: &Point, limits: &Limits) -> Path {
+    let gid_index = point.gid_index.or(limits.needs_gid.then_some(0));
+    let by = gid_index.map_or(Path::by_lid(point.port), |i| Path::by_gid(point.port, i));
+    Path { sl: point.sl, ..by }
+}
+
+/// Brings a queue pair from INIT to RTS.
+pub(crate) fn to_rts(
+    qp: &Qp,
+    point: &Point,
+    path: &Path,
+    mtu: Mtu,
+    remote: &QpEndpoint,
+    psn: u32,
+) -> Result<(), Stopped> {
+    let reads = if point.op.reads() { point.outstanding_reads } else { 1 };
+    let to = ReadyToReceive {
+        max_dest_rd_atomic: reads,
+        min_rnr_timer: point.min_rnr_timer,
+        ..ReadyToReceive::new(*remote, *path, mtu)
+    };
+    qp.to_rtr(&to).map_err(failed)?;
+    let with = ReadyToSend {
+        timeout: point.timeout,
+        retry_cnt: point.retry_cnt,
+        rnr_retry: point.rnr_retry,
+        max_rd_atomic: reads,
+        ..ReadyToSend::new(psn)
+    };
+    qp.to_rts(&with).map_err(failed)
+}
+
 /// Brings the queue pairs to RTS; the address handles for datagrams.
 fn go(
     made: &Made,
@@ -356,22 +387,8 @@ fn go(
     remotes: &[QpEndpoint],
 ) -> Result<Vec<AddressHandle>, Stopped> {
     let mut ahs = Vec::new();
-    let reads = if point.op.reads() { point.outstanding_reads } else { 1 };
     for (i, (qp, remote)) in made.qps.iter().zip(remotes).enumerate() {
-        let to = ReadyToReceive {
-            max_dest_rd_atomic: reads,
-            min_rnr_timer: point.min_rnr_timer,
-            ..ReadyToReceive::new(*remote, *path, mtu)
-        };
-        qp.to_rtr(&to).map_err(failed)?;
-        let with = ReadyToSend {
-            timeout: point.timeout,
-            retry_cnt: point.retry_cnt,
-            rnr_retry: point.rnr_retry,
-            max_rd_atomic: reads,
-            ..ReadyToSend::new(psn(point.seed, i))
-        };
-        qp.to_rts(&with).map_err(failed)?;
+        to_rts(qp, point, path, mtu, remote, psn(point.seed, i))?;
         if point.transport == Transport::Ud {
             ahs.push(made.pd.create_ah(remote, path).map_err(failed)?);
         }

@@ -39,7 +39,10 @@ impl Layout {
         let (tx, rx) = (point.tx_depth as usize, point.rx_depth as usize);
         let (out_places, in_places) = match point.experiment {
             Experiment::Blast => (point.buffers as usize, point.buffers as usize),
+            Experiment::Overhead => (point.list as usize, point.list as usize),
             Experiment::Ping => (1, 1),
+            // They have memory of their own.
+            Experiment::Mr | Experiment::Connect | Experiment::Timeout => (1, 1),
             Experiment::Oneway => {
                 // A place for each message under way, where it says something of itself.
                 let numbered = !point.op.has_imm();

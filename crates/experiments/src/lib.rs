@@ -9,14 +9,17 @@
 
 mod blast;
 mod check;
+mod connect;
 mod cq;
 mod end;
 mod join;
 mod layout;
 mod limits;
+mod mr;
 mod number;
 mod oneway;
 mod options;
+mod overhead;
 mod ping;
 mod point;
 mod run;
@@ -25,13 +28,14 @@ mod sq;
 mod stock;
 mod sweep;
 mod talk;
+mod timeout;
 mod words;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
 pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
 pub use point::{
-    Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
+    By, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
     Transport, Unsignalled,
 };
 pub use run::run;

@@ -15,6 +15,14 @@ words! {
         Ping = "ping",
         /// As fast as it goes.
         Blast = "blast",
+        /// What the calls cost.
+        Overhead = "overhead",
+        /// Registering memory, and copying instead.
+        Mr = "mr",
+        /// Making connections.
+        Connect = "connect",
+        /// How long a request to nobody takes to fail.
+        Timeout = "timeout",
     }
 }
 
@@ -24,6 +32,7 @@ impl Experiment {
     pub const fn ranks(self) -> RangeInclusive<usize> {
         match self {
             Self::Oneway | Self::Ping | Self::Blast => 2..=2,
+            Self::Overhead | Self::Mr | Self::Connect | Self::Timeout => 2..=2,
         }
     }
 
@@ -55,6 +64,22 @@ impl Experiment {
             Self::Blast => {
                 "messages one way as fast as they go: rate, bandwidth, and the processor time of \
                  both ends"
+            }
+            Self::Overhead => {
+                "what a call costs: posting a list of sends or of receives, polling a completion \
+                 queue that has something and one that has nothing"
+            }
+            Self::Mr => {
+                "registering and deregistering memory, and copying as much instead: from which \
+                 size on registering is cheaper"
+            }
+            Self::Connect => {
+                "making connected queue pairs, step by step, until the first message is through: \
+                 time of each, and how many a second"
+            }
+            Self::Timeout => {
+                "a request to a queue pair that is gone, until it fails: the time-out that a C_ACK \
+                 really gives"
             }
         }
     }
@@ -155,6 +180,16 @@ words! {
         Credit = "credit",
         /// It does not: RC meets RNR, UC and UD lose.
         None = "none",
+    }
+}
+
+words! {
+    /// How queue pairs come to know of each other.
+    By, "way to connect" {
+        /// The ends exchange their numbers themselves, over TCP.
+        Plain = "plain",
+        /// The connection manager.
+        RdmaCm = "rdma_cm",
     }
 }
 
@@ -325,6 +360,10 @@ pub struct Point {
     pub rnr_retry: u8,
     /// How long a peer without a receive tells us to wait, as a code (IBA 9.7.5.2.8).
     pub min_rnr_timer: u8,
+    /// How connections are made, in `connect`.
+    pub by: By,
+    /// The longest time that a sample of `timeout` may take.
+    pub limit_ns: u64,
     /// For whatever is drawn; the same seed draws the same.
     pub seed: u64,
 }
@@ -336,7 +375,56 @@ impl Point {
     /// something.
     #[must_use]
     pub const fn default_for(experiment: Experiment) -> Self {
-        let any = Self {
+        let any = Self::plain(experiment);
+        match experiment {
+            // The runs of potter2018, with the pause of its figures over sizes, so that no message
+            // waits behind another.
+            Experiment::Oneway => Self {
+                op: Op::SendImm,
+                messages: 8000,
+                runs: 25,
+                pause_ns: 5500,
+                tx_depth: 512,
+                rx_depth: 4096,
+                ..any
+            },
+            Experiment::Ping => any,
+            Experiment::Blast => Self {
+                size_bytes: 64 << 10,
+                messages: 20_000,
+                runs: 5,
+                buffers: 64,
+                outstanding_reads: 16,
+                ..any
+            },
+            // In steps: 10^4 samples of each call, with room for lists.
+            Experiment::Overhead => Self { messages: 10_000, tx_depth: 512, ..any },
+            Experiment::Mr => Self {
+                size_bytes: 64 << 10,
+                messages: 200,
+                warm_up: 20,
+                memory: Memory::Private,
+                ..any
+            },
+            Experiment::Connect => Self {
+                op: Op::Write,
+                size_bytes: 8,
+                messages: 1,
+                runs: 20,
+                warm_up: 0,
+                tx_depth: 16,
+                rx_depth: 16,
+                ..any
+            },
+            Experiment::Timeout => {
+                Self { messages: 5, warm_up: 0, timeout: 10, retry_cnt: 1, ..any }
+            }
+        }
+    }
+
+    /// What all have in common.
+    const fn plain(experiment: Experiment) -> Self {
+        Self {
             experiment,
             transport: Transport::Rc,
             op: Op::Send,
@@ -371,29 +459,9 @@ impl Point {
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
+            by: By::Plain,
+            limit_ns: 20_000_000_000,
             seed: 1,
-        };
-        match experiment {
-            // The runs of potter2018, with the pause of its figures over sizes, so that no message
-            // waits behind another.
-            Experiment::Oneway => Self {
-                op: Op::SendImm,
-                messages: 8000,
-                runs: 25,
-                pause_ns: 5500,
-                tx_depth: 512,
-                rx_depth: 4096,
-                ..any
-            },
-            Experiment::Ping => any,
-            Experiment::Blast => Self {
-                size_bytes: 64 << 10,
-                messages: 20_000,
-                runs: 5,
-                buffers: 64,
-                outstanding_reads: 16,
-                ..any
-            },
         }
     }
 

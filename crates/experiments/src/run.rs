@@ -9,7 +9,7 @@ use crate::cq::failed;
 use crate::end::{End, agree};
 use crate::limits::Limits;
 use crate::point::{Experiment, Point};
-use crate::{blast, oneway, ping};
+use crate::{blast, connect, mr, oneway, overhead, ping, timeout};
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
@@ -30,11 +30,15 @@ pub fn run<R: Rank>(rank: &R, device: &Device, point: &Point) -> Result<Outcome,
     let context = device.open().map_err(failed)?;
     let limits = Limits::query(&context, point.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
-    let end = End::connect(rank, &context, &limits, point)?;
+    let end = || End::connect(rank, &context, &limits, point);
     let mut outcome = match point.experiment {
-        Experiment::Oneway => oneway::run(rank, &end, point),
-        Experiment::Ping => ping::run(rank, &end, point),
-        Experiment::Blast => blast::run(rank, &end, point),
+        Experiment::Oneway => oneway::run(rank, &end()?, point),
+        Experiment::Ping => ping::run(rank, &end()?, point),
+        Experiment::Blast => blast::run(rank, &end()?, point),
+        Experiment::Overhead => overhead::run(rank, &context, &limits, point),
+        Experiment::Mr => mr::run(rank, &context, point),
+        Experiment::Connect => connect::run(rank, &context, &limits, point),
+        Experiment::Timeout => timeout::run(rank, &context, &limits, point),
     }?;
     let clock = rank.clock();
     outcome.push_fact("clock", clock.source());

@@ -89,6 +89,13 @@ impl<'a> Sender<'a> {
         next: u64,
         flush: bool,
     ) -> Result<(), Stopped> {
+        self.prepare(count, number, next, flush);
+        self.submit(count)
+    }
+
+    /// All of [`Sender::post`] but the call.
+    #[inline]
+    pub fn prepare(&mut self, count: usize, number: u64, next: u64, flush: bool) {
         for i in 0..count {
             let is_last = i + 1 == count;
             let (next, flush) = (if is_last { next } else { 0 }, is_last && flush);
@@ -102,6 +109,11 @@ impl<'a> Sender<'a> {
                 self.batch.set_imm(index, (number + i as u64) as u32);
             }
         }
+    }
+
+    /// The call.
+    #[inline]
+    pub fn submit(&mut self, count: usize) -> Result<(), Stopped> {
         let posted = self.end.qps[self.qp].post_send_part(&mut self.batch, self.at, count);
         posted.map_err(|e| self.end.diagnose(failed(e)))?;
         self.at += count;

@@ -254,11 +254,23 @@ impl<'a> Credits<'a> {
         &mut self,
         rank: &R,
         qp: usize,
+        meanwhile: impl FnMut() -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        self.wait_for(rank, qp, 1, meanwhile)
+    }
+
+    /// The same for `count` messages, which may be at most half of the receive queue: of the other
+    /// half the receiver may not have told yet.
+    pub fn wait_for<R: Rank>(
+        &mut self,
+        rank: &R,
+        qp: usize,
+        count: u64,
         mut meanwhile: impl FnMut() -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
         let (start, patience_ns) = (rank.now(), rank.patience_ns());
         loop {
-            if self.allowed(qp)? > 0 {
+            if self.allowed(qp)? >= count {
                 return Ok(());
             }
             meanwhile()?;

@@ -60,6 +60,16 @@ impl<'a, R: Rank> Course<'a, R> {
     }
 }
 
+/// Why a measurement of one end alone ends before its time: what was measured until then is kept
+/// where we were interrupted, or the other end is gone.
+pub(crate) fn cut_short(result: Result<(), Stopped>) -> Result<Option<String>, Stopped> {
+    match result {
+        Ok(()) => Ok(None),
+        Err(kept @ (Stopped::Asked | Stopped::Other(_))) => Ok(Some(kept.to_string())),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Gives rank 0 the words of rank 1; nothing to rank 1.
 pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopped> {
     let is_giver = rank.index() == 1;

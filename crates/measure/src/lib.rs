@@ -4,6 +4,7 @@
 //! * [`hist`]: every sample counted, the true minimum and maximum kept apart.
 //! * [`stats`]: medians, quantiles and differences, each with an interval that assumes no shape of
 //!   the distribution. Pure functions.
+//! * [`curve`]: what a curve of medians says: where it crosses another.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
@@ -14,6 +15,7 @@
 //! are: compare the medians of repeated runs, or look at [`stats::lag1_autocorrelation`] first.
 
 pub mod clock;
+pub mod curve;
 pub mod hist;
 pub mod limits;
 pub mod outcome;

@@ -30,13 +30,17 @@ pub enum Quantity {
     MessageTime,
     /// The time of a call that is not a post, until it returns.
     CallCost,
+    /// From the begin of making something, such as a connection, until it can be used.
+    SetupTime,
+    /// How long something waits for an answer before it acts, as measured.
+    Timeout,
     /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core.
     CpuShare,
 }
 
 impl Quantity {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::OneWay,
         Self::OneWayFromCopy,
         Self::RoundTrip,
@@ -47,6 +51,8 @@ impl Quantity {
         Self::CompletionTime,
         Self::MessageTime,
         Self::CallCost,
+        Self::SetupTime,
+        Self::Timeout,
         Self::CpuShare,
     ];
 
@@ -64,6 +70,8 @@ impl Quantity {
             Self::CompletionTime => "completion time",
             Self::MessageTime => "time per message",
             Self::CallCost => "call cost",
+            Self::SetupTime => "set-up time",
+            Self::Timeout => "time-out",
             Self::CpuShare => "CPU",
         }
     }
@@ -93,6 +101,8 @@ impl Quantity {
             Self::CompletionTime => "completion_time_ns",
             Self::MessageTime => "message_time_ns",
             Self::CallCost => "call_cost_ns",
+            Self::SetupTime => "setup_time_ns",
+            Self::Timeout => "timeout_ns",
             Self::CpuShare => "cpu_share",
         }
     }

@@ -372,6 +372,8 @@ fn meaning(quantity: Quantity) -> &'static str {
         }
         Quantity::MessageTime => "the time of the whole run over the number of messages",
         Quantity::CallCost => "the time of a call that is not a post, until it returns",
+        Quantity::SetupTime => "from the begin of making something until it can be used",
+        Quantity::Timeout => "how long something waits for an answer before it acts",
         Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
     }
 }

@@ -83,12 +83,21 @@ pub fn expected_s(point: &Point) -> f64 {
         Experiment::Oneway => 1000.0 + transfer_ns,
         Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
         Experiment::Ping => 1000.0 + 2.0 * transfer_ns,
+        Experiment::Overhead => 2000.0 + f64::from(point.list) * (300.0 + transfer_ns),
+        Experiment::Mr => 3000.0 + 3.0 * transfer_ns,
+        Experiment::Connect => 300_000.0 * f64::from(point.qps),
+        Experiment::Timeout => 4096.0 * attempts(point),
     };
     let paused_ns = match point.burst.max(1) {
         1 => point.pause_ns as f64,
         burst => point.pause_ns as f64 / burst as f64,
     };
     0.05 + point.total() as f64 * each_ns.max(paused_ns) / 1e9
+}
+
+/// T_tr of all attempts over that of code 0.
+fn attempts(point: &Point) -> f64 {
+    (f64::from(point.retry_cnt) + 1.0) * f64::from(point.timeout).exp2()
 }
 
 /// A point's parameters as a record and a report have them: units in names, numbers as numbers,

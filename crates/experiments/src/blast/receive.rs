@@ -17,7 +17,7 @@ use crate::talk::{Begin, Course, Effort, gather};
 const TAKEN: usize = 32;
 
 /// Whether messages come without notice, so that nobody counts them here.
-pub(super) fn is_passive(point: &Point) -> bool {
+pub(crate) fn is_passive(point: &Point) -> bool {
     matches!(point.op, Op::Write | Op::Read)
 }
 
@@ -28,7 +28,7 @@ pub(super) fn runs_of<'a>(point: &Point, parts: &'a [Part]) -> &'a [Part] {
 
 /// What this end found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     pub effort: Effort,
     pub reordered: u64,
     pub parts: Vec<Part>,
@@ -44,7 +44,7 @@ impl Found {
         words
     }
 
-    pub(super) fn from_words(words: &[u64]) -> Option<Self> {
+    pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
         let effort = Effort::from_words(words)?;
         let [reordered, count] = *words.get(Effort::WORDS..Effort::WORDS + 2)? else { return None };
         let rest = &words[Effort::WORDS + 2..];
@@ -68,7 +68,7 @@ struct Receiving<'a, R> {
     limit_ns: u64,
 }
 
-pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
     let passive = is_passive(point);
     let qps = if passive { 0 } else { end.qps.len() };
     let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };

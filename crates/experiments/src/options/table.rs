@@ -3,12 +3,26 @@
 use crate::number;
 use crate::options::Opt;
 use crate::point::{
-    Experiment::{self, Blast, Oneway, Ping},
+    By,
+    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
 use crate::words::no_such;
 
-const ALL: &[Experiment] = &[Oneway, Ping, Blast];
+/// All of them.
+const ALL: &[Experiment] = Experiment::ALL;
+/// Those that send messages.
+const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast];
+/// Those that post requests of a choice.
+const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead];
+/// Those with a number of samples.
+const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout];
+/// Those with samples to warm up by.
+const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr];
+/// Those with connected queue pairs.
+const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout];
+/// Those whose queues have a depth.
+const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect];
 
 /// A field that is a word.
 macro_rules! word {
@@ -67,21 +81,21 @@ fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
 
 /// All options, in the order of a help text.
 pub const OPTIONS: &[Opt] = &[
-    word!("transport", Some('c'), Transport, transport, ALL, "transport service"),
-    word!("op", None, Op, op, ALL, "what is posted"),
-    number!("size", Some('s'), size_bytes: u64, 1..=MESSAGE_MAX, "SIZE", "bytes", ALL,
+    word!("transport", Some('c'), Transport, transport, DEEP, "transport service"),
+    word!("op", None, Op, op, POSTS, "what is posted"),
+    number!("size", Some('s'), size_bytes: u64, 1..=MESSAGE_MAX, "SIZE", "bytes", WARM,
         "length of a message"),
-    number!("messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "", ALL,
-        "messages or round trips of a run"),
+    number!("messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "", SAMPLES,
+        "messages, round trips or samples of a run"),
     number!("runs", None, runs: u64, 1..=COUNT_MAX, "N", "", ALL,
         "runs; both ends meet before each"),
-    number!("warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "", ALL,
+    number!("warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "", WARM,
         "messages before the first run; they are kept apart"),
     INLINE,
     SIGNAL_EVERY,
     POLL,
-    word!("poll-send", None, Polling, poll_send, ALL, "how send completions are waited for"),
-    word!("poll-recv", None, Polling, poll_recv, ALL, "how receive completions are waited for"),
+    word!("poll-send", None, Polling, poll_send, TRAFFIC, "how send completions are waited for"),
+    word!("poll-recv", None, Polling, poll_recv, TRAFFIC, "how receive completions are waited for"),
     number!("burst", None, burst: u64, 0..=COUNT_MAX, "N", "", &[Oneway],
         "messages posted one after the other before everything is waited for; 0: the whole run"),
     number!("pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns", &[Oneway, Ping],
@@ -97,15 +111,15 @@ pub const OPTIONS: &[Opt] = &[
     number!("buffers", None, buffers: u32, 1..=u32::MAX, "N", "", &[Blast],
         "places in memory that messages go round through; so many are under way"),
     LIST,
-    number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", &[Blast],
-        "queue pairs, used in turns"),
+    number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", &[Blast, Connect],
+        "queue pairs, used in turns, or connected in a run"),
     MTU,
-    number!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", ALL, "service level"),
-    number!("tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "", ALL,
+    number!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", LINKED, "service level"),
+    number!("tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "", DEEP,
         "requests that a send queue holds"),
-    number!("rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "", ALL,
+    number!("rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "", DEEP,
         "requests that a receive queue holds"),
-    number!("outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "", ALL,
+    number!("outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "", POSTS,
         "READs under way at once"),
     word!(
         "flow",
@@ -132,19 +146,22 @@ pub const OPTIONS: &[Opt] = &[
         None,
         Memory,
         memory,
-        ALL,
+        WARM,
         "what messages lie in: what the device reaches best, or private memory like a heap"
     ),
     number!("port", Some('i'), port: u8, 1..=255u64, "PORT", "", ALL, "port of the device"),
     GID_INDEX,
-    number!("timeout", Some('u'), timeout: u8, 0..=31u64, "CODE", "", ALL,
+    number!("timeout", Some('u'), timeout: u8, 0..=31u64, "CODE", "", LINKED,
         "time before an RC request is sent again: 4.096 us x 2^CODE; 0: never"),
-    number!("retry-cnt", None, retry_cnt: u8, 0..=7u64, "N", "", ALL,
+    number!("retry-cnt", None, retry_cnt: u8, 0..=7u64, "N", "", LINKED,
         "times that an RC request is sent again"),
-    number!("rnr-retry", None, rnr_retry: u8, 0..=7u64, "N", "", ALL,
+    number!("rnr-retry", None, rnr_retry: u8, 0..=7u64, "N", "", DEEP,
         "times that an RC request is sent again after RNR; 7: for ever"),
-    number!("min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "", ALL,
+    number!("min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "", DEEP,
         "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"),
+    word!("by", None, By, by, &[Connect], "how the queue pairs come to know of each other"),
+    number!("limit", None, limit_ns: u64, 1..=LIMIT_MAX_NS, "TIME", "ns", &[Timeout],
+        "the longest time that a sample may take"),
     number!("seed", None, seed: u64, 0..=u64::MAX, "N", "", ALL, "for whatever is drawn"),
 ];
 
@@ -152,6 +169,8 @@ pub const OPTIONS: &[Opt] = &[
 const MESSAGE_MAX: u64 = 2 << 30;
 /// Longest pause: a minute.
 const PAUSE_MAX_NS: u64 = 60_000_000_000;
+/// Longest wait for a sample: a day.
+const LIMIT_MAX_NS: u64 = 86_400_000_000_000;
 /// Most of anything that is counted; [`crate::check`] bounds their product.
 const COUNT_MAX: u64 = 1 << 40;
 
@@ -162,7 +181,7 @@ const INLINE: Opt = Opt {
     unit: "bytes",
     help: "messages that go inline: auto (up to 220 bytes, as the device grants), on, off, or up \
            to so many bytes",
-    applies: ALL,
+    applies: POSTS,
     is_number: true,
     words: &["auto", "on", "off"],
     bare: None,
@@ -191,8 +210,9 @@ const LIST: Opt = Opt {
     letter: Some('l'),
     value_name: "N|all",
     unit: "",
-    help: "requests in one post; all: as many as there are free buffers",
-    applies: &[Blast],
+    help: "requests in one post, or connections made at once; all: as many as there are free \
+           buffers, or connections",
+    applies: &[Blast, Overhead, Connect],
     is_number: true,
     words: &["all"],
     bare: None,
@@ -212,7 +232,7 @@ const SIGNAL_EVERY: Opt = Opt {
     value_name: "N|max",
     unit: "",
     help: "one send in so many has a completion; max: only where the send queue would overflow",
-    applies: ALL,
+    applies: TRAFFIC,
     is_number: true,
     words: &["max"],
     bare: None,
@@ -237,7 +257,7 @@ const POLL: Opt = Opt {
     value_name: "WORD",
     unit: "",
     help: "how completions of both kinds are waited for; -e alone is event",
-    applies: ALL,
+    applies: TRAFFIC,
     is_number: false,
     words: Polling::WORDS,
     bare: Some("event"),
@@ -258,7 +278,7 @@ const MTU: Opt = Opt {
     value_name: "BYTES",
     unit: "bytes",
     help: "payload of a packet: 256, 512, 1024, 2048 or 4096; 0: what the port uses",
-    applies: ALL,
+    applies: LINKED,
     is_number: true,
     words: &["0", "256", "512", "1024", "2048", "4096"],
     bare: None,
@@ -316,7 +336,7 @@ const TOUCH: Opt = Opt {
     value_name: "YES|NO",
     unit: "",
     help: "whether the memory for stamps is touched before, so that no page is missing",
-    applies: ALL,
+    applies: WARM,
     is_number: false,
     words: &["yes", "no"],
     bare: None,
@@ -337,7 +357,7 @@ const GID_INDEX: Opt = Opt {
     value_name: "INDEX|WORD",
     unit: "",
     help: "index of the local GID; auto: by LID where the port has LIDs, else 0",
-    applies: ALL,
+    applies: LINKED,
     is_number: true,
     words: &["auto"],
     bare: None,

@@ -1,5 +1,6 @@
 //! Experiments on the soft device: each option once at least, and whether what they say is true.
 
+mod calls;
 mod options;
 mod process;
 mod truth;

@@ -4,7 +4,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check};
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::Stopped;
 
-use crate::two::{Table, at_both, device, measure, point};
+use crate::two::{TRAFFIC, Table, at_both, device, measure, point};
 
 /// The shortest one: the machine may be busy, which only adds.
 fn shortest(outcome: &Outcome, quantity: Quantity) -> f64 {
@@ -75,10 +75,10 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
 
 #[test]
 fn who_is_interrupted_keeps_what_was_measured() {
-    for experiment in Experiment::ALL {
+    for experiment in TRAFFIC {
         // Two exchanges to agree and connect, one before each part: in the fifth, one part is done.
         let table = Table { stop_in_round: 5, ..Table::default() };
-        let point = point(*experiment, "messages=100 runs=1000 warm-up=0 size=64");
+        let point = point(experiment, "messages=100 runs=1000 warm-up=0 size=64");
         let [here, there] = at_both(&table, [&point, &point]);
         let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
         assert_eq!(here.cut_short.as_deref(), Some("interrupted"), "{experiment}");

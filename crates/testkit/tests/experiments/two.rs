@@ -16,6 +16,9 @@ use rdmalab_verbs::{Device, Kind, Library, SoftHooks};
 /// No wait of a test takes so long unless something is broken.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
+/// The experiments that send messages from end to end.
+pub const TRAFFIC: [Experiment; 3] = [Experiment::Oneway, Experiment::Ping, Experiment::Blast];
+
 /// What the two share.
 #[derive(Default)]
 pub struct Table {

@@ -1,0 +1,248 @@
+//! What the points of a record say together: where one curve falls below another, and from which
+//! code on a time-out takes effect. Each a sentence below the tables.
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
+use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_record::{Object, Point, Record};
+use serde_json::Value;
+
+/// Points that differ in one parameter only, in its order, with the words for the others.
+struct Line<'a> {
+    words: String,
+    /// The parameter's value, and all its repetitions.
+    places: Vec<(f64, Vec<&'a Point>)>,
+}
+
+/// The sentences; none where the record has nothing to compare.
+pub fn findings(record: &Record) -> Vec<String> {
+    let of = |x: &str, say: fn(&Line) -> Option<String>| -> Vec<String> {
+        lines(record, x)
+            .iter()
+            .filter_map(|line| Some(format!("{}{}", line.words, say(line)?)))
+            .collect()
+    };
+    match record.header.experiment.as_str() {
+        "mr" => of("size_bytes", cheaper),
+        "timeout" => of("timeout", effective),
+        _ => Vec::new(),
+    }
+}
+
+/// The points of a record by all parameters but that one.
+fn lines<'a>(record: &'a Record, x: &str) -> Vec<Line<'a>> {
+    let varies = |name: &str| {
+        let mut values = record.points.iter().map(|p| p.parameters.get(name));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let words = |parameters: &Object| -> String {
+        let others = parameters.iter().filter(|(name, _)| *name != x && varies(name));
+        let each: Vec<String> =
+            others.map(|(name, value)| format!("{name} {}", plain(value))).collect();
+        if each.is_empty() { String::new() } else { format!("{}: ", each.join(", ")) }
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for point in &record.points {
+        let Some(at) = point.parameters.get(x).and_then(Value::as_f64) else { continue };
+        let words = words(&point.parameters);
+        let place = lines.iter().position(|line| line.words == words);
+        let line = match place {
+            Some(place) => &mut lines[place],
+            None => {
+                lines.push(Line { words, places: Vec::new() });
+                lines.last_mut().expect("it was pushed")
+            }
+        };
+        match line.places.iter_mut().find(|(x, _)| *x == at) {
+            Some((_, points)) => points.push(point),
+            None => line.places.push((at, vec![point])),
+        }
+    }
+    for line in &mut lines {
+        line.places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The median of the runs' medians, with the widest of their intervals.
+fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
+    let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
+    let medians = summaries.filter_map(|s| s.quantile(0.5));
+    let mut values: Vec<f64> = medians.clone().map(|m| m.value).filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let value = *values.get(values.len() / 2)?;
+    let widest = medians.filter_map(|m| m.interval).reduce(|mut sum, one| {
+        (sum.low, sum.high) = (sum.low.min(one.low), sum.high.max(one.high));
+        sum
+    });
+    Some(Known { value, interval: widest })
+}
+
+/// From which size on registering is cheaper than copying.
+fn cheaper(line: &Line) -> Option<String> {
+    let known = |points, label| known(points, Quantity::CallCost, label);
+    let pairs: Vec<Pair> = line
+        .places
+        .iter()
+        .filter_map(|(x, points)| {
+            let (a, b) = (known(points, "register + deregister")?, known(points, "copy")?);
+            Some(Pair { x: *x, a, b })
+        })
+        .collect();
+    let (first, last) = (pairs.first()?.x, pairs.last()?.x);
+    let Some(Crossing { at, range }) = crossing(&pairs) else {
+        return Some(
+            "measure more than one --size to see from which on registering pays".to_owned(),
+        );
+    };
+    let size = |bytes: f64| format!("{bytes:.0} bytes");
+    Some(match at {
+        Place::Before => format!(
+            "registering and deregistering is cheaper than copying at every size from {} on",
+            size(first)
+        ),
+        Place::Behind => format!(
+            "none in range: copying is cheaper than registering and deregistering up to {}",
+            size(last)
+        ),
+        Place::At(x) => {
+            let end = |place, beyond: &str| match place {
+                Place::At(x) => size(x),
+                _ => beyond.to_owned(),
+            };
+            format!(
+                "registering and deregistering is cheaper than copying from {} on (by the medians' \
+                 intervals between {} and {})",
+                size(x),
+                end(range.0, &format!("less than {}", size(first))),
+                end(range.1, &format!("more than {}", size(last)))
+            )
+        }
+    })
+}
+
+/// The lowest code that takes effect: T_o within what IBA allows for it, as for each above.
+fn effective(line: &Line) -> Option<String> {
+    let measured: Vec<(f64, Known)> = line
+        .places
+        .iter()
+        .filter_map(|(code, points)| Some((*code, known(points, Quantity::Timeout, "T_o")?)))
+        .collect();
+    let nominal_ns = |code: f64| 4096.0 * code.exp2();
+    let takes_effect = |(code, t_o): &&(f64, Known)| t_o.value <= 4.0 * nominal_ns(*code);
+    let (lowest, least) = measured.iter().rev().take_while(takes_effect).last()?;
+    let first = measured.first()?;
+    let early = measured.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code));
+    let mut text = format!(
+        "the lowest code that takes effect is {lowest:.0} (T_o {} for T_tr {})",
+        fmt_ns(least.value),
+        fmt_ns(nominal_ns(*lowest))
+    );
+    if first.0 == *lowest {
+        text.push_str(", the lowest one measured");
+    } else {
+        text.push_str(&format!("; below, T_o is {} at code {:.0}", fmt_ns(first.1.value), first.0));
+    }
+    if let Some((code, t_o)) = early {
+        text.push_str(&format!(
+            "; at code {code:.0} T_o is {}, less than T_tr, which IBA does not allow",
+            fmt_ns(t_o.value)
+        ));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use rdmalab_measure::Outcome;
+    use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Writer};
+    use serde_json::json;
+
+    use super::*;
+
+    /// The sentences of a record with such points.
+    fn of(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<String> {
+        let home = tempfile::tempdir().unwrap();
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+        let header = Header::new(experiment, Vec::new(), device);
+        let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
+        for (order, (parameters, outcome)) in points.into_iter().enumerate() {
+            let id = PointId {
+                parameters: parameters.as_object().unwrap().clone(),
+                repetition: 0,
+                order_index: order as u64,
+                started: SystemTime::UNIX_EPOCH,
+                elapsed: Duration::from_secs(1),
+            };
+            writer.append(&id, &outcome).unwrap();
+        }
+        findings(&Record::open(writer.dir()).unwrap())
+    }
+
+    /// Samples around a value.
+    fn around(value: f64) -> Vec<f64> {
+        (0..101).map(|i| value * (0.99 + 0.0002 * f64::from(i))).collect()
+    }
+
+    fn sizes(memory: &str, sizes: &[u32]) -> Vec<(Value, Outcome)> {
+        let point = |size: &u32| {
+            let mut outcome = Outcome::default();
+            let size = f64::from(*size);
+            let register = if memory == "device" { 1000.0 } else { 1000.0 + 0.4 * size };
+            let of = Quantity::CallCost;
+            outcome.push_series(of, "register + deregister", 0, around(register));
+            outcome.push_series(of, "copy", 0, around(0.5 * size));
+            (json!({ "memory": memory, "size_bytes": size as u64 }), outcome)
+        };
+        sizes.iter().map(point).collect()
+    }
+
+    #[test]
+    fn the_size_from_which_registering_is_cheaper() {
+        let found = of("mr", sizes("device", &[4096, 1024]));
+        let [text] = &found[..] else { panic!("{found:?}") };
+        let number = text.split(" from ").nth(1).unwrap().split(' ').next().unwrap();
+        assert!((1900.0..2200.0).contains(&number.parse::<f64>().unwrap()), "{text}");
+        assert!(text.contains("between") && !text.contains("memory"), "{text}");
+        let two = [sizes("device", &[1024, 4096]), sizes("private", &[1024, 4096])].concat();
+        let found = of("mr", two);
+        assert!(found[0].starts_with("memory device: registering"), "{found:?}");
+        assert!(found[1].starts_with("memory private: none in range"), "{found:?}");
+        assert!(of("mr", sizes("device", &[4096, 8192]))[0].contains("every size from 4096"));
+        assert!(of("mr", sizes("device", &[4096]))[0].contains("more than one --size"));
+    }
+
+    #[test]
+    fn the_lowest_code_that_takes_effect() {
+        let codes = |codes: &[u32], least: f64, factor: f64| {
+            let point = |code: &u32| {
+                let mut outcome = Outcome::default();
+                let t_o = (factor * 4096.0 * f64::from(1u32 << code)).max(least);
+                outcome.push_series(Quantity::Timeout, "T_o", 0, around(t_o));
+                (json!({ "timeout": code }), outcome)
+            };
+            of("timeout", codes.iter().map(point).collect())
+        };
+        // An adapter that takes 2 T_tr, and never less than that of code 12.
+        let found = codes(&[14, 8, 10, 11, 12, 13], 33.5e6, 2.0);
+        assert!(found[0].starts_with("the lowest code that takes effect is 11 "), "{found:?}");
+        assert!(found[0].contains("below, T_o is 33.5 ms at code 8"), "{found:?}");
+        let found = codes(&[1, 2, 3], 0.0, 1.1);
+        assert!(found[0].contains("effect is 1 ") && found[0].contains("lowest one measured"));
+        let found = codes(&[5, 6], 0.0, 0.5);
+        assert!(found[0].contains("IBA does not allow"), "{found:?}");
+    }
+
+    #[test]
+    fn other_records_have_none() {
+        assert!(of("ping", sizes("device", &[1024, 4096])).is_empty());
+        assert!(of("mr", Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! `mr`: registering memory, deregistering it, and copying as much into memory that is registered
+//! already. Who has a message in memory of his own has this choice.
+//!
+//! Rank 0 does all of it; rank 1 has nothing to do.
+
+use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{Access, Buffer, Context, Pd};
+
+use crate::cq::failed;
+use crate::oneway::{parts, stamp_memory};
+use crate::point::{Memory, Point};
+use crate::talk::{Begin, Effort, cut_short};
+
+/// Rights of the regions: what a peer may do costs nothing more.
+const RIGHTS: Access = Access::LOCAL_WRITE;
+
+/// Labels of the series, in the order of a round.
+const LABELS: [&str; 4] = ["register", "deregister", "register + deregister", "copy"];
+
+/// Runs it.
+pub(crate) fn run<R: Rank>(rank: &R, context: &Context, point: &Point) -> Result<Outcome, Stopped> {
+    let mut outcome = Outcome::default();
+    facts(context, &mut outcome);
+    if rank.index() > 0 {
+        return Ok(outcome);
+    }
+    let bytes = point.size_bytes as usize;
+    let no = |e| failed(format!("no {bytes} bytes to register: {e}"));
+    let user = match point.memory {
+        Memory::Device => context.alloc_buffer(bytes),
+        Memory::Private => Buffer::private(bytes),
+    };
+    let (user, bounce) = (user.map_err(no)?, context.alloc_buffer(bytes).map_err(no)?);
+    user.fill(0, bytes, 1);
+    bounce.fill(0, bytes, 0);
+    let pd = context.alloc_pd().map_err(failed)?;
+    // A copy goes where the device can take it from.
+    let _registered = pd.register(&bounce, RIGHTS).map_err(failed)?;
+    let memory = |_| stamp_memory(point.total() as usize, point.touch);
+    let mut rounds = Rounds {
+        rank,
+        pd,
+        source: vec![1; bytes],
+        user,
+        bounce,
+        ticks: [0, 1, 2].map(memory),
+        done: 0,
+    };
+    let mut effort = Effort::default();
+    for count in parts(point) {
+        let begin = Begin::now(rank);
+        let result = rounds.part(count);
+        begin.end(rank, &mut effort);
+        if let Some(why) = cut_short(result)? {
+            outcome.cut_short = Some(why);
+            break;
+        }
+    }
+    outcome.push_fact("backing", rounds.user.backing());
+    rounds.series(point, &mut outcome);
+    if let Some(share) = effort.share() {
+        outcome.push_figure(Quantity::CpuShare, "rank 0", share);
+    }
+    Ok(outcome)
+}
+
+/// What is known without a connection.
+pub(crate) fn facts(context: &Context, outcome: &mut Outcome) {
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
+}
+
+struct Rounds<'a, R> {
+    rank: &'a R,
+    pd: Pd,
+    source: Vec<u8>,
+    user: Buffer,
+    bounce: Buffer,
+    /// Ticks of register, deregister and copy.
+    ticks: [Vec<u64>; 3],
+    done: usize,
+}
+
+impl<R: Rank> Rounds<'_, R> {
+    fn part(&mut self, count: u64) -> Result<(), Stopped> {
+        for _ in 0..count {
+            // Asks whether to go on, too.
+            self.rank.spin_for(0, || None::<()>)?;
+            let begin = self.rank.now();
+            let region = self.pd.register(&self.user, RIGHTS).map_err(failed)?;
+            let registered = self.rank.now();
+            drop(region);
+            let gone = self.rank.now();
+            self.bounce.copy_in(0, &self.source);
+            let copied = self.rank.now();
+            let stamps = [begin, registered, gone, copied];
+            for (log, pair) in self.ticks.iter_mut().zip(stamps.windows(2)) {
+                log[self.done] = pair[1].0.wrapping_sub(pair[0].0);
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    fn series(&self, point: &Point, outcome: &mut Outcome) {
+        let clock = self.rank.clock();
+        let time = |ticks: u64| clock.ns_between(Stamp(0), Stamp(ticks));
+        let [register, deregister, copy] = &self.ticks;
+        let both = register.iter().zip(deregister).map(|(a, b)| a + b).collect();
+        let all: [&Vec<u64>; 4] = [register, deregister, &both, copy];
+        let warm_up = (point.warm_up as usize).min(self.done);
+        for (ticks, label) in all.into_iter().zip(LABELS) {
+            let samples = ticks[..self.done].iter().map(|t| time(*t)).collect();
+            outcome.push_series(Quantity::CallCost, label, warm_up, samples);
+        }
+        outcome.push_count("registered", self.done as u64);
+    }
+}

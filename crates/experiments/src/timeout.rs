@@ -1,0 +1,195 @@
+//! `timeout`: how long a request to nobody takes to fail, as in fukuoka2021.
+//!
+//! IBA 9.7.6.1.3: with the code C_ACK, T_tr is 4.096 us x 2^C_ACK, and an adapter sends a request
+//! again after T_o, between T_tr and 4 T_tr; each adapter has a smallest C_ACK, below which nothing
+//! gets faster. A request that is never answered fails after `retry_cnt` + 1 times T_o.
+//!
+//! Rank 1 makes a queue pair, says where, and destroys it: what comes for it is dropped without an
+//! answer. Rank 0 sends there.
+
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{
+    Access, Context, Cq, Pd, Qp, QpEndpoint, QpState, QpType, SendRequest, Wc, WcStatus,
+};
+
+use crate::cq::failed;
+use crate::end::{mtu_of, path_of, psn, to_rts};
+use crate::limits::Limits;
+use crate::mr::facts;
+use crate::oneway::parts;
+use crate::point::Point;
+use crate::talk::{Begin, Effort, cut_short};
+
+/// T_tr of a code.
+pub(crate) const fn nominal_ns(code: u8) -> u64 {
+    4096 << (code & 31)
+}
+
+/// A queue pair, and what it hangs on.
+struct Lone {
+    qp: Qp,
+    cq: Cq,
+    _pd: Pd,
+}
+
+impl Lone {
+    fn new(context: &Context) -> Result<Self, Stopped> {
+        let pd = context.alloc_pd().map_err(failed)?;
+        let cq = context.create_cq(4, None).map_err(failed)?;
+        let builder = Qp::builder(QpType::Rc, &cq, &cq).max_send_wr(2).max_recv_wr(1);
+        let qp = builder.build(&pd).map_err(failed)?;
+        Ok(Self { qp, cq, _pd: pd })
+    }
+
+    fn init(&self, point: &Point) -> Result<(), Stopped> {
+        self.qp.to_init(point.port, Access::REMOTE_WRITE | Access::LOCAL_WRITE, 0).map_err(failed)
+    }
+}
+
+/// Runs it.
+pub(crate) fn run<R: Rank>(
+    rank: &R,
+    context: &Context,
+    limits: &Limits,
+    point: &Point,
+) -> Result<Outcome, Stopped> {
+    let path = path_of(point, limits);
+    let lone = Lone::new(context)?;
+    lone.init(point)?;
+    let endpoint = lone.qp.endpoint(&path, psn(point.seed, 0)).map_err(failed)?;
+    let active = (rank.index() == 0).then_some(lone);
+    // Whoever reads this knows that the other end's is gone.
+    let all = rank.exchange(endpoint.to_string().as_bytes())?;
+    let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let gone = text.and_then(|text| text.parse().ok());
+    let gone: QpEndpoint = gone.ok_or_else(|| failed("the other end says something unknown"))?;
+    let mut outcome = Outcome::default();
+    facts(context, &mut outcome);
+    match &active {
+        Some(lone) => {
+            let mtu = mtu_of(crate::check::mtu_bytes(point, limits));
+            let to = |qp: &Qp| to_rts(qp, point, &path, mtu, &gone, psn(point.seed, 0));
+            active_end(rank, lone, point, &to, &mut outcome)?;
+        }
+        None => outcome.cut_short = cut_short(lie_still(rank))?,
+    }
+    Ok(outcome)
+}
+
+/// What rank 0 says while it goes on.
+const GOES_ON: [u8; 1] = [1];
+const IS_OVER: [u8; 1] = [0];
+
+/// How long rank 1 is left alone: two of these are half of its patience.
+fn slice_ns<R: Rank>(rank: &R) -> u64 {
+    (rank.patience_ns() / 4).max(1)
+}
+
+/// Meets rank 0 now and then until it is through: nobody waits for longer than his patience.
+fn lie_still<R: Rank>(rank: &R) -> Result<(), Stopped> {
+    loop {
+        let all = rank.exchange_to_end(&GOES_ON)?;
+        if all.first().is_none_or(|bytes| bytes[..] != GOES_ON) {
+            return Ok(());
+        }
+    }
+}
+
+fn active_end<R: Rank>(
+    rank: &R,
+    lone: &Lone,
+    point: &Point,
+    connect: &dyn Fn(&Qp) -> Result<(), Stopped>,
+    outcome: &mut Outcome,
+) -> Result<(), Stopped> {
+    let mut samples = Vec::new();
+    let mut effort = Effort::default();
+    let begin = Begin::now(rank);
+    let mut met = rank.now();
+    let mut all = || {
+        for _ in 0..parts(point).sum() {
+            if rank.clock().ns_between(met, rank.now()) > slice_ns(rank) as f64 {
+                rank.exchange(&GOES_ON)?;
+                met = rank.now();
+            }
+            lone.qp.to_state(QpState::Reset).map_err(failed)?;
+            lone.init(point)?;
+            connect(&lone.qp)?;
+            samples.push(sample(rank, lone, point)?);
+        }
+        Ok(())
+    };
+    let result = all();
+    begin.end(rank, &mut effort);
+    // A limit that is over ends the point, and is no failure of it.
+    outcome.cut_short = match result {
+        Err(Stopped::TimedOut(why)) => Some(why),
+        other => cut_short(other)?,
+    };
+    let over = rank.exchange_to_end(&IS_OVER);
+    if outcome.cut_short.is_none() {
+        over?;
+    }
+    let attempts = f64::from(point.retry_cnt) + 1.0;
+    let each = samples.iter().map(|ns| ns / attempts).collect();
+    outcome.push_count("failed", samples.len() as u64);
+    outcome.push_series(Quantity::CompletionTime, "until it fails", 0, samples);
+    outcome.push_series(Quantity::Timeout, "T_o", 0, each);
+    let nominal_ns = nominal_ns(point.timeout) as f64;
+    outcome.push_figure(Quantity::Timeout, "T_tr", nominal_ns);
+    if let Some(share) = effort.share() {
+        outcome.push_figure(Quantity::CpuShare, "rank 0", share);
+    }
+    Ok(())
+}
+
+/// Posts, and waits until it fails.
+fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<f64, Stopped> {
+    let slice_ns = slice_ns(rank);
+    let begin = rank.now();
+    lone.qp.post_send(&[SendRequest::send(&[]).signaled()]).map_err(failed)?;
+    let mut wcs = [Wc::default()];
+    loop {
+        let waited_ns = rank.clock().ns_between(begin, rank.now());
+        let left_ns = point.limit_ns.saturating_sub(waited_ns as u64);
+        if left_ns == 0 {
+            return Err(Stopped::TimedOut(format!(
+                "--limit: the request did not fail within {:.3} s; at C_ACK {} and {} retries it \
+                 may take four times {:.3} s: choose a larger --limit, or fewer retries",
+                point.limit_ns as f64 / 1e9,
+                point.timeout,
+                point.retry_cnt,
+                nominal_ns(point.timeout) as f64 / 1e9 * (f64::from(point.retry_cnt) + 1.0)
+            )));
+        }
+        let found = rank.spin_for(left_ns.min(slice_ns), || match lone.cq.poll(&mut wcs) {
+            Ok(0) => None,
+            other => Some(other),
+        })?;
+        let end = rank.now();
+        match found {
+            Some(result) => {
+                result.map_err(failed)?;
+                return match wcs[0].status() {
+                    Err(WcStatus::RetryExceeded) => Ok(rank.clock().ns_between(begin, end)),
+                    Err(other) => Err(failed(format!("a request to nobody: {other}"))),
+                    Ok(()) => Err(failed("a request to nobody was answered")),
+                };
+            }
+            None if left_ns > slice_ns => drop(rank.exchange(&GOES_ON)?),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nominal_ns;
+
+    #[test]
+    fn a_code_is_a_time() {
+        assert_eq!((nominal_ns(0), nominal_ns(1), nominal_ns(14)), (4096, 8192, 67_108_864));
+        assert_eq!(nominal_ns(31), 8_796_093_022_208);
+    }
+}

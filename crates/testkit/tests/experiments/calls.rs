@@ -1,0 +1,165 @@
+//! Experiments on single calls, memory and connections.
+
+use rdmalab_experiments::{Experiment, Limits, Point, check};
+use rdmalab_measure::{Outcome, Quantity, Series};
+
+use crate::two::{device, measure, point};
+
+fn series<'a>(outcome: &'a Outcome, label: &str) -> &'a Series {
+    let found = outcome.series.iter().find(|s| s.label == label);
+    found.unwrap_or_else(|| panic!("no {label} in {outcome:?}"))
+}
+
+fn median(outcome: &Outcome, label: &str) -> f64 {
+    let mut samples: Vec<f64> = series(outcome, label).counted().collect();
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn each(experiment: Experiment, cases: &str, see: impl Fn(&Point, &Outcome)) {
+    for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        eprintln!("{experiment} {case}");
+        let point = point(experiment, case);
+        let outcome = measure(&point);
+        for series in &outcome.series {
+            assert!(series.counted().all(|s| (0.0..60e9).contains(&s)), "{case}: {}", series.label);
+        }
+        assert_eq!(outcome.fact("device_kind"), Some("soft"));
+        assert!(outcome.fact("stamp_cost_ns").is_some());
+        see(&point, &outcome);
+    }
+}
+
+/// The calls of `overhead`.
+const CALLS: [&str; 4] = ["post_send", "post_recv", "poll_cq, hit", "poll_cq, miss"];
+
+#[test]
+fn overhead_with_each_option() {
+    let cases = "
+        messages=200 runs=2 warm-up=20 list=1
+        messages=200 runs=2 warm-up=20 list=16 op=write
+        messages=200 runs=2 warm-up=20 list=4 op=read outstanding-reads=4
+        messages=200 runs=2 warm-up=20 list=256
+        messages=200 runs=2 warm-up=20 list=3 op=write_imm transport=uc
+        messages=200 runs=2 warm-up=0 list=5 op=send_imm transport=ud rx-depth=10
+        messages=200 runs=2 warm-up=20 list=7 inline=off memory=private size=5000 touch=no
+    ";
+    each(Experiment::Overhead, cases, |point, outcome| {
+        let all = (point.messages * 2 + point.warm_up) as usize;
+        for label in ["nothing, two stamps", "post_send", "post_recv"] {
+            let found = series(outcome, label);
+            assert_eq!((found.samples.len(), found.warm_up), (all, point.warm_up as usize));
+        }
+        let hits = series(outcome, "poll_cq, hit").samples.len();
+        let partial = outcome.count("partial_polls").unwrap() as usize;
+        assert_eq!((hits + partial, hits > 0), (all / 2, true), "{point:?}");
+        assert_eq!(series(outcome, "whole list").samples.len(), all / 2);
+        assert_eq!(outcome.count("sent"), Some((all as u64) * u64::from(point.list)));
+        // Each call contains what nothing costs.
+        let nothing = median(outcome, "nothing, two stamps");
+        assert!(CALLS.iter().all(|call| median(outcome, call) >= nothing), "{point:?}");
+    });
+}
+
+#[test]
+fn a_longer_list_costs_more() {
+    let of =
+        |list: u32| measure(&point(Experiment::Overhead, &format!("messages=500 list={list}")));
+    let (one, many) = (of(1), of(200));
+    for call in ["post_send", "post_recv", "poll_cq, hit"] {
+        let (one, many) = (median(&one, call), median(&many, call));
+        assert!(many > 2.0 * one, "{call}: {one} ns for one, {many} ns for 200");
+    }
+}
+
+#[test]
+fn mr_registers_and_copies() {
+    let cases = "
+        messages=50 runs=2 warm-up=5 size=4096
+        messages=50 runs=2 warm-up=5 size=1
+        messages=20 runs=1 warm-up=0 size=100K memory=device touch=no
+    ";
+    each(Experiment::Mr, cases, |point, outcome| {
+        let all = point.total() as usize;
+        for label in ["register", "deregister", "copy"] {
+            assert_eq!(series(outcome, label).samples.len(), all);
+        }
+        let [a, b, both] = ["register", "deregister", "register + deregister"]
+            .map(|label| series(outcome, label).samples[0]);
+        assert!((a + b - both).abs() < 0.01 * both);
+    });
+    let copy = |size: &str| {
+        let text = format!("messages=20 warm-up=2 size={size}");
+        median(&measure(&point(Experiment::Mr, &text)), "copy")
+    };
+    let (small, large) = (copy("4K"), copy("16M"));
+    assert!(large > 100.0 * small, "{small} ns for 4 KiB, {large} ns for 16 MiB");
+}
+
+#[test]
+fn connections_are_made_one_by_one_and_together() {
+    let cases = "
+        qps=1 runs=3
+        qps=5 runs=2 list=2 tx-depth=4 rx-depth=4
+        qps=40 runs=2 list=all by=plain
+        qps=3 runs=2 transport=uc gid-index=1 mtu=1024 sl=2
+    ";
+    each(Experiment::Connect, cases, |point, outcome| {
+        let all = u64::from(point.qps) * point.runs;
+        assert_eq!(outcome.count("connections"), Some(all));
+        for step in ["create + INIT", "RTR + RTS", "destroy"] {
+            assert_eq!(series(outcome, step).samples.len() as u64, all, "{step}");
+        }
+        let list = if point.list == 0 { point.qps } else { point.list };
+        let lists = u64::from(point.qps.div_ceil(list)) * point.runs;
+        assert_eq!(series(outcome, "of a list, until it is used").samples.len() as u64, lists);
+        let rate = outcome.figures.iter().find(|f| f.quantity == Quantity::Rate).unwrap().value;
+        let whole: f64 = series(outcome, "of a list, until it is used").samples.iter().sum();
+        assert!((rate * whole / 1e9 - all as f64).abs() < 1e-6 * all as f64);
+    });
+}
+
+#[test]
+fn a_time_out_is_what_its_code_says() {
+    let cases = "
+        messages=3 timeout=8 retry-cnt=0
+        messages=3 timeout=8 retry-cnt=3
+        messages=2 runs=2 timeout=12 retry-cnt=1 limit=30s
+        messages=2 timeout=1 retry-cnt=7 gid-index=1
+    ";
+    each(Experiment::Timeout, cases, |point, outcome| {
+        let nominal_ns = (4096u64 << point.timeout) as f64;
+        let each = series(outcome, "T_o");
+        assert_eq!(each.samples.len() as u64, point.messages * point.runs);
+        // Nothing is given up before its time.
+        assert!(each.samples.iter().all(|ns| *ns >= nominal_ns), "{nominal_ns}: {each:?}");
+        let whole = &series(outcome, "until it fails").samples;
+        let attempts = f64::from(point.retry_cnt) + 1.0;
+        assert!((whole[0] - attempts * each.samples[0]).abs() < 1.0);
+        let told = outcome.figures.iter().find(|f| f.quantity == Quantity::Timeout).unwrap();
+        assert_eq!(told.value, nominal_ns);
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let context = device().open().expect("the soft device opens");
+    let limits = Limits::query(&context, 1).expect("limits");
+    for (experiment, options, says) in [
+        (Experiment::Timeout, "timeout=0", "waits for ever"),
+        (Experiment::Timeout, "timeout=31", "or a --limit above 17593s"),
+        (Experiment::Timeout, "timeout=20 retry-cnt=7", "choose --retry-cnt 0"),
+        (Experiment::Connect, "by=rdma_cm", "no connection manager"),
+        (Experiment::Connect, "transport=ud", "no connection"),
+        (Experiment::Overhead, "list=all", "needs a length"),
+        (Experiment::Overhead, "list=400", "--rx-depth 800"),
+        (Experiment::Overhead, "list=600 op=write", "larger --tx-depth"),
+        (Experiment::Overhead, "op=write_read", "two calls"),
+        (Experiment::Mr, "size=1M", ""),
+    ] {
+        let result = check(&point(experiment, options), &limits);
+        let text = result.err().map_or(String::new(), |e| e.to_string());
+        assert_eq!(text.is_empty(), says.is_empty(), "{options}: {text}");
+        assert!(text.contains(says), "{experiment} {options}: {text}");
+    }
+}
