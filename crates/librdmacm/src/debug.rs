@@ -18,6 +18,14 @@ pub fn failed(errno: c_int, call: &str, why: impl FnOnce() -> String) -> Errno {
     Errno(errno)
 }
 
+/// The same for what this library does not do at all: said once also to who did not ask, since the
+/// error number alone looks like a mistake of the program.
+pub fn unsupported(call: &str, why: &str) -> Errno {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| eprintln!("rdmalab: {call}: {why}"));
+    Errno(libc::EOPNOTSUPP)
+}
+
 /// The answer of a call that says 0, or -1 and `errno`.
 pub fn answer(result: CallResult<()>) -> c_int {
     match result {

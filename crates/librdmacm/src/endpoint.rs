@@ -37,6 +37,7 @@ unsafe fn create(
     unsafe {
         let res = res.as_ref().ok_or(Errno(libc::EINVAL))?;
         let (ps, qp_type) = (res.ai_port_space as u32, res.ai_qp_type as u32);
+        qp::refuse_xrc("rdma_create_ep", qp_type)?;
         let made = id::create(std::ptr::null_mut(), std::ptr::null_mut(), ps, qp_type)?;
         let prepared = match res.ai_flags & RAI_PASSIVE {
             0 => active(made, res, pd, qp_init_attr),

@@ -10,6 +10,9 @@ use crate::device::{PORT, verbs};
 use crate::id::{CmId, HOP_LIMIT, own, world};
 use crate::world::{Link, is_datagram};
 
+/// Inline bytes that every queue pair has, asked for or not.
+const INLINE_ALWAYS: u32 = 16;
+
 /// The address vector that leads to a peer.
 pub fn address_vector(link: &Link) -> ibv_ah_attr {
     let mut ah = ibv_ah_attr::zeroed();
@@ -254,6 +257,21 @@ pub unsafe fn rdma_create_qp_ex(
     }))
 }
 
+/// Refuses the queue pairs of XRC.
+///
+/// # Errors
+/// `EOPNOTSUPP`.
+pub fn refuse_xrc(call: &str, qp_type: u32) -> CallResult<()> {
+    match qp_type {
+        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Err(crate::debug::unsupported(
+            call,
+            "the soft device has no XRC queue pairs, by decision: use RC, with a shared receive \
+             queue where many peers shall share buffers",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
     let verbs = verbs()?;
     if !own.public.qp.is_null() || own.public.verbs.is_null() {
@@ -270,11 +288,10 @@ fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
             "the domain belongs to another device than the id: make it on id->verbs".to_owned()
         }));
     }
-    if matches!(attr.qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) {
-        return Err(failed(libc::EOPNOTSUPP, "rdma_create_qp", || {
-            "the soft device has no XRC".to_owned()
-        }));
-    }
+    refuse_xrc("rdma_create_qp", attr.qp_type)?;
+    // Adapters grant what fits beside one gather element (rxe 16 bytes, mlx5 more), and programs
+    // came to use it without asking: rdma_xclient does.
+    attr.cap.max_inline_data = attr.cap.max_inline_data.max(INLINE_ALWAYS);
     let public = &own.public;
     let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
         !of_id.is_null() && !given.is_null() && of_id != given

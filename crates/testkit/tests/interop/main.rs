@@ -16,8 +16,8 @@
 //! on two processors. What spins without calling the library (`ib_write_lat` does) needs a time
 //! slice per message where processors are short, so such cases have few iterations.
 //!
-//! Not here: `ib_send_bw -g` (multicast) asks for its group through umad devices, which there are
-//! none of; XRC, DC and on-demand paging.
+//! Not here: XRC, DC and on-demand paging; `ib_send_bw -g` on InfiniBand ports, where it asks the
+//! subnet manager for its group through umad devices. On Ethernet ports it asks nobody.
 
 mod case;
 mod compiled;

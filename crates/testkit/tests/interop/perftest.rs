@@ -22,6 +22,8 @@ const SEND: &str = "
     ib_send_bw --recv_post_list 8 -m 256 -n 200
     ib_send_bw -d soft1 -s 2
     RDMALAB_PERSONALITY=ethernet ib_send_lat -x 1
+    RDMALAB_PERSONALITY=ethernet ib_send_bw -c UD -g -x 0 -n 200
+    RDMALAB_PERSONALITY=ethernet ib_send_lat -c UD -g -x 0 -n 200
     RDMALAB_LANE=off ib_send_bw -b
 ";
 

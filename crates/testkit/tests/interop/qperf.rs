@@ -12,6 +12,9 @@ use crate::case::{LIMIT, full};
 const SHORT: &str = "rc_lat rc_bw rc_rdma_read_lat rc_rdma_write_bw rc_compare_swap_mr \
     ver_rc_fetch_add uc_lat uc_rdma_write_bw ud_lat ud_bw";
 
+/// Connected by rdma_cm.
+const CONNECTED: &str = "rc_lat rc_bw rc_rdma_read_lat rc_rdma_write_bw uc_lat ud_lat";
+
 const LONG: &str = "rc_bi_bw rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_poll_lat \
     rc_fetch_add_mr ver_rc_compare_swap uc_bw uc_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat \
     ud_bi_bw";
@@ -60,6 +63,11 @@ fn check(tests: &str, options: &str) {
 #[test]
 fn qperf_with_events() {
     check(SHORT, "");
+}
+
+#[test]
+fn qperf_over_rdma_cm() {
+    check(CONNECTED, "-cm 1");
 }
 
 #[test]

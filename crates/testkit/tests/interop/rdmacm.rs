@@ -1,8 +1,6 @@
 //! Debian's programs that connect by the connection manager, on our `librdmacm.so.1`.
 //!
-//! Not here, with the reason: `rdma_xclient` and `rdma_xserver` send 16 bytes inline from a queue
-//! pair that was made for none, which only adapters of some makers allow; `udpong` has datagram
-//! sockets; `ib_send_bw -g` asks for its group through umad devices.
+//! Not here, with the reason: `udpong` has datagram sockets.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
@@ -74,6 +72,20 @@ const SHORT: &[Pair] = &[
         "rdma_client: end 0",
     ),
     pair(
+        "rdma_xserver -p PORT",
+        "rdma_xclient -s 127.0.0.1 -p PORT",
+        "rdma_xserver: end 0",
+        "rdma_xclient: end 0",
+    ),
+    // Its server has no way to end: it takes events in a loop for ever.
+    Pair {
+        server: "cmtime -p PORT",
+        client: "cmtime -s 127.0.0.1 -p PORT -c 20",
+        ends: false,
+        server_says: "",
+        client_says: "connect      :|disconnect   :|destroy      :",
+    },
+    pair(
         "rstream -p PORT -S 65536 -I 20 -C 5 -T v",
         "rstream -s 127.0.0.1 -p PORT -S 65536 -I 20 -C 5 -T v",
         "custom",
@@ -129,7 +141,8 @@ fn start(line: &str, port: u16, personality: &str) -> Option<Program> {
         programs::skipped(&case.program, "not installed");
         return None;
     };
-    let variables = [("RDMALAB_PERSONALITY".to_owned(), personality.to_owned())];
+    let mut variables = case.variables;
+    variables.push(("RDMALAB_PERSONALITY".to_owned(), personality.to_owned()));
     Some(Program::start(&path, &case.options, &variables))
 }
 
@@ -225,6 +238,19 @@ fn a_killed_client_is_noticed() {
     let server = server.end_by(Instant::now() + LIMIT);
     assert!(server.status.is_some(), "the server never noticed\n{}", server.report());
     assert!(server.stdout.contains("server ping data"), "{}", server.report());
+}
+
+/// What is not there is said, also to who did not set `RDMALAB_DEBUG`.
+#[test]
+fn xrc_is_refused_with_the_reason() {
+    for line in ["rdma_xserver -c x -p PORT", "rdma_xclient -c x -s 127.0.0.1 -p PORT"] {
+        let _turn = programs::turn();
+        let quiet = format!("RDMALAB_DEBUG=0 {line}");
+        let Some(program) = start(&quiet, programs::free_port(), "infiniband") else { return };
+        let ended = program.end_by(Instant::now() + LIMIT);
+        let says = ended.stderr.contains("rdma_create_ep: the soft device has no XRC queue pairs");
+        assert!(says && ended.status.is_some() && !ended.succeeded(), "{}", ended.report());
+    }
 }
 
 #[test]
