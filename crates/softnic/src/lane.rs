@@ -57,11 +57,6 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     done
 }
 
-/// From this size on a WRITE into memory that is not mapped here takes the ring when the target
-/// polls: measured with SEND, whose payload goes the same way, 1 MiB at 24 to 37 GB/s against 14
-/// through the kernel.
-const SHARED_COPY_BYTES: u64 = 128 * 1024;
-
 /// Checks the operation as the responder would, and finds its memory; `None` when it has to take
 /// the ring. Also says which mapping to remember.
 #[inline]
@@ -93,11 +88,6 @@ fn find(inner: &QpInner, peer: &Peer, wqe: &SendWqe) -> Option<(Place, Option<Ma
         && let Some((at, mapped)) = in_mapping(inner, peer, &entry, addr, bytes)
     {
         return Some((Place::Mapped(at), mapped));
-    }
-    // Two processors copy faster through the ring than one through the kernel, if the peer is there
-    // to take part.
-    if bytes >= SHARED_COPY_BYTES && need == Access::REMOTE_WRITE && peer.is_polling() {
-        return None;
     }
     let denied = peer.memory_denied.load(Ordering::Relaxed);
     (!denied).then_some((Place::Foreign(host_addr), None))

@@ -38,9 +38,6 @@ const REQUEST_NS: u64 = 2_000_000;
 /// Buffers of one peer that are mapped at a time.
 const MAX_MAPPINGS: usize = 256;
 
-/// Looks at a peer's stamp, a pause apart, that tell whether it polls.
-const POLL_LOOKS: u32 = 40;
-
 /// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
 pub(crate) struct Seat<'a> {
     // Dropped in this order: first leave, then let others use the word.
@@ -190,7 +187,6 @@ pub(crate) struct Peer {
     pub(crate) qps: QpWords,
     pub(crate) pass: Pass,
     bell: Bell,
-    base: *mut u8,
     event: Event,
     mapped: Mutex<VecDeque<MappedMemory>>,
     request_at_ns: AtomicU64,
@@ -216,7 +212,7 @@ pub(crate) struct Hello {
     pub(crate) ring: OwnedFd,
 }
 
-// SAFETY: `base` is the start of the segment that the peer keeps mapped; all there is atomic.
+// SAFETY: its views point into the segment that the peer keeps mapped; all there is atomic.
 unsafe impl Send for Peer {}
 // SAFETY: as above; everything else in it is locked, atomic or immutable.
 unsafe impl Sync for Peer {}
@@ -286,7 +282,6 @@ impl Peer {
                 keys: KeyView::attach(base.add(layout::KEYS_AT), rdmalab_ring::keytable::ENTRIES),
                 qps: QpWords::attach(base),
                 pass: Pass::attach(base, own_slot)?,
-                base,
                 bell: Bell::attach(base.add(layout::DOORBELL_AT)),
                 event,
                 mapped: Mutex::default(),
@@ -300,20 +295,6 @@ impl Peer {
                 segment: None,
             })
         }
-    }
-
-    /// Whether a thread of the peer polls right now: looks for up to about a microsecond.
-    pub(crate) fn is_polling(&self) -> bool {
-        // SAFETY: the segment is mapped as long as the peer lives.
-        let stamp = unsafe { layout::stamp_of(self.base) };
-        let before = stamp.load(Ordering::Relaxed);
-        for _ in 0..POLL_LOOKS {
-            std::hint::spin_loop();
-            if stamp.load(Ordering::Relaxed) != before {
-                return true;
-            }
-        }
-        false
     }
 
     /// After something was pushed: wakes the peer if it sleeps. Also ourselves: whoever pushed need
