@@ -6,6 +6,7 @@
 //!   the distribution. Pure functions.
 //! * [`curve`]: what a curve of medians says: where it crosses another.
 //! * [`quantity`]: the names of what is measured, so that no table shows a bare "latency".
+//! * [`pattern`]: whether a series repeats itself, where it stands out, and how sure that is.
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
@@ -19,6 +20,7 @@ pub mod curve;
 pub mod hist;
 pub mod limits;
 pub mod outcome;
+pub mod pattern;
 pub mod quantity;
 pub mod stats;
 pub mod summary;

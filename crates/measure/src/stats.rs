@@ -6,7 +6,7 @@
 //! Intervals hold for independent samples of one distribution.
 
 mod binomial;
-mod normal;
+pub(crate) mod normal;
 mod paired;
 mod two_sample;
 

@@ -1,0 +1,109 @@
+//! Scores of a series, folded with a period.
+
+use super::chance::{ln_chi_squared_tail, ln_normal_tail, normal_quantile};
+
+/// Normal scores of the ranks among all samples; 0 for NaN. `None` where fewer than two samples are
+/// there.
+pub fn scores(samples: &[f64]) -> Option<Vec<f64>> {
+    let there = samples.iter().filter(|s| !s.is_nan()).count();
+    (there >= 2).then(|| scores_within(samples, 1))
+}
+
+/// Normal scores of the ranks among the samples of the same place of a period: whatever depends on
+/// the place is gone, its spread included.
+///
+/// Ties are broken by a hash of the index: the same series gives the same scores, and equal samples
+/// are in no order that has to do with any period.
+pub fn scores_within(samples: &[f64], period: usize) -> Vec<f64> {
+    let mut scores = vec![0.0; samples.len()];
+    let mut order: Vec<usize> = Vec::with_capacity(samples.len() / period + 1);
+    for place in 0..period {
+        order.clear();
+        order.extend((place..samples.len()).step_by(period).filter(|i| !samples[*i].is_nan()));
+        order.sort_unstable_by(|a, b| {
+            let by_value = samples[*a].total_cmp(&samples[*b]);
+            by_value.then_with(|| hash(*a).cmp(&hash(*b)))
+        });
+        let count = order.len() as f64;
+        for (rank, index) in order.iter().enumerate() {
+            scores[*index] = normal_quantile((rank as f64 + 0.5) / count);
+        }
+    }
+    scores
+}
+
+/// The finaliser of `SplitMix64`.
+fn hash(index: usize) -> u64 {
+    let mut z = (index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What a folding gave.
+#[derive(Clone, Debug)]
+pub struct Folded {
+    /// The period.
+    pub period: usize,
+    /// Sum of the squared means, each times its count: chi-squared where there is no pattern.
+    pub squares: f64,
+    /// The largest mean times the root of its count: normal where there is no pattern.
+    pub largest: f64,
+    /// The mean at each place, minus that of all.
+    pub means: Vec<f64>,
+    /// Samples at each place.
+    pub counts: Vec<f64>,
+    /// Samples, and their sum of squares about the mean.
+    total: (f64, f64),
+}
+
+impl Folded {
+    /// Folds scores, of whole periods. `is_there` is 0 where a sample is missing.
+    pub fn of(scores: &[f64], is_there: Option<&[f64]>, period: usize) -> Self {
+        let mut sums = folded(scores, period);
+        let counts = match is_there {
+            Some(is_there) => folded(is_there, period),
+            None => vec![(scores.len() / period) as f64; period],
+        };
+        let count: f64 = counts.iter().sum();
+        let mean = sums.iter().sum::<f64>() / count.max(1.0);
+        let variance = scores.iter().map(|s| s * s).sum::<f64>() - count * mean * mean;
+        let mut squares = 0.0;
+        let mut largest = 0f64;
+        for (sum, count) in sums.iter_mut().zip(&counts) {
+            *sum = if *count > 0.0 { *sum / count - mean } else { 0.0 };
+            squares += count * *sum * *sum;
+            largest = largest.max(sum.abs() * count.sqrt());
+        }
+        Self { period, squares, largest, means: sums, counts, total: (count, variance) }
+    }
+
+    /// The logarithm of the probability of such a folding, without the number of periods that were
+    /// tried.
+    pub fn ln_chance(&self, excess: f64) -> f64 {
+        let freedom = self.period as f64 - 1.0;
+        let squares = ln_chi_squared_tail(self.squares / excess, freedom);
+        let places = 2.0 * self.period as f64;
+        let largest = ln_normal_tail(self.largest / excess.sqrt()) + places.ln();
+        (squares.min(largest) + 2f64.ln()).min(0.0)
+    }
+
+    /// The deviation of a score from the mean of its place.
+    pub fn deviation_within(&self, excess: f64) -> f64 {
+        let (count, variance) = self.total;
+        let freedom = (count - self.period as f64).max(1.0);
+        // Where all of a place are alike, rounding is left.
+        let within = (variance - self.squares).max(variance * 1e-12);
+        (within / freedom * excess).sqrt()
+    }
+}
+
+fn folded(values: &[f64], period: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; period];
+    for cycle in values.chunks_exact(period) {
+        for (sum, value) in sums.iter_mut().zip(cycle) {
+            *sum += value;
+        }
+    }
+    sums
+}

@@ -1,0 +1,218 @@
+use super::*;
+
+/// `SplitMix64` (Steele, Lea and Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in 0 .. 1.
+    fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Normal: Box and Muller 1958.
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
+    }
+}
+
+/// A shape of noise without memory.
+type Noise = fn(&mut Random) -> f64;
+
+const NOISES: [(&str, Noise); 5] = [
+    ("normal", |r| r.normal()),
+    ("long to the right", |r| (2.0 * r.normal()).exp()),
+    ("without a mean", |r| 1.0 / (1e-9 + r.uniform())),
+    // As a clock that ticks in tens of ns shows them.
+    ("in steps", |r| (r.normal() * 2.0).round() * 10.0),
+    ("seldom anything", |r| if r.uniform() < 0.02 { 1e6 } else { 1e3 }),
+];
+
+fn noise(n: usize, seed: u64, one: Noise) -> Vec<f64> {
+    let mut random = Random(seed);
+    (0..n).map(|_| one(&mut random)).collect()
+}
+
+/// Noise with a pattern: `heights[i % period]` is added.
+fn with_pattern(
+    n: usize,
+    seed: u64,
+    one: Noise,
+    period: usize,
+    peaks: &[(usize, f64)],
+) -> Vec<f64> {
+    let mut samples = noise(n, seed, one);
+    for (i, sample) in samples.iter_mut().enumerate() {
+        *sample += peaks.iter().filter(|(at, _)| i % period == *at).map(|p| p.1).sum::<f64>();
+    }
+    samples
+}
+
+/// Places of the peaks, in order.
+fn places(pattern: &Pattern) -> Vec<usize> {
+    let mut places: Vec<usize> = pattern.peaks.iter().map(|p| p.place).collect();
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn in_white_noise_there_is_none_as_often_as_promised() {
+    // With 5 % allowed, more than 16 % of 100 would come once in 10^5.
+    const SERIES: u64 = 100;
+    for (name, one) in NOISES {
+        let found = (0..SERIES).filter(|seed| {
+            let samples = noise(600, 1000 + seed, one);
+            find_with(&samples, 0, 0.05).is_some()
+        });
+        let found = found.count();
+        assert!(found <= 16, "{name}: {found} of {SERIES}");
+    }
+}
+
+#[test]
+fn the_chance_that_is_stated_is_neither_too_small_nor_idle() {
+    // A false-alarm probability of 0.5 is a bound: it must hold, and not be out of reach either.
+    let alarms = (0..200).filter(|s| find_with(&noise(200, *s, |r| r.normal()), 0, 0.5).is_some());
+    let alarms = alarms.count();
+    assert!((5..=130).contains(&alarms), "{alarms} of 200");
+}
+
+#[test]
+fn noise_with_a_memory_is_no_pattern() {
+    for (memory, most) in [(0.5, 4), (0.9, 4), (0.99, 4)] {
+        let alarms = (0..40u64).filter(|seed| {
+            let mut random = Random(77 + seed);
+            let mut state = 0.0;
+            let samples: Vec<f64> = (0..2000)
+                .map(|_| {
+                    state = memory * state + random.normal();
+                    state
+                })
+                .collect();
+            find(&samples, 0).is_some()
+        });
+        let alarms = alarms.count();
+        assert!(alarms <= most, "memory {memory}: {alarms} of 40");
+    }
+    // A level that changes now and then, as when a core slows down.
+    let mut samples = noise(4000, 5, |r| r.normal());
+    samples[1234..2345].iter_mut().for_each(|s| *s += 5.0);
+    assert_eq!(find(&samples, 0), None);
+}
+
+#[test]
+fn a_peak_is_found_in_any_noise_at_several_heights() {
+    for (n, period) in [(2000, 2), (2000, 3), (3000, 16), (4000, 31), (8000, 128)] {
+        for height in [1.0, 3.0, 30.0] {
+            // The lower the peak, the more repetitions it takes; 1 deviation needs about 80.
+            if height < 3.0 && n / period < 100 {
+                continue;
+            }
+            let at = period - 1;
+            let samples =
+                with_pattern(n, 3 + period as u64, |r| r.normal(), period, &[(at, height)]);
+            let pattern = find(&samples, 0).unwrap_or_else(|| panic!("{period} {height}"));
+            assert_eq!((pattern.period, places(&pattern)), (period, vec![at]), "{height}");
+            let found = pattern.peaks[0].height;
+            let off = 5.0 / ((n / period) as f64).sqrt();
+            assert!((found - height).abs() < off, "{period}: {found} instead of {height}");
+            assert!(pattern.base.abs() < off && pattern.false_alarm <= FALSE_ALARM);
+        }
+    }
+}
+
+#[test]
+fn outliers_do_not_hide_it_and_do_not_make_it() {
+    let rare: Noise = |r| if r.uniform() < 0.01 { 1e7 * r.uniform() } else { r.normal() };
+    let samples = with_pattern(4000, 9, rare, 32, &[(30, 4.0), (31, 4.0)]);
+    let pattern = find(&samples, 0).expect("a pattern");
+    assert_eq!((pattern.period, places(&pattern)), (32, vec![30, 31]));
+    assert!((pattern.peaks[0].height - 4.0).abs() < 1.0, "{:?}", pattern.peaks);
+}
+
+/// What the study reports of a receive queue of each depth, in us: the base, the period, and the
+/// peaks. The noise is about that of its figures.
+#[test]
+fn the_patterns_of_the_study_come_out() {
+    let cases: [(usize, &[(usize, f64)]); 4] = [
+        (16, &[(13, 4.05), (14, 4.05), (15, 4.05)]),
+        (32, &[(14, 0.68), (15, 0.68), (30, 1.23), (31, 1.23)]),
+        (128, &[(126, 1.33), (127, 1.33)]),
+        (256, &[(126, 1.35), (127, 1.35), (254, 2.35), (255, 2.35)]),
+    ];
+    let noise: Noise = |r| 3.15 + 0.05 * r.normal() + if r.uniform() < 0.003 { 10.0 } else { 0.0 };
+    for (period, peaks) in cases {
+        let samples = with_pattern(10_000, period as u64, noise, period, peaks);
+        let pattern = find(&samples, 0).expect("a pattern");
+        let wanted: Vec<usize> = peaks.iter().map(|p| p.0).collect();
+        assert_eq!((pattern.period, places(&pattern)), (period, wanted));
+        assert!(pattern.false_alarm < 1e-50, "{}", pattern.false_alarm);
+        assert!((pattern.base - 3.15).abs() < 0.02, "{}", pattern.base);
+        for peak in &pattern.peaks {
+            let height = peaks.iter().find(|p| p.0 == peak.place).expect("a peak").1;
+            assert!((peak.height - height).abs() < 0.05, "{peak:?}");
+        }
+    }
+}
+
+#[test]
+fn a_harmonic_is_not_taken_for_the_period() {
+    // A weak difference between two halves makes the period twice as long; an equal one does not.
+    for (second, period) in [(3.0, 24), (1.5, 48), (0.0, 48)] {
+        let peaks = [(5, 3.0), (29, second)];
+        for seed in 0..10 {
+            let samples = with_pattern(6000, seed, |r| r.normal(), 48, &peaks);
+            let pattern = find(&samples, 0).expect("a pattern");
+            assert_eq!(pattern.period, period, "{second}, seed {seed}");
+        }
+    }
+    // A wave has nothing but its period.
+    let wave = |i: usize| (i as f64 * 2.0 * std::f64::consts::PI / 60.0).sin() * 2.0;
+    for seed in 0..10 {
+        let mut samples = noise(6000, seed, |r| r.normal());
+        samples.iter_mut().enumerate().for_each(|(i, s)| *s += wave(i));
+        assert_eq!(find(&samples, 0).expect("a wave").period, 60, "seed {seed}");
+    }
+}
+
+#[test]
+fn places_count_from_the_first_index_and_gaps_stay_gaps() {
+    let mut samples = with_pattern(4000, 4, |r| r.normal(), 20, &[(7, 6.0)]);
+    let pattern = find(&samples[1003..], 1003).expect("a pattern");
+    assert_eq!((pattern.period, places(&pattern)), (20, vec![7]));
+    let mut random = Random(8);
+    for sample in &mut samples {
+        if random.uniform() < 0.3 {
+            *sample = f64::NAN;
+        }
+    }
+    let pattern = find(&samples, 0).expect("a pattern");
+    assert_eq!((pattern.period, places(&pattern)), (20, vec![7]));
+}
+
+#[test]
+fn a_dip_is_below_zero_and_where_all_else_is_equal_it_is_clear() {
+    let samples: Vec<f64> = (0..500).map(|i| if i % 10 == 4 { 1.0 } else { 2.0 }).collect();
+    let pattern = find(&samples, 0).expect("a pattern");
+    assert_eq!((pattern.period, places(&pattern), pattern.base), (10, vec![4], 2.0));
+    assert!((pattern.peaks[0].height + 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn too_little_is_no_pattern() {
+    assert_eq!(find(&[], 0), None);
+    assert_eq!(find(&[f64::NAN; 100], 0), None);
+    assert_eq!(find(&[1.0; 100], 0), None);
+    let alternating: Vec<f64> = (0..15).map(|i| f64::from(i % 2)).collect();
+    assert_eq!(find(&alternating, 0), None);
+    let alternating: Vec<f64> = (0..200).map(|i| f64::from(i % 2)).collect();
+    assert_eq!(find(&alternating, 0).expect("clear").period, 2);
+}
