@@ -39,7 +39,7 @@ pub const MIN_CYCLES: usize = 8;
 /// Longest period searched for, in samples.
 pub const MAX_PERIOD: usize = 4096;
 /// Samples looked at, from the beginning: more would take long and say little more.
-pub const MAX_SAMPLES: usize = 1 << 17;
+pub const MAX_SAMPLES: usize = 1 << 15;
 /// With what probability a repetition may be taken for a period of its own.
 const REPETITION: f64 = 0.01;
 /// The share of neighbouring periods that are taken to hold noise alone.

@@ -40,6 +40,8 @@ pub struct DeviceAttr {
     pub max_srq: u32,
     /// Most work requests in a shared receive queue.
     pub max_srq_wr: u32,
+    /// Most scatter entries in a receive of a shared receive queue.
+    pub max_srq_sge: u32,
     /// Most memory windows.
     pub max_mw: u32,
     /// Whether pages can be fetched when needed.
@@ -70,6 +72,7 @@ impl DeviceAttr {
             has_atomics: a.atomic_cap != abi::IBV_ATOMIC_NONE,
             max_srq: count(a.max_srq),
             max_srq_wr: count(a.max_srq_wr),
+            max_srq_sge: count(a.max_srq_sge),
             max_mw: count(a.max_mw),
             has_on_demand_paging: raw.odp_caps.general_caps & abi::IBV_ODP_SUPPORT != 0,
             phys_port_cnt: a.phys_port_cnt,

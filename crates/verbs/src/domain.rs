@@ -59,17 +59,37 @@ impl Pd {
     /// `EINVAL` for remote writing without local writing; `ENOMEM` beyond the device's limits or
     /// the process's limit of locked memory.
     pub fn register(&self, buffer: &Buffer, access: Access) -> Result<Mr, VerbsError> {
+        self.register_part(buffer, 0, buffer.len(), access)
+    }
+
+    /// Registers `bytes` of a buffer from `start` on. The whole buffer stays alive as long as the
+    /// region.
+    ///
+    /// # Errors
+    /// As [`Pd::register`].
+    ///
+    /// # Panics
+    /// When the part goes beyond the end of the buffer.
+    pub fn register_part(
+        &self,
+        buffer: &Buffer,
+        start: usize,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Mr, VerbsError> {
+        let fits = start.checked_add(bytes).is_some_and(|end| end <= buffer.len());
+        assert!(fits, "{bytes} bytes at {start} of a buffer of {}", buffer.len());
         let library = self.context().library();
-        let start = buffer.addr() as *mut std::ffi::c_void;
+        let addr = buffer.addr() + start as u64;
+        let at = addr as *mut std::ffi::c_void;
         // SAFETY: the domain is alive; the memory is, as long as the region keeps the buffer.
-        let raw = unsafe {
-            inline::ibv_reg_mr(library.table(), self.raw(), start, buffer.len(), access.bits())
-        };
+        let raw =
+            unsafe { inline::ibv_reg_mr(library.table(), self.raw(), at, bytes, access.bits()) };
         let raw = library.not_null("ibv_reg_mr", raw)?;
         // SAFETY: the region has just been made; its keys do not change.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
         let inner = MrInner { raw, pd: self.clone(), buffer: Some(buffer.clone()) };
-        Ok(Mr { lkey, rkey, buffer: buffer.clone(), _keep: Arc::new(inner) })
+        Ok(Mr { lkey, rkey, addr, bytes, buffer: buffer.clone(), _keep: Arc::new(inner) })
     }
 }
 
@@ -78,6 +98,8 @@ impl Pd {
 pub struct Mr {
     lkey: u32,
     rkey: u32,
+    addr: u64,
+    bytes: usize,
     buffer: Buffer,
     _keep: Arc<MrInner>,
 }
@@ -106,7 +128,7 @@ impl Drop for MrInner {
 }
 
 impl Mr {
-    /// The memory.
+    /// The memory that it is in; all of it, unless [`Pd::register_part`] made it.
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
@@ -124,25 +146,24 @@ impl Mr {
         self.rkey
     }
 
-    /// A piece of it, for a request. The device checks key and bounds when it uses it.
+    /// A piece of it, by its offset from the begin of the region. The device checks key and bounds when it uses it.
     ///
     /// # Panics
     /// When the piece goes beyond the end of the region.
     #[must_use]
     pub fn sge(&self, offset: usize, bytes: usize) -> Sge<'_> {
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.buffer.len());
-        assert!(fits, "{bytes} bytes at {offset} of a region of {}", self.buffer.len());
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(fits, "{bytes} bytes at {offset} of a region of {}", self.bytes);
         // The length of a piece has 32 bits; no message is longer than 2 GiB.
         let length = u32::try_from(bytes).expect("a piece is at most 4 GiB long");
-        let addr = self.buffer.addr() + offset as u64;
+        let addr = self.addr + offset as u64;
         Sge { raw: abi::ibv_sge { addr, length, lkey: self.lkey }, _memory: PhantomData }
     }
 
     /// What a peer needs to reach this region.
     #[must_use]
     pub fn remote(&self) -> RemoteBuffer {
-        let bytes = self.buffer.len() as u64;
-        RemoteBuffer { addr: self.buffer.addr(), bytes, rkey: self.rkey }
+        RemoteBuffer { addr: self.addr, bytes: self.bytes as u64, rkey: self.rkey }
     }
 }
 

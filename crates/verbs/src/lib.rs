@@ -65,7 +65,7 @@ pub use error::{PostError, VerbsError};
 pub use event::AsyncEvent;
 pub use flags::{Access, QpState, QpType};
 pub use library::{Kind, Library, SoftHooks};
-pub use qp::{Path, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
+pub use qp::{MULTICAST_QPN, Path, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
 pub use rdmalab_abi::{LoadError, VerbsTable};
 pub use recv::{RecvBatch, RecvRequest};
 pub use send::{SendBatch, SendRequest};

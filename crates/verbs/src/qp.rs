@@ -1,7 +1,8 @@
 //! Queue pairs.
 
+use std::net::Ipv6Addr;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmalab_abi as abi;
 use rdmalab_abi::inline;
@@ -15,6 +16,9 @@ use crate::flags::{Access, QpState, QpType};
 use crate::recv::{self, RecvBatch, RecvRequest};
 use crate::send::{self, SendBatch, SendRequest};
 use crate::srq::Srq;
+
+/// The queue pair number that multicast datagrams are sent to (IBA vol. 1, 10.5.2).
+pub const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// How much a queue pair holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +116,7 @@ impl QpBuilder {
             max_recv_sge: attr.cap.max_recv_sge,
             max_inline_data: attr.cap.max_inline_data,
         };
-        let inner = QpInner { raw, cap, pd: pd.clone(), made: self };
+        let inner = QpInner { raw, cap, pd: pd.clone(), made: self, groups: Mutex::default() };
         Ok(Qp { raw, inner: Arc::new(inner) })
     }
 }
@@ -222,6 +226,8 @@ struct QpInner {
     pd: Pd,
     /// Keeps its completion queues and its shared receive queue.
     made: QpBuilder,
+    /// The multicast groups that it joined, which it has to leave before it can be destroyed.
+    groups: Mutex<Vec<(Ipv6Addr, u16)>>,
 }
 
 // SAFETY: libibverbs may be called from any thread with any of its objects; `inner` keeps the queue
@@ -237,6 +243,12 @@ unsafe impl Sync for QpInner {}
 impl Drop for QpInner {
     fn drop(&mut self) {
         let table = self.pd.context().library().table();
+        let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (group, lid) in groups {
+            let gid = abi::ibv_gid { raw: group.octets() };
+            // SAFETY: it is still there, and the address is read before the call returns.
+            let _ = unsafe { (table.detach_mcast)(self.raw.as_ptr(), &raw const gid, *lid) };
+        }
         // SAFETY: made by this library, and destroyed once.
         let _ = unsafe { (table.destroy_qp)(self.raw.as_ptr()) };
     }
@@ -292,7 +304,7 @@ impl Qp {
         let gid = match context.query_gid(path.port_num, index) {
             Ok(gid) => gid,
             Err(error) if path.sgid_index.is_some() => return Err(error),
-            Err(_) => std::net::Ipv6Addr::UNSPECIFIED,
+            Err(_) => Ipv6Addr::UNSPECIFIED,
         };
         Ok(QpEndpoint { lid, qpn: self.qp_num(), psn: psn & 0xff_ffff, gid })
     }
@@ -321,6 +333,23 @@ impl Qp {
             QpType::Rc | QpType::Uc => abi::IBV_QP_ACCESS_FLAGS,
         };
         self.modify(&mut attr, abi::IBV_QP_STATE | abi::IBV_QP_PKEY_INDEX | abi::IBV_QP_PORT | own)
+    }
+
+    /// Joins a multicast group; UD only. It then gets what is sent there, to [`MULTICAST_QPN`]. It
+    /// leaves when the queue pair is destroyed. InfiniBand also wants the port to have joined, which
+    /// is for the subnet manager to grant.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no group, `ENOMEM` beyond the device's limits.
+    pub fn join(&self, group: Ipv6Addr, lid: u16) -> Result<(), VerbsError> {
+        let library = self.inner.pd.context().library();
+        let gid = abi::ibv_gid { raw: group.octets() };
+        // SAFETY: the queue pair is alive, and the address is read before the call returns.
+        let result =
+            unsafe { (library.table().attach_mcast)(self.raw.as_ptr(), &raw const gid, lid) };
+        library.zero("ibv_attach_mcast", result)?;
+        self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner).push((group, lid));
+        Ok(())
     }
 
     /// To RTR: it receives. UD uses nothing of the attributes.
