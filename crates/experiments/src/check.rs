@@ -33,15 +33,28 @@ impl fmt::Display for Impossible {
 impl std::error::Error for Impossible {}
 
 /// What a rule finds: the option, and why.
-type Fault = (&'static str, String);
+pub(crate) type Fault = (&'static str, String);
 
 /// Whether a point can be measured on such a device.
 ///
 /// # Errors
 /// The first thing that cannot be: the option, the limit, and what to do.
 pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
-    let rules =
-        [ranges, ops, port, sizes, inline, depths, lists, signals, waits, stamps, times, manager];
+    let rules = [
+        ranges,
+        ops,
+        port,
+        sizes,
+        inline,
+        depths,
+        lists,
+        signals,
+        waits,
+        stamps,
+        times,
+        manager,
+        crate::recvq::check,
+    ];
     for rule in rules {
         if let Err((option, reason)) = rule(point, limits) {
             let value = OPTIONS.iter().find(|o| o.name == option).map(|o| o.get(point));
@@ -51,7 +64,11 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
     Ok(())
 }
 
-fn must(holds: bool, option: &'static str, reason: impl FnOnce() -> String) -> Result<(), Fault> {
+pub(crate) fn must(
+    holds: bool,
+    option: &'static str,
+    reason: impl FnOnce() -> String,
+) -> Result<(), Fault> {
     if holds { Ok(()) } else { Err((option, reason())) }
 }
 
@@ -97,7 +114,11 @@ fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
         Experiment::Overhead => must(op != Op::WriteRead, "op", || {
             "two calls: choose write or read, whose costs are to be had one by one".to_owned()
         }),
-        Experiment::Ping | Experiment::Mr | Experiment::Connect | Experiment::Timeout => Ok(()),
+        Experiment::Ping
+        | Experiment::Recvq
+        | Experiment::Mr
+        | Experiment::Connect
+        | Experiment::Timeout => Ok(()),
     }
 }
 

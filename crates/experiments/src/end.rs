@@ -4,7 +4,7 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
     Access, AddressHandle, Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint,
-    QpState, QpType, ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc, WcStatus,
+    QpType, ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
 };
 
 use crate::cq::{Completions, failed};
@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
 use crate::point::{Memory, Op, Point, Transport};
+use crate::trouble::Troubled;
 
 /// Q_Key of both ends.
 pub(crate) const QKEY: u32 = 0x0011_1111;
@@ -250,45 +251,13 @@ impl End {
     /// A completion that is no success, as a failure with its likely causes.
     #[cold]
     pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
-        match wc.status() {
-            // A flush says nothing; the request that failed does.
-            Err(WcStatus::WorkRequestFlushed) => self.cause().unwrap_or_else(|| {
-                failed(format!("{} {what}: {}", self.transport, WcStatus::WorkRequestFlushed))
-            }),
-            Err(status) => failed(format!("{} {what}: {status}", self.transport)),
-            Ok(()) => failed(format!("{} {what}: no failure", self.transport)),
-        }
-    }
-
-    /// The first failed request that is not a mere flush, where there is one.
-    fn cause(&self) -> Option<Stopped> {
-        for (queue, what) in [(&self.send, "send"), (&self.recv, "receive")] {
-            while let Ok(Some(wc)) = queue.cq().poll_one() {
-                match wc.status() {
-                    Ok(()) | Err(WcStatus::WorkRequestFlushed) => {}
-                    Err(status) => {
-                        return Some(failed(format!("{} {what}: {status}", self.transport)));
-                    }
-                }
-            }
-        }
-        None
+        Troubled::explain(self, wc, what)
     }
 
     /// Says why a wait was in vain, where a queue pair knows more.
     #[cold]
     pub fn diagnose(&self, stopped: Stopped) -> Stopped {
-        if stopped == Stopped::Asked {
-            return stopped;
-        }
-        let is_broken =
-            |qp: &Qp| matches!(qp.state(), Ok(QpState::Error | QpState::SendQueueError));
-        let broken = self.qps.iter().any(is_broken);
-        let Some(cause) = broken.then(|| self.cause()).flatten() else { return stopped };
-        match stopped {
-            Stopped::Other(why) => Stopped::Other(format!("{why}; {cause}")),
-            _ => cause,
-        }
+        Troubled::diagnose(self, stopped)
     }
 
     /// Tells the other end's word [`Layout::over`] a number other than 0, and waits until it is
@@ -342,6 +311,20 @@ impl End {
         outcome.push_fact("mtu_bytes", self.mtu.bytes());
         outcome.push_fact("port", self.path.port_num);
         outcome.push_fact("gid", &self.gid);
+    }
+}
+
+impl Troubled for End {
+    fn qps(&self) -> &[Qp] {
+        &self.qps
+    }
+
+    fn queues(&self) -> [(&Completions, &'static str); 2] {
+        [(&self.send, "send"), (&self.recv, "receive")]
+    }
+
+    fn transport(&self) -> QpType {
+        self.transport
     }
 }
 

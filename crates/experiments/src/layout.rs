@@ -40,7 +40,7 @@ impl Layout {
         let (out_places, in_places) = match point.experiment {
             Experiment::Blast => (point.buffers as usize, point.buffers as usize),
             Experiment::Overhead => (point.list as usize, point.list as usize),
-            Experiment::Ping => (1, 1),
+            Experiment::Ping | Experiment::Recvq => (1, 1),
             // They have memory of their own.
             Experiment::Mr | Experiment::Connect | Experiment::Timeout => (1, 1),
             Experiment::Oneway => {

@@ -15,6 +15,7 @@ mod end;
 mod join;
 mod layout;
 mod limits;
+mod links;
 mod mr;
 mod number;
 mod oneway;
@@ -22,6 +23,7 @@ mod options;
 mod overhead;
 mod ping;
 mod point;
+mod recvq;
 mod run;
 mod sender;
 mod sq;
@@ -29,6 +31,7 @@ mod stock;
 mod sweep;
 mod talk;
 mod timeout;
+mod trouble;
 mod words;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
@@ -38,5 +41,6 @@ pub use point::{
     By, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
     Transport, Unsignalled,
 };
+pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 pub use run::run;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};

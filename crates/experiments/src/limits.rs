@@ -22,6 +22,10 @@ pub struct Limits {
     pub max_rd_atomic: u32,
     /// Most inline bytes of a queue pair; found by trying, since devices do not say.
     pub max_inline_bytes: u32,
+    /// Most pieces of a request.
+    pub max_sge: u32,
+    /// Most pieces of a receive in a shared receive queue.
+    pub max_srq_sge: u32,
     /// Number of ports.
     pub ports: u8,
     /// The largest payload of a packet in use on the port.
@@ -52,6 +56,8 @@ impl Limits {
             max_mr_bytes: device.max_mr_bytes,
             max_rd_atomic: device.max_qp_rd_atom.min(device.max_qp_init_rd_atom),
             max_inline_bytes: max_inline_bytes(context)?,
+            max_sge: device.max_sge,
+            max_srq_sge: device.max_srq_sge,
             ports: device.phys_port_cnt,
             active_mtu_bytes: port.active_mtu.bytes() as u32,
             max_msg_bytes: port.max_msg_bytes.into(),

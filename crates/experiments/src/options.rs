@@ -9,6 +9,7 @@ use crate::number;
 use crate::point::{Experiment, Point};
 
 pub use table::OPTIONS;
+pub(crate) use table::within;
 
 /// An option. The same one means the same in every experiment.
 #[derive(Clone, Copy)]
@@ -31,8 +32,8 @@ pub struct Opt {
     pub words: &'static [&'static str],
     /// What its letter means when given without a value (`-e`).
     pub bare: Option<&'static str>,
-    get: fn(&Point) -> String,
-    set: fn(&mut Point, &str) -> Result<(), String>,
+    pub(crate) get: fn(&Point) -> String,
+    pub(crate) set: fn(&mut Point, &str) -> Result<(), String>,
 }
 
 impl fmt::Debug for Opt {

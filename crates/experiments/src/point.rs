@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 use crate::words::words;
 
 words! {
@@ -23,6 +24,8 @@ words! {
         Connect = "connect",
         /// How long a request to nobody takes to fail.
         Timeout = "timeout",
+        /// Round trips over a receive queue, for their pattern.
+        Recvq = "recvq",
     }
 }
 
@@ -32,7 +35,7 @@ impl Experiment {
     pub const fn ranks(self) -> RangeInclusive<usize> {
         match self {
             Self::Oneway | Self::Ping | Self::Blast => 2..=2,
-            Self::Overhead | Self::Mr | Self::Connect | Self::Timeout => 2..=2,
+            Self::Overhead | Self::Mr | Self::Connect | Self::Timeout | Self::Recvq => 2..=2,
         }
     }
 
@@ -80,6 +83,10 @@ impl Experiment {
             Self::Timeout => {
                 "a request to a queue pair that is gone, until it fails: the time-out that a C_ACK \
                  really gives"
+            }
+            Self::Recvq => {
+                "round trips over a receive queue, each in its order: the period, the places and \
+                 the heights of what repeats itself"
             }
         }
     }
@@ -364,6 +371,20 @@ pub struct Point {
     pub by: By,
     /// The longest time that a sample of `timeout` may take.
     pub limit_ns: u64,
+    /// Where receives are posted, in `recvq`.
+    pub queue: Queue,
+    /// Pieces that a receive of `recvq` may have.
+    pub max_sge: u32,
+    /// Memory regions that the receive buffers of `recvq` lie in; 0: one for each.
+    pub regions: u32,
+    /// Which of these buffers share a region.
+    pub regions_by: RegionsBy,
+    /// Receives of `recvq` that the queue has room for and that are never posted.
+    pub missing: u32,
+    /// When used receives of `recvq` are posted again.
+    pub return_at: Return,
+    /// On which side of the answer they are.
+    pub return_when: ReturnWhen,
     /// For whatever is drawn; the same seed draws the same.
     pub seed: u64,
 }
@@ -416,6 +437,16 @@ impl Point {
                 rx_depth: 16,
                 ..any
             },
+            // As mordkovich2013 has it. An RNR NAK asks for 10 us: what a late receive costs shows,
+            // and does not hide all else.
+            Experiment::Recvq => Self {
+                size_bytes: 128,
+                messages: 10_000,
+                warm_up: 100,
+                rx_depth: 32,
+                min_rnr_timer: 1,
+                ..any
+            },
             Experiment::Timeout => {
                 Self { messages: 5, warm_up: 0, timeout: 10, retry_cnt: 1, ..any }
             }
@@ -461,6 +492,13 @@ impl Point {
             min_rnr_timer: 12,
             by: By::Plain,
             limit_ns: 20_000_000_000,
+            queue: Queue::Own,
+            max_sge: 1,
+            regions: 1,
+            regions_by: RegionsBy::Block,
+            missing: 0,
+            return_at: Return::Every(1),
+            return_when: ReturnWhen::After,
             seed: 1,
         }
     }

@@ -3,7 +3,7 @@
 use rdmalab_measure::Stamp;
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 
-use crate::end::End;
+use crate::trouble::Troubled;
 
 /// Bytes of one exchange of findings.
 const CHUNK: usize = 1 << 20;
@@ -11,13 +11,13 @@ const CHUNK: usize = 1 << 20;
 /// The course of a measurement: part by part, as long as both ends want to go on.
 pub(crate) struct Course<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a dyn Troubled,
     /// Why it ends before its time.
     pub cut_short: Option<String>,
 }
 
 impl<'a, R: Rank> Course<'a, R> {
-    pub fn new(rank: &'a R, end: &'a End) -> Self {
+    pub fn new(rank: &'a R, end: &'a dyn Troubled) -> Self {
         Self { rank, end, cut_short: None }
     }
 

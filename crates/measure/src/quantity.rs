@@ -34,13 +34,17 @@ pub enum Quantity {
     SetupTime,
     /// How long something waits for an answer before it acts, as measured.
     Timeout,
+    /// How many messages go by until a series repeats itself.
+    Period,
+    /// By how much what repeats itself stands out, at most.
+    PeakHeight,
     /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core.
     CpuShare,
 }
 
 impl Quantity {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::OneWay,
         Self::OneWayFromCopy,
         Self::RoundTrip,
@@ -53,6 +57,8 @@ impl Quantity {
         Self::CallCost,
         Self::SetupTime,
         Self::Timeout,
+        Self::Period,
+        Self::PeakHeight,
         Self::CpuShare,
     ];
 
@@ -72,17 +78,21 @@ impl Quantity {
             Self::CallCost => "call cost",
             Self::SetupTime => "set-up time",
             Self::Timeout => "time-out",
+            Self::Period => "period",
+            Self::PeakHeight => "peak height",
             Self::CpuShare => "CPU",
         }
     }
 
-    /// The unit in which a value of it is kept: `ns`, `1/s`, `B/s`, or `1` for a share.
+    /// The unit in which a value of it is kept: `ns`, `1/s`, `B/s`, `messages`, or `1` for a
+    /// share.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "1/s",
             Self::Bandwidth => "B/s",
             Self::CpuShare => "1",
+            Self::Period => "messages",
             _ => "ns",
         }
     }
@@ -103,6 +113,8 @@ impl Quantity {
             Self::CallCost => "call_cost_ns",
             Self::SetupTime => "setup_time_ns",
             Self::Timeout => "timeout_ns",
+            Self::Period => "period_messages",
+            Self::PeakHeight => "peak_height_ns",
             Self::CpuShare => "cpu_share",
         }
     }
@@ -120,6 +132,7 @@ impl Quantity {
             Self::Rate => fmt_rate(value),
             Self::Bandwidth => fmt_bandwidth(value),
             Self::CpuShare => format!("{:.0} %", value * 100.0),
+            Self::Period => format!("{value:.0}"),
             _ => fmt_ns(value),
         }
     }
@@ -217,6 +230,7 @@ mod tests {
                 "ns" => "_ns",
                 "1/s" => "_per_s",
                 "1" => "_share",
+                "messages" => "_messages",
                 _ => "_bytes_per_s",
             };
             assert!(a.field().ends_with(suffix), "{a:?}");

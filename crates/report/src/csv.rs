@@ -79,6 +79,7 @@ pub fn unit_of_name(quantity: Quantity) -> &'static str {
         "ns" => "ns",
         "1/s" => "per_s",
         "B/s" => "bytes_per_s",
+        "messages" => "messages",
         _ => "share",
     }
 }

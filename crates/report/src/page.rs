@@ -374,6 +374,8 @@ fn meaning(quantity: Quantity) -> &'static str {
         Quantity::CallCost => "the time of a call that is not a post, until it returns",
         Quantity::SetupTime => "from the begin of making something until it can be used",
         Quantity::Timeout => "how long something waits for an answer before it acts",
+        Quantity::Period => "messages until the round trips repeat themselves",
+        Quantity::PeakHeight => "by how much the highest peak of what repeats itself stands out",
         Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
     }
 }

@@ -11,6 +11,8 @@ fn limits() -> Limits {
         max_mr_bytes: 1 << 40,
         max_rd_atomic: 16,
         max_inline_bytes: 1024,
+        max_sge: 32,
+        max_srq_sge: 16,
         ports: 1,
         active_mtu_bytes: 4096,
         max_msg_bytes: 2 << 30,

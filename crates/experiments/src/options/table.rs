@@ -4,25 +4,26 @@ use crate::number;
 use crate::options::Opt;
 use crate::point::{
     By,
-    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Timeout},
+    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Recvq, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
+use crate::recvq::options::{self as recvq, Queue, RegionsBy, ReturnWhen};
 use crate::words::no_such;
 
 /// All of them.
 const ALL: &[Experiment] = Experiment::ALL;
 /// Those that send messages.
-const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast];
+const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast, Recvq];
 /// Those that post requests of a choice.
-const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead];
+const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq];
 /// Those with a number of samples.
-const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout];
+const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq];
 /// Those with samples to warm up by.
-const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr];
+const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq];
 /// Those with connected queue pairs.
-const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout];
+const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq];
 /// Those whose queues have a depth.
-const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect];
+const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Recvq];
 
 /// A field that is a word.
 macro_rules! word {
@@ -70,7 +71,7 @@ macro_rules! number {
 }
 
 /// A number within its bounds.
-fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
+pub(crate) fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
     let value = number::parse(text, unit == "ns")?;
     if (from..=to).contains(&value) {
         return Ok(value);
@@ -98,14 +99,14 @@ pub const OPTIONS: &[Opt] = &[
     word!("poll-recv", None, Polling, poll_recv, TRAFFIC, "how receive completions are waited for"),
     number!("burst", None, burst: u64, 0..=COUNT_MAX, "N", "", &[Oneway],
         "messages posted one after the other before everything is waited for; 0: the whole run"),
-    number!("pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns", &[Oneway, Ping],
+    number!("pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns", &[Oneway, Ping, Recvq],
         "from one post to the next, or between bursts; before a round trip"),
     word!(
         "pause-by",
         None,
         PauseBy,
         pause_by,
-        &[Oneway, Ping],
+        &[Oneway, Ping, Recvq],
         "how a pause is spent: busy, or asleep (auto: asleep from 1 ms on)"
     ),
     number!("buffers", None, buffers: u32, 1..=u32::MAX, "N", "", &[Blast],
@@ -162,6 +163,27 @@ pub const OPTIONS: &[Opt] = &[
     word!("by", None, By, by, &[Connect], "how the queue pairs come to know of each other"),
     number!("limit", None, limit_ns: u64, 1..=LIMIT_MAX_NS, "TIME", "ns", &[Timeout],
         "the longest time that a sample may take"),
+    word!("queue", None, Queue, queue, &[Recvq], "where receives are posted"),
+    recvq::MAX_SGE,
+    recvq::REGIONS,
+    word!(
+        "regions-by",
+        None,
+        RegionsBy,
+        regions_by,
+        &[Recvq],
+        "which buffers share a region: neighbours, or every so many"
+    ),
+    recvq::MISSING,
+    recvq::RETURN,
+    word!(
+        "return-when",
+        None,
+        ReturnWhen,
+        return_when,
+        &[Recvq],
+        "on which side of the answer receives are posted again"
+    ),
     number!("seed", None, seed: u64, 0..=u64::MAX, "N", "", ALL, "for whatever is drawn"),
 ];
 

@@ -3,5 +3,6 @@
 mod calls;
 mod options;
 mod process;
+mod recvq;
 mod truth;
 mod two;

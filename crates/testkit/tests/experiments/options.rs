@@ -233,7 +233,8 @@ fn blast_with_each_option() {
 /// The lists above are to grow with the options.
 #[test]
 fn no_option_is_forgotten() {
-    let text = concat!(include_str!("options.rs"), include_str!("calls.rs"));
+    let text =
+        concat!(include_str!("options.rs"), include_str!("calls.rs"), include_str!("recvq.rs"));
     for option in OPTIONS {
         assert!(text.contains(&format!("{}=", option.name)), "no test uses --{}", option.name);
     }

@@ -32,6 +32,8 @@ pub struct Table {
     pub stop_in_round: u64,
     /// So much later than it is does rank 1 see all that it waits for.
     pub delay_ns: u64,
+    /// Only one time in so many; 0: each time.
+    pub delay_every: u64,
 }
 
 /// What was given in each round, by each rank.
@@ -47,9 +49,20 @@ pub struct ThreadRank<'a> {
     table: &'a Table,
     clock: Clock,
     round: AtomicU64,
+    /// What it waited for and saw so far.
+    seen: AtomicU64,
 }
 
 impl ThreadRank<'_> {
+    /// Whether it sees this later than it is.
+    fn is_late(&self) -> bool {
+        if self.index != 1 || self.table.delay_ns == 0 {
+            return false;
+        }
+        let seen = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        seen.is_multiple_of(self.table.delay_every.max(1))
+    }
+
     fn check(&self) -> Result<(), Stopped> {
         if self.table.stop.load(Ordering::Relaxed) {
             return Err(Stopped::Asked);
@@ -105,7 +118,7 @@ impl Rank for ThreadRank<'_> {
         loop {
             for _ in 0..100 {
                 if let Some(found) = look() {
-                    if self.index == 1 && self.table.delay_ns > 0 {
+                    if self.is_late() {
                         self.think(self.table.delay_ns)?;
                     }
                     return Ok(Some(found));
@@ -206,7 +219,8 @@ pub fn at_both(table: &Table, points: [&Point; 2]) -> [Result<Outcome, Stopped>;
     let clock = Clock::new();
     let device = device();
     let one = |index: usize| {
-        let rank = ThreadRank { index, table, clock, round: AtomicU64::new(0) };
+        let rank =
+            ThreadRank { index, table, clock, round: AtomicU64::new(0), seen: AtomicU64::new(0) };
         let result = run(&rank, &device, points[index]);
         if let Err(why) = &result {
             let mut rounds = table.rounds.lock().unwrap_or_else(PoisonError::into_inner);

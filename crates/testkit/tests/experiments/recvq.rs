@@ -1,0 +1,127 @@
+//! `recvq`: each option, the order of what comes home, and whether a pattern that is there is found.
+
+use rdmalab_experiments::{Experiment, Limits, check};
+use rdmalab_measure::{Outcome, Quantity};
+
+use crate::two::{Table, at_both, device, measure, point};
+
+const SMALL: &str = "messages=300 runs=2 warm-up=20";
+const TOTAL: usize = 620;
+
+fn trips<'a>(outcome: &'a Outcome, label: &str) -> &'a [f64] {
+    let is_it = |s: &&rdmalab_measure::Series| s.label == label;
+    let series = outcome.series.iter().find(is_it).expect("a series of each rank");
+    assert_eq!((series.quantity, series.warm_up), (Quantity::RoundTrip, 20));
+    &series.samples
+}
+
+#[test]
+fn each_option_goes_through_and_both_ends_keep_all_trips() {
+    let cases = "
+        queue=own
+        queue=srq
+        op=send_imm
+        op=write_imm
+        queue=srq op=write_imm
+        rx-depth=1 return-when=before
+        rx-depth=1 return-when=after
+        rx-depth=10000
+        queue=srq rx-depth=16 max-sge=8
+        max-sge=16
+        regions=2
+        regions=5 regions-by=turn
+        regions=each queue=srq
+        regions=each rx-depth=300
+        return=all return-when=before
+        return=all return-when=after
+        return=half queue=srq
+        return=7
+        missing=1
+        missing=31 return-when=before
+        missing=1 return=all queue=srq
+        pause=20us
+        pause=20us pause-by=sleep
+        poll=event
+        size=100000 queue=srq
+        size=1 inline=off
+        memory=private
+        signal-every=16 tx-depth=32
+        rnr-retry=7 min-rnr-timer=5 return=all
+    ";
+    for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        eprintln!("recvq {case}");
+        let outcome = measure(&point(Experiment::Recvq, &format!("{SMALL} {case}")));
+        for label in ["rank 0", "rank 1"] {
+            let trips = trips(&outcome, label);
+            assert_eq!(trips.len(), TOTAL, "{case}");
+            assert!(trips.iter().all(|t| *t > 0.0 && *t < 60e9), "{case}");
+            let name = format!("pattern_{}", label.replace(' ', "_"));
+            let said = outcome.fact(&name).expect("a pattern, or none");
+            let period = outcome
+                .figures
+                .iter()
+                .find(|f| f.quantity == Quantity::Period && f.label == label)
+                .map(|f| f.value);
+            match period {
+                None => assert_eq!(said, "none"),
+                Some(period) => assert!(said.starts_with(&format!("every {period}"))),
+            }
+        }
+        assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
+        let shares = outcome.figures.iter().filter(|f| f.quantity == Quantity::CpuShare);
+        assert_eq!(shares.count(), 2, "{case}");
+    }
+}
+
+/// A cause that strikes once in so many messages, far above what a busy machine does to most.
+#[test]
+fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
+    let options = "messages=400 runs=1 warm-up=20 size=64";
+    let point = point(Experiment::Recvq, options);
+    // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
+    let table = Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
+    let [here, there] = at_both(&table, [&point, &point]);
+    there.expect("rank 1 goes well");
+    let outcome = here.expect("rank 0 goes well");
+    for label in ["rank 0", "rank 1"] {
+        let of = |quantity| {
+            let found = outcome.figures.iter().find(|f| f.quantity == quantity && f.label == label);
+            found.unwrap_or_else(|| panic!("{label}: no {quantity} in {:?}", outcome.facts)).value
+        };
+        assert_eq!(of(Quantity::Period), 16.0, "{label}");
+        let height = of(Quantity::PeakHeight);
+        assert!((2.5e6..60e6).contains(&height), "{label}: {height}");
+        // Places count from the first message of all.
+        let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
+        let mut slow = [0; 16];
+        let is_slow = |(_, ticks): &(usize, &f64)| **ticks > 2.9e6;
+        series.samples.iter().enumerate().filter(is_slow).for_each(|(i, _)| slow[i % 16] += 1);
+        let place = (0..16).max_by_key(|place| slow[*place]).expect("places");
+        let said = outcome.fact(&format!("pattern_{}", label.replace(' ', "_"))).expect("a fact");
+        assert!(said.contains(&format!(" at {place}")), "{said}: {slow:?}");
+    }
+    let undisturbed = measure(&point);
+    let chance = undisturbed.figures.iter().find(|f| f.quantity == Quantity::Period);
+    assert!(chance.is_none_or(|f| f.value != 16.0), "{:?}", undisturbed.facts);
+}
+
+#[test]
+fn what_a_queue_cannot_be_is_said_before() {
+    let context = device().open().expect("the soft device opens");
+    let limits = Limits::query(&context, 1).expect("limits");
+    let too_much = format!("max-sge={}", limits.max_srq_sge + 1);
+    for (options, start) in [
+        ("transport=uc", "--transport uc"),
+        ("op=write", "--op write"),
+        ("missing=32", "--missing 32"),
+        ("missing=31 return=2", "--return 2"),
+        ("regions=33", "--regions 33"),
+        ("rx-depth=16384 size=1G", "--rx-depth 16384"),
+        (&format!("queue=srq {too_much}"), "--max-sge"),
+    ] {
+        let said =
+            check(&point(Experiment::Recvq, options), &limits).expect_err(options).to_string();
+        assert!(said.starts_with(start), "{options}: {said}");
+    }
+    assert_eq!(check(&point(Experiment::Recvq, "missing=31 return=all"), &limits), Ok(()));
+}
