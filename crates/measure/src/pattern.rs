@@ -15,11 +15,12 @@
 //! * For each period the scores are folded: the mean at each place. Two statistics tell whether the
 //!   means differ: their sum of squares (chi-squared; a wave) and the largest one (normal; a single
 //!   peak in a long period). The probability of each under no pattern is multiplied by the number
-//!   of chances it had: both statistics, all places, all periods. So [`Pattern::false_alarm`] bounds
-//!   the probability that *any* such pattern is found in white noise.
+//!   of chances it had: both statistics, all places, all periods. So [`Pattern::false_alarm`]
+//!   bounds the probability that *any* such pattern is found in white noise.
 //! * Noise of which neighbours resemble each other has more variance at long periods than white
 //!   noise has. What a sample says of the next one is taken out before; what is left shows at all
-//!   periods of similar length: what even the calm ones of these have in excess, each has to exceed.
+//!   periods of similar length: what even the calm ones of these have in excess, each has to
+//!   exceed.
 //! * A pattern of period 16 also shows at 32, 48 and, weaker, at 8. Of all these the most unlikely
 //!   is taken; then each divisor replaces it of which it is a mere repetition, and then each
 //!   multiple that says significantly more than it.

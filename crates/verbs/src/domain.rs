@@ -146,7 +146,8 @@ impl Mr {
         self.rkey
     }
 
-    /// A piece of it, by its offset from the begin of the region. The device checks key and bounds when it uses it.
+    /// A piece of it, by its offset from the begin of the region. The device checks key and bounds
+    /// when it uses it.
     ///
     /// # Panics
     /// When the piece goes beyond the end of the region.

@@ -336,8 +336,8 @@ impl Qp {
     }
 
     /// Joins a multicast group; UD only. It then gets what is sent there, to [`MULTICAST_QPN`]. It
-    /// leaves when the queue pair is destroyed. InfiniBand also wants the port to have joined, which
-    /// is for the subnet manager to grant.
+    /// leaves when the queue pair is destroyed. InfiniBand also wants the port to have joined,
+    /// which is for the subnet manager to grant.
     ///
     /// # Errors
     /// `EINVAL` for what is no group, `ENOMEM` beyond the device's limits.

@@ -1,4 +1,4 @@
-//! `recvq`: each option, the order of what comes home, and whether a pattern that is there is found.
+//! `recvq`: each option, the order of what comes home, and whether a pattern is found.
 
 use rdmalab_experiments::{Experiment, Limits, check};
 use rdmalab_measure::{Outcome, Quantity};
