@@ -152,6 +152,17 @@ pub fn claim_slot(start: u16) -> io::Result<(u16, OwnedFd)> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, what))
 }
 
+/// Whether any process of our user in this network namespace has a slot.
+///
+/// # Errors
+/// When the kernel's list of sockets cannot be read.
+pub fn is_anybody_here() -> io::Result<bool> {
+    // Of this thread: a network namespace is entered by threads, one by one.
+    let sockets = std::fs::read("/proc/thread-self/net/unix")?;
+    let wanted = format!("@rdmalab-cm/1/{}/p/", own_uid());
+    Ok(sockets.windows(wanted.len()).any(|window| window == wanted.as_bytes()))
+}
+
 /// Takes a service for this process alone.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
 use super::receive::Arrival;
+use super::refuse::Neighbourhood;
 use super::share;
 use crate::fd::CountingEvent;
 use crate::helper::wait_readable;
@@ -58,12 +59,13 @@ pub struct ManagementDatagram {
 #[derive(Default)]
 pub(crate) struct Management {
     door: OnceLock<Door>,
+    psn: AtomicU32,
+    pub(super) neighbourhood: Neighbourhood,
 }
 
 struct Door {
     waiting: Mutex<VecDeque<ManagementDatagram>>,
     event: CountingEvent,
-    psn: AtomicU32,
 }
 
 impl Management {
@@ -72,8 +74,23 @@ impl Management {
             return Ok(door);
         }
         let event = CountingEvent::create()?;
-        let door = Door { waiting: Mutex::default(), event, psn: AtomicU32::new(0) };
+        let door = Door { waiting: Mutex::default(), event };
         Ok(self.door.get_or_init(|| door))
+    }
+
+    /// Whether this process has a connection manager.
+    pub(super) fn is_open(&self) -> bool {
+        self.door.get().is_some()
+    }
+
+    /// The train that the next datagram goes in.
+    fn next_train(&self) -> Train {
+        let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
+        let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
+        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+        train.payload_bytes = MAD_BYTES as u32;
+        train.qkey = QP1_QKEY;
+        train
     }
 
     /// Takes a packet to QP1, whose invariant CRC was verified.
@@ -91,6 +108,35 @@ impl Management {
         let (from, to) = (gid_of(path.source), gid_of(path.destination));
         waiting.push_back(ManagementDatagram { from, to, source_qp: deth.source_qp.get(), mad });
         door.event.add_one();
+        Ok(())
+    }
+}
+
+impl Process {
+    /// Sends a MAD to QP1 of another host.
+    pub(super) fn send_management(&self, ah: &AhAttr, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
+        let Some(wire) = self.wire() else {
+            return Err(VerbsError::new(
+                libc::ENETUNREACH,
+                format!(
+                    "{} is on another host: name the interface that leads there \
+                     (RDMALAB_INTERFACE, --interface)",
+                    address_of(ah.dgid)
+                ),
+            ));
+        };
+        wire.check_address(ah)?;
+        if let Some(route) = wire.route(ah) {
+            let train = self.management.next_train();
+            let exit = wire.exit();
+            let mut out = wire.outbox.lock();
+            let pushed = out.push(&exit, &route, Transport::Ud, &train, |to| {
+                to.copy_from_slice(mad);
+                Ok::<(), std::convert::Infallible>(())
+            });
+            let Ok(()) = pushed;
+            out.flush(&exit);
+        }
         Ok(())
     }
 }
@@ -160,36 +206,11 @@ impl ManagementPort {
         let Some(from) = crate::device::gid_of(0, u32::from(sgid_index)) else {
             return Err(VerbsError::invalid(format!("GID index {sgid_index}: there is none")));
         };
-        let psn = Psn::new(self.door.psn.fetch_add(1, Ordering::Relaxed));
-        let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        train.payload_bytes = MAD_BYTES as u32;
-        train.qkey = QP1_QKEY;
         if crate::device::is_here(&ah) {
+            let train = self.process.management.next_train();
             return self.send_here(from, to, &train, mad);
         }
-        let Some(wire) = self.process.wire() else {
-            return Err(VerbsError::new(
-                libc::ENETUNREACH,
-                format!(
-                    "{} is on another host: name the interface that leads there \
-                     (RDMALAB_INTERFACE, --interface)",
-                    address_of(to)
-                ),
-            ));
-        };
-        wire.check_address(&ah)?;
-        if let Some(route) = wire.route(&ah) {
-            let exit = wire.exit();
-            let mut out = wire.outbox.lock();
-            let pushed = out.push(&exit, &route, Transport::Ud, &train, |to| {
-                to.copy_from_slice(mad);
-                Ok::<(), std::convert::Infallible>(())
-            });
-            let Ok(()) = pushed;
-            out.flush(&exit);
-        }
-        Ok(())
+        self.process.send_management(&ah, mad)
     }
 
     /// The processes of this host, as far as they say hello in time.

@@ -15,6 +15,7 @@ pub mod management;
 mod members;
 mod outbox;
 mod receive;
+mod refuse;
 mod send;
 mod share;
 mod socket;

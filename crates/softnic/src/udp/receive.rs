@@ -153,7 +153,11 @@ impl Process {
             self.forward_to_all(arrival);
         }
         if bth.dest_qp == super::management::QP1 {
-            return self.management.take(&arrival.path, packet);
+            let taken = self.management.take(&arrival.path, packet);
+            if taken == Err(Drop::Management) && !arrival.forwarded {
+                self.answer_for_nobody(arrival, packet);
+            }
+            return taken;
         }
         let group = gid_of(arrival.path.destination);
         let below = Below { identification, ..arrival.below };

@@ -46,3 +46,36 @@ fn programs_connect_to_another_host() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// Where programs use RDMA and none the connection manager, the host refuses as a kernel does.
+#[test]
+fn a_host_without_managers_refuses() {
+    let test = "refused";
+    if !are_installed(test, &["rping", "ibv_rc_pingpong", "udaddy"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let mut bystander = lab.start(1, "ibv_rc_pingpong -g 1 -p 18777");
+    assert!(
+        bystander.wait_until_it_listens(18_777),
+        "{}",
+        bystander.end_by(Instant::now()).report()
+    );
+    for (client, words) in [
+        ("rping -c -C 1 -a 10.91.0.1", "RDMA_CM_EVENT_REJECTED, error 8"),
+        ("rping -c -C 1 -a fd91::1", "RDMA_CM_EVENT_REJECTED, error 8"),
+        ("udaddy -s 10.91.0.1", "RDMA_CM_EVENT_UNREACHABLE, error: 1"),
+    ] {
+        let began = Instant::now();
+        let client = lab.start(2, client).end_by(Instant::now() + LIMIT);
+        println!("{:6.2} s  {}", began.elapsed().as_secs_f64(), client.line);
+        let said = format!("{}{}", client.stdout, client.stderr);
+        assert!(client.status.is_some() && said.contains(words), "{}", client.report());
+    }
+    // Nobody at all: nothing is answered, and who asks goes on asking.
+    drop(bystander);
+    let asking = lab.start(2, "rping -c -C 1 -a 10.91.0.1");
+    let ended = asking.end_by(Instant::now() + Duration::from_secs(5));
+    assert!(ended.status.is_none(), "{}", ended.report());
+}
