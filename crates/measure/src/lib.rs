@@ -9,6 +9,7 @@
 //! * [`pattern`]: whether a series repeats itself, where it stands out, and how sure that is.
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
+//! * [`sync`]: the offset and the drift of two clocks, and how wrong that may be.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
@@ -24,6 +25,7 @@ pub mod pattern;
 pub mod quantity;
 pub mod stats;
 pub mod summary;
+pub mod sync;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
 pub use hist::LatencyHistogram;
