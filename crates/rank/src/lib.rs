@@ -80,10 +80,33 @@ pub trait Rank {
     /// The clock of [`Rank::now`], to turn stamps into nanoseconds.
     fn clock(&self) -> &Clock;
 
-    /// How far a stamp of rank `other` may be off from ours for the same instant, in nanoseconds,
-    /// both ways; `None` when the two cannot be compared at all. Ranks of one machine share a
-    /// counter.
+    /// How far a stamp of rank `other`, converted by [`Rank::to_own_clock`], may be off from ours
+    /// for the same instant, in nanoseconds, both ways; `None` when the two cannot be compared at
+    /// all. Ranks of one machine share a counter; others have to [align](Rank::align_clocks) first.
     fn clock_error_ns(&self, other: usize) -> Option<f64>;
+
+    /// Whether stamps of rank `other` come from the counter of ours, so that they may be compared
+    /// as they are.
+    fn shares_clock(&self, other: usize) -> bool {
+        self.clock_error_ns(other).is_some()
+    }
+
+    /// Brings the clocks of all ranks together; a barrier too. All ranks have to come to it, before
+    /// and after what they stamp, and once more now and then: between the first time in a job and
+    /// the last one, stamps can be converted. It takes some milliseconds, and where all ranks share
+    /// a clock, nothing. It goes on where this rank was asked to stop.
+    ///
+    /// # Errors
+    /// As [`Rank::exchange_to_end`].
+    fn align_clocks(&self) -> Result<(), Stopped> {
+        Ok(())
+    }
+
+    /// A stamp of rank `other` on our clock; wrong by [`Rank::clock_error_ns`] at most, where that
+    /// is known.
+    fn to_own_clock(&self, _other: usize, stamp: Stamp) -> Stamp {
+        stamp
+    }
 
     /// Gives the processor away for so long, or a little longer.
     ///

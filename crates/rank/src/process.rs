@@ -4,6 +4,7 @@
 //!  launcher                                     worker (a process of its own)
 //!    Team ── socket pair ───────────────────────  serve ── ProcessRank ── the experiment
 //!    Team ── TCP ── Server, which starts a ─────  serve ── ...
+//!    Gate ── TCP, or a socket of this host ─────  join ─── ... (started by ssh, mpirun or srun)
 //! ```
 //!
 //! The launcher is the hub: jobs, exchanges and results go through it, and no worker knows the
@@ -23,8 +24,10 @@
 //!   loop, where that takes 0.55 ns (a load and a countdown): the question whether to go on is
 //!   asked once in 4096 looks. `spin_for`, which asks once in 256, adds 0.12 ns.
 
+mod align;
 mod control;
 mod frame;
+mod gate;
 mod hello;
 mod rank;
 mod remote;
@@ -32,12 +35,17 @@ mod server;
 mod stream;
 mod team;
 mod worker;
+mod world;
 
 pub use frame::FRAME_BYTES_MAX;
-pub use hello::{PROTOCOL, VERSION};
+pub use gate::{Gate, Meeting, join, new_token};
+pub use hello::{Claim, PROTOCOL, VERSION};
 pub use rank::{ProcessRank, UNMEASURED_SKEW_NS};
 pub use remote::{DEFAULT_PORT, addresses};
 pub use server::{SESSIONS_MAX, Server, ServerEvent};
 pub use stream::Stream;
-pub use team::{Cause, Info, Place, RANKS_MAX, Spec, Team, TeamError, TeamEvent, WorkerCommand};
-pub use worker::{connection, serve};
+pub use team::{
+    Cause, Info, Place, RANKS_MAX, Spec, SshCommand, Team, TeamError, TeamEvent, WorkerCommand,
+};
+pub use worker::{connection, serve, serve_as};
+pub use world::{TOKEN_VARIABLE, World};

@@ -25,6 +25,8 @@ pub enum ToWorker {
     Other { job: u64, why: String },
     /// The user wants an end.
     Stop { job: u64 },
+    /// What time is it there? Answered at once, by [`ToLauncher::Pong`].
+    Ping,
 }
 
 /// From a worker.
@@ -34,6 +36,10 @@ pub enum ToLauncher {
     Ready { cpu: usize },
     /// Its part of an exchange.
     Exchange { job: u64, round: u64, bytes: ByteBuf },
+    /// The same, where its part is what its clock looks like from the launcher: asks to be asked.
+    Align { job: u64, round: u64 },
+    /// The time there: stamps of when the question came and of when this was sent.
+    Pong { received: u64, answered: u64, ns_per_tick: f64 },
     /// What it brings home, and the CPU that it ended on.
     Done { job: u64, cpu: usize, bytes: ByteBuf },
     /// Why it does not.

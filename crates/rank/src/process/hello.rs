@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::stream::Stream;
 
 /// Changes with each change of what ends say to each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// The program's version: jobs are the program's own, so that both ends have the same.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What every connection starts with, whatever the version; then a length of 4 bytes and a
 /// [`Hello`]. This, and that a hello begins with protocol and version, never changes.
 const MAGIC: &[u8; 8] = b"rdmalab\0";
+/// The variable that gives a process another machine's name, in tests.
+const MACHINE_VARIABLE: &str = "RDMALAB_TEST_MACHINE";
 /// The longest hello, in bytes.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
@@ -36,6 +38,23 @@ pub struct Hello {
     pub cores: Vec<usize>,
     /// Why it will not talk any further.
     pub refusal: Option<String>,
+    /// Which rank it is, where it came to the launcher by itself.
+    pub claim: Option<Claim>,
+}
+
+/// What a rank shows that comes to the launcher by itself.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Which rank it is.
+    pub rank: usize,
+    /// What only ranks of this run know; empty on one host, where the kernel tells users apart.
+    pub token: String,
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {}", self.rank)
+    }
 }
 
 /// Place of a rank in a team.
@@ -74,6 +93,7 @@ impl Hello {
             machine: clock.map(machine).unwrap_or_default(),
             cores: rdmalab_measure::limits::available_cores().unwrap_or_default(),
             refusal: None,
+            claim: None,
         }
     }
 
@@ -152,6 +172,10 @@ pub fn host() -> String {
 /// Two ranks with the same text have one counter for their clocks: the same kernel, since its last
 /// start, and the same source. Time namespaces shift the kernel's clocks, not the processor's.
 pub fn machine(clock: &Clock) -> String {
+    // So that a test can have two machines in one.
+    if let Ok(name) = std::env::var(MACHINE_VARIABLE) {
+        return format!("{name} {}", clock.source());
+    }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     // Where it cannot be told, no two processes may be taken for neighbours.
     let boot = boot.unwrap_or_else(|_| format!("pid {}", std::process::id()));

@@ -9,6 +9,7 @@ use rdmalab_measure::{Clock, Stamp};
 use rustix::thread::{sched_getcpu, sched_yield};
 use serde_bytes::ByteBuf;
 
+use super::align::{Seen, Sight, Timeline};
 use super::control::{Control, lock};
 use super::frame::{self, ToLauncher};
 use super::hello::Seat;
@@ -42,6 +43,16 @@ pub struct ProcessRank {
     yielding: bool,
     /// Cores that the process had before it was pinned.
     cores: Vec<usize>,
+    /// What each rank's clock looked like from the launcher during this job, window by window.
+    sights: Mutex<Vec<Sights>>,
+}
+
+/// A rank's clock as the launcher sees it.
+#[derive(Clone, Debug, Default)]
+struct Sights {
+    is_launchers: bool,
+    seen: Vec<Seen>,
+    timeline: Option<Timeline>,
 }
 
 impl ProcessRank {
@@ -72,6 +83,7 @@ impl ProcessRank {
             patience_ns: 0,
             yielding: false,
             cores,
+            sights: Mutex::default(),
         };
         rank.yielding = rank.seat.yielding.unwrap_or_else(|| rank.shares_cpu());
         Ok(rank)
@@ -80,6 +92,7 @@ impl ProcessRank {
     pub(super) fn begin(&mut self, job: u64, patience_ns: u64) {
         (self.job, self.patience_ns) = (job, patience_ns);
         *lock(&self.round) = 0;
+        lock(&self.sights).clear();
     }
 
     pub(super) fn send(&self, what: &ToLauncher) -> Result<(), Stopped> {
@@ -152,12 +165,54 @@ impl ProcessRank {
     }
 
     fn exchange_round(&self, bytes: &[u8], to_end: bool) -> Result<Vec<Vec<u8>>, Stopped> {
+        let bytes = ByteBuf::from(bytes);
+        self.round(to_end, |job, round| ToLauncher::Exchange { job, round, bytes })
+    }
+
+    /// A round in which all ranks give something, and get what all gave.
+    fn round(
+        &self,
+        to_end: bool,
+        give: impl FnOnce(u64, u64) -> ToLauncher,
+    ) -> Result<Vec<Vec<u8>>, Stopped> {
         let mut round = lock(&self.round);
         *round += 1;
-        let (job, round, bytes) = (self.job, *round, ByteBuf::from(bytes));
-        self.send(&ToLauncher::Exchange { job, round, bytes })?;
+        let (job, round) = (self.job, *round);
+        self.send(&give(job, round))?;
         let patience = Duration::from_nanos(self.patience_ns);
         self.control.wait_exchanged(round, patience, to_end)
+    }
+
+    /// Takes in what the launcher saw of each rank's clock.
+    fn see(&self, parts: &[Vec<u8>]) -> Result<(), Stopped> {
+        let mut sights = lock(&self.sights);
+        sights.resize(parts.len(), Sights::default());
+        for (sights, part) in sights.iter_mut().zip(parts) {
+            match postcard::from_bytes(part) {
+                Ok(Sight::Same) => sights.is_launchers = true,
+                Ok(Sight::Other(seen)) => sights.seen.push(seen),
+                Ok(Sight::Lost) => {}
+                Err(_) => {
+                    let what = "the ranks are out of step: one aligns clocks, another exchanges";
+                    return Err(Stopped::Failed(what.to_owned()));
+                }
+            }
+            sights.timeline = Timeline::of(&sights.seen);
+        }
+        Ok(())
+    }
+
+    /// How far a stamp of another machine's rank may be off, once it is converted.
+    fn error_across_ns(&self, other: usize) -> Option<f64> {
+        let sights = lock(&self.sights);
+        let of = |rank: usize| match sights.get(rank)? {
+            sights if sights.is_launchers => Some(0.0),
+            sights => sights.timeline.map(|timeline| timeline.error_ns()),
+        };
+        // What the launcher and the rank saw was stamped by other cores than those that measure.
+        let cores = self.seat.skews.iter().map(|s| s.1).max_by(f64::total_cmp);
+        let cores = cores.unwrap_or(UNMEASURED_SKEW_NS) + UNMEASURED_SKEW_NS;
+        Some(of(self.seat.index)? + of(other)? + cores)
     }
 
     /// Whether to go on; not in the way of the looks.
@@ -228,7 +283,7 @@ impl Rank for ProcessRank {
             return Some(0.0);
         }
         if ours.machine != theirs.machine {
-            return None;
+            return self.error_across_ns(other);
         }
         // Each core's distance from a common one; of a rank that is not pinned, the largest.
         let skews = &self.seat.skews;
@@ -245,6 +300,33 @@ impl Rank for ProcessRank {
         }
         let measured = of(a).zip(of(b)).map(|(a, b)| a + b);
         Some(measured.unwrap_or(UNMEASURED_SKEW_NS))
+    }
+
+    fn shares_clock(&self, other: usize) -> bool {
+        let machine = |rank: usize| self.seat.peers.get(rank).map(|peer| &peer.machine);
+        machine(other).is_some() && machine(other) == machine(self.seat.index)
+    }
+
+    fn align_clocks(&self) -> Result<(), Stopped> {
+        if (0..self.count()).all(|other| self.shares_clock(other)) {
+            return Ok(());
+        }
+        match self.control.check() {
+            Ok(()) | Err(Stopped::Asked) => {}
+            Err(reason) => return Err(reason),
+        }
+        let parts = self.round(true, |job, round| ToLauncher::Align { job, round })?;
+        self.see(&parts)
+    }
+
+    fn to_own_clock(&self, other: usize, stamp: Stamp) -> Stamp {
+        if self.shares_clock(other) {
+            return stamp;
+        }
+        let sights = lock(&self.sights);
+        let timeline = |rank: usize| sights.get(rank).and_then(|sights| sights.timeline);
+        let at_launcher = timeline(other).map_or(stamp, |line| line.at_launcher(stamp));
+        timeline(self.seat.index).map_or(at_launcher, |line| line.at_rank(at_launcher))
     }
 
     fn sleep(&self, ns: u64) -> Result<(), Stopped> {
@@ -435,6 +517,7 @@ mod tests {
             patience_ns: 0,
             yielding: false,
             cores: vec![0, 1, 2, 3],
+            sights: Mutex::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use super::team::Met;
 /// Where servers listen unless told otherwise; perftest's port too.
 pub const DEFAULT_PORT: u16 = 18515;
 /// How long a host may take to answer at all.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 /// How long a server may take to say hello. It does so as soon as it has heard ours; others, as
 /// perftest's servers at the same port, wait for more.

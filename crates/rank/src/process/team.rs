@@ -1,29 +1,34 @@
 //! The launcher's side: a team of workers, each of them a rank.
 
 mod local;
+mod meet;
 mod run;
+mod ssh;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rdmalab_measure::limits::core_skew;
 use rdmalab_measure::{Clock, ClockSource};
 
+use super::align::{Hear, Pinger, Sight};
 use super::frame::{self, ToLauncher, ToWorker};
+use super::gate::Gate;
 use super::hello::{self, Hello, Peer, Seat};
-use super::remote;
 use super::stream::Stream;
 pub use local::WorkerCommand;
 pub(super) use local::{end, status_text};
+use meet::Missing;
+pub use ssh::SshCommand;
 
 /// Ranks of a team at most.
 pub const RANKS_MAX: usize = 256;
-/// How long a worker may take from its start until it has its seat.
+/// How long workers that are there may take until they have their seats.
 const START: Duration = Duration::from_secs(30);
 /// How long a worker may leave what we send it unread.
 const UNREAD: Duration = Duration::from_secs(10);
@@ -41,6 +46,10 @@ pub enum Place {
     Local(WorkerCommand),
     /// With the server of this address: `HOST` or `HOST:PORT`.
     Remote(String),
+    /// On another host, started there by ssh; it comes to the team's [`Gate`].
+    Ssh(SshCommand),
+    /// Wherever mpirun or srun started it; it comes to the team's [`Gate`].
+    Joining,
 }
 
 /// What a rank should be.
@@ -61,6 +70,14 @@ impl Spec {
     #[must_use]
     pub fn local(worker: WorkerCommand) -> Self {
         Self { place: Place::Local(worker), cores: Vec::new(), yielding: None }
+    }
+
+    /// What a message calls it that has not said hello yet.
+    fn name(&self, rank: usize) -> String {
+        match &self.place {
+            Place::Ssh(command) => format!("rank {rank} on {}", command.host),
+            _ => format!("rank {rank}"),
+        }
     }
 
     /// A rank of another machine, anywhere on it.
@@ -137,6 +154,8 @@ pub struct Team {
     members: Vec<Member>,
     heard: Receiver<(usize, Heard)>,
     job: u64,
+    /// Lines that came before the first job.
+    early: Vec<(usize, String)>,
 }
 
 #[derive(Debug)]
@@ -170,33 +189,58 @@ impl Team {
     /// # Errors
     /// [`Cause::Start`], naming the rank, and what to do.
     pub fn start(specs: &[Spec]) -> Result<Self, TeamError> {
+        Self::gather(specs, None, &AtomicBool::new(false))
+    }
+
+    /// The same with ranks that come to `gate` by themselves; given up when `interrupt` becomes
+    /// true.
+    ///
+    /// # Errors
+    /// As [`Team::start`], and [`Cause::Interrupted`].
+    pub fn gather(
+        specs: &[Spec],
+        gate: Option<&Gate>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, TeamError> {
         if specs.is_empty() || specs.len() > RANKS_MAX {
             let what = format!("a team has 1 to {RANKS_MAX} ranks, not {}", specs.len());
             return Err(start_error(None, what));
         }
         let (sender, heard) = sync_channel(WAITING_FRAMES);
-        let mut team = Self { members: Vec::new(), heard, job: 0 };
+        let mut team = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
         let mut peers = Vec::new();
-        let mut failed = None;
+        let (mut failed, mut is_whole) = (None, true);
         // The others are taken in also when one fails, as members end their workers.
-        for ((rank, spec), met) in specs.iter().enumerate().zip(meet(specs)) {
+        let all = meet::meet(specs, gate, interrupt, &sender);
+        // Calibrated where it is needed: to compare machines, or cores of this one.
+        let clock = (specs.len() > 1).then(Clock::new);
+        let here = clock.as_ref().map(hello::machine);
+        for ((rank, spec), met) in specs.iter().enumerate().zip(all) {
             let member = met.and_then(|met| {
-                let (host, machine) = (met.hello.host.clone(), met.hello.machine.clone());
-                peers.push(Peer { host, machine, cores: spec.cores.clone() });
-                Member::new(rank, met, spec, sender.clone()).map_err(|e| e.to_string())
+                let peer = Peer::of(&met.hello, spec);
+                let is_here = here.as_ref().is_none_or(|here| *here == met.hello.machine);
+                let clock = clock.filter(|_| !is_here);
+                let member = Member::new(rank, met, spec, (clock, sender.clone()));
+                peers.push(peer);
+                member.map_err(|e| Missing::Failed(e.to_string()))
             });
             match member {
                 Ok(member) => team.members.push(member),
-                Err(what) => {
-                    let error = || start_error(Some(rank), format!("rank {rank}: {what}"));
+                Err(Missing::Failed(what)) => {
+                    let error = || start_error(Some(rank), format!("{}: {what}", spec.name(rank)));
                     failed.get_or_insert_with(error);
                 }
+                Err(Missing::Abandoned) => is_whole = false,
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        let skews = skews(&peers);
+        if !is_whole {
+            let what = "interrupted before all ranks were there".to_owned();
+            return Err(TeamError { cause: Cause::Interrupted, ..start_error(None, what) });
+        }
+        let skews = clock.map_or_else(Vec::new, |clock| skews(&peers, clock));
         for (index, spec) in specs.iter().enumerate() {
             let (peers, skews) = (peers.clone(), skews.clone());
             let seat = Seat { index, peers, yielding: spec.yielding, skews };
@@ -230,6 +274,7 @@ impl Team {
                     let how = self.members[rank].obituary(error);
                     return Err(start_error(Some(rank), self.of(rank, &how)));
                 }
+                Ok((rank, Heard::Said(ToLauncher::Log(text)))) => self.early.push((rank, text)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     let s = START.as_secs();
@@ -268,7 +313,7 @@ impl Member {
         rank: usize,
         met: Met,
         spec: &Spec,
-        heard: SyncSender<(usize, Heard)>,
+        (clock, heard): (Option<Clock>, SyncSender<(usize, Heard)>),
     ) -> io::Result<Self> {
         let Met { stream, child, hello } = met;
         let bytes = Arc::new(AtomicU64::new(0));
@@ -279,9 +324,13 @@ impl Member {
         let member = Self { info, stream, child, bytes: bytes.clone(), gone: None };
         let mut from = Counted { stream: reads?, bytes };
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
+        let mut pinger = clock.map(Pinger::new);
         named.spawn(move || {
             loop {
-                let said = match frame::read(&mut from) {
+                let said = match hear(&mut from, &mut pinger, |aside| {
+                    // Nobody hears it any more when the team has ended.
+                    let _ = heard.send((rank, Heard::Said(aside)));
+                }) {
                     Ok(Some(said)) => Heard::Said(said),
                     Ok(None) => Heard::Ended(None),
                     Err(error) => Heard::Ended(Some(error.to_string())),
@@ -329,6 +378,27 @@ struct Counted {
     bytes: Arc<AtomicU64>,
 }
 
+/// What a rank says next. Who asks what its clock is to ours is looked at before it is heard.
+fn hear(
+    from: &mut Counted,
+    pinger: &mut Option<Pinger>,
+    aside: impl FnMut(ToLauncher),
+) -> io::Result<Option<ToLauncher>> {
+    let (job, round) = match frame::read(from)? {
+        Some(ToLauncher::Align { job, round }) => (job, round),
+        said => return Ok(said),
+    };
+    let sight = pinger.as_mut().map_or(Ok(Sight::Same), |pinger| pinger.look(from, aside))?;
+    let bytes = postcard::to_stdvec(&sight).map_err(io::Error::other)?;
+    Ok(Some(ToLauncher::Exchange { job, round, bytes: bytes.into() }))
+}
+
+impl Hear for Counted {
+    fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
 impl io::Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(buffer)?;
@@ -337,24 +407,13 @@ impl io::Read for Counted {
     }
 }
 
-/// Starts and greets all workers side by side: each takes a moment to calibrate its clock.
-fn meet(specs: &[Spec]) -> Vec<Result<Met, String>> {
-    let one = |spec: &Spec| match &spec.place {
-        Place::Local(worker) => local::meet(worker, START),
-        Place::Remote(address) => remote::meet(address, START),
-    };
-    std::thread::scope(|scope| {
-        let start = |spec| {
-            let named = std::thread::Builder::new().name("meet".to_owned());
-            named.spawn_scoped(scope, move || one(spec))
-        };
-        let threads: Vec<_> = specs.iter().map(start).collect();
-        let met = threads.into_iter().map(|thread| {
-            let thread = thread.map_err(|e| format!("no thread to start it: {e}"))?;
-            thread.join().unwrap_or_else(|_| Err("starting it panicked".to_owned()))
-        });
-        met.collect()
-    })
+impl Peer {
+    /// A rank that was left one core only, as mpirun does, is as good as told to stay there.
+    fn of(hello: &Hello, spec: &Spec) -> Self {
+        let bound = if hello.cores.len() == 1 { hello.cores.clone() } else { Vec::new() };
+        let cores = if spec.cores.is_empty() { bound } else { spec.cores.clone() };
+        Self { host: hello.host.clone(), machine: hello.machine.clone(), cores }
+    }
 }
 
 fn start_error(rank: Option<usize>, what: String) -> TeamError {
@@ -363,12 +422,8 @@ fn start_error(rank: Option<usize>, what: String) -> TeamError {
 
 /// How far the counter of each core that ranks of this machine may run on is off from the first
 /// one's; empty where that cannot be measured. The workers are idle while this runs.
-fn skews(peers: &[Peer]) -> Vec<(usize, f64)> {
-    if peers.len() < 2 {
-        return Vec::new();
-    }
+fn skews(peers: &[Peer], clock: Clock) -> Vec<(usize, f64)> {
     let available = rdmalab_measure::limits::available_cores().unwrap_or_default();
-    let clock = Clock::new();
     let machine = hello::machine(&clock);
     let here: Vec<&Peer> = peers.iter().filter(|p| p.machine == machine).collect();
     if here.len() < 2 || clock.source() == ClockSource::MonotonicRaw {

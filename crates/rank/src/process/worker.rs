@@ -5,14 +5,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdmalab_measure::Clock;
 use serde_bytes::ByteBuf;
 
+use super::align::{self, Hot};
 use super::control::{Control, lock};
 use super::frame::{self, ToLauncher, ToWorker};
-use super::hello::{Hello, Seat, printable};
+use super::hello::{Claim, Hello, Seat, printable};
 use super::rank::ProcessRank;
 use super::stream::Stream;
 
@@ -51,12 +52,24 @@ pub fn connection() -> io::Result<Stream> {
 /// # Errors
 /// Sentences: nobody, or a stranger, is at the other end.
 pub fn serve(
+    stream: Stream,
+    run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+) -> io::Result<()> {
+    serve_as(None, stream, run)
+}
+
+/// The same for a rank that came to the launcher by itself, see [`super::join`].
+///
+/// # Errors
+/// Those of [`serve`]; and what the launcher says who does not want it.
+pub fn serve_as(
+    claim: Option<Claim>,
     mut stream: Stream,
     mut run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
 ) -> io::Result<()> {
     std::panic::set_hook(Box::new(|info| *lock(&PANIC) = Some(info.to_string())));
     let clock = Clock::new();
-    Hello::ours(Some(&clock)).write(&mut stream)?;
+    Hello { claim, ..Hello::ours(Some(&clock)) }.write(&mut stream)?;
     Hello::read(&mut stream, HELLO).map_err(|e| named(e.kind(), &format!("the launcher {e}")))?;
     let Some(seat) = seat(&mut stream)? else { return Ok(()) };
 
@@ -64,7 +77,7 @@ pub fn serve(
     let (heard, reads) = (control.clone(), stream.try_clone()?);
     let reader = std::thread::Builder::new().name("launcher".to_owned());
     // Before this thread is pinned, which its children would be too: it is not to disturb it.
-    reader.spawn(move || listen(reads, &heard))?;
+    reader.spawn(move || listen(reads, &heard, clock))?;
     let mut rank = match ProcessRank::sit(seat, clock, control.clone(), stream.try_clone()?) {
         Ok(rank) => rank,
         Err(why) => {
@@ -111,10 +124,20 @@ fn report(rank: &ProcessRank, job: u64, outcome: Result<Vec<u8>, String>) {
 }
 
 /// Hears the launcher, asleep in between, for as long as it is there.
-fn listen(mut stream: Stream, control: &Control) {
+fn listen(mut stream: Stream, control: &Control, clock: Clock) {
+    let mut hot = Instant::now();
     let why = loop {
-        match frame::read(&mut stream) {
-            Ok(Some(said)) => control.hear(said),
+        match frame::read(&mut Hot::until(&mut stream, hot)) {
+            Ok(Some(ToWorker::Ping)) => {
+                // An error shows when the next frame is read.
+                let _ = align::answer(&mut stream, &clock, clock.now());
+                hot = Instant::now() + align::HOT;
+            }
+            Ok(Some(said)) => {
+                // What is measured next wants the processor.
+                hot = Instant::now();
+                control.hear(said);
+            }
             Ok(None) => break "the launcher is gone".to_owned(),
             Err(error) => break format!("the launcher is gone: {error}"),
         }

@@ -1,7 +1,9 @@
 //! Teams of real processes: this test program starts itself as the worker.
 
+mod clocks;
 mod faults;
 mod jobs;
+mod joined;
 mod orphans;
 mod remote;
 mod vanish;
@@ -26,6 +28,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[test]
 fn worker_process() {
     if std::env::var_os(MARK).is_some() {
+        joined::worker();
         let stream = rdmalab_rank::process::connection().unwrap();
         rdmalab_rank::process::serve(stream, work::run).unwrap();
         std::process::exit(0);

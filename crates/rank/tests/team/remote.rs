@@ -179,7 +179,7 @@ fn versions_that_differ_are_named_at_both_ends() {
 }
 
 /// A hello of another version, which goes on with what we do not know.
-fn hello_of(protocol: u8, version: &str) -> Vec<u8> {
+pub fn hello_of(protocol: u8, version: &str) -> Vec<u8> {
     let mut body = vec![protocol, version.len() as u8];
     body.extend(version.as_bytes());
     body.extend([0xEE; 40]);

@@ -49,6 +49,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
             .map(|i| rank.clock_error_ns(i).map_or("none".to_owned(), |e| e.to_string()))
             .collect::<Vec<_>>()
             .join(" ")),
+        ["align"] => crate::clocks::align(rank),
         ["log", rest @ ..] => {
             rank.log(&rest.join(" "));
             Ok(String::new())

@@ -90,6 +90,9 @@ impl Team {
     ) -> Result<Vec<Vec<u8>>, TeamError> {
         assert_eq!(jobs.len(), self.members.len(), "a job for each rank");
         self.job += 1;
+        for (rank, text) in std::mem::take(&mut self.early) {
+            on_event(TeamEvent::Log { rank, text: printable(&text) });
+        }
         let mut progress = Progress::new(self.job, jobs.len());
         if let Some(rank) = self.members.iter().position(|m| m.gone.is_some()) {
             let how = self.members[rank].gone.clone().unwrap_or_default();

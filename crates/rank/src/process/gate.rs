@@ -1,0 +1,333 @@
+//! The launcher's door, for ranks that come by themselves: whoever started them (ssh, mpirun,
+//! srun) has told them where it is.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+
+use super::control::lock;
+use super::hello::{Claim, Hello};
+use super::remote;
+use super::stream::Stream;
+use super::team::Met;
+
+/// How long whoever connects may take to say hello. A rank calibrates its clock first.
+const HELLO: Duration = Duration::from_secs(10);
+/// Connections that have not said hello yet, at most.
+const STRANGERS_MAX: usize = 64;
+/// How long a rank may leave our hello unread.
+const UNREAD: Duration = Duration::from_secs(2);
+/// Between two looks at whether all have come.
+const TICK: Duration = Duration::from_millis(50);
+/// Between two attempts of a rank that came before its launcher.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest name of an abstract socket, in bytes: what `sockaddr_un` holds.
+const NAME_MAX: usize = 107;
+
+/// Where a rank finds its launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// At the first of these (`HOST:PORT`) that answers.
+    Tcp(Vec<String>),
+    /// On this host, in this network namespace: an abstract socket of this name.
+    Here(String),
+}
+
+/// Where a launcher waits for ranks.
+#[derive(Debug)]
+pub struct Gate {
+    listener: Listener,
+    token: String,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Here(UnixListener),
+}
+
+/// Seats that are free: where to send who comes for one.
+pub(super) type Seats = Mutex<Vec<Option<SyncSender<Met>>>>;
+
+impl Gate {
+    /// At every address of this machine. Port 0: any that is free. Only who knows the token may
+    /// enter.
+    ///
+    /// # Errors
+    /// A sentence: the port is taken.
+    pub fn tcp(port: u16, token: &str) -> io::Result<Self> {
+        // Takes IPv4 too, unless the kernel has no IPv6.
+        let listener = TcpListener::bind(("::", port));
+        let listener = listener.or_else(|_| TcpListener::bind(("0.0.0.0", port))).map_err(|e| {
+            let what = format!("cannot listen at port {port} for the other ranks: {e}");
+            io::Error::new(e.kind(), what)
+        })?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: Listener::Tcp(listener), token: token.to_owned() })
+    }
+
+    /// On this host only, under a name. Only processes of the same user may enter.
+    ///
+    /// # Errors
+    /// A sentence: somebody has the name already.
+    pub fn here(name: &str) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&named(name)?).map_err(|e| {
+            let what = format!("cannot wait for the other ranks as {name:?}: {e}");
+            io::Error::new(e.kind(), what)
+        })?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: Listener::Here(listener), token: String::new() })
+    }
+
+    /// The TCP port, where it has one.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
+            Listener::Here(_) => None,
+        }
+    }
+
+    /// Lets ranks in until it is over. Notes who was sent away, and why: one line each.
+    pub(super) fn attend(&self, seats: &Seats, notes: &Mutex<Vec<String>>, is_over: &AtomicBool) {
+        let strangers = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            while !is_over.load(Ordering::Relaxed) {
+                let has_room = strangers.load(Ordering::Relaxed) < STRANGERS_MAX;
+                let Some((stream, who)) = has_room.then(|| self.accept()).flatten() else {
+                    self.wait();
+                    continue;
+                };
+                strangers.fetch_add(1, Ordering::Relaxed);
+                let strangers = &strangers;
+                let body = move || {
+                    if let Err(why) = self.receive(stream, seats) {
+                        note(notes, format!("{who} {why}"));
+                    }
+                    strangers.fetch_sub(1, Ordering::Relaxed);
+                };
+                let thread = std::thread::Builder::new().name("gate".to_owned());
+                if let Err(error) = thread.spawn_scoped(scope, body) {
+                    note(notes, format!("no thread for who came: {error}"));
+                    return;
+                }
+            }
+        });
+    }
+
+    fn wait(&self) {
+        let fd = match &self.listener {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Here(listener) => listener.as_fd(),
+        };
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+        // An interruption is a look too many, not an error.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&tick));
+    }
+
+    /// Who comes next, and from where, in words.
+    fn accept(&self) -> Option<(Stream, String)> {
+        match &self.listener {
+            Listener::Tcp(listener) => {
+                let (tcp, from) = listener.accept().ok()?;
+                Some((Stream::tcp(tcp).ok()?, from.ip().to_canonical().to_string()))
+            }
+            Listener::Here(listener) => {
+                let (stream, _) = listener.accept().ok()?;
+                is_ours(&stream).ok()?;
+                Some((Stream::Local(stream), "a process of this host".to_owned()))
+            }
+        }
+    }
+
+    /// Hears who it is, and gives it its seat.
+    fn receive(&self, mut stream: Stream, seats: &Seats) -> Result<(), String> {
+        let said = |e: io::Error| e.to_string();
+        stream.set_write_limit(UNREAD).map_err(said)?;
+        let mut ours = Hello::ours(None);
+        let hello = Hello::read(&mut stream, HELLO).map_err(|error| {
+            if error.kind() == ErrorKind::Unsupported {
+                // So that both ends can name both versions; it may be gone.
+                let _ = ours.write(&mut stream);
+            }
+            error.to_string()
+        })?;
+        match self.seat(hello.claim.as_ref(), seats) {
+            Ok(seat) => {
+                ours.write(&mut stream).map_err(said)?;
+                // Nobody waits any more when the team has failed meanwhile.
+                let _ = seat.try_send(Met { stream, child: None, hello });
+                Ok(())
+            }
+            Err(why) => {
+                ours.refusal = Some(why.clone());
+                let _ = ours.write(&mut stream);
+                Err(format!("was sent away: {why}"))
+            }
+        }
+    }
+
+    fn seat(&self, claim: Option<&Claim>, seats: &Seats) -> Result<SyncSender<Met>, String> {
+        let claim = claim.ok_or("it names no rank")?;
+        if !is_same(claim.token.as_bytes(), self.token.as_bytes()) {
+            return Err("it does not know this run's token".to_owned());
+        }
+        let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = seats.len();
+        let seat = seats.get_mut(claim.rank).and_then(Option::take);
+        seat.ok_or_else(|| {
+            let rank = claim.rank;
+            format!("no rank {rank} is missing among {count}: is it started twice?")
+        })
+    }
+}
+
+/// Keeps some lines: who knocks at random doors may knock often.
+fn note(notes: &Mutex<Vec<String>>, line: String) {
+    const NOTES_MAX: usize = 4;
+    let mut notes = lock(notes);
+    if notes.len() < NOTES_MAX && !notes.contains(&line) {
+        notes.push(line);
+    }
+}
+
+/// Whether two secrets are the same, in a time that does not say where they differ.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+fn named(name: &str) -> io::Result<SocketAddr> {
+    let name = &name.as_bytes()[..name.len().min(NAME_MAX)];
+    SocketAddr::from_abstract_name(name)
+}
+
+/// Anybody of this host may take or call an abstract name; only our own user counts.
+fn is_ours(stream: &UnixStream) -> Result<(), String> {
+    let other = socket_peercred(stream).map_err(|e| e.to_string())?.uid;
+    match other == rustix::process::geteuid() {
+        true => Ok(()),
+        false => Err(format!("user {} has taken the name", other.as_raw())),
+    }
+}
+
+/// Finds the launcher, which may come later.
+///
+/// # Errors
+/// A sentence, when it has not come within the limit; with what to do.
+pub fn join(meeting: &Meeting, limit: Duration) -> Result<Stream, String> {
+    let until = Instant::now() + limit;
+    loop {
+        let why = match attempt(meeting) {
+            Ok(stream) => return Ok(stream),
+            Err(why) => why,
+        };
+        if Instant::now() + AGAIN >= until {
+            let s = limit.as_secs();
+            return Err(format!("found no launcher within {s} s: {why}; {}", advice(meeting)));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn advice(meeting: &Meeting) -> &'static str {
+    match meeting {
+        Meeting::Here(_) => {
+            "is rank 0 on this host, in the same network namespace? Else say where it is with \
+             --rendezvous HOST:PORT"
+        }
+        Meeting::Tcp(_) => {
+            "name an address of the launcher that this host reaches, and a port that no firewall \
+             closes, with --rendezvous HOST:PORT"
+        }
+    }
+}
+
+fn attempt(meeting: &Meeting) -> Result<Stream, String> {
+    match meeting {
+        Meeting::Here(name) => {
+            let stream = named(name).and_then(|name| UnixStream::connect_addr(&name));
+            let stream = stream.map_err(|e| format!("{name:?}: {e}"))?;
+            is_ours(&stream).map(|()| Stream::Local(stream))
+        }
+        Meeting::Tcp(addresses) => {
+            let mut all = Vec::new();
+            for address in addresses {
+                match connect(address) {
+                    Ok(stream) => return Ok(stream),
+                    Err(why) => all.push(why),
+                }
+            }
+            Err(all.join(", "))
+        }
+    }
+}
+
+fn connect(address: &str) -> Result<Stream, String> {
+    let mut last = format!("{address} has no address");
+    for to in remote::addresses(address)? {
+        match TcpStream::connect_timeout(&to, remote::CONNECT).and_then(Stream::tcp) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = format!("{to}: {error}"),
+        }
+    }
+    Err(last)
+}
+
+/// A token that nobody guesses: 32 hexadecimal digits.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub fn new_token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_are_compared_whole() {
+        let (a, b) = (new_token().unwrap(), new_token().unwrap());
+        assert!(a.len() == 32 && a != b);
+        assert!(is_same(a.as_bytes(), a.as_bytes()) && !is_same(a.as_bytes(), b.as_bytes()));
+        assert!(!is_same(&a.as_bytes()[..31], a.as_bytes()) && is_same(b"", b""));
+    }
+
+    #[test]
+    fn each_seat_is_given_once_and_only_to_who_knows_the_token() {
+        let gate = Gate::tcp(0, "secret").unwrap();
+        let (sender, _met) = std::sync::mpsc::sync_channel(1);
+        let seats = Mutex::new(vec![None, Some(sender)]);
+        let seat = |rank, token: &str| {
+            gate.seat(Some(&Claim { rank, token: token.to_owned() }), &seats).map(drop)
+        };
+        assert!(seat(1, "secreT").unwrap_err().contains("token"));
+        assert!(seat(0, "secret").unwrap_err().contains("rank 0"));
+        assert!(seat(2, "secret").unwrap_err().contains("among 2"));
+        assert_eq!(seat(1, "secret"), Ok(()));
+        assert!(seat(1, "secret").unwrap_err().contains("twice"));
+        assert!(gate.seat(None, &seats).is_err());
+    }
+
+    #[test]
+    fn who_finds_nobody_says_what_to_do() {
+        let name = format!("rdmalab-test-nobody-{}", std::process::id());
+        let why = join(&Meeting::Here(name), Duration::ZERO).unwrap_err();
+        assert!(why.contains("--rendezvous"), "{why}");
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let nowhere = Meeting::Tcp(vec!["no.such.host.invalid:7".into(), free.to_string()]);
+        let why = join(&nowhere, Duration::ZERO).unwrap_err();
+        assert!(why.contains("not known") && why.contains(&free.to_string()), "{why}");
+    }
+}

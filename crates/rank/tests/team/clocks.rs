@@ -1,0 +1,147 @@
+//! Clocks of two machines, which are one: so the truth is known.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use rdmalab_rank::process::{Gate, ProcessRank, Spec, Team};
+use rdmalab_rank::{Rank, Stopped};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::joined::{Started, comer, joining};
+use crate::{LONG, command, run};
+
+/// The variable that gives a process another machine's name.
+const MACHINE: &str = "RDMALAB_TEST_MACHINE";
+
+/// A worker that takes itself for one of another machine.
+fn elsewhere(machine: &str) -> Spec {
+    let mut command = command();
+    command.envs.push((MACHINE.into(), machine.into()));
+    Spec::local(command)
+}
+
+/// The job: what each rank's stamp from between two alignments is on our clock, off by how much,
+/// beside the bound; both in ns.
+pub fn align(rank: &ProcessRank) -> Result<String, Stopped> {
+    let all = 0..rank.count();
+    let known = all.clone().filter(|other| rank.clock_error_ns(*other).is_some()).count();
+    rank.align_clocks()?;
+    rank.think(5_000_000)?;
+    rank.align_clocks()?;
+    let stamp = rank.now();
+    rank.think(5_000_000)?;
+    rank.align_clocks()?;
+    let mut words = vec![known.to_string()];
+    for other in all {
+        // All have one counter: a stamp of ours is one of theirs too.
+        let ours = rank.to_own_clock(other, stamp);
+        let off_ns = rank.clock().ns_between(stamp, ours).abs();
+        let error_ns = rank.clock_error_ns(other).unwrap_or(f64::NAN);
+        words.push(format!("{off_ns:.0}/{error_ns:.0}"));
+    }
+    Ok(words.join(" "))
+}
+
+#[test]
+fn the_error_of_aligned_clocks_covers_the_truth() {
+    let specs = [Spec::local(command()), elsewhere("b"), elsewhere("c"), elsewhere("b")];
+    let mut team = Team::start(&specs).unwrap();
+    // Twice: each job has windows of its own.
+    for _ in 0..2 {
+        let said = run(&mut team, "align", LONG).unwrap();
+        for (rank, text) in said.iter().enumerate() {
+            let words: Vec<&str> = text.split(' ').collect();
+            // Before: its own machine's.
+            assert_eq!(words[0], if rank % 2 == 1 { "2" } else { "1" }, "rank {rank}: {text}");
+            for (other, pair) in words[1..].iter().enumerate() {
+                let (off, error) = pair.split_once('/').unwrap();
+                let (off, error): (f64, f64) = (off.parse().unwrap(), error.parse().unwrap());
+                let is_near = rank == other || [rank, other] == [1, 3] || [rank, other] == [3, 1];
+                assert!(off <= error && error < 1e9 && (!is_near || off == 0.0), "{said:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_share_a_clock_have_nothing_to_align() {
+    let mut team = crate::local(2);
+    for text in run(&mut team, "align", LONG).unwrap() {
+        assert!(text.starts_with("2 0/") || text.contains(" 0/0"), "{text}");
+        assert!(!text.contains("NaN"), "{text}");
+    }
+    // Out of step is a failure, and no hang.
+    let mut team = Team::start(&[Spec::local(command()), elsewhere("b")]).unwrap();
+    let jobs = ["align", "exchange 3"];
+    let error = crate::run_each(&mut team, &jobs, LONG).unwrap_err();
+    assert!(error.what.contains("rank"), "{error}");
+}
+
+/// Two network namespaces with a cable between them; they go when this does.
+struct Hosts([String; 2]);
+
+impl Hosts {
+    /// 10.93.0.1 and 10.93.0.2. `Err` where the machine does not let us.
+    fn new() -> Result<Self, String> {
+        let name = |host: usize| format!("rdmalab-clocks-{}-{host}", std::process::id());
+        let hosts = Self([name(1), name(2)]);
+        let [a, b] = &hosts.0;
+        for line in [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("-n {a} link add eth0 type veth peer name eth0 netns {b}"),
+            format!("-n {a} address add 10.93.0.1/24 dev eth0"),
+            format!("-n {b} address add 10.93.0.2/24 dev eth0"),
+            format!("-n {a} link set eth0 up"),
+            format!("-n {b} link set eth0 up"),
+        ] {
+            let output = Command::new("ip").args(line.split(' ')).output();
+            let output = output.map_err(|e| format!("no `ip` (Debian: iproute2): {e}"))?;
+            if !output.status.success() {
+                let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                return Err(format!("no network namespaces here (root needed): {why}"));
+            }
+        }
+        Ok(hosts)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+#[test]
+fn the_error_of_clocks_across_a_network_covers_the_truth() {
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            let line = format!("SKIPPED the_error_of_clocks_across_a_network: {why}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            return;
+        }
+    };
+    let [a, b] = &hosts.0;
+    // This thread is on host a from here on, and so are the threads and processes it starts.
+    let namespace = File::open(format!("/run/netns/{a}")).unwrap();
+    let network = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(namespace.as_fd(), network).unwrap();
+    let gate = Gate::tcp(0, "token").unwrap();
+    let place = format!("10.93.0.1:{}", gate.port().unwrap());
+    let mut there = comer(&["ip", "netns", "exec", b], 1, &place, "token");
+    let _there = Started(vec![there.env(MACHINE, "b").spawn().unwrap()]);
+    let mut team = Team::gather(&joining(2), Some(&gate), &AtomicBool::new(false)).unwrap();
+    for text in run(&mut team, "align", LONG).unwrap() {
+        for pair in text.split(' ').skip(1) {
+            let (off, error) = pair.split_once('/').unwrap();
+            let (off, error): (f64, f64) = (off.parse().unwrap(), error.parse().unwrap());
+            assert!(off <= error && error < 1e9, "{text}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Ranks that come to the launcher by themselves, as those of mpirun do, and those that something
+//! like ssh starts.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rdmalab_rank::process::{
+    Cause, Claim, Gate, Meeting, Place, Spec, SshCommand, Team, TeamEvent, VERSION, join,
+    new_token, serve_as,
+};
+use rustix::process::Signal;
+
+use crate::{LONG, MARK, command, is_alive, run, send_signal, wait_until, work};
+
+/// Marks workers that come by themselves: `RANK WHERE TOKEN`, `-` for a token on standard input.
+const JOIN: &str = "RDMALAB_TEST_JOIN";
+
+/// The worker, when it is one of these.
+pub fn worker() {
+    let Ok(text) = std::env::var(JOIN) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    let (rank, place) = (words[0].parse().unwrap(), words[1].to_owned());
+    let mut token = words[2].to_owned();
+    if token == "-" {
+        token.clear();
+        std::io::stdin().read_line(&mut token).unwrap();
+    }
+    eprintln!("rank {rank} was started\x1b[2J");
+    let meeting = match place.contains(':') {
+        true => Meeting::Tcp(vec![place]),
+        false => Meeting::Here(place),
+    };
+    let stream = join(&meeting, LONG).unwrap();
+    let claim = Claim { rank, token: token.trim().to_owned() };
+    if let Err(error) = serve_as(Some(claim), stream, work::run) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+    std::process::exit(0);
+}
+
+/// The command of rank `rank`, which comes to the launcher at `place`, through these words.
+pub fn comer(through: &[&str], rank: usize, place: &str, token: &str) -> Command {
+    let ours = command();
+    let words = through.iter().map(OsString::from).chain([ours.program.into()]);
+    let mut words = words.chain(ours.args);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).envs(ours.envs).env(JOIN, format!("{rank} {place} {token}"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Processes that end with this.
+pub struct Started(pub Vec<Child>);
+
+impl Started {
+    pub fn ranks(count: usize, place: &str, token: &str) -> Self {
+        Self((1..count).map(|rank| comer(&[], rank, place, token).spawn().unwrap()).collect())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn joining(count: usize) -> Vec<Spec> {
+    let mut specs = vec![Spec::local(command())];
+    let spec = Spec { place: Place::Joining, cores: Vec::new(), yielding: None };
+    specs.resize(count, spec);
+    specs
+}
+
+fn gather(specs: &[Spec], gate: &Gate) -> Result<Team, rdmalab_rank::process::TeamError> {
+    Team::gather(specs, Some(gate), &AtomicBool::new(false))
+}
+
+#[test]
+fn ranks_that_come_by_themselves_are_like_any_other() {
+    let token = new_token().unwrap();
+    let name = format!("rdmalab-test-{}", std::process::id());
+    for gate in [Gate::here(&name).unwrap(), Gate::tcp(0, &token).unwrap()] {
+        let place = gate.port().map_or(name.clone(), |port| format!("127.0.0.1:{port}"));
+        let token = if gate.port().is_some() { token.as_str() } else { "" };
+        let mut started = Started::ranks(4, &place, token);
+        let mut team = gather(&joining(4), &gate).unwrap();
+        let who = ["0 of 4", "1 of 4", "2 of 4", "3 of 4"];
+        assert_eq!(run(&mut team, "who", LONG).unwrap(), who);
+        assert_eq!(run(&mut team, "exchange 50", LONG).unwrap(), ["all as expected"; 4]);
+        drop(team);
+        // They end with it, and well.
+        for child in &mut started.0 {
+            assert!(child.wait().unwrap().success());
+        }
+    }
+}
+
+#[test]
+fn one_that_dies_is_named_and_the_others_end() {
+    let name = format!("rdmalab-test-death-{}", std::process::id());
+    let gate = Gate::here(&name).unwrap();
+    let started = Started::ranks(3, &name, "");
+    let mut team = gather(&joining(3), &gate).unwrap();
+    let victim = team.infos().nth(2).unwrap().pid;
+    assert_eq!(victim, started.0[1].id());
+    let jobs = [b"partial".to_vec(), b"partial".to_vec(), b"spin".to_vec()];
+    let mut is_sent = false;
+    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+        if event == TeamEvent::Tick && !is_sent {
+            is_sent = true;
+            send_signal(victim, Signal::KILL);
+        }
+    });
+    let error = error.unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Died, Some(2)), "{error}");
+    assert!(error.what.starts_with("rank 2 on "), "{error}");
+    assert!(error.partial[0].is_some() && error.partial[1].is_some());
+}
+
+#[test]
+fn strangers_at_the_gate_are_sent_away_and_told_why() {
+    let gate = Gate::tcp(0, "right").unwrap();
+    let address = format!("127.0.0.1:{}", gate.port().unwrap());
+    let interrupt = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let gathering = scope.spawn(|| Team::gather(&joining(2), Some(&gate), &interrupt));
+        let mut wrong = Started::ranks(2, &address, "wrong");
+        assert_eq!(wrong.0[0].wait().unwrap().code(), Some(1));
+        // Another version is told ours.
+        let mut tcp = TcpStream::connect(&address).unwrap();
+        tcp.write_all(&crate::remote::hello_of(9, "0.0.7")).unwrap();
+        let mut answer = Vec::new();
+        tcp.read_to_end(&mut answer).unwrap();
+        assert!(String::from_utf8_lossy(&answer).contains(VERSION));
+        // And the right one still comes in.
+        let _right = Started::ranks(2, &address, "right");
+        let mut team = gathering.join().unwrap().unwrap();
+        assert_eq!(run(&mut team, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
+    });
+}
+
+#[test]
+fn waiting_for_ranks_ends_when_the_user_wants() {
+    let gate = Gate::tcp(0, "x").unwrap();
+    let interrupt = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let gathering = scope.spawn(|| Team::gather(&joining(3), Some(&gate), &interrupt));
+        std::thread::sleep(Duration::from_millis(100));
+        interrupt.store(true, Ordering::Relaxed);
+        assert_eq!(gathering.join().unwrap().unwrap_err().cause, Cause::Interrupted);
+    });
+}
+
+/// Something like ssh: `sh -c SCRIPT HOST LINE`.
+fn by(script: &str, rank: usize, gate: &Gate, token: &str) -> Spec {
+    let ours = command();
+    let port = gate.port().unwrap();
+    let command = SshCommand {
+        ssh: ["sh", "-c", script].map(Into::into).to_vec(),
+        host: "far".to_owned(),
+        variables: vec![format!("{MARK}=1"), format!("{JOIN}={rank} 127.0.0.1:{port} -")],
+        program: ours.program.display().to_string(),
+        args: ours.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        token: token.to_owned(),
+    };
+    Spec { place: Place::Ssh(command), cores: Vec::new(), yielding: None }
+}
+
+const RUN: &str = "exec sh -c \"$1\"";
+
+#[test]
+fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
+    let gate = Gate::tcp(0, "s3cret").unwrap();
+    let specs = [Spec::local(command()), by(RUN, 1, &gate, "s3cret"), by(RUN, 2, &gate, "s3cret")];
+    let mut team = gather(&specs, &gate).unwrap();
+    let mut said = Vec::new();
+    let jobs = vec![b"exchange 20".to_vec(); 3];
+    team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+        if let TeamEvent::Log { rank, text } = event {
+            said.push((rank, text));
+        }
+    })
+    .unwrap();
+    // Each line with its rank, and nothing for the terminal to obey.
+    for rank in [1, 2] {
+        assert!(said.contains(&(rank, format!("rank {rank} was started?[2J"))), "{said:?}");
+    }
+    let pids: Vec<u32> = team.infos().map(|info| info.pid).collect();
+    drop(team);
+    wait_until("the end of the workers", || !pids.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_rank_that_cannot_be_started_ends_the_waiting_for_all() {
+    for (script, expected) in [
+        ("echo far: not found >&2; exit 127", "there is no "),
+        ("echo ssh: Could not resolve hostname far >&2; exit 255", "does not know the host far"),
+        ("echo \"error: unexpected argument '--join' found\" >&2; exit 2", "another version"),
+        ("exit 3", "exit status 3"),
+    ] {
+        let gate = Gate::tcp(0, "x").unwrap();
+        // The first would come only after a long time.
+        let specs = [by("sleep 50", 0, &gate, "x"), by(script, 1, &gate, "x")];
+        let began = Instant::now();
+        let error = gather(&specs, &gate).unwrap_err();
+        assert!(error.what.starts_with("rank 1 on far: "), "{error}");
+        assert!(error.what.contains(expected), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(40), "waited for the other one");
+    }
+}
