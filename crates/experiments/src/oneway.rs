@@ -6,7 +6,8 @@
 
 pub(crate) mod receive;
 
-use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_measure::{Outcome, Quantity, Stamp, stats};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
@@ -87,8 +88,10 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         if !course.goes_on()? {
             break;
         }
+        course.aligns()?;
         course.took(sending.part(messages))?;
     }
+    course.aligns()?;
     sending.outcome(course.cut_short)
 }
 
@@ -286,8 +289,8 @@ impl<R: Rank> Sending<'_, R> {
         }
         let Some(error_ns) = self.rank.clock_error_ns(1) else {
             outcome.warnings.push(
-                "the two ends have different clocks, so there are no one-way times: run both ends \
-                 on one host, or use `ping`"
+                "the two ends have different clocks that could not be compared, so there are no \
+                 one-way times: run both ends on one host, or use `ping`"
                     .to_owned(),
             );
             return;
@@ -296,15 +299,20 @@ impl<R: Rank> Sending<'_, R> {
         if !self.point.stamps.recv {
             return;
         }
-        let clock = self.rank.clock();
+        let (rank, clock) = (self.rank, self.rank.clock());
         let series = |from: &dyn Fn(usize, &Arrival) -> u64| -> Vec<f64> {
             let time = |(i, arrival): (usize, &Option<Arrival>)| {
-                arrival.map_or(f64::NAN, |a| clock.ns_between(Stamp(from(i, &a)), Stamp(a.recv)))
+                let since = |a: Arrival| {
+                    let recv = rank.to_own_clock(1, Stamp(a.recv));
+                    clock.ns_between(Stamp(from(i, &a)), recv)
+                };
+                arrival.map_or(f64::NAN, since)
             };
             joined.first.iter().enumerate().map(time).collect()
         };
+        let bound_ns = if rank.shares_clock(1) { None } else { Some(error_ns) };
         let t_lat = series(&|i, _| self.subm[i]);
-        outcome.push_series(Quantity::OneWay, "t_lat", warm_up, t_lat);
+        push_one_way(outcome, (Quantity::OneWay, "t_lat"), warm_up, t_lat, bound_ns);
         if self.point.stamps.send {
             if self.rank.restamp_shares_cpu() {
                 outcome.warnings.push(
@@ -314,8 +322,33 @@ impl<R: Rank> Sending<'_, R> {
                 );
             }
             let t_lat_send = series(&|_, a| a.send);
-            outcome.push_series(Quantity::OneWayFromCopy, "t_lat_send", warm_up, t_lat_send);
+            let what = (Quantity::OneWayFromCopy, "t_lat_send");
+            push_one_way(outcome, what, warm_up, t_lat_send, bound_ns);
         }
+    }
+}
+
+/// Keeps one-way times, unless the clocks of two machines may be off by more than the typical one:
+/// then it is no result, and a warning says so.
+fn push_one_way(
+    outcome: &mut Outcome,
+    (quantity, label): (Quantity, &str),
+    warm_up: usize,
+    samples: Vec<f64>,
+    bound_ns: Option<f64>,
+) {
+    let mut counted: Vec<f64> = samples.iter().skip(warm_up).copied().collect();
+    counted.retain(|sample| !sample.is_nan());
+    stats::sort(&mut counted);
+    let median = stats::median(&counted);
+    match bound_ns {
+        Some(bound_ns) if median.abs() < bound_ns => outcome.warnings.push(format!(
+            "{label} is not shown: its median, {}, is less than the clocks of the two hosts may be \
+             off, {}: use `ping`, whose round trips need one clock",
+            fmt_ns(median),
+            fmt_ns(bound_ns)
+        )),
+        _ => outcome.push_series(quantity, label, warm_up, samples),
     }
 }
 
@@ -363,4 +396,30 @@ fn from_words(words: &[u64]) -> Option<(Effort, Vec<Arrival>)> {
     let arrivals = words[Effort::WORDS..].chunks_exact(WORDS);
     let arrivals = arrivals.map(|w| Arrival { number: w[0], recv: w[1], send: w[2] });
     Some((effort, arrivals.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(samples: &[f64], bound_ns: Option<f64>) -> (usize, Vec<String>) {
+        let mut outcome = Outcome::default();
+        let what = (Quantity::OneWay, "t_lat");
+        push_one_way(&mut outcome, what, 1, samples.to_vec(), bound_ns);
+        (outcome.series.len(), outcome.warnings)
+    }
+
+    #[test]
+    fn a_time_below_the_error_of_two_clocks_is_no_result() {
+        // The first one is warm-up, and one is lost.
+        let samples = [9e9, 900.0, f64::NAN, 1000.0, 1100.0];
+        assert_eq!(kept(&samples, None), (1, vec![]));
+        assert_eq!(kept(&samples, Some(999.0)), (1, vec![]));
+        let (count, warnings) = kept(&samples, Some(1001.0));
+        assert_eq!((count, warnings.len()), (0, 1));
+        let said = &warnings[0];
+        assert!(said.contains("t_lat is not shown") && said.contains("1.00 us"), "{said}");
+        // A clock that is wrong the other way hides as much.
+        assert_eq!(kept(&[9.0, -1000.0], Some(1001.0)).0, 0);
+    }
 }

@@ -33,6 +33,13 @@ impl<'a, R: Rank> Course<'a, R> {
         }
     }
 
+    /// Has the clocks of both ends looked at, where they are two: before each part and after the
+    /// last one, so that what is stamped in between can be converted.
+    pub fn aligns(&mut self) -> Result<(), Stopped> {
+        let aligned = self.rank.align_clocks();
+        self.took(aligned)
+    }
+
     /// A part has ended so. What was measured until then is kept where we were interrupted, or the
     /// other end is gone: others know of that. A failure of our own is an error, so that the other
     /// end is told.

@@ -55,9 +55,11 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         if !course.goes_on()? {
             break;
         }
+        course.aligns()?;
         last += messages;
         course.took(receiving.part(last))?;
     }
+    course.aligns()?;
     let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
     let found = gather(rank, &to_words(receiving.effort, &receiving.arrivals));
     match found {
