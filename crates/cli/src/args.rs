@@ -120,6 +120,12 @@ pub enum Command {
         /// The device, whatever the launcher calls its own.
         #[arg(long)]
         device: Option<String>,
+        /// Where the launcher waits, instead of standard input.
+        #[arg(long, value_name = "HOST:PORT,...", requires = "rank", conflicts_with = "device")]
+        join: Option<String>,
+        /// Which rank it is there.
+        #[arg(long, requires = "join")]
+        rank: Option<usize>,
     },
 }
 

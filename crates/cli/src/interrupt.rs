@@ -33,3 +33,11 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// From now on SIGINT and SIGTERM change nothing: somebody else ends us, and hears them too.
+pub fn leave_to_others() {
+    for signal in [SIGINT, SIGTERM] {
+        // Without a handler the signal just ends us, as it would any program.
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
+}

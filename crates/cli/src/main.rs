@@ -74,7 +74,11 @@ fn main() -> ExitCode {
         Some(Command::Env(args)) => env::run(&args),
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Completions(args)) => man::completions(&args),
-        Some(Command::Worker { device }) => run::job::work(device.as_deref()).map_err(failure::run),
+        Some(Command::Worker { device, join, rank }) => match join.zip(rank) {
+            Some((addresses, rank)) => run::job::work_there(&addresses, rank),
+            None => run::job::work(device.as_deref()),
+        }
+        .map_err(failure::run),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

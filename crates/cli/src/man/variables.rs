@@ -66,7 +66,7 @@ const PROGRAMS: [Variable; 9] = [
     variable("RDMALAB_PORT", "a UDP port", "For RoCEv2, instead of 4791."),
 ];
 
-const COMMAND: [Variable; 7] = [
+const COMMAND: [Variable; 8] = [
     variable(
         "RDMALAB_LIBDIR",
         "a directory",
@@ -84,6 +84,12 @@ const COMMAND: [Variable; 7] = [
         "a directory",
         "Where exec makes its directory; without it, or if it is not yours: the directory for \
          temporary files, then the cache (XDG_CACHE_HOME, or .cache in HOME).",
+    ),
+    variable(
+        "RDMALAB_TOKEN",
+        "text",
+        "The secret that ranks of several hosts show each other under srun and mpirun, where the \
+         launcher gives none.",
     ),
     variable("TMPDIR", "a directory", "The directory for temporary files."),
     variable(

@@ -52,8 +52,23 @@ pub struct HowArgs {
     pub cores: Option<String>,
     /// The other end: a host, or HOST:PORT, on which `rdmalab serve` runs [default: both ends on
     /// this machine]
-    #[arg(conflicts_with = "ranks")]
+    #[arg(conflicts_with_all = ["ranks", "hosts"])]
     pub host: Option<String>,
+    /// Start a rank on each of these hosts by ssh, rank 0 on the first; `localhost` is this
+    /// machine, without ssh; with --ranks, round the hosts until there are enough
+    #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = ELSEWHERE)]
+    pub hosts: Vec<String>,
+    /// How ssh is called, with its options [default: ssh -T -o BatchMode=yes -o ConnectTimeout=10]
+    #[arg(long, value_name = "COMMAND", requires = "hosts", help_heading = ELSEWHERE)]
+    pub ssh: Option<String>,
+    /// The program on the other hosts: a path, or a name that is found there
+    #[arg(long, value_name = "PATH", default_value = "rdmalab", requires = "hosts",
+        help_heading = ELSEWHERE)]
+    pub remote_program: String,
+    /// Where ranks of other hosts find rank 0's (with --hosts: this) machine: HOST or HOST:PORT
+    /// [default: with --hosts, where ssh comes from; under mpirun and srun, the first host]
+    #[arg(long, value_name = "HOST", help_heading = ELSEWHERE)]
+    pub rendezvous: Option<String>,
 }
 
 impl HowArgs {
@@ -62,6 +77,8 @@ impl HowArgs {
         self.device.clone().unwrap_or_else(crate::soft::best)
     }
 }
+
+const ELSEWHERE: &str = "Ranks on other hosts";
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,11 +1,31 @@
-//! Where the ranks of a run are: on this machine, or with a server.
+//! Where the ranks of a run are: on this machine, with a server, on hosts that ssh reaches, or
+//! wherever mpirun or srun started them.
 
 use rdmalab_experiments::Experiment;
 use rdmalab_measure::limits::{available_cores, one_cpu};
-use rdmalab_rank::process::{Place, RANKS_MAX, WorkerCommand};
+use rdmalab_rank::process::{
+    Claim, Gate, Meeting, Place, RANKS_MAX, Spec, SshCommand, WorkerCommand, World, join, new_token,
+};
 
 use super::args::HowArgs;
+use super::job;
 use crate::failure::{Outcome, run as failed, usage};
+
+/// In `--hosts`: this machine, without ssh.
+const HERE: &str = "localhost";
+/// The address under which ssh's server knows us; the worker there finds it in its environment.
+pub const BY_SSH: &str = "ssh";
+/// How ssh is called unless told otherwise: it never asks, and gives up.
+const SSH: [&str; 6] = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
+/// What a worker on another host is told of our environment, where it is there: the same as here.
+const PASSED: [&str; 6] = [
+    "RDMALAB_INTERFACE",
+    "RDMALAB_PORT",
+    "RDMALAB_PERSONALITY",
+    "RDMALAB_FAULTS",
+    "RDMALAB_LANE",
+    "RDMALAB_DEBUG",
+];
 
 /// The ranks, and the CPUs that they were given.
 #[derive(Clone, Debug)]
@@ -13,6 +33,8 @@ pub struct Ends {
     places: Places,
     /// What `--cores` said.
     cores: Option<String>,
+    /// What `--rendezvous` said.
+    rendezvous: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,59 +43,156 @@ enum Places {
     Here(usize),
     /// Rank 0 here, rank 1 with the server of this address.
     Server(String),
+    /// One on each of these, started by ssh with these words.
+    Hosts { hosts: Vec<String>, ssh: Vec<String>, program: String },
+    /// Started together with this process.
+    World(World),
 }
 
 impl Ends {
     /// Two of this machine.
     pub fn pair(cores: Option<String>) -> Self {
-        Self { places: Places::Here(2), cores }
+        Self { places: Places::Here(2), cores, rendezvous: None }
     }
 
-    /// What the options say.
+    /// What the options say; where they say nothing, what the environment does.
     ///
     /// # Errors
-    /// When the experiment does not take so many ranks.
+    /// When the experiment does not take so many ranks, or options contradict each other.
     pub fn of(experiment: Experiment, how: &HowArgs) -> Outcome<Self> {
-        let least = *experiment.ranks().start();
-        let places = match (&how.host, how.ranks) {
-            (Some(host), _) => Places::Server(host.clone()),
-            (None, ranks) => Places::Here(ranks.map_or(least, |ranks| ranks as usize)),
+        let alone = how.host.is_some() || !how.hosts.is_empty();
+        let world = if alone { None } else { World::discover().map_err(usage)? };
+        let ends = Self {
+            places: places(experiment, how, world)?,
+            cores: how.cores.clone(),
+            rendezvous: how.rendezvous.clone(),
         };
-        let ends = Self { places, cores: how.cores.clone() };
         let count = ends.count();
         if count > RANKS_MAX {
-            return Err(usage(format!("--ranks {count}: there may be {RANKS_MAX} ranks")));
+            return Err(usage(format!("there may be {RANKS_MAX} ranks, not {count}")));
         }
-        experiment.takes(count).map_err(|why| match how.ranks {
-            Some(ranks) => usage(format!("--ranks {ranks}: {why}")),
-            None => usage(why),
+        if let (Some(address), Places::Here(_)) = (&ends.rendezvous, &ends.places) {
+            return Err(usage(format!(
+                "--rendezvous {address}: all ranks are on this machine; it is for --hosts, and for \
+                 mpirun and srun"
+            )));
+        }
+        experiment.takes(count).map_err(|why| match (how.ranks, &ends.places) {
+            (Some(ranks), _) => usage(format!("--ranks {ranks}: {why}")),
+            (None, Places::World(world)) => usage(format!("{}: {why}", world.by)),
+            (None, _) => usage(why),
         })?;
         Ok(ends)
     }
 
     /// How many ranks there are.
     pub fn count(&self) -> usize {
-        match self.places {
-            Places::Here(count) => count,
+        match &self.places {
+            Places::Here(count) => *count,
             Places::Server(_) => 2,
+            Places::Hosts { hosts, .. } => hosts.len(),
+            Places::World(world) => world.size,
         }
     }
 
-    /// Where each rank runs.
-    pub fn places(&self, worker: &WorkerCommand) -> Vec<Place> {
-        let here = Place::Local(worker.clone());
-        match &self.places {
-            Places::Here(count) => vec![here; *count],
-            Places::Server(address) => vec![here, Place::Remote(address.clone())],
+    /// What each rank is, and where those come to that start elsewhere.
+    ///
+    /// # Errors
+    /// When `--cores` is wrong, or ranks cannot come to us.
+    pub fn specs(&self) -> Outcome<(Vec<Spec>, Option<Gate>)> {
+        let cores = self.cores()?;
+        let worker = WorkerCommand::this_program(["worker"]).map_err(failed)?;
+        let (places, gate) = self.gathered(worker)?;
+        let spec = |(place, core): (Place, Option<usize>)| Spec {
+            place,
+            cores: core.into_iter().collect(),
+            yielding: None,
+        };
+        Ok((places.into_iter().zip(cores).map(spec).collect(), gate))
+    }
+
+    fn gathered(&self, worker: WorkerCommand) -> Outcome<(Vec<Place>, Option<Gate>)> {
+        let here = Place::Local(worker);
+        Ok(match &self.places {
+            Places::Here(count) => (vec![here; *count], None),
+            Places::Server(address) => (vec![here, Place::Remote(address.clone())], None),
+            Places::World(world) => {
+                let mut places = vec![here];
+                places.resize(world.size, Place::Joining);
+                (places, Some(self.gate_of(world)?))
+            }
+            Places::Hosts { hosts, ssh, program } => {
+                let token = new_token().map_err(failed)?;
+                let port = self.rendezvous.as_deref().and_then(port_of).unwrap_or(0);
+                let gate = Gate::tcp(port, &token).map_err(failed)?;
+                let addresses = self.addresses(gate.port().unwrap_or(port));
+                let place = |(rank, host): (usize, &String)| match host.as_str() {
+                    HERE => here.clone(),
+                    _ => Place::Ssh(SshCommand {
+                        ssh: ssh.iter().map(Into::into).collect(),
+                        host: host.clone(),
+                        variables: passed(),
+                        program: program.clone(),
+                        args: remote_words(rank, &addresses),
+                        token: token.clone(),
+                    }),
+                };
+                (hosts.iter().enumerate().map(place).collect(), Some(gate))
+            }
+        })
+    }
+
+    /// Addresses of this machine for workers that ssh starts.
+    fn addresses(&self, port: u16) -> Vec<String> {
+        match &self.rendezvous {
+            Some(address) if port_of(address).is_some() => vec![address.clone()],
+            Some(host) => vec![with_port(host, port)],
+            None => {
+                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                vec![with_port(BY_SSH, port), with_port(&name, port)]
+            }
         }
+    }
+
+    fn gate_of(&self, world: &World) -> Outcome<Gate> {
+        let (meeting, token) = world.meeting(self.rendezvous.as_deref()).map_err(usage)?;
+        let gate = match &meeting {
+            Meeting::Here(name) => Gate::here(name),
+            Meeting::Tcp(addresses) => {
+                let port = addresses.first().and_then(|address| port_of(address)).unwrap_or(0);
+                Gate::tcp(port, &token)
+            }
+        };
+        gate.map_err(failed)
+    }
+
+    /// When mpirun or srun started this process as another rank than 0: what it has to do instead
+    /// of running anything, namely what rank 0 says.
+    pub fn follow(&self) -> Option<Outcome> {
+        match &self.places {
+            Places::World(world) if world.rank > 0 => Some(self.be_led(world)),
+            _ => None,
+        }
+    }
+
+    fn be_led(&self, world: &World) -> Outcome {
+        let of_rank = |why: String| failed(format!("rank {}: {why}", world.rank));
+        let (meeting, token) = world.meeting(self.rendezvous.as_deref()).map_err(usage)?;
+        // mpirun passes Ctrl-C on to all; it is rank 0 that brings the run to its end.
+        crate::interrupt::leave_to_others();
+        let stream = join(&meeting, job::PATIENCE).map_err(of_rank)?;
+        let claim = Claim { rank: world.rank, token };
+        job::work_as(Some(claim), stream, None).map_err(|e| of_rank(e.to_string()))
     }
 
     /// Which ranks run on this machine, as far as it can be told. A server on this machine takes
-    /// a core of this machine.
+    /// a core of this machine; cores of mpirun's processes are mpirun's to give.
     fn is_here(&self, rank: usize) -> bool {
         match &self.places {
             Places::Here(_) => true,
             Places::Server(address) => rank == 0 || is_here(address),
+            Places::Hosts { hosts, .. } => hosts[rank] == HERE,
+            Places::World(_) => false,
         }
     }
 
@@ -81,7 +200,7 @@ impl Ends {
     ///
     /// # Errors
     /// When `--cores` is no list of CPUs that there are.
-    pub fn cores(&self) -> Outcome<Vec<Option<usize>>> {
+    fn cores(&self) -> Outcome<Vec<Option<usize>>> {
         let ranks = 0..self.count();
         let Some(text) = &self.cores else { return Ok(self.default_cores()) };
         if text == "none" {
@@ -121,6 +240,63 @@ impl Ends {
     }
 }
 
+fn places(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcome<Places> {
+    let least = *experiment.ranks().start();
+    let ranks = how.ranks.map(|ranks| ranks as usize);
+    if let Some(host) = &how.host {
+        return Ok(Places::Server(host.clone()));
+    }
+    if let Some(world) = world {
+        let (by, size) = (world.by, world.size);
+        return match ranks {
+            Some(ranks) if ranks != size => Err(usage(format!(
+                "--ranks {ranks}: {by} started {size} processes, each of which is a rank: leave \
+                 --ranks out"
+            ))),
+            _ => Ok(Places::World(world)),
+        };
+    }
+    if how.hosts.is_empty() {
+        return Ok(Places::Here(ranks.unwrap_or(least)));
+    }
+    if let Some(empty) = how.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
+        return Err(usage(format!("--hosts: {empty:?} is no host; it takes names, as a,b,a")));
+    }
+    // Each host once, then all again, until there are enough.
+    let count = ranks.unwrap_or(how.hosts.len().max(least));
+    let hosts = how.hosts.iter().cycle().take(count).cloned().collect();
+    let ssh = match &how.ssh {
+        None => SSH.map(str::to_owned).to_vec(),
+        Some(words) => words.split_whitespace().map(str::to_owned).collect(),
+    };
+    Ok(Places::Hosts { hosts, ssh, program: how.remote_program.clone() })
+}
+
+/// What a worker on another host is told of our environment.
+fn passed() -> Vec<String> {
+    let variable = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
+    PASSED.iter().filter_map(variable).collect()
+}
+
+/// The words of a worker's command on another host, after the program.
+fn remote_words(rank: usize, addresses: &[String]) -> Vec<String> {
+    let rank = rank.to_string();
+    ["worker", "--join", &addresses.join(","), "--rank", &rank].map(str::to_owned).to_vec()
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// The port of `HOST:PORT`; an IPv6 address with port stands in brackets.
+fn port_of(address: &str) -> Option<u16> {
+    let (host, port) = address.rsplit_once(':')?;
+    (host.ends_with(']') || !host.contains(':')).then(|| port.parse().ok()).flatten()
+}
+
 /// Whether a host is this machine, by one of the names that say so themselves.
 fn is_here(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -136,6 +312,10 @@ fn is_here(host: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn how() -> HowArgs {
+        HowArgs::default()
+    }
+
     #[test]
     fn names_of_this_machine_are_known() {
         for here in ["localhost", "localhost:99", "127.0.0.1:18515", "::1", "[::1]:7", "127.1.2.3"]
@@ -148,7 +328,7 @@ mod tests {
     }
 
     fn cores(text: &str, places: Places) -> Result<Vec<Option<usize>>, String> {
-        let ends = Ends { places, cores: Some(text.to_owned()) };
+        let ends = Ends { places, cores: Some(text.to_owned()), rendezvous: None };
         ends.cores().map_err(|failure| failure.to_string())
     }
 
@@ -174,7 +354,7 @@ mod tests {
     #[test]
     fn ranks_that_have_no_core_each_are_left_to_the_scheduler() {
         let available = available_cores().unwrap().len();
-        let ends = |count| Ends { places: Places::Here(count), cores: None };
+        let ends = |count| Ends { places: Places::Here(count), cores: None, rendezvous: None };
         assert_eq!(ends(available + 1).cores().unwrap(), vec![None; available + 1]);
         if available > 1 {
             assert!(ends(available).cores().unwrap().iter().all(Option::is_some));
@@ -188,5 +368,48 @@ mod tests {
         assert_eq!(Ends::of(Experiment::Ping, &how(2)).unwrap().count(), 2);
         let said = Ends::of(Experiment::Ping, &how(3)).unwrap_err().to_string();
         assert!(said.contains("--ranks 3") && said.contains("2 ranks"), "{said}");
+    }
+
+    fn hosts(ranks: Option<u32>, hosts: &[&str]) -> Outcome<Ends> {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let how = HowArgs { ranks, hosts, remote_program: "/x/rdmalab".into(), ..how() };
+        Ends::of(Experiment::Ping, &how)
+    }
+
+    #[test]
+    fn ranks_go_round_the_hosts() {
+        let (specs, gate) = hosts(None, &["localhost", "b"]).unwrap().specs().unwrap();
+        assert!(matches!(specs[0].place, Place::Local(_)) && specs[0].cores.len() < 2);
+        let Place::Ssh(command) = &specs[1].place else { panic!("{:?}", specs[1]) };
+        assert!(command.host == "b" && command.token.len() == 32 && specs[1].cores.is_empty());
+        assert!(!command.args.join(" ").contains(&command.token), "{command:?}");
+        let port = gate.unwrap().port().unwrap();
+        assert_eq!((command.program.as_str(), &command.args[0]), ("/x/rdmalab", &"worker".into()));
+        assert!(command.args[2].starts_with(&format!("ssh:{port},")), "{command:?}");
+        assert_eq!(command.args[3..], ["--rank", "1"]);
+        // One host for both.
+        assert_eq!(hosts(Some(2), &["b"]).unwrap().count(), 2);
+        assert!(hosts(None, &["a", "b", "c"]).unwrap_err().to_string().contains("2 ranks, not 3"));
+        assert!(
+            hosts(None, &["a", "-oProxyCommand=x"]).unwrap_err().to_string().contains("no host")
+        );
+    }
+
+    #[test]
+    fn a_rendezvous_is_for_ranks_of_other_hosts() {
+        let addresses = |rendezvous: &str| {
+            let rendezvous = Some(rendezvous.to_owned());
+            Ends { places: Places::Here(2), cores: None, rendezvous }.addresses(7)
+        };
+        assert_eq!(addresses("h:9"), ["h:9"]);
+        assert_eq!(addresses("h"), ["h:7"]);
+        assert_eq!(addresses("fd00::1"), ["[fd00::1]:7"]);
+        assert_eq!(
+            (port_of("h:9"), port_of("[fd00::1]:9"), port_of("fd00::9")),
+            (Some(9), Some(9), None)
+        );
+        let how = HowArgs { rendezvous: Some("h".into()), ..how() };
+        let said = Ends::of(Experiment::Ping, &how).unwrap_err().to_string();
+        assert!(said.contains("--hosts"), "{said}");
     }
 }

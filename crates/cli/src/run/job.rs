@@ -1,16 +1,24 @@
 //! What a worker is told to do, and what it brings home.
 
 use std::io;
+use std::time::Duration;
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome;
-use rdmalab_rank::process::{ProcessRank, connection, serve};
+use rdmalab_rank::process::{Claim, Meeting, ProcessRank, Stream, connection, join, serve_as};
 use rdmalab_verbs::{Context, Device};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::work::{Found, Order};
 use crate::bench::worker::{BenchEnd, obey};
+
+/// How long a rank waits for the others.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a worker that ssh started looks for its launcher, which is there.
+const SEARCH: Duration = Duration::from_secs(15);
+/// How long the work may go on when ssh has ended: the launcher has, or will soon.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 /// A job of each rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,9 +96,50 @@ struct Open {
 /// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
 /// own, whatever the launcher's is called.
 pub fn work(own_device: Option<&str>) -> io::Result<()> {
+    work_as(None, connection()?, own_device)
+}
+
+/// The same of another host, started there by ssh: comes to the launcher, which waits at one of
+/// these addresses. Standard input says what to show there, and ends with ssh.
+pub fn work_there(addresses: &str, rank: usize) -> io::Result<()> {
+    let mut token = String::new();
+    io::stdin().read_line(&mut token)?;
+    let end = || {
+        // Whatever comes, or an error: only the end counts.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::thread::sleep(LAST_MOMENT);
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("ssh".to_owned()).spawn(end)?;
+    let by_ssh = std::env::var("SSH_CONNECTION").ok();
+    let stream = join(&Meeting::Tcp(resolved(addresses, by_ssh.as_deref())), SEARCH);
+    let stream = stream.map_err(io::Error::other)?;
+    let token = token.trim().to_owned();
+    work_as(Some(Claim { rank, token }), stream, None)
+}
+
+/// The addresses, with that of ssh's client for `ssh:PORT`.
+fn resolved(addresses: &str, by_ssh: Option<&str>) -> Vec<String> {
+    let client = by_ssh.and_then(|text| text.split(' ').next()).filter(|text| !text.is_empty());
+    let one = |address: &str| match address.strip_prefix("ssh:") {
+        None => Some(address.to_owned()),
+        Some(port) => {
+            let client = client?;
+            Some(if client.contains(':') {
+                format!("[{client}]:{port}")
+            } else {
+                format!("{client}:{port}")
+            })
+        }
+    };
+    addresses.split(',').filter_map(one).collect()
+}
+
+/// The same over a connection that is there.
+pub fn work_as(claim: Option<Claim>, stream: Stream, own_device: Option<&str>) -> io::Result<()> {
     let all_cores = rustix::thread::sched_getaffinity(None)?;
     let mut open: Option<Open> = None;
-    serve(connection()?, |rank, bytes| {
+    serve_as(claim, stream, |rank, bytes| {
         let job: Job = postcard::from_bytes(bytes).map_err(|e| format!("a job of no kind: {e}"))?;
         let device = own_device.unwrap_or(job.device());
         if open.as_ref().is_none_or(|open| open.name != device) {
@@ -126,5 +175,18 @@ fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> 
             .map(Home::Outcome)
             .map_err(|stopped| stopped.to_string()),
         Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launcher_is_where_ssh_came_from() {
+        let of = |client| resolved("ssh:7,vm:7", client);
+        assert_eq!(of(Some("10.0.0.1 5000 10.0.0.2 22")), ["10.0.0.1:7", "vm:7"]);
+        assert_eq!(of(Some("fd00::1 5000 fd00::2 22")), ["[fd00::1]:7", "vm:7"]);
+        assert_eq!((of(None), of(Some(""))), (vec!["vm:7".to_owned()], vec!["vm:7".to_owned()]));
     }
 }

@@ -33,7 +33,10 @@ pub enum Ended {
 /// Measures, keeps and prints.
 pub fn run(args: &RunArgs) -> Outcome {
     // What is wrong with the options is said before anything is started.
-    Ends::of(args.experiment, &args.how)?;
+    let ends = Ends::of(args.experiment, &args.how)?;
+    if let Some(followed) = ends.follow() {
+        return followed;
+    }
     let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
     if args.how.plan {
         return show_plan(args, &points);

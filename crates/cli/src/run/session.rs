@@ -1,19 +1,14 @@
 //! Ranks that stay up for a whole run, and what they measure point by point.
 
-use std::time::Duration;
-
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
-use rdmalab_rank::process::{Cause, Place, Spec, Team, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{Cause, Team, TeamEvent};
 
 use super::ends::Ends;
-use super::job::{Home, Job};
+use super::job::{Home, Job, PATIENCE};
 use crate::bench::work::{Found, Order};
 use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
-
-/// How long a rank waits for the others.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The ranks of a run.
 pub struct Session {
@@ -36,15 +31,9 @@ impl Session {
     /// # Errors
     /// What cannot be started, and what to do.
     pub fn open(interrupt: &Interrupt, device: &str, ends: &Ends) -> Outcome<Self> {
-        let worker = WorkerCommand::this_program(["worker"]).map_err(failed)?;
-        let cores = ends.cores()?;
-        let spec = |(place, core): (Place, Option<usize>)| Spec {
-            place,
-            cores: core.into_iter().collect(),
-            yielding: None,
-        };
-        let specs: Vec<Spec> = ends.places(&worker).into_iter().zip(cores).map(spec).collect();
-        let team = Team::start(&specs).map_err(|error| failed(error.what))?;
+        let (specs, gate) = ends.specs()?;
+        let team = Team::gather(&specs, gate.as_ref(), &interrupt.flag());
+        let team = team.map_err(|error| failed(error.what))?;
         Ok(Self { team, interrupt: interrupt.clone(), device: device.to_owned() })
     }
 

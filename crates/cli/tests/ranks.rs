@@ -1,0 +1,337 @@
+//! Ranks that mpirun, srun and ssh start: with Debian's Open MPI and OpenSSH, and with the
+//! environment that Slurm's manual describes.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Running, Said, free_port, rdmalab, said, signal, skipped, wait_until_it_listens};
+use rdmalab_experiments::Experiment;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A short run that says what it found as JSON.
+const SHORT: [&str; 11] = [
+    "run",
+    "ping",
+    "--messages",
+    "60",
+    "--warm-up",
+    "0",
+    "--no-record",
+    "--format",
+    "json",
+    "--device",
+    "soft0",
+];
+/// One that lasts until something happens to it.
+const ENDLESS: [&str; 11] = [
+    "run",
+    "ping",
+    "--messages",
+    "3M",
+    "--warm-up",
+    "0",
+    "--pause",
+    "200us",
+    "--no-record",
+    "--device",
+    "soft0",
+];
+
+fn program() -> PathBuf {
+    assert_cmd::cargo::cargo_bin("rdmalab")
+}
+
+/// The file of a program of the system, also of those that only root's PATH has.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn mpirun(test: &str, ranks: usize) -> Option<Command> {
+    let Some(file) = find("mpirun") else {
+        skipped(test, "no mpirun (Debian: openmpi-bin)");
+        return None;
+    };
+    let mut command = Command::new(file);
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np"]);
+    command.arg(ranks.to_string()).arg(program());
+    Some(command)
+}
+
+/// One measured point, and nothing else on standard output.
+fn assert_measured(found: &Said) {
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let value: Value = serde_json::from_str(&found.stdout).expect("one JSON document");
+    assert_eq!(value["points"].as_array().expect("points").len(), 1, "{found:?}");
+}
+
+/// Processes whose words hold this text, and whose environment holds that.
+fn processes(word: &str, variable: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has = |pid: &u32, file: &str, text: &str| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        text.is_empty() || String::from_utf8_lossy(&bytes).contains(text)
+    };
+    pids.filter(|pid| has(pid, "cmdline", word) && has(pid, "environ", variable)).collect()
+}
+
+#[test]
+fn mpirun_starts_both_ranks() {
+    let Some(mut command) = mpirun("mpirun_starts_both_ranks", 2) else { return };
+    assert_measured(&said(command.args(SHORT)));
+}
+
+#[test]
+fn mpirun_starts_four_ranks() {
+    let takes_four = |experiment: &&Experiment| experiment.ranks().contains(&4);
+    let Some(experiment) = Experiment::ALL.iter().find(takes_four) else {
+        return skipped("mpirun_starts_four_ranks", "no experiment takes four ranks");
+    };
+    let Some(mut command) = mpirun("mpirun_starts_four_ranks", 4) else { return };
+    command.args(["run", experiment.name(), "--messages", "20", "--warm-up", "0", "--no-record"]);
+    assert_measured(&said(command.args(["--format", "json", "--device", "soft0"])));
+}
+
+#[test]
+fn ranks_that_the_experiment_does_not_take_are_refused() {
+    let Some(mut command) = mpirun("ranks_that_the_experiment_does_not_take", 3) else { return };
+    let found = said(command.args(SHORT));
+    assert!(found.code != Some(0) && found.stdout.is_empty(), "{found:?}");
+    assert!(found.stderr.contains("rdmalab: mpirun: ping is run by 2 ranks, not 3"), "{found:?}");
+    let Some(mut command) = mpirun("ranks_that_the_experiment_does_not_take", 2) else { return };
+    let found = said(command.args(SHORT).args(["--ranks", "3"]));
+    assert!(found.stderr.contains("leave --ranks out"), "{found:?}");
+}
+
+#[test]
+fn nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end() {
+    let test = "nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end";
+    for (round, how) in ["a rank dies", "an end"].into_iter().enumerate() {
+        let Some(mut command) = mpirun(test, 2) else { return };
+        let mark = format!("RDMALAB_TEST_MARK={}-{round}", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut running = Running::start(command.args(ENDLESS).env(name, value));
+        let rank = running.within("rank 1 at work", |_| {
+            let found = processes("--pause", &mark);
+            found.into_iter().find(|pid| {
+                let environment = std::fs::read(format!("/proc/{pid}/environ"));
+                let is_one = String::from_utf8_lossy(&environment.unwrap_or_default())
+                    .contains("OMPI_COMM_WORLD_RANK=1");
+                is_one && common::is_busy(*pid)
+            })
+        });
+        match how {
+            "an end" => signal("-INT", running.0.id()),
+            _ => signal("-KILL", rank),
+        }
+        let found = running.end();
+        assert_ne!(found.code, Some(0), "{found:?}");
+        let mut gone = Running::start(&mut Command::new("true"));
+        gone.within("the end of all ranks", |_| processes("", &mark).is_empty().then_some(()));
+    }
+}
+
+/// Starts both ranks as srun would, with these variables besides.
+fn by_srun(job: &str, more: &[(&str, &str)]) -> Vec<Said> {
+    let start = |rank: &str| {
+        let mut command = rdmalab(&SHORT);
+        command.envs([
+            ("SLURM_PROCID", rank),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_JOB_ID", job),
+            ("SLURM_STEP_ID", "0"),
+        ]);
+        Running::start(command.envs(more.iter().copied()))
+    };
+    // The one that waits first.
+    let (there, here) = (start("1"), start("0"));
+    vec![here.end(), there.end()]
+}
+
+#[test]
+fn srun_is_known_by_its_environment() {
+    let job = std::process::id().to_string();
+    let on_two = [
+        ("SLURM_STEP_NUM_NODES", "2"),
+        ("SLURM_STEP_NODELIST", "localhost,other"),
+        ("RDMALAB_TOKEN", "a secret"),
+    ];
+    for more in [&[][..], &on_two] {
+        let ends = by_srun(&job, more);
+        assert_measured(&ends[0]);
+        assert_eq!((ends[1].code, ends[1].stdout.as_str()), (Some(0), ""), "{ends:?}");
+    }
+    // Across hosts without a secret: nobody starts, and both say what is missing.
+    for end in by_srun(&job, &on_two[..2]) {
+        assert_eq!(end.code, Some(2), "{end:?}");
+        assert!(end.stderr.contains("RDMALAB_TOKEN"), "{end:?}");
+    }
+}
+
+/// A server of ssh for this test: an ordinary process on a high port, with keys of its own.
+struct Sshd {
+    directory: TempDir,
+    port: u16,
+    _running: Running,
+}
+
+impl Sshd {
+    /// `None`, said aloud, where there is none.
+    fn start(test: &str) -> Option<Self> {
+        let names = ["sshd", "ssh", "ssh-keygen"];
+        let Some(files) = names.map(find).into_iter().collect::<Option<Vec<_>>>() else {
+            skipped(test, "no sshd, ssh or ssh-keygen (Debian: openssh-server)");
+            return None;
+        };
+        // Where it runs as root, it wants this directory, which else its service makes.
+        let separate = Path::new("/run/sshd");
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root && std::fs::create_dir_all(separate).is_err() {
+            skipped(test, "no /run/sshd, and it cannot be made");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for key in ["host", "user"] {
+            let mut command = Command::new(&files[2]);
+            command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key));
+            assert_eq!(said(&mut command).code, Some(0));
+        }
+        std::fs::copy(at("user.pub"), at("authorized")).unwrap();
+        let port = free_port();
+        let host = std::fs::read_to_string(at("host.pub")).unwrap();
+        std::fs::write(at("known"), format!("[127.0.0.1]:{port} {host}")).unwrap();
+        let path = |name: &str| at(name).display().to_string();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
+             PidFile none\n\
+             UsePAM no\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin yes\n\
+             MaxStartups 100\n",
+            path("host"),
+            path("authorized")
+        );
+        std::fs::write(at("config"), config).unwrap();
+        let mut command = Command::new(&files[0]);
+        command.args(["-D", "-e", "-f"]).arg(at("config"));
+        let running = Running::start(&mut command);
+        wait_until_it_listens(port);
+        let sshd = Self { directory, port, _running: running };
+        let mut words = sshd.ssh().split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
+        let mut command = Command::new(words.next().unwrap());
+        let found = said(command.args(words).args(["127.0.0.1", "true"]));
+        if found.code != Some(0) {
+            skipped(test, &format!("sshd lets nobody in here: {}", found.stderr.trim()));
+            return None;
+        }
+        Some(sshd)
+    }
+
+    /// The value of `--ssh`.
+    fn ssh(&self) -> String {
+        let at = |name: &str| self.directory.path().join(name).display().to_string();
+        format!(
+            "ssh -T -F none -p {} -i {} -o BatchMode=yes -o IdentitiesOnly=yes -o \
+             UserKnownHostsFile={} -o StrictHostKeyChecking=yes",
+            self.port,
+            at("user"),
+            at("known")
+        )
+    }
+
+    fn run(&self, words: &[&str], hosts: &str) -> Command {
+        let mut command = rdmalab(words);
+        command.args(["--hosts", hosts, "--ssh", &self.ssh(), "--remote-program"]);
+        command.arg(program());
+        command
+    }
+}
+
+#[test]
+fn ssh_starts_ranks_on_other_hosts() {
+    let Some(sshd) = Sshd::start("ssh_starts_ranks_on_other_hosts") else { return };
+    for hosts in ["localhost,127.0.0.1", "127.0.0.1,127.0.0.1", "127.0.0.1"] {
+        assert_measured(&said(&mut sshd.run(&SHORT, hosts)));
+    }
+    let address = ["--rendezvous", "127.0.0.1"];
+    assert_measured(&said(sshd.run(&SHORT, "127.0.0.1").args(address)));
+    let address = ["--rendezvous", "no.such.host.invalid"];
+    let found = said(sshd.run(&SHORT, "localhost,127.0.0.1").args(address));
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(found.stderr.contains("rank 1 on 127.0.0.1: "), "{found:?}");
+    assert!(found.stderr.contains("--rendezvous"), "{found:?}");
+}
+
+#[test]
+fn what_ssh_cannot_do_is_said_with_what_to_do() {
+    let Some(sshd) = Sshd::start("what_ssh_cannot_do_is_said_with_what_to_do") else { return };
+    let fails = |command: &mut Command, expected: &[&str]| {
+        let found = said(command);
+        assert_eq!((found.code, found.stdout.as_str()), (Some(1), ""), "{found:?}");
+        for text in expected {
+            assert!(found.stderr.contains(text), "{text} is not in {found:?}");
+        }
+        assert_eq!(found.stderr.lines().count(), 1, "{found:?}");
+    };
+    let hosts = "localhost,no.such.host.invalid";
+    fails(&mut sshd.run(&SHORT, hosts), &["rank 1 on no.such.host", "does not know the host"]);
+    let mut missing = rdmalab(&SHORT);
+    missing.args(["--hosts", "localhost,127.0.0.1", "--ssh", &sshd.ssh()]);
+    missing.args(["--remote-program", "/no/such/rdmalab"]);
+    fails(&mut missing, &["there is no /no/such/rdmalab on 127.0.0.1", "--remote-program"]);
+    let mut nothing = rdmalab(&SHORT);
+    nothing.args(["--hosts", "b", "--ssh", "/no/such/ssh -x"]);
+    fails(&mut nothing, &["there is no `/no/such/ssh` here", "openssh-client"]);
+    // Another version: one that does not know what we say.
+    let old = sshd.directory.path().join("old");
+    std::fs::write(
+        &old,
+        "#!/bin/sh\necho \"error: unexpected argument '--join' found\" >&2\nexit 2\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut other = rdmalab(&SHORT);
+    other.args(["--hosts", "localhost,127.0.0.1", "--ssh", &sshd.ssh(), "--remote-program"]);
+    fails(other.arg(&old), &["another version of rdmalab", env!("CARGO_PKG_VERSION")]);
+    std::fs::remove_file(sshd.directory.path().join("authorized")).unwrap();
+    fails(&mut sshd.run(&SHORT, "localhost,127.0.0.1"), &["without a password"]);
+}
+
+#[test]
+fn remote_ranks_do_not_outlive_the_launcher() {
+    let test = "remote_ranks_do_not_outlive_the_launcher";
+    let Some(sshd) = Sshd::start(test) else { return };
+    for how in ["-INT", "-KILL", "a rank"] {
+        let port = free_port();
+        let mark = format!("127.0.0.1:{port}\0--rank");
+        let mut command = sshd.run(&ENDLESS, "localhost,127.0.0.1");
+        command.args(["--rendezvous", &format!("127.0.0.1:{port}")]);
+        let mut running = Running::start(&mut command);
+        let worker = running.within("the rank at work", |child| {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            processes(&mark, "").into_iter().find(|pid| common::is_busy(*pid))
+        });
+        match how {
+            "a rank" => signal("-KILL", worker),
+            how => signal(how, running.0.id()),
+        }
+        let found = running.end();
+        assert_ne!(found.code, Some(0), "{found:?}");
+        match how {
+            // What was measured is there.
+            "-INT" => assert!(found.stdout.contains("round trip"), "{found:?}"),
+            "a rank" => assert!(found.stderr.contains("rank 1 on "), "{found:?}"),
+            _ => {}
+        }
+        let mut gone = Running::start(&mut Command::new("true"));
+        gone.within("the end of the remote rank", |_| {
+            processes(&mark, "").is_empty().then_some(())
+        });
+    }
+}
