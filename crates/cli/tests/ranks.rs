@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, Said, free_port, rdmalab, said, signal, skipped, wait_until_it_listens};
+use common::{
+    Running, Said, free_port, processes, rdmalab, said, signal, skipped, wait_until_it_listens,
+};
 use rdmalab_experiments::Experiment;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -70,17 +72,6 @@ fn assert_measured(found: &Said) {
     assert_eq!(value["points"].as_array().expect("points").len(), 1, "{found:?}");
 }
 
-/// Processes whose words hold this text, and whose environment holds that.
-fn processes(word: &str, variable: &str) -> Vec<u32> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let has = |pid: &u32, file: &str, text: &str| {
-        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        text.is_empty() || String::from_utf8_lossy(&bytes).contains(text)
-    };
-    pids.filter(|pid| has(pid, "cmdline", word) && has(pid, "environ", variable)).collect()
-}
-
 #[test]
 fn mpirun_starts_both_ranks() {
     let Some(mut command) = mpirun("mpirun_starts_both_ranks", 2) else { return };
@@ -118,13 +109,8 @@ fn nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end() {
         let (name, value) = mark.split_once('=').unwrap();
         let mut running = Running::start(command.args(ENDLESS).env(name, value));
         let rank = running.within("rank 1 at work", |_| {
-            let found = processes("--pause", &mark);
-            found.into_iter().find(|pid| {
-                let environment = std::fs::read(format!("/proc/{pid}/environ"));
-                let is_one = String::from_utf8_lossy(&environment.unwrap_or_default())
-                    .contains("OMPI_COMM_WORLD_RANK=1");
-                is_one && common::is_busy(*pid)
-            })
+            let found = processes("--pause", &[&mark, "OMPI_COMM_WORLD_RANK=1"]);
+            found.into_iter().find(|pid| common::is_busy(*pid))
         });
         match how {
             "an end" => signal("-INT", running.0.id()),
@@ -133,7 +119,7 @@ fn nobody_stays_when_a_rank_dies_or_mpirun_is_told_to_end() {
         let found = running.end();
         assert_ne!(found.code, Some(0), "{found:?}");
         let mut gone = Running::start(&mut Command::new("true"));
-        gone.within("the end of all ranks", |_| processes("", &mark).is_empty().then_some(()));
+        gone.within("the end of all ranks", |_| processes("", &[&mark]).is_empty().then_some(()));
     }
 }
 
@@ -315,7 +301,7 @@ fn remote_ranks_do_not_outlive_the_launcher() {
         let mut running = Running::start(&mut command);
         let worker = running.within("the rank at work", |child| {
             assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-            processes(&mark, "").into_iter().find(|pid| common::is_busy(*pid))
+            processes(&mark, &[]).into_iter().find(|pid| common::is_busy(*pid))
         });
         match how {
             "a rank" => signal("-KILL", worker),
@@ -331,7 +317,7 @@ fn remote_ranks_do_not_outlive_the_launcher() {
         }
         let mut gone = Running::start(&mut Command::new("true"));
         gone.within("the end of the remote rank", |_| {
-            processes(&mark, "").is_empty().then_some(())
+            processes(&mark, &[]).is_empty().then_some(())
         });
     }
 }

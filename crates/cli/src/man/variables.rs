@@ -113,7 +113,7 @@ const BUILDING: [Variable; 1] = [variable(
      one that it finds beside the binary.",
 )];
 
-const TESTS: [Variable; 10] = [
+const TESTS: [Variable; 11] = [
     variable("RDMALAB_SEEDS", "a number", "How many seeds simulations play."),
     variable("RDMALAB_SEED", "a number", "Plays this seed alone."),
     variable("RDMALAB_GUEST", "1", "Boots a guest with the kernel's rdma_rxe; downloads it once."),
@@ -121,6 +121,11 @@ const TESTS: [Variable; 10] = [
     variable("RDMALAB_INTEROP", "full", "Every combination of options of Debian's programs."),
     variable("RDMALAB_INTEROP_ONLY", "text", "Only the pairs of programs that hold this text."),
     variable("RDMALAB_TEST_DEVICE", "a name", "The device of our C test program."),
+    variable(
+        "RDMALAB_TEST_MACHINE",
+        "a name",
+        "A worker takes itself for one of the machine of this name.",
+    ),
     variable("RDMALAB_TEST_GDB", "anything", "A process of a test that hangs stays."),
     variable(
         "RDMALAB_TEST_*",

@@ -116,6 +116,9 @@ impl Ends {
         Ok(match &self.places {
             Places::Here(count) => (vec![here; *count], None),
             Places::Server(address) => (vec![here, Place::Remote(address.clone())], None),
+            Places::World(World { rank: 1.., by, .. }) => {
+                return Err(usage(format!("only `rdmalab run` can be started by {by}")));
+            }
             Places::World(world) => {
                 let mut places = vec![here];
                 places.resize(world.size, Place::Joining);

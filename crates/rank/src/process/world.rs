@@ -2,7 +2,8 @@
 //! the environment alone, so that no MPI library is needed.
 //!
 //! * Open MPI's `mpirun`, any version: `OMPI_COMM_WORLD_RANK`, `_SIZE` and `_LOCAL_SIZE`; the job
-//!   is `PMIX_NAMESPACE`. Open MPI 4 also tells where mpirun is (`OMPI_MCA_orte_hnp_uri`), and a key.
+//!   is `PMIX_NAMESPACE`. Open MPI 4 also tells where mpirun is (`OMPI_MCA_orte_hnp_uri`), and a
+//!   key.
 //! * Slurm's `srun`: `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS`; the job is `SLURM_JOB_ID` with
 //!   `SLURM_STEP_ID`, its hosts are `SLURM_STEP_NUM_NODES` many: `SLURM_STEP_NODELIST`.
 //! * MPICH's `mpirun` (Hydra): `PMI_RANK`, `PMI_SIZE` and `MPI_LOCALNRANKS`; the job is the parent

@@ -5,6 +5,7 @@
 //! Needs root (for the namespaces, not for the device) and `ip`; skipped otherwise.
 
 mod captured;
+mod clocks;
 mod connected;
 mod disturbed;
 mod lab;
