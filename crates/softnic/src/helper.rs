@@ -37,6 +37,8 @@ const BURIAL_ROUNDS: u32 = 32;
 /// Times that the helper watches with the doorbell armed after it found a message that no caller
 /// came for. Each costs a peer a system call.
 const LEFT_LYING_ROUNDS: u32 = 16;
+/// How long a message lies before the helper thinks that no caller comes for it, ns.
+const PATIENCE_NS: u64 = 20_000;
 /// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
 const RETRY_MS: i32 = 1;
 
@@ -50,11 +52,13 @@ pub(crate) struct Helper {
     /// The helper sleeps without a bound, or may be about to.
     asleep: AtomicBool,
     /// The doorbell was armed for a program that will sleep on a descriptor of its own.
-    pub(crate) asked: AtomicBool,
+    asked: AtomicBool,
     /// Callers block inside verbs: they take the bell themselves.
     waits_inside: AtomicBool,
     /// Rounds for which the helper still expects messages that no caller comes for.
     left_lying: AtomicU32,
+    /// The doorbell was armed for such messages.
+    expects: AtomicBool,
     /// Polls in a row that found nothing.
     pub(crate) empty_polls: AtomicU32,
     /// A caller yields its processor after so many empty polls, less one.
@@ -72,6 +76,7 @@ impl Helper {
             asked: AtomicBool::new(false),
             waits_inside: AtomicBool::new(false),
             left_lying: AtomicU32::new(0),
+            expects: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
             yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
         })
@@ -83,6 +88,12 @@ impl Helper {
         let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
         self.stamp.store(stamp, Ordering::Relaxed);
         stamp
+    }
+
+    /// Whether the doorbell is armed on purpose, although callers come by.
+    #[cold]
+    pub(crate) fn wants_bell_armed(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) || self.expects.load(Ordering::Relaxed)
     }
 
     /// Wakes the helper from whatever sleep.
@@ -175,9 +186,9 @@ fn watch(process: &Process, vigil: &mut Vigil) {
         return;
     }
     let rounds = helper.left_lying.load(Ordering::Relaxed);
+    helper.expects.store(rounds > 0, Ordering::Relaxed);
     if rounds > 0 {
         helper.left_lying.store(rounds - 1, Ordering::Relaxed);
-        helper.asked.store(true, Ordering::Relaxed);
         let _bounded_by_watch = process.doorbell.arm();
         if process.rings_hold_something() {
             process.take_from_rings();
@@ -192,19 +203,34 @@ fn watch(process: &Process, vigil: &mut Vigil) {
         None => wait_readable(&[mail, kick, process.event_fd()], WATCH_MS),
     }
     if process.event.drain() {
-        helper.asked.store(false, Ordering::Relaxed);
-        // Callers that polled meanwhile would have taken it.
-        let nobody_came = helper.stamp.load(Ordering::Relaxed) == before;
-        if process.take_from_rings() > 0 && nobody_came {
-            helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+        helper.expects.store(false, Ordering::Relaxed);
+        let for_sleeper = helper.asked.swap(false, Ordering::Relaxed);
+        if for_sleeper || nobody_comes(helper, before, kick) {
+            let taken = process.take_from_rings();
+            if taken > 0 && helper.stamp.load(Ordering::Relaxed) == before {
+                helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+            }
         }
     }
+}
+
+/// Whether no caller has come since the stamp was `before`, nor comes in the time that one needs
+/// between two calls. Who concludes too fast takes messages from under a program that streams: it
+/// finds them in its CQ, so it makes no progress itself, and helper and program stay at it in
+/// turns, each with a barrier and a system call for some messages.
+fn nobody_comes(helper: &Helper, before: u64, kick: i32) -> bool {
+    let nobody = || helper.stamp.load(Ordering::Relaxed) == before;
+    if nobody() {
+        wait_for(&mut readable(&[kick]), PATIENCE_NS);
+    }
+    nobody()
 }
 
 /// Nobody else makes progress: do it, then sleep on the armed doorbell.
 fn serve(process: &Process) {
     let helper = &process.helper;
     helper.waits_inside.store(false, Ordering::Relaxed);
+    helper.expects.store(false, Ordering::Relaxed);
     let next_ns = process.tick(crate::clock::now_ns());
     let taken = process.take_from_rings();
     if taken > 0 {
@@ -359,4 +385,37 @@ pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
 /// whether a signal handler interrupted the wait.
 pub(crate) fn wait_cancellable(fd: i32, calm: &NoCancel) -> bool {
     calm.poll(&mut readable(&[fd]), -1) < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that streams is a moment away from its next look whenever somebody asks.
+    #[test]
+    fn a_caller_that_comes_again_is_not_given_up() {
+        let helper = Helper::new(Box::leak(Box::default())).unwrap();
+        let kick = helper.kick.as_raw_fd();
+        let before = helper.note_caller();
+        assert!(nobody_comes(&helper, before, kick));
+        helper.note_caller();
+        assert!(!nobody_comes(&helper, before, kick));
+        let done = AtomicBool::new(false);
+        let (helper, done) = (&helper, &done);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    helper.note_caller();
+                }
+            });
+            while helper.stamp.load(Ordering::Relaxed) < 1_000 {
+                std::thread::yield_now();
+            }
+            let gave_up = || nobody_comes(helper, helper.stamp.load(Ordering::Relaxed), kick);
+            // One that has lost its processor is given up.
+            let times = (0..50).filter(|_| gave_up()).count();
+            done.store(true, Ordering::Relaxed);
+            assert!(times < 50);
+        });
+    }
 }

@@ -39,7 +39,7 @@ impl Process {
         if self.helper.note_caller() & TICK_MASK == 0 {
             self.tick_if_due();
         }
-        if self.doorbell.is_armed() && !self.helper.asked.load(Ordering::Relaxed) {
+        if self.doorbell.is_armed() && !self.helper.wants_bell_armed() {
             self.take_over_from_helper();
         }
         let mut done = self.take_from_rings();

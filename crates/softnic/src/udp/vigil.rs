@@ -45,7 +45,7 @@ impl Vigil {
         others: [i32; 3],
         round_ns: u64,
     ) {
-        let asked = process.helper.asked.load(Ordering::Relaxed);
+        let asked = process.helper.wants_bell_armed();
         let end_ns = now_ns() + round_ns;
         let mut heed = self.begin(asked);
         loop {
