@@ -25,6 +25,7 @@ pub fn findings(record: &Record) -> Vec<String> {
     match record.header.experiment.as_str() {
         "mr" => of("size_bytes", cheaper),
         "timeout" => of("timeout", effective),
+        "oneway" | "ping" => of("rate_per_s", knee),
         _ => Vec::new(),
     }
 }
@@ -157,6 +158,76 @@ fn effective(line: &Line) -> Option<String> {
     Some(text)
 }
 
+/// What the knee is taken to be: the median from the intended start is so many times that at the
+/// lowest rate,
+const KNEE: f64 = 2.0;
+/// or less than this share of the rate arrives.
+const SERVED: f64 = 0.99;
+
+/// Up to which rate load costs little.
+fn knee(line: &Line) -> Option<String> {
+    let of = |points: &[&Point]| {
+        let due = |quantity| known(points, quantity, "from the intended start");
+        due(Quantity::OneWay).or_else(|| due(Quantity::RoundTrip))
+    };
+    let paced = line.places.iter().filter(|(rate, _)| *rate > 0.0);
+    let times: Vec<(f64, Known)> =
+        paced.clone().filter_map(|(rate, points)| Some((*rate, of(points)?))).collect();
+    let (lowest, base) = *times.first()?;
+    let (highest, _) = *times.last()?;
+    if times.len() < 3 {
+        return Some("measure three rates or more, or --rate sweep, to see the knee".to_owned());
+    }
+    let limit = Known::exactly(KNEE * base.value);
+    let slow: Vec<Pair> = times.iter().map(|(x, b)| Pair { x: *x, a: limit, b: *b }).collect();
+    let behind: Vec<Pair> = paced
+        .filter_map(|(rate, points)| {
+            let (achieved, offered) = (rate_of(points, "achieved")?, rate_of(points, "offered")?);
+            let (a, b) = (Known::exactly(achieved), Known::exactly(SERVED * offered));
+            Some(Pair { x: *rate, a, b })
+        })
+        .collect();
+    let place = |pairs: &[Pair]| crossing(pairs).map_or(Place::Behind, |found| found.at);
+    let rate = |rate: f64| Quantity::Rate.format(rate);
+    let least = format!("{} at {}", fmt_ns(base.value), rate(lowest));
+    Some(match (place(&slow), place(&behind)) {
+        (_, Place::Before) => format!(
+            "the knee lies below {}, the lowest rate measured: less than {:.0} % of it arrives in \
+             time; measure lower rates",
+            rate(lowest),
+            SERVED * 100.0
+        ),
+        (Place::Behind, Place::Behind) => format!(
+            "no knee up to {}: the median from the intended start stays below {KNEE} x {least}, \
+             and {:.0} % or more of the rate arrives",
+            rate(highest),
+            SERVED * 100.0
+        ),
+        (Place::At(x), Place::Behind) => slow_knee(&rate(x), &least),
+        (Place::At(x), Place::At(y)) if x <= y => slow_knee(&rate(x), &least),
+        (_, Place::At(y)) => format!(
+            "the knee is at {}: there less than {:.0} % of the rate begins to arrive, while the \
+             median from the intended start is still below {KNEE} x {least}",
+            rate(y),
+            SERVED * 100.0
+        ),
+        (Place::Before, Place::Behind) => slow_knee(&rate(lowest), &least),
+    })
+}
+
+/// The median of a rate over the runs.
+fn rate_of(points: &[&Point], label: &str) -> Option<f64> {
+    let figures = points.iter().flat_map(|p| &p.figures);
+    let of = figures.filter(|f| f.quantity == Quantity::Rate && f.label == label);
+    let mut values: Vec<f64> = of.map(|f| f.value).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn slow_knee(at: &str, least: &str) -> String {
+    format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime};
@@ -238,6 +309,34 @@ mod tests {
         assert!(found[0].contains("effect is 1 ") && found[0].contains("lowest one measured"));
         let found = codes(&[5, 6], 0.0, 0.5);
         assert!(found[0].contains("IBA does not allow"), "{found:?}");
+    }
+
+    #[test]
+    fn the_knee_of_a_queue() {
+        // A queue with one server of 1 us: the time through it is 1 / (1 - rate / 1M) us.
+        let at = |rate: &f64| {
+            let mut outcome = Outcome::default();
+            let achieved = rate.min(1e6);
+            let time = if *rate < 1e6 { 1000.0 / (1.0 - rate / 1e6) } else { 1e6 };
+            outcome.push_series(Quantity::OneWay, "from the intended start", 0, around(time));
+            outcome.push_figure(Quantity::Rate, "offered", *rate);
+            outcome.push_figure(Quantity::Rate, "achieved", achieved);
+            (json!({ "rate_per_s": *rate as u64 }), outcome)
+        };
+        let of = |rates: &[f64]| of("oneway", rates.iter().map(at).collect()).join("");
+        // Twice the time of the lowest rate, 1 / 0.99 us: at 1 - 0.99 / 2.
+        let rates: Vec<f64> = (0..100).map(|i| 1e4 + 1e4 * f64::from(i)).collect();
+        let text = of(&rates);
+        assert!(text.starts_with("the knee is at 505 k/s: there the median"), "{text}");
+        assert!(
+            of(&[1e4, 2e4, 3e4]).starts_with("no knee up to 30.0 k/s"),
+            "{}",
+            of(&[1e4, 2e4, 3e4])
+        );
+        assert!(of(&[2e6, 3e6, 4e6]).contains("lies below 2.00 M/s"), "{}", of(&[2e6, 3e6, 4e6]));
+        assert!(of(&[1e4]).contains("--rate sweep"));
+        // Closed loops have no intended start.
+        assert_eq!(of(&[0.0]), "");
     }
 
     #[test]

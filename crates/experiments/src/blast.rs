@@ -13,10 +13,11 @@ use rdmalab_verbs::Wc;
 
 use crate::end::End;
 use crate::oneway::parts;
+use crate::pace::{Pace, Span};
 use crate::point::{Flow, Op, Point, Transport};
 use crate::sender::{Places, Sender, TAKEN, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// A list as long as there are free buffers.
 const ALL: u32 = 0;
@@ -106,6 +107,9 @@ struct Sending<'a, R> {
     /// A post takes all that there is room for.
     takes_all: bool,
     sent: u64,
+    pace: Option<Pace>,
+    /// When messages of the runs were due.
+    offered: Span,
     ticks: Ticks,
 }
 
@@ -133,6 +137,8 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         list: u64::from(point.list.max(1)),
         takes_all: point.list == ALL,
         sent: 0,
+        pace: Pace::of(point, rank.clock()),
+        offered: Span::default(),
         ticks: Ticks::new(point.stamp_every),
     };
     let (mut found, mut effort) = (Vec::new(), Effort::default());
@@ -160,17 +166,36 @@ impl<R: Rank> Sending<'_, R> {
         let (first, count) = (self.sent, self.senders.len() as u64);
         // Each queue pair has its share, so that each one's last message is known.
         self.left = (0..count).map(|q| messages * (q + 1) / count - messages * q / count).collect();
+        let begin = self.rank.now();
+        if let Some(pace) = &mut self.pace {
+            pace.begin(begin);
+        }
+        let mut last_due = begin;
         while self.sent < first + messages {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
+            if let Some(pace) = &mut self.pace {
+                last_due = pace.due();
+                if self.rank.now() < last_due {
+                    self.look()?;
+                    continue;
+                }
+            }
+            let before = self.sent;
             if !self.post_some()? {
                 self.reap()?;
+            }
+            if let Some(pace) = &mut self.pace {
+                (before..self.sent).for_each(|_| pace.advance());
             }
             self.ticks.at(self.rank, self.sent - first);
         }
         while self.senders.iter().any(|s| s.account.is_awaiting()) {
             self.reap()?;
+        }
+        if first >= self.point.warm_up && self.pace.is_some() {
+            self.offered.add_run(begin, last_due, messages);
         }
         Ok(())
     }
@@ -215,6 +240,17 @@ impl<R: Rank> Sending<'_, R> {
         })
     }
 
+    /// Takes completions that are there, unless they are waited for asleep.
+    fn look(&mut self) -> Result<(), Stopped> {
+        if self.end.send.sleeps() {
+            return Ok(());
+        }
+        let mut wcs = [Wc::default(); TAKEN];
+        let found = self.end.send.poll(&mut wcs)?;
+        let senders = &mut self.senders;
+        each_completion(self.end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+    }
+
     /// Waits for completions.
     #[inline]
     fn reap(&mut self) -> Result<(), Stopped> {
@@ -243,6 +279,9 @@ impl<R: Rank> Sending<'_, R> {
         let sent = receive::runs_of(self.point, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
         let found = receive::Found::from_words(&theirs);
+        if let Some(rate) = self.offered.per_s(self.rank.clock()) {
+            outcome.push_figure(Quantity::Rate, "offered", rate);
+        }
         let is_counted_there = !receive::is_passive(self.point) && found.is_some();
         outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
         if let Some(found) = found.as_ref().filter(|_| is_counted_there) {

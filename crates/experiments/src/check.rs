@@ -53,6 +53,7 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
         stamps,
         times,
         manager,
+        rates,
         crate::recvq::check,
     ];
     for rule in rules {
@@ -83,8 +84,11 @@ fn ranges(point: &Point, _: &Limits) -> Result<(), Fault> {
     }
     let experiment = point.experiment;
     let samples = point.total();
+    let samples = samples.saturating_mul(point.threads.into());
     must(experiment == Experiment::Blast || samples <= SAMPLES_MAX, "messages", || {
-        format!("{samples} samples with all runs, at most {SAMPLES_MAX} fit: take fewer")
+        format!(
+            "{samples} samples with all runs and threads, at most {SAMPLES_MAX} fit: take fewer"
+        )
     })?;
     // The number of a message is immediate data of 32 bits.
     must(samples < 1 << 32, "messages", || {
@@ -166,7 +170,7 @@ fn sizes(point: &Point, limits: &Limits) -> Result<(), Fault> {
         Experiment::Overhead => point.list.into(),
         _ => 1u64,
     };
-    let memory = size.saturating_mul(places);
+    let memory = size.saturating_mul(places).saturating_mul(point.threads.into());
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
     let of = if point.experiment == Experiment::Overhead { "list" } else { "buffers" };
     must(memory <= most, if places > 1 { of } else { "size" }, || {
@@ -211,6 +215,10 @@ fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
     // A queue pair of each, and what the device needs itself.
     must(point.qps < limits.max_qp, "qps", || {
         format!("{} has at most {} queue pairs", limits.device, limits.max_qp)
+    })?;
+    let all = u64::from(point.qps) * u64::from(point.threads);
+    must(all < limits.max_qp.into(), "threads", || {
+        format!("{all} queue pairs of all threads; {} has {}", limits.device, limits.max_qp)
     })?;
     let reads = u32::from(point.outstanding_reads);
     let most = limits.max_rd_atomic;
@@ -279,6 +287,20 @@ fn times(point: &Point, _: &Limits) -> Result<(), Fault> {
     })
 }
 
+/// Open loop.
+fn rates(point: &Point, _: &Limits) -> Result<(), Fault> {
+    if point.rate_per_s == 0 {
+        return Ok(());
+    }
+    must(point.burst == 0, "burst", || {
+        "at a --rate each message has a time of its own: choose 0".to_owned()
+    })?;
+    let lists = point.experiment == Experiment::Blast && point.list != 1;
+    must(!lists, "list", || {
+        "at a --rate each message is posted when it is due: choose 1".to_owned()
+    })
+}
+
 /// What makes connections.
 fn manager(point: &Point, _: &Limits) -> Result<(), Fault> {
     let is_used = point.experiment == Experiment::Connect && point.by == By::RdmaCm;
@@ -321,6 +343,10 @@ fn stamps(point: &Point, _: &Limits) -> Result<(), Fault> {
         return Ok(());
     }
     let s = point.stamps;
+    must(!s.send || point.threads == 1, "stamps", || {
+        "send needs a thread that writes the time, beside one that sends: choose --threads 1"
+            .to_owned()
+    })?;
     must(s.recv || s.comp || s.post, "stamps", || {
         "nothing is left to measure: add recv, comp or post".to_owned()
     })?;

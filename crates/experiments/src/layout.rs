@@ -46,10 +46,14 @@ impl Layout {
             Experiment::Oneway => {
                 // A place for each message under way, where it says something of itself.
                 let numbered = !point.op.has_imm();
-                let in_places = if numbered || point.stamps.send { rx.min(fit) } else { 1 };
+                // Receives of several queue pairs may not share one either.
+                let qps = point.qps as usize;
+                let shares = if point.op.writes() { 1 } else { qps };
+                let each = rx.min(fit / shares).max(1);
+                let in_places = if numbered || point.stamps.send { each * shares } else { 1 };
                 match (numbered, point.op) {
                     (true, Op::Write) => (in_places, in_places),
-                    (true, _) => (tx.min(fit), in_places),
+                    (true, _) => (tx.min(fit).max(qps), in_places),
                     (false, _) => (1, in_places),
                 }
             }

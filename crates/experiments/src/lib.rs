@@ -21,6 +21,7 @@ mod number;
 mod oneway;
 mod options;
 mod overhead;
+mod pace;
 mod ping;
 mod point;
 mod recvq;
@@ -30,6 +31,7 @@ mod sq;
 mod stock;
 mod sweep;
 mod talk;
+mod threads;
 mod timeout;
 mod trouble;
 mod words;
@@ -37,9 +39,10 @@ mod words;
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
 pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
+pub use pace::load_rates;
 pub use point::{
-    By, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf, Stamps,
-    Transport, Unsignalled,
+    Arrivals, By, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf,
+    Stamps, Transport, Unsignalled,
 };
 pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 pub use run::run;

@@ -13,10 +13,11 @@ use rdmalab_verbs::Wc;
 
 use crate::end::End;
 use crate::join::{Arrival, Joined, join};
+use crate::pace::{DUE, Pace, Span};
 use crate::point::{Op, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// Words of an arrival between the ends.
 const WORDS: usize = 3;
@@ -50,9 +51,12 @@ struct Sending<'a, R> {
     rank: &'a R,
     end: &'a End,
     point: &'a Point,
-    sender: Sender<'a>,
+    /// One for each queue pair; messages take them in turns.
+    senders: Vec<Sender<'a>>,
     credits: Credits<'a>,
+    pace: Option<Pace>,
     /// Stamps by the number of the message; 0: none.
+    due: Vec<u64>,
     subm: Vec<u64>,
     post: Vec<u64>,
     comp: Vec<u64>,
@@ -67,16 +71,24 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
     // What is looked for in memory has a place of its own, so that its number stays until it is
     // seen; then there are as many requests as places.
     let requests = if point.op.writes() { layout.in_places } else { layout.out_places };
-    let places = (0..requests).map(|i| (i % layout.out_places, i % layout.in_places)).collect();
+    let qps = end.qps.len();
+    let places = |qp: usize| {
+        let number = |k: usize| qp + k * qps;
+        let place = |n: usize| (n % layout.out_places, n % layout.in_places);
+        (0..requests).map(number).map(place).collect()
+    };
     // A message that carries its number may not be written over before it is gone.
-    let own = if point.op.has_imm() { u32::MAX } else { layout.out_places as u32 };
-    let capacity = u64::from(point.tx_depth.min(own));
+    let own = if point.op.has_imm() { usize::MAX } else { layout.out_places / qps };
+    let capacity = u64::from(point.tx_depth).min(own as u64).max(1);
+    let sender = |qp| Sender::new(end, point, point.op, qp, &places(qp), capacity);
     let mut sending = Sending {
         rank,
         end,
         point,
-        sender: Sender::new(end, point, point.op, 0, &places, capacity),
+        senders: (0..qps).map(sender).collect(),
         credits: Credits::new(end, point, true)?,
+        pace: Pace::of(point, rank.clock()),
+        due: memory(point.rate_per_s > 0),
         subm: memory(true),
         post: memory(point.stamps.post),
         comp: memory(point.stamps.comp),
@@ -111,14 +123,18 @@ impl<R: Rank> Sending<'_, R> {
 
     fn messages(&mut self, messages: u64) -> Result<(), Stopped> {
         let mut last_post = None;
+        if let Some(pace) = &mut self.pace {
+            pace.begin(self.rank.now());
+        }
         for i in 0..messages {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             self.pause(i, last_post)?;
+            self.until_due()?;
             self.make_room()?;
-            let ends_burst = self.point.burst > 0 && (i + 1).is_multiple_of(self.point.burst);
-            last_post = Some(self.message(ends_burst || i + 1 == messages)?);
+            let ends_burst = self.ends(i, messages);
+            last_post = Some(self.message(ends_burst)?);
             if !self.end.send.sleeps() {
                 self.look()?;
             }
@@ -126,56 +142,92 @@ impl<R: Rank> Sending<'_, R> {
         self.drain()
     }
 
+    /// Whether message `i` of a part is its queue pair's last one before everything is waited for.
+    #[inline]
+    fn ends(&self, i: u64, messages: u64) -> bool {
+        let (burst, qps) = (self.point.burst, self.senders.len() as u64);
+        let left_of_burst = if burst == 0 { u64::MAX } else { burst - i % burst };
+        left_of_burst.min(messages - i) <= qps
+    }
+
     #[inline]
     fn message(&mut self, flush: bool) -> Result<Stamp, Stopped> {
         let number = self.sent;
         if !self.point.op.has_imm() {
             let layout = &self.end.layout;
-            let at = layout.out_at(self.sender.at() % layout.out_places);
+            let at = layout.out_at(number % layout.out_places);
             // At the end where the end is looked for; never 0, which stands for nothing.
             let at = if self.point.op == Op::Write { at + layout.size - 8 } else { at };
             self.end.memory().write_u64(at, number as u64 + 1);
         }
+        let qp = number % self.senders.len();
         let subm = self.rank.now();
-        self.sender.post(1, number as u64, 1, flush)?;
+        self.senders[qp].post(1, number as u64, 1, flush)?;
         if self.point.stamps.post {
             self.post[number] = self.rank.now().0;
         }
         self.subm[number] = subm.0;
         self.sent = number + 1;
-        self.credits.spend(0, 1);
+        self.credits.spend(self.credit_of(qp), 1);
         Ok(subm)
     }
 
     /// Waits until a message fits the send queue, and the receive queue of the other end.
     #[inline]
     fn make_room(&mut self) -> Result<(), Stopped> {
-        while self.sender.account.room() == 0 {
+        let qp = self.sent % self.senders.len();
+        while self.senders[qp].account.room() == 0 {
             self.wait()?;
         }
-        if self.credits.allowed(0)? == 0 {
-            let Self { rank, end, sender, comp, credits, .. } = self;
-            credits.wait(*rank, 0, || look(*rank, end, sender, comp))?;
+        let of = self.credit_of(qp);
+        if self.credits.allowed(of)? == 0 {
+            let Self { rank, end, senders, comp, credits, .. } = self;
+            credits.wait(*rank, of, || look(*rank, end, senders, comp))?;
         }
         Ok(())
     }
 
+    /// Whose receives a message uses up: those of its queue pair; or places in memory, which all
+    /// share.
+    #[inline]
+    fn credit_of(&self, qp: usize) -> usize {
+        if self.point.op == Op::Write { 0 } else { qp }
+    }
+
     #[inline]
     fn look(&mut self) -> Result<(), Stopped> {
-        look(self.rank, self.end, &mut self.sender, &mut self.comp)
+        look(self.rank, self.end, &mut self.senders, &mut self.comp)
+    }
+
+    /// Waits until the next message is due, if there is such a time.
+    #[inline]
+    fn until_due(&mut self) -> Result<(), Stopped> {
+        let Some(pace) = &mut self.pace else { return Ok(()) };
+        let due = pace.due();
+        pace.advance();
+        self.due[self.sent] = due.0;
+        while self.rank.now() < due {
+            if !self.end.send.sleeps() {
+                look(self.rank, self.end, &mut self.senders, &mut self.comp)?;
+            }
+            if self.rank.is_asked_to_stop() {
+                return Err(stopped(self.rank));
+            }
+        }
+        Ok(())
     }
 
     /// Waits for one completion and takes it, and all others that are there.
     fn wait(&mut self) -> Result<(), Stopped> {
         let mut wcs = [Wc::default()];
         self.end.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
-        completed(self.rank, self.end, &mut self.sender, &mut self.comp, &wcs)?;
+        completed(self.rank, self.end, &mut self.senders, &mut self.comp, &wcs)?;
         self.look()
     }
 
     /// Waits for all completions that are to come.
     fn drain(&mut self) -> Result<(), Stopped> {
-        while self.sender.account.is_awaiting() {
+        while is_awaiting(&self.senders) {
             self.wait()?;
         }
         Ok(())
@@ -185,7 +237,7 @@ impl<R: Rank> Sending<'_, R> {
     #[inline]
     fn pause(&mut self, i: u64, last_post: Option<Stamp>) -> Result<(), Stopped> {
         let (burst, pause_ns) = (self.point.burst, self.point.pause_ns);
-        let Some(last_post) = last_post else { return Ok(()) };
+        let Some(last_post) = last_post.filter(|_| self.pace.is_none()) else { return Ok(()) };
         if burst == 0 && pause_ns == 0 {
             return Ok(());
         }
@@ -219,7 +271,7 @@ impl<R: Rank> Sending<'_, R> {
         while self.rank.now() < until {
             self.look()?;
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
         }
         Ok(())
@@ -277,8 +329,34 @@ impl<R: Rank> Sending<'_, R> {
         }
     }
 
+    /// What was asked for, and what arrived.
+    fn rates(&self, outcome: &mut Outcome, joined: &Joined) {
+        let runs = |from: usize| (from..self.sent).step_by(self.point.messages.max(1) as usize);
+        let warm_up = (self.point.warm_up as usize).min(self.sent);
+        let (mut offered, mut achieved) = (Span::default(), Span::default());
+        for first in runs(warm_up) {
+            let last = (first + self.point.messages as usize).min(self.sent);
+            if self.pace.is_some() {
+                offered.add(self.due[first..last].iter().copied());
+            }
+            let came = joined.first[first..last].iter().flatten().map(|a| a.recv);
+            let own = |recv| self.rank.to_own_clock(1, Stamp(recv)).0;
+            let came = came.filter(|recv| *recv != 0).map(own);
+            match self.due.get(first).filter(|_| self.rank.clock_error_ns(1).is_some()) {
+                Some(due) => achieved.add_from(*due, came),
+                None => achieved.add(came),
+            }
+        }
+        for (label, span) in [("offered", offered), ("achieved", achieved)] {
+            if let Some(rate) = span.per_s(self.rank.clock()) {
+                outcome.push_figure(Quantity::Rate, label, rate);
+            }
+        }
+    }
+
     fn joint_series(&self, outcome: &mut Outcome, warm_up: usize, joined: &Joined) {
         outcome.push_count("received", self.sent as u64 - joined.lost);
+        self.rates(outcome, joined);
         for (name, value) in [
             ("lost", joined.lost),
             ("duplicated", joined.duplicated),
@@ -311,6 +389,10 @@ impl<R: Rank> Sending<'_, R> {
             joined.first.iter().enumerate().map(time).collect()
         };
         let bound_ns = if rank.shares_clock(1) { None } else { Some(error_ns) };
+        if self.pace.is_some() {
+            let t_due = series(&|i, _| self.due[i]);
+            push_one_way(outcome, (Quantity::OneWay, DUE), warm_up, t_due, bound_ns);
+        }
         let t_lat = series(&|i, _| self.subm[i]);
         push_one_way(outcome, (Quantity::OneWay, "t_lat"), warm_up, t_lat, bound_ns);
         if self.point.stamps.send {
@@ -357,28 +439,35 @@ fn push_one_way(
 fn look<R: Rank>(
     rank: &R,
     end: &End,
-    sender: &mut Sender<'_>,
+    senders: &mut [Sender<'_>],
     comp: &mut [u64],
 ) -> Result<(), Stopped> {
     let mut wcs = [Wc::default()];
-    while sender.account.is_awaiting() && end.send.poll(&mut wcs)? > 0 {
-        completed(rank, end, sender, comp, &wcs)?;
+    while is_awaiting(senders) && end.send.poll(&mut wcs)? > 0 {
+        completed(rank, end, senders, comp, &wcs)?;
     }
     Ok(())
+}
+
+/// Whether a completion of any of them is yet to come.
+#[inline]
+fn is_awaiting(senders: &[Sender<'_>]) -> bool {
+    senders.iter().any(|sender| sender.account.is_awaiting())
 }
 
 #[inline]
 fn completed<R: Rank>(
     rank: &R,
     end: &End,
-    sender: &mut Sender<'_>,
+    senders: &mut [Sender<'_>],
     comp: &mut [u64],
     wcs: &[Wc; 1],
 ) -> Result<(), Stopped> {
+    let qps = senders.len();
     let now = if comp.is_empty() { 0 } else { rank.now().0 };
-    each_completion(end, wcs, |_, count| {
-        sender.account.free(count);
-        if let Some(place) = comp.get_mut(count as usize - 1) {
+    each_completion(end, wcs, |qp, count| {
+        senders[qp].account.free(count);
+        if let Some(place) = comp.get_mut((count as usize - 1) * qps + qp) {
             *place = now;
         }
     })

@@ -17,7 +17,7 @@ use crate::oneway::{parts, stamp_memory};
 use crate::point::{Experiment, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// The first guess of how long it takes until all completions of a list are there, and the longest
 /// one.
@@ -198,7 +198,7 @@ impl<R: Rank> Calls<'_, R> {
     fn part(&mut self, lists: u64) -> Result<(), Stopped> {
         for i in 0..lists {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             let (from, to) = (self.rank.now(), self.rank.now());
             self.keep(Call::Nothing, from, to);

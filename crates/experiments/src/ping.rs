@@ -17,10 +17,11 @@ use crate::cq::{look_for, timed_out};
 use crate::end::End;
 use crate::oneway::receive::IDLE_NS;
 use crate::oneway::{parts, stamp_memory};
+use crate::pace::{DUE, Pace, Span, longest_gap_ns};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::stock::Stock;
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// The byte by which the `i`-th message is known: never 0, and another one each time.
 const fn mark(i: u64) -> u8 {
@@ -42,15 +43,17 @@ struct Trips<'a, R> {
     rank: &'a R,
     end: &'a End,
     point: &'a Point,
-    sender: Sender<'a>,
-    stock: Option<Stock<'a>>,
+    /// One for each queue pair, used in turns.
+    senders: Vec<Sender<'a>>,
+    /// Of each queue pair; none where nothing is received.
+    stocks: Vec<Stock<'a>>,
     /// The last byte of what goes out, and of what comes in.
     out: &'a AtomicU8,
     inbox: &'a AtomicU8,
     is_lossy: bool,
     limit_ns: u64,
-    /// A receive was used up and is to be posted again.
-    owes: bool,
+    /// Whose receive was used up and is to be posted again.
+    owes: Option<usize>,
     heard: u64,
 }
 
@@ -58,21 +61,23 @@ impl<'a, R: Rank> Trips<'a, R> {
     fn new(rank: &'a R, end: &'a End, point: &'a Point) -> Result<Self, Stopped> {
         let layout = &end.layout;
         let capacity = u64::from(point.tx_depth);
-        let sender = Sender::new(end, point, point.op, 0, &vec![(0, 0)], capacity);
-        let stock = if point.op.needs_receives() { Some(Stock::new(end, point, 0)?) } else { None };
+        let qps = end.qps.len();
+        let sender = |qp| Sender::new(end, point, point.op, qp, &vec![(0, 0)], capacity);
+        let receives = if point.op.needs_receives() { qps } else { 0 };
+        let stocks = (0..receives).map(|qp| Stock::new(end, point, qp));
         let is_lossy = point.transport != Transport::Rc;
         let patience_ns = if is_lossy { IDLE_NS } else { rank.patience_ns() };
         Ok(Self {
             rank,
             end,
             point,
-            sender,
-            stock,
+            senders: (0..qps).map(sender).collect(),
+            stocks: stocks.collect::<Result<_, _>>()?,
             out: end.memory().byte(layout.out_at(0) + layout.size - 1),
             inbox: end.memory().byte(layout.in_at(0) + layout.size - 1),
             is_lossy,
-            limit_ns: patience_ns.max(2 * point.pause_ns),
-            owes: false,
+            limit_ns: patience_ns.max(longest_gap_ns(point)),
+            owes: None,
             heard: 0,
         })
     }
@@ -80,37 +85,39 @@ impl<'a, R: Rank> Trips<'a, R> {
     /// Says the `i`-th message.
     #[inline]
     fn say(&mut self, i: u64, is_last: bool) -> Result<(), Stopped> {
-        while self.sender.account.room() == 0 {
+        let qp = match self.senders.len() {
+            1 => 0,
+            qps => (i % qps as u64) as usize,
+        };
+        while self.senders[qp].account.room() == 0 {
             self.reap()?;
         }
         self.out.store(mark(i), Ordering::Release);
-        self.sender.post(1, i, 1, is_last)
+        self.senders[qp].post(1, i, 1, is_last)
     }
 
     /// Waits for completions of what was said.
     fn reap(&mut self) -> Result<(), Stopped> {
         let mut wcs = [Wc::default(); TAKEN];
         let found = self.end.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
-        let account = &mut self.sender.account;
-        each_completion(self.end, &wcs[..found], |_, count| account.free(count))
+        let senders = &mut self.senders;
+        each_completion(self.end, &wcs[..found], |qp, count| senders[qp].account.free(count))
     }
 
     /// Takes the completions that are to come, and posts what was used up: while a message is under
     /// way.
     #[inline]
     fn tidy(&mut self) -> Result<(), Stopped> {
-        if std::mem::take(&mut self.owes)
-            && let Some(stock) = &mut self.stock
-        {
-            stock.took()?;
+        match self.owes.take() {
+            Some(qp) => self.stocks[qp].took(),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Takes all completions that are to come.
     #[inline]
     fn settle(&mut self) -> Result<(), Stopped> {
-        while self.sender.account.is_awaiting() {
+        while self.senders.iter().any(|s| s.account.is_awaiting()) {
             self.reap()?;
         }
         Ok(())
@@ -119,7 +126,7 @@ impl<'a, R: Rank> Trips<'a, R> {
     /// Hears the next message: its mark; `None` when nothing came for too long.
     #[inline]
     fn hear(&mut self, expected: u8) -> Result<Option<u8>, Stopped> {
-        if self.stock.is_none() {
+        if self.stocks.is_empty() {
             let inbox = self.inbox;
             let look = || (inbox.load(Ordering::Acquire) == expected).then_some(expected);
             return look_for(self.rank, self.limit_ns, look);
@@ -133,7 +140,10 @@ impl<'a, R: Rank> Trips<'a, R> {
         }
         // Two in a row only where messages were late.
         self.tidy()?;
-        self.owes = true;
+        self.owes = match self.stocks.len() {
+            1 => Some(0),
+            _ => self.end.index_of(wcs[0].qp_num()),
+        };
         // A mark that comes with immediate data needs no look at memory.
         Ok(Some(match wcs[0].imm() {
             Some(imm) => mark(imm.into()),
@@ -163,7 +173,7 @@ impl<'a, R: Rank> Trips<'a, R> {
                 break;
             }
             let begin = Begin::now(self.rank);
-            log.start(self.rank.now());
+            log.part(self.rank.now());
             let result = self.trips(trips, &mut log);
             begin.end(self.rank, &mut log.effort);
             course.took(result)?;
@@ -174,14 +184,11 @@ impl<'a, R: Rank> Trips<'a, R> {
     fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
         for k in 0..trips {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             let i = log.trips;
-            if self.point.pause_ns > 0 {
-                pause(self.rank, self.point)?;
-                log.start(self.rank.now());
-            }
-            self.say(i, k + 1 == trips)?;
+            log.wait(self.rank)?;
+            self.say(i, k + self.senders.len() as u64 >= trips)?;
             self.tidy()?;
             let heard = self.hear_answer(i)?;
             log.end(self.rank.now(), heard);
@@ -211,13 +218,13 @@ impl<'a, R: Rank> Trips<'a, R> {
     fn answers(&mut self, last: u64) -> Result<(), Stopped> {
         while self.heard < last {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             match self.hear(mark(self.heard))? {
                 // What is looked for in memory has no number that could be late.
                 Some(found) => {
                     self.heard = next_number(self.heard, found);
-                    self.say(self.heard, self.heard + 1 >= last)?;
+                    self.say(self.heard, self.heard + self.senders.len() as u64 >= last)?;
                     self.heard += 1;
                     self.tidy()?;
                     self.settle()?;
@@ -244,10 +251,14 @@ fn pause<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
 /// What rank 0 writes down.
 struct Log<'a> {
     point: &'a Point,
+    pace: Option<Pace>,
     /// The begin of the trip that runs.
     begin: Stamp,
     /// Ticks of each trip; `u64::MAX`: lost.
     ticks: Vec<u64>,
+    /// At a rate, stamps of when each trip was due, and when it was over.
+    due: Vec<u64>,
+    over: Vec<u64>,
     trips: u64,
     lost: u64,
     effort: Effort,
@@ -255,24 +266,58 @@ struct Log<'a> {
 
 impl<'a> Log<'a> {
     fn new<R: Rank>(rank: &R, point: &'a Point) -> Self {
+        let count = if point.rate_per_s > 0 { point.total() as usize } else { 0 };
+        let paced = || stamp_memory(count, point.touch);
         Self {
             point,
+            pace: Pace::of(point, rank.clock()),
             begin: rank.now(),
             ticks: stamp_memory(point.total() as usize, point.touch),
+            due: paced(),
+            over: paced(),
             trips: 0,
             lost: 0,
             effort: Effort::default(),
         }
     }
 
-    fn start(&mut self, now: Stamp) {
+    /// A part begins.
+    fn part(&mut self, now: Stamp) {
         self.begin = now;
+        if let Some(pace) = &mut self.pace {
+            pace.begin(now);
+        }
+    }
+
+    /// Waits for the begin of the next trip, where it does not follow the one before.
+    #[inline]
+    fn wait<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
+        if self.point.pause_ns > 0 && self.pace.is_none() {
+            pause(rank, self.point)?;
+            self.begin = rank.now();
+        }
+        let Some(pace) = &mut self.pace else { return Ok(()) };
+        let due = pace.due();
+        pace.advance();
+        self.due[self.trips as usize] = due.0;
+        loop {
+            self.begin = rank.now();
+            if self.begin >= due {
+                return Ok(());
+            }
+            if rank.is_asked_to_stop() {
+                return Err(stopped(rank));
+            }
+        }
     }
 
     #[inline]
     fn end(&mut self, now: Stamp, came: bool) {
         let ticks = now.0.wrapping_sub(self.begin.0);
         self.ticks[self.trips as usize] = if came { ticks } else { u64::MAX };
+        if let Some(over) = self.over.get_mut(self.trips as usize) {
+            *over = if came { now.0 } else { 0 };
+        }
         self.lost += u64::from(!came);
         self.trips += 1;
         self.begin = now;
@@ -297,6 +342,9 @@ impl<'a> Log<'a> {
             .iter()
             .filter(|s| !s.is_nan())
             .fold((0.0, 0u64), |(sum, count), s| (sum + s, count + 1));
+        if self.pace.is_some() {
+            self.open_loop(rank, warm_up, &mut outcome);
+        }
         let half = !self.point.op.reads();
         outcome.push_series(Quantity::RoundTrip, "", warm_up, samples);
         if half && count > 0 {
@@ -307,6 +355,31 @@ impl<'a> Log<'a> {
         outcome.push_count("sent", self.trips);
         outcome.push_count("lost", self.lost);
         finish(rank, end, self.effort, outcome)
+    }
+}
+
+impl Log<'_> {
+    /// Times from when trips were due, and rates.
+    fn open_loop<R: Rank>(&self, rank: &R, warm_up: usize, outcome: &mut Outcome) {
+        let (clock, all) = (rank.clock(), self.trips as usize);
+        let time = |(due, over): (&u64, &u64)| match *over {
+            0 => f64::NAN,
+            over => clock.ns_between(Stamp(*due), Stamp(over)),
+        };
+        let samples = self.due[..all].iter().zip(&self.over).map(time).collect();
+        outcome.push_series(Quantity::RoundTrip, DUE, warm_up, samples);
+        let (mut offered, mut achieved) = (Span::default(), Span::default());
+        let runs = self.point.messages.max(1) as usize;
+        let run = self.due[warm_up..all].chunks(runs).zip(self.over[warm_up..all].chunks(runs));
+        for (due, over) in run {
+            offered.add(due.iter().copied());
+            achieved.add_from(due[0], over.iter().copied().filter(|stamp| *stamp != 0));
+        }
+        for (label, span) in [("offered", offered), ("achieved", achieved)] {
+            if let Some(rate) = span.per_s(clock) {
+                outcome.push_figure(Quantity::Rate, label, rate);
+            }
+        }
     }
 }
 

@@ -191,6 +191,16 @@ words! {
 }
 
 words! {
+    /// When messages are due, at a rate.
+    Arrivals, "kind of arrivals" {
+        /// Evenly spaced.
+        Constant = "constant",
+        /// Independent of each other: exponential gaps, drawn from the seed.
+        Poisson = "poisson",
+    }
+}
+
+words! {
     /// How queue pairs come to know of each other.
     By, "way to connect" {
         /// The ends exchange their numbers themselves, over TCP.
@@ -327,6 +337,11 @@ pub struct Point {
     pub pause_ns: u64,
     /// How a pause is spent.
     pub pause_by: PauseBy,
+    /// Messages that are due a second, whatever became of those before; 0: each follows the one
+    /// before. [`Point::SWEEP`] stands for several that the command line finds.
+    pub rate_per_s: u64,
+    /// When they are due.
+    pub arrivals: Arrivals,
     /// Places in memory that messages go round through: so many are under way in `blast`.
     pub buffers: u32,
     /// Requests in one post; 0: as many as there are free buffers.
@@ -337,6 +352,8 @@ pub struct Point {
     pub sl: u8,
     /// Queue pairs, used in turns.
     pub qps: u32,
+    /// Threads of each end, each with queue pairs and memory of its own, and all messages.
+    pub threads: u32,
     /// Requests that a send queue holds.
     pub tx_depth: u32,
     /// Requests that a receive queue holds.
@@ -390,6 +407,9 @@ pub struct Point {
 }
 
 impl Point {
+    /// A rate that stands for a curve over rates.
+    pub const SWEEP: u64 = u64::MAX;
+
     /// What an experiment does unless told otherwise.
     ///
     /// `oneway` and `ping` take at least 10^5 samples, so that a 99.99th percentile means
@@ -470,11 +490,14 @@ impl Point {
             burst: 0,
             pause_ns: 0,
             pause_by: PauseBy::Auto,
+            rate_per_s: 0,
+            arrivals: Arrivals::Poisson,
             buffers: 1,
             list: 1,
             mtu_bytes: 0,
             sl: 0,
             qps: 1,
+            threads: 1,
             tx_depth: 128,
             rx_depth: 512,
             outstanding_reads: 1,

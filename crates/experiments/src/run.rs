@@ -9,7 +9,7 @@ use crate::cq::failed;
 use crate::end::{End, agree};
 use crate::limits::Limits;
 use crate::point::{Experiment, Point};
-use crate::{blast, connect, mr, oneway, overhead, ping, recvq, timeout};
+use crate::{blast, connect, mr, oneway, overhead, ping, recvq, threads, timeout};
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
@@ -24,17 +24,22 @@ const COST_SAMPLES: usize = 1000;
 /// When the device cannot do it ([`check`] tells before), the two ends run different points or
 /// versions, a work request fails, the other end is gone, or nothing comes for too long: one line
 /// with the likely causes.
-pub fn run<R: Rank>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
+pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
     point.experiment.takes(rank.count()).map_err(failed)?;
     agree(rank, point)?;
     let context = device.open().map_err(failed)?;
     let limits = Limits::query(&context, point.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
-    let end = || End::connect(rank, &context, &limits, point);
+    if point.rate_per_s == Point::SWEEP {
+        return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
+    }
     let mut outcome = match point.experiment {
-        Experiment::Oneway => oneway::run(rank, &end()?, point),
-        Experiment::Ping => ping::run(rank, &end()?, point),
-        Experiment::Blast => blast::run(rank, &end()?, point),
+        Experiment::Oneway | Experiment::Ping | Experiment::Blast if point.threads > 1 => {
+            threads::run(rank, &context, &limits, point, |member, end| traffic(member, end, point))
+        }
+        Experiment::Oneway | Experiment::Ping | Experiment::Blast => {
+            traffic(rank, &End::connect(rank, &context, &limits, point)?, point)
+        }
         Experiment::Overhead => overhead::run(rank, &context, &limits, point),
         Experiment::Mr => mr::run(rank, &context, point),
         Experiment::Connect => connect::run(rank, &context, &limits, point),
@@ -46,4 +51,13 @@ pub fn run<R: Rank>(rank: &R, device: &Device, point: &Point) -> Result<Outcome,
     let cost = clock.cost(COST_SAMPLES);
     outcome.push_fact("stamp_cost_ns", format!("{:.1}", cost.mean_ns));
     Ok(outcome)
+}
+
+/// An experiment that sends messages from end to end.
+fn traffic<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
+    match point.experiment {
+        Experiment::Oneway => oneway::run(rank, end, point),
+        Experiment::Ping => ping::run(rank, end, point),
+        _ => blast::run(rank, end, point),
+    }
 }

@@ -67,12 +67,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The index of the request that is posted next.
-    #[inline]
-    pub fn at(&self) -> usize {
-        self.at
-    }
-
     /// Requests before the list begins anew.
     #[inline]
     pub fn until_end(&self) -> usize {

@@ -25,7 +25,8 @@ fn steps(point: &Point, layout: &Layout) -> (usize, usize) {
     let step = STEP_MAX.min((rx / 4).max(1));
     let step = 1 << step.ilog2();
     // Where each message has a place of its own, no two receives may share one.
-    let most = if layout.in_places > 1 && point.buffers == 1 { layout.in_places } else { rx };
+    let own = layout.in_places / point.qps as usize;
+    let most = if layout.in_places > 1 && point.buffers == 1 { own.max(1) } else { rx };
     let step = step.min(most);
     (step, rx.min(most) / step * step)
 }
@@ -47,7 +48,7 @@ impl<'a> Stock<'a> {
     pub fn new(end: &'a End, point: &Point, qp: usize) -> Result<Self, Stopped> {
         let layout = &end.layout;
         let (step, depth) = steps(point, layout);
-        let place = |j: usize| j % layout.in_places;
+        let place = |j: usize| (qp * depth + j) % layout.in_places;
         let sges: Vec<[Sge<'a>; 1]> = (0..depth)
             .map(|j| [end.mr.sge(layout.recv_at(place(j)), layout.recv_bytes())])
             .collect();

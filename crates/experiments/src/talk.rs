@@ -25,7 +25,14 @@ impl<'a, R: Rank> Course<'a, R> {
     pub fn goes_on(&mut self) -> Result<bool, Stopped> {
         let goes_on = [u8::from(self.cut_short.is_none())];
         match self.rank.exchange_to_end(&goes_on) {
-            Ok(all) => Ok(all.iter().all(|bytes| bytes[..] == [1])),
+            Ok(all) => {
+                let goes_on = all.iter().all(|bytes| bytes[..] == [1]);
+                if !goes_on {
+                    // The other end was asked to stop, and so will this one be.
+                    self.cut_short.get_or_insert(Stopped::Asked.to_string());
+                }
+                Ok(goes_on)
+            }
             Err(stopped) => {
                 self.ends(stopped)?;
                 Ok(false)
@@ -65,6 +72,12 @@ impl<'a, R: Rank> Course<'a, R> {
         self.cut_short.get_or_insert(why);
         Ok(())
     }
+}
+
+/// Why a rank that sees that it is to stop has to.
+#[cold]
+pub(crate) fn stopped<R: Rank>(rank: &R) -> Stopped {
+    rank.spin_for(0, || None::<()>).err().unwrap_or(Stopped::Asked)
 }
 
 /// Why a measurement of one end alone ends before its time: what was measured until then is kept

@@ -4,6 +4,7 @@ pub mod args;
 pub mod ends;
 pub mod job;
 pub mod keep;
+mod load;
 pub mod plan;
 mod progress;
 pub mod session;
@@ -78,6 +79,7 @@ pub fn run_points(
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
+    let points = load::spread(points, &limits, &mut session)?;
     let plan = Plan::of(experiment, points, how, &limits)?;
     before(&device, &plan.points[0]);
     let clock = Clock::new();

@@ -92,7 +92,12 @@ pub fn expected_s(point: &Point) -> f64 {
         1 => point.pause_ns as f64,
         burst => point.pause_ns as f64 / burst as f64,
     };
-    0.05 + point.total() as f64 * each_ns.max(paused_ns) / 1e9
+    let paced_ns = match point.rate_per_s {
+        0 => paused_ns,
+        Point::SWEEP => each_ns,
+        rate => 1e9 / rate as f64,
+    };
+    0.05 + point.total() as f64 * each_ns.max(paced_ns) / 1e9
 }
 
 /// T_tr of all attempts over that of code 0.

@@ -9,9 +9,10 @@ use crate::cq::timed_out;
 use crate::end::End;
 use crate::oneway::parts;
 use crate::oneway::receive::IDLE_NS;
+use crate::pace::longest_gap_ns;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// Completions taken at a time.
 const TAKEN: usize = 32;
@@ -81,7 +82,7 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         ticks: Ticks::new(point.stamp_every),
         latest: vec![None; qps],
         reordered: 0,
-        limit_ns: patience_ns,
+        limit_ns: patience_ns.max(longest_gap_ns(point)),
     };
     let mut found = Found::default();
     let mut course = Course::new(rank, end);
@@ -131,7 +132,7 @@ impl<R: Rank> Receiving<'_, R> {
         let is_lossy = self.point.transport != Transport::Rc;
         while part.messages < messages {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             let count = self.end.recv.wait_for(self.rank, self.limit_ns, wcs)?;
             if count == 0 {

@@ -10,9 +10,10 @@ use super::{parts, to_words};
 use crate::cq::{look_for, timed_out};
 use crate::end::End;
 use crate::join::Arrival;
+use crate::pace::longest_gap_ns;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;
@@ -23,11 +24,13 @@ struct Receiving<'a, R> {
     rank: &'a R,
     end: &'a End,
     point: &'a Point,
-    stock: Stock<'a>,
+    stocks: Vec<Stock<'a>>,
     tellers: Tellers<'a>,
     arrivals: Vec<Arrival>,
     /// The number that is expected next.
     next: u64,
+    /// Messages that came.
+    came: u64,
     /// How long to wait for a message.
     limit_ns: u64,
     effort: Effort,
@@ -41,12 +44,17 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         rank,
         end,
         point,
-        stock: if is_looked_for { Stock::empty(end, 0) } else { Stock::new(end, point, 0)? },
+        stocks: if is_looked_for {
+            vec![Stock::empty(end, 0)]
+        } else {
+            (0..end.qps.len()).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?
+        },
         tellers: Tellers::new(end, point),
         // Duplicates beyond this are not kept.
         arrivals: arrivals(total + total / 8 + 1024, point.touch),
         next: 0,
-        limit_ns: patience_ns.max(2 * point.pause_ns),
+        came: 0,
+        limit_ns: patience_ns.max(longest_gap_ns(point)),
         effort: Effort::default(),
     };
     let mut course = Course::new(rank, end);
@@ -90,9 +98,9 @@ impl<R: Rank> Receiving<'_, R> {
     }
 
     fn messages(&mut self, last: u64) -> Result<(), Stopped> {
-        while self.next < last {
+        while self.is_open(last) {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
             let came = if self.point.op == Op::Write { self.written()? } else { self.received()? };
             if !came {
@@ -100,10 +108,17 @@ impl<R: Rank> Receiving<'_, R> {
                     return Err(timed_out(self.limit_ns, "the next message"));
                 }
                 // The rest of this part is lost; what comes late is still joined by its number.
-                self.next = last;
+                (self.next, self.came) = (last, last);
             }
         }
         Ok(())
+    }
+
+    /// Whether messages before `last` are yet to come. The last number tells where they come in
+    /// order; those of several queue pairs do not, and are counted.
+    #[inline]
+    fn is_open(&self, last: u64) -> bool {
+        if self.end.qps.len() == 1 { self.next < last } else { self.came < last }
     }
 
     fn keep(&mut self, arrival: Arrival) {
@@ -111,6 +126,7 @@ impl<R: Rank> Receiving<'_, R> {
             self.arrivals.push(arrival);
         }
         self.next = self.next.max(arrival.number + 1);
+        self.came += 1;
     }
 
     /// Waits for a receive completion; whether one came.
@@ -139,8 +155,10 @@ impl<R: Rank> Receiving<'_, R> {
             0
         };
         self.keep(Arrival { number, recv, send });
-        self.stock.took()?;
-        self.tellers.tell(self.rank, 0, self.stock.restocked)?;
+        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let Some(qp) = qp else { return Ok(true) };
+        self.stocks[qp].took()?;
+        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)?;
         Ok(true)
     }
 
@@ -171,8 +189,8 @@ impl<R: Rank> Receiving<'_, R> {
         let Some(number) = found else { return Ok(false) };
         let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
         self.keep(Arrival { number, recv, send: 0 });
-        self.stock.restocked = number + 1;
-        self.tellers.tell(self.rank, 0, self.stock.restocked)?;
+        self.stocks[0].restocked = number + 1;
+        self.tellers.tell(self.rank, 0, number + 1)?;
         Ok(true)
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::number;
 use crate::options::Opt;
+use crate::point::Point;
 use crate::point::{
-    By,
+    Arrivals, By,
     Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Recvq, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
@@ -20,6 +21,10 @@ const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq];
 const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq];
 /// Those with samples to warm up by.
 const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq];
+/// Those with several queue pairs.
+const QPS: &[Experiment] = &[Oneway, Ping, Blast, Connect];
+/// Those that run at a rate, and on several threads.
+const LOADS: &[Experiment] = &[Oneway, Ping, Blast];
 /// Those with connected queue pairs.
 const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq];
 /// Those whose queues have a depth.
@@ -109,11 +114,15 @@ pub const OPTIONS: &[Opt] = &[
         &[Oneway, Ping, Recvq],
         "how a pause is spent: busy, or asleep (auto: asleep from 1 ms on)"
     ),
+    RATE,
+    word!("arrivals", None, Arrivals, arrivals, LOADS, "when messages are due, with --rate"),
     number!("buffers", None, buffers: u32, 1..=u32::MAX, "N", "", &[Blast],
         "places in memory that messages go round through; so many are under way"),
     LIST,
-    number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", &[Blast, Connect],
+    number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", QPS,
         "queue pairs, used in turns, or connected in a run"),
+    number!("threads", None, threads: u32, 1..=THREADS_MAX, "N", "", LOADS,
+        "threads of each end, each with queue pairs of its own and all messages"),
     MTU,
     number!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", LINKED, "service level"),
     number!("tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "", DEEP,
@@ -187,6 +196,8 @@ pub const OPTIONS: &[Opt] = &[
     number!("seed", None, seed: u64, 0..=u64::MAX, "N", "", ALL, "for whatever is drawn"),
 ];
 
+/// Most threads of an end.
+const THREADS_MAX: u64 = 64;
 /// Longest message of InfiniBand (IBA 9.4.1).
 const MESSAGE_MAX: u64 = 2 << 30;
 /// Longest pause: a minute.
@@ -226,6 +237,33 @@ const INLINE: Opt = Opt {
         Ok(())
     },
 };
+
+const RATE: Opt = Opt {
+    name: "rate",
+    letter: None,
+    value_name: "N|WORD",
+    unit: "per_s",
+    help: "messages due a second, whatever became of those before; 0: each follows the one before; \
+           sweep: from far below what the device does to beyond it",
+    applies: LOADS,
+    is_number: true,
+    words: &["0", "sweep"],
+    bare: None,
+    get: |p| match p.rate_per_s {
+        Point::SWEEP => "sweep".to_owned(),
+        rate => rate.to_string(),
+    },
+    set: |p, text| {
+        p.rate_per_s = match text {
+            "sweep" => Point::SWEEP,
+            rate => within(rate, "", 0, RATE_MAX).map_err(|e| format!("{e} a second; or sweep"))?,
+        };
+        Ok(())
+    },
+};
+
+/// Highest rate: one message a nanosecond.
+const RATE_MAX: u64 = 1_000_000_000;
 
 const LIST: Opt = Opt {
     name: "list",

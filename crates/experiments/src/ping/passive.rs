@@ -6,12 +6,12 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
-use super::{Log, hand_in, mark, pause};
+use super::{Log, hand_in, mark};
 use crate::cq::failed;
 use crate::end::End;
 use crate::oneway::parts;
 use crate::point::{Op, Point, Unsignalled};
-use crate::talk::{Begin, Course, Effort};
+use crate::talk::{Begin, Course, Effort, stopped};
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
@@ -49,26 +49,26 @@ impl<'a, R: Rank> Client<'a, R> {
     fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
         for _ in 0..trips {
             if self.rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(stopped(self.rank));
             }
-            if self.point.pause_ns > 0 {
-                pause(self.rank, self.point)?;
-                log.start(self.rank.now());
-            }
-            self.trip(mark(log.trips))?;
+            log.wait(self.rank)?;
+            self.trip(log.trips)?;
             log.end(self.rank.now(), true);
         }
         Ok(())
     }
 
+    /// The `number`-th one.
     #[inline]
-    fn trip(&mut self, mark: u8) -> Result<(), Stopped> {
+    fn trip(&mut self, number: u64) -> Result<(), Stopped> {
         let (memory, layout) = (self.end.memory(), &self.end.layout);
+        let (mark, qps) = (mark(number), &self.end.qps);
+        let qp = if qps.len() == 1 { &qps[0] } else { &qps[(number % qps.len() as u64) as usize] };
         if self.point.op == Op::WriteRead {
             memory.byte(layout.out_at(0) + layout.size - 1).store(mark, Ordering::Release);
         }
         for i in 0..self.batch.len() {
-            let posted = self.end.qps[0].post_send_part(&mut self.batch, i, 1);
+            let posted = qp.post_send_part(&mut self.batch, i, 1);
             posted.map_err(|e| self.end.diagnose(failed(e)))?;
         }
         let mut left = self.completions;
@@ -98,7 +98,7 @@ pub(super) fn client<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outc
             break;
         }
         let begin = Begin::now(rank);
-        log.start(rank.now());
+        log.part(rank.now());
         let result = client.trips(trips, &mut log);
         begin.end(rank, &mut log.effort);
         // The end that lies still learns in this way that a part is over.

@@ -233,8 +233,13 @@ fn blast_with_each_option() {
 /// The lists above are to grow with the options.
 #[test]
 fn no_option_is_forgotten() {
-    let text =
-        concat!(include_str!("options.rs"), include_str!("calls.rs"), include_str!("recvq.rs"));
+    let text = [
+        include_str!("options.rs"),
+        include_str!("calls.rs"),
+        include_str!("loads.rs"),
+        include_str!("recvq.rs"),
+    ]
+    .concat();
     for option in OPTIONS {
         assert!(text.contains(&format!("{}=", option.name)), "no test uses --{}", option.name);
     }

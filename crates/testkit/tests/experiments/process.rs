@@ -95,6 +95,7 @@ fn each_experiment_runs_between_two_processes() {
         "",
         "op=write pause=0",
         "op=send transport=ud",
+        "rate=20000 arrivals=constant",
         "poll=event pause=0",
         "stamps=send,recv,comp",
         "memory=private op=write_imm transport=uc size=5000",
@@ -129,6 +130,21 @@ fn each_experiment_runs_between_two_processes() {
         let found = found(&mut team, &format!("blast {SMALL} {options}"));
         assert!(found.contains("count sent 800\n") && found.contains("figure rate"), "{found}");
         assert!(found.ends_with("cut short: no\n"), "{options}: {found}");
+    }
+}
+
+#[test]
+fn threads_run_between_two_processes_and_end_together() {
+    let mut team = team();
+    let job = "blast messages=400 runs=2 warm-up=30 size=64 threads=3";
+    let found = found(&mut team, job);
+    assert!(found.contains("count sent 2400\n") && found.contains("figure rate thread 2\n"));
+    assert!(found.ends_with("cut short: no\n"), "{found}");
+    for experiment in TRAFFIC {
+        let job = format!("{} threads=2", endless(experiment));
+        let error = hit(&job, Signal::KILL, LONG);
+        let kept = text(error.partial[0].as_deref().unwrap_or_default());
+        assert!(kept.contains("SIGKILL") && kept.contains("thread 1"), "{experiment}: {kept}");
     }
 }
 

@@ -157,7 +157,10 @@ impl Rank for ThreadRank<'_> {
         &self,
         bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
     ) -> Result<Vec<T>, Stopped> {
-        Ok(bodies.into_iter().map(|body| body()).collect())
+        Ok(std::thread::scope(|scope| {
+            let threads: Vec<_> = bodies.into_iter().map(|body| scope.spawn(body)).collect();
+            threads.into_iter().map(|t| t.join().expect("a thread does not panic")).collect()
+        }))
     }
 
     fn patience_ns(&self) -> u64 {

@@ -1,0 +1,71 @@
+//! `--rate sweep`: a curve over rates, around what the device does when nothing makes it wait.
+
+use rdmalab_experiments::{Limits, Point, check, load_rates};
+use rdmalab_measure::{Outcome as Measured, Quantity};
+
+use super::session::Session;
+use crate::failure::{Outcome, run as failed};
+
+/// Messages of the probe.
+const PROBE_MESSAGES: u64 = 20_000;
+
+/// Each point with `--rate sweep` as several: it is measured once with each message following the
+/// one before, and gets rates that are shares of what was achieved.
+///
+/// # Errors
+/// When such a measurement fails.
+pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> Outcome<Vec<Point>> {
+    let mut all = Vec::with_capacity(points.len());
+    for point in points {
+        let is_possible = limits.iter().all(|limits| check(&point, limits).is_ok());
+        // What is impossible stays, so that the plan lists it.
+        if point.rate_per_s != Point::SWEEP || !is_possible {
+            all.push(point);
+            continue;
+        }
+        let probe = Point {
+            rate_per_s: 0,
+            pause_ns: 0,
+            runs: 1,
+            messages: point.messages.clamp(1000, PROBE_MESSAGES),
+            ..point.clone()
+        };
+        let measured = session.measure(&probe, &mut |_| ()).map_err(|cut| cut.failure)?;
+        let Some(capacity) = capacity_per_s(&measured) else {
+            return Err(failed("--rate sweep: nothing arrived, so there is no rate to go by"));
+        };
+        errln!(
+            "--rate sweep: {} when each message follows the one before",
+            Quantity::Rate.format(capacity)
+        );
+        let with = |rate_per_s| Point { rate_per_s, ..point.clone() };
+        all.extend(load_rates(capacity).into_iter().map(with));
+    }
+    Ok(all)
+}
+
+/// Messages a second of a closed loop: as counted, or the reciprocal of a round trip.
+fn capacity_per_s(measured: &Measured) -> Option<f64> {
+    let rate = measured.figures.iter().find(|f| f.quantity == Quantity::Rate).map(|f| f.value);
+    let trips = measured.series.iter().find(|s| s.quantity == Quantity::RoundTrip);
+    let mean = trips.map(|s| {
+        let (sum, count) = s.counted().fold((0.0, 0u32), |(sum, n), ns| (sum + ns, n + 1));
+        f64::from(count) * 1e9 / sum
+    });
+    rate.or(mean).filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_is_a_rate_or_a_round_trip() {
+        let mut measured = Measured::default();
+        assert_eq!(capacity_per_s(&measured), None);
+        measured.push_series(Quantity::RoundTrip, "", 1, vec![9e9, 1000.0, 3000.0, f64::NAN]);
+        assert_eq!(capacity_per_s(&measured), Some(500_000.0));
+        measured.push_figure(Quantity::Rate, "achieved", 7.0);
+        assert_eq!(capacity_per_s(&measured), Some(7.0));
+    }
+}

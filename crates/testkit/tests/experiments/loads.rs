@@ -1,0 +1,179 @@
+//! Open loops, and several threads.
+
+use rdmalab_experiments::{Experiment, Limits, check, load_rates};
+use rdmalab_measure::{Outcome, Quantity, Series};
+
+use crate::two::{TRAFFIC, Table, at_both, device, measure, point};
+
+const DUE: &str = "from the intended start";
+
+fn series<'a>(outcome: &'a Outcome, label: &str) -> &'a Series {
+    let found = outcome.series.iter().find(|s| s.label == label);
+    found.unwrap_or_else(|| panic!("no {label} in {:?}", outcome.counts))
+}
+
+fn figure(outcome: &Outcome, label: &str) -> f64 {
+    let of =
+        |f: &&rdmalab_measure::outcome::Figure| f.quantity == Quantity::Rate && f.label == label;
+    outcome.figures.iter().find(of).unwrap_or_else(|| panic!("no rate {label:?}")).value
+}
+
+#[test]
+fn what_is_offered_is_what_was_asked_for() {
+    for (experiment, options) in [
+        (Experiment::Oneway, "op=send_imm"),
+        (Experiment::Oneway, "op=write"),
+        (Experiment::Oneway, "op=send transport=ud poll=event"),
+        (Experiment::Ping, "op=send"),
+        (Experiment::Ping, "op=read"),
+        (Experiment::Blast, "op=send size=64 buffers=8"),
+        (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
+    ] {
+        let all = "messages=500 runs=2 warm-up=20 rate=5000 arrivals=constant";
+        let outcome = measure(&point(experiment, &format!("{all} {options}")));
+        let offered = figure(&outcome, "offered");
+        assert!((offered / 5000.0 - 1.0).abs() < 1e-3, "{experiment} {options}: {offered}");
+        let label = if experiment == Experiment::Blast { "" } else { "achieved" };
+        let achieved = figure(&outcome, label);
+        assert!(achieved > 0.0, "{experiment} {options}");
+        if experiment != Experiment::Blast {
+            // Nothing is over before it is due.
+            assert!(achieved <= offered, "{experiment} {options}: {achieved}");
+            let due = series(&outcome, DUE);
+            assert_eq!((due.samples.len(), due.warm_up), (1020, 20));
+            let own = outcome.series.iter().find(|s| s.quantity == due.quantity && s.label != DUE);
+            let pairs = own.unwrap().samples.iter().zip(&due.samples);
+            // Nothing starts before it is due.
+            assert!(pairs.clone().all(|(own, due)| due.is_nan() || due >= own), "{options}");
+        }
+    }
+}
+
+#[test]
+fn poisson_arrivals_have_their_rate_on_average() {
+    let text = "messages=4000 runs=1 warm-up=0 rate=20000 arrivals=poisson seed=3";
+    let outcome = measure(&point(Experiment::Oneway, text));
+    let offered = figure(&outcome, "offered");
+    // The mean of 4000 exponential gaps is off by more than a tenth in one of 10^9 seeds.
+    assert!((offered / 20000.0 - 1.0).abs() < 0.1, "{offered}");
+}
+
+/// A receiver that needs 2 ms for each message cannot keep up with one each ms: the wait that
+/// grows is in the time from the intended start.
+#[test]
+fn what_waits_for_a_slow_end_is_counted() {
+    let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant";
+    let ping = point(Experiment::Ping, text);
+    let table = Table { delay_ns: 2_000_000, ..Table::default() };
+    let [here, there] = at_both(&table, [&ping, &ping]);
+    there.expect("rank 1 goes well");
+    let outcome = here.expect("rank 0 goes well");
+    let due = series(&outcome, DUE);
+    // The last one is due after 39 ms, and over after 80.
+    let last = due.samples[39];
+    assert!(last > 40e6, "{last}");
+    let trip = outcome.series.iter().find(|s| s.label.is_empty()).expect("round trips").samples[0];
+    assert!(last > 5.0 * trip, "{last} after {trip}");
+    let (offered, achieved) = (figure(&outcome, "offered"), figure(&outcome, "achieved"));
+    assert!(achieved < 0.6 * offered, "{achieved} of {offered}");
+}
+
+#[test]
+fn each_thread_has_its_results_and_all_have_them_together() {
+    for (experiment, options) in [
+        (Experiment::Oneway, "op=send_imm pause=0 threads=3"),
+        (Experiment::Oneway, "op=write rate=3000 threads=3"),
+        (Experiment::Ping, "op=send threads=3"),
+        (Experiment::Ping, "op=read threads=3"),
+        (Experiment::Blast, "op=send size=64 buffers=8 threads=3"),
+        (Experiment::Blast, "op=write size=64 buffers=8 qps=2 threads=3"),
+        (Experiment::Blast, "op=send_imm size=64 transport=ud threads=3"),
+    ] {
+        let text = format!("messages=300 runs=2 warm-up=10 {options}");
+        let outcome = measure(&point(experiment, &text));
+        let each = if experiment == Experiment::Blast { 600 } else { 610 };
+        assert_eq!(outcome.count("sent"), Some(3 * each), "{experiment} {options}");
+        for thread in 0..3 {
+            let label = format!("thread {thread}");
+            let own = outcome.series.iter().filter(|s| s.label.ends_with(&label));
+            assert!(own.count() > 0, "{experiment} {options}: {label}");
+        }
+        if experiment == Experiment::Blast {
+            let each: f64 = (0..3).map(|i| figure(&outcome, &format!("thread {i}"))).sum();
+            assert!((figure(&outcome, "") / each - 1.0).abs() < 1e-9);
+        } else {
+            let first = &outcome.series[0];
+            assert_eq!((first.samples.len(), first.warm_up), (1830, 30), "{options}");
+        }
+    }
+}
+
+#[test]
+fn messages_take_several_queue_pairs_in_turns() {
+    for (experiment, options) in [
+        (Experiment::Oneway, "op=send_imm pause=0"),
+        (Experiment::Oneway, "op=send pause=0 size=5000 rx-depth=16 tx-depth=8"),
+        (Experiment::Oneway, "op=write pause=0 size=100K rx-depth=8 tx-depth=8"),
+        (Experiment::Oneway, "op=write_imm pause=0 stamps=send,recv,comp"),
+        (Experiment::Oneway, "op=send_imm signal-every=max pause=0 tx-depth=9 poll=event"),
+        (Experiment::Oneway, "op=send_imm burst=7 pause=1000"),
+        (Experiment::Oneway, "op=send transport=ud"),
+        (Experiment::Oneway, "op=send_imm transport=uc rate=20000"),
+        (Experiment::Ping, "op=send"),
+        (Experiment::Ping, "op=write signal-every=5 tx-depth=10"),
+        (Experiment::Ping, "op=write_imm poll=event"),
+        (Experiment::Ping, "op=read"),
+        (Experiment::Ping, "op=write_read unsignalled=read"),
+        (Experiment::Ping, "op=send_imm transport=ud"),
+    ] {
+        let text = format!("messages=200 runs=2 warm-up=15 qps=3 {options}");
+        let outcome = measure(&point(experiment, &text));
+        assert_eq!(outcome.count("sent"), Some(415), "{options}");
+        if !options.contains("transport") {
+            assert_eq!(outcome.count("lost"), Some(0), "{experiment} {options}");
+        }
+        for name in ["duplicated", "strays"] {
+            assert!(matches!(outcome.count(name), None | Some(0)), "{name}: {options}");
+        }
+        for series in
+            outcome.series.iter().filter(|s| !options.contains("max") || s.label == "t_lat")
+        {
+            assert_eq!((series.samples.len(), series.warm_up), (415, 15), "{options}");
+            assert!(series.counted().all(|s| s > 0.0), "{options}: {}", series.label);
+        }
+    }
+}
+
+#[test]
+fn who_is_interrupted_keeps_what_all_threads_have() {
+    for experiment in TRAFFIC {
+        let table = Table { stop_in_round: 8, ..Table::default() };
+        let point = point(experiment, "messages=100 runs=1000 warm-up=0 size=64 threads=2");
+        let [here, there] = at_both(&table, [&point, &point]);
+        let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
+        assert_eq!(here.cut_short.as_deref(), Some("interrupted"), "{experiment}");
+        assert_eq!(there.cut_short.as_deref(), Some("interrupted"), "{experiment}");
+        assert!(here.series.iter().any(|s| s.label.contains("thread 1")), "{experiment}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let context = device().open().expect("the soft device opens");
+    let limits = Limits::query(&context, 1).expect("limits");
+    for (experiment, options, says) in [
+        (Experiment::Oneway, "rate=1000 burst=5", "a time of its own"),
+        (Experiment::Blast, "rate=1000 list=4 buffers=4", "posted when it is due"),
+        (Experiment::Oneway, "threads=2 stamps=send,recv", "--threads 1"),
+        (Experiment::Blast, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
+        (Experiment::Ping, "threads=64 messages=1M", "take fewer"),
+    ] {
+        let error = check(&point(experiment, options), &limits).expect_err(options).to_string();
+        assert!(error.contains(says), "{options}: {error}");
+    }
+    let sweep = point(Experiment::Oneway, "rate=sweep");
+    assert_eq!(check(&sweep, &limits), Ok(()));
+    let [here, _] = at_both(&Table::default(), [&sweep, &sweep]);
+    assert!(here.expect_err("no rate").to_string().contains("sweep"));
+    assert!(load_rates(1e5).len() >= 10);
+}
