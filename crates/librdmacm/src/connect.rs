@@ -7,7 +7,6 @@ use rdmalab_engine::cm::{CmError, code_ns};
 use rdmalab_wire::cm::{IpHeader, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::{Psn, Qpn};
 
-use crate::channel;
 use crate::debug::{CallResult, Errno, answer, failed};
 use crate::id::{self, CmId, HOP_LIMIT, PKEY, own, world};
 use crate::qp;
@@ -95,8 +94,8 @@ fn wrong_state(call: &str, error: CmError) -> Errno {
 }
 
 fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
-    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
-    if own.public.ps != RDMA_PS_TCP {
+    let Some(device) = own.device() else { return Err(Errno(libc::EINVAL)) };
+    if own.ps() != RDMA_PS_TCP {
         return Ok(());
     }
     let (responder, initiator) = (device.max_responder_resources, device.max_initiator_depth);
@@ -113,7 +112,7 @@ fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
 /// The queue pair's number and whether it has an SRQ: of the one on the id, or of the program's.
 fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
     // SAFETY: the id's queue pair is alive until `rdma_destroy_qp`.
-    match unsafe { own.public.qp.as_ref() } {
+    match unsafe { own.qp().as_ref() } {
         Some(qp) => (Qpn::new(qp.qp_num), !qp.srq.is_null()),
         None => (Qpn::new(wanted.qp_num), wanted.srq),
     }
@@ -129,15 +128,17 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param
 pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let (own, wanted) = unsafe { (own(id)?, wanted(param)) };
-    if own.public.qp.is_null() && param.is_null() && own.public.ps == RDMA_PS_TCP {
+    if own.qp().is_null() && param.is_null() && own.ps() == RDMA_PS_TCP {
         return Err(failed(libc::EINVAL, "rdma_connect", || {
             "without a queue pair on the id, its number must be in the parameters".to_owned()
         }));
     }
     check_depths(own, &wanted)?;
-    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
-    own.initiator_depth = wanted.initiator_depth.unwrap_or(device.max_initiator_depth);
-    own.responder_resources = wanted.responder_resources.unwrap_or(device.max_responder_resources);
+    let Some(device) = own.device() else { return Err(Errno(libc::EINVAL)) };
+    own.set_initiator_depth(wanted.initiator_depth.unwrap_or(device.max_initiator_depth));
+    own.set_responder_resources(
+        wanted.responder_resources.unwrap_or(device.max_responder_resources),
+    );
     let mut inner = world()?.lock();
     let guid = inner.cm.guid();
     let state = inner.id(own.number)?;
@@ -157,7 +158,8 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     }
     .to_bytes();
     let service_id = crate::world::service_of(state.ps, destination.port());
-    let parts = [&header[..], &own.connect, wanted.private_data];
+    let connect_data = own.connect_data().clone();
+    let parts = [&header[..], &connect_data, wanted.private_data];
     let comm = if is_datagram(state.ps) {
         let private_data = fill::<{ SidrReq::PRIVATE_BYTES }>("rdma_connect", &parts)?;
         let req = SidrReq { request_id: 0, pkey: PKEY, service_id, private_data };
@@ -174,7 +176,7 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     inner.link(own.number, comm);
     inner.flush();
     drop(inner);
-    own.connect.clear();
+    own.connect_data().clear();
     // SAFETY: as above.
     unsafe { id::complete(id) }
 }
@@ -201,7 +203,7 @@ fn request(
     let (qpn, srq) = queue_pair(own, wanted);
     let link = &mut state.link;
     let (lid, mtu, is_ethernet) =
-        own.device.map_or((0, 1, true), |device| (device.lid, device.mtu, device.is_ethernet));
+        own.device().map_or((0, 1, true), |device| (device.lid, device.mtu, device.is_ethernet));
     link.rq_psn = Psn::new(random());
     link.mtu = mtu;
     link.retry_count = wanted.retry_count;
@@ -221,8 +223,8 @@ fn request(
         ca_guid: 0,
         qkey: 0,
         qpn,
-        responder_resources: own.responder_resources,
-        initiator_depth: own.initiator_depth,
+        responder_resources: own.responder_resources(),
+        initiator_depth: own.initiator_depth(),
         remote_response_timeout: RESPONSE_TIMEOUT,
         service_type,
         flow_control: wanted.flow_control,
@@ -262,21 +264,24 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param)
 pub unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let (own, wanted) = unsafe { (own(id)?, wanted(param)) };
-    if own.public.qp.is_null() && param.is_null() {
+    if own.qp().is_null() && param.is_null() {
         return Err(Errno(libc::EINVAL));
     }
     check_depths(own, &wanted)?;
-    let Some(device) = own.device else { return Err(Errno(libc::EINVAL)) };
-    own.initiator_depth =
-        wanted.initiator_depth.unwrap_or(own.initiator_depth.min(device.max_initiator_depth));
-    own.responder_resources = wanted
-        .responder_resources
-        .unwrap_or(own.responder_resources.min(device.max_responder_resources));
-    if is_datagram(own.public.ps) {
+    let Some(device) = own.device() else { return Err(Errno(libc::EINVAL)) };
+    own.set_initiator_depth(
+        wanted.initiator_depth.unwrap_or(own.initiator_depth().min(device.max_initiator_depth)),
+    );
+    own.set_responder_resources(
+        wanted
+            .responder_resources
+            .unwrap_or(own.responder_resources().min(device.max_responder_resources)),
+    );
+    if is_datagram(own.ps()) {
         return accept_datagram(own, &wanted);
     }
-    qp::to_rtr(own, Some(own.responder_resources))?;
-    qp::to_rts(own, Some(own.initiator_depth))?;
+    qp::to_rtr(own, Some(own.responder_resources()))?;
+    qp::to_rts(own, Some(own.initiator_depth()))?;
     let accepted = accept_connection(own, &wanted);
     if accepted.is_err() {
         qp::to_error(own);
@@ -286,7 +291,7 @@ pub unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Call
     unsafe { id::complete(id) }
 }
 
-fn accept_connection(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
+fn accept_connection(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let private_data = fill::<{ Rep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
     let (qpn, srq) = queue_pair(own, wanted);
     let mut inner = world()?.lock();
@@ -294,16 +299,16 @@ fn accept_connection(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let state = inner.id(own.number)?;
     let Some(comm) = state.comm else { return Err(Errno(libc::EINVAL)) };
     let link = &mut state.link;
-    link.initiator_depth = own.initiator_depth;
-    link.responder_resources = own.responder_resources;
+    link.initiator_depth = own.initiator_depth();
+    link.responder_resources = own.responder_resources();
     let rep = Rep {
         local_id: 0,
         remote_id: 0,
         qkey: 0,
         qpn,
         starting_psn: link.rq_psn,
-        responder_resources: own.responder_resources,
-        initiator_depth: own.initiator_depth,
+        responder_resources: own.responder_resources(),
+        initiator_depth: own.initiator_depth(),
         target_ack_delay: ACK_DELAY,
         failover: 0,
         flow_control: wanted.flow_control,
@@ -317,7 +322,7 @@ fn accept_connection(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
 
-fn accept_datagram(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
+fn accept_datagram(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let private_data = fill::<{ SidrRep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
     let (qpn, _) = queue_pair(own, wanted);
     let mut inner = world()?.lock();
@@ -336,10 +341,8 @@ fn accept_datagram(own: &mut CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let done = inner.cm.answer_service(comm, rep);
     inner.flush();
     drop(inner);
-    if own.is_sync && !own.public.event.is_null() {
-        // SAFETY: the event that the id kept, given back once.
-        unsafe { channel::rdma_ack_cm_event(own.public.event) };
-        own.public.event = std::ptr::null_mut();
+    if own.is_sync() {
+        own.give_event_back();
     }
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
@@ -361,7 +364,7 @@ pub unsafe fn rdma_reject(
     answer(unsafe { own(id) }.and_then(|own| reject(own, data)))
 }
 
-fn reject(own: &mut CmId, data: &[u8]) -> CallResult<()> {
+fn reject(own: &CmId, data: &[u8]) -> CallResult<()> {
     let mut inner = world()?.lock();
     let state = inner.id(own.number)?;
     let (Some(comm), ps) = (state.comm, state.ps) else { return Err(Errno(libc::EINVAL)) };
@@ -423,7 +426,7 @@ pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    if own.public.verbs.is_null() {
+    if own.verbs().is_null() {
         return Err(Errno(libc::EINVAL));
     }
     qp::to_error(own);
@@ -455,14 +458,14 @@ pub unsafe fn drop_connection(id: *mut rdma_cm_id) -> CallResult<()> {
 /// Confirms a reply, when the program connected its queue pair itself; 0, or -1 and `errno`.
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id.
-    answer(unsafe { own(id) }.and_then(|own| match own.public.qp.is_null() {
+    answer(unsafe { own(id) }.and_then(|own| match own.qp().is_null() {
         true => establish(own),
         false => Err(Errno(libc::EINVAL)),
     }))
 }
 
 /// Makes the queue pair ready to send, if it is the library's, and tells the peer.
-pub fn establish(own: &mut CmId) -> CallResult<()> {
+pub fn establish(own: &CmId) -> CallResult<()> {
     let made = qp::to_rtr(own, None).and_then(|()| qp::to_rts(own, None)).and_then(|()| {
         let mut inner = world()?.lock();
         let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };

@@ -62,12 +62,12 @@ unsafe fn passive(
         id::bind(made, res.ai_src_addr)?;
         let own = own(made)?;
         if !pd.is_null() {
-            own.public.pd = pd;
+            own.set_pd(pd);
         }
         if let Some(attr) = qp_init_attr.as_ref() {
-            let mut kept = Box::new(*attr);
+            let mut kept = *attr;
             kept.qp_type = res.ai_qp_type as u32;
-            own.qp_init_attr = Some(kept);
+            *own.qp_init_attr() = Some(kept);
         }
     }
     Ok(())
@@ -89,7 +89,8 @@ unsafe fn active(
         }
         if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
             let bytes = res.ai_connect.cast::<u8>();
-            own(made)?.connect = std::slice::from_raw_parts(bytes, res.ai_connect_len).to_vec();
+            *own(made)?.connect_data() =
+                std::slice::from_raw_parts(bytes, res.ai_connect_len).to_vec();
         }
     }
     Ok(())
@@ -143,15 +144,12 @@ unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
     // SAFETY: the caller's contract.
     unsafe {
         let on = own(listen)?;
-        if !on.is_sync {
+        if !on.is_sync() {
             return Err(Errno(libc::EINVAL));
         }
-        if !on.public.event.is_null() {
-            channel::rdma_ack_cm_event(on.public.event);
-            on.public.event = std::ptr::null_mut();
-        }
+        on.give_event_back();
         let mut event = std::ptr::null_mut();
-        if channel::rdma_get_cm_event(on.public.channel, &raw mut event) != 0 {
+        if channel::rdma_get_cm_event(on.channel(), &raw mut event) != 0 {
             return Err(last_errno());
         }
         let made = match ((*event).status, (*event).event) {
@@ -165,7 +163,7 @@ unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
                 Ok(id)
             }
             Err(error) => {
-                on.public.event = event;
+                on.set_event(event);
                 Err(error)
             }
         }
@@ -177,9 +175,9 @@ unsafe fn prepare(id: *mut rdma_cm_id, listen: *mut rdma_cm_id) -> CallResult<*m
     // SAFETY: the caller's contract.
     unsafe {
         let on = own(listen)?;
-        if let Some(attr) = &on.qp_init_attr {
-            let mut attr = **attr;
-            qp::create_qp(id, on.public.pd, &raw mut attr)?;
+        let kept = *on.qp_init_attr();
+        if let Some(mut attr) = kept {
+            qp::create_qp(id, on.pd(), &raw mut attr)?;
         }
     }
     Ok(id)

@@ -35,7 +35,7 @@ pub fn to_event(posted: Posted, channel: *mut rdma_event_channel) -> Option<Box<
         RDMA_CM_EVENT_CONNECT_REQUEST => requested(&mut event, &posted, channel),
         RDMA_CM_EVENT_ADDR_RESOLVED => with(c, |own| {
             if let Some(device) = device.and_then(|index| world.device(index).ok()) {
-                id::set_device(own, device);
+                own.set_device(device);
             }
             id::show_addresses(own, addresses, link);
             Ok(true)
@@ -47,9 +47,9 @@ pub fn to_event(posted: Posted, channel: *mut rdma_event_channel) -> Option<Box<
         RDMA_CM_EVENT_CONNECT_RESPONSE => with(c, |own| Ok(responded(own, &mut event))),
         RDMA_CM_EVENT_REJECTED => with(c, |own| {
             qp::to_error(own);
-            Ok(!own.has_connect_error)
+            Ok(!own.has_connect_error())
         }),
-        RDMA_CM_EVENT_DISCONNECTED => with(c, |own| Ok(!own.has_connect_error)),
+        RDMA_CM_EVENT_DISCONNECTED => with(c, |own| Ok(!own.has_connect_error())),
         RDMA_CM_EVENT_MULTICAST_JOIN => {
             with(c, |own| Ok(crate::multicast::joined(own, &mut event, &posted)))
         }
@@ -63,15 +63,15 @@ pub fn to_event(posted: Posted, channel: *mut rdma_event_channel) -> Option<Box<
 }
 
 /// Does something with the id of an event.
-fn with(c: *mut CmId, body: impl FnOnce(&mut CmId) -> CallResult<bool>) -> CallResult<bool> {
+fn with(c: *mut CmId, body: impl FnOnce(&CmId) -> CallResult<bool>) -> CallResult<bool> {
     // SAFETY: the state's pointer: an id that the program has not freed, because it would have
     // taken this event out of the queue.
-    unsafe { c.as_mut() }.map_or(Ok(false), body)
+    unsafe { c.as_ref() }.map_or(Ok(false), body)
 }
 
 /// The peer accepts.
-fn responded(own: &mut CmId, event: &mut Event) -> bool {
-    if own.public.qp.is_null() {
+fn responded(own: &CmId, event: &mut Event) -> bool {
+    if own.qp().is_null() {
         return true;
     }
     match establish(own) {
@@ -79,7 +79,7 @@ fn responded(own: &mut CmId, event: &mut Event) -> bool {
         Err(Errno(errno)) => {
             event.public.event = RDMA_CM_EVENT_CONNECT_ERROR;
             event.public.status = -errno;
-            own.has_connect_error = true;
+            own.set_connect_error(true);
         }
     }
     true
@@ -103,10 +103,10 @@ fn requested(
     let Some(on) = (unsafe { on.as_ref() }) else { return Ok(false) };
     let (device, index_of_ip, gid_of_ip) =
         world.device_of(remote_ip.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into()))?;
-    let public = &on.public;
-    let mut child = id::allocate(channel, public.context, public.ps, public.qp_type);
-    child.number = posted.id;
-    id::set_device(&mut child, world.device(device)?);
+    let (context, ps, qp_type) = (on.context(), on.ps(), on.qp_type());
+    let number = posted.id;
+    let child = CmId::new(&id::New { number, channel, context, ps, qp_type, is_sync: false });
+    child.set_device(world.device(device)?);
     let mut inner = world.lock();
     let state = inner.id(posted.id)?;
     state.device = Some(device);
@@ -117,17 +117,17 @@ fn requested(
         None => (state.link.sgid_index, state.link.local_gid) = (index_of_ip, gid_of_ip),
     }
     if let Param::Conn { responder_resources, initiator_depth, .. } = posted.param {
-        child.responder_resources = responder_resources;
-        child.initiator_depth = initiator_depth;
+        child.set_responder_resources(responder_resources);
+        child.set_initiator_depth(initiator_depth);
     }
-    id::show_addresses(&mut child, (state.source, state.destination), state.link);
-    id::show_path(&mut child, state.link);
+    id::show_addresses(&child, (state.source, state.destination), state.link);
+    id::show_path(&child, state.link);
     let child = Box::into_raw(child);
     state.c = child;
     drop(inner);
     event.public.id = child.cast();
-    event.public.listen_id = std::ptr::from_ref(on).cast_mut().cast();
-    if on.is_sync {
+    event.public.listen_id = on.as_c();
+    if on.is_sync() {
         // SAFETY: the id that was just made.
         unsafe { id::migrate(child.cast(), std::ptr::null_mut())? };
     }

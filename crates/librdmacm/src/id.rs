@@ -7,35 +7,15 @@ use rdmalab_abi::*;
 
 use crate::address;
 use crate::channel::{self, Queue};
+pub use crate::cm_id::{CmId, New};
 use crate::debug::{CallResult, Errno, answer, failed};
-use crate::device::{Device, PORT};
-use crate::multicast::Group;
+use crate::device::Device;
 use crate::world::{self, IdState, Link, PACKET_LIFE_TIME, Param, Posted};
 
 /// P_Key of every path.
 pub const PKEY: u16 = 0xffff;
 /// Hops that a packet may make.
 pub const HOP_LIMIT: u8 = 64;
-
-/// An id as C sees it, with what only the program's own calls use behind it.
-#[repr(C)]
-pub struct CmId {
-    pub public: rdma_cm_id,
-    /// Its number in the world.
-    pub number: u64,
-    /// It has a channel of its own, and every call waits for its event.
-    pub is_sync: bool,
-    /// A connection failed on this side: what the peer says of it is not news.
-    pub has_connect_error: bool,
-    pub initiator_depth: u8,
-    pub responder_resources: u8,
-    /// Bytes in front of the private data of `rdma_connect`.
-    pub connect: Vec<u8>,
-    /// For the queue pairs of requests to a listener.
-    pub qp_init_attr: Option<Box<ibv_qp_init_attr>>,
-    pub groups: Vec<Group>,
-    pub device: Option<&'static Device>,
-}
 
 /// What is ours of an id.
 ///
@@ -50,32 +30,6 @@ pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a mut CmId> {
 /// The world and an id's number.
 pub fn world() -> CallResult<&'static world::World> {
     world::get()
-}
-
-/// A new id in C.
-pub fn allocate(
-    channel: *mut rdma_event_channel,
-    context: *mut c_void,
-    ps: u32,
-    qp_type: u32,
-) -> Box<CmId> {
-    let mut public = rdma_cm_id::zeroed();
-    public.channel = channel;
-    public.context = context;
-    public.ps = ps;
-    public.qp_type = qp_type;
-    Box::new(CmId {
-        public,
-        number: 0,
-        is_sync: false,
-        has_connect_error: false,
-        initiator_depth: 0,
-        responder_resources: 0,
-        connect: Vec::new(),
-        qp_init_attr: None,
-        groups: Vec::new(),
-        device: None,
-    })
 }
 
 /// A state with nothing known yet.
@@ -122,14 +76,11 @@ pub unsafe fn create(
     let world = world()?;
     let is_sync = channel.is_null();
     let channel = if is_sync { channel::create()?.cast() } else { channel };
-    let mut id = allocate(channel, context, ps, qp_type);
-    id.is_sync = is_sync;
     // SAFETY: the caller's channel, or the one just made.
     let queue = unsafe { channel::queue_of(channel) };
     let mut inner = world.lock();
-    id.number = inner.add(fresh(queue, ps, qp_type));
-    let number = id.number;
-    let id = Box::into_raw(id);
+    let number = inner.add(fresh(queue, ps, qp_type));
+    let id = Box::into_raw(CmId::new(&New { number, channel, context, ps, qp_type, is_sync }));
     inner.id(number)?.c = id;
     Ok(id.cast())
 }
@@ -159,13 +110,10 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
     let world = world()?;
-    while let Some(group) = own.groups.pop() {
-        crate::multicast::leave(own, &group);
-    }
-    if own.is_sync && !own.public.event.is_null() {
-        // SAFETY: the event that the id kept, given back once.
-        unsafe { channel::rdma_ack_cm_event(own.public.event) };
-        own.public.event = std::ptr::null_mut();
+    let groups = std::mem::take(&mut *own.groups());
+    groups.iter().for_each(|group| crate::multicast::leave(own, group));
+    if own.is_sync() {
+        own.give_event_back();
     }
     let mut inner = world.lock();
     let number = own.number;
@@ -184,38 +132,32 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     drop(inner);
     world.wait_for_acknowledgements(number);
     world.lock().remove(number);
-    if own.is_sync {
+    if own.is_sync() {
         // SAFETY: the channel that was made with the id.
-        unsafe { channel::rdma_destroy_event_channel(own.public.channel) };
+        unsafe { channel::rdma_destroy_event_channel(own.channel()) };
     }
     // SAFETY: paths come from `libc::calloc`, or are null; the id from `allocate`.
     unsafe {
-        libc::free(own.public.route.path_rec.cast());
+        own.with_route(|route| libc::free(route.path_rec.cast()));
         drop(Box::from_raw(id.cast::<CmId>()));
     }
     Ok(())
 }
 
-/// Gives an id its device.
-pub fn set_device(own: &mut CmId, device: &'static Device) {
-    own.device = Some(device);
-    own.public.verbs = device.context;
-    own.public.pd = if own.public.pd.is_null() { device.pd } else { own.public.pd };
-    own.public.port_num = PORT;
-}
-
 /// Shows the addresses of an id to the program.
-pub fn show_addresses(own: &mut CmId, state: (Option<SocketAddr>, Option<SocketAddr>), link: Link) {
-    let route = &mut own.public.route.addr;
-    if let Some(source) = state.0 {
-        route.src_storage = address::to_c(source).0;
-    }
-    if let Some(destination) = state.1 {
-        route.dst_storage = address::to_c(destination).0;
-    }
-    route.addr.sgid.raw = link.local_gid.0;
-    route.addr.dgid.raw = link.remote_gid.0;
-    route.addr.pkey = PKEY.to_be();
+pub fn show_addresses(own: &CmId, state: (Option<SocketAddr>, Option<SocketAddr>), link: Link) {
+    own.with_route(|route| {
+        let shown = &mut route.addr;
+        if let Some(source) = state.0 {
+            shown.src_storage = address::to_c(source).0;
+        }
+        if let Some(destination) = state.1 {
+            shown.dst_storage = address::to_c(destination).0;
+        }
+        shown.addr.sgid.raw = link.local_gid.0;
+        shown.addr.dgid.raw = link.remote_gid.0;
+        shown.addr.pkey = PKEY.to_be();
+    });
 }
 
 /// Binds an id to an address of ours; 0, or -1 and `errno`.
@@ -254,7 +196,7 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResu
     let (shown, link) = ((state.source, state.destination), state.link);
     drop(inner);
     if let Some((device, ..)) = at {
-        set_device(own, world.device(device)?);
+        own.set_device(world.device(device)?);
     }
     show_addresses(own, shown, link);
     Ok(())
@@ -267,20 +209,17 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResu
 pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    if !own.is_sync {
+    if !own.is_sync() {
         return Ok(());
     }
-    // SAFETY: the event that the id kept, given back once; then its own channel.
+    own.give_event_back();
+    // SAFETY: the id's own channel.
     unsafe {
-        if !own.public.event.is_null() {
-            channel::rdma_ack_cm_event(own.public.event);
-            own.public.event = std::ptr::null_mut();
-        }
         let mut event = std::ptr::null_mut();
-        if channel::rdma_get_cm_event(own.public.channel, &raw mut event) != 0 {
+        if channel::rdma_get_cm_event(own.channel(), &raw mut event) != 0 {
             return Err(crate::debug::last_errno());
         }
-        own.public.event = event;
+        own.set_event(event);
         match ((*event).status, (*event).event) {
             (0, _) => Ok(()),
             (_, RDMA_CM_EVENT_REJECTED) => Err(Errno(libc::ECONNREFUSED)),
@@ -290,15 +229,19 @@ pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
 }
 
 /// Shows the path of an id to the program.
-pub fn show_path(own: &mut CmId, link: Link) {
-    let Some(device) = own.device else { return };
-    if own.public.route.path_rec.is_null() {
+pub fn show_path(own: &CmId, link: Link) {
+    let Some(device) = own.device() else { return };
+    own.with_route(|route| write_path(route, device, link));
+}
+
+fn write_path(route: &mut rdma_route, device: &Device, link: Link) {
+    if route.path_rec.is_null() {
         // SAFETY: plain allocation; freed with the id, by C or by us.
-        own.public.route.path_rec = unsafe { libc::calloc(1, size_of::<ibv_sa_path_rec>()) }.cast();
+        route.path_rec = unsafe { libc::calloc(1, size_of::<ibv_sa_path_rec>()) }.cast();
     }
     // SAFETY: null, or room for one path.
-    let Some(path) = (unsafe { own.public.route.path_rec.as_mut() }) else { return };
-    own.public.route.num_paths = 1;
+    let Some(path) = (unsafe { route.path_rec.as_mut() }) else { return };
+    route.num_paths = 1;
     path.dgid.raw = link.remote_gid.0;
     path.sgid.raw = link.local_gid.0;
     path.dlid = link.remote_lid.to_be();
@@ -402,7 +345,7 @@ pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_chan
 pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    if own.is_sync && channel.is_null() {
+    if own.is_sync() && channel.is_null() {
         return Err(Errno(libc::EINVAL));
     }
     let is_sync = channel.is_null();
@@ -418,18 +361,13 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
         queue.push(posted);
     }
     drop(inner);
-    if own.is_sync {
-        // SAFETY: the event that the id kept, and the channel that was made with it.
-        unsafe {
-            if !own.public.event.is_null() {
-                channel::rdma_ack_cm_event(own.public.event);
-                own.public.event = std::ptr::null_mut();
-            }
-            channel::rdma_destroy_event_channel(own.public.channel);
-        }
+    if own.is_sync() {
+        own.give_event_back();
+        // SAFETY: the channel that was made with the id.
+        unsafe { channel::rdma_destroy_event_channel(own.channel()) };
     }
-    own.is_sync = is_sync;
-    own.public.channel = channel;
+    own.set_sync(is_sync);
+    own.set_channel(channel);
     world.wait_for_acknowledgements(number);
     Ok(())
 }

@@ -20,6 +20,7 @@ mod guard;
 mod address;
 mod addrinfo;
 mod channel;
+mod cm_id;
 mod connect;
 mod debug;
 mod device;

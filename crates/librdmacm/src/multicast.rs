@@ -101,28 +101,22 @@ unsafe fn join(
             "the address must be a multicast address of IPv4 or IPv6".to_owned()
         })
     })?;
-    let Some(device) = own.device else {
+    let Some(device) = own.device() else {
         return Err(failed(libc::EINVAL, "rdma_join_multicast", || {
             "the id has no device yet: bind or resolve an address first".to_owned()
         }));
     };
-    let ps = own.public.ps;
+    let ps = own.ps();
     if !matches!(ps, RDMA_PS_UDP | RDMA_PS_IPOIB) {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let mgid = group_gid(address.ip(), ps, device.is_ethernet);
     let low = u16::from_be_bytes([mgid.0[14], mgid.0[15]]) & 0x3ffe;
     let mlid = if device.is_ethernet { 0 } else { FIRST_MLID | low };
-    let number = own.groups.iter().map(|group| group.number).max().unwrap_or(0) + 1;
-    own.groups.push(Group {
-        number,
-        address,
-        context,
-        mgid,
-        mlid,
-        is_send_only,
-        is_attached: false,
-    });
+    let mut groups = own.groups();
+    let number = groups.iter().map(|group| group.number).max().unwrap_or(0) + 1;
+    groups.push(Group { number, address, context, mgid, mlid, is_send_only, is_attached: false });
+    drop(groups);
     let qkey = if ps == RDMA_PS_UDP { RDMA_UDP_QKEY } else { IPOIB_QKEY };
     let param = Param::Group { number, mgid, mlid, qkey };
     let event = RDMA_CM_EVENT_MULTICAST_JOIN;
@@ -135,11 +129,12 @@ unsafe fn join(
 
 /// Attaches the queue pair of an id to a group that it joined, and fills in the event; `false` if
 /// it left meanwhile.
-pub fn joined(own: &mut CmId, event: &mut Event, posted: &Posted) -> bool {
+pub fn joined(own: &CmId, event: &mut Event, posted: &Posted) -> bool {
     let Param::Group { number, mgid, mlid, qkey } = posted.param else { return false };
     let link = Link { remote_gid: mgid, remote_lid: mlid, ..link_of(own) };
-    let qp = own.public.qp;
-    let Some(group) = own.groups.iter_mut().find(|group| group.number == number) else {
+    let qp = own.qp();
+    let mut groups = own.groups();
+    let Some(group) = groups.iter_mut().find(|group| group.number == number) else {
         return false;
     };
     let mut ud = rdma_ud_param::zeroed();
@@ -176,8 +171,10 @@ pub unsafe fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockadd
     answer(own.and_then(|own| {
         let address = address.ok_or(Errno(libc::EINVAL))?;
         let is_it = |group: &Group| group.address == address;
-        let at = own.groups.iter().position(is_it).ok_or(Errno(libc::EADDRNOTAVAIL))?;
-        let group = own.groups.remove(at);
+        let mut groups = own.groups();
+        let at = groups.iter().position(is_it).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+        let group = groups.remove(at);
+        drop(groups);
         leave(own, &group);
         Ok(())
     }))
@@ -195,7 +192,7 @@ pub fn leave(own: &CmId, group: &Group) {
             state.queue.take_all(is_it);
         }
     }
-    let qp = own.public.qp;
+    let qp = own.qp();
     if !group.is_attached || qp.is_null() {
         return;
     }

@@ -104,7 +104,7 @@ fn modify(qp: *mut ibv_qp, mut attr: ibv_qp_attr, mask: u32) -> CallResult<()> {
 
 /// Makes the queue pair of an id ready to receive, if there is one.
 pub fn to_rtr(own: &CmId, responder_resources: Option<u8>) -> CallResult<()> {
-    let qp = own.public.qp;
+    let qp = own.qp();
     if qp.is_null() {
         return Ok(());
     }
@@ -120,7 +120,7 @@ pub fn to_rtr(own: &CmId, responder_resources: Option<u8>) -> CallResult<()> {
 
 /// Makes it ready to send.
 pub fn to_rts(own: &CmId, initiator_depth: Option<u8>) -> CallResult<()> {
-    let qp = own.public.qp;
+    let qp = own.qp();
     if qp.is_null() {
         return Ok(());
     }
@@ -133,20 +133,20 @@ pub fn to_rts(own: &CmId, initiator_depth: Option<u8>) -> CallResult<()> {
 
 /// Puts it into the error state.
 pub fn to_error(own: &CmId) {
-    if own.public.qp.is_null() {
+    if own.qp().is_null() {
         return;
     }
     let mut attr = ibv_qp_attr::zeroed();
     attr.qp_state = IBV_QPS_ERR;
     // A queue pair that cannot be changed any more is as good as in error.
-    let _as_far_as_possible = modify(own.public.qp, attr, IBV_QP_STATE);
+    let _as_far_as_possible = modify(own.qp(), attr, IBV_QP_STATE);
 }
 
 /// Makes a new queue pair ready for what its id will do.
 fn prepare(own: &CmId, qp: *mut ibv_qp) -> CallResult<()> {
     let (attr, mask) = attributes(own, IBV_QPS_INIT)?;
     modify(qp, attr, mask)?;
-    if own.public.qp_type != IBV_QPT_UD {
+    if own.qp_type() != IBV_QPT_UD {
         return Ok(());
     }
     let mut attr = ibv_qp_attr::zeroed();
@@ -179,28 +179,33 @@ fn create_cq(
     }
 }
 
-fn create_cqs(own: &mut CmId, send: u32, receive: u32) -> CallResult<()> {
-    let id: *mut rdma_cm_id = &raw mut own.public;
-    let context = own.public.verbs;
+fn create_cqs(own: &CmId, send: u32, receive: u32) -> CallResult<()> {
+    let id: *mut rdma_cm_id = own.as_c();
+    let context = own.verbs();
     if receive > 0 {
-        (own.public.recv_cq_channel, own.public.recv_cq) = create_cq(id, context, receive)?;
+        let (channel, cq) = create_cq(id, context, receive)?;
+        own.set_recv_cq_channel(channel);
+        own.set_recv_cq(cq);
     }
     if send > 0 {
-        let made = create_cq(id, context, send).inspect_err(|_| destroy_cqs(own))?;
-        (own.public.send_cq_channel, own.public.send_cq) = made;
+        let (channel, cq) = create_cq(id, context, send).inspect_err(|_| destroy_cqs(own))?;
+        own.set_send_cq_channel(channel);
+        own.set_send_cq(cq);
     }
     Ok(())
 }
 
 /// Frees the completion queues that were made with a queue pair.
-fn destroy_cqs(own: &mut CmId) {
+fn destroy_cqs(own: &CmId) {
     let Ok(verbs) = verbs() else { return };
-    let public = &mut own.public;
-    let queues =
-        [(public.recv_cq, public.recv_cq_channel), (public.send_cq, public.send_cq_channel)];
+    // Who takes them out of the id frees them.
+    let queues = [
+        (own.set_recv_cq(null_mut()), own.set_recv_cq_channel(null_mut())),
+        (own.set_send_cq(null_mut()), own.set_send_cq_channel(null_mut())),
+    ];
     for (at, (cq, channel)) in queues.into_iter().enumerate() {
         let is_second = at == 1 && cq == queues[0].0;
-        // SAFETY: made by `create_cqs`, and freed once: the id forgets them below.
+        // SAFETY: made by `create_cqs`, and freed once: the id has forgotten them above.
         unsafe {
             if !cq.is_null() && !is_second {
                 (verbs.destroy_cq)(cq);
@@ -210,8 +215,6 @@ fn destroy_cqs(own: &mut CmId) {
             }
         }
     }
-    (public.recv_cq, public.send_cq) = (null_mut(), null_mut());
-    (public.recv_cq_channel, public.send_cq_channel) = (null_mut(), null_mut());
 }
 
 /// Makes a queue pair on an id; 0, or -1 and `errno`.
@@ -237,7 +240,7 @@ pub unsafe fn create_qp(
     (whole.send_cq, whole.recv_cq, whole.srq) = (given.send_cq, given.recv_cq, given.srq);
     (whole.cap, whole.qp_type, whole.sq_sig_all) = (given.cap, given.qp_type, given.sq_sig_all);
     whole.comp_mask = IBV_QP_INIT_ATTR_PD;
-    whole.pd = if pd.is_null() { own.public.pd } else { pd };
+    whole.pd = if pd.is_null() { own.pd() } else { pd };
     make(own, &mut whole)?;
     (given.send_cq, given.recv_cq, given.srq) = (whole.send_cq, whole.recv_cq, whole.srq);
     given.cap = whole.cap;
@@ -272,18 +275,18 @@ pub fn refuse_xrc(call: &str, qp_type: u32) -> CallResult<()> {
     }
 }
 
-fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
+fn make(own: &CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
     let verbs = verbs()?;
-    if !own.public.qp.is_null() || own.public.verbs.is_null() {
+    if !own.qp().is_null() || own.verbs().is_null() {
         return Err(failed(libc::EINVAL, "rdma_create_qp", || {
             "the id has a queue pair, or no device yet: resolve or bind its address first".into()
         }));
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
-        attr.pd = own.public.pd;
+        attr.pd = own.pd();
     // SAFETY: the caller's domain.
-    } else if unsafe { (*attr.pd).context } != own.public.verbs {
+    } else if unsafe { (*attr.pd).context } != own.verbs() {
         return Err(failed(libc::EINVAL, "rdma_create_qp", || {
             "the domain belongs to another device than the id: make it on id->verbs".to_owned()
         }));
@@ -292,26 +295,24 @@ fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
     // Adapters grant what fits beside one gather element (rxe 16 bytes, mlx5 more), and programs
     // came to use it without asking: rdma_xclient does.
     attr.cap.max_inline_data = attr.cap.max_inline_data.max(INLINE_ALWAYS);
-    let public = &own.public;
     let differs = |of_id: *mut ibv_cq, given: *mut ibv_cq| {
         !of_id.is_null() && !given.is_null() && of_id != given
     };
-    if differs(public.recv_cq, attr.recv_cq) || differs(public.send_cq, attr.send_cq) {
+    if differs(own.recv_cq(), attr.recv_cq) || differs(own.send_cq(), attr.send_cq) {
         return Err(Errno(libc::EINVAL));
     }
     let depth = |is_there: bool, wanted: u32| if is_there { 0 } else { wanted };
-    let send = depth(!attr.send_cq.is_null() || !public.send_cq.is_null(), attr.cap.max_send_wr);
-    let receive = depth(!attr.recv_cq.is_null() || !public.recv_cq.is_null(), attr.cap.max_recv_wr);
+    let send = depth(!attr.send_cq.is_null() || !own.send_cq().is_null(), attr.cap.max_send_wr);
+    let receive = depth(!attr.recv_cq.is_null() || !own.recv_cq().is_null(), attr.cap.max_recv_wr);
     create_cqs(own, send, receive)?;
-    let public = &own.public;
     let or = |given: *mut ibv_cq, of_id: *mut ibv_cq| if given.is_null() { of_id } else { given };
-    attr.send_cq = or(attr.send_cq, public.send_cq);
-    attr.recv_cq = or(attr.recv_cq, public.recv_cq);
+    attr.send_cq = or(attr.send_cq, own.send_cq());
+    attr.recv_cq = or(attr.recv_cq, own.recv_cq());
     if attr.srq.is_null() {
-        attr.srq = public.srq;
+        attr.srq = own.srq();
     }
     // SAFETY: the id's open device, and attributes that are filled in.
-    let qp = unsafe { inline::ibv_create_qp_ex(verbs, public.verbs, attr) };
+    let qp = unsafe { inline::ibv_create_qp_ex(verbs, own.verbs(), attr) };
     let made = match qp.is_null() {
         true => Err(last_errno()),
         false => prepare(own, qp),
@@ -325,8 +326,8 @@ fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
         return made;
     }
     // SAFETY: the queue pair that was just made.
-    own.public.pd = unsafe { (*qp).pd };
-    own.public.qp = qp;
+    own.set_pd(unsafe { (*qp).pd });
+    own.set_qp(qp);
     Ok(())
 }
 
@@ -334,10 +335,10 @@ fn make(own: &mut CmId, attr: &mut ibv_qp_init_attr_ex) -> CallResult<()> {
 pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's id.
     if let (Ok(own), Ok(verbs)) = (unsafe { own(id) }, verbs()) {
-        if !own.public.qp.is_null() {
+        if !own.qp().is_null() {
             // SAFETY: the queue pair of the id, freed once.
-            unsafe { (verbs.destroy_qp)(own.public.qp) };
-            own.public.qp = null_mut();
+            unsafe { (verbs.destroy_qp)(own.qp()) };
+            own.set_qp(null_mut());
         }
         destroy_cqs(own);
     }
@@ -353,8 +354,8 @@ pub unsafe fn rdma_create_srq(
     answer(unsafe { own(id) }.and_then(|own| create_srq(own, pd, attr)))
 }
 
-fn create_srq(own: &mut CmId, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> CallResult<()> {
-    let pd = if pd.is_null() { own.public.pd } else { pd };
+fn create_srq(own: &CmId, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> CallResult<()> {
+    let pd = if pd.is_null() { own.pd() } else { pd };
     if pd.is_null() {
         return Err(failed(libc::EINVAL, "rdma_create_srq", || {
             "the id has no device yet: resolve or bind its address, or give a domain".to_owned()
@@ -365,9 +366,9 @@ fn create_srq(own: &mut CmId, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> 
     if srq.is_null() {
         return Err(last_errno());
     }
-    own.public.srq = srq;
-    if own.public.pd.is_null() {
-        own.public.pd = pd;
+    own.set_srq(srq);
+    if own.pd().is_null() {
+        own.set_pd(pd);
     }
     Ok(())
 }
@@ -400,10 +401,10 @@ pub unsafe fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_at
 pub unsafe fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: the caller's id.
     if let (Ok(own), Ok(verbs)) = (unsafe { own(id) }, verbs()) {
-        if !own.public.srq.is_null() {
+        if !own.srq().is_null() {
             // SAFETY: the queue of the id, freed once.
-            unsafe { (verbs.destroy_srq)(own.public.srq) };
-            own.public.srq = null_mut();
+            unsafe { (verbs.destroy_srq)(own.srq()) };
+            own.set_srq(null_mut());
         }
         destroy_cqs(own);
     }

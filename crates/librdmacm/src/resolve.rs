@@ -47,7 +47,7 @@ pub unsafe fn resolve_addr(
         // SAFETY: as above.
         unsafe { bind(id, src_addr)? };
     }
-    own.public.route.addr.dst_storage = address::to_c(destination).0;
+    own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
     let world = world()?;
     let found = find_way(own, destination)?;
     let mut inner = world.lock();
