@@ -8,7 +8,7 @@ use crate::qp::QpInner;
 
 impl QpInner {
     /// Queues one send; `freed` is the position up to which slots are free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_one(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<(), PostError> {
         let position = self.qp.post_send(wr, freed)?;
         if wr.flags.contains(SendFlags::INLINE) {

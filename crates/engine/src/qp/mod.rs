@@ -168,7 +168,7 @@ impl Qp {
 
     /// Queues a send; `freed` is the position up to which send queue slots are free. Returns its
     /// position; an inline payload is to be copied to [`SendQueue::inline_mut`] at once.
-    #[inline]
+    #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<u32, PostError> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             return Err(PostError::BadState);
@@ -180,7 +180,7 @@ impl Qp {
         self.sq.push(wr, self.signal_all, freed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_shape(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let is_inline = wr.flags.contains(SendFlags::INLINE);
         match wr.opcode {

@@ -198,7 +198,7 @@ impl SendQueue {
 
     /// Queues a request that was checked; `freed` is the position up to which slots are free.
     /// An inline payload is to be copied to [`SendQueue::inline_mut`] of the returned position.
-    #[inline]
+    #[inline(always)]
     pub fn push(
         &mut self,
         wr: &SendWr<'_>,
@@ -251,7 +251,7 @@ impl SendQueue {
         Ok(position)
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_rare(&mut self, slot: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
         if !self.ud.is_empty() {
             self.ud[slot] = wr.ud.ok_or(PostError::BadAddress)?;
