@@ -477,14 +477,12 @@ impl Backend for SoftNic {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
-        let mut taken = 0;
         let mut result = Ok(());
-        for wr in wrs {
+        for (taken, wr) in wrs.enumerate() {
             if let Err(error) = inner.post_one(&wr, freed) {
                 result = Err((taken, error));
                 break;
             }
-            taken += 1;
         }
         inner.start_sending();
         result
