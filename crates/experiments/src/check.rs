@@ -98,6 +98,9 @@ fn ranges(point: &Point, _: &Limits) -> Result<(), Fault> {
 
 fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
     let (op, transport) = (point.op, point.transport);
+    must(point.experiment != Experiment::Rpc || transport == Transport::Rc, "transport", || {
+        "a call is answered for certain: choose rc".to_owned()
+    })?;
     let connects = point.experiment == Experiment::Connect;
     must(!(connects && transport == Transport::Ud), "transport", || {
         "datagrams need no connection: choose rc or uc".to_owned()
@@ -120,6 +123,7 @@ fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
         }),
         Experiment::Ping
         | Experiment::Recvq
+        | Experiment::Rpc
         | Experiment::Mr
         | Experiment::Connect
         | Experiment::Timeout => Ok(()),
@@ -168,11 +172,17 @@ fn sizes(point: &Point, limits: &Limits) -> Result<(), Fault> {
     let places = match point.experiment {
         Experiment::Blast => point.buffers.into(),
         Experiment::Overhead => point.list.into(),
+        // Receive buffers, and a log of two at least.
+        Experiment::Rpc => u64::from(point.rx_depth) + 3,
         _ => 1u64,
     };
     let memory = size.saturating_mul(places).saturating_mul(point.threads.into());
     let most = MEMORY_MAX_BYTES.min(limits.max_mr_bytes);
-    let of = if point.experiment == Experiment::Overhead { "list" } else { "buffers" };
+    let of = match point.experiment {
+        Experiment::Overhead => "list",
+        Experiment::Rpc => "rx-depth",
+        _ => "buffers",
+    };
     must(memory <= most, if places > 1 { of } else { "size" }, || {
         format!("{places} x {size} bytes of memory, at most {most}: take fewer or smaller ones")
     })

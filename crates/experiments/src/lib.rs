@@ -25,6 +25,7 @@ mod pace;
 mod ping;
 mod point;
 mod recvq;
+mod rpc;
 mod run;
 mod sender;
 mod sq;
@@ -41,8 +42,8 @@ pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
 pub use pace::load_rates;
 pub use point::{
-    Arrivals, By, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf,
-    Stamps, Transport, Unsignalled,
+    Arrivals, By, Call, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal,
+    StampOf, Stamps, Transport, Unsignalled,
 };
 pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 pub use run::run;

@@ -26,6 +26,8 @@ words! {
         Timeout = "timeout",
         /// Round trips over a receive queue, for their pattern.
         Recvq = "recvq",
+        /// Calls of a store that keeps a log.
+        Rpc = "rpc",
     }
 }
 
@@ -34,6 +36,8 @@ impl Experiment {
     #[must_use]
     pub const fn ranks(self) -> RangeInclusive<usize> {
         match self {
+            // A client, a master, and none to three backups.
+            Self::Rpc => 2..=5,
             Self::Oneway | Self::Ping | Self::Blast => 2..=2,
             Self::Overhead | Self::Mr | Self::Connect | Self::Timeout | Self::Recvq => 2..=2,
         }
@@ -56,6 +60,10 @@ impl Experiment {
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
+            Self::Rpc => {
+                "calls of a store that keeps a log: reads and writes of values, with as many \
+                 backups as there are more ranks"
+            }
             Self::Oneway => {
                 "one-way time of each message, from before its post to after its arrival, with the \
                  time of its completion"
@@ -187,6 +195,16 @@ words! {
         Credit = "credit",
         /// It does not: RC meets RNR, UC and UD lose.
         None = "none",
+    }
+}
+
+words! {
+    /// What is called.
+    Call, "call" {
+        /// A value is answered from the log.
+        Read = "read",
+        /// A value is appended to the log, and to those of all backups.
+        Write = "write",
     }
 }
 
@@ -384,6 +402,8 @@ pub struct Point {
     pub rnr_retry: u8,
     /// How long a peer without a receive tells us to wait, as a code (IBA 9.7.5.2.8).
     pub min_rnr_timer: u8,
+    /// What `rpc` calls.
+    pub call: Call,
     /// How connections are made, in `connect`.
     pub by: By,
     /// The longest time that a sample of `timeout` may take.
@@ -467,8 +487,18 @@ impl Point {
                 min_rnr_timer: 1,
                 ..any
             },
+            // As RAMCloud's ClusterPerf, with its shared receive queue.
+            Experiment::Rpc => Self {
+                size_bytes: 100,
+                messages: 1000,
+                warm_up: 100,
+                tx_depth: 16,
+                rx_depth: 32,
+                min_rnr_timer: 1,
+                ..any
+            },
             Experiment::Timeout => {
-                Self { messages: 5, warm_up: 0, timeout: 10, retry_cnt: 1, ..any }
+                Self { messages: 20, warm_up: 0, timeout: 10, retry_cnt: 1, ..any }
             }
         }
     }
@@ -513,6 +543,7 @@ impl Point {
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
+            call: Call::Read,
             by: By::Plain,
             limit_ns: 20_000_000_000,
             queue: Queue::Own,

@@ -208,6 +208,33 @@ impl Buffer {
         self.write_bytes(offset, bytes);
     }
 
+    /// The same from another place of the buffer.
+    ///
+    /// # Panics
+    /// When either goes beyond the end, or they overlap.
+    pub fn copy_within(&self, from: usize, to: usize, bytes: usize) {
+        self.assert_range(from, bytes);
+        self.assert_range(to, bytes);
+        assert!(from + bytes <= to || to + bytes <= from, "{bytes} bytes from {from} to {to}");
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: both ranges lie within the buffer, which is alive and writable, and apart from
+        // each other. Others may write there meanwhile: see `copy_in`.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") bytes => _,
+                inout("rsi") self.addr() as usize + from => _,
+                inout("rdi") self.addr() as usize + to => _,
+                options(nostack, preserves_flags),
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for i in 0..bytes {
+            let byte = self.byte(from + i).load(Ordering::Relaxed);
+            self.byte(to + i).store(byte, Ordering::Relaxed);
+        }
+    }
+
     /// Copies bytes out. Of what is being written meanwhile, each byte may be old or new.
     ///
     /// # Panics
@@ -292,6 +319,9 @@ mod tests {
         buffer.copy_in(1, &text);
         buffer.read_bytes(0, &mut back);
         assert_eq!((back[0], &back[1..30], back[30]), (0, &text[..], 28));
+        buffer.copy_within(1, 33, 29);
+        buffer.read_bytes(32, &mut back);
+        assert_eq!((back[0], &back[1..30], back[30]), (0, &text[..], 0));
         buffer.fill(0, 64, 7);
         assert_eq!(buffer.read_u64(56), 0x0707_0707_0707_0707);
     }
@@ -302,6 +332,7 @@ mod tests {
         let caught =
             |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
         assert!(caught(&|| buffer.copy_in(8, &[0; 9])));
+        assert!(caught(&|| buffer.copy_within(0, 4, 5)));
         assert!(caught(&|| {
             let _ = buffer.read_u64(9);
         }));

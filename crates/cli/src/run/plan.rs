@@ -84,6 +84,7 @@ pub fn expected_s(point: &Point) -> f64 {
         Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
         Experiment::Ping | Experiment::Recvq => 1000.0 + 2.0 * transfer_ns,
         Experiment::Overhead => 2000.0 + f64::from(point.list) * (300.0 + transfer_ns),
+        Experiment::Rpc => 3000.0 + 4.0 * transfer_ns,
         Experiment::Mr => 3000.0 + 3.0 * transfer_ns,
         Experiment::Connect => 300_000.0 * f64::from(point.qps),
         Experiment::Timeout => 4096.0 * attempts(point),

@@ -4,8 +4,8 @@ use crate::number;
 use crate::options::Opt;
 use crate::point::Point;
 use crate::point::{
-    Arrivals, By,
-    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Recvq, Timeout},
+    Arrivals, By, Call,
+    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Recvq, Rpc, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
 use crate::recvq::options::{self as recvq, Queue, RegionsBy, ReturnWhen};
@@ -18,17 +18,17 @@ const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast, Recvq];
 /// Those that post requests of a choice.
 const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq];
 /// Those with a number of samples.
-const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq];
+const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq, Rpc];
 /// Those with samples to warm up by.
-const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq];
+const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq, Rpc];
 /// Those with several queue pairs.
 const QPS: &[Experiment] = &[Oneway, Ping, Blast, Connect];
 /// Those that run at a rate, and on several threads.
 const LOADS: &[Experiment] = &[Oneway, Ping, Blast];
 /// Those with connected queue pairs.
-const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq];
+const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq, Rpc];
 /// Those whose queues have a depth.
-const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Recvq];
+const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Recvq, Rpc];
 
 /// A field that is a word.
 macro_rules! word {
@@ -169,6 +169,7 @@ pub const OPTIONS: &[Opt] = &[
         "times that an RC request is sent again after RNR; 7: for ever"),
     number!("min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "", DEEP,
         "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"),
+    word!("call", None, Call, call, &[Rpc], "what is called"),
     word!("by", None, By, by, &[Connect], "how the queue pairs come to know of each other"),
     number!("limit", None, limit_ns: u64, 1..=LIMIT_MAX_NS, "TIME", "ns", &[Timeout],
         "the longest time that a sample may take"),

@@ -73,7 +73,7 @@ pub(crate) const MAX_SGE: Opt = Opt {
     value_name: "N",
     unit: "",
     help: "pieces that a receive may have; it has one, but an adapter reserves room for all",
-    applies: HERE,
+    applies: &[Experiment::Recvq, Experiment::Rpc],
     is_number: true,
     words: &[],
     bare: None,

@@ -156,6 +156,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (Experiment::Overhead, "list=600 op=write", "larger --tx-depth"),
         (Experiment::Overhead, "op=write_read", "two calls"),
         (Experiment::Mr, "size=1M", ""),
+        (Experiment::Rpc, "call=write transport=uc", "choose rc"),
+        (Experiment::Rpc, "size=1G", "bytes of memory"),
     ] {
         let result = check(&point(experiment, options), &limits);
         let text = result.err().map_or(String::new(), |e| e.to_string());

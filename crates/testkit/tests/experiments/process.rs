@@ -54,11 +54,15 @@ fn describe(outcome: &Outcome) -> String {
 }
 
 fn team() -> Team {
+    team_of(2)
+}
+
+fn team_of(ranks: usize) -> Team {
     let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
     let mut command = WorkerCommand::this_program(args).expect("this program");
     command.envs.push((MARK.into(), "1".into()));
     let spec = Spec { yielding: Some(true), ..Spec::local(command) };
-    Team::start(&vec![spec; 2]).expect("two workers")
+    Team::start(&vec![spec; ranks]).expect("workers")
 }
 
 /// A job that takes longer than any of these tests lets it.
@@ -146,6 +150,31 @@ fn threads_run_between_two_processes_and_end_together() {
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
         assert!(kept.contains("SIGKILL") && kept.contains("thread 1"), "{experiment}: {kept}");
     }
+}
+
+#[test]
+fn calls_go_to_a_master_and_all_its_backups() {
+    for (ranks, options) in [
+        (2, "call=read"),
+        (2, "call=read size=100000 max-sge=8"),
+        (2, "call=write"),
+        (3, "call=write size=1000"),
+        (5, "call=write size=100000 rx-depth=8"),
+    ] {
+        let job = format!("rpc messages=60 runs=2 warm-up=5 {options}");
+        let jobs = vec![job.as_bytes().to_vec(); ranks];
+        let result = team_of(ranks).run(&jobs, LONG, &AtomicBool::new(false), |_| {});
+        let all = result.unwrap_or_else(|e| panic!("{ranks} {options}: {e}"));
+        let found = text(&all[0]);
+        assert!(found.contains("series round trip  120\n"), "{ranks} {options}: {found}");
+        assert!(found.contains("figure bandwidth") && found.ends_with("cut short: no\n"));
+        let last = text(&all[ranks - 1]);
+        assert!(last.contains(&format!("figure CPU rank {}", ranks - 1)), "{last}");
+    }
+    let job = "rpc call=read".as_bytes().to_vec();
+    let error = team_of(3).run(&vec![job; 3], LONG, &AtomicBool::new(false), |_| {});
+    let error = error.expect_err("a read asks no backup");
+    assert!(error.what.contains("--ranks 2"), "{error}");
 }
 
 #[test]
