@@ -96,7 +96,8 @@ impl Header {
 }
 
 /// A time as RFC 3339 in UTC, to the millisecond.
-pub(crate) fn utc(time: SystemTime) -> String {
+#[must_use]
+pub fn utc(time: SystemTime) -> String {
     // What lies before 1970 has no such form; a clock that says so is wrong anyway.
     humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
 }

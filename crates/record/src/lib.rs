@@ -24,7 +24,7 @@ mod write;
 
 pub use environment::{ClockFacts, Environment};
 pub use error::Error;
-pub use header::{Device, DeviceKind, Header};
+pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
 pub use point::{Point, PointId, SeriesSummary, Skipped};
 pub use read::Record;

@@ -79,6 +79,23 @@ impl Writer {
         Ok(Self { dir: dir.to_owned(), header, points, skipped })
     }
 
+    /// Goes on with a record that was ended early, as [`Record::open`](crate::Record::open) read
+    /// it: what a kill tore is cut off, what was finished stays.
+    ///
+    /// # Errors
+    /// [`Error::Append`] when its files cannot be opened for writing.
+    pub fn resume(record: &crate::Record) -> Result<Self, Error> {
+        let open = |name: &str| Lines::resume(&record.dir.join(name));
+        let fail = |source| Error::Append {
+            dir: record.dir.clone(),
+            kept: record.points.len() as u64,
+            source,
+        };
+        let points = open(POINTS_FILE).map_err(fail)?;
+        let skipped = open(SKIPPED_FILE).map_err(fail)?;
+        Ok(Self { dir: record.dir.clone(), header: record.header.clone(), points, skipped })
+    }
+
     /// Where it is.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -145,6 +162,16 @@ impl Lines {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
         file.sync_all()?;
         Ok(Self { file, bytes: 0, lines: 0 })
+    }
+
+    /// Behind the last whole line.
+    fn resume(path: &Path) -> io::Result<Self> {
+        let text = fs::read(path)?;
+        let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let lines = text[..whole].iter().filter(|b| **b == b'\n').count() as u64;
+        let file = OpenOptions::new().append(true).open(path)?;
+        file.set_len(whole as u64)?;
+        Ok(Self { file, bytes: whole as u64, lines })
     }
 
     fn push(&mut self, line: &Value) -> io::Result<()> {

@@ -355,3 +355,23 @@ fn a_killed_run_keeps_what_was_measured() {
         record.samples(series).unwrap();
     }
 }
+
+#[test]
+fn an_ended_record_goes_on_behind_what_was_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = written(dir.path());
+    let path = writer.dir().to_owned();
+    drop(writer);
+    let mut points = fs::OpenOptions::new().append(true).open(path.join("points.jsonl")).unwrap();
+    points.write_all(b"{\"number\":2,\"torn").unwrap();
+    drop(points);
+    let before = Record::open(&path).unwrap();
+    let mut writer = Writer::resume(&before).unwrap();
+    assert_eq!(writer.points(), 2);
+    writer.append(&id(512, 3), &outcome(20)).unwrap();
+    let after = Record::open(&path).unwrap();
+    assert_eq!(after.damage, Vec::<String>::new());
+    assert_eq!(after.points.iter().map(|p| p.number).collect::<Vec<_>>(), [0, 1, 2]);
+    same(&&after.points[..2], &&before.points[..]);
+    assert_eq!(after.skipped, before.skipped);
+}
