@@ -27,7 +27,8 @@ const HOUSE: &str = "
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
     measure     ->                       | clocks, histograms and statistics are arithmetic
     record      -> measure               | files and schema of what was measured
-    report      -> record trace measure  | reads records, and runs nothing; quantities and
+    study       -> record measure        | published studies as data, held against records
+    report      -> record trace measure study | reads records, and runs nothing; quantities and
                                            statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol
     gateway     -> verbs rank ring measure | a program on top, like an experiment

@@ -1,0 +1,370 @@
+//! `claims.toml`: what a study says, and which of our numbers its values are held against.
+
+use std::collections::BTreeMap;
+
+use rdmalab_measure::Quantity;
+use rdmalab_record::DeviceKind;
+use serde::Deserialize;
+
+use crate::error::{self, Error};
+use crate::plan::Plan;
+use crate::published::Published;
+
+/// A statement of a study, in a form that can be held against measurements.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Its key.
+    pub key: String,
+    /// What it says, in words of ours.
+    pub says: String,
+    /// The one side: a number of a figure.
+    pub left: Side,
+    /// How they relate.
+    pub relation: Relation,
+    /// The other side; what it does not name is as on the left.
+    pub right: Side,
+    /// For which values of a parameter.
+    #[serde(default)]
+    pub range: Option<Range>,
+    /// As a share. For `<` and `>`: the least difference that counts. Else: how near is near.
+    #[serde(default)]
+    pub tolerance: f64,
+    /// Left is compared with so many times right; for `x` it is the statement itself.
+    #[serde(default)]
+    pub factor: Option<f64>,
+    /// Where the study says it.
+    pub source: String,
+    /// Kinds of devices on which it can be seen; empty: all.
+    #[serde(default)]
+    pub on: Vec<DeviceKind>,
+    /// Why not on others.
+    #[serde(default)]
+    pub because: String,
+}
+
+/// How two sides relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Relation {
+    /// The left one is smaller.
+    #[serde(rename = "<")]
+    Less,
+    /// The left one is larger.
+    #[serde(rename = ">")]
+    More,
+    /// They are equal within the tolerance.
+    #[serde(rename = "~")]
+    Near,
+    /// The left one is [`Claim::factor`] times the right one, within the tolerance.
+    #[serde(rename = "x")]
+    Times,
+    /// Which one is larger changes within the range.
+    #[serde(rename = "crosses")]
+    Crosses,
+}
+
+impl Relation {
+    /// Its sign, for people.
+    #[must_use]
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Less => "<",
+            Self::More => ">",
+            Self::Near => "≈",
+            Self::Times => "×",
+            Self::Crosses => "crosses",
+        }
+    }
+}
+
+/// A number of a figure, or a published one, or a plain one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Side {
+    /// The figure's key.
+    pub figure: Option<String>,
+    /// The sweep's name; all of the figure's if not given.
+    pub sweep: Option<String>,
+    /// The quantity, by its field name, as `one_way_ns`.
+    pub quantity: Option<String>,
+    /// Which of several series of it.
+    pub label: Option<String>,
+    /// Which number of the series.
+    pub stat: Option<Stat>,
+    /// What parameters have to be.
+    #[serde(default, rename = "where")]
+    pub place: BTreeMap<String, toml::Value>,
+    /// The metric of a published value.
+    pub published: Option<String>,
+    /// A plain number, in the unit of the quantity.
+    pub value: Option<f64>,
+}
+
+/// A number of a series; of a figure there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Stat {
+    /// The median.
+    #[default]
+    #[serde(rename = "median")]
+    Median,
+    /// The mean.
+    #[serde(rename = "mean")]
+    Mean,
+    /// The least sample.
+    #[serde(rename = "min")]
+    Min,
+    /// The largest sample.
+    #[serde(rename = "max")]
+    Max,
+    /// The 90th percentile.
+    #[serde(rename = "p90")]
+    P90,
+    /// The 99th percentile.
+    #[serde(rename = "p99")]
+    P99,
+    /// The 99.9th percentile.
+    #[serde(rename = "p99.9")]
+    P999,
+}
+
+impl Stat {
+    /// Its quantile, if it is one.
+    #[must_use]
+    pub const fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Median => Some(0.5),
+            Self::P90 => Some(0.9),
+            Self::P99 => Some(0.99),
+            Self::P999 => Some(0.999),
+            Self::Mean | Self::Min | Self::Max => None,
+        }
+    }
+
+    /// Its word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Median => "median",
+            Self::Mean => "mean",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+        }
+    }
+}
+
+/// Values of a parameter, ends included.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The parameter, as records name it: `size_bytes`.
+    pub parameter: String,
+    /// The least.
+    pub from: f64,
+    /// The largest.
+    pub to: f64,
+}
+
+/// A published value, and which of our numbers stands beside it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// The metric in `published.csv`.
+    pub metric: String,
+    /// Ours.
+    pub ours: Side,
+}
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<Claim>,
+    #[serde(default, rename = "value")]
+    pub values: Vec<Value>,
+}
+
+impl File {
+    pub(crate) fn parse(
+        file: &str,
+        text: &str,
+        plan: &Plan,
+        published: &[Published],
+    ) -> Result<Self, Error> {
+        let found: Self = toml::from_str(text).map_err(|e| error::toml(file, text, &e))?;
+        let wrong = |what: String| Error { file: file.to_owned(), what };
+        for (i, claim) in found.claims.iter().enumerate() {
+            let at = |what: String| wrong(format!("claim {:?}: {what}", claim.key));
+            if found.claims[..i].iter().any(|other| other.key == claim.key) {
+                return Err(at("there are two of that key".to_owned()));
+            }
+            claim.check(plan, published).map_err(at)?;
+        }
+        for value in &found.values {
+            let at = |what: String| wrong(format!("value {:?}: {what}", value.metric));
+            is_published(published, &value.metric).map_err(at)?;
+            value.ours.is_ours(plan).map_err(at)?;
+        }
+        Ok(found)
+    }
+}
+
+impl Claim {
+    fn check(&self, plan: &Plan, published: &[Published]) -> Result<(), String> {
+        self.left.is_ours(plan).map_err(|what| format!("left: {what}"))?;
+        let right = &self.right;
+        if let Some(metric) = &right.published {
+            is_published(published, metric).map_err(|what| format!("right: {what}"))?;
+        } else if right.value.is_none() {
+            self.right_side().is_ours(plan).map_err(|what| format!("right: {what}"))?;
+        }
+        if !(0.0..1.0).contains(&self.tolerance) {
+            return Err(format!("tolerance = {}: a share, from 0 to below 1", self.tolerance));
+        }
+        if self.factor.is_some_and(|f| f <= 0.0 || !f.is_finite()) {
+            return Err("factor: a number above 0".to_owned());
+        }
+        if self.relation == Relation::Times && self.factor.is_none() {
+            return Err("relation \"x\" needs a factor".to_owned());
+        }
+        if self.relation == Relation::Crosses && self.range.is_none() {
+            return Err("relation \"crosses\" needs a range".to_owned());
+        }
+        if let Some(range) = self.range.as_ref().filter(|range| range.from > range.to) {
+            return Err(format!("range: from = {} is above to = {}", range.from, range.to));
+        }
+        if self.on.is_empty() != self.because.is_empty() {
+            return Err("`on` (kinds of devices) and `because` belong together".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The right side with what it takes over from the left.
+    #[must_use]
+    pub fn right_side(&self) -> Side {
+        let (left, mut right) = (self.left.clone(), self.right.clone());
+        // Another figure has other sweeps.
+        if right.figure.is_none() {
+            right.sweep = right.sweep.or(left.sweep);
+        }
+        right.figure = right.figure.or(left.figure);
+        right.quantity = right.quantity.or(left.quantity);
+        right.label = right.label.or(left.label);
+        right.stat = right.stat.or(left.stat);
+        for (name, value) in left.place {
+            right.place.entry(name).or_insert(value);
+        }
+        right
+    }
+}
+
+impl Side {
+    /// The quantity that it names.
+    #[must_use]
+    pub fn quantity(&self) -> Option<Quantity> {
+        let name = self.quantity.as_deref()?;
+        Quantity::ALL.into_iter().find(|q| q.field() == name)
+    }
+
+    /// Whether it names a number of a figure.
+    fn is_ours(&self, plan: &Plan) -> Result<(), String> {
+        let Some(key) = &self.figure else { return Err("it names no figure".to_owned()) };
+        let Some(figure) = plan.figure(key) else {
+            let keys: Vec<&str> = plan.figures.iter().map(|f| f.key.as_str()).collect();
+            return Err(format!("there is no figure {key:?}; there are {}", keys.join(", ")));
+        };
+        if let Some(name) = self.sweep.as_ref()
+            && !figure.sweeps.iter().any(|sweep| sweep.name == *name)
+        {
+            let names: Vec<&str> = figure.sweeps.iter().map(|s| s.name.as_str()).collect();
+            return Err(format!(
+                "figure {key:?} has no sweep {name:?}; it has {}",
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            ));
+        }
+        if self.quantity().is_none() {
+            let fields: Vec<&str> = Quantity::ALL.into_iter().map(Quantity::field).collect();
+            return Err(format!(
+                "there is no quantity {:?}; there are {}",
+                self.quantity.as_deref().unwrap_or(""),
+                fields.join(", ")
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
+    match published.iter().find(|p| p.metric == metric) {
+        Some(found) if found.in_base().is_some() => Ok(()),
+        Some(found) => Err(format!("{metric:?} is {:?} {}, no number", found.value, found.unit)),
+        None => Err(format!("published.csv has no metric {metric:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<File, String> {
+        let plan = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
+                    [[figure.sweep]]\nname='s'\nrun='ping'\n";
+        let plan = Plan::parse("plan", plan).unwrap();
+        let rows =
+            "metric,value,unit,tolerance,kind,place,what\nm,5,us,,context,,\nw,so,-,,context,,";
+        let published = Published::parse("csv", rows).unwrap();
+        File::parse("a/claims.toml", text, &plan, &published).map_err(|e| e.to_string())
+    }
+
+    fn claim(changes: &[(&str, &str)]) -> Result<File, String> {
+        let mut lines = vec![
+            ("key", "'c'"),
+            ("says", "'s'"),
+            ("left", "{figure='f', quantity='round_trip_ns', where={op='send'}}"),
+            ("relation", "'<'"),
+            ("right", "{where={op='write'}}"),
+            ("source", "'p. 1'"),
+        ];
+        for change in changes {
+            lines.retain(|line| line.0 != change.0);
+            lines.push(*change);
+        }
+        let text: Vec<String> = lines.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+        parse(&format!("[[claim]]\n{}\n", text.join("\n")))
+    }
+
+    #[test]
+    fn the_right_side_takes_over_what_it_does_not_name() {
+        let file = claim(&[]).unwrap();
+        let right = file.claims[0].right_side();
+        assert_eq!(right.quantity(), Some(Quantity::RoundTrip));
+        assert_eq!(right.place["op"].as_str(), Some("write"));
+    }
+
+    #[test]
+    fn errors_name_file_key_and_what_is_allowed() {
+        for (change, said) in [
+            (("left", "{quantity='round_trip_ns'}"), "claim \"c\": left: it names no figure"),
+            (("left", "{figure='g', quantity='round_trip_ns'}"), "there are f"),
+            (("left", "{figure='f', quantity='rtt'}"), "no quantity \"rtt\"; there are one_way_ns"),
+            (("left", "{figure='f', sweep='t', quantity='rate_per_s'}"), "it has s"),
+            (("relation", "'='"), "unknown variant `=`, expected one of `<`"),
+            (("relation", "'x'"), "needs a factor"),
+            (("relation", "'crosses'"), "needs a range"),
+            (("right", "{published='n'}"), "no metric \"n\""),
+            (("right", "{published='w'}"), "no number"),
+            (("tolerance", "2"), "a share"),
+            (("on", "['system']"), "belong together"),
+            (("range", "{parameter='size_bytes', from=9, to=1}"), "is above"),
+            (("colour", "1"), "unknown field `colour`"),
+        ] {
+            let found = claim(&[change]).expect_err(said);
+            assert!(found.starts_with("a/claims.toml: ") && found.contains(said), "{found}");
+        }
+        let value = "[[value]]\nmetric='q'\nours={figure='f',quantity='rate_per_s'}\n";
+        assert!(parse(value).unwrap_err().contains("value \"q\": published.csv has no metric"));
+    }
+}

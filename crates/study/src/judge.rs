@@ -1,0 +1,361 @@
+//! One claim against measurements.
+
+use rdmalab_measure::Quantity;
+use rdmalab_record::{DeviceKind, Object};
+use serde_json::Value;
+
+use crate::claim::{Claim, Relation};
+use crate::find::{AMOUNTS, Cell, Part, cells, fixed, text};
+use crate::published::Published;
+
+/// What measurements say to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds wherever something could be told.
+    Confirmed,
+    /// It does not hold: where.
+    Refuted(String),
+    /// Nothing can be told: why.
+    CannotBeSeen(String),
+}
+
+impl Verdict {
+    /// Its word.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Refuted(_) => "refuted",
+            Self::CannotBeSeen(_) => "cannot be seen",
+        }
+    }
+
+    /// What goes with the word.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Confirmed => "",
+            Self::Refuted(why) | Self::CannotBeSeen(why) => why,
+        }
+    }
+}
+
+/// What one pair of numbers says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The relation holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// The intervals allow both.
+    Open,
+}
+
+/// One pair of numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// At which parameters.
+    pub place: String,
+    /// The left number.
+    pub left: Cell,
+    /// The right number.
+    pub right: Cell,
+    /// Left over right, with the ends that the intervals allow.
+    pub ratio: (f64, Option<(f64, f64)>),
+    /// What it says.
+    pub decision: Decision,
+}
+
+/// Judges a claim.
+pub(crate) fn judge(
+    claim: &Claim,
+    parts: &[Part],
+    published: &[Published],
+    kind: Option<DeviceKind>,
+) -> (Verdict, Vec<Evidence>) {
+    let unseen = |why: String| (Verdict::CannotBeSeen(why), Vec::new());
+    if let Some(kind) = kind.filter(|kind| !claim.on.is_empty() && !claim.on.contains(kind)) {
+        return unseen(format!("not on a device of kind {kind}: {}", claim.because));
+    }
+    let left = match cells(parts, &claim.left, claim.range.as_ref()) {
+        Ok(found) => found,
+        Err(why) => return unseen(why),
+    };
+    let right_side = claim.right_side();
+    let plain = match &claim.right.published {
+        Some(metric) => published.iter().find(|p| p.metric == *metric).and_then(Published::in_base),
+        None => claim.right.value,
+    };
+    let right = match plain {
+        Some(value) => Ok(vec![constant(value)]),
+        None => cells(parts, &right_side, claim.range.as_ref()),
+    };
+    let right = match right {
+        Ok(found) => found,
+        Err(why) => return unseen(why),
+    };
+    let mut names = varying(&left, &right);
+    let own = [fixed(&claim.left), fixed(&right_side)].concat();
+    names.retain(|name| !own.contains(name) && !AMOUNTS.contains(&name.as_str()));
+    let evidence = pairs(claim, &left, &right, &names);
+    if evidence.is_empty() {
+        return unseen("no two points of it differ in nothing else".to_owned());
+    }
+    let verdict = match claim.relation {
+        Relation::Crosses => crossing(claim, &evidence, &names),
+        _ => verdict(&evidence),
+    };
+    (verdict, evidence)
+}
+
+fn constant(value: f64) -> Cell {
+    let ends = Some((value, value));
+    Cell { parameters: Object::new(), value, interval: ends, n: 0, runs: 0 }
+}
+
+/// Names of parameters with more than one value within a side.
+fn varying(left: &[Cell], right: &[Cell]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for cells in [left, right] {
+        for name in cells.iter().flat_map(|cell| cell.parameters.keys()) {
+            let mut values = cells.iter().map(|cell| cell.parameters.get(name));
+            let first = values.next();
+            if !names.contains(name) && values.any(|value| Some(value) != first) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
+fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<Evidence> {
+    let is_same = |a: &Cell, b: &Cell| {
+        b.runs == 0 || names.iter().all(|name| a.parameters.get(name) == b.parameters.get(name))
+    };
+    let mut found = Vec::new();
+    for l in left {
+        for r in right.iter().filter(|r| is_same(l, r)) {
+            let ratio = ratio(l, r);
+            found.push(Evidence {
+                place: place(&l.parameters, names),
+                left: l.clone(),
+                right: r.clone(),
+                ratio,
+                decision: decide(claim, ratio),
+            });
+        }
+    }
+    found
+}
+
+fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
+    let ends = left.interval.zip(right.interval);
+    let ends = ends.map(|(l, r)| (l.0 / r.1, l.1 / r.0));
+    (left.value / right.value, ends.filter(|e| e.0.is_finite() && e.1.is_finite()))
+}
+
+/// `size_bytes 64, transport rc`.
+fn place(parameters: &Object, names: &[String]) -> String {
+    let each = names.iter().filter_map(|name| {
+        let value = parameters.get(name)?;
+        Some(format!("{} {}", name.replace('_', " "), text(value)))
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
+    let Some((low, high)) = ends else { return Decision::Open };
+    let (tolerance, factor) = (claim.tolerance, claim.factor.unwrap_or(1.0));
+    let (value, low, high) = (value / factor, low / factor, high / factor);
+    let within = || {
+        let (from, to) = (1.0 - tolerance, 1.0 + tolerance);
+        if from <= low && high <= to {
+            Decision::Holds
+        } else if high < from || to < low {
+            Decision::Fails
+        } else {
+            Decision::Open
+        }
+    };
+    match claim.relation {
+        Relation::Less | Relation::Crosses => {
+            if high < 1.0 && value <= 1.0 - tolerance {
+                Decision::Holds
+            } else if low >= 1.0 - tolerance {
+                Decision::Fails
+            } else {
+                Decision::Open
+            }
+        }
+        Relation::More => {
+            if low > 1.0 && value >= 1.0 + tolerance {
+                Decision::Holds
+            } else if high <= 1.0 + tolerance {
+                Decision::Fails
+            } else {
+                Decision::Open
+            }
+        }
+        Relation::Near | Relation::Times => within(),
+    }
+}
+
+/// Of many intervals at 95 %, one in twenty misses: so many contradictions are chance.
+fn by_chance(decided: usize) -> usize {
+    decided / 20
+}
+
+fn verdict(evidence: &[Evidence]) -> Verdict {
+    let of = |decision| evidence.iter().filter(move |e| e.decision == decision);
+    let (holds, fails) = (of(Decision::Holds).count(), of(Decision::Fails).count());
+    let all = evidence.len();
+    if fails > by_chance(holds + fails) {
+        let places: Vec<String> = of(Decision::Fails).take(4).map(where_it_fails).collect();
+        let more = if fails > places.len() { ", ..." } else { "" };
+        let places = places.join("; ");
+        return Verdict::Refuted(format!("it fails at {fails} of {all} points: {places}{more}"));
+    }
+    if holds > 0 && holds * 2 >= all {
+        return Verdict::Confirmed;
+    }
+    let without = evidence.iter().filter(|e| e.ratio.1.is_none()).count();
+    let why = if without == all {
+        "too few samples or runs for an interval: measure more".to_owned()
+    } else {
+        format!(
+            "the intervals allow both at {} of {all} points: more repetitions may tell",
+            all - holds - fails
+        )
+    };
+    Verdict::CannotBeSeen(why)
+}
+
+fn where_it_fails(evidence: &Evidence) -> String {
+    let times = match evidence.ratio.1 {
+        Some((low, high)) => format!("{low:.2} to {high:.2} times"),
+        None => format!("{:.2} times", evidence.ratio.0),
+    };
+    if evidence.place.is_empty() { times } else { format!("{}: {times}", evidence.place) }
+}
+
+/// Whether the sign changes along the range's parameter, for each family of the other ones.
+fn crossing(claim: &Claim, evidence: &[Evidence], names: &[String]) -> Verdict {
+    let Some(range) = &claim.range else { return Verdict::CannotBeSeen("no range".to_owned()) };
+    let others: Vec<String> = names.iter().filter(|n| **n != range.parameter).cloned().collect();
+    let mut families: Vec<(String, Vec<(f64, Decision)>)> = Vec::new();
+    for e in evidence {
+        let at = e.left.parameters.get(&range.parameter).and_then(Value::as_f64);
+        let family = place(&e.left.parameters, &others);
+        let entry = (at.unwrap_or(f64::NAN), e.decision);
+        match families.iter_mut().find(|(name, _)| *name == family) {
+            Some((_, members)) => members.push(entry),
+            None => families.push((family, vec![entry])),
+        }
+    }
+    let (mut crossed, mut not) = (0, Vec::new());
+    for (family, members) in &mut families {
+        members.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut decided = members.iter().filter(|m| m.1 != Decision::Open).map(|m| m.1);
+        match (decided.next(), decided.next_back()) {
+            (Some(first), Some(last)) if first != last => crossed += 1,
+            (Some(_), Some(_)) => not.push(family.clone()),
+            _ => {}
+        }
+    }
+    let between = format!("{} {} to {}", range.parameter, range.from, range.to);
+    match (crossed, not.is_empty()) {
+        (0, true) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
+        (_, true) => Verdict::Confirmed,
+        _ => Verdict::Refuted(format!("no crossing between {between}: {}", not.join("; "))),
+    }
+}
+
+/// A number as its quantity is written.
+pub(crate) fn shown(quantity: Quantity, cell: &Cell) -> String {
+    match cell.interval {
+        Some((low, high)) if cell.runs > 0 => format!(
+            "{} ({} - {})",
+            quantity.format(cell.value),
+            quantity.format(low),
+            quantity.format(high)
+        ),
+        _ => quantity.format(cell.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(relation: &str, more: &str) -> Claim {
+        let text = format!(
+            "key='k'\nsays='s'\nleft={{figure='f',quantity='round_trip_ns'}}\nright={{value=1}}\n\
+             relation='{relation}'\nsource=''\n{more}\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn decision(relation: &str, more: &str, (value, low, high): (f64, f64, f64)) -> Decision {
+        decide(&claim(relation, more), (value, Some((low, high))))
+    }
+
+    #[test]
+    fn a_difference_counts_when_its_interval_says_so() {
+        use Decision::{Fails, Holds, Open};
+        assert_eq!(decision("<", "", (0.9, 0.85, 0.95)), Holds);
+        assert_eq!(decision("<", "", (0.9, 0.85, 1.05)), Open);
+        assert_eq!(decision("<", "", (1.2, 1.1, 1.3)), Fails);
+        assert_eq!(decision("<", "factor=64", (50.0, 45.0, 55.0)), Holds);
+        // A certain difference that is too small to count does not hold.
+        assert_eq!(decision("<", "tolerance=0.1", (0.98, 0.97, 0.99)), Fails);
+        assert_eq!(decision(">", "", (1.2, 1.1, 1.3)), Holds);
+        assert_eq!(decision(">", "", (0.9, 0.85, 0.95)), Fails);
+        assert_eq!(decision(">", "tolerance=0.1", (1.2, 0.9, 1.3)), Open);
+        assert_eq!(decision("~", "tolerance=0.1", (1.0, 0.95, 1.05)), Holds);
+        assert_eq!(decision("~", "tolerance=0.1", (1.0, 0.85, 1.05)), Open);
+        assert_eq!(decision("~", "tolerance=0.1", (1.3, 1.2, 1.4)), Fails);
+        assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (0.7, 0.68, 0.72)), Holds);
+        assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (1.0, 0.98, 1.02)), Fails);
+        assert_eq!(decide(&claim("<", ""), (0.5, None)), Open);
+    }
+
+    fn evidence(decisions: &[Decision]) -> Vec<Evidence> {
+        let one = |(i, decision): (usize, &Decision)| {
+            let mut cell = constant(1.0);
+            cell.parameters.insert("size_bytes".to_owned(), (i as u64).into());
+            Evidence {
+                place: String::new(),
+                left: cell.clone(),
+                right: cell,
+                ratio: (1.0, Some((0.9, 1.1))),
+                decision: *decision,
+            }
+        };
+        decisions.iter().enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn one_contradiction_refutes_unless_chance_makes_one() {
+        use Decision::{Fails, Holds, Open};
+        assert_eq!(verdict(&evidence(&[Holds, Holds, Open])), Verdict::Confirmed);
+        assert!(matches!(verdict(&evidence(&[Holds, Fails])), Verdict::Refuted(_)));
+        assert!(matches!(verdict(&evidence(&[Open, Open, Holds])), Verdict::CannotBeSeen(_)));
+        let mut many = vec![Holds; 20];
+        many.push(Fails);
+        assert_eq!(verdict(&evidence(&many)), Verdict::Confirmed);
+        many.push(Fails);
+        assert!(matches!(verdict(&evidence(&many)), Verdict::Refuted(_)));
+    }
+
+    #[test]
+    fn lines_cross_where_the_sign_changes() {
+        use Decision::{Fails, Holds, Open};
+        let range = "range={parameter='size_bytes', from=0, to=9}";
+        let claim = claim("crosses", range);
+        let names = ["size_bytes".to_owned()];
+        let of = |d: &[Decision]| crossing(&claim, &evidence(d), &names);
+        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed);
+        assert!(matches!(of(&[Holds, Open, Holds]), Verdict::Refuted(_)));
+        assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
+    }
+}

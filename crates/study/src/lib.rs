@@ -1,0 +1,32 @@
+//! Published studies as data, and what measurements say to them.
+//!
+//! A study is a directory of three files, so that adding a claim or a study needs no code:
+//!
+//! | file | what |
+//! |---|---|
+//! | `plan.toml` | the study's figures, each as sweeps in the words of `rdmalab run` |
+//! | `published.csv` | values that the study printed, with unit, tolerance and standing |
+//! | `claims.toml` | what it says: left, relation, right, range, tolerance, source |
+//!
+//! Those that are shipped are part of the program ([`Study::shipped`]); others are read from a
+//! directory ([`Study::read_all`]). Nothing here runs anything: [`evaluate`] takes records.
+#![forbid(unsafe_code)]
+
+mod claim;
+mod error;
+mod evaluate;
+mod find;
+mod judge;
+mod plan;
+mod published;
+mod shipped;
+mod study;
+
+pub use claim::{Claim, Range, Relation, Side, Stat, Value};
+pub use error::Error;
+pub use evaluate::{Compared, Evaluation, Judged, Standing, evaluate};
+pub use find::{Cell, Part, State};
+pub use judge::{Decision, Evidence, Verdict};
+pub use plan::{Figure, Plan, Sweep, Words};
+pub use published::{Kind, Published};
+pub use study::Study;

@@ -1,0 +1,233 @@
+//! `plan.toml`: the figures of a study, each as sweeps.
+
+use serde::Deserialize;
+
+use crate::error::{self, Error};
+
+/// The plan of a study.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Its key: the name of its directory.
+    pub key: String,
+    /// What it is about.
+    pub title: String,
+    /// Who published it, where and when.
+    pub source: String,
+    /// What it measured on.
+    pub hardware: String,
+    /// How often each point is measured, unless a sweep says otherwise.
+    #[serde(default = "one")]
+    pub repeat: u32,
+    /// The same with `--quick`.
+    #[serde(default = "one")]
+    pub quick_repeat: u32,
+    /// Its figures, in its order.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Figure>,
+}
+
+/// A figure: what is varied there.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Its key within the study.
+    pub key: String,
+    /// What it shows.
+    pub title: String,
+    /// What a reader should know about it.
+    #[serde(default)]
+    pub note: String,
+    /// The sweeps that make it.
+    #[serde(default, rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
+}
+
+/// One sweep: an experiment, and its options in the words of `rdmalab run`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Its name within the figure; may be empty where there is one.
+    #[serde(default)]
+    pub name: String,
+    /// `EXPERIMENT --OPTION VALUES ...`.
+    pub run: String,
+    /// Options that `--quick` puts in the place of the same ones, or adds.
+    #[serde(default)]
+    pub quick: String,
+    /// How often each point is measured.
+    #[serde(default)]
+    pub repeat: Option<u32>,
+}
+
+/// A sweep's words, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// The experiment, or the program that is installed.
+    pub experiment: String,
+    /// Options without dashes, with their values, in their order.
+    pub options: Vec<(String, String)>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Plan {
+    /// Reads a plan; `file` is its name in errors.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what is allowed.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Error> {
+        let plan: Self = toml::from_str(text).map_err(|e| error::toml(file, text, &e))?;
+        plan.check().map_err(|what| Error { file: file.to_owned(), what })?;
+        Ok(plan)
+    }
+
+    /// The figure of that key.
+    #[must_use]
+    pub fn figure(&self, key: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.key == key)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        is_key(&self.key).map_err(|why| format!("key = {:?}: {why}", self.key))?;
+        if self.repeat == 0 || self.quick_repeat == 0 {
+            return Err("repeat and quick_repeat are at least 1".to_owned());
+        }
+        for (i, figure) in self.figures.iter().enumerate() {
+            let at = |what: String| format!("figure {:?}: {what}", figure.key);
+            is_key(&figure.key).map_err(|why| at(why.to_owned()))?;
+            if self.figures[..i].iter().any(|other| other.key == figure.key) {
+                return Err(at("there are two of that key".to_owned()));
+            }
+            for (j, sweep) in figure.sweeps.iter().enumerate() {
+                sweep.words(false).and_then(|_| sweep.words(true)).map_err(at)?;
+                let named = !sweep.name.is_empty();
+                if named {
+                    is_key(&sweep.name).map_err(|why| at(format!("{:?}: {why}", sweep.name)))?;
+                }
+                if figure.sweeps[..j].iter().any(|other| other.name == sweep.name) {
+                    let what =
+                        format!("two sweeps of the name {:?}: give each its own", sweep.name);
+                    return Err(at(what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys are names of directories too.
+fn is_key(key: &str) -> Result<(), &'static str> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+    if !key.is_empty() && key.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err("a key has small letters, digits, - and _ only")
+}
+
+impl Sweep {
+    /// Its words; with `quick`, the options of [`Sweep::quick`] take the place of the same ones.
+    ///
+    /// # Errors
+    /// What is wrong with them, and how they are written.
+    pub fn words(&self, quick: bool) -> Result<Words, String> {
+        let (experiment, rest) = match self.run.trim().split_once(char::is_whitespace) {
+            Some((experiment, rest)) => (experiment, rest),
+            None => (self.run.trim(), ""),
+        };
+        if experiment.is_empty() || experiment.starts_with('-') {
+            return Err(format!("run = {:?}: it begins with an experiment", self.run));
+        }
+        let mut options = pairs(rest)?;
+        let changes = pairs(&self.quick)?;
+        for (name, value) in if quick { changes } else { Vec::new() } {
+            match options.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, old)) => *old = value,
+                None => options.push((name, value)),
+            }
+        }
+        Ok(Words { experiment: experiment.to_owned(), options })
+    }
+}
+
+/// `--name value --name value`.
+fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut words = text.split_whitespace();
+    let mut found: Vec<(String, String)> = Vec::new();
+    while let Some(word) = words.next() {
+        let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) else {
+            return Err(format!("{word:?} in {text:?}: options are written as --name value"));
+        };
+        let Some(value) = words.next().filter(|value| !value.starts_with("--")) else {
+            return Err(format!("--{name} in {text:?} has no value"));
+        };
+        if found.iter().any(|(known, _)| known == name) {
+            return Err(format!("--{name} is there twice in {text:?}"));
+        }
+        found.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(found)
+}
+
+impl Words {
+    /// As a command line after `rdmalab run`.
+    #[must_use]
+    pub fn line(&self) -> Vec<String> {
+        let options = self.options.iter().flat_map(|(n, v)| [format!("--{n}"), v.clone()]);
+        std::iter::once(self.experiment.clone()).chain(options).collect()
+    }
+
+    /// The words of such a command line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_line(line: &[String]) -> Result<Self, String> {
+        let run = line.join(" ");
+        let sweep = Sweep { name: String::new(), run, quick: String::new(), repeat: None };
+        sweep.words(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n";
+
+    fn error(rest: &str) -> String {
+        Plan::parse("a/plan.toml", &format!("{HEAD}{rest}")).expect_err("an error").to_string()
+    }
+
+    #[test]
+    fn quick_words_take_the_place_of_the_same_ones() {
+        let plan = format!(
+            "{HEAD}[[figure]]\nkey='f'\ntitle='F'\n[[figure.sweep]]\n\
+             run='ping --size 8..64*2 --runs 5'\nquick='--runs 1 --messages 20'\n"
+        );
+        let plan = Plan::parse("a/plan.toml", &plan).unwrap();
+        let sweep = &plan.figure("f").unwrap().sweeps[0];
+        assert_eq!(sweep.words(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
+        let quick = sweep.words(true).unwrap();
+        assert_eq!(quick.line().join(" "), "ping --size 8..64*2 --runs 1 --messages 20");
+        assert_eq!(Words::of_line(&quick.line()), Ok(quick));
+    }
+
+    #[test]
+    fn errors_name_file_key_and_what_is_allowed() {
+        let figure = "[[figure]]\nkey='f'\ntitle='F'\n";
+        let said = error(&format!("{figure}colour='red'"));
+        assert!(said.starts_with("a/plan.toml: line 8: unknown field `colour`"), "{said}");
+        assert!(said.contains("`sweep`"), "{said}");
+        let sweep = |run: &str| error(&format!("{figure}[[figure.sweep]]\nrun='{run}'"));
+        assert!(sweep("ping -s 8").contains("options are written as --name value"));
+        assert!(sweep("ping --size").contains("--size in \"--size\" has no value"));
+        assert!(sweep("ping --size 8 --size 9").contains("twice"));
+        assert!(sweep("--size 8").contains("it begins with an experiment"));
+        assert!(error(&format!("{figure}{figure}")).contains("two of that key"));
+        assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("small letters"));
+        assert!(error("").contains("missing field `figure`"));
+        assert!(error("repeat=0\nfigure=[]").contains("at least 1"));
+    }
+}

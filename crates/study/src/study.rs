@@ -1,0 +1,127 @@
+//! A study: its three files, read and held against each other.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::claim::{Claim, File, Value};
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::published::Published;
+use crate::shipped::SHIPPED;
+
+/// A published study.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Study {
+    /// What it measured, figure by figure.
+    pub plan: Plan,
+    /// What it printed.
+    pub published: Vec<Published>,
+    /// What it says.
+    pub claims: Vec<Claim>,
+    /// Which of our numbers its values stand beside.
+    pub values: Vec<Value>,
+}
+
+impl Study {
+    /// Reads a study from its three texts; `key` is its directory's name.
+    ///
+    /// # Errors
+    /// The file, what is wrong with it, and what is allowed.
+    pub fn parse(key: &str, plan: &str, published: &str, claims: &str) -> Result<Self, Error> {
+        let file = |name: &str| format!("{key}/{name}");
+        let plan = Plan::parse(&file("plan.toml"), plan)?;
+        if plan.key != key {
+            let what = format!("key = {:?}: it is the directory's name, {key:?}", plan.key);
+            return Err(Error { file: file("plan.toml"), what });
+        }
+        let published = Published::parse(&file("published.csv"), published)?;
+        let File { claims, values } = File::parse(&file("claims.toml"), claims, &plan, &published)?;
+        Ok(Self { plan, published, claims, values })
+    }
+
+    /// The studies that are part of this program.
+    ///
+    /// # Errors
+    /// None in a program whose tests passed.
+    pub fn shipped() -> Result<Vec<Self>, Error> {
+        let parse = |&(key, plan, published, claims): &(&str, &str, &str, &str)| {
+            Self::parse(key, plan, published, claims)
+        };
+        SHIPPED.iter().map(parse).collect()
+    }
+
+    /// The study in a directory. `published.csv` and `claims.toml` may be missing.
+    ///
+    /// # Errors
+    /// The file, what is wrong with it, and what is allowed.
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let key = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        let key = key.unwrap_or_default();
+        let text = |name: &str, instead: Option<&str>| {
+            let path = dir.join(name);
+            match (fs::read_to_string(&path), instead) {
+                (Err(e), Some(instead)) if e.kind() == io::ErrorKind::NotFound => {
+                    Ok(instead.to_owned())
+                }
+                (found, _) => found.map_err(|e| {
+                    let file = path.display().to_string();
+                    Error { file, what: format!("{e}; a study has a plan.toml") }
+                }),
+            }
+        };
+        let head = "metric,value,unit,tolerance,kind,place,what\n";
+        let published = text("published.csv", Some(head))?;
+        Self::parse(&key, &text("plan.toml", None)?, &published, &text("claims.toml", Some(""))?)
+    }
+
+    /// The studies in a directory: each of its directories that has a `plan.toml`, by name.
+    ///
+    /// # Errors
+    /// As [`Study::read`], and when there is none.
+    pub fn read_all(dir: &Path) -> Result<Vec<Self>, Error> {
+        let wrong = |what: String| Error { file: dir.display().to_string(), what };
+        let entries = fs::read_dir(dir).map_err(|e| wrong(e.to_string()))?;
+        let mut found: Vec<_> = entries
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.join("plan.toml").is_file())
+            .collect();
+        found.sort();
+        if found.is_empty() {
+            return Err(wrong("no study there: a study is a directory with a plan.toml".into()));
+        }
+        found.iter().map(|dir| Self::read(dir)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_studies_can_be_read_and_have_something_to_say() {
+        let studies = Study::shipped().unwrap();
+        assert_eq!(studies.len(), 5);
+        for study in &studies {
+            let key = &study.plan.key;
+            assert!(!study.plan.figures.is_empty(), "{key}");
+            assert!(!study.published.is_empty(), "{key}");
+            assert!(!study.claims.is_empty(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_studies_needs_no_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = Study::read_all(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("no study there"), "{said}");
+        let own = dir.path().join("own");
+        fs::create_dir(&own).unwrap();
+        let plan = "key='own'\ntitle='T'\nsource='S'\nhardware='H'\nfigure=[]\n";
+        fs::write(own.join("plan.toml"), plan).unwrap();
+        assert_eq!(Study::read_all(dir.path()).unwrap()[0].plan.key, "own");
+        fs::write(own.join("plan.toml"), plan.replace("'own'", "'other'")).unwrap();
+        let said = Study::read_all(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("own/plan.toml: key = \"other\""), "{said}");
+    }
+}
