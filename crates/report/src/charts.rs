@@ -4,6 +4,7 @@ use rdmalab_measure::{Quantity, Summary};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
+use crate::curves;
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
 use crate::svg::{self, Axis, Line, Mark, Rule, Words};
@@ -11,7 +12,7 @@ use crate::value::{fmt_bytes, grouped, heading, percentile, shown};
 use crate::warnings::place;
 
 /// Lines in one chart: beyond, neither colours nor names can be told apart.
-const MAX_LINES: usize = 6;
+pub const MAX_LINES: usize = 6;
 
 /// Charts of quantiles for one quantity: the rest is in the table.
 const MAX_PANELS: usize = 6;
@@ -23,7 +24,7 @@ const MAX_HISTOGRAMS: usize = 3;
 const BINS: usize = 60;
 
 /// Fewer samples have no shape to show.
-const MIN_SAMPLES: usize = 30;
+pub const MIN_SAMPLES: usize = 30;
 
 /// From this ratio on an axis is logarithmic.
 const WIDE_RATIO: f64 = 5.0;
@@ -68,7 +69,7 @@ where
     let mut families: Vec<(String, Vec<(f64, T)>)> = Vec::new();
     for (row, value) in rows {
         let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
-        let others = model.varying.iter().filter(|name| **name != x);
+        let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
         let name: Vec<String> = others
             .filter_map(|name| {
                 let value = row.parameters.get(*name)?;
@@ -86,6 +87,15 @@ where
         members.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     families
+}
+
+/// Whether a parameter has at each row the value of one before it, as with `--poll`: said once.
+fn follows(model: &Model, name: &str) -> bool {
+    let before = model.varying.iter().take_while(|other| **other != name);
+    let is_same = |other: &&str| -> bool {
+        model.rows.iter().all(|row| row.parameters.get(*other) == row.parameters.get(name))
+    };
+    before.into_iter().any(is_same)
 }
 
 /// All charts of one quantity's samples; `id` makes their names unique in the page.
@@ -112,7 +122,10 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
     } else if group.rows.len() > 1 {
         charts.extend(median_ranking(model, group, &format!("{id}-r")));
     }
+    charts.extend(curves::heat(model, group, &format!("{id}-2")));
     charts.extend(histograms(model, group, &format!("{id}-h")));
+    charts.extend(curves::distributions(model, group, &format!("{id}-d")));
+    charts.extend(curves::in_time(model, group, &format!("{id}-s")));
     charts
 }
 
@@ -173,21 +186,25 @@ fn quantiles(
 }
 
 /// Rates, bandwidths and shares over what varies.
-pub fn of_figures(model: &Model) -> Vec<Chart> {
+pub fn of_figures(model: &Model, id: &str) -> Vec<Chart> {
     let mut quantities: Vec<Quantity> = Vec::new();
     for (quantity, _) in model.figures() {
         if !quantities.contains(&quantity) {
             quantities.push(quantity);
         }
     }
-    quantities.iter().enumerate().flat_map(|(i, q)| of_figure(model, *q, i)).collect()
+    quantities
+        .iter()
+        .enumerate()
+        .flat_map(|(i, q)| of_figure(model, *q, &format!("{id}f{i}")))
+        .collect()
 }
 
-fn of_figure(model: &Model, quantity: Quantity, index: usize) -> Vec<Chart> {
+fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
     let labels: Vec<&str> =
         model.figures().into_iter().filter(|(q, _)| *q == quantity).map(|(_, l)| l).collect();
     let Some(x) = along(model, &["buffers", "size"]) else {
-        return figure_ranking(model, quantity, &labels, index).into_iter().collect();
+        return figure_ranking(model, quantity, &labels, id).into_iter().collect();
     };
     let mut lines: Vec<Line> = Vec::new();
     for label in &labels {
@@ -204,19 +221,20 @@ fn of_figure(model: &Model, quantity: Quantity, index: usize) -> Vec<Chart> {
             lines.push(Line { name: name.join(" "), marks: members.iter().map(mark).collect() });
         }
     }
+    let map = labels.first().filter(|_| labels.len() == 1);
+    let map = map.and_then(|l| curves::heat_of_figure(model, quantity, l, &format!("{id}-2")));
+    let bars = (quantity == Quantity::CpuShare)
+        .then(|| figure_ranking(model, quantity, &labels, &format!("{id}-b")))
+        .flatten();
     let chart = |(i, part): (usize, &[Line])| {
         let title = format!("{} over {}", sentence(quantity.name()), heading(x));
-        draw(&format!("f{index}-{i}"), title, x, quantity, "each point a run", part)
+        draw(&format!("{id}-{i}"), title, x, quantity, "each point a run", part)
     };
-    lines.chunks(MAX_LINES).enumerate().take(MAX_PANELS).map(chart).collect()
+    let charts = lines.chunks(MAX_LINES).enumerate().take(MAX_PANELS).map(chart);
+    charts.chain(map).chain(bars).collect()
 }
 
-fn figure_ranking(
-    model: &Model,
-    quantity: Quantity,
-    labels: &[&str],
-    index: usize,
-) -> Option<Chart> {
+fn figure_ranking(model: &Model, quantity: Quantity, labels: &[&str], id: &str) -> Option<Chart> {
     let each = model.rows.iter().flat_map(|r| {
         labels.iter().enumerate().filter_map(move |(class, label)| {
             let value = r.figure(quantity, label)?;
@@ -228,7 +246,7 @@ fn figure_ranking(
     });
     let rows: Vec<_> = each.take(MAX_BARS).collect();
     let title = sentence(quantity.name());
-    rank(&format!("f{index}"), title, rows)
+    rank(id, title, rows)
 }
 
 fn median_ranking(model: &Model, group: &Group, id: &str) -> Option<Chart> {
@@ -286,7 +304,7 @@ fn x_axis(name: &str, (low, high): (f64, f64)) -> Axis {
     }
 }
 
-fn x_text(name: &str, value: f64) -> String {
+pub fn x_text(name: &str, value: f64) -> String {
     if name.ends_with("_bytes") || name == "size" {
         // A tick between two bytes is no size; linear axes have round ones.
         fmt_bytes(value.max(0.0).round() as u64)
@@ -308,7 +326,7 @@ fn y_axis(quantity: Quantity, (low, high): (f64, f64)) -> Axis {
 }
 
 /// `1 us` of `1.00 us`.
-fn tick(text: &str) -> String {
+pub fn tick(text: &str) -> String {
     let (number, unit) = text.split_once(' ').map_or((text, None), |(n, u)| (n, Some(u)));
     let short = match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
@@ -384,14 +402,14 @@ fn rules(quantity: Quantity, summary: &Summary) -> Vec<Rule> {
 }
 
 /// Without the ticks that lie outside.
-fn inside(axis: Axis) -> Axis {
+pub fn inside(axis: Axis) -> Axis {
     let (low, high) = axis.ends;
     let ticks = axis.ticks.into_iter().filter(|(v, _)| (low..=high).contains(v)).collect();
     Axis { ticks, ..axis }
 }
 
 /// The samples that count.
-fn samples(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
+pub fn samples(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
     let samples = record.samples(series).ok()?;
     let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
     Some(samples.into_iter().skip(warm_up).filter(|s| s.is_finite()).collect())

@@ -9,11 +9,15 @@
 
 mod charts;
 mod csv;
+mod curves;
 pub mod histogram;
 mod json;
+mod markdown;
 mod model;
 mod page;
 mod perftest;
+mod pictures;
+mod study;
 mod svg;
 mod table;
 mod value;
@@ -22,7 +26,10 @@ mod warnings;
 pub use csv::csv;
 pub use histogram::{Histogram, Scale};
 pub use json::json;
-pub use page::page;
+pub use markdown::markdown;
+pub use page::{page, pages};
 pub use perftest::{Perftest, perftest};
+pub use pictures::{Picture, pictures};
+pub use study::study_page;
 pub use table::{Style, Table};
 pub use warnings::warnings;

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
-use rdmalab_record::{DeviceKind, Record};
+use rdmalab_record::{Device, DeviceKind, Record};
 use serde_json::Value;
 
 use crate::charts::{self, Chart, sentence};
@@ -20,9 +20,56 @@ const GLANCES: usize = 4;
 /// they are missing, so are the histograms.
 #[must_use]
 pub fn page(record: &Record) -> String {
+    pages(std::slice::from_ref(record))
+}
+
+/// One page of several records, one after the other.
+#[must_use]
+pub fn pages(records: &[Record]) -> String {
+    let name = |r: &Record| format!("{} on {}", r.header.experiment, r.header.device.name);
+    let title = match records {
+        [only] => name(only),
+        all => format!("{} records", all.len()),
+    };
+    let id = |i: usize| if records.len() == 1 { String::new() } else { format!("r{i}") };
+    whole(
+        &title,
+        html! {
+            @if records.len() > 1 {
+                nav aria-label="Records" {
+                    ol { @for (i, record) in records.iter().enumerate() {
+                        li { a href=(format!("#{}", id(i))) { (name(record)) } ", begun "
+                            (began(record)) }
+                    } }
+                }
+            }
+            @for (i, record) in records.iter().enumerate() {
+                article id=[(records.len() > 1).then(|| id(i))] { (article(record, &id(i))) }
+            }
+        },
+    )
+}
+
+/// Everything about a record; `id` makes names unique in the page.
+fn article(record: &Record, id: &str) -> Markup {
     let model = Model::of(record);
     let groups = model.groups();
-    let title = format!("{} on {}", record.header.experiment, record.header.device.name);
+    html! {
+        (head(&model, &groups))
+        (glance(&model, &groups))
+        (cautions(record))
+        @for (i, group) in groups.iter().enumerate() {
+            (times(&model, group, &format!("{id}g{i}")))
+        }
+        (figures(&model, id))
+        (skipped(&model))
+        (setup(&model))
+        (repeat(record))
+    }
+}
+
+/// A page around its content.
+pub fn whole(title: &str, content: Markup) -> String {
     let body = html! {
         (DOCTYPE)
         html lang="en" {
@@ -34,18 +81,7 @@ pub fn page(record: &Record) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                main {
-                    (head(&model, &groups))
-                    (glance(&model, &groups))
-                    (cautions(record))
-                    @for (i, group) in groups.iter().enumerate() {
-                        (times(&model, group, i))
-                    }
-                    (figures(&model))
-                    (skipped(&model))
-                    (setup(&model))
-                    (repeat(record))
-                }
+                main { (content) }
                 footer { "Written by rdmalab " (env!("CARGO_PKG_VERSION")) "." }
             }
         }
@@ -65,27 +101,38 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     }
     let device = &header.device;
     let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
-    let began = header.started_utc.replace('T', " ");
-    let began = began.split('.').next().unwrap_or_default();
     let plural = if points == "1" { " point." } else { " points." };
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
             h1 { (header.experiment) " on " (device.name) }
             p.lead { (sentence(&what)) ", at " (points) (plural) }
-            p.meta { "Begun " (began) " UTC" }
-            @if let Some(caution) = device.kind.caution() {
-                p.banner role="note" {
-                    strong { (sentence(caution)) "." } " "
-                    @match device.kind {
-                        DeviceKind::Soft => {
-                            (device.name) " is a soft RNIC: processes of this host exchange data \
-                            through memory. Compare with other runs on this host only."
-                        }
-                        _ => {
-                            (device.name) " is simulated: times follow from a profile, and no data \
-                            went over a wire."
-                        }
+            p.meta { "Begun " (began(record)) " UTC" }
+            (caution(device))
+        }
+    }
+}
+
+/// When a record was begun.
+fn began(record: &Record) -> String {
+    let began = record.header.started_utc.replace('T', " ");
+    began.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// What numbers of a device are not.
+pub fn caution(device: &Device) -> Markup {
+    html! {
+        @if let Some(caution) = device.kind.caution() {
+            p.banner role="note" {
+                strong { (sentence(caution)) "." } " "
+                @match device.kind {
+                    DeviceKind::Soft => {
+                        (device.name) " is a soft RNIC: processes of this host exchange data \
+                        through memory. Compare with other runs on this host only."
+                    }
+                    _ => {
+                        (device.name) " is simulated: times follow from a profile, and no data \
+                        went over a wire."
                     }
                 }
             }
@@ -146,7 +193,7 @@ fn cautions(record: &Record) -> Markup {
     }
 }
 
-fn times(model: &Model, group: &Group, index: usize) -> Markup {
+fn times(model: &Model, group: &Group, id: &str) -> Markup {
     let name = sentence(&group_name(group.quantity, group.label));
     let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     let parameters = heads.len();
@@ -161,13 +208,13 @@ fn times(model: &Model, group: &Group, index: usize) -> Markup {
         section {
             h2 { (name) }
             p.meaning { (sentence(meaning(group.quantity))) "." }
-            (figures_of(&charts::of_group(model, group, &format!("g{index}"))))
+            (figures_of(&charts::of_group(model, group, id)))
             (table(&caption, &heads, parameters, rows))
         }
     }
 }
 
-fn figures(model: &Model) -> Markup {
+fn figures(model: &Model, id: &str) -> Markup {
     let figures = model.figures();
     let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     let parameters = heads.len();
@@ -184,14 +231,14 @@ fn figures(model: &Model) -> Markup {
             section {
                 h2 { "Rates and processor time" }
                 p.meaning { "One number for each point; with repeated runs, their median." }
-                (figures_of(&charts::of_figures(model)))
+                (figures_of(&charts::of_figures(model, id)))
                 (table("Rates and processor time", &heads, parameters, rows))
             }
         }
     }
 }
 
-fn figures_of(charts: &[Chart]) -> Markup {
+pub fn figures_of(charts: &[Chart]) -> Markup {
     html! {
         @if !charts.is_empty() {
             div.charts {
@@ -206,13 +253,13 @@ fn figures_of(charts: &[Chart]) -> Markup {
     }
 }
 
-fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
+pub fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
     let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
     model.varying.iter().map(value).collect()
 }
 
 /// A table that scrolls within itself where the screen is narrow.
-fn table(
+pub fn table(
     caption: &str,
     heads: &[String],
     parameters: usize,
@@ -256,7 +303,7 @@ fn skipped(model: &Model) -> Markup {
     }
 }
 
-fn setup(model: &Model) -> Markup {
+pub fn setup(model: &Model) -> Markup {
     let constant = model.constant.iter().map(|(name, v)| (heading(name), shown(name, v)));
     let facts = model.facts().into_iter().map(|name| (heading(name), model.fact(name)));
     let environment = model.record.environment.iter().flat_map(|(name, v)| described(name, v));
@@ -341,7 +388,7 @@ fn repeat(record: &Record) -> Markup {
 }
 
 /// An argument as a shell takes it.
-fn shell(argument: &str) -> String {
+pub fn shell(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%*".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) && !argument.contains('*') {
         argument.to_owned()

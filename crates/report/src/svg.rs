@@ -17,6 +17,8 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 28.0;
 /// Width of a character of the largest text, on the safe side.
 const CHARACTER: f64 = 7.6;
+/// Width of a character of a tick, about.
+const NARROW: f64 = 6.2;
 /// Labels of lines are not nearer to each other than this.
 const LINE_HEIGHT: f64 = 13.0;
 /// More ticks would cover each other.
@@ -117,10 +119,16 @@ impl Frame<'_> {
             let at = (LEFT - 6.0, y + 3.5);
             put(out, text_at(at, "tick", "end", text));
         }
+        let mut free = f64::NEG_INFINITY;
         for (value, text) in &self.x.ticks {
             let x = self.x(*value);
             put(out, format_args!("<path class='axis' d='M{x:.1} {floor}v4'/>"));
-            put(out, text_at((x, floor + 16.0), "tick", "middle", text));
+            // Beside many long names little is left for the axis: what would cover goes.
+            let half = text.chars().count() as f64 * NARROW / 2.0;
+            if x - half > free {
+                put(out, text_at((x, floor + 16.0), "tick", "middle", text));
+                free = x + half + 3.0;
+            }
         }
         put(out, format_args!("<path class='axis' d='M{LEFT} {floor}H{end:.1}'/>"));
         let middle = f64::midpoint(LEFT, end);
@@ -237,6 +245,81 @@ pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[(f64, f64, u64)], rules: 
         put(&mut out, text_at((at + shift, top + 4.0), "label", anchor, &rule.name));
     }
     out + "</svg>"
+}
+
+/// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
+pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
+    let frame = Frame { x, y, right: RIGHT };
+    let mut out = open(words, HEIGHT);
+    frame.axes(&mut out);
+    out.push_str("<g class='line c0'>");
+    for mark in marks {
+        let (x, y) = (frame.x(mark.x), frame.y(mark.y));
+        out.push_str("<g>");
+        if let Some((low, high)) = mark.interval {
+            let (low, high) = (frame.y(low), frame.y(high));
+            put(&mut out, format_args!("<path class='range' d='M{x:.1} {low:.1}V{high:.1}'/>"));
+        }
+        let text = escape(&mark.text);
+        put(
+            &mut out,
+            format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='1.4'/><title>{text}</title></g>"),
+        );
+    }
+    out + "</g></svg>"
+}
+
+/// A cell of a heat map: its column, its row, its value, and that as text.
+pub type Cell = (usize, usize, f64, String);
+
+/// Cells over two parameters, darker for larger values, on a logarithmic scale where they differ
+/// much; each with its number, as far as it fits.
+pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) -> String {
+    let [(x_name, xs), (y_name, ys)] = axes;
+    let longest = ys.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    let left = (longest as f64 * CHARACTER).max(30.0) + 6.0;
+    let (width, row) = ((WIDTH - left - 4.0) / xs.len().max(1) as f64, 22.0);
+    let height = TOP + ys.len() as f64 * row + BOTTOM;
+    let mut out = open(words, height);
+    let values = || cells.iter().map(|cell| cell.2).filter(|v| *v > 0.0);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    for (i, j, value, text) in cells {
+        let part = if high > low { (value / low).ln() / (high / low).ln() } else { 0.5 };
+        let shade = 0.08 + 0.8 * if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+        let (x, y) = (left + *i as f64 * width, TOP + (ys.len() - 1 - j) as f64 * row);
+        let tip = escape(&format!("{x_name} {}, {y_name} {}: {text}", xs[*i], ys[*j]));
+        put(
+            &mut out,
+            format_args!(
+                "<g class='heat'><rect x='{x:.1}' y='{y:.1}' width='{:.1}' height='{:.1}' \
+                 fill-opacity='{shade:.2}'/><title>{tip}</title></g>",
+                width - 1.0,
+                row - 1.0
+            ),
+        );
+        let short = text.replace(' ', "");
+        if short.chars().count() as f64 * 6.4 < width {
+            let class = if shade > 0.5 { "cell dark" } else { "cell" };
+            put(&mut out, text_at((x + width / 2.0, y + 14.5), class, "middle", &short));
+        }
+    }
+    let every = (longest_of(xs) * CHARACTER / width).ceil().max(1.0) as usize;
+    for (i, text) in xs.iter().enumerate().step_by(every) {
+        let x = left + (i as f64 + 0.5) * width;
+        put(&mut out, text_at((x, height - BOTTOM + 14.0), "tick", "middle", text));
+    }
+    for (j, text) in ys.iter().enumerate() {
+        let y = TOP + (ys.len() - 1 - j) as f64 * row + 14.5;
+        put(&mut out, text_at((left - 5.0, y), "tick", "end", text));
+    }
+    let middle = f64::midpoint(left, WIDTH);
+    put(&mut out, text_at((middle, height - 6.0), "name", "middle", x_name));
+    put(&mut out, text_at((2.0, 11.0), "name", "start", y_name));
+    out + "</svg>"
+}
+
+fn longest_of(texts: &[String]) -> f64 {
+    texts.iter().map(|text| text.chars().count()).max().unwrap_or(0) as f64
 }
 
 /// One bar for each name, with its value as text: where nothing is a number to draw lines over.

@@ -121,16 +121,22 @@ fn pages_fit_every_screen() {
     let Some(browser) = browser() else {
         return skip("no chromium: apt-get install chromium");
     };
-    let check = |name: &str, record: &Record| {
-        let (offences, looked) = look(&browser, &rdmalab_report::page(record));
+    let check_page = |name: &str, page: &str| {
+        let (offences, looked) = look(&browser, page);
         assert_eq!(offences, Vec::<String>::new(), "{name}");
         assert_eq!(looked.len(), WIDTHS.len(), "{looked:?}");
         assert!(looked.iter().all(|l| l.ends_with("fetched 0")), "{looked:?}");
     };
+    let check = |name: &str, record: &Record| check_page(name, &rdmalab_report::page(record));
     check("ping", &common::ping(2000, &[8, 512, 32768]).1);
     check("blast", &common::blast().1);
     check("poor", &common::poor().1);
     check("words", &common::words().1);
+    check("grid", &common::grid().1);
+    // What is folded is unfolded: it has to fit too.
+    check_page("study", &common::study().replace("<details>", "<details open>"));
+    let records = [common::words().1, common::blast().1];
+    check_page("two", &rdmalab_report::pages(&records));
     // The look itself: what is too wide must be found.
     let (found, _) = look(&browser, "<body><div style='width:900px;height:9px'>wide</div>");
     assert!(found.iter().any(|l| l.starts_with("360: DIV wide")), "{found:?}");

@@ -106,6 +106,20 @@ fn no_form_breaks_at_an_empty_record() {
 }
 
 #[test]
+fn a_study_says_what_was_seen() {
+    let text = common::study();
+    for verdict in ["verdict confirmed", "verdict refuted", "verdict unseen"] {
+        assert_eq!(text.matches(verdict).count(), 1, "{verdict}");
+    }
+    assert!(text.contains("Numbers of this host, not of an adapter"));
+    assert!(text.contains("It fails at 3 of 3 points: size bytes 8: 0."), "refuted, and where");
+    assert!(text.contains("shown only: a host&#39;s number") || text.contains("a host's number"));
+    assert!(!text.contains("within the tolerance"), "a host's number is not judged");
+    assert!(text.contains("Not available: </strong>there is no experiment odd yet"));
+    assert!(text.contains("~9 us") && text.contains("contested"));
+}
+
+#[test]
 fn a_record_cannot_put_code_into_a_page() {
     let (_dir, mut record) = common::poor();
     record.header.experiment = "<script>alert(1)</script>".to_owned();
@@ -128,4 +142,71 @@ fn numbers_of_a_host_or_a_model_are_marked_in_every_form() {
         assert!(json(&record).contains(&format!("\"device_kind\": \"{kind}\"")));
         assert!(csv(&record).contains(&format!(",{kind},")));
     }
+}
+
+#[test]
+fn several_records_share_a_page_and_no_name() {
+    let records = [common::words().1, common::blast().1, common::words().1];
+    let text = rdmalab_report::pages(&records);
+    let ids: Vec<&str> = text
+        .split(" id=")
+        .skip(1)
+        .map(|rest| rest[1..].split(['"', '\'']).next().unwrap())
+        .collect();
+    let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert!(ids.len() > 10 && ids.len() == distinct.len(), "{ids:?}");
+    assert_eq!(text.matches("<article").count(), 3);
+    for (i, _) in records.iter().enumerate() {
+        assert!(text.contains(&format!("href=\"#r{i}\"")), "{i}");
+    }
+}
+
+#[test]
+fn markdown_has_tables_that_hold() {
+    for (name, record) in [("ping", common::ping(2000, &[8, 512]).1), ("poor", common::poor().1)] {
+        let text = rdmalab_report::markdown(&record);
+        assert!(text.contains(record.header.device.kind.caution().unwrap()), "{name}");
+        let mut cells = 0;
+        for line in text.lines() {
+            // Each row has as many cells as its head; a bar in a text is no cell.
+            let count = line.replace("\\|", "").matches('|').count();
+            if count == 0 {
+                cells = 0;
+            } else if cells == 0 {
+                cells = count;
+            }
+            assert!(count == 0 || count == cells, "{name}: {line}");
+        }
+        assert!(!text.contains("<x>"), "{text}");
+    }
+}
+
+#[test]
+fn pictures_are_documents_of_their_own() {
+    let (_dir, record) = common::ping(2000, &[8, 512, 32768]);
+    let pictures = rdmalab_report::pictures(&record);
+    assert!(pictures.len() >= 6, "{}", pictures.len());
+    let mut names: Vec<&str> = pictures.iter().map(|p| p.name.as_str()).collect();
+    names.dedup();
+    assert_eq!(names.len(), pictures.len());
+    for picture in &pictures {
+        assert!(picture.svg.starts_with("<svg xmlns="), "{}", picture.name);
+        assert!(picture.svg.contains("not of an adapter"), "{}", picture.name);
+        let tags = |mark: &str| picture.svg.matches(mark).count();
+        assert_eq!(tags("<svg"), 1);
+        assert_eq!(tags("<g "), picture.svg.matches("</g>").count() - tags("<g>"));
+    }
+    let all: String = names.join(" ");
+    for kind in ["share-of-samples-at-or-above", "in-the-order-of-measurement", "distribution-at"] {
+        assert!(all.contains(kind), "{kind}: {all}");
+    }
+}
+
+#[test]
+fn two_numbers_make_a_map() {
+    let (_dir, record) = common::grid();
+    let pictures = rdmalab_report::pictures(&record);
+    let map = pictures.iter().find(|p| p.svg.contains("class='heat'")).expect("a heat map");
+    assert_eq!(map.svg.matches("class='heat'").count(), 12);
+    assert!(map.svg.contains("buffers 4, size 64 B: "), "{}", map.svg);
 }

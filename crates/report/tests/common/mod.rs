@@ -192,3 +192,58 @@ pub fn words() -> (TempDir, Record) {
     let record = Record::open(writer.dir()).unwrap();
     (dir, record)
 }
+
+/// Two numbers that vary: a map.
+pub fn grid() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = header("blast", DeviceKind::Soft, &["rdmalab", "run", "blast"]);
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
+    let writer = writer.as_mut().unwrap();
+    let mut random = Random(5);
+    let cells = [64u64, 512, 4096].into_iter();
+    let cells = cells.flat_map(|size| [1u64, 2, 4, 8].map(|buffers| (size, buffers)));
+    for (i, (size, buffers)) in cells.enumerate() {
+        let floor = 300.0 + size as f64 / 4.0 / buffers as f64;
+        let mut outcome = Outcome::default();
+        let samples = (0..500).map(|_| random.latency(floor)).collect();
+        outcome.push_series(Quantity::MessageTime, "runs", 0, samples);
+        outcome.push_figure(Quantity::Rate, "", 1e9 / floor);
+        let parameters = object(json!({ "op": "send", "size_bytes": size, "buffers": buffers }));
+        writer.append(&id(parameters, i as u64, 0), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+/// The page of a study with a claim that holds, one that does not, one that nobody can see.
+pub fn study() -> String {
+    use rdmalab_study::{Part, State, Study, evaluate};
+    let plan = "key='s'\ntitle='A study'\nsource='Somebody, 1999'\nhardware='An adapter'\n\
+                [[figure]]\nkey='1'\ntitle='Sizes'\nnote='A note.'\n[[figure.sweep]]\nrun='ping'\n\
+                [[figure]]\nkey='2'\ntitle='Odd'\n[[figure.sweep]]\nname='odd'\nrun='odd'\n";
+    let rows = "metric,value,unit,tolerance,kind,place,what\na,500,ns,5%,calibration,p. 1,SEND\n\
+                b,~9,us,,contested,p. 2,something else\n";
+    let side = "left = { figure = '1', quantity = 'half_round_trip_ns', where = { op = 'write' } }\n\
+                right = { where = { op = 'send' } }\nsource = 'p. 1'\n";
+    let claims = format!(
+        "[[claim]]\nkey='a'\nsays='A WRITE is faster.'\nrelation='<'\n{side}\
+         [[claim]]\nkey='b'\nsays='A WRITE is slower.'\nrelation='>'\n{side}\
+         [[claim]]\nkey='c'\nsays='Odd.'\nrelation='<'\nright={{ value = 1 }}\nsource='p. 3'\n\
+         left={{ figure='2', quantity='rate_per_s' }}\n\
+         [[value]]\nmetric='a'\nours={{ figure='1', quantity='half_round_trip_ns',\
+         where={{ op='send', size_bytes=512 }} }}\n"
+    );
+    let study = Study::parse("s", plan, rows, &claims).unwrap();
+    let (_dir, record) = ping(2000, &[8, 512, 32768]);
+    let part = |figure: &str, sweep: &str, state| Part {
+        figure: figure.to_owned(),
+        sweep: sweep.to_owned(),
+        line: ["rdmalab", "run", "ping", "--size", "8..32K*2"].map(str::to_owned).to_vec(),
+        state,
+    };
+    let parts = [
+        part("1", "", State::Measured(Box::new(record))),
+        part("2", "odd", State::Missing("there is no experiment odd yet".to_owned())),
+    ];
+    rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts))
+}

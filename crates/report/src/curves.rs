@@ -1,0 +1,245 @@
+//! Charts of whole distributions, of two parameters at once, and of samples in time.
+
+use rdmalab_measure::{Quantity, stats};
+use rdmalab_record::{Record, SeriesSummary};
+use serde_json::Value;
+
+use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, inside, samples, sentence, tick, x_text};
+use crate::model::{Group, Model, Row, group_name};
+use crate::svg::{self, Line, Mark, Words};
+use crate::value::{grouped, heading, order};
+use crate::warnings::place;
+
+/// Marks of a curve: more would cover each other.
+const MARKS: usize = 28;
+
+/// Columns of a chart in time: each shows the least, the middle and the largest of its samples.
+const COLUMNS: usize = 160;
+
+/// Values of a parameter from which a heat map says more than lines.
+const MIN_HEAT: usize = 3;
+
+/// Cells along one side of a heat map: beyond, no name of a row can be read.
+const MAX_HEAT: usize = 20;
+
+/// The share of samples up to a value, and the share above one, for a few rows.
+pub fn distributions(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+    let step = group.rows.len().div_ceil(MAX_LINES).max(1);
+    let picked = group.rows.iter().step_by(step).map(|(row, _)| *row);
+    let mut all: Vec<(String, Vec<f64>)> = Vec::new();
+    for row in picked {
+        let series = row.first_series(group.quantity, group.label);
+        let found = series.and_then(|series| samples(model.record, series));
+        let Some(mut sorted) = found.filter(|s| s.len() >= MIN_SAMPLES) else { continue };
+        stats::sort(&mut sorted);
+        all.push((place(model, row), sorted));
+    }
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let (low, high) = (
+        all.iter().map(|(_, s)| s[0]).fold(f64::INFINITY, f64::min),
+        all.iter().map(|(_, s)| s[s.len() - 1]).fold(f64::NEG_INFINITY, f64::max),
+    );
+    // A logarithm knows nothing of what is not above zero.
+    if low <= 0.0 {
+        return Vec::new();
+    }
+    let ends = (low, high.max(low * 1.01));
+    vec![
+        cumulative(group, &all, ends, &format!("{id}c")),
+        tail(group, &all, ends, &format!("{id}t")),
+    ]
+}
+
+fn cumulative(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -> Chart {
+    let line = |(name, sorted): &(String, Vec<f64>)| {
+        let at = |i: usize| {
+            let share = i as f64 / MARKS as f64;
+            let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len());
+            let value = sorted[rank - 1];
+            let text = format!("{:.1} % up to {}", share * 100.0, group.quantity.format(value));
+            Mark { x: value, y: share, interval: None, text }
+        };
+        Line { name: name.clone(), marks: (0..=MARKS).map(at).collect() }
+    };
+    let lines: Vec<Line> = all.iter().map(line).collect();
+    let y = svg::linear_axis("Share of samples", (0.0, 1.0), 5, |v| format!("{:.0} %", v * 100.0));
+    curve(group, "Share of samples up to a value", id, ends, &y, &lines)
+}
+
+/// Down to the last sample: nothing is trimmed.
+fn tail(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -> Chart {
+    let line = |(name, sorted): &(String, Vec<f64>)| {
+        let n = sorted.len();
+        let at = |i: usize| {
+            let beyond = (n as f64).powf(1.0 - i as f64 / MARKS as f64).round() as usize;
+            let value = sorted[n - beyond.clamp(1, n)];
+            let share = beyond as f64 / n as f64;
+            let text = format!(
+                "{} of {} at {} or above",
+                grouped(beyond as u64),
+                grouped(n as u64),
+                group.quantity.format(value)
+            );
+            Mark { x: value, y: share, interval: None, text }
+        };
+        let mut marks: Vec<Mark> = (0..=MARKS).map(at).collect();
+        marks.dedup_by(|a, b| a.y == b.y);
+        Line { name: name.clone(), marks }
+    };
+    let lines: Vec<Line> = all.iter().map(line).collect();
+    let least = all.iter().map(|(_, s)| 1.0 / s.len() as f64).fold(1.0, f64::min);
+    let y = svg::log_axis("Share of samples (log)", (least, 1.0), |v| {
+        let percent = v * 100.0;
+        if percent >= 1.0 { format!("{percent:.0} %") } else { format!("{percent} %") }
+    });
+    curve(group, "Share of samples at or above a value", id, ends, &y, &lines)
+}
+
+fn curve(
+    group: &Group,
+    title: &str,
+    id: &str,
+    ends: (f64, f64),
+    y: &svg::Axis,
+    lines: &[Line],
+) -> Chart {
+    let quantity = group.quantity;
+    let text = |v: f64| tick(&quantity.format(v));
+    let name = sentence(&group_name(quantity, group.label));
+    let x = svg::log_axis(&format!("{name} (log)"), ends, text);
+    let x = inside(svg::Axis { ends, ..x });
+    let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
+    let description = format!("{title}, of {}: {}.", quantity.name(), names.join("; "));
+    let words = Words { id: id.to_owned(), title: title.to_owned(), description };
+    Chart { caption: title.to_owned(), svg: svg::lines(&words, &x, y, lines) }
+}
+
+/// Two numbers that vary with three values or more each: the first pair of them.
+fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> {
+    let values = |name: &&'a str| {
+        let each = model.rows.iter().map(|row| row.parameters.get(*name));
+        let mut all: Vec<&Value> = each.collect::<Option<Vec<_>>>()?;
+        all.sort_by(|a, b| order(Some(a), Some(b)));
+        all.dedup();
+        let fits = (MIN_HEAT..=MAX_HEAT).contains(&all.len());
+        (all.iter().all(|v| v.is_number()) && fits).then_some((*name, all))
+    };
+    let mut found = model.varying.iter().filter_map(values);
+    let (first, second) = (found.next()?, found.next()?);
+    // The longer one lies along the wider side.
+    Some(if second.1.len() > first.1.len() { [second, first] } else { [first, second] })
+}
+
+/// Medians over two parameters, by their colour and as numbers; one map for each of the rest.
+pub fn heat(model: &Model, group: &Group, id: &str) -> Option<Chart> {
+    let value = |row: &Row| Some(row.merged(group.quantity, group.label)?.median);
+    let name = format!("Median {}", group_name(group.quantity, group.label));
+    map(model, group.quantity, &name, id, value)
+}
+
+/// The same of a figure.
+pub fn heat_of_figure(model: &Model, quantity: Quantity, label: &str, id: &str) -> Option<Chart> {
+    let name = sentence(&group_name(quantity, label));
+    map(model, quantity, &name, id, |row| row.figure(quantity, label))
+}
+
+fn map(
+    model: &Model,
+    quantity: Quantity,
+    name: &str,
+    id: &str,
+    value: impl Fn(&Row) -> Option<f64>,
+) -> Option<Chart> {
+    let [(x, xs), (y, ys)] = two_numbers(model)?;
+    // What else varies is held at what the first row has, and said.
+    let first = model.rows.first()?;
+    let others = model.varying.iter().filter(|n| **n != x && **n != y);
+    let fixed: Vec<(&str, &Value)> =
+        others.filter_map(|n| Some((*n, first.parameters.get(*n)?))).collect();
+    let is_in = |row: &&Row| fixed.iter().all(|(n, v)| row.parameters.get(*n) == Some(*v));
+    let mut cells = Vec::new();
+    for row in model.rows.iter().filter(is_in) {
+        let place = |name: &str, all: &[&Value]| {
+            all.iter().position(|v| row.parameters.get(name) == Some(*v))
+        };
+        if let (Some(i), Some(j), Some(v)) = (place(x, &xs), place(y, &ys), value(row)) {
+            cells.push((i, j, v, quantity.format(v)));
+        }
+    }
+    let texts = |name: &str, all: &[&Value]| -> Vec<String> {
+        all.iter().map(|v| x_text(name, v.as_f64().unwrap_or(f64::NAN))).collect()
+    };
+    let held: Vec<String> = fixed
+        .iter()
+        .map(|(n, v)| format!("{} {}", heading(n), crate::value::shown(n, v)))
+        .collect();
+    let mut title = format!("{name} over {} and {}", heading(x), heading(y));
+    if !held.is_empty() {
+        title = format!("{title}, at {}", held.join(", "));
+    }
+    let description = format!("{title}. {} cells; the numbers are in the table.", cells.len());
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    let axes = [(heading(x), texts(x, &xs)), (heading(y), texts(y, &ys))];
+    Some(Chart { caption: title, svg: svg::heat(&words, &axes, &cells) })
+}
+
+/// Samples of the first row in the order in which they were taken, warm-up left out.
+pub fn in_time(model: &Model, group: &Group, id: &str) -> Option<Chart> {
+    let (row, _) = group.rows.first()?;
+    let series = row.first_series(group.quantity, group.label)?;
+    let samples = in_order(model.record, series)?;
+    if samples.len() < MIN_SAMPLES {
+        return None;
+    }
+    let quantity = group.quantity;
+    let each = samples.len().div_ceil(COLUMNS);
+    let column = |(i, part): (usize, &[f64])| {
+        let mut sorted: Vec<f64> = part.iter().copied().filter(|s| s.is_finite()).collect();
+        stats::sort(&mut sorted);
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let from = i * each;
+        let text = match part.len() {
+            1 => format!("{}: {}", grouped(from as u64), quantity.format(low)),
+            _ => format!(
+                "{} to {}: {} - {}, median {}",
+                grouped(from as u64),
+                grouped((from + part.len() - 1) as u64),
+                quantity.format(low),
+                quantity.format(high),
+                quantity.format(stats::median(&sorted))
+            ),
+        };
+        let interval = (part.len() > 1).then_some((low, high));
+        Some(Mark { x: from as f64, y: stats::median(&sorted), interval, text })
+    };
+    let marks: Vec<Mark> = samples.chunks(each).enumerate().filter_map(column).collect();
+    let low = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.0)).fold(f64::INFINITY, f64::min);
+    let high = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.1)).fold(0.0, f64::max);
+    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let name = sentence(&group_name(quantity, group.label));
+    let y = if low > 0.0 && high > 5.0 * low {
+        svg::log_axis(&format!("{name} (log)"), (low, high), text)
+    } else {
+        svg::linear_axis(&name, (low.min(0.0), high), 5, text)
+    };
+    let x = svg::linear_axis("Sample", (0.0, samples.len() as f64), 4, |v| {
+        grouped(v.max(0.0).round() as u64)
+    });
+    let title = match model.varying.is_empty() {
+        true => "In the order of measurement".to_owned(),
+        false => format!("In the order of measurement, at {}", place(model, row)),
+    };
+    let description =
+        format!("{} samples; least, median and largest of each {each}.", samples.len());
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks) })
+}
+
+/// The samples that count, lost ones as NaN: each keeps its place.
+fn in_order(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
+    let samples = record.samples(series).ok()?;
+    let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
+    Some(samples.into_iter().skip(warm_up).collect())
+}

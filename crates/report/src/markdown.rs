@@ -1,0 +1,75 @@
+//! A record as Markdown: tables that a wiki or an issue shows as such.
+
+use rdmalab_record::Record;
+
+use crate::model::{Model, device_line, group_name};
+use crate::page::parameter_cells;
+use crate::table::{time_cells, time_heads};
+use crate::value::{heading, shown};
+use crate::warnings::warnings;
+
+/// The record: what was measured, a table for each quantity, what was skipped and what to think.
+#[must_use]
+pub fn markdown(record: &Record) -> String {
+    let model = Model::of(record);
+    let header = &record.header;
+    let mut out = format!("## {} on {}\n\n", header.experiment, device_line(record));
+    let constant = model
+        .constant
+        .iter()
+        .map(|(name, v)| format!("{} {}", heading(name), plain(&shown(name, v))));
+    out += &format!("With {}.\n", constant.collect::<Vec<_>>().join(", "));
+    let parameters: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    for group in model.groups() {
+        out += &format!("\n### {}\n\n", capital(&group_name(group.quantity, group.label)));
+        let heads = [parameters.clone(), time_heads(&group)].concat();
+        let rows = group.rows.iter().map(|(row, merged)| {
+            [parameter_cells(&model, row), time_cells(&group, merged)].concat()
+        });
+        out += &table(&heads, parameters.len(), rows);
+    }
+    let figures = model.figures();
+    if !figures.is_empty() {
+        out += "\n### Rates and processor time\n\n";
+        let names = figures.iter().map(|(q, label)| group_name(*q, label)).collect();
+        let heads = [parameters.clone(), names].concat();
+        let rows = model.rows.iter().map(|row| {
+            let cells = figures.iter().map(|(quantity, label)| {
+                row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
+            });
+            parameter_cells(&model, row).into_iter().chain(cells).collect()
+        });
+        out += &table(&heads, parameters.len(), rows);
+    }
+    let skipped = record
+        .skipped
+        .iter()
+        .map(|s| format!("- skipped: {}: {}\n", plain(&model.skipped_place(s)), plain(&s.reason)));
+    let said = warnings(record).into_iter().map(|w| format!("- warning: {}\n", plain(&w)));
+    let notes: String = skipped.chain(said).collect();
+    if !notes.is_empty() {
+        out += &format!("\n{notes}");
+    }
+    out + &format!("\n```sh\n{}\n```\n", header.command.join(" "))
+}
+
+fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let rule = heads.iter().enumerate();
+    let rule = rule.map(|(i, _)| if i < texts { "---" } else { "--:" }).map(str::to_owned);
+    let rule: Vec<String> = rule.collect();
+    let rule = format!("|{}|\n", rule.join("|"));
+    line(heads) + &rule + &rows.map(|row| line(&row)).collect::<String>()
+}
+
+/// Text that is no table, tag or line of its own.
+fn plain(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
+}
+
+fn capital(text: &str) -> String {
+    crate::charts::sentence(text)
+}

@@ -1,0 +1,313 @@
+//! A study as one page: what its claims came to, its values beside ours, and each figure.
+
+use maud::{Markup, html};
+use rdmalab_record::Record;
+use rdmalab_study::{
+    Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study, Verdict,
+};
+
+use crate::charts::{self, sentence};
+use crate::model::{Model, group_name};
+use crate::page::{caution, figures_of, parameter_cells, setup, shell, table, whole};
+use crate::table::{time_cells, time_heads};
+use crate::value::heading;
+
+/// Charts of one sweep: the rest is on the page of its record.
+const MAX_CHARTS: usize = 4;
+
+/// The page of a study. Samples of its charts are read from the records' directories.
+#[must_use]
+pub fn study_page(study: &Study, parts: &[Part], evaluation: &Evaluation) -> String {
+    let records: Vec<&Record> = parts.iter().filter_map(record).collect();
+    let title = match records.first() {
+        Some(record) => format!("{} on {}", study.plan.key, record.header.device.name),
+        None => study.plan.key.clone(),
+    };
+    let content = html! {
+        (head(study, &title, &records))
+        (counts(evaluation))
+        (claims(evaluation))
+        (values(evaluation))
+        @for (i, figure) in study.plan.figures.iter().enumerate() {
+            (one_figure(figure, parts, i))
+        }
+        @if let Some(record) = records.first() { (setup(&Model::of(record))) }
+        (repeat(parts))
+    };
+    whole(&title, content)
+}
+
+fn record(part: &Part) -> Option<&Record> {
+    match &part.state {
+        State::Measured(record) => Some(record),
+        _ => None,
+    }
+}
+
+fn head(study: &Study, title: &str, records: &[&Record]) -> Markup {
+    let plan = &study.plan;
+    html! {
+        header {
+            p.brand { "rdmalab" span.kind { "study" } }
+            h1 { (title) }
+            p.lead { (plan.title) "." }
+            p.meta { (plan.source) ". Measured there on " (plan.hardware) "." }
+            @if let Some(record) = records.first() { (caution(&record.header.device)) }
+            @else { p.banner { "Nothing of it was measured." } }
+        }
+    }
+}
+
+fn counts(evaluation: &Evaluation) -> Markup {
+    let count = |name: &str| {
+        evaluation.claims.iter().filter(|judged| judged.verdict.name() == name).count()
+    };
+    html! {
+        section.cards aria-label="Verdicts" {
+            @for name in ["confirmed", "refuted", "cannot be seen"] {
+                div.card {
+                    p.what { "Claims " (name) }
+                    p.value { (count(name)) }
+                    p.at { "of " (evaluation.claims.len()) }
+                }
+            }
+        }
+    }
+}
+
+fn claims(evaluation: &Evaluation) -> Markup {
+    html! {
+        section {
+            h2 { "What the study says, and what was seen here" }
+            p.meaning {
+                "A difference counts where the 95 % intervals of both sides leave no doubt; with \
+                repeated runs an interval is the hull of theirs. Two medians that came out \
+                different are no finding yet."
+            }
+            div.claims {
+                @for judged in &evaluation.claims { (one_claim(judged)) }
+            }
+        }
+    }
+}
+
+fn one_claim(judged: &Judged) -> Markup {
+    let class = match judged.verdict {
+        Verdict::Confirmed => "confirmed",
+        Verdict::Refuted(_) => "refuted",
+        Verdict::CannotBeSeen(_) => "unseen",
+    };
+    let claim = &judged.claim;
+    html! {
+        div.claim id=(format!("claim-{}", claim.key)) {
+            p { span class=(format!("verdict {class}")) { (judged.verdict.name()) } " "
+                strong { (claim.says) } }
+            @if !judged.verdict.why().is_empty() {
+                p.at { (sentence(judged.verdict.why())) "." }
+            }
+            p.at { "Source: " (claim.source) }
+            @if !judged.evidence.is_empty() {
+                details {
+                    summary { (some(judged.evidence.len(), "pair")) " of numbers" }
+                    (evidence(judged))
+                }
+            }
+        }
+    }
+}
+
+/// `1 pair`, `2 pairs`.
+fn some(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn evidence(judged: &Judged) -> Markup {
+    let quantity = judged.claim.left.quantity();
+    let right = judged.claim.right_side().quantity().or(quantity);
+    let number = |quantity: Option<rdmalab_measure::Quantity>, value: f64| {
+        quantity.map_or_else(|| format!("{value:.3}"), |q| q.format(value))
+    };
+    let sign = match judged.claim.factor {
+        Some(factor) => format!("left {} {factor} right", judged.claim.relation.sign()),
+        None => format!("left {} right", judged.claim.relation.sign()),
+    };
+    let heads = ["at", "left", "right", "left / right", "interval", &sign].map(str::to_owned);
+    let row = |e: &Evidence| {
+        let ends = e.ratio.1.map(|(low, high)| format!("{low:.3} - {high:.3}"));
+        vec![
+            if e.place.is_empty() { "everywhere".to_owned() } else { e.place.clone() },
+            number(quantity, e.left.value),
+            number(right, e.right.value),
+            format!("{:.3}", e.ratio.0),
+            ends.unwrap_or_else(|| "n too small".to_owned()),
+            match e.decision {
+                Decision::Holds => "holds",
+                Decision::Fails => "fails",
+                Decision::Open => "open",
+            }
+            .to_owned(),
+        ]
+    };
+    table(&judged.claim.says, &heads, 1, judged.evidence.iter().map(row))
+}
+
+fn values(evaluation: &Evaluation) -> Markup {
+    let compared: Vec<&Compared> =
+        evaluation.values.iter().filter(|v| !v.figure.is_empty()).collect();
+    let others: Vec<&Compared> = evaluation.values.iter().filter(|v| v.figure.is_empty()).collect();
+    let ours = match evaluation.kind.and_then(|kind| kind.caution()) {
+        Some(caution) => format!("here ({caution})"),
+        None => "here".to_owned(),
+    };
+    let heads = ["value", "where", "study", "tolerance", &ours, "here / study", "standing"];
+    let heads = heads.map(str::to_owned);
+    let row = |v: &&Compared| {
+        let p = &v.published;
+        let number = match &v.ours {
+            Some((what, number)) => format!("{number} ({what})"),
+            None => "-".to_owned(),
+        };
+        vec![
+            p.what.clone(),
+            p.place.clone(),
+            format!("{} {}", p.value, p.unit),
+            if p.tolerance.is_empty() { "-".to_owned() } else { p.tolerance.clone() },
+            number,
+            v.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            standing(&v.standing),
+        ]
+    };
+    let plain = |v: &&Compared| {
+        let p = &v.published;
+        let value = format!("{} {}", p.value, p.unit);
+        vec![p.what.clone(), p.place.clone(), value, p.kind.name().to_owned()]
+    };
+    let plain_heads = ["value", "where", "study", "kind"].map(str::to_owned);
+    html! {
+        section {
+            h2 { "Published values beside ours" }
+            @if compared.is_empty() { p.meaning { "None of its values has a number of ours." } }
+            @else { (table("Published values beside ours", &heads, 2, compared.iter().map(row))) }
+            @if !others.is_empty() {
+                details {
+                    summary { (some(others.len(), "published value")) " without a number of ours" }
+                    (table("Other published values", &plain_heads, 2, others.iter().map(plain)))
+                }
+            }
+        }
+    }
+}
+
+fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Within => "within the tolerance".to_owned(),
+        Standing::Beyond => "beyond the tolerance".to_owned(),
+        Standing::Shown(why) => format!("shown only: {why}"),
+        Standing::Absent(why) => format!("not measured: {why}"),
+    }
+}
+
+fn one_figure(figure: &Figure, parts: &[Part], index: usize) -> Markup {
+    let of_it = parts.iter().enumerate().filter(|(_, part)| part.figure == figure.key);
+    html! {
+        section {
+            h2 { "Figure " (figure.key) ": " (figure.title) }
+            @if !figure.note.is_empty() { p.meaning { (figure.note) } }
+            @for (i, part) in of_it { (one_part(part, &format!("s{index}p{i}"))) }
+        }
+    }
+}
+
+fn one_part(part: &Part, id: &str) -> Markup {
+    let words: Vec<String> = part.line.iter().map(|word| shell(word)).collect();
+    html! {
+        @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }
+        @match &part.state {
+            State::Measured(record) => (measured(record, id))
+            State::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
+            State::NotAsked => p.meaning { "Left out of this run." }
+        }
+        @if record(part).is_some() { pre tabindex="0" { code { (words.join(" ")) } } }
+    }
+}
+
+fn measured(record: &Record, id: &str) -> Markup {
+    let model = Model::of(record);
+    let groups = model.groups();
+    let mut charts = Vec::new();
+    for (i, group) in groups.iter().enumerate() {
+        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}")).into_iter().take(2));
+    }
+    charts.extend(charts::of_figures(&model, id).into_iter().take(2));
+    charts.truncate(MAX_CHARTS);
+    let missing = record.unfinished_points();
+    html! {
+        (figures_of(&charts))
+        details {
+            summary { "The numbers, of " (record.points.len()) " measurements" }
+            @for group in &groups {
+                @let name = sentence(&group_name(group.quantity, group.label));
+                h4 { (name) }
+                (times_table(&model, group, &name))
+            }
+            (rates_table(&model))
+        }
+        @if missing > 0 {
+            p.meaning { (missing) " planned measurements are missing: the run was ended early." }
+        }
+        @if !record.skipped.is_empty() {
+            details {
+                summary { (some(record.skipped.len(), "point")) " impossible here" }
+                ul { @for s in &record.skipped {
+                    li { (model.skipped_place(s)) ": " (s.reason) }
+                } }
+            }
+        }
+    }
+}
+
+fn times_table(model: &Model, group: &crate::model::Group, caption: &str) -> Markup {
+    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = heads.len();
+    heads.extend(time_heads(group));
+    let rows = group.rows.iter().map(|(row, merged)| {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(time_cells(group, merged));
+        cells
+    });
+    table(caption, &heads, parameters, rows)
+}
+
+fn rates_table(model: &Model) -> Markup {
+    let figures = model.figures();
+    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = heads.len();
+    heads.extend(figures.iter().map(|(q, label)| group_name(*q, label)));
+    let rows = model.rows.iter().map(|row| {
+        let mut cells = parameter_cells(model, row);
+        cells.extend(figures.iter().map(|(quantity, label)| {
+            row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
+        }));
+        cells
+    });
+    html! {
+        @if !figures.is_empty() {
+            h4 { "Rates and processor time" }
+            (table("Rates and processor time", &heads, parameters, rows))
+        }
+    }
+}
+
+fn repeat(parts: &[Part]) -> Markup {
+    let commands = parts
+        .iter()
+        .filter(|part| record(part).is_some())
+        .map(|part| part.line.iter().map(|word| shell(word)).collect::<Vec<_>>().join(" "));
+    html! {
+        section {
+            h2 { "Measure it again" }
+            p.meaning { "Each sweep alone, as it was measured:" }
+            pre tabindex="0" { code { (commands.collect::<Vec<_>>().join("\n")) } }
+        }
+    }
+}
