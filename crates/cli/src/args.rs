@@ -69,7 +69,13 @@ pub enum Command {
     /// Gives each client a process of its own, which does what the client says: the client's
     /// parameters rule. Listens for this machine alone unless --bind names an address.
     Serve(ServeArgs),
-    /// A record again: as a table, JSON, CSV, perftest's tables, or a page
+    /// Run a published study again on the device at hand, and write a page about it
+    ///
+    /// Without a key: the studies that there are. Each figure of a study is a set of sweeps in the
+    /// words of `rdmalab run`; the page sets our numbers beside the study's, and says of each of
+    /// its claims whether it was confirmed, refuted, or cannot be seen on this device.
+    Study(StudyArgs),
+    /// Records again: as tables, JSON, CSV, Markdown, perftest's tables, a page, or pictures
     Report(ReportArgs),
     /// perftest's programs by their names.
     #[command(flatten)]
@@ -144,17 +150,58 @@ pub struct ServeArgs {
     pub sessions: usize,
 }
 
+/// Options of `study`.
+#[derive(Args, Clone, Debug)]
+pub struct StudyArgs {
+    /// Which study, as `potter2018` [default: list them]
+    pub key: Option<String>,
+    /// Only these figures, separated by commas
+    #[arg(short = 'F', long, value_delimiter = ',', value_name = "KEY")]
+    pub figure: Vec<String>,
+    /// Fewer points and samples: all of a study in about two minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// Go on with what was ended early: the newest directory of the study, or this one
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
+        default_missing_value = "")]
+    pub resume: Option<PathBuf>,
+    /// About how long it may take, as 90s, 10m or 2h; what is repeated is repeated less often,
+    /// everywhere alike
+    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time)]
+    pub max_time: Option<std::time::Duration>,
+    /// Show the sweeps and the expected duration, and measure nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// The device, by the name that `rdmalab devices` shows [default: the first adapter with an
+    /// active port, else soft0]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// A directory of studies, each a directory with a plan.toml [default: those that are shipped]
+    #[arg(long, value_name = "DIR")]
+    pub studies: Option<PathBuf>,
+    /// Where the study's directory is made [default: rdmalab-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them
+    #[arg(long, value_name = "A,B")]
+    pub cores: Option<String>,
+}
+
 /// Options of `report`.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// The record's directory
-    pub dir: PathBuf,
-    /// How it is printed
+    /// Directories of records
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// How they are printed
     #[arg(long, value_enum, value_name = "FORM", default_value = "table")]
     pub format: Format,
-    /// Write a page that needs nothing but a browser, instead of printing
+    /// Write one page of all of them that needs nothing but a browser, instead of printing
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub html: Option<PathBuf>,
+    /// Write each chart as an SVG file into this directory, instead of printing
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["format", "html"])]
+    pub svg: Option<PathBuf>,
 }
 
 /// Options of `devices`.

@@ -47,6 +47,7 @@ mod report;
 mod run;
 mod serve;
 mod soft;
+mod study;
 mod table;
 mod tour;
 mod trace;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Some(Command::Perftest(args)) => perftest::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Study(args)) => study::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
         Some(Command::Tree) => exec::paths::run(),

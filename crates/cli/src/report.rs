@@ -1,6 +1,7 @@
 //! `rdmalab report`, and what `run` prints: a record in one of the forms.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use rdmalab_record::Record;
 use rdmalab_report::{Histogram, Scale, Style, Table};
@@ -15,16 +16,39 @@ const BINS: usize = 24;
 
 /// Prints a record, or writes its page.
 pub fn run(args: &ReportArgs) -> Outcome {
-    let record = Record::open(&args.dir).map_err(usage)?;
-    match &args.html {
-        None => print(&record, args.format, false),
-        Some(file) => {
-            std::fs::write(file, rdmalab_report::page(&record))
-                .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
+    let records: Result<Vec<Record>, _> = args.dirs.iter().map(|dir| Record::open(dir)).collect();
+    let records = records.map_err(usage)?;
+    if let Some(file) = &args.html {
+        std::fs::write(file, rdmalab_report::pages(&records))
+            .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
+        outln!("{}", file.display());
+        return Ok(());
+    }
+    if let Some(dir) = &args.svg {
+        return pictures(&records, dir);
+    }
+    for (i, record) in records.iter().enumerate() {
+        if i > 0 && args.format != Format::Json {
+            outln!();
+        }
+        print(record, args.format, false)?;
+    }
+    Ok(())
+}
+
+/// Writes the charts; with several records, a number of the record stands before each name.
+fn pictures(records: &[Record], dir: &Path) -> Outcome {
+    let wrong = |e: std::io::Error| failed(format!("--svg {}: {e}", dir.display()));
+    std::fs::create_dir_all(dir).map_err(wrong)?;
+    for (i, record) in records.iter().enumerate() {
+        let before = if records.len() > 1 { format!("{}-", i + 1) } else { String::new() };
+        for picture in rdmalab_report::pictures(record) {
+            let file = dir.join(format!("{before}{}.svg", picture.name));
+            std::fs::write(&file, picture.svg).map_err(wrong)?;
             outln!("{}", file.display());
-            Ok(())
         }
     }
+    Ok(())
 }
 
 /// Prints a record; `gbits`: perftest's bandwidths in Gb/s.
@@ -44,6 +68,7 @@ pub fn print(record: &Record, format: Format, gbits: bool) -> Outcome {
             }
         }
         Format::Json => out!("{}", rdmalab_report::json(record)),
+        Format::Markdown => out!("{}", rdmalab_report::markdown(record)),
         Format::Csv => out!("{}", rdmalab_report::csv(record)),
         Format::Perftest => {
             let perftest = rdmalab_report::perftest(record);

@@ -69,6 +69,18 @@ pub struct HowArgs {
     /// [default: with --hosts, where ssh comes from; under mpirun and srun, the first host]
     #[arg(long, value_name = "HOST", help_heading = ELSEWHERE)]
     pub rendezvous: Option<String>,
+    /// The part of a study that this is: nothing is printed, and its record goes on.
+    #[arg(skip)]
+    pub part: Option<PartOf>,
+}
+
+/// Where a part of a study is kept.
+#[derive(Clone, Debug)]
+pub struct PartOf {
+    /// Its record, which may have been begun.
+    pub dir: PathBuf,
+    /// The command that measures it alone.
+    pub command: Vec<String>,
 }
 
 impl HowArgs {
@@ -90,6 +102,8 @@ pub enum Format {
     Json,
     /// Comma-separated values: one line for each point and quantity
     Csv,
+    /// Tables for a wiki or an issue
+    Markdown,
     /// The tables of perftest's programs
     Perftest,
 }

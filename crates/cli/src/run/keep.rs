@@ -20,6 +20,8 @@ const RECORDS: &str = "rdmalab-records";
 /// A record in the making, for good or until it is printed.
 pub struct Keep {
     writer: Writer,
+    /// Places in the order of the plan that were measured before.
+    done: Vec<u64>,
     /// Removed when dropped.
     passing: Option<TempDir>,
 }
@@ -54,11 +56,49 @@ impl Keep {
         header.planned_points =
             (plan.turns.len() + plan.impossible.len() * plan.repeat as usize) as u64;
         let environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
-        let mut writer = Writer::create(&parent, header, &environment).map_err(failed)?;
+        if let Some(part) = &how.part {
+            header.command.clone_from(&part.command);
+            if let Some(keep) = Self::resumed(&part.dir, &header)? {
+                return Ok(keep);
+            }
+        }
+        let writer = match &how.part {
+            Some(part) => Writer::create_at(&part.dir, header, &environment),
+            None => Writer::create(&parent, header, &environment),
+        };
+        let mut writer = writer.map_err(failed)?;
         for (point, reason) in &plan.impossible {
             skip(&mut writer, plan, point, &reason.to_string())?;
         }
-        Ok(Self { writer, passing })
+        Ok(Self { writer, done: Vec::new(), passing })
+    }
+
+    /// A record that was begun, if there is one and it is of the same plan.
+    fn resumed(dir: &Path, header: &Header) -> Outcome<Option<Self>> {
+        if !dir.join("record.json").is_file() {
+            return Ok(None);
+        }
+        let record = Record::open(dir).map_err(failed)?;
+        let old = &record.header;
+        let is_same = (&old.device, old.planned_points, old.seed)
+            == (&header.device, header.planned_points, header.seed);
+        if !is_same {
+            return Err(usage(format!(
+                "{} is of another plan or device ({}, {} points): begin anew, without --resume",
+                dir.display(),
+                old.device.name,
+                old.planned_points
+            )));
+        }
+        let done = record.points.iter().filter(|p| p.cut_short.is_none());
+        let done = done.map(|p| p.order_index).collect();
+        let writer = Writer::resume(&record).map_err(failed)?;
+        Ok(Some(Self { writer, done, passing: None }))
+    }
+
+    /// Whether that place in the order was measured before.
+    pub fn has(&self, order: usize) -> bool {
+        self.done.contains(&(order as u64))
     }
 
     /// Keeps a point.

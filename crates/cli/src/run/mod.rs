@@ -86,10 +86,12 @@ pub fn run_points(
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
     drop(session);
-    if keep.points() > 0 {
-        crate::report::print(&keep.read()?, how.format, gbits)?;
+    if how.part.is_none() {
+        if keep.points() > 0 {
+            crate::report::print(&keep.read()?, how.format, gbits)?;
+        }
+        notes(&plan, &keep, &clock, how.format);
     }
-    notes(&plan, &keep, &clock, how.format);
     Ok(match failure {
         None => Ended::Whole,
         Some(failure) => Ended::CutShort(with_rest(failure, &keep, plan.turns.len())),
@@ -108,6 +110,9 @@ pub fn measure(
 ) -> Outcome {
     let mut progress = Progress::new(plan);
     for (order, turn) in plan.turns.iter().enumerate() {
+        if keep.has(order) {
+            continue;
+        }
         let point = &plan.points[turn.point];
         progress.begin(plan, order, &described(plan, point));
         let (started, began) = (SystemTime::now(), Instant::now());

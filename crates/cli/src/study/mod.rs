@@ -1,0 +1,208 @@
+//! `rdmalab study`: a published study again, on the device at hand.
+
+mod parts;
+mod place;
+mod program;
+mod show;
+pub mod trim;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rdmalab_experiments::{Limits, sweep};
+use rdmalab_record::Record;
+use rdmalab_study::{State, Study, evaluate};
+
+use crate::args::StudyArgs;
+use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::interrupt::Interrupt;
+use crate::run::args::PartOf;
+use crate::run::{Ended, run_points};
+use parts::{Part, What};
+use place::{Asked, Place};
+
+/// The page, in the study's directory.
+const PAGE: &str = "report.html";
+
+/// Lists the studies, shows a plan, or measures one.
+pub fn run(args: &StudyArgs) -> Outcome {
+    let Some(key) = &args.key else {
+        show::list(&studies(args.studies.as_deref())?);
+        return Ok(());
+    };
+    let place = match &args.resume {
+        Some(dir) => Some(Place::begun(key, dir, args.out.as_deref())?),
+        None => None,
+    };
+    let asked = place.as_ref().map_or_else(|| Asked::of(key, args), |p| p.asked.clone());
+    let study = find(key, studies(asked.studies.as_deref())?)?;
+    for figure in &asked.figures {
+        if study.plan.figure(figure).is_none() {
+            let keys: Vec<&str> = study.plan.figures.iter().map(|f| f.key.as_str()).collect();
+            let what = format!("{key} has no such figure; it has {}", keys.join(", "));
+            return Err(usage(format!("--figure {figure}: {what}")));
+        }
+    }
+    let limits = limits(&asked.device)?;
+    let mut parts = parts::of(&study.plan, &asked.figures, asked.quick);
+    let all: f64 = parts.iter().map(|part| part.size(Some(&limits)).expected_s).sum();
+    if let Some(time) = args.max_time.filter(|time| time.as_secs_f64() < all) {
+        let share = time.as_secs_f64() / all;
+        parts.iter_mut().for_each(|part| trim_to(part, share));
+    }
+    show::plan(&study, &parts, &asked, &limits);
+    if args.plan {
+        return Ok(());
+    }
+    if !parts.iter().any(|part| matches!(part.what, What::Experiment(..) | What::Program(_))) {
+        return Err(usage(format!("{key}: nothing of it can be measured yet")));
+    }
+    let place = match place {
+        Some(place) => place,
+        None => Place::new(asked, args.out.as_deref())?,
+    };
+    let failures = measure(&mut parts, &place, &limits, args.max_time);
+    conclude(&study, &parts, &place, failures)
+}
+
+fn studies(dir: Option<&Path>) -> Outcome<Vec<Study>> {
+    match dir {
+        Some(dir) => Study::read_all(dir),
+        None => Study::shipped(),
+    }
+    .map_err(usage)
+}
+
+fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
+    let keys: Vec<String> = studies.iter().map(|study| study.plan.key.clone()).collect();
+    studies
+        .into_iter()
+        .find(|study| study.plan.key == key)
+        .ok_or_else(|| usage(format!("there is no study {key:?}; there are {}", keys.join(", "))))
+}
+
+fn limits(device: &str) -> Outcome<Limits> {
+    let context = crate::soft::find(device)?.open().map_err(failed)?;
+    Limits::query(&context, 1).map_err(failed)
+}
+
+/// Less of a part, where it is more than its share of the time.
+fn trim_to(part: &mut Part, share: f64) {
+    let What::Experiment(_, points) = &part.what else { return };
+    let Some(point) = points.first() else { return };
+    (part.words, part.repeat) = trim::trimmed(&part.words, part.repeat, point, share);
+    part.look_up();
+}
+
+/// Measures the parts one after the other; what failed, each with its reason.
+fn measure(
+    parts: &mut [Part],
+    place: &Place,
+    limits: &Limits,
+    max_time: Option<Duration>,
+) -> Vec<String> {
+    let interrupt = Interrupt::catch();
+    let began = Instant::now();
+    let expected: Vec<f64> = parts.iter().map(|p| p.size(Some(limits)).expected_s).collect();
+    let mut failures = Vec::new();
+    let mut pace = Pace { done_s: 0.0, took_s: 0.0 };
+    let count = expected.iter().filter(|s| **s > 0.0).count();
+    let mut number = 0;
+    for (i, part) in parts.iter_mut().enumerate() {
+        if !matches!(part.what, What::Experiment(..) | What::Program(_)) {
+            continue;
+        }
+        number += 1;
+        let left_s: f64 = expected[i..].iter().sum();
+        let dir = place.dir.join(part.name());
+        if let Ok(record) = Record::open(&dir) {
+            part.adopt(&record.header.command);
+        } else if let Some(time) = max_time {
+            // What took longer so far than expected is made up for by what is left.
+            let left = time.saturating_sub(began.elapsed()).as_secs_f64();
+            trim_to(part, left / pace.of(left_s).max(1e-9));
+        }
+        show::begin((number, count), part, pace.of(expected[i]), pace.of(left_s));
+        let start = Instant::now();
+        let outcome = one(part, &dir, place, &interrupt);
+        pace.done_s += part.size(Some(limits)).expected_s;
+        pace.took_s += start.elapsed().as_secs_f64();
+        if let Err(failure) = outcome {
+            errln!("rdmalab: {}: {failure}", part.name());
+            failures.push(format!("{}: {failure}", part.name()));
+        }
+        if interrupt.is_set() {
+            break;
+        }
+    }
+    failures
+}
+
+/// How long things take against what was expected.
+struct Pace {
+    done_s: f64,
+    took_s: f64,
+}
+
+impl Pace {
+    fn of(&self, expected_s: f64) -> f64 {
+        if self.done_s > 0.0 { expected_s * self.took_s / self.done_s } else { expected_s }
+    }
+}
+
+fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome {
+    let asked = &place.asked;
+    let command = part.command(&asked.device);
+    match &part.what {
+        What::Experiment(args, _) => {
+            let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
+            let mut how = part.how(args, &asked.device, asked.cores.as_ref());
+            how.part = Some(PartOf { dir: dir.to_owned(), command });
+            match run_points(args.experiment, points, &how, false, &|_, _| ())? {
+                Ended::Whole => Ok(()),
+                Ended::CutShort(failure) => Err(failure),
+            }
+        }
+        What::Program(cases) => program::run(cases, dir, &command, &asked.device, interrupt),
+        What::Missing(_) | What::NotAsked => Ok(()),
+    }
+}
+
+/// Reads back what there is, holds the study against it, writes the page and says what came out.
+fn conclude(study: &Study, parts: &[Part], place: &Place, failures: Vec<String>) -> Outcome {
+    let state = |part: &Part| match &part.what {
+        What::Missing(why) => State::Missing(why.clone()),
+        What::NotAsked => State::NotAsked,
+        What::Experiment(..) | What::Program(_) => {
+            match Record::open(&place.dir.join(part.name())) {
+                Ok(record) => State::Measured(Box::new(record)),
+                Err(_) => State::Missing("it was not measured: the run was ended before".into()),
+            }
+        }
+    };
+    let parts: Vec<rdmalab_study::Part> = parts
+        .iter()
+        .map(|part| rdmalab_study::Part {
+            figure: part.figure.clone(),
+            sweep: part.sweep.clone(),
+            line: part.command(&place.asked.device),
+            state: state(part),
+        })
+        .collect();
+    let evaluation = evaluate(study, &parts);
+    show::verdicts(&evaluation, &place.asked);
+    let page = place.dir.join(PAGE);
+    let text = rdmalab_report::study_page(study, &parts, &evaluation);
+    std::fs::write(&page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
+    outln!("\n{}", page.display());
+    match failures.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::Run(format!(
+            "{first}{}; --resume goes on",
+            match failures.len() {
+                1 => String::new(),
+                n => format!(" (and {} other parts failed)", n - 1),
+            }
+        ))),
+    }
+}

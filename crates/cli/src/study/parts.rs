@@ -1,0 +1,247 @@
+//! The parts of a study: each sweep of its figures, looked up in what this program can run.
+
+use clap::Parser;
+use rdmalab_experiments::{Limits, Point, check, sweep};
+use rdmalab_study::{Plan, Sweep, Words};
+
+use super::program::{self, Case};
+use crate::args::{Cli, Command};
+use crate::run::args::{HowArgs, RunArgs};
+use crate::run::plan::expected_s;
+
+/// What starting the ends of a sweep takes, in seconds, about.
+const START_S: f64 = 0.4;
+
+/// A sweep of a figure.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The figure's key.
+    pub figure: String,
+    /// The sweep's name; may be empty.
+    pub sweep: String,
+    /// Its words, after `--quick` and whatever else changed them.
+    pub words: Words,
+    /// How often each point is measured.
+    pub repeat: u32,
+    /// What it is here.
+    pub what: What,
+}
+
+/// What a sweep is here.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// An experiment, with its points.
+    Experiment(Box<RunArgs>, Vec<Point>),
+    /// A program that is installed, with its calls.
+    Program(Vec<Case>),
+    /// Nothing that this program can run: why.
+    Missing(String),
+    /// Left out by `--figure`.
+    NotAsked,
+}
+
+/// All parts of a plan, in its order.
+pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for figure in &plan.figures {
+        let is_asked = figures.is_empty() || figures.contains(&figure.key);
+        for sweep in &figure.sweeps {
+            let repeat = if is_quick { plan.quick_repeat } else { plan.repeat };
+            let repeat = if is_quick { repeat } else { sweep.repeat.unwrap_or(repeat) };
+            let mut part = Part {
+                figure: figure.key.clone(),
+                sweep: sweep.name.clone(),
+                words: words(sweep, is_quick),
+                repeat,
+                what: What::NotAsked,
+            };
+            if is_asked {
+                part.look_up();
+            }
+            parts.push(part);
+        }
+    }
+    parts
+}
+
+/// A plan was checked when it was read: its words are words.
+fn words(sweep: &Sweep, is_quick: bool) -> Words {
+    let none = Words { experiment: sweep.run.clone(), options: Vec::new() };
+    sweep.words(is_quick).unwrap_or(none)
+}
+
+impl Part {
+    /// The name of its directory: the figure, and the sweep where it has a name.
+    pub fn name(&self) -> String {
+        match self.sweep.as_str() {
+            "" => self.figure.clone(),
+            sweep => format!("{}.{sweep}", self.figure),
+        }
+    }
+
+    /// Finds out what its words are here. An experiment or an option that is not there yet is no
+    /// error: it is said, and looked up again by the next version.
+    pub fn look_up(&mut self) {
+        self.what = if program::is_known(&self.words.experiment) {
+            match program::cases(&self.words) {
+                Ok(cases) => What::Program(cases),
+                Err(why) => What::Missing(why),
+            }
+        } else {
+            match parsed(&self.words) {
+                Ok((args, points)) => What::Experiment(Box::new(args), points),
+                Err(why) => What::Missing(why),
+            }
+        };
+    }
+
+    /// Points, of which so many are impossible here, measurements, and about how long they take.
+    pub fn size(&self, limits: Option<&Limits>) -> Size {
+        match &self.what {
+            What::Experiment(_, points) => {
+                let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
+                let possible: Vec<&Point> = points.iter().filter(is_possible).collect();
+                let once: f64 = possible.iter().map(|point| expected_s(point)).sum();
+                Size {
+                    points: possible.len(),
+                    impossible: points.len() - possible.len(),
+                    expected_s: START_S + once * f64::from(self.repeat),
+                }
+            }
+            What::Program(cases) => Size {
+                points: cases.len(),
+                impossible: 0,
+                expected_s: cases.iter().map(Case::expected_s).sum(),
+            },
+            What::Missing(_) | What::NotAsked => Size::default(),
+        }
+    }
+}
+
+/// How much a part is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
+    /// Points that can be measured.
+    pub points: usize,
+    /// Points that cannot.
+    pub impossible: usize,
+    /// About how long it takes.
+    pub expected_s: f64,
+}
+
+/// The words as `rdmalab run` takes them.
+fn parsed(words: &Words) -> Result<(RunArgs, Vec<Point>), String> {
+    let line = words.line();
+    let whole = ["rdmalab".to_owned(), "run".to_owned()].into_iter().chain(line);
+    let cli = Cli::try_parse_from(whole).map_err(|e| first_line(&e.to_string()))?;
+    let Some(Command::Run { what }) = cli.command else {
+        return Err("it is no experiment".to_owned());
+    };
+    let points = sweep(what.experiment, &what.sweep).map_err(|e| e.to_string())?;
+    Ok((what, points))
+}
+
+/// What clap says, without its picture.
+fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let line = line.trim().trim_start_matches("error: ");
+    match line.strip_prefix("unrecognized subcommand ") {
+        Some(name) => format!("there is no experiment {} yet", name.trim_matches('\'')),
+        None => line.to_owned(),
+    }
+}
+
+impl Part {
+    /// How it is run: as asked for, into its directory.
+    pub fn how(&self, args: &RunArgs, device: &str, cores: Option<&String>) -> HowArgs {
+        let mut how = args.how.clone();
+        how.device = Some(device.to_owned());
+        how.repeat = self.repeat;
+        how.cores = cores.cloned().or(how.cores);
+        how
+    }
+
+    /// The command that measures it alone.
+    pub fn command(&self, device: &str) -> Vec<String> {
+        let mut line = vec!["rdmalab".to_owned(), "run".to_owned()];
+        line.extend(self.words.line());
+        line.extend(["--device".to_owned(), device.to_owned()]);
+        if self.repeat > 1 {
+            line.extend(["--repeat".to_owned(), self.repeat.to_string()]);
+        }
+        line
+    }
+
+    /// Takes over the words with which its record was begun.
+    pub fn adopt(&mut self, command: &[String]) {
+        let mut line: Vec<String> = command.iter().skip(2).cloned().collect();
+        let mut take = |name: &str| {
+            let at = line.iter().position(|word| word == name)?;
+            let end = (at + 2).min(line.len());
+            line.drain(at..end).nth(1)
+        };
+        let repeat = take("--repeat").and_then(|n| n.parse().ok());
+        take("--device");
+        if let Ok(words) = Words::of_line(&line) {
+            self.words = words;
+            self.repeat = repeat.unwrap_or(1);
+            self.look_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmalab_study::Study;
+
+    fn part(run: &str) -> Part {
+        let sweep =
+            Sweep { name: String::new(), run: run.to_owned(), quick: String::new(), repeat: None };
+        let mut part = Part {
+            figure: "f".to_owned(),
+            sweep: "s".to_owned(),
+            words: words(&sweep, false),
+            repeat: 3,
+            what: What::NotAsked,
+        };
+        part.look_up();
+        part
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_said() {
+        let why = |run: &str| match part(run).what {
+            What::Missing(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why("teleport --size 8"), "there is no experiment teleport yet");
+        assert!(why("ping --colour red").contains("--colour"), "{}", why("ping --colour red"));
+        assert!(why("ping --transport xrc").contains("choose one of"));
+        assert!(why("ping --stamps recv").contains("does not use it"));
+    }
+
+    #[test]
+    fn a_command_leads_back_to_its_part() {
+        let one = part("ping --size 8..64*2 --op send,write");
+        assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
+        let mut other = part("ping");
+        other.adopt(&one.command("soft0"));
+        assert_eq!((other.words, other.repeat), (one.words, 3));
+    }
+
+    #[test]
+    fn shipped_plans_use_options_that_there_are() {
+        // Of experiments that are not there yet nobody can say; all others have to be right.
+        for study in Study::shipped().unwrap() {
+            for is_quick in [false, true] {
+                for part in of(&study.plan, &[], is_quick) {
+                    if let What::Missing(why) = &part.what {
+                        let name = format!("{} {}", study.plan.key, part.name());
+                        assert!(why.starts_with("there is no experiment"), "{name}: {why}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The directory of a study's run: what was asked for, and a record for each part.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::StudyArgs;
+use crate::failure::{Outcome, run as failed, usage};
+
+/// Where directories of studies go unless told otherwise.
+const RECORDS: &str = "rdmalab-records";
+/// What was asked for, in the directory.
+const ASKED: &str = "study.json";
+/// The schema of that file.
+const SCHEMA: &str = "rdmalab-study";
+/// Directories of one second.
+const MAX_NAMES: u32 = 1000;
+
+/// What was asked for: enough to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// `rdmalab-study`.
+    pub schema: String,
+    /// Its version: 1.
+    pub schema_version: u32,
+    /// The study.
+    pub study: String,
+    /// The directory of studies, unless it is a shipped one.
+    pub studies: Option<PathBuf>,
+    /// The figures; empty: all.
+    pub figures: Vec<String>,
+    /// Whether it is the quick form.
+    pub quick: bool,
+    /// The device.
+    pub device: String,
+    /// The cores of the ends.
+    pub cores: Option<String>,
+    /// When it began.
+    pub started_utc: String,
+}
+
+/// A run of a study.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// What was asked for.
+    pub asked: Asked,
+}
+
+impl Asked {
+    /// What the command line asks for.
+    pub fn of(key: &str, args: &StudyArgs) -> Self {
+        let device = args.device.clone().unwrap_or_else(crate::soft::best);
+        let now = std::time::SystemTime::now();
+        Self {
+            schema: SCHEMA.to_owned(),
+            schema_version: 1,
+            study: key.to_owned(),
+            studies: args.studies.clone(),
+            figures: args.figure.clone(),
+            quick: args.quick,
+            device,
+            cores: args.cores.clone(),
+            started_utc: rdmalab_record::utc(now),
+        }
+    }
+}
+
+impl Place {
+    /// A new directory below `--out`.
+    ///
+    /// # Errors
+    /// When it cannot be made, with what to do.
+    pub fn new(asked: Asked, out: Option<&Path>) -> Outcome<Self> {
+        let parent = out.unwrap_or(Path::new(RECORDS));
+        let wrong = |e: std::io::Error| {
+            usage(format!("--out {}: {e}; choose another place", parent.display()))
+        };
+        fs::create_dir_all(parent).map_err(wrong)?;
+        let time: String = asked.started_utc.chars().filter(|c| !"-:".contains(*c)).collect();
+        let time = time.split('.').next().unwrap_or_default();
+        let base = format!("{}{time}Z", prefix(&asked.study));
+        for n in 1..=MAX_NAMES {
+            let name = if n == 1 { base.clone() } else { format!("{base}-{n}") };
+            let dir = parent.join(name);
+            match fs::create_dir(&dir) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(wrong(e)),
+                Ok(()) => {
+                    let text = serde_json::to_string_pretty(&asked).map_err(failed)?;
+                    let file = dir.join(ASKED);
+                    fs::write(&file, text + "\n")
+                        .map_err(|e| failed(format!("{}: {e}", file.display())))?;
+                    return Ok(Self { dir, asked });
+                }
+            }
+        }
+        Err(failed(format!("{}: too many directories of that name", parent.display())))
+    }
+
+    /// A directory that was begun: `dir`, or the newest of that study below `--out`.
+    ///
+    /// # Errors
+    /// When there is none, or it is another study's.
+    pub fn begun(key: &str, dir: &Path, out: Option<&Path>) -> Outcome<Self> {
+        let parent = out.unwrap_or(Path::new(RECORDS));
+        let dir = match dir.as_os_str().is_empty() {
+            false => dir.to_owned(),
+            true => newest(key, parent).ok_or_else(|| {
+                usage(format!(
+                    "--resume: no run of {key} below {}: name its directory, --resume=DIR",
+                    parent.display()
+                ))
+            })?,
+        };
+        let file = dir.join(ASKED);
+        let text = fs::read_to_string(&file)
+            .map_err(|e| usage(format!("--resume: {}: {e}", file.display())))?;
+        let asked: Asked = serde_json::from_str(&text)
+            .map_err(|e| usage(format!("--resume: {}: {e}", file.display())))?;
+        if asked.schema != SCHEMA || asked.schema_version != 1 {
+            return Err(usage(format!(
+                "--resume: {} is of {} version {}: use the rdmalab that wrote it",
+                file.display(),
+                asked.schema,
+                asked.schema_version
+            )));
+        }
+        if asked.study != key {
+            return Err(usage(format!("--resume: {} is a run of {}", dir.display(), asked.study)));
+        }
+        Ok(Self { dir, asked })
+    }
+}
+
+fn prefix(key: &str) -> String {
+    format!("rdmalab-study-{key}-")
+}
+
+/// Names sort by their time.
+fn newest(key: &str, parent: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(parent).ok()?.filter_map(|entry| entry.ok().map(|e| e.path()));
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        name.starts_with(&prefix(key)) && path.join(ASKED).is_file()
+    };
+    entries.filter(is_it).max()
+}

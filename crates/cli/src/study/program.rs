@@ -1,0 +1,338 @@
+//! perftest's installed programs as a part of a study: unmodified, under our `exec` for a soft
+//! device, their samples kept as a record.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use rdmalab_experiments::{Experiment, Inline, Point, sweep};
+use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
+use rdmalab_record::{
+    ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
+};
+use rdmalab_study::Words;
+
+use crate::failure::{Outcome, run as failed};
+use crate::interrupt::Interrupt;
+
+/// Programs that parts may name.
+const KNOWN: [&str; 1] = ["ib_send_lat"];
+/// Options that have a letter of perftest's.
+const OPTIONS: [&str; 6] = ["transport", "size", "messages", "inline", "mtu", "rdma-cm"];
+/// Both ends of a call are ended after this time.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The server listens by then.
+const LISTENS: Duration = Duration::from_secs(20);
+/// About how long a call takes, in seconds.
+const CALL_S: f64 = 0.8;
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The program.
+    program: String,
+    /// What is measured.
+    point: Point,
+    /// Whether its queue pairs are made by rdma_cm.
+    by_cm: bool,
+    /// Whether the inline threshold was given.
+    has_inline: bool,
+}
+
+/// Whether it is such a program.
+pub fn is_known(name: &str) -> bool {
+    KNOWN.contains(&name)
+}
+
+/// The calls of a sweep: in our words, those that the program knows too.
+///
+/// # Errors
+/// An option that it does not know, or a wrong value; or that it is not installed.
+pub fn cases(words: &Words) -> Result<Vec<Case>, String> {
+    let program = words.experiment.clone();
+    let mut by_cm = vec![false];
+    let mut options: Vec<(&str, &str)> = Vec::new();
+    for (name, value) in &words.options {
+        match name.as_str() {
+            "rdma-cm" => {
+                let each = value.split(',').map(|word| match word {
+                    "yes" => Ok(true),
+                    "no" => Ok(false),
+                    other => Err(format!("--rdma-cm: {other:?} is neither yes nor no")),
+                });
+                by_cm = each.collect::<Result<_, _>>()?;
+            }
+            known if OPTIONS.contains(&known) => options.push((name, value)),
+            other => {
+                let known = OPTIONS.join(", ");
+                return Err(format!("--{other}: {program} is given {known} only"));
+            }
+        }
+    }
+    let has_inline = words.options.iter().any(|(name, _)| name == "inline");
+    let points = sweep(Experiment::Ping, &options).map_err(|e| e.to_string())?;
+    if installed(&program).is_none() {
+        return Err(format!("{program} is not installed: apt-get install perftest"));
+    }
+    let case = |(point, by_cm)| Case { program: program.clone(), point, by_cm, has_inline };
+    let each = points.into_iter().flat_map(|p| by_cm.iter().map(move |cm| (p.clone(), *cm)));
+    Ok(each.map(case).collect())
+}
+
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+impl Case {
+    /// About how long it takes, in seconds.
+    pub fn expected_s(&self) -> f64 {
+        CALL_S + self.point.messages as f64 * 3e-6
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let point = &self.point;
+        let connection = point.transport.name().to_ascii_uppercase();
+        let mut words = vec!["-F".to_owned(), "-U".to_owned()];
+        let mut add = |letter: &str, value: String| words.extend([letter.to_owned(), value]);
+        add("-c", connection);
+        add("-s", point.size_bytes.to_string());
+        add("-n", point.messages.to_string());
+        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.inline) {
+            add("-I", bytes.to_string());
+        }
+        if point.mtu_bytes > 0 {
+            add("-m", point.mtu_bytes.to_string());
+        }
+        if self.by_cm {
+            words.push("-R".to_owned());
+        }
+        words
+    }
+
+    fn parameters(&self) -> Object {
+        let point = &self.point;
+        let inline = match (self.has_inline, point.inline) {
+            (true, Inline::Bytes(bytes)) => bytes.into(),
+            _ => "default".into(),
+        };
+        [
+            ("transport", point.transport.name().into()),
+            ("op", "send".into()),
+            ("size_bytes", point.size_bytes.into()),
+            ("messages", point.messages.into()),
+            ("inline_bytes", inline),
+            ("mtu_bytes", point.mtu_bytes.into()),
+            ("rdma_cm", if self.by_cm { "yes" } else { "no" }.into()),
+        ]
+        .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+    }
+
+    /// What the call is, for people.
+    pub fn described(&self) -> String {
+        format!("{} {}", self.program, self.arguments().join(" "))
+    }
+}
+
+/// Runs the calls that are not in the record yet, each into it. A call that fails is a skipped
+/// point with the program's own last line.
+///
+/// # Errors
+/// When the record cannot be written, or on an interrupt.
+pub fn run(
+    cases: &[Case],
+    dir: &Path,
+    command: &[String],
+    device: &str,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let kind = match crate::soft::find(device)?.kind() {
+        rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
+        _ => DeviceKind::System,
+    };
+    let (mut writer, done) = writer(cases, dir, command, (device, kind))?;
+    for (order, case) in cases.iter().enumerate() {
+        let parameters = case.parameters();
+        if done.contains(&parameters) {
+            continue;
+        }
+        if interrupt.is_set() {
+            return Err(failed("interrupted"));
+        }
+        let (started, began) = (SystemTime::now(), Instant::now());
+        match call(case, device, kind) {
+            Ok(measured) => {
+                let id = PointId {
+                    parameters,
+                    repetition: 0,
+                    order_index: order as u64,
+                    started,
+                    elapsed: began.elapsed(),
+                };
+                writer.append(&id, &measured).map_err(failed)?;
+            }
+            Err(_) if interrupt.is_set() => return Err(failed("interrupted")),
+            Err(reason) => {
+                let skipped = rdmalab_record::Skipped {
+                    order_index: order as u64,
+                    repetition: 0,
+                    parameters,
+                    reason,
+                };
+                writer.skip(&skipped).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn writer(
+    cases: &[Case],
+    dir: &Path,
+    command: &[String],
+    (device, kind): (&str, DeviceKind),
+) -> Outcome<(Writer, Vec<Object>)> {
+    if dir.join("record.json").is_file() {
+        let record = Record::open(dir).map_err(failed)?;
+        let points = record.points.iter().map(|p| p.parameters.clone());
+        let done = points.chain(record.skipped.iter().map(|s| s.parameters.clone())).collect();
+        return Ok((Writer::resume(&record).map_err(failed)?, done));
+    }
+    let program = cases.first().map_or("", |case| case.program.as_str());
+    let device = Device { name: device.to_owned(), kind };
+    let mut header = Header::new(program, command.to_vec(), device.clone());
+    header.planned_points = cases.len() as u64;
+    let environment = Environment::here(&device.name, Some(ClockFacts::of(&Clock::new())));
+    Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
+}
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server and a client; what the client printed, as samples.
+fn call(case: &Case, device: &str, kind: DeviceKind) -> Result<Measured, String> {
+    let passing = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let port = free_port().map_err(|e| e.to_string())?;
+    let start = |name: &str, host: Option<&str>| {
+        let file = passing.path().join(name);
+        let out = File::create(&file).map_err(|e| e.to_string())?;
+        let err = out.try_clone().map_err(|e| e.to_string())?;
+        let mut command = program(case, device, kind)?;
+        command.args(["-d", device, "-p", &port.to_string()]).args(case.arguments()).args(host);
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = command.spawn().map_err(|e| format!("{}: {e}", case.program))?;
+        Ok::<_, String>((Ended(child), file))
+    };
+    let (mut server, server_text) = start("server", None)?;
+    let began = Instant::now();
+    loop {
+        // A client that comes too early is refused and just tries again.
+        let (mut client, text) = start("client", Some("127.0.0.1"))?;
+        if ended(&mut client, LIMIT)? {
+            return samples(&read(&text)?);
+        }
+        let is_over = server.0.try_wait().ok().flatten().is_some();
+        if is_over || began.elapsed() > LISTENS {
+            let said = [read(&server_text)?, read(&text)?];
+            let line = said.iter().find_map(|text| last_words(text)).unwrap_or_default();
+            return Err(format!("{} failed: {line}", case.described()));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The program, under our `exec` for a soft device.
+fn program(case: &Case, device: &str, kind: DeviceKind) -> Result<Command, String> {
+    let installed = installed(&case.program);
+    let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
+    if kind != DeviceKind::Soft {
+        return Ok(Command::new(path));
+    }
+    let own = std::env::current_exe().map_err(|e| format!("{device}: {e}"))?;
+    let mut command = Command::new(own);
+    command.args(["exec", "--"]).arg(path);
+    Ok(command)
+}
+
+/// Whether it ended well.
+fn ended(child: &mut Ended, limit: Duration) -> Result<bool, String> {
+    let began = Instant::now();
+    while began.elapsed() < limit {
+        if let Some(status) = child.0.try_wait().map_err(|e| e.to_string())? {
+            return Ok(status.success());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(format!("it did not end within {} s", limit.as_secs()))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn last_words(text: &str) -> Option<String> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// What `-U` prints: a line `number, microseconds` for each sample, in the order of measurement.
+fn samples(text: &str) -> Result<Measured, String> {
+    let sample = |line: &str| {
+        let (number, us) = line.split_once(',')?;
+        number.trim().parse::<u64>().ok()?;
+        us.trim().parse::<f64>().ok().map(|us| us * 1e3)
+    };
+    let samples: Vec<f64> = text.lines().filter_map(sample).collect();
+    if samples.is_empty() {
+        return Err("it printed no samples".to_owned());
+    }
+    let mut measured = Measured::default();
+    measured.push_series(Quantity::HalfRoundTrip, "", 0, samples);
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_samples_are_read_and_the_rest_is_not() {
+        let text = " local address: LID 0x1\n#, usec\n1, 1.5\n2, 0.25\n#bytes #iterations\n \
+                    2       1000          0.30, ...\n";
+        let found = samples(text).unwrap();
+        assert_eq!(found.series[0].samples, [1500.0, 250.0]);
+        assert!(samples("#, usec\n").is_err());
+    }
+
+    #[test]
+    fn our_words_become_letters() {
+        let words = |line: &str| {
+            let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            cases(&Words::of_line(&line).unwrap())
+        };
+        assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("is given transport"));
+        assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
+        let Ok(found) = words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes")
+        else {
+            return;
+        };
+        let said: Vec<String> = found.iter().map(Case::described).collect();
+        assert_eq!(said[1], "ib_send_lat -F -U -c UD -s 8 -n 100000 -I 0 -R");
+        assert_eq!(found[0].parameters()["inline_bytes"], 0);
+    }
+}

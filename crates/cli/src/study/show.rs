@@ -1,0 +1,94 @@
+//! What `rdmalab study` prints.
+
+use rdmalab_experiments::Limits;
+use rdmalab_study::{Evaluation, Study, Verdict};
+
+use super::parts::{Part, What};
+use super::place::Asked;
+use crate::run::plan::duration;
+use crate::table::Rows;
+
+/// The studies that there are.
+pub fn list(studies: &[Study]) {
+    let mut rows = Rows::new(&["key", "what", "figures", "claims", "values"], 2);
+    for study in studies {
+        rows.push(&[
+            study.plan.key.clone(),
+            study.plan.title.clone(),
+            study.plan.figures.len().to_string(),
+            study.claims.len().to_string(),
+            study.published.len().to_string(),
+        ]);
+    }
+    out!("{}", rows.text());
+    outln!("\nrdmalab study KEY --plan shows what it measures; --quick takes about two minutes.");
+}
+
+/// The plan: each part, what of it is possible here, and how long it takes.
+pub fn plan(study: &Study, parts: &[Part], asked: &Asked, limits: &Limits) {
+    let plan = &study.plan;
+    outln!("{}: {}", plan.key, plan.title);
+    outln!("  {}; on {}", plan.source, plan.hardware);
+    outln!("  here on {} (of kind {})\n", asked.device, limits.kind);
+    let head = ["figure", "what is run", "points", "impossible", "times", "about"];
+    let mut rows = Rows::new(&head, 2);
+    let (mut all, mut missing) = (0.0, Vec::new());
+    for part in parts {
+        let line = part.words.line().join(" ");
+        match &part.what {
+            What::NotAsked => {}
+            What::Missing(why) => missing.push(format!("not available: {}: {why}", part.name())),
+            What::Experiment(..) | What::Program(_) => {
+                let size = part.size(Some(limits));
+                all += size.expected_s;
+                rows.push(&[
+                    part.name(),
+                    line,
+                    size.points.to_string(),
+                    size.impossible.to_string(),
+                    part.repeat.to_string(),
+                    duration(size.expected_s),
+                ]);
+            }
+        }
+    }
+    out!("{}", rows.text());
+    missing.iter().for_each(|line| outln!("{line}"));
+    outln!("\nabout {} in all, on a device that answers in a microsecond\n", duration(all));
+}
+
+/// A part begins.
+pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s: f64) {
+    errln!(
+        "[{number}/{count}] {}: {} (about {}, {} left in all)",
+        part.name(),
+        part.words.line().join(" "),
+        duration(about_s),
+        duration(left_s)
+    );
+}
+
+/// What the measurements say.
+pub fn verdicts(evaluation: &Evaluation, asked: &Asked) {
+    if let Some(caution) = evaluation.kind.and_then(|kind| kind.caution()) {
+        outln!("{}: {caution}", asked.device);
+    }
+    let mut rows = Rows::new(&["claim", "verdict", "why"], 3);
+    for judged in &evaluation.claims {
+        let why = match &judged.verdict {
+            Verdict::Confirmed => judged.claim.says.clone(),
+            other => other.why().to_owned(),
+        };
+        rows.push(&[judged.claim.key.clone(), judged.verdict.name().to_owned(), why]);
+    }
+    out!("{}", rows.text());
+    let count = |name: &str| {
+        evaluation.claims.iter().filter(|judged| judged.verdict.name() == name).count()
+    };
+    outln!(
+        "\n{} confirmed, {} refuted, {} cannot be seen here",
+        count("confirmed"),
+        count("refuted"),
+        count("cannot be seen")
+    );
+}

@@ -1,0 +1,180 @@
+//! `rdmalab study`: each shipped study in a very small form on the soft device, and what happens
+//! when one is killed. Nothing here says how fast it is.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Running, Said, rdmalab, said};
+use rdmalab_record::Record;
+use tempfile::TempDir;
+
+fn study(out: &TempDir, arguments: &[&str]) -> Said {
+    let mut command = rdmalab(&["study"]);
+    command.args(arguments).arg("--out").arg(out.path());
+    said(&mut command)
+}
+
+/// The only directory below `out`.
+fn only(out: &Path) -> PathBuf {
+    let found: Vec<_> = fs::read_dir(out).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// The quick form, cut down to what a busy machine does in a test.
+fn in_small_form(key: &str) {
+    let out = tempfile::tempdir().unwrap();
+    let Said { code, stdout, stderr } =
+        study(&out, &[key, "--quick", "--max-time", "8", "--device", "soft0"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    for said in ["what is run", "about", "confirmed", "cannot be seen here", "report.html"] {
+        assert!(stdout.contains(said), "{said}: {stdout}");
+    }
+    assert!(stdout.contains("numbers of this host, not of an adapter"), "{stdout}");
+    let dir = only(out.path());
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("Numbers of this host, not of an adapter"));
+    assert!(!page.contains("within the tolerance"), "a soft number is no adapter's");
+    let entries = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
+    let records: Vec<Record> = entries.filter_map(|path| Record::open(&path).ok()).collect();
+    assert!(!records.is_empty());
+    for record in &records {
+        let name = record.dir.display();
+        assert_eq!(record.unfinished_points(), 0, "{name}");
+        assert!(record.damage.is_empty(), "{name}: {:?}", record.damage);
+        assert!(!record.points.is_empty() || !record.skipped.is_empty(), "{name}");
+        for point in &record.points {
+            assert!(point.cut_short.is_none(), "{name}: {point:?}");
+        }
+    }
+}
+
+#[test]
+fn potter2018_in_small_form() {
+    in_small_form("potter2018");
+}
+
+#[test]
+fn macarthur2012_in_small_form() {
+    in_small_form("macarthur2012");
+}
+
+#[test]
+fn fukuoka2021_in_small_form() {
+    in_small_form("fukuoka2021");
+}
+
+#[test]
+fn viertel2006_in_small_form() {
+    in_small_form("viertel2006");
+}
+
+#[test]
+fn mordkovich2013_in_small_form() {
+    in_small_form("mordkovich2013");
+}
+
+#[test]
+fn studies_are_listed_and_planned_without_measuring() {
+    let out = tempfile::tempdir().unwrap();
+    let Said { code, stdout, .. } = study(&out, &[]);
+    assert_eq!(code, Some(0));
+    for key in ["fukuoka2021", "macarthur2012", "mordkovich2013", "potter2018", "viertel2006"] {
+        assert!(stdout.contains(key), "{stdout}");
+        let Said { code, stdout, .. } = study(&out, &[key, "--plan", "--device", "soft0"]);
+        assert_eq!(code, Some(0), "{key}: {stdout}");
+        assert!(stdout.contains("in all"), "{stdout}");
+    }
+    let Said { stdout, .. } = study(&out, &["potter2018", "--plan", "--device", "soft0"]);
+    assert!(stdout.contains("not available: rate: there is no experiment gateway yet"), "{stdout}");
+    assert!(fs::read_dir(out.path()).unwrap().next().is_none(), "a plan writes nothing");
+}
+
+#[test]
+fn wrong_calls_say_what_there_is() {
+    let out = tempfile::tempdir().unwrap();
+    for (arguments, says) in [
+        (vec!["newton1687"], "there are fukuoka2021, "),
+        (vec!["potter2018", "--figure", "9"], "it has event, busy"),
+        (vec!["potter2018", "--max-time", "soon"], "90s, 10m or 2h"),
+        (vec!["potter2018", "--resume"], "--resume=DIR"),
+        (vec!["potter2018", "--studies", "/nowhere"], "/nowhere"),
+        (vec!["potter2018", "--device", "mlx9_9"], "there is no such device"),
+    ] {
+        let Said { code, stderr, .. } = study(&out, &arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+    }
+}
+
+const OWN: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\n\
+    [[figure]]\nkey = 'f'\ntitle = 'F'\n[[figure.sweep]]\n\
+    run = 'ping --op send,write --size 8..64*2 --messages 400 --warm-up 0'\n\
+    [[figure]]\nkey = 'g'\ntitle = 'G'\n[[figure.sweep]]\nrun = 'teleport --size 8'\n";
+
+const CLAIMS: &str = "[[claim]]\nkey = 'grows'\nsays = 'A claim of ours.'\nrelation = '<'\n\
+    left = { figure = 'f', quantity = 'round_trip_ns', where = { op = 'send' } }\n\
+    right = { value = 1e12 }\nsource = 'p. 1'\n\
+    [[claim]]\nkey = 'unseen'\nsays = 'Another.'\nrelation = '<'\n\
+    left = { figure = 'g', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 2'\n\
+    [[claim]]\nkey = 'wrong'\nsays = 'A wrong one.'\nrelation = '<'\n\
+    left = { figure = 'f', quantity = 'round_trip_ns' }\nright = { value = 1 }\nsource = 'p. 3'\n";
+
+/// A study of our own: three claims, of which each ends in its own way, without any code.
+fn own_study() -> TempDir {
+    let studies = tempfile::tempdir().unwrap();
+    let dir = studies.path().join("own");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("plan.toml"), OWN).unwrap();
+    fs::write(dir.join("claims.toml"), CLAIMS).unwrap();
+    studies
+}
+
+#[test]
+fn a_study_of_ones_own_needs_no_code() {
+    let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
+    let path = studies.path().display().to_string();
+    let call = ["own", "--studies", &path, "--device", "soft0"];
+    let Said { code, stdout, stderr } = study(&out, &call);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("1 confirmed, 1 refuted, 1 cannot be seen here"), "{stdout}");
+    assert!(stdout.contains("figure g: there is no experiment teleport yet"), "{stdout}");
+    let claims = CLAIMS.replace("figure = 'g'", "figure = 'h'");
+    fs::write(studies.path().join("own/claims.toml"), claims).unwrap();
+    let Said { code, stderr, .. } = study(&out, &call);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("own/claims.toml: claim \"unseen\": left: there is no figure \"h\""));
+}
+
+#[test]
+fn a_killed_study_goes_on_where_it_stopped() {
+    let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
+    let plan = OWN.replace("--messages 400", "--messages 400 --pause 2ms --runs 1");
+    fs::write(studies.path().join("own/plan.toml"), plan).unwrap();
+    let path = studies.path().display().to_string();
+    let mut command = rdmalab(&["study", "own", "--studies", &path, "--device", "soft0", "--out"]);
+    let mut running = Running::start(command.arg(out.path()));
+    let lines = |out: &Path| {
+        let dir = fs::read_dir(out).ok()?.next()?.ok()?.path();
+        let text = fs::read_to_string(dir.join("f/points.jsonl")).ok()?;
+        Some(text.lines().count())
+    };
+    running.within("a finished point", |_| lines(out.path()).filter(|n| *n > 0));
+    running.0.kill().unwrap();
+    running.0.wait().unwrap();
+    let dir = only(out.path()).join("f");
+    let before = Record::open(&dir).unwrap();
+    assert!(before.unfinished_points() > 0, "it was killed too late");
+    let Said { code, stdout, stderr } = study(&out, &["own", "--resume"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let after = Record::open(&dir).unwrap();
+    assert_eq!(after.unfinished_points(), 0);
+    assert_eq!(after.points.len(), 8);
+    let kept = &after.points[..before.points.len()];
+    assert_eq!(format!("{kept:?}"), format!("{:?}", before.points));
+    let mut orders: Vec<u64> = after.points.iter().map(|p| p.order_index).collect();
+    orders.sort_unstable();
+    assert_eq!(orders, (0..8).collect::<Vec<_>>(), "each point once");
+}
