@@ -21,7 +21,7 @@ pub fn markdown(record: &Record) -> String {
     out += &format!("With {}.\n", constant.collect::<Vec<_>>().join(", "));
     let parameters: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     for group in model.groups() {
-        out += &format!("\n### {}\n\n", capital(&group_name(group.quantity, group.label)));
+        out += &format!("\n### {}\n\n", plain(&capital(&group_name(group.quantity, group.label))));
         let heads = [parameters.clone(), time_heads(&group)].concat();
         let rows = group.rows.iter().map(|(row, merged)| {
             [parameter_cells(&model, row), time_cells(&group, merged)].concat()

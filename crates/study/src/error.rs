@@ -21,7 +21,8 @@ impl std::error::Error for Error {}
 
 /// One line of a TOML error: the line of the file, and the message without its picture.
 pub(crate) fn toml(file: &str, text: &str, error: &toml::de::Error) -> Error {
-    let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    let line =
+        error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let message = error.message().replace('\n', "; ");
     let what = match line {
         Some(line) => format!("line {line}: {message}"),
