@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use common::{Running, Said, rdmalab, said};
 use rdmalab_record::Record;
@@ -23,8 +24,13 @@ fn only(out: &Path) -> PathBuf {
     found[0].clone()
 }
 
-/// The quick form, cut down to what a busy machine does in a test.
+/// Studies one after the other: each has two ends that spin.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// The quick form, cut down to what a busy machine does in a test: each point once, with few
+/// messages.
 fn in_small_form(key: &str) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let Said { code, stdout, stderr } =
         study(&out, &[key, "--quick", "--max-time", "8", "--device", "soft0"]);
