@@ -162,9 +162,8 @@ pub struct StudyArgs {
     #[arg(long)]
     pub quick: bool,
     /// Go on with what was ended early: the newest directory of the study, or this one
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
-        default_missing_value = "")]
-    pub resume: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    pub resume: Option<Option<PathBuf>>,
     /// About how long it may take, as 90s, 10m or 2h; what is repeated is repeated less often,
     /// everywhere alike
     #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time)]

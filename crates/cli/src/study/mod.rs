@@ -31,7 +31,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         return Ok(());
     };
     let place = match &args.resume {
-        Some(dir) => Some(Place::begun(key, dir, args.out.as_deref())?),
+        Some(dir) => Some(Place::begun(key, dir.as_deref(), args.out.as_deref())?),
         None => None,
     };
     let asked = place.as_ref().map_or_else(|| Asked::of(key, args), |p| p.asked.clone());

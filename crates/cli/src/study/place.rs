@@ -100,15 +100,15 @@ impl Place {
         Err(failed(format!("{}: too many directories of that name", parent.display())))
     }
 
-    /// A directory that was begun: `dir`, or the newest of that study below `--out`.
+    /// A directory that was begun: this one, or the newest of that study below `--out`.
     ///
     /// # Errors
     /// When there is none, or it is another study's.
-    pub fn begun(key: &str, dir: &Path, out: Option<&Path>) -> Outcome<Self> {
+    pub fn begun(key: &str, dir: Option<&Path>, out: Option<&Path>) -> Outcome<Self> {
         let parent = out.unwrap_or(Path::new(RECORDS));
-        let dir = match dir.as_os_str().is_empty() {
-            false => dir.to_owned(),
-            true => newest(key, parent).ok_or_else(|| {
+        let dir = match dir {
+            Some(dir) => dir.to_owned(),
+            None => newest(key, parent).ok_or_else(|| {
                 usage(format!(
                     "--resume: no run of {key} below {}: name its directory, --resume=DIR",
                     parent.display()
