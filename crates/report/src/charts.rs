@@ -100,7 +100,7 @@ fn follows(model: &Model, name: &str) -> bool {
 
 /// All charts of one quantity's samples; `id` makes their names unique in the page.
 pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
-    let mut charts = Vec::new();
+    let mut charts = curves::patterns(model, group, &format!("{id}-p"));
     let name = group_name(group.quantity, group.label);
     if let Some(x) = along(model, &["size", "buffers"]) {
         let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));

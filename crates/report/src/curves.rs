@@ -19,6 +19,9 @@ const COLUMNS: usize = 160;
 /// Values of a parameter from which a heat map says more than lines.
 const MIN_HEAT: usize = 3;
 
+/// Charts of patterns for one quantity.
+const MAX_PATTERNS: usize = 4;
+
 /// Cells along one side of a heat map: beyond, no name of a row can be read.
 const MAX_HEAT: usize = 20;
 
@@ -234,7 +237,60 @@ pub fn in_time(model: &Model, group: &Group, id: &str) -> Option<Chart> {
     let description =
         format!("{} samples; least, median and largest of each {each}.", samples.len());
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks) })
+    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &[]) })
+}
+
+/// The pattern that an experiment found in its series, one chart for each of a few rows: what the
+/// places of a period are like, those that stand out marked.
+pub fn patterns(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+    let fact = format!("pattern_{}", group.label.replace(' ', "_"));
+    let has = |row: &&Row| {
+        row.points.first().and_then(|p| p.fact(&fact)).is_some_and(|found| found != "none")
+    };
+    let rows = group.rows.iter().map(|(row, _)| *row).filter(has).take(MAX_PATTERNS);
+    let chart = |(i, row)| pattern(model, group, row, &format!("{id}{i}"));
+    rows.enumerate().filter_map(chart).collect()
+}
+
+fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
+    let series = row.first_series(group.quantity, group.label)?;
+    let samples = in_order(model.record, series)?;
+    let first = usize::try_from(series.summary.warm_up).unwrap_or(0);
+    let found = rdmalab_measure::pattern::find(&samples, first)?;
+    let quantity = group.quantity;
+    let mut places: Vec<Vec<f64>> = vec![Vec::new(); found.period];
+    for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.is_finite()) {
+        places[(first + i) % found.period].push(*sample);
+    }
+    let mark = |(place, mut all): (usize, Vec<f64>)| {
+        stats::sort(&mut all);
+        let ends = (stats::quantile(&all, 0.1), stats::quantile(&all, 0.9));
+        let middle = stats::median(&all);
+        let text = format!("place {place}: median {}", quantity.format(middle));
+        Mark { x: place as f64, y: middle, interval: Some(ends), text }
+    };
+    let filled = places.into_iter().enumerate().filter(|(_, all)| !all.is_empty());
+    let marks: Vec<Mark> = filled.map(mark).collect();
+    let high = marks.iter().filter_map(|m| m.interval).map(|i| i.1).fold(0.0, f64::max);
+    let is_peak = |m: &Mark| found.peaks.iter().any(|peak| peak.place as f64 == m.x);
+    let picked: Vec<usize> =
+        marks.iter().enumerate().filter(|(_, m)| is_peak(m)).map(|(i, _)| i).collect();
+    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let y = svg::linear_axis(&sentence(&group_name(quantity, group.label)), (0.0, high), 5, text);
+    let last = (found.period - 1).max(1) as f64;
+    let x = svg::linear_axis("Place in the period", (0.0, last), 4, |v| {
+        grouped(v.max(0.0).round() as u64)
+    });
+    let title = format!("Every {} samples, at {}", found.period, place(model, row));
+    let description = format!(
+        "Median and 10 % to 90 % of each place of a period of {} samples; {} places stand out; by \
+         chance with probability {:.1e}.",
+        found.period,
+        picked.len(),
+        found.false_alarm
+    );
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) })
 }
 
 /// The samples that count, lost ones as NaN: each keeps its place.

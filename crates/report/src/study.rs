@@ -13,7 +13,7 @@ use crate::table::{time_cells, time_heads};
 use crate::value::heading;
 
 /// Charts of one sweep: the rest is on the page of its record.
-const MAX_CHARTS: usize = 4;
+const MAX_CHARTS: usize = 6;
 
 /// The page of a study. Samples of its charts are read from the records' directories.
 #[must_use]
@@ -236,7 +236,7 @@ fn measured(record: &Record, id: &str) -> Markup {
     let groups = model.groups();
     let mut charts = Vec::new();
     for (i, group) in groups.iter().enumerate() {
-        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}")).into_iter().take(2));
+        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}")).into_iter().take(3));
     }
     charts.extend(charts::of_figures(&model, id).into_iter().take(2));
     charts.truncate(MAX_CHARTS);

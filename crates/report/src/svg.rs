@@ -248,14 +248,15 @@ pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[(f64, f64, u64)], rules: 
 }
 
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
-pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
+/// Those that are `picked` stand out.
+pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT };
     let mut out = open(words, HEIGHT);
     frame.axes(&mut out);
-    out.push_str("<g class='line c0'>");
-    for mark in marks {
+    for (i, mark) in marks.iter().enumerate() {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
-        out.push_str("<g>");
+        let (class, radius) = if picked.contains(&i) { ("c1", 2.8) } else { ("c0", 1.4) };
+        put(&mut out, format_args!("<g class='line {class}'>"));
         if let Some((low, high)) = mark.interval {
             let (low, high) = (frame.y(low), frame.y(high));
             put(&mut out, format_args!("<path class='range' d='M{x:.1} {low:.1}V{high:.1}'/>"));
@@ -263,10 +264,10 @@ pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
         let text = escape(&mark.text);
         put(
             &mut out,
-            format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='1.4'/><title>{text}</title></g>"),
+            format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='{radius}'/><title>{text}</title></g>"),
         );
     }
-    out + "</g></svg>"
+    out + "</svg>"
 }
 
 /// A cell of a heat map: its column, its row, its value, and that as text.

@@ -211,3 +211,14 @@ fn two_numbers_make_a_map() {
     assert_eq!(map.svg.matches("class='heat'").count(), 12);
     assert!(map.svg.contains("buffers 4, size 64 B: "), "{}", map.svg);
 }
+
+#[test]
+fn a_found_pattern_is_marked() {
+    let (_dir, record) = common::patterned();
+    let pictures = rdmalab_report::pictures(&record);
+    let chart = pictures.iter().find(|p| p.name.starts_with("01-every-32-samples"));
+    let chart = chart.unwrap_or_else(|| panic!("{:?}", pictures.iter().map(|p| &p.name)));
+    assert_eq!(chart.svg.matches("<g class='line c0'>").count(), 30, "the others");
+    assert_eq!(chart.svg.matches("<g class='line c1'>").count(), 2, "the peaks");
+    assert!(chart.svg.contains("place 31: median 4."), "{}", chart.svg);
+}

@@ -247,3 +247,20 @@ pub fn study() -> String {
     ];
     rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts))
 }
+
+/// Round trips of which the 30th and 31st of each 32 take longer.
+pub fn patterned() -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = header("recvq", DeviceKind::Soft, &["rdmalab", "run", "recvq"]);
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
+    let writer = writer.as_mut().unwrap();
+    let mut random = Random(9);
+    let sample = |i: usize| random.latency(if i % 32 >= 30 { 4000.0 } else { 3000.0 });
+    let mut outcome = Outcome::default();
+    outcome.push_series(Quantity::RoundTrip, "rank 0", 100, (0..4100).map(sample).collect());
+    outcome.push_fact("pattern_rank_0", "every 32");
+    let parameters = object(json!({ "queue": "srq", "rx_depth": 32 }));
+    writer.append(&id(parameters, 0, 0), &outcome).unwrap();
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
