@@ -223,7 +223,7 @@ pub fn study() -> String {
                 [[figure]]\nkey='2'\ntitle='Odd'\n[[figure.sweep]]\nname='odd'\nrun='odd'\n";
     let rows = "metric,value,unit,tolerance,kind,place,what\na,500,ns,5%,calibration,p. 1,SEND\n\
                 b,~9,us,,contested,p. 2,something else\n";
-    let side = "left = { figure = '1', quantity = 'half_round_trip_ns', where = { op = 'write' } }\n\
+    let side = "left = { figure = '1', quantity = 'half_round_trip_ns', where = { op='write' } }\n\
                 right = { where = { op = 'send' } }\nsource = 'p. 1'\n";
     let claims = format!(
         "[[claim]]\nkey='a'\nsays='A WRITE is faster.'\nrelation='<'\n{side}\
