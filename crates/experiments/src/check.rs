@@ -55,6 +55,7 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
         manager,
         rates,
         crate::recvq::check,
+        crate::fan::check,
     ];
     for rule in rules {
         if let Err((option, reason)) = rule(point, limits) {
@@ -124,6 +125,7 @@ fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {
         Experiment::Ping
         | Experiment::Recvq
         | Experiment::Rpc
+        | Experiment::Fan
         | Experiment::Mr
         | Experiment::Connect
         | Experiment::Timeout => Ok(()),

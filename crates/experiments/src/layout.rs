@@ -42,7 +42,11 @@ impl Layout {
             Experiment::Overhead => (point.list as usize, point.list as usize),
             Experiment::Ping | Experiment::Recvq => (1, 1),
             // They have memory of their own.
-            Experiment::Mr | Experiment::Connect | Experiment::Rpc | Experiment::Timeout => (1, 1),
+            Experiment::Fan
+            | Experiment::Mr
+            | Experiment::Connect
+            | Experiment::Rpc
+            | Experiment::Timeout => (1, 1),
             Experiment::Oneway => {
                 // A place for each message under way, where it says something of itself.
                 let numbered = !point.op.has_imm();

@@ -12,6 +12,7 @@ mod check;
 mod connect;
 mod cq;
 mod end;
+mod fan;
 mod join;
 mod layout;
 mod limits;
@@ -38,6 +39,8 @@ mod trouble;
 mod words;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
+pub use fan::options::{Cast, Direction, Sizes};
+pub use fan::peers as fan_peers;
 pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
 pub use pace::load_rates;

@@ -33,7 +33,6 @@ pub(crate) struct Want<'a> {
 }
 
 /// Another rank.
-#[expect(dead_code, reason = "experiments with more than two ranks need the rest")]
 pub(crate) struct Far {
     /// Its index among the ranks.
     pub rank: usize,
@@ -215,6 +214,12 @@ impl Links {
             ah: ah.map_err(failed)?,
             backing: hello.backing.clone(),
         })
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &Buffer {
+        self.mr.buffer()
     }
 
     /// Whether messages of that size go inline.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fan::options::{Cast, Direction, Sizes};
 use crate::recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 use crate::words::words;
 
@@ -28,6 +29,8 @@ words! {
         Recvq = "recvq",
         /// Calls of a store that keeps a log.
         Rpc = "rpc",
+        /// One to many and back.
+        Fan = "fan",
     }
 }
 
@@ -40,6 +43,7 @@ impl Experiment {
             Self::Rpc => 2..=5,
             Self::Oneway | Self::Ping | Self::Blast => 2..=2,
             Self::Overhead | Self::Mr | Self::Connect | Self::Timeout | Self::Recvq => 2..=2,
+            Self::Fan => 2..=256,
         }
     }
 
@@ -95,6 +99,10 @@ impl Experiment {
             Self::Recvq => {
                 "round trips over a receive queue, each in its order: the period, the places and \
                  the heights of what repeats itself"
+            }
+            Self::Fan => {
+                "one to many and back: the time until all have answered, and each of them, and how \
+                 evenly they are served"
             }
         }
     }
@@ -422,6 +430,16 @@ pub struct Point {
     pub return_at: Return,
     /// On which side of the answer they are.
     pub return_when: ReturnWhen,
+    /// Ranks that rank 0 of `fan` has to do with; 0: all.
+    pub peers: u32,
+    /// Which way the messages of `fan` go.
+    pub direction: Direction,
+    /// How rank 0 of `fan` reaches the others.
+    pub cast: Cast,
+    /// Which sizes a run of `fan` goes through.
+    pub sizes: Sizes,
+    /// After so long a message of `fan` is taken to be lost, over UC and UD.
+    pub lost_after_ns: u64,
     /// For whatever is drawn; the same seed draws the same.
     pub seed: u64,
 }
@@ -477,8 +495,7 @@ impl Point {
                 rx_depth: 16,
                 ..any
             },
-            // As mordkovich2013 has it. An RNR NAK asks for 10 us: what a late receive costs shows,
-            // and does not hide all else.
+            // As mordkovich2013 has it; an RNR NAK asks for 10 us, and does not hide all else.
             Experiment::Recvq => Self {
                 size_bytes: 128,
                 messages: 10_000,
@@ -497,6 +514,7 @@ impl Point {
                 min_rnr_timer: 1,
                 ..any
             },
+            Experiment::Fan => Self { messages: 10_000, tx_depth: 16, rx_depth: 16, ..any },
             Experiment::Timeout => {
                 Self { messages: 20, warm_up: 0, timeout: 10, retry_cnt: 1, ..any }
             }
@@ -553,6 +571,11 @@ impl Point {
             missing: 0,
             return_at: Return::Every(1),
             return_when: ReturnWhen::After,
+            peers: 0,
+            direction: Direction::Both,
+            cast: Cast::Each,
+            sizes: Sizes::Alone,
+            lost_after_ns: 250_000_000,
             seed: 1,
         }
     }

@@ -9,7 +9,7 @@ use crate::cq::failed;
 use crate::end::{End, agree};
 use crate::limits::Limits;
 use crate::point::{Experiment, Point};
-use crate::{blast, connect, mr, oneway, overhead, ping, recvq, rpc, threads, timeout};
+use crate::{blast, connect, fan, mr, oneway, overhead, ping, recvq, rpc, threads, timeout};
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
@@ -46,6 +46,7 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
         Experiment::Timeout => timeout::run(rank, &context, &limits, point),
         Experiment::Rpc => rpc::run(rank, &context, &limits, point),
         Experiment::Recvq => recvq::run(rank, &context, &limits, point),
+        Experiment::Fan => fan::run(rank, &context, &limits, point),
     }?;
     let clock = rank.clock();
     outcome.push_fact("clock", clock.source());

@@ -38,13 +38,15 @@ pub enum Quantity {
     Period,
     /// By how much what repeats itself stands out, at most.
     PeakHeight,
+    /// How evenly several are served: the index of Jain, Chiu and Hawe; 1 where all are alike.
+    Fairness,
     /// Processor time, user and system, over elapsed time, of one rank: 1 is one busy core.
     CpuShare,
 }
 
 impl Quantity {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::OneWay,
         Self::OneWayFromCopy,
         Self::RoundTrip,
@@ -59,6 +61,7 @@ impl Quantity {
         Self::Timeout,
         Self::Period,
         Self::PeakHeight,
+        Self::Fairness,
         Self::CpuShare,
     ];
 
@@ -80,6 +83,7 @@ impl Quantity {
             Self::Timeout => "time-out",
             Self::Period => "period",
             Self::PeakHeight => "peak height",
+            Self::Fairness => "fairness (Jain)",
             Self::CpuShare => "CPU",
         }
     }
@@ -91,7 +95,7 @@ impl Quantity {
         match self {
             Self::Rate => "1/s",
             Self::Bandwidth => "B/s",
-            Self::CpuShare => "1",
+            Self::CpuShare | Self::Fairness => "1",
             Self::Period => "messages",
             _ => "ns",
         }
@@ -115,6 +119,7 @@ impl Quantity {
             Self::Timeout => "timeout_ns",
             Self::Period => "period_messages",
             Self::PeakHeight => "peak_height_ns",
+            Self::Fairness => "fairness_share",
             Self::CpuShare => "cpu_share",
         }
     }
@@ -133,6 +138,7 @@ impl Quantity {
             Self::Bandwidth => fmt_bandwidth(value),
             Self::CpuShare => format!("{:.0} %", value * 100.0),
             Self::Period => format!("{value:.0}"),
+            Self::Fairness => format!("{value:.3}"),
             _ => fmt_ns(value),
         }
     }

@@ -423,6 +423,7 @@ fn meaning(quantity: Quantity) -> &'static str {
         Quantity::Timeout => "how long something waits for an answer before it acts",
         Quantity::Period => "messages until the round trips repeat themselves",
         Quantity::PeakHeight => "by how much the highest peak of what repeats itself stands out",
+        Quantity::Fairness => "how evenly all are served: 1 is alike, 1/n is one of n alone",
         Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
     }
 }

@@ -46,7 +46,7 @@ impl Table {
     pub fn of(record: &Record) -> Self {
         let model = Model::of(record);
         let mut parts = vec![head(&model)];
-        parts.extend(model.groups().iter().map(|group| times(&model, group)));
+        parts.extend(tables(&model));
         parts.extend(figures(&model));
         if !record.skipped.is_empty() {
             parts.push(skipped(&model));
@@ -182,6 +182,49 @@ fn interval(quantity: Quantity, low: f64, high: f64) -> String {
         (Some((number, a)), Some((_, b))) if a == b => format!("{number} - {high}"),
         _ => format!("{low} - {high}"),
     }
+}
+
+/// A table of each quantity; those of several peers are one.
+fn tables(model: &Model) -> Vec<String> {
+    let groups = model.groups();
+    let runs = groups.chunk_by(|a, b| a.quantity == b.quantity && is_peer(a) && is_peer(b));
+    runs.map(|run| match run {
+        [group] => times(model, group),
+        peers => times_of_peers(model, peers),
+    })
+    .collect()
+}
+
+fn is_peer(group: &Group) -> bool {
+    group.label.starts_with("peer ")
+}
+
+/// What the peers of a fan have, one below the other.
+fn times_of_peers(model: &Model, peers: &[Group]) -> String {
+    let quantity = peers[0].quantity;
+    let mut lines_of = Vec::new();
+    for (number, row) in model.rows.iter().enumerate() {
+        for peer in peers {
+            let is_it = |(of, _): &&(&Row, Merged)| std::ptr::eq(*of, row);
+            if let Some((_, merged)) = peer.rows.iter().find(is_it) {
+                lines_of.push((number, peer.label, merged.clone()));
+            }
+        }
+    }
+    let rows = lines_of.iter().map(|(i, _, merged)| (&model.rows[*i], merged.clone())).collect();
+    let all = Group { quantity, label: "", rows };
+    let mut heads = parameter_heads(model);
+    let text_columns = text_columns(model);
+    heads.push("peer".to_owned());
+    heads.extend(time_heads(&all));
+    let mut table = grid(&heads, text_columns);
+    for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
+        let mut cells = parameter_cells(model, row);
+        cells.push(label.trim_start_matches("peer ").to_owned());
+        cells.extend(time_cells(&all, merged));
+        push(&mut table, &cells, text_columns);
+    }
+    format!("{} of each peer [{}]\n{}", quantity.name(), quantity.unit(), lines(&table))
 }
 
 fn times(model: &Model, group: &Group) -> String {

@@ -1,7 +1,7 @@
 //! What will be measured: the points, their order, what is left out, and how long it may take.
 
 use rdmalab_experiments::{
-    Experiment, Impossible, Limits, OPTIONS, Op, Opt, Point, Turn, check, shuffle,
+    Experiment, Impossible, Limits, OPTIONS, Op, Opt, Point, Turn, check, fan_peers, shuffle,
 };
 use rdmalab_record::Object;
 use serde_json::{Value, json};
@@ -39,9 +39,11 @@ impl Plan {
         limits: &[Limits],
     ) -> Outcome<Self> {
         let count = all.len();
+        let ranks = how.ranks.map_or(*experiment.ranks().start(), |ranks| ranks as usize);
         let (mut points, mut impossible) = (Vec::new(), Vec::new());
         for point in all {
-            match limits.iter().find_map(|limits| check(&point, limits).err()) {
+            let few = fan_peers(&point, ranks).err().filter(|_| experiment == Experiment::Fan);
+            match limits.iter().find_map(|limits| check(&point, limits).err()).or(few) {
                 None => points.push(point),
                 Some(reason) => impossible.push((point, reason)),
             }
@@ -83,6 +85,7 @@ pub fn expected_s(point: &Point) -> f64 {
         Experiment::Oneway => 1000.0 + transfer_ns,
         Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
         Experiment::Ping | Experiment::Recvq => 1000.0 + 2.0 * transfer_ns,
+        Experiment::Fan => 2000.0 * f64::from(point.peers.max(3)) + 2.0 * transfer_ns,
         Experiment::Overhead => 2000.0 + f64::from(point.list) * (300.0 + transfer_ns),
         Experiment::Rpc => 3000.0 + 4.0 * transfer_ns,
         Experiment::Mr => 3000.0 + 3.0 * transfer_ns,

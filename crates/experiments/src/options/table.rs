@@ -1,11 +1,12 @@
 //! The options.
 
+use crate::fan::options::{self as fan, Cast, Direction, Sizes};
 use crate::number;
 use crate::options::Opt;
 use crate::point::Point;
 use crate::point::{
     Arrivals, By, Call,
-    Experiment::{self, Blast, Connect, Mr, Oneway, Overhead, Ping, Recvq, Rpc, Timeout},
+    Experiment::{self, Blast, Connect, Fan, Mr, Oneway, Overhead, Ping, Recvq, Rpc, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
 use crate::recvq::options::{self as recvq, Queue, RegionsBy, ReturnWhen};
@@ -16,19 +17,19 @@ const ALL: &[Experiment] = Experiment::ALL;
 /// Those that send messages.
 const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast, Recvq];
 /// Those that post requests of a choice.
-const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq];
+const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq, Fan];
 /// Those with a number of samples.
-const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq, Rpc];
+const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq, Rpc, Fan];
 /// Those with samples to warm up by.
-const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq, Rpc];
+const WARM: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Recvq, Rpc, Fan];
 /// Those with several queue pairs.
 const QPS: &[Experiment] = &[Oneway, Ping, Blast, Connect];
 /// Those that run at a rate, and on several threads.
 const LOADS: &[Experiment] = &[Oneway, Ping, Blast];
 /// Those with connected queue pairs.
-const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq, Rpc];
+const LINKED: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Timeout, Recvq, Rpc, Fan];
 /// Those whose queues have a depth.
-const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Recvq, Rpc];
+const DEEP: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Connect, Recvq, Rpc, Fan];
 
 /// A field that is a word.
 macro_rules! word {
@@ -194,6 +195,33 @@ pub const OPTIONS: &[Opt] = &[
         &[Recvq],
         "on which side of the answer receives are posted again"
     ),
+    fan::PEERS,
+    word!(
+        "direction",
+        None,
+        Direction,
+        direction,
+        &[Fan],
+        "which way the messages of that size go; the others have one byte"
+    ),
+    word!(
+        "to",
+        None,
+        Cast,
+        cast,
+        &[Fan],
+        "a message for each of the others, or one to a multicast group (UD)"
+    ),
+    word!(
+        "sizes",
+        None,
+        Sizes,
+        sizes,
+        &[Fan],
+        "--size alone, or all from 1 byte doubled up to it: in series, or drawn at random"
+    ),
+    number!("lost-after", None, lost_after_ns: u64, 1..=fan::LOST_AFTER_MAX_NS, "TIME", "ns",
+        &[Fan], "how long a message of UC and UD is waited for"),
     number!("seed", None, seed: u64, 0..=u64::MAX, "N", "", ALL, "for whatever is drawn"),
 ];
 

@@ -238,6 +238,7 @@ fn no_option_is_forgotten() {
         include_str!("calls.rs"),
         include_str!("loads.rs"),
         include_str!("recvq.rs"),
+        include_str!("fan.rs"),
     ]
     .concat();
     for option in OPTIONS {

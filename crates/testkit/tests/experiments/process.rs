@@ -13,7 +13,7 @@ use crate::two::{TRAFFIC, device, point};
 /// Marks the processes that are workers.
 const MARK: &str = "RDMALAB_TEST_EXPERIMENT_WORKER";
 /// A wait that only a hang outlasts.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// The worker: no test, unless this program was started as one.
 #[test]
@@ -53,15 +53,20 @@ fn describe(outcome: &Outcome) -> String {
     text
 }
 
+/// This program as a worker.
+pub fn command() -> WorkerCommand {
+    let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
+    let mut command = WorkerCommand::this_program(args).expect("this program");
+    command.envs.push((MARK.into(), "1".into()));
+    command
+}
+
 fn team() -> Team {
     team_of(2)
 }
 
 fn team_of(ranks: usize) -> Team {
-    let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
-    let mut command = WorkerCommand::this_program(args).expect("this program");
-    command.envs.push((MARK.into(), "1".into()));
-    let spec = Spec { yielding: Some(true), ..Spec::local(command) };
+    let spec = Spec { yielding: Some(true), ..Spec::local(command()) };
     Team::start(&vec![spec; ranks]).expect("workers")
 }
 
@@ -81,7 +86,8 @@ fn jobs(job: &str) -> Vec<Vec<u8>> {
     vec![job.as_bytes().to_vec(); 2]
 }
 
-fn text(bytes: &[u8]) -> String {
+/// What came home.
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -1,0 +1,116 @@
+//! The ranks around: each answers what rank 0 says.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+
+use super::Role;
+use super::desk::{Desk, Say};
+use super::options::Direction;
+use super::shape::{over, repetition_of};
+use crate::cq::{look_for, timed_out};
+use crate::talk::Effort;
+
+/// So many lost messages in a row are waited for: then a part is taken to be over.
+const PATIENT: u64 = 20;
+/// And so much longer, ns.
+const GRACE_NS: u64 = 1_000_000_000;
+
+/// Ranks 1 to n.
+pub(crate) struct Leaf<'a> {
+    desk: Desk<'a>,
+    /// The repetition that comes next.
+    next: u64,
+    heard: u64,
+    /// The byte that memory held last, where messages are looked for.
+    seen: u8,
+}
+
+impl<'a> Leaf<'a> {
+    pub fn new(desk: Desk<'a>) -> Self {
+        Self { desk, next: 0, heard: 0, seen: 0 }
+    }
+
+    /// Looks once: the repetition that rank 0 asks for; `Some(None)`: the part is over.
+    fn look(&mut self, part: usize) -> Result<Option<Option<u64>>, Stopped> {
+        let mut found = None;
+        let (next, over) = (self.next, over(part));
+        let mut take = |mark: u8| {
+            if mark == over {
+                found = Some(None);
+            } else if let Some(repetition) = repetition_of(mark, next) {
+                found = Some(Some(repetition));
+            }
+        };
+        if self.desk.hears_by_completion() {
+            self.desk.messages(|heard| take(heard.mark))?;
+        } else {
+            let mark = self.desk.written(0);
+            if mark != self.seen {
+                self.seen = mark;
+                take(mark);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits for what rank 0 says; `None`: no more is to come.
+    fn wait<R: Rank>(&mut self, rank: &R, part: usize) -> Result<Option<u64>, Stopped> {
+        let is_lossy = self.desk.is_lossy();
+        let limit_ns = match is_lossy {
+            true => self.desk.limit_ns(rank).saturating_mul(PATIENT).saturating_add(GRACE_NS),
+            false => rank.patience_ns(),
+        };
+        let found = look_for(rank, limit_ns, || self.look(part).transpose())?;
+        match found {
+            Some(found) => found,
+            None if is_lossy => Ok(None),
+            None => Err(timed_out(limit_ns, "the next message of rank 0")),
+        }
+    }
+
+    /// Reads from rank 0: how long it took, in ns.
+    fn read<R: Rank>(&mut self, rank: &R, repetition: u64) -> Result<u32, Stopped> {
+        let begin = rank.now();
+        self.desk.read(0, self.desk.course.size(repetition))?;
+        self.desk.settle(rank)?;
+        let ns = rank.clock().ns_between(begin, rank.now());
+        Ok(ns.round().clamp(0.0, f64::from(u32::MAX - 2)) as u32)
+    }
+}
+
+impl<R: Rank> Role<R> for Leaf<'_> {
+    fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
+        let last = self.next + repetitions;
+        let is_read = self.desk.point.op.reads();
+        if is_read && self.desk.point.direction == Direction::Out {
+            // It is read from, and has no hand in it.
+            self.next = last;
+            return Ok(());
+        }
+        while self.next < last {
+            if rank.is_asked_to_stop() {
+                return Err(Stopped::Asked);
+            }
+            let Some(repetition) = self.wait(rank, part)? else { break };
+            self.heard += 1;
+            let answer = match is_read {
+                true => Say::Note(repetition, self.read(rank, repetition)?),
+                false => self.desk.pair(repetition).1,
+            };
+            self.desk.post(0, answer)?;
+            self.desk.return_used()?;
+            self.desk.settle(rank)?;
+            self.next = repetition + 1;
+        }
+        self.next = last;
+        Ok(())
+    }
+
+    fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    fn outcome(self, _: &R, outcome: Outcome, _: &[(Effort, u64)]) -> Outcome {
+        outcome
+    }
+}

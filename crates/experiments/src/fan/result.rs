@@ -1,0 +1,240 @@
+//! What rank 0 makes of the times.
+
+use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
+
+use super::root::NONE;
+use super::shape::Course;
+use crate::oneway::stamp_memory;
+use crate::point::Point;
+use crate::talk::Effort;
+
+/// The times of all repetitions, in their order.
+pub(crate) struct Found {
+    peers: usize,
+    /// Ticks until each answer, repetition by repetition.
+    answers: Vec<u64>,
+    /// Ticks until all sends had completed.
+    sent: Vec<u64>,
+    /// READ: times in ns of both ways, repetition by repetition.
+    reads: Vec<(f64, f64)>,
+    count: usize,
+}
+
+impl Found {
+    pub fn new(repetitions: usize, peers: usize, touch: bool) -> Self {
+        Self {
+            peers,
+            answers: stamp_memory(repetitions * peers, touch),
+            sent: stamp_memory(repetitions, touch),
+            reads: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// A repetition of messages.
+    pub fn took(&mut self, answers: &[u64], sent: u64) {
+        let at = self.count * self.peers;
+        self.answers[at..at + self.peers].copy_from_slice(answers);
+        self.sent[self.count] = sent;
+        self.count += 1;
+    }
+
+    /// A repetition of READs.
+    pub fn took_reads(&mut self, out: &[f64], back: &[f64]) {
+        self.reads.extend(out.iter().copied().zip(back.iter().copied()));
+        self.count += 1;
+    }
+
+    /// Answers that did not come.
+    pub fn lost(&self) -> u64 {
+        let answers = &self.answers[..self.count * self.peers];
+        answers.iter().filter(|ticks| **ticks == NONE).count() as u64
+    }
+
+    /// Repetitions without an answer.
+    pub fn cut(&self) -> u64 {
+        let repetitions = self.answers[..self.count * self.peers].chunks(self.peers);
+        repetitions.filter(|answers| answers.contains(&NONE)).count() as u64
+    }
+
+    /// Series and figures of each size.
+    pub fn outcome(&self, clock: &Clock, point: &Point, course: &Course, outcome: &mut Outcome) {
+        for (i, size) in course.sizes().iter().enumerate() {
+            let is_it = |r: &usize| course.index(*r as u64) == i;
+            let these: Vec<usize> = (0..self.count).filter(is_it).collect();
+            let warm_up = these.iter().filter(|r| (**r as u64) < point.warm_up).count();
+            let of = if course.sizes().len() > 1 { format!(", {size} B") } else { String::new() };
+            let part = Part { found: self, clock, these, warm_up, of };
+            if self.reads.is_empty() { part.messages(outcome) } else { part.reads(outcome) }
+        }
+    }
+}
+
+/// The time of one way of READs, of both.
+type Way = fn(&(f64, f64)) -> f64;
+
+/// The repetitions of one size.
+struct Part<'a> {
+    found: &'a Found,
+    clock: &'a Clock,
+    these: Vec<usize>,
+    warm_up: usize,
+    /// What a label ends with.
+    of: String,
+}
+
+impl Part<'_> {
+    fn messages(&self, outcome: &mut Outcome) {
+        let peers = self.found.peers;
+        let ns = |ticks: u64| match ticks {
+            NONE => f64::NAN,
+            ticks => self.clock.ns_between(Stamp(0), Stamp(ticks)),
+        };
+        let answer = |r: usize, peer: usize| ns(self.found.answers[r * peers + peer]);
+        // NaN, where one of them is.
+        let later = |a: f64, b: f64| if a >= b || a.is_nan() { a } else { b };
+        let longest = |r: &usize| (0..peers).map(|peer| answer(*r, peer)).fold(0.0, later);
+        let all = self.these.iter().map(longest).collect();
+        self.times(outcome, all, answer);
+        let sent: Vec<f64> = self.these.iter().map(|r| ns(self.found.sent[*r])).collect();
+        self.push(outcome, Quantity::CompletionTime, "all sends", sent);
+    }
+
+    fn reads(&self, outcome: &mut Outcome) {
+        let peers = self.found.peers;
+        let all = &self.found.reads;
+        let ways: [(&str, Way); 2] = [("1:n", |t| t.0), ("n:1", |t| t.1)];
+        let longest =
+            |r: &usize, of: Way| all[r * peers..(r + 1) * peers].iter().map(of).fold(0.0, f64::max);
+        let sum = |r: &usize| ways.iter().map(|(_, of)| longest(r, *of)).sum();
+        let both = self.these.iter().map(sum).collect();
+        self.times(outcome, both, |r, peer| {
+            let (out, back) = all[r * peers + peer];
+            out + back
+        });
+        let is_there = |of: Way| all.iter().any(|t| of(t) > 0.0);
+        if ways.iter().all(|(_, of)| is_there(*of)) {
+            for (label, of) in ways {
+                let times: Vec<f64> = self.these.iter().map(|r| longest(r, of)).collect();
+                self.push(outcome, Quantity::RoundTrip, label, times);
+            }
+        }
+    }
+
+    /// The times of all and of each, and what follows from them.
+    fn times(&self, outcome: &mut Outcome, all: Vec<f64>, answer: impl Fn(usize, usize) -> f64) {
+        let peers = self.found.peers;
+        let counted = all.iter().skip(self.warm_up).copied().filter(|t| !t.is_nan());
+        let (count, sum, least) = counted.fold((0u64, 0.0, f64::INFINITY), |(n, sum, least), t| {
+            (n + 1, sum + t, f64::min(least, t))
+        });
+        self.push(outcome, Quantity::RoundTrip, "all peers", all);
+        if count > 0 {
+            let n = peers as f64;
+            let figure = |label: &str| format!("{label} T/n{}", self.of);
+            outcome.push_figure(Quantity::MessageTime, &figure("least"), least / n);
+            outcome.push_figure(Quantity::MessageTime, &figure("mean"), sum / count as f64 / n);
+        }
+        let mut means = Vec::with_capacity(peers);
+        for peer in 0..peers {
+            let times: Vec<f64> = self.these.iter().map(|r| answer(*r, peer)).collect();
+            let counted: Vec<f64> =
+                times.iter().skip(self.warm_up).copied().filter(|t| !t.is_nan()).collect();
+            means.push(counted.iter().sum::<f64>() / counted.len() as f64);
+            // With several sizes there would be a table of each.
+            if self.of.is_empty() {
+                self.push(outcome, Quantity::RoundTrip, &format!("peer {}", peer + 1), times);
+            }
+        }
+        if let Some(index) = fairness(&means) {
+            outcome.push_figure(Quantity::Fairness, self.of.trim_start_matches(", "), index);
+        }
+    }
+
+    fn push(&self, outcome: &mut Outcome, quantity: Quantity, label: &str, samples: Vec<f64>) {
+        outcome.push_series(quantity, &format!("{label}{}", self.of), self.warm_up, samples);
+    }
+}
+
+/// The index of Jain, Chiu and Hawe (1984) of the peers' shares, each the reciprocal of its mean
+/// time: 1 where all are served alike, 1/n where one of n is served alone. `None` where a peer has
+/// no time.
+fn fairness(means: &[f64]) -> Option<f64> {
+    let shares: Vec<f64> = means.iter().map(|mean| 1.0 / mean).collect();
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+    let index = sum * sum / (shares.len() as f64 * squares);
+    index.is_finite().then_some(index)
+}
+
+/// Processor time of rank 0, and of the others in the mean.
+pub(crate) fn efforts(all: &[(Effort, u64)], peers: usize, outcome: &mut Outcome) {
+    let shares: Vec<f64> = all.iter().filter_map(|(effort, _)| effort.share()).collect();
+    if shares.len() > peers {
+        let mean = shares[1..=peers].iter().sum::<f64>() / peers as f64;
+        outcome.push_figure(Quantity::CpuShare, "rank 0", shares[0]);
+        outcome.push_figure(Quantity::CpuShare, "others, mean", mean);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::Sizes;
+    use super::*;
+    use crate::point::Experiment;
+
+    #[test]
+    fn fairness_is_one_where_all_are_alike() {
+        assert_eq!(fairness(&[5.0, 5.0, 5.0]), Some(1.0));
+        let one_alone = fairness(&[1.0, 1e12, 1e12, 1e12]).unwrap();
+        assert!((one_alone - 0.25).abs() < 1e-6, "{one_alone}");
+        // Shares of 1 and 1/2: (3/2)^2 / (2 x 5/4).
+        assert!((fairness(&[1.0, 2.0]).unwrap() - 0.9).abs() < 1e-12);
+        assert_eq!(fairness(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn a_repetition_with_a_loss_has_no_time() {
+        let point = Point {
+            sizes: Sizes::Alone,
+            messages: 3,
+            warm_up: 1,
+            ..Point::default_for(Experiment::Fan)
+        };
+        let clock = Clock::new();
+        let mut found = Found::new(4, 2, true);
+        for answers in [[9, 9], [100, 300], [200, NONE], [500, 400]] {
+            found.took(&answers, 50);
+        }
+        assert_eq!((found.lost(), found.cut()), (1, 1));
+        let mut outcome = Outcome::default();
+        found.outcome(&clock, &point, &Course::of(&point), &mut outcome);
+        let ns = |ticks| clock.ns_between(Stamp(0), Stamp(ticks));
+        let of = |label: &str| {
+            let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
+            series.counted().collect::<Vec<f64>>()
+        };
+        assert_eq!(of("all peers"), [ns(300), ns(500)]);
+        assert_eq!(of("peer 1"), [ns(100), ns(200), ns(500)]);
+        assert_eq!(of("peer 2"), [ns(300), ns(400)]);
+        let figure = |label: &str| {
+            let found = outcome.figures.iter().find(|f| f.label == label);
+            found.expect("a figure").value
+        };
+        assert!((figure("least T/n") - ns(300) / 2.0).abs() < 1e-9);
+        assert!((figure("mean T/n") - ns(400) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reads_are_the_sum_of_both_ways() {
+        let point = Point { messages: 1, warm_up: 0, ..Point::default_for(Experiment::Fan) };
+        let mut found = Found::new(1, 2, true);
+        found.took_reads(&[10.0, 30.0], &[7.0, 5.0]);
+        let mut outcome = Outcome::default();
+        found.outcome(&Clock::new(), &point, &Course::of(&point), &mut outcome);
+        let of = |label: &str| {
+            outcome.series.iter().find(|s| s.label == label).expect("a series").samples[0]
+        };
+        assert_eq!((of("all peers"), of("1:n"), of("n:1")), (37.0, 30.0, 7.0));
+        assert_eq!((of("peer 1"), of("peer 2")), (17.0, 35.0));
+    }
+}
