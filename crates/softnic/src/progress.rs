@@ -48,6 +48,9 @@ impl Process {
         {
             wire.note_caller();
             done = self.take_from_wire();
+            if done > 0 {
+                wire.note_taken(done);
+            }
         }
         if done == 0 {
             // A second look after a pause costs less than another call, and a processor that

@@ -54,6 +54,8 @@ pub(crate) struct Wire {
     is_owner: AtomicBool,
     /// When a caller last looked for packets, ns.
     looked_ns: AtomicU64,
+    /// Packets that callers took. Two that collide count once, which does no harm.
+    taken: AtomicU64,
     outbox: Mutex<Outbox>,
     receiver: Mutex<Receiver>,
     pub(crate) counters: Counters,
@@ -71,6 +73,7 @@ impl Wire {
             ownership,
             is_owner: AtomicBool::new(false),
             looked_ns: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             outbox: Mutex::new(Outbox::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
             counters: Counters::default(),
@@ -105,6 +108,13 @@ impl Wire {
     #[inline]
     pub(crate) fn note_caller(&self) {
         self.looked_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
+    }
+
+    /// A caller took packets.
+    #[inline]
+    pub(crate) fn note_taken(&self, packets: u32) {
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(packets.into());
+        self.taken.store(taken, Ordering::Relaxed);
     }
 
     fn exit(&self) -> Exit<'_> {
