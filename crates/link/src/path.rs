@@ -7,6 +7,9 @@ use rdmalab_wire::icrc::Icrc;
 use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ip::{Ethernet, Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
 
+/// Bytes of everything before the BTH, at most: Ethernet, IPv6, UDP.
+pub const BELOW_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
+
 /// The two ends of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
@@ -104,22 +107,34 @@ impl Path {
         start.of_packet(packet)
     }
 
-    /// Appends the Ethernet, IP and UDP headers of a frame with a packet of `packet_bytes` (BTH to
-    /// ICRC) between these Ethernet addresses (destination, source). UDP's checksum is zero.
-    pub fn emit_below(
+    /// Writes the Ethernet, IP and UDP headers of a frame with a packet of `packet_bytes` (BTH to
+    /// ICRC) between these Ethernet addresses (destination, source); returns their length. UDP's
+    /// checksum is zero.
+    #[inline]
+    pub fn write_below(
         &self,
         below: &Below,
         packet_bytes: usize,
         (destination, source): ([u8; 6], [u8; 6]),
-        out: &mut Vec<u8>,
-    ) {
+        out: &mut [u8; BELOW_BYTES],
+    ) -> usize {
         let ethertype = if self.source.is_ipv4() { Ethernet::IPV4 } else { Ethernet::IPV6 };
-        out.extend_from_slice(&Ethernet { destination, source, ethertype }.to_bytes());
-        match self.ipv4(below, packet_bytes) {
-            Some(ip) => out.extend_from_slice(&ip.to_bytes()),
-            None => out.extend_from_slice(&self.ipv6(below, packet_bytes).to_bytes()),
-        }
-        out.extend_from_slice(&self.udp(packet_bytes).to_bytes());
+        let ip_at = Ethernet::BYTES;
+        out[..ip_at].copy_from_slice(&Ethernet { destination, source, ethertype }.to_bytes());
+        let udp_at = match self.ipv4(below, packet_bytes) {
+            Some(ip) => {
+                out[ip_at..ip_at + Ipv4::BYTES].copy_from_slice(&ip.to_bytes());
+                ip_at + Ipv4::BYTES
+            }
+            None => {
+                let ip = self.ipv6(below, packet_bytes).to_bytes();
+                out[ip_at..ip_at + Grh::BYTES].copy_from_slice(&ip);
+                ip_at + Grh::BYTES
+            }
+        };
+        let end = udp_at + Udp::BYTES;
+        out[udp_at..end].copy_from_slice(&self.udp(packet_bytes).to_bytes());
+        end
     }
 
     /// The 40 bytes before a datagram in its receive buffer, as the kernel writes them: the IPv6

@@ -2,8 +2,8 @@
 //!
 //! Written by hand, because `pcap-file` copies a packet several times and writes microseconds as
 //! they are; a packet that is captured costs the program time, so it goes straight from its header
-//! values and its payload into the queue, and what takes long (both checksums) is left to
-//! [`finish`], which somebody else calls later. The tests read the result with `pcap-file`.
+//! values and its payload to its place in the queue, and what takes long (both checksums) is left
+//! to [`finish`], which somebody else calls later. The tests read the result with `pcap-file`.
 //!
 //! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
 
@@ -11,7 +11,7 @@ use rdmalab_wire::frame::{Datagram, Network};
 use rdmalab_wire::ip::{Ethernet, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use crate::path::{Below, Path};
+use crate::path::{BELOW_BYTES, Below, Path};
 use crate::seam::Direction;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -38,8 +38,6 @@ const UNFINISHED: u32 = 1 << 31;
 const SPOILT: u32 = 1 << 30;
 /// Where a packet block's data begins.
 const DATA_AT: usize = 28;
-/// Bytes of everything before the BTH, at most: Ethernet, IPv6, UDP.
-const BELOW_BYTES: usize = Ethernet::BYTES + 40 + Udp::BYTES;
 /// The longest comment of a packet, bytes.
 pub const COMMENT_MAX: usize = 200;
 /// Bytes that a packet's block has beyond its frame, at most.
@@ -165,9 +163,15 @@ pub fn frame_bytes(path: &Path, packet_bytes: usize) -> usize {
     Ethernet::BYTES + ip + Udp::BYTES + packet_bytes
 }
 
-/// Writes a packet; `fill` is given the place of its payload, as much as is kept. An incomplete one
-/// has zeros for its checksums until [`finish`].
-pub fn packet(out: &mut Vec<u8>, capture: &Capture<'_>, fill: impl FnOnce(&mut [u8])) {
+/// Writes a packet to the start of `out`, and returns the length of its block, a multiple of 4;
+/// `None` where it does not fit. `fill` is given the place of its payload, as much as is kept. An
+/// incomplete one has zeros for its checksums until [`finish`].
+#[inline]
+pub fn packet(
+    out: &mut [u8],
+    capture: &Capture<'_>,
+    fill: impl FnOnce(&mut [u8]),
+) -> Option<usize> {
     let Capture { path, below, head, payload_bytes, .. } = *capture;
     let trailer = match capture.complete {
         true => 0,
@@ -176,42 +180,79 @@ pub fn packet(out: &mut Vec<u8>, capture: &Capture<'_>, fill: impl FnOnce(&mut [
     let packet_bytes = head.len() + payload_bytes + trailer;
     let length = frame_bytes(path, packet_bytes);
     let kept = length.min(capture.snap);
+    let padded = kept.next_multiple_of(4);
+    let long = if capture.is_plain() { Vec::new() } else { long_options(capture) };
+    let plain = plain_options(capture.direction);
+    let options: &[u8] = if capture.is_plain() { &plain } else { &long };
+    let total = DATA_AT + padded + options.len() + 4;
+    let block = out.get_mut(..total)?;
     let mark = if capture.complete && path.source.is_ipv4() { 0 } else { UNFINISHED };
     let mark = if capture.spoilt { mark | SPOILT } else { mark };
-    block(out, ENHANCED_PACKET, |out| {
-        put32(out, capture.interface | mark);
-        put32(out, (capture.at_ns >> 32) as u32);
-        put32(out, capture.at_ns as u32);
-        put32(out, kept as u32);
-        put32(out, length as u32);
-        let start = out.len();
-        path.emit_below(below, packet_bytes, (mac(path.destination), mac(path.source)), out);
-        out.extend_from_slice(head);
-        let payload_at = out.len();
-        out.resize(start + kept, 0);
-        let end = out.len().min(payload_at + payload_bytes);
-        if let Some(place) = out.get_mut(payload_at..end) {
-            fill(place);
-        }
-        pad(out, kept);
-        options(out, capture);
-    });
+    let (high, low) = ((capture.at_ns >> 32) as u32, capture.at_ns as u32);
+    let interface = capture.interface | mark;
+    let words = [ENHANCED_PACKET, total as u32, interface, high, low, kept as u32, length as u32];
+    for (place, word) in block.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    let (frame, end) = block[DATA_AT..].split_at_mut(padded);
+    let mut start = [0; BELOW_BYTES];
+    let macs = (mac(path.destination), mac(path.source));
+    let start_bytes = path.write_below(below, packet_bytes, macs, &mut start);
+    let mut at = put(frame, 0, &start[..start_bytes], kept);
+    at = put(frame, at, head, kept);
+    let payload_end = kept.min(at + payload_bytes);
+    fill(&mut frame[at..payload_end]);
+    frame[payload_end..].fill(0);
+    end[..options.len()].copy_from_slice(options);
+    end[options.len()..].copy_from_slice(&(total as u32).to_ne_bytes());
+    Some(total)
 }
 
-fn options(out: &mut Vec<u8>, capture: &Capture<'_>) {
-    if !capture.comment.is_empty() {
-        let end = capture.comment.floor_char_boundary_of(COMMENT_MAX);
-        option(out, OPT_COMMENT, &capture.comment.as_bytes()[..end]);
+/// Writes as much of `bytes` as is kept; returns where they end.
+#[inline]
+fn put(frame: &mut [u8], at: usize, bytes: &[u8], kept: usize) -> usize {
+    let end = kept.min(at + bytes.len());
+    frame[at..end].copy_from_slice(&bytes[..end - at]);
+    end
+}
+
+impl Capture<'_> {
+    /// Whether there is nothing to say of it but its direction.
+    fn is_plain(&self) -> bool {
+        self.comment.is_empty() && self.dropped == 0
     }
-    let flags: u32 = match capture.direction {
+}
+
+fn flags(direction: Direction) -> u32 {
+    match direction {
         Direction::In => 1,
         Direction::Out => 2,
-    };
-    option(out, EPB_FLAGS, &flags.to_ne_bytes());
-    if capture.dropped > 0 {
-        option(out, EPB_DROPCOUNT, &capture.dropped.to_ne_bytes());
     }
-    option(out, OPT_END, &[]);
+}
+
+/// The options of nearly every packet.
+#[inline]
+fn plain_options(direction: Direction) -> [u8; 12] {
+    let mut out = [0; 12];
+    out[..2].copy_from_slice(&EPB_FLAGS.to_ne_bytes());
+    out[2..4].copy_from_slice(&4u16.to_ne_bytes());
+    out[4..8].copy_from_slice(&flags(direction).to_ne_bytes());
+    out
+}
+
+#[cold]
+fn long_options(capture: &Capture<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    if !capture.comment.is_empty() {
+        let end = capture.comment.floor_char_boundary_of(COMMENT_MAX);
+        option(&mut out, OPT_COMMENT, &capture.comment.as_bytes()[..end]);
+    }
+    option(&mut out, EPB_FLAGS, &flags(capture.direction).to_ne_bytes());
+    if capture.dropped > 0 {
+        option(&mut out, EPB_DROPCOUNT, &capture.dropped.to_ne_bytes());
+    }
+    option(&mut out, OPT_END, &[]);
+    out
 }
 
 /// Where a text can be cut.

@@ -48,7 +48,13 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
         dropped,
         snap,
     };
-    packet(&mut out, &capture, |place| place.copy_from_slice(&payload[..place.len()]));
+    // What the place held before is no part of it.
+    let mut place = vec![0xee; BLOCK_OVERHEAD + head_bytes + payload.len()];
+    let block =
+        packet(&mut place, &capture, |place| place.copy_from_slice(&payload[..place.len()]));
+    let length = block.expect("room");
+    assert!(packet(&mut place[..length - 1], &capture, |_| ()).is_none());
+    out.extend_from_slice(&place[..length]);
     statistics(&mut out, 1, 5, 3, 2);
     finish(&mut out);
     out

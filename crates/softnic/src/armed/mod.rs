@@ -8,6 +8,7 @@
 
 pub(crate) mod faults;
 pub(crate) mod network;
+mod stamp;
 pub(crate) mod tap;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rdmalab_engine::backend::VerbsResult;
 use rdmalab_engine::qp::CopyError;
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{AhAttr, QpType};
-use rdmalab_link::expand;
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::faults::{Class, Flow, Medium, Sending};
 use rdmalab_link::path::{Below, Path, address_of};
 use rdmalab_link::pcapng;
@@ -340,11 +341,12 @@ impl Frames<'_> {
         let below = Below { hop_limit: 64, ..Below::default() };
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.mtu);
+            let most = packet.payload_bytes as usize + MAX_OVERHEAD_BYTES;
+            let Some(entry) = self.tap.entry(self.device, most) else { continue };
             let Some(headers) = expand::headers_of(&packet, self.transport) else { continue };
             let mut head = [0; MAX_HEADER_BYTES];
             let Ok(head_bytes) = headers.emit(&mut head) else { continue };
             let record = Record {
-                device: self.device,
                 direction,
                 path: self.path,
                 below: &below,
@@ -355,7 +357,7 @@ impl Frames<'_> {
                 comment,
             };
             let from = bytes.wrapping_add(at as usize);
-            self.tap.record(&record, |place| {
+            entry.record(&record, |place| {
                 // SAFETY: the payload of the train lies at `bytes`, as its sender or the ring's
                 // check made sure; `place` is part of our own queue, and no longer than the
                 // packet's part of it. A copy by pointer, since the peer may write there.

@@ -30,10 +30,10 @@ impl NetworkSeam {
 
     fn record(&self, passage: &Passage, below: &Below, packet: &[u8], comment: &str) {
         let Some(tap) = self.armed.tap else { return };
+        // An interface makes one device.
+        let Some(entry) = tap.entry(0, packet.len()) else { return };
         let hop_limit = if below.hop_limit == 0 { HOPS } else { below.hop_limit };
         let record = Record {
-            // An interface makes one device.
-            device: 0,
             direction: passage.direction,
             path: &passage.path,
             below: &Below { hop_limit, ..*below },
@@ -43,7 +43,7 @@ impl NetworkSeam {
             spoilt: false,
             comment,
         };
-        tap.record(&record, |_| {});
+        entry.record(&record, |_| {});
     }
 }
 

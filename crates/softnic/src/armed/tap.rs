@@ -2,43 +2,52 @@
 //!
 //! Whoever sends or receives pays for a copy into the queue. The thread sleeps until there is
 //! something, lets it gather for some milliseconds, computes the checksums and writes. When the
-//! queue is full, packets are left out and counted: capturing slows a program down, and never
-//! blocks it. What was queued is written when the process exits or closes its device; a process
-//! that is killed loses the last few milliseconds.
+//! queue is half full, only the headers of packets are kept, and when it is full, they are left
+//! out; both are counted and said: capturing slows a program down, and never blocks it. What was
+//! queued is written when the process exits or closes its device; a process that is killed loses
+//! the last few milliseconds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread::Thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::path::{Below, Path};
 use rdmalab_link::pcapng::{self, Capture};
 use rdmalab_link::seam::Direction;
+use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
+use super::stamp::{Stamps, wall_ns};
 use crate::cancel::NoCancel;
 use crate::device::DEVICES;
 use crate::helper::{block_signals, restore_signals};
 
-/// Bytes of blocks that wait to be written. As many again are being written.
-const QUEUE_BYTES: usize = 16 << 20;
-/// How long packets gather before they are written, unless the queue is half full.
+/// Bytes of blocks that wait to be written, at most. As many again are being written. What was
+/// never needed is no memory.
+const QUEUE_BYTES: usize = 64 << 20;
+/// With so many bytes waiting, packets are cut to their headers: room for 180 000 more.
+const CUT_AT_BYTES: usize = QUEUE_BYTES / 2;
+/// With so many bytes waiting, the thread is told not to wait for more.
+const HURRY_AT_BYTES: usize = 2 << 20;
+/// How long packets gather before they are written, unless there is much already.
 const GATHER: Duration = Duration::from_millis(4);
 /// Where processors are short, the program goes first. Measured with two spinning programs on two
 /// processors: at 5 the writer cost them three quarters of their message rate at 1 KiB.
 const WRITER_NICE: i32 = 19;
 /// Bytes of a frame that are kept by default, and at most: all that a packet can have.
 const SNAP_BYTES: usize = 65_535;
-/// Room for the headers of every packet.
+/// Room for the headers of every packet, and what is left of one that is cut.
 const SNAP_BYTES_MIN: usize = 128;
 
 /// A packet to capture.
 pub(crate) struct Record<'a> {
-    pub(crate) device: u32,
     pub(crate) direction: Direction,
     pub(crate) path: &'a Path,
     pub(crate) below: &'a Below,
@@ -51,13 +60,24 @@ pub(crate) struct Record<'a> {
 
 /// See the module's text.
 pub(crate) struct Tap {
-    queue: Mutex<Queue>,
-    news: Condvar,
+    /// Nearly always one thread's, and the writer's a few hundred times a second.
+    queue: BiasedLock<Queue>,
+    writer: OnceLock<Thread>,
     output: Mutex<Output>,
     snap: usize,
     path: PathBuf,
     /// This is the copy of a tap in a forked child.
     defunct: AtomicBool,
+}
+
+/// Room for one packet in the queue, which is locked meanwhile.
+pub(crate) struct Entry<'a> {
+    tap: &'a Tap,
+    queue: BiasedGuard<'a, Queue>,
+    device: usize,
+    snap: usize,
+    /// Less is kept than asked for.
+    cuts: bool,
 }
 
 /// What the writer is doing.
@@ -67,25 +87,35 @@ enum Writer {
     Asleep,
     /// Lets packets gather.
     Gathering,
-    /// Was told that the queue is half full.
+    /// Was told that there is much.
     Hurried,
 }
 
 struct Queue {
-    blocks: Vec<u8>,
+    /// Blocks, of which the first `used` bytes hold some.
+    buffer: Box<[u8]>,
+    used: usize,
     writer: Writer,
     seen: [u64; DEVICES as usize],
     dropped: [u64; DEVICES as usize],
     /// Dropped since the last packet that was kept.
     dropped_since: u64,
+    /// Cut to their headers for want of room.
+    cut: u64,
+    stamps: Stamps,
 }
 
 struct Output {
     file: File,
     /// The queue's other buffer.
-    spare: Vec<u8>,
+    spare: Box<[u8]>,
     /// Nothing can be written any more.
     failed: bool,
+}
+
+/// Pages of it cost nothing until they are used.
+fn buffer() -> Box<[u8]> {
+    vec![0; QUEUE_BYTES].into_boxed_slice()
 }
 
 /// The tap of this process, for its end.
@@ -176,13 +206,6 @@ pub fn make_room_for_capture(path: &FilePath) -> Result<(), String> {
     }
 }
 
-fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a timespec on our stack.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 impl Tap {
     fn open(path: &FilePath, snap: usize) -> VerbsResult<Tap> {
         let failed = |error: std::io::Error| {
@@ -208,16 +231,19 @@ impl Tap {
         }
         file.write_all(&start).map_err(failed)?;
         let queue = Queue {
-            blocks: Vec::new(),
+            buffer: buffer(),
+            used: 0,
             writer: Writer::Asleep,
             seen: [0; DEVICES as usize],
             dropped: [0; DEVICES as usize],
             dropped_since: 0,
+            cut: 0,
+            stamps: Stamps::new(),
         };
         Ok(Tap {
-            queue: Mutex::new(queue),
-            news: Condvar::new(),
-            output: Mutex::new(Output { file, spare: Vec::new(), failed: false }),
+            queue: BiasedLock::new(queue),
+            writer: OnceLock::new(),
+            output: Mutex::new(Output { file, spare: buffer(), failed: false }),
             snap,
             path,
             defunct: AtomicBool::new(false),
@@ -237,65 +263,58 @@ impl Tap {
             .stack_size(256 * 1024)
             .spawn(move || self.write_for_ever());
         restore_signals(&before);
-        spawned.map(drop).map_err(|error| {
+        let spawned = spawned.map_err(|error| {
             crate::process::os_error("cannot start the thread that writes the capture", &error)
-        })
+        })?;
+        let _ = self.writer.set(spawned.thread().clone());
+        Ok(())
     }
 
-    /// Queues a packet; `fill` writes its payload, as much as is kept.
-    pub(crate) fn record(&self, record: &Record<'_>, fill: impl FnOnce(&mut [u8])) {
-        let at_ns = now_ns();
-        let device = record.device as usize % DEVICES as usize;
+    /// Counts a packet of `packet_bytes` (BTH to ICRC), and makes room for it; `None` where there
+    /// is none, so that no time goes into what nobody will see.
+    #[inline]
+    pub(crate) fn entry(&self, device: u32, packet_bytes: usize) -> Option<Entry<'_>> {
+        let device = device as usize % DEVICES as usize;
         let mut queue = self.queue.lock();
         queue.seen[device] += 1;
-        let packet_bytes = record.head.len() + record.payload_bytes;
-        let most = packet_bytes.min(self.snap) + pcapng::BLOCK_OVERHEAD;
-        if queue.blocks.len() + most > QUEUE_BYTES {
+        let cuts = queue.used > CUT_AT_BYTES && self.snap > SNAP_BYTES_MIN;
+        let snap = if cuts { SNAP_BYTES_MIN } else { self.snap };
+        if QUEUE_BYTES - queue.used < packet_bytes.min(snap) + pcapng::BLOCK_OVERHEAD {
             queue.dropped[device] += 1;
             queue.dropped_since += 1;
-            return;
+            return None;
         }
-        let capture = Capture {
-            interface: device as u32,
-            at_ns,
-            direction: record.direction,
-            path: record.path,
-            below: record.below,
-            head: record.head,
-            payload_bytes: record.payload_bytes,
-            complete: record.complete,
-            spoilt: record.spoilt,
-            comment: record.comment,
-            dropped: std::mem::take(&mut queue.dropped_since),
-            snap: self.snap,
-        };
-        pcapng::packet(&mut queue.blocks, &capture, fill);
-        let tell = match queue.writer {
-            Writer::Asleep => Some(Writer::Gathering),
-            Writer::Gathering if queue.blocks.len() > QUEUE_BYTES / 2 => Some(Writer::Hurried),
-            _ => None,
-        };
-        if let Some(writer) = tell {
-            queue.writer = writer;
-            drop(queue);
-            self.news.notify_one();
+        Some(Entry { tap: self, queue, device, snap, cuts })
+    }
+
+    #[cold]
+    fn wake_writer(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
         }
     }
 
     fn write_for_ever(&self) {
-        // SAFETY: takes numbers, and concerns this thread only: zero is the calling thread.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, WRITER_NICE) };
+        biased::be_guest();
+        let ordinary = libc::sched_param { sched_priority: 0 };
+        // SAFETY: numbers and a live structure; both concern this thread only, which zero means.
+        // A program of real-time priority has given it to us as well.
+        unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary);
+            libc::setpriority(libc::PRIO_PROCESS, 0, WRITER_NICE);
+        }
         loop {
             let mut queue = self.queue.lock();
-            while queue.blocks.is_empty() {
-                queue.writer = Writer::Asleep;
-                self.news.wait(&mut queue);
-            }
-            queue.writer = Writer::Gathering;
-            if queue.blocks.len() < QUEUE_BYTES / 2 {
-                self.news.wait_for(&mut queue, GATHER);
-            }
+            let used = queue.used;
+            queue.writer = if used == 0 { Writer::Asleep } else { Writer::Gathering };
             drop(queue);
+            if used == 0 {
+                std::thread::park();
+                continue;
+            }
+            if used < HURRY_AT_BYTES {
+                std::thread::park_timeout(GATHER);
+            }
             self.flush();
         }
     }
@@ -309,23 +328,25 @@ impl Tap {
 
     fn write_queued(&self, output: &mut Output) {
         let _calm = NoCancel::new();
-        let mut queue = self.queue.lock();
-        let spare = std::mem::take(&mut output.spare);
-        let mut blocks = std::mem::replace(&mut queue.blocks, spare);
-        if output.failed {
-            queue.dropped_since = 0;
-        }
-        drop(queue);
-        if !blocks.is_empty() && !output.failed {
-            pcapng::finish(&mut blocks);
-            if let Err(error) = output.file.write_all(&blocks) {
-                output.failed = true;
-                let path = self.path.display();
-                eprintln!("rdmalab: the capture {path} ends early: {error}");
+        let used = {
+            let mut queue = self.queue.lock();
+            std::mem::swap(&mut queue.buffer, &mut output.spare);
+            if output.failed {
+                queue.dropped_since = 0;
             }
+            std::mem::take(&mut queue.used)
+        };
+        if used == 0 || output.failed {
+            return;
         }
-        blocks.clear();
-        output.spare = blocks;
+        let Output { file, spare, failed } = output;
+        let blocks = &mut spare[..used];
+        pcapng::finish(blocks);
+        if let Err(error) = file.write_all(blocks) {
+            *failed = true;
+            let path = self.path.display();
+            eprintln!("rdmalab: the capture {path} ends early: {error}");
+        }
     }
 
     /// Writes what is queued and the sums, and says what is missing.
@@ -335,21 +356,22 @@ impl Tap {
         }
         let mut output = self.output.lock();
         self.write_queued(&mut output);
-        let (seen, dropped) = {
+        let (seen, dropped, cut) = {
             let queue = self.queue.lock();
-            (queue.seen, queue.dropped)
+            (queue.seen, queue.dropped, queue.cut)
         };
         let mut sums = Vec::new();
         for device in 0..DEVICES as usize {
-            let at_ns = now_ns();
+            let at_ns = wall_ns();
             pcapng::statistics(&mut sums, device as u32, at_ns, seen[device], dropped[device]);
         }
         let _ = output.file.write_all(&sums);
         let (seen, dropped): (u64, u64) = (seen.iter().sum(), dropped.iter().sum());
-        if dropped > 0 {
+        if dropped + cut > 0 {
             eprintln!(
-                "rdmalab: {dropped} of {seen} packets are missing in the capture {}: it could not \
-                 be written as fast as they came (RDMALAB_CAPTURE_SNAP keeps less of each)",
+                "rdmalab: of {seen} packets, {dropped} are missing in the capture {} and {cut} \
+                 have only their headers: it could not be written as fast as they came \
+                 (RDMALAB_CAPTURE_SNAP keeps less of each)",
                 self.path.display()
             );
         }
@@ -358,6 +380,46 @@ impl Tap {
     /// In the child of a fork: neither its file nor its thread is ours.
     pub(crate) fn close_in_child(&self) {
         self.defunct.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Entry<'_> {
+    /// Queues the packet; `fill` writes its payload, as much as is kept.
+    #[inline]
+    pub(crate) fn record(mut self, record: &Record<'_>, fill: impl FnOnce(&mut [u8])) {
+        let queue = &mut *self.queue;
+        let capture = Capture {
+            interface: self.device as u32,
+            at_ns: queue.stamps.now_ns(),
+            direction: record.direction,
+            path: record.path,
+            below: record.below,
+            head: record.head,
+            payload_bytes: record.payload_bytes,
+            complete: record.complete,
+            spoilt: record.spoilt,
+            comment: record.comment,
+            dropped: queue.dropped_since,
+            snap: self.snap,
+        };
+        let Some(length) = pcapng::packet(&mut queue.buffer[queue.used..], &capture, fill) else {
+            return debug_assert!(false, "there was room");
+        };
+        queue.used += length;
+        queue.dropped_since = 0;
+        let packet_bytes = record.head.len() + record.payload_bytes;
+        let is_cut = self.cuts && pcapng::frame_bytes(record.path, packet_bytes) > self.snap;
+        queue.cut += u64::from(is_cut);
+        let tell = match queue.writer {
+            Writer::Asleep => Some(Writer::Gathering),
+            Writer::Gathering if queue.used > HURRY_AT_BYTES => Some(Writer::Hurried),
+            _ => None,
+        };
+        if let Some(writer) = tell {
+            queue.writer = writer;
+            drop(self.queue);
+            self.tap.wake_writer();
+        }
     }
 }
 
@@ -377,5 +439,48 @@ mod tests {
         let name = |path: &str| numbered(FilePath::new(path), 7).display().to_string();
         assert_eq!(name("/tmp/a.b.pcapng"), "/tmp/a.b-7.pcapng");
         assert_eq!(name("plain"), "plain-7");
+    }
+
+    #[test]
+    fn packets_are_cut_before_they_are_left_out() {
+        let name = format!("rdmalab-tap-{}.pcapng", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let tap = Tap::open(&file, SNAP_BYTES).unwrap();
+        let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).into();
+        let path = Path {
+            source: address(1),
+            destination: address(2),
+            source_port: 0xc000,
+            destination_port: 4791,
+        };
+        let record = Record {
+            direction: Direction::Out,
+            path: &path,
+            below: &Below::default(),
+            head: &[0; 12],
+            payload_bytes: 1024,
+            complete: false,
+            spoilt: false,
+            comment: "",
+        };
+        // Nobody writes.
+        for _ in 0..400_000 {
+            if let Some(entry) = tap.entry(0, 12 + 1024 + 4) {
+                entry.record(&record, |place| place.fill(7));
+            }
+        }
+        let (seen, dropped, cut, used) = {
+            let queue = tap.queue.lock();
+            (queue.seen[0], queue.dropped[0], queue.cut, queue.used)
+        };
+        assert_eq!(seen, 400_000);
+        assert!(used <= QUEUE_BYTES && dropped > 0, "{used} bytes, {dropped} left out");
+        let whole = (seen - dropped - cut) as usize;
+        assert!((CUT_AT_BYTES / 1200..CUT_AT_BYTES / 1024).contains(&whole), "{whole} whole");
+        assert!(cut > 150_000, "{cut} cut");
+        tap.close();
+        let written = std::fs::metadata(&file).unwrap().len() as usize;
+        std::fs::remove_file(&file).unwrap();
+        assert!((used..used + 4096).contains(&written), "{written} bytes of {used}");
     }
 }
