@@ -174,8 +174,10 @@ fn check(guest: &mut Guest, table: &str, family: Family) {
                 || ["ibv_uc_pingpong", "ibv_ud_pingpong"].contains(&words[0].as_str());
             let mut pair = Pair { words, server, port, guest };
             let mut result = pair.run();
-            for _ in 1..if is_unreliable { ATTEMPTS } else { 1 } {
-                if result.is_err() {
+            for _ in 1..ATTEMPTS {
+                // Before any RDMA: a busy machine emulates too slowly for TCP and its neighbours.
+                let met = |report: &String| !report.contains("Couldn't connect to ");
+                if result.as_ref().is_err_and(|report| is_unreliable || !met(report)) {
                     result = pair.run();
                 }
             }
