@@ -410,10 +410,10 @@ mod tests {
 
     #[test]
     fn the_thread_that_failed_is_the_one_that_tells() {
-        let other = Err(Stopped::Other("thread 1: broken".into()));
-        let own = Err(Stopped::Failed("broken".into()));
-        let all = vec![Ok(Outcome::default()), other.clone(), own.clone()];
-        assert_eq!(joined(all).unwrap_err(), own.unwrap_err());
-        assert_eq!(joined(vec![other.clone()]).unwrap_err(), other.unwrap_err());
+        let other = Stopped::Other("thread 1: broken".into());
+        let own = Stopped::Failed("broken".into());
+        let all = vec![Ok(Outcome::default()), Err(other.clone()), Err(own.clone())];
+        assert_eq!(joined(all), Err(own));
+        assert_eq!(joined(vec![Err(other.clone())]), Err(other));
     }
 }
