@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::link::LinkArgs;
 use crate::perftest::args::PerftestArgs;
 use crate::run::args::{Format, RunArgs};
 use rdmalab_rank::process::SESSIONS_MAX;
@@ -48,6 +49,9 @@ pub struct TourArgs {
     /// Keep no records
     #[arg(long, conflicts_with = "out")]
     pub no_record: bool,
+    /// What lies between the ends.
+    #[command(flatten)]
+    pub link: LinkArgs,
 }
 
 /// The commands.
@@ -132,6 +136,9 @@ pub enum Command {
         /// Which rank it is there.
         #[arg(long, requires = "join")]
         rank: Option<usize>,
+        /// Refuse devices that are not soft; with the option that asks for it.
+        #[arg(long, value_name = "OPTION")]
+        soft_only: Option<String>,
     },
 }
 
@@ -148,6 +155,9 @@ pub struct ServeArgs {
     /// Clients at the same time
     #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX)]
     pub sessions: usize,
+    /// What lies between this end and others: for all clients.
+    #[command(flatten)]
+    pub link: LinkArgs,
 }
 
 /// Options of `study`.
@@ -280,22 +290,9 @@ pub struct ExecArgs {
     /// infiniband]
     #[arg(long, value_enum)]
     pub personality: Option<Personality>,
-    /// The network interface that leads to other hosts, by RoCEv2 over UDP [default: what
-    /// RDMALAB_INTERFACE says, else none: nothing listens beyond this host]
-    #[arg(long, value_name = "IF")]
-    pub interface: Option<String>,
-    /// The UDP port of RoCEv2, the same at both ends [default: what RDMALAB_PORT says, else 4791]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub udp_port: Option<u16>,
-    /// Write every packet that a process of the program sends or receives to a pcapng file; the
-    /// first process takes FILE, others put their number before its suffix [default: what
-    /// RDMALAB_CAPTURE says, else none]
-    #[arg(long, value_name = "FILE")]
-    pub capture: Option<PathBuf>,
-    /// Disturb the packets that the program sends, as in 'seed=7; drop 1% of request; delay 50us of
-    /// ack' [default: what RDMALAB_FAULTS says, else nothing]
-    #[arg(long, value_name = "RULES", value_parser = faults)]
-    pub faults: Option<String>,
+    /// What lies between its processes and others.
+    #[command(flatten)]
+    pub link: LinkArgs,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -370,11 +367,6 @@ fn queue_pair(text: &str) -> Result<u32, String> {
         Ok(number) if number < 1 << 24 => Ok(number),
         _ => Err("expected a number of 24 bits, like 17 or 0x11".to_owned()),
     }
-}
-
-/// Rules of faults, checked.
-fn faults(text: &str) -> Result<String, String> {
-    rdmalab_softnic::check_faults(text).map(|()| text.to_owned())
 }
 
 /// How ports are addressed.

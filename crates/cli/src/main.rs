@@ -40,6 +40,7 @@ mod failure;
 mod findings;
 mod harness;
 mod interrupt;
+mod link;
 mod man;
 mod perftest;
 mod ps;
@@ -76,9 +77,9 @@ fn main() -> ExitCode {
         Some(Command::Env(args)) => env::run(&args),
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Completions(args)) => man::completions(&args),
-        Some(Command::Worker { device, join, rank }) => match join.zip(rank) {
-            Some((addresses, rank)) => run::job::work_there(&addresses, rank),
-            None => run::job::work(device.as_deref()),
+        Some(Command::Worker { device, join, rank, soft_only }) => match join.zip(rank) {
+            Some((addresses, rank)) => run::job::work_there(&addresses, rank, soft_only.as_deref()),
+            None => run::job::work(device.as_deref(), soft_only.as_deref()),
         }
         .map_err(failure::run),
     };

@@ -5,16 +5,12 @@ use rdmalab_rank::process::{Server, ServerEvent, WorkerCommand};
 use crate::args::ServeArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
+use crate::link::LinkArgs;
 
 /// Serves until it is interrupted, which is a good end.
 pub fn run(args: &ServeArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    let mut words = vec!["worker".to_owned()];
-    if let Some(device) = &args.device {
-        crate::soft::find(device)?;
-        words.extend(["--device".to_owned(), device.clone()]);
-    }
-    let worker = WorkerCommand::this_program(words).map_err(failed)?;
+    let worker = worker(args.device.as_deref(), &args.link)?;
     let server = Server::bind(args.bind.as_deref(), worker, args.sessions).map_err(usage)?;
     let address = server.address().map_err(failed)?;
     outln!("rdmalab {} serves at {address}", env!("CARGO_PKG_VERSION"));
@@ -22,6 +18,20 @@ pub fn run(args: &ServeArgs) -> Outcome {
         outln!("for this machine only; --bind ADDRESS lets others in, whom you trust");
     }
     server.run(&interrupt.flag(), |event| outln!("{}", text(&event))).map_err(failed)
+}
+
+/// How the processes of clients are started: with a device of this end's, if it is named.
+pub fn worker(device: Option<&str>, link: &LinkArgs) -> Outcome<WorkerCommand> {
+    link.take_interface().map_err(usage)?;
+    let mut words = link.worker();
+    if let Some(name) = device {
+        link.check(&crate::soft::find(name)?).map_err(usage)?;
+        words.extend(["--device".to_owned(), name.to_owned()]);
+    }
+    link.make_room(&[0]).map_err(usage)?;
+    let mut worker = WorkerCommand::this_program(words).map_err(failed)?;
+    worker.envs = link.variables(0);
+    Ok(worker)
 }
 
 fn text(event: &ServerEvent) -> String {

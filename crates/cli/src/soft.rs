@@ -7,6 +7,7 @@ use rdmalab_softnic::SoftNic;
 use rdmalab_verbs::{Device, Kind, Library, LoadError, PortState, SoftHooks};
 
 use crate::failure::{Failure, run, usage};
+use crate::link::LinkArgs;
 
 /// The soft device.
 pub fn library() -> Library {
@@ -46,8 +47,12 @@ pub fn find(name: &str) -> Result<Device, Failure> {
     )))
 }
 
-/// The device to measure unless told otherwise: the first adapter with an active port, else ours.
-pub fn best() -> String {
+/// The device to measure unless told otherwise: the first adapter with an active port, else ours;
+/// ours at once where something is asked for that only ours have.
+pub fn best(link: &LinkArgs) -> String {
+    if link.first().is_some() {
+        return OURS.to_owned();
+    }
     let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();
     let is_active = |device: &&Device| {
         let port = device.open().and_then(|context| context.query_port(1));

@@ -181,7 +181,9 @@ impl<'a> Model<'a> {
             ["device", "device_kind"].contains(name) || is_parameter && *name != "inline"
         };
         let mut names: Vec<&str> = names.into_iter().filter(|n| !is_known(n)).collect();
-        names.sort_by_key(|name| *name != "placement");
+        // What was done to the packets matters most.
+        let first = ["faults", "capture", "placement"];
+        names.sort_by_key(|name| first.iter().position(|n| n == name).unwrap_or(first.len()));
         names
     }
 }
@@ -298,8 +300,15 @@ pub fn group_name(quantity: Quantity, label: &str) -> String {
 /// `device soft0 (soft: numbers of this host, not of an adapter)`.
 pub fn device_line(record: &Record) -> String {
     let device = &record.header.device;
+    let disturbed = if is_disturbed(record) { "; disturbed on purpose" } else { "" };
     match device.kind.caution() {
-        Some(caution) => format!("{} ({}: {caution})", device.name, device.kind),
-        None => format!("{} ({})", device.name, device.kind),
+        Some(caution) => format!("{} ({}: {caution}{disturbed})", device.name, device.kind),
+        None => format!("{} ({}{disturbed})", device.name, device.kind),
     }
+}
+
+/// Whether packets of a point were lost, late or damaged on purpose, at either end.
+pub fn is_disturbed(record: &Record) -> bool {
+    let mut facts = record.points.iter().flat_map(|point| &point.facts);
+    facts.any(|fact| fact.name == "faults" || fact.name.starts_with("faults_at_rank_"))
 }

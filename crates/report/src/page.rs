@@ -6,7 +6,7 @@ use rdmalab_record::{Device, DeviceKind, Record};
 use serde_json::Value;
 
 use crate::charts::{self, Chart, sentence};
-use crate::model::{Group, Model, Row, group_name};
+use crate::model::{Group, Model, Row, group_name, is_disturbed};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
 use crate::value::{fmt_bytes, grouped, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
@@ -109,6 +109,9 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
             p.lead { (sentence(&what)) ", at " (points) (plural) }
             p.meta { "Begun " (began(record)) " UTC" }
             (caution(device))
+            @if is_disturbed(record) {
+                p.banner role="note" { strong { "Packets were disturbed on purpose." } }
+            }
         }
     }
 }

@@ -51,9 +51,11 @@ mod withdrawal;
 
 pub use armed::faults::check_faults;
 pub use armed::tap::make_room_for_capture;
+pub use armed::{ArmedState, armed, choose_armed};
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
+pub use udp::interface::choose_interface;
 pub use udp::{management, set_wire_seam, wire_drops};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when

@@ -42,13 +42,12 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(personality) = args.personality {
         command.env("RDMALAB_PERSONALITY", personality.name());
     }
-    if let Some(interface) = &args.interface {
-        command.env("RDMALAB_INTERFACE", interface);
+    if let Err(reason) = args.link.take_interface() {
+        // Not refused: the program may go to another network namespace, which has it.
+        errln!("rdmalab: exec: {reason}");
     }
-    if let Some(port) = args.udp_port {
-        command.env("RDMALAB_PORT", port.to_string());
-    }
-    arm(&mut command, args)?;
+    args.link.make_room(&[0]).map_err(ours)?;
+    command.envs(args.link.variables(0));
     let preload = needs_preload(&program).then(|| {
         let mut libraries = directory.join(runtime::SONAME).into_os_string();
         if cm.exists() {
@@ -64,20 +63,6 @@ pub fn run(args: &ExecArgs) -> Outcome {
         _ => (CANNOT, ""),
     };
     Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
-}
-
-/// Captures and disturbs what the program sends, as it is asked for.
-fn arm(command: &mut Command, args: &ExecArgs) -> Outcome {
-    if let Some(faults) = &args.faults {
-        command.env("RDMALAB_FAULTS", faults);
-    }
-    if let Some(capture) = &args.capture {
-        let file = std::path::absolute(capture).unwrap_or_else(|_| capture.clone());
-        rdmalab_softnic::make_room_for_capture(&file)
-            .map_err(|reason| Failure::Code(OURS, format!("exec: --capture {reason}")))?;
-        command.env("RDMALAB_CAPTURE", file);
-    }
-    Ok(())
 }
 
 /// The program's file, as a shell would find it.

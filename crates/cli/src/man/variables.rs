@@ -40,7 +40,7 @@ const PROGRAMS: [Variable; 9] = [
     variable(
         "RDMALAB_CAPTURE",
         "a file",
-        "Every packet goes into this pcapng file. The option --capture of rdmalab exec sets it.",
+        "Every packet goes into this pcapng file. The option --capture sets it.",
     ),
     variable(
         "RDMALAB_CAPTURE_SNAP",
@@ -51,7 +51,7 @@ const PROGRAMS: [Variable; 9] = [
         "RDMALAB_FAULTS",
         "rules",
         "Disturbs the packets that the process sends: drop 1% of request; delay 50us of ack. The \
-         option --faults of rdmalab exec sets it.",
+         option --faults sets it.",
     ),
     variable(
         "RDMALAB_FAULT_GUARD",
@@ -61,9 +61,13 @@ const PROGRAMS: [Variable; 9] = [
     variable(
         "RDMALAB_INTERFACE",
         "a network interface",
-        "Through which other hosts are reached, by RoCEv2.",
+        "Through which other hosts are reached, by RoCEv2. The option --interface sets it.",
     ),
-    variable("RDMALAB_PORT", "a UDP port", "For RoCEv2, instead of 4791."),
+    variable(
+        "RDMALAB_PORT",
+        "a UDP port",
+        "For RoCEv2, instead of 4791. The option --udp-port sets it.",
+    ),
 ];
 
 const COMMAND: [Variable; 8] = [

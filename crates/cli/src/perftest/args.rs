@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use rdmalab_experiments::{Experiment, Op};
 use rdmalab_rank::process::DEFAULT_PORT;
 
+use crate::link::LinkArgs;
 use crate::run::args::Format;
 
 /// One of perftest's programs.
@@ -135,6 +136,8 @@ pub struct PerftestArgs {
     pub out: Option<PathBuf>,
     /// The CPUs of both ends.
     pub cores: Option<String>,
+    /// What lies between the ends.
+    pub link: LinkArgs,
     /// The server; without one this is the server.
     pub host: Option<String>,
 }
@@ -199,6 +202,7 @@ impl PerftestArgs {
             format: matches.get_one("format").copied().unwrap_or(Format::Perftest),
             out: matches.get_one::<PathBuf>("out").cloned(),
             cores: text("cores"),
+            link: LinkArgs::from_arg_matches(matches).unwrap_or_default(),
             host: text("host"),
         }
     }
@@ -216,6 +220,7 @@ impl PerftestArgs {
             format: Format::Perftest,
             out: None,
             cores: None,
+            link: LinkArgs::default(),
             host: None,
         }
     }
@@ -223,7 +228,7 @@ impl PerftestArgs {
 
 fn definition(test: &Test) -> Command {
     let about = format!("perftest's {}: server without a host, client with one", test.name);
-    let mut command = Command::new(test.name).about(about).after_help(AFTER);
+    let mut command = Command::new(test.name).after_help(AFTER);
     for l in LETTERS.iter().filter(|l| l.only.is_none_or(|only| only == test.experiment)) {
         command = command.arg(
             Arg::new(l.option)
@@ -241,7 +246,7 @@ fn definition(test: &Test) -> Command {
         }
         command = command.arg(arg);
     }
-    own_arguments(command)
+    LinkArgs::augment_args(own_arguments(command)).about(about)
 }
 
 const AFTER: &str = "\

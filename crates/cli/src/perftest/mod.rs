@@ -6,7 +6,7 @@ pub mod args;
 use std::sync::atomic::Ordering;
 
 use rdmalab_experiments::{Experiment, Memory, Op, Point, Signal, sweep_from};
-use rdmalab_rank::process::{Server, ServerEvent, WorkerCommand};
+use rdmalab_rank::process::{Server, ServerEvent};
 
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
@@ -112,6 +112,7 @@ fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> O
         out: args.out.clone(),
         cores: args.cores.clone(),
         host: Some(address),
+        link: args.link.clone(),
         ..HowArgs::default()
     };
     let title = |device: &str, point: &Point| {
@@ -140,12 +141,7 @@ fn banner(test: &Test, device: &str, point: &Point) {
 /// Serves one client, as perftest does.
 fn serve(args: &PerftestArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    let mut words = vec!["worker".to_owned()];
-    if let Some(device) = &args.device {
-        crate::soft::find(device)?;
-        words.extend(["--device".to_owned(), device.clone()]);
-    }
-    let worker = WorkerCommand::this_program(words).map_err(failed)?;
+    let worker = crate::serve::worker(args.device.as_deref(), &args.link)?;
     // perftest listens at every address too; there is one client, and then it is over.
     let address = format!("0.0.0.0:{}", args.tcp_port);
     let server = Server::bind(Some(&address), worker, 1).map_err(usage)?;

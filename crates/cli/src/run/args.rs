@@ -7,6 +7,8 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use rdmalab_experiments::{Experiment, OPTIONS, Opt};
 
+use crate::link::LinkArgs;
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct RunArgs {
@@ -69,6 +71,9 @@ pub struct HowArgs {
     /// [default: with --hosts, where ssh comes from; under mpirun and srun, the first host]
     #[arg(long, value_name = "HOST", help_heading = ELSEWHERE)]
     pub rendezvous: Option<String>,
+    /// What lies between the ends.
+    #[command(flatten)]
+    pub link: LinkArgs,
     /// The part of a study that this is: nothing is printed, and its record goes on.
     #[arg(skip)]
     pub part: Option<PartOf>,
@@ -86,7 +91,8 @@ pub struct PartOf {
 impl HowArgs {
     /// The device to measure.
     pub fn device(&self) -> String {
-        self.device.clone().unwrap_or_else(crate::soft::best)
+        let unnamed = || crate::soft::best(&self.link);
+        self.device.clone().unwrap_or_else(unnamed)
     }
 }
 

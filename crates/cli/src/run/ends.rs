@@ -1,6 +1,8 @@
 //! Where the ranks of a run are: on this machine, with a server, on hosts that ssh reaches, or
 //! wherever mpirun or srun started them.
 
+use std::path::PathBuf;
+
 use rdmalab_experiments::Experiment;
 use rdmalab_measure::limits::{available_cores, one_cpu};
 use rdmalab_rank::process::{
@@ -10,6 +12,7 @@ use rdmalab_rank::process::{
 use super::args::HowArgs;
 use super::job;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::link::LinkArgs;
 
 /// In `--hosts`: this machine, without ssh.
 const HERE: &str = "localhost";
@@ -35,6 +38,8 @@ pub struct Ends {
     cores: Option<String>,
     /// What `--rendezvous` said.
     rendezvous: Option<String>,
+    /// What lies between them.
+    link: LinkArgs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +57,12 @@ enum Places {
 impl Ends {
     /// Two of this machine.
     pub fn pair(cores: Option<String>) -> Self {
-        Self { places: Places::Here(2), cores, rendezvous: None }
+        Self { places: Places::Here(2), cores, rendezvous: None, link: LinkArgs::default() }
+    }
+
+    /// The same with something between them.
+    pub fn over(self, link: &LinkArgs) -> Self {
+        Self { link: link.clone(), ..self }
     }
 
     /// What the options say; where they say nothing, what the environment does.
@@ -66,6 +76,7 @@ impl Ends {
             places: places(experiment, how, world)?,
             cores: how.cores.clone(),
             rendezvous: how.rendezvous.clone(),
+            link: how.link.clone(),
         };
         let count = ends.count();
         if count > RANKS_MAX {
@@ -95,13 +106,40 @@ impl Ends {
         }
     }
 
+    /// Ranks that this command starts on this machine.
+    fn started(&self) -> Vec<usize> {
+        match &self.places {
+            Places::Here(count) => (0..*count).collect(),
+            Places::Server(_) | Places::World(_) => vec![0],
+            Places::Hosts { hosts, .. } => {
+                (0..hosts.len()).filter(|rank| hosts[*rank] == HERE).collect()
+            }
+        }
+    }
+
+    /// Whether the device is there, and can what is asked of the link; makes room for captures.
+    ///
+    /// # Errors
+    /// What is wrong: one line.
+    pub fn check(&self, device: &str) -> Outcome {
+        self.link.take_interface().map_err(usage)?;
+        let found = crate::soft::find(device)?;
+        self.link.check(&found).map_err(usage)?;
+        self.link.make_room(&self.started()).map_err(usage)
+    }
+
+    /// Files of captures that processes of this command write.
+    pub fn captures(&self) -> Vec<PathBuf> {
+        self.link.captures(&self.started())
+    }
+
     /// What each rank is, and where those come to that start elsewhere.
     ///
     /// # Errors
     /// When `--cores` is wrong, or ranks cannot come to us.
     pub fn specs(&self) -> Outcome<(Vec<Spec>, Option<Gate>)> {
         let cores = self.cores()?;
-        let worker = WorkerCommand::this_program(["worker"]).map_err(failed)?;
+        let worker = WorkerCommand::this_program(self.link.worker()).map_err(failed)?;
         let (places, gate) = self.gathered(worker)?;
         let spec = |(place, core): (Place, Option<usize>)| Spec {
             place,
@@ -112,15 +150,17 @@ impl Ends {
     }
 
     fn gathered(&self, worker: WorkerCommand) -> Outcome<(Vec<Place>, Option<Gate>)> {
-        let here = Place::Local(worker);
+        let here = |rank| {
+            Place::Local(WorkerCommand { envs: self.link.variables(rank), ..worker.clone() })
+        };
         Ok(match &self.places {
-            Places::Here(count) => (vec![here; *count], None),
-            Places::Server(address) => (vec![here, Place::Remote(address.clone())], None),
+            Places::Here(count) => ((0..*count).map(here).collect(), None),
+            Places::Server(address) => (vec![here(0), Place::Remote(address.clone())], None),
             Places::World(World { rank: 1.., by, .. }) => {
                 return Err(usage(format!("only `rdmalab run` can be started by {by}")));
             }
             Places::World(world) => {
-                let mut places = vec![here];
+                let mut places = vec![here(0)];
                 places.resize(world.size, Place::Joining);
                 (places, Some(self.gate_of(world)?))
             }
@@ -130,13 +170,13 @@ impl Ends {
                 let gate = Gate::tcp(port, &token).map_err(failed)?;
                 let addresses = self.addresses(gate.port().unwrap_or(port));
                 let place = |(rank, host): (usize, &String)| match host.as_str() {
-                    HERE => here.clone(),
+                    HERE => here(rank),
                     _ => Place::Ssh(SshCommand {
                         ssh: ssh.iter().map(Into::into).collect(),
                         host: host.clone(),
-                        variables: passed(),
+                        variables: self.passed(rank),
                         program: program.clone(),
-                        args: remote_words(rank, &addresses),
+                        args: self.remote_words(rank, &addresses),
                         token: token.clone(),
                     }),
                 };
@@ -180,12 +220,30 @@ impl Ends {
 
     fn be_led(&self, world: &World) -> Outcome {
         let of_rank = |why: String| failed(format!("rank {}: {why}", world.rank));
+        self.link.take_all(world.rank).map_err(usage)?;
         let (meeting, token) = world.meeting(self.rendezvous.as_deref()).map_err(usage)?;
         // mpirun passes Ctrl-C on to all; it is rank 0 that brings the run to its end.
         crate::interrupt::leave_to_others();
         let stream = join(&meeting, job::PATIENCE).map_err(of_rank)?;
         let claim = Claim { rank: world.rank, token };
-        job::work_as(Some(claim), stream, None).map_err(|e| of_rank(e.to_string()))
+        job::work_as(Some(claim), stream, None, self.link.first())
+            .map_err(|e| of_rank(e.to_string()))
+    }
+
+    /// What a worker on another host is told of our environment, and of the link.
+    fn passed(&self, rank: usize) -> Vec<String> {
+        let mut told = passed();
+        // Of two with one name the later counts.
+        told.extend(self.link.variables(rank).iter().map(|(name, value)| {
+            format!("{}={}", name.to_string_lossy(), value.to_string_lossy())
+        }));
+        told
+    }
+
+    fn remote_words(&self, rank: usize, addresses: &[String]) -> Vec<String> {
+        let mut words = remote_words(rank, addresses);
+        words.extend(self.link.worker().into_iter().skip(1));
+        words
     }
 
     /// Which ranks run on this machine, as far as it can be told. A server on this machine takes
@@ -331,7 +389,7 @@ mod tests {
     }
 
     fn cores(text: &str, places: Places) -> Result<Vec<Option<usize>>, String> {
-        let ends = Ends { places, cores: Some(text.to_owned()), rendezvous: None };
+        let ends = Ends { places, ..Ends::pair(Some(text.to_owned())) };
         ends.cores().map_err(|failure| failure.to_string())
     }
 
@@ -357,7 +415,7 @@ mod tests {
     #[test]
     fn ranks_that_have_no_core_each_are_left_to_the_scheduler() {
         let available = available_cores().unwrap().len();
-        let ends = |count| Ends { places: Places::Here(count), cores: None, rendezvous: None };
+        let ends = |count| Ends { places: Places::Here(count), ..Ends::pair(None) };
         assert_eq!(ends(available + 1).cores().unwrap(), vec![None; available + 1]);
         if available > 1 {
             assert!(ends(available).cores().unwrap().iter().all(Option::is_some));
@@ -402,7 +460,7 @@ mod tests {
     fn a_rendezvous_is_for_ranks_of_other_hosts() {
         let addresses = |rendezvous: &str| {
             let rendezvous = Some(rendezvous.to_owned());
-            Ends { places: Places::Here(2), cores: None, rendezvous }.addresses(7)
+            Ends { rendezvous, ..Ends::pair(None) }.addresses(7)
         };
         assert_eq!(addresses("h:9"), ["h:9"]);
         assert_eq!(addresses("h"), ["h:7"]);

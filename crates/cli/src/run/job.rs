@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome;
+use rdmalab_rank::Rank;
 use rdmalab_rank::process::{Claim, Meeting, ProcessRank, Stream, connection, join, serve_as};
 use rdmalab_verbs::{Context, Device};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use super::armed;
 use crate::bench::work::{Found, Order};
 use crate::bench::worker::{BenchEnd, obey};
 
@@ -94,14 +96,14 @@ struct Open {
 }
 
 /// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
-/// own, whatever the launcher's is called.
-pub fn work(own_device: Option<&str>) -> io::Result<()> {
-    work_as(None, connection()?, own_device)
+/// own, whatever the launcher's is called. `soft_only`: the option that other devices cannot obey.
+pub fn work(own_device: Option<&str>, soft_only: Option<&str>) -> io::Result<()> {
+    work_as(None, connection()?, own_device, soft_only)
 }
 
 /// The same of another host, started there by ssh: comes to the launcher, which waits at one of
 /// these addresses. Standard input says what to show there, and ends with ssh.
-pub fn work_there(addresses: &str, rank: usize) -> io::Result<()> {
+pub fn work_there(addresses: &str, rank: usize, soft_only: Option<&str>) -> io::Result<()> {
     let mut token = String::new();
     io::stdin().read_line(&mut token)?;
     let end = || {
@@ -115,7 +117,7 @@ pub fn work_there(addresses: &str, rank: usize) -> io::Result<()> {
     let stream = join(&Meeting::Tcp(resolved(addresses, by_ssh.as_deref())), SEARCH);
     let stream = stream.map_err(io::Error::other)?;
     let token = token.trim().to_owned();
-    work_as(Some(Claim { rank, token }), stream, None)
+    work_as(Some(Claim { rank, token }), stream, None, soft_only)
 }
 
 /// The addresses, with that of ssh's client for `ssh:PORT`.
@@ -136,14 +138,19 @@ fn resolved(addresses: &str, by_ssh: Option<&str>) -> Vec<String> {
 }
 
 /// The same over a connection that is there.
-pub fn work_as(claim: Option<Claim>, stream: Stream, own_device: Option<&str>) -> io::Result<()> {
+pub fn work_as(
+    claim: Option<Claim>,
+    stream: Stream,
+    own_device: Option<&str>,
+    soft_only: Option<&str>,
+) -> io::Result<()> {
     let all_cores = rustix::thread::sched_getaffinity(None)?;
     let mut open: Option<Open> = None;
     serve_as(claim, stream, |rank, bytes| {
         let job: Job = postcard::from_bytes(bytes).map_err(|e| format!("a job of no kind: {e}"))?;
         let device = own_device.unwrap_or(job.device());
         if open.as_ref().is_none_or(|open| open.name != device) {
-            open = Some(opened(device, &all_cores)?);
+            open = Some(opened(device, &all_cores, soft_only)?);
         }
         let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
         let home = home(rank, open, &job)?;
@@ -153,11 +160,14 @@ pub fn work_as(claim: Option<Claim>, stream: Stream, own_device: Option<&str>) -
 
 /// Opens a device on a thread that may run anywhere: threads that the device starts for itself
 /// begin where their maker is, and this one has to stay on its core.
-fn opened(name: &str, cores: &CpuSet) -> Result<Open, String> {
+fn opened(name: &str, cores: &CpuSet, soft_only: Option<&str>) -> Result<Open, String> {
     let open = || {
         // Where it is refused, the thread stays where it is.
         let _ = rustix::thread::sched_setaffinity(None, cores);
         let device = crate::soft::find(name).map_err(|failure| failure.to_string())?;
+        if let Some(option) = soft_only {
+            crate::link::check_soft(option, &device)?;
+        }
         let context = device.open().map_err(|e| format!("{name}: {e}"))?;
         Ok(Open { name: name.to_owned(), device, context, end: None })
     };
@@ -171,9 +181,12 @@ fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> 
         Job::Limits { port, .. } => {
             Limits::query(context, *port).map(Home::Limits).map_err(|e| e.to_string())
         }
-        Job::Measure { point, .. } => rdmalab_experiments::run(rank, &open.device, point)
-            .map(Home::Outcome)
-            .map_err(|stopped| stopped.to_string()),
+        Job::Measure { point, .. } => {
+            let before = armed::State::of(&open.device);
+            rdmalab_experiments::run(rank, &open.device, point)
+                .map(|measured| Home::Outcome(before.labelled(measured, rank.index())))
+                .map_err(|stopped| stopped.to_string())
+        }
         Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
     }
 }

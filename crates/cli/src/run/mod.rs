@@ -1,6 +1,7 @@
 //! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
 
 pub mod args;
+mod armed;
 pub mod ends;
 pub mod job;
 pub mod keep;
@@ -50,12 +51,15 @@ pub fn run(args: &RunArgs) -> Outcome {
 
 fn show_plan(args: &RunArgs, points: &[Point]) -> Outcome {
     let device = args.how.device();
-    let context = crate::soft::find(&device)?.open().map_err(failed)?;
+    args.how.link.take_interface().map_err(usage)?;
+    let found = crate::soft::find(&device)?;
+    args.how.link.check(&found).map_err(usage)?;
+    let context = found.open().map_err(failed)?;
     let limits = Limits::query(&context, points[0].port).map_err(failed)?;
     let plan = Plan::of(args.experiment, points.to_vec(), &args.how, &[limits])?;
     match args.how.format {
         Format::Json => plan::json(&plan, &device),
-        _ => plan::print(&plan, &device),
+        _ => plan::print(&plan, &device, &args.how.link.given()),
     }
     Ok(())
 }
@@ -73,9 +77,9 @@ pub fn run_points(
     before: &dyn Fn(&str, &Point),
 ) -> Outcome<Ended> {
     let device = how.device();
-    crate::soft::find(&device)?;
-    let interrupt = Interrupt::catch();
     let ends = Ends::of(experiment, how)?;
+    ends.check(&device)?;
+    let interrupt = Interrupt::catch();
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(points[0].port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
@@ -91,6 +95,9 @@ pub fn run_points(
             crate::report::print(&keep.read()?, how.format, gbits)?;
         }
         notes(&plan, &keep, &clock, how.format);
+    }
+    for file in ends.captures() {
+        errln!("captured in {} (rdmalab trace FILE)", file.display());
     }
     Ok(match failure {
         None => Ended::Whole,

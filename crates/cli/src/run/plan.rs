@@ -149,9 +149,9 @@ pub fn json(plan: &Plan, device: &str) {
 }
 
 /// Prints the plan for people: every option with its value, the points, and how long it takes.
-pub fn print(plan: &Plan, device: &str) {
+pub fn print(plan: &Plan, device: &str, link: &str) {
     outln!("{}: {}", plan.experiment, plan.experiment.summary());
-    outln!("device {device}\n");
+    outln!("device {device} {link}\n");
     out!("{}", options(plan));
     let varying = plan.varying();
     if plan.points.len() > 1 {

@@ -52,7 +52,10 @@ pub struct Place {
 impl Asked {
     /// What the command line asks for.
     pub fn of(key: &str, args: &StudyArgs) -> Self {
-        let device = args.device.clone().unwrap_or_else(crate::soft::best);
+        let device = args
+            .device
+            .clone()
+            .unwrap_or_else(|| crate::soft::best(&crate::link::LinkArgs::default()));
         let now = std::time::SystemTime::now();
         Self {
             schema: SCHEMA.to_owned(),

@@ -74,11 +74,11 @@ const NEXT: [(&str, &str); 7] = [
 /// Measures and prints. What was measured before a failure is printed too.
 pub fn run(args: &TourArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    let device = args.device.clone().unwrap_or_else(crate::soft::best);
-    crate::soft::find(&device)?;
+    let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&args.link));
+    let ends = Ends::pair(args.cores.clone()).over(&args.link);
+    ends.check(&device)?;
     crate::devices::brief()?;
     let clock = Clock::new();
-    let ends = Ends::pair(args.cores.clone());
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(1)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
@@ -99,6 +99,9 @@ pub fn run(args: &TourArgs) -> Outcome {
     }
     // The cores are free for the limits now.
     drop(session);
+    for file in ends.captures() {
+        outln!("\ncaptured in {} (rdmalab trace FILE)", file.display());
+    }
     if result.is_ok() {
         outln!("\n== Bare limits of this machine, with nothing of ours in the way\n");
         out!("{}", bare(&clock));

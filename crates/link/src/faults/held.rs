@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::Flow;
+use super::{Decision, Flow};
 
 /// Packets that wait at a time, at most.
 pub const MAX_HELD: usize = 8192;
@@ -15,6 +15,17 @@ pub const OVERTAKING_NS: u64 = 10_000_000;
 /// There is no room: what does not fit is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
+
+/// What [`Held::hold`] made of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Handled {
+    /// The packet itself is to be sent now.
+    pub goes_now: bool,
+    /// Something that waited is due because this one passed.
+    pub overtook: bool,
+    /// Copies that found no room, and are lost.
+    pub overflown: u64,
+}
 
 /// A packet that waits for its time. Equal times go by arrival.
 #[derive(Debug)]
@@ -86,6 +97,32 @@ impl<T> Held<T> {
         self.bytes += bytes;
         self.number += 1;
         Ok(Timed { due_ns, number: self.number, bytes, parcel })
+    }
+
+    /// Holds what a decision says of a packet that is not lost, beside or instead of what is sent
+    /// now; `parcel` makes a copy and says how many bytes that is.
+    pub fn hold(
+        &mut self,
+        flow: &Flow,
+        decision: &Decision,
+        now_ns: u64,
+        mut parcel: impl FnMut() -> (usize, T),
+    ) -> Handled {
+        let Decision { fate, due_ns } = *decision;
+        let goes_now = fate.behind == 0 && due_ns.is_none();
+        let mut handled = Handled { goes_now, ..Handled::default() };
+        for copy in 0..fate.copies + !goes_now as u32 {
+            let (bytes, parcel) = parcel();
+            let held = match copy == fate.copies && fate.behind > 0 {
+                true => self.behind(*flow, fate.behind, now_ns, bytes, parcel),
+                false => self.until(due_ns.unwrap_or(now_ns), bytes, parcel),
+            };
+            handled.overflown += held.is_err() as u64;
+        }
+        if fate.behind == 0 {
+            handled.overtook = self.passed(flow);
+        }
+        handled
     }
 
     /// Holds a packet until `due_ns`.

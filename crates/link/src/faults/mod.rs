@@ -11,7 +11,7 @@ mod held;
 mod parse;
 mod state;
 
-pub use held::{Full, Held};
+pub use held::{Full, Handled, Held};
 pub use parse::SpecError;
 pub use state::{Decision, Sending, State};
 
@@ -182,6 +182,8 @@ pub struct Rule {
 pub struct Rules {
     seed: u64,
     rules: Vec<Rule>,
+    /// The part of a queue pair's number that chances are drawn from.
+    qp_mask: u32,
 }
 
 /// What becomes of a packet.
@@ -221,6 +223,14 @@ fn mix_address(hash: u64, address: IpAddr) -> u64 {
 }
 
 impl Rules {
+    /// The same rules where only the lower `bits` of a queue pair's number are the same each time
+    /// that a program runs: chances are drawn from those, so that a seed repeats. Groups keep the
+    /// whole number, for what tells their members apart is in it.
+    #[must_use]
+    pub fn with_qp_bits(self, bits: u32) -> Rules {
+        Rules { qp_mask: (1u64 << bits.min(24)) as u32 - 1, ..self }
+    }
+
     /// The rules, in the order in which they are applied.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -263,7 +273,12 @@ impl Rules {
         let flow = &subject.flow;
         let mut hash = mix(self.seed, rule as u64);
         hash = mix_address(mix_address(hash, flow.source), flow.destination);
-        let ends = (flow.destination_qp.get() as u64) << 32 | flow.source_qp.get() as u64;
+        let mask = match flow.destination_qp {
+            Qpn::MULTICAST => u32::MAX,
+            _ => self.qp_mask,
+        };
+        let of = |qp: Qpn| (qp.get() & mask) as u64;
+        let ends = of(flow.destination_qp) << 32 | of(flow.source_qp);
         hash = mix(mix(hash, ends), flow.is_response as u64);
         mix(hash, (subject.psn.get() as u64) << 32 | subject.transmission as u64)
     }

@@ -54,7 +54,7 @@ impl Rules {
     /// # Errors
     /// What is wrong, in which rule, and what is allowed.
     pub fn parse(text: &str) -> Result<Rules, SpecError> {
-        let mut rules = Rules { seed: 1, rules: Vec::new() };
+        let mut rules = Rules { seed: 1, rules: Vec::new(), qp_mask: MASK_24 };
         let items = text.split([';', '\n']).map(str::trim).filter(|item| !item.is_empty());
         for (index, item) in items.enumerate() {
             let at = |reason: String| SpecError(format!("part {} ({item}): {reason}", index + 1));

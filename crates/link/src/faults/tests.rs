@@ -76,6 +76,58 @@ fn chances_are_kept() {
     assert!(fates.any(|decision| decision.fate.lost != first));
 }
 
+/// Threads that take turns in any order, each with flows of its own, meet the fates that one thread
+/// meets.
+#[test]
+fn threads_change_nothing() {
+    let rules = rules("seed=11; drop 20%; duplicate 10% of send; reorder 2 every 5; corrupt nth 7");
+    let of_flow = |qp: u32| (0..200u32).map(move |at| sending(qp, Class::Send, at / 2));
+    let alone: Vec<Vec<Fate>> = (1..5)
+        .map(|qp| {
+            let mut state = State::default();
+            of_flow(qp).map(|send| state.decide(&rules, &send, 0, 0).fate).collect()
+        })
+        .collect();
+    let state = std::sync::Mutex::new(State::default());
+    let together: Vec<Vec<Fate>> = std::thread::scope(|scope| {
+        let (state, rules, of_flow) = (&state, &rules, &of_flow);
+        let threads = (1..5).map(|qp| {
+            scope.spawn(move || {
+                let decide = |send| state.lock().unwrap().decide(rules, &send, 0, 0).fate;
+                of_flow(qp).map(decide).collect()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(together, alone);
+    assert!(alone.windows(2).all(|flows| flows[0] != flows[1]), "flows share their fate");
+}
+
+#[test]
+fn a_seed_repeats_where_only_a_part_of_a_number_does() {
+    let r = rules("drop 50%");
+    let lost = |r: &Rules, qp: u32| -> Vec<bool> {
+        let mut state = State::default();
+        let one = |psn| state.decide(r, &sending(qp, Class::Send, psn), 0, 0).fate.lost;
+        (0..64).map(one).collect()
+    };
+    let (slot_3, slot_9) = ((3 << 14) | 5, (9 << 14) | 5);
+    assert_ne!(lost(&r, slot_3), lost(&r, slot_9));
+    let r = r.with_qp_bits(14);
+    assert_eq!(lost(&r, slot_3), lost(&r, slot_9));
+    assert_ne!(lost(&r, slot_3), lost(&r, slot_3 + 1));
+    // Members of a group are told apart by the rest.
+    let member = |r: &Rules, slot: u32| -> Vec<bool> {
+        let mut send = sending(Qpn::MULTICAST.get(), Class::Send, 0);
+        send.flow.source_qp = Qpn::new(5 ^ slot << 14);
+        let mut state = State::default();
+        let one = |psn| state.decide(r, &Sending { psn: Psn::new(psn), ..send }, 0, 0).fate.lost;
+        (0..64).map(one).collect()
+    };
+    assert_ne!(member(&r, 3), member(&r, 9));
+}
+
 #[test]
 fn times_and_rates() {
     let r = rules("partition 1ms..2ms");
@@ -179,7 +231,88 @@ fn what_is_held_is_bounded_and_comes_in_order() {
     assert_eq!(held.take_due(100 + held::OVERTAKING_NS), Some(8));
 }
 
+/// A packet that chances decide about.
+fn subject() -> impl Strategy<Value = Subject> {
+    let ends = (any::<u32>(), any::<u32>(), 0u32..1 << 24, 0u32..1 << 24, any::<bool>());
+    let rest = (0u32..1 << 24, 0u32..9, any::<u32>(), any::<u64>(), any::<bool>());
+    (ends, rest).prop_map(|((from, to, dst, src, is_response), rest)| {
+        let (psn, transmission, bytes, since_ns, over_network) = rest;
+        Subject {
+            flow: Flow {
+                source: std::net::Ipv4Addr::from_bits(from).into(),
+                destination: std::net::Ipv4Addr::from_bits(to).into(),
+                destination_qp: Qpn::new(dst),
+                source_qp: Qpn::new(src),
+                is_response,
+            },
+            medium: if over_network { Medium::Network } else { Medium::Memory },
+            class: if is_response { Class::Ack } else { Class::Send },
+            psn: Psn::new(psn),
+            transmission,
+            bytes,
+            since_ns,
+        }
+    })
+}
+
 proptest! {
+    /// The verdict of a chance is a function of seed, rule, flow, PSN and transmission: what was
+    /// judged before, the time, the length and what carries the packet do not matter.
+    #[test]
+    fn a_verdict_is_a_function_of_five_things(
+        seed: u64,
+        history in prop::collection::vec(subject(), 0..50),
+        subject in subject(),
+        (bytes, since_ns) in (any::<u32>(), any::<u64>()),
+    ) {
+        let text = "drop 30%; duplicate 30%; corrupt 30%; delay 1us jitter 9us 30%; reorder 3 30%";
+        let rules = rules(&format!("seed={seed}; {text}"));
+        let judged = |subject: &Subject| rules.judge(subject, &mut Counts::default());
+        let alone = judged(&subject);
+        let mut counts = Counts::default();
+        for before in &history {
+            rules.judge(before, &mut counts);
+        }
+        prop_assert_eq!(rules.judge(&subject, &mut counts), alone);
+        let medium = match subject.medium {
+            Medium::Memory => Medium::Network,
+            Medium::Network => Medium::Memory,
+        };
+        prop_assert_eq!(judged(&Subject { bytes, since_ns, medium, ..subject }), alone);
+    }
+
+    /// Each of the five matters: over many numbers the fates differ.
+    #[test]
+    fn each_of_the_five_matters(seed: u64, subject in subject()) {
+        let fates = |rules: &Rules, change: &dyn Fn(&mut Subject)| -> Vec<Fate> {
+            let one = |at: u32| {
+                let psn = Psn::new(subject.psn.get().wrapping_add(at) & 0xff_ffff);
+                let mut subject = Subject { psn, ..subject };
+                change(&mut subject);
+                rules.judge(&subject, &mut Counts::default())
+            };
+            (0..200).map(one).collect()
+        };
+        let r = rules(&format!("seed={seed}; drop 50%"));
+        let as_it_is = fates(&r, &|_| ());
+        let other_seed = rules(&format!("seed={}; drop 50%", seed ^ 1));
+        // Nothing is selected by the first rule; the second is another rule of the same text.
+        let other_rule = rules(&format!("seed={seed}; duplicate 0%; drop 50%"));
+        let lost = |fates: &[Fate]| fates.iter().map(|fate| fate.lost).collect::<Vec<_>>();
+        prop_assert_ne!(lost(&fates(&other_seed, &|_| ())), lost(&as_it_is));
+        prop_assert_ne!(lost(&fates(&other_rule, &|_| ())), lost(&as_it_is));
+        prop_assert_ne!(fates(&r, &|s| s.transmission += 1), as_it_is.clone());
+        prop_assert_ne!(fates(&r, &|s| s.flow.is_response ^= true), as_it_is.clone());
+        prop_assert_ne!(
+            fates(&r, &|s| s.flow.destination_qp = Qpn::new(s.flow.destination_qp.get() ^ 1)),
+            as_it_is.clone()
+        );
+        prop_assert_ne!(
+            fates(&r, &|s| s.flow.source = std::net::Ipv4Addr::from_bits(7).into()),
+            as_it_is
+        );
+    }
+
     /// Flows in any order relative to each other meet the same fates.
     #[test]
     fn interleaving_changes_nothing(

@@ -17,6 +17,7 @@ use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
 use crate::clock::now_ns;
 use crate::copy;
 use crate::helper::{block_signals, restore_signals};
+use crate::layout::QP_INDEX_BITS;
 use crate::peer::Peer;
 use crate::process::{Process, os_error};
 use crate::transmit::{ANSWER_SLOTS, push, room_in};
@@ -57,6 +58,10 @@ struct Waiting {
 /// See the module's text.
 pub(crate) struct Faults {
     rules: Rules,
+    /// As they were written.
+    text: String,
+    /// Packets that a rule met.
+    disturbed: AtomicU64,
     start_ns: u64,
     waiting: Mutex<Waiting>,
     news: Condvar,
@@ -79,16 +84,23 @@ pub fn check_faults(text: &str) -> Result<(), String> {
 
 /// The faults that `RDMALAB_FAULTS` asks for.
 pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
-    let asked = std::env::var_os("RDMALAB_FAULTS").filter(|text| !text.is_empty());
+    let chosen = super::CHOSEN.get().and_then(|(_, faults)| faults.clone());
+    let asked = chosen.map(Into::into).or_else(|| std::env::var_os("RDMALAB_FAULTS"));
+    let asked = asked.filter(|text| !text.is_empty());
     let Some(text) = asked else { return Ok(None) };
-    let rules = Rules::parse(&text.to_string_lossy()).map_err(|error| {
+    let text = text.to_string_lossy().trim().to_owned();
+    let rules = Rules::parse(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
         // Whoever asked for faults is to know why there are none: this is no verb's matter.
         eprintln!("rdmalab: {error}");
         error
     })?;
+    // The rest of a queue pair's number is its process's slot, which differs from run to run.
+    let rules = rules.with_qp_bits(QP_INDEX_BITS);
     let faults: &'static Faults = Box::leak(Box::new(Faults {
         rules,
+        text,
+        disturbed: AtomicU64::new(0),
         start_ns: now_ns(),
         waiting: Mutex::default(),
         news: Condvar::new(),
@@ -118,7 +130,23 @@ impl Faults {
 
     /// Decides about a packet.
     pub(super) fn decide(&self, sending: &Sending) -> Decision {
-        self.waiting.lock().state.decide(&self.rules, sending, self.start_ns, now_ns())
+        let mut waiting = self.waiting.lock();
+        let decision = waiting.state.decide(&self.rules, sending, self.start_ns, now_ns());
+        drop(waiting);
+        if decision.fate.rules != 0 {
+            self.disturbed.fetch_add(1, Ordering::Relaxed);
+        }
+        decision
+    }
+
+    /// The rules, as they were written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Packets that a rule met so far.
+    pub(super) fn disturbed(&self) -> u64 {
+        self.disturbed.load(Ordering::Relaxed)
     }
 
     /// What a capture says of a packet with this fate.
@@ -141,37 +169,24 @@ impl Faults {
         decision: &Decision,
         mut parcel: impl FnMut() -> Parcel,
     ) -> bool {
-        let Decision { fate, due_ns } = *decision;
-        let now = now_ns();
         let mut waiting = self.waiting.lock();
         let before_ns = waiting.held.next_ns();
-        let goes_now = fate.behind == 0 && due_ns.is_none();
-        let mut overtook = false;
-        for copy in 0..fate.copies + !goes_now as u32 {
+        let handled = waiting.held.hold(flow, decision, now_ns(), || {
             let parcel = parcel();
-            let bytes = parcel.bytes();
-            let held = match copy == fate.copies && fate.behind > 0 {
-                true => waiting.held.behind(*flow, fate.behind, now, bytes, parcel),
-                false => waiting.held.until(due_ns.unwrap_or(now), bytes, parcel),
-            };
-            if held.is_err() {
-                self.overflown.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        if fate.behind == 0 {
-            overtook = waiting.held.passed(flow);
-        }
+            (parcel.bytes(), parcel)
+        });
         let next_ns = waiting.held.next_ns();
         drop(waiting);
+        self.overflown.fetch_add(handled.overflown, Ordering::Relaxed);
         if let Some(next_ns) = next_ns
-            && (overtook || before_ns.is_none_or(|before_ns| next_ns < before_ns))
+            && (handled.overtook || before_ns.is_none_or(|before_ns| next_ns < before_ns))
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
                 process.want_attention_at(next_ns);
             }
         }
-        goes_now
+        handled.goes_now
     }
 
     fn serve(&self) {

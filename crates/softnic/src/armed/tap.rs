@@ -123,7 +123,9 @@ static TAP: AtomicPtr<Tap> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The tap that `RDMALAB_CAPTURE` asks for.
 pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
-    let asked = std::env::var_os("RDMALAB_CAPTURE").filter(|path| !path.is_empty());
+    let chosen = super::CHOSEN.get().and_then(|(capture, _)| capture.clone());
+    let asked = chosen.map(OsString::from).or_else(|| std::env::var_os("RDMALAB_CAPTURE"));
+    let asked = asked.filter(|path| !path.is_empty());
     let Some(path) = asked else { return Ok(None) };
     let refused = |error: VerbsError| {
         // Whoever asked for a capture is to know why there is none: this is no verb's matter.
@@ -268,6 +270,11 @@ impl Tap {
         })?;
         let _ = self.writer.set(spawned.thread().clone());
         Ok(())
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &FilePath {
+        &self.path
     }
 
     /// Counts a packet of `packet_bytes` (BTH to ICRC), and makes room for it; `None` where there

@@ -32,15 +32,41 @@ pub(crate) struct Interface {
     pub(crate) port: u16,
 }
 
+/// What [`choose_interface`] was told.
+static CHOSEN: OnceLock<(Option<String>, Option<u16>)> = OnceLock::new();
+static NAMED: OnceLock<VerbsResult<Option<Interface>>> = OnceLock::new();
+
+/// Chooses the network interface and the UDP port of this process, where `RDMALAB_INTERFACE` and
+/// `RDMALAB_PORT` would otherwise: for a program that must not change its environment. To be called
+/// once, before anything else of the device; `None` leaves it to the environment.
+///
+/// # Errors
+/// That there is no such interface or that it carries no packets, or that the device is in use
+/// already: one line.
+pub fn choose_interface(name: Option<&str>, port: Option<u16>) -> Result<(), String> {
+    if name.is_none() && port.is_none() {
+        return Ok(());
+    }
+    let chosen = (name.map(str::to_owned), port);
+    if NAMED.get().is_some() || CHOSEN.get_or_init(|| chosen.clone()) != &chosen {
+        return Err("the interface is chosen too late: the device is in use".to_owned());
+    }
+    named().map(drop).map_err(|error| error.message)
+}
+
 /// The interface that was named, looked up once.
 ///
 /// # Errors
 /// That there is no such interface, or that it cannot carry packets.
 pub(crate) fn named() -> VerbsResult<Option<&'static Interface>> {
-    static NAMED: OnceLock<VerbsResult<Option<Interface>>> = OnceLock::new();
-    let named = NAMED.get_or_init(|| match std::env::var("RDMALAB_INTERFACE") {
-        Ok(name) if !name.is_empty() => find(&name, port()?).map(Some),
-        _ => Ok(None),
+    let named = NAMED.get_or_init(|| {
+        if let Some((Some(name), _)) = CHOSEN.get() {
+            return find("--interface", name, port()?).map(Some);
+        }
+        match std::env::var("RDMALAB_INTERFACE") {
+            Ok(name) if !name.is_empty() => find("RDMALAB_INTERFACE", &name, port()?).map(Some),
+            _ => Ok(None),
+        }
     });
     named.as_ref().map(Option::as_ref).map_err(Clone::clone)
 }
@@ -51,6 +77,9 @@ pub(crate) fn usable() -> Option<&'static Interface> {
 }
 
 fn port() -> VerbsResult<u16> {
+    if let Some((_, Some(port))) = CHOSEN.get() {
+        return Ok(*port);
+    }
     let Ok(text) = std::env::var("RDMALAB_PORT") else { return Ok(ROCE_V2_PORT) };
     if text.is_empty() {
         return Ok(ROCE_V2_PORT);
@@ -115,7 +144,8 @@ fn address_of(address: *const libc::sockaddr) -> (Option<IpAddr>, Option<[u8; 6]
     }
 }
 
-fn find(name: &str, port: u16) -> VerbsResult<Interface> {
+/// Looks it up; `said_by` is what named it.
+fn find(said_by: &str, name: &str, port: u16) -> VerbsResult<Interface> {
     let listed = list()?;
     if listed.iter().all(|entry| entry.name != name) {
         let mut names: Vec<&str> = listed.iter().map(|entry| entry.name.as_str()).collect();
@@ -124,7 +154,7 @@ fn find(name: &str, port: u16) -> VerbsResult<Interface> {
         return Err(VerbsError::new(
             VerbsError::ENODEV,
             format!(
-                "RDMALAB_INTERFACE is {name:?}: there is no such network interface; there are: {}",
+                "{said_by} is {name:?}: there is no such network interface; there are: {}",
                 names.join(", ")
             ),
         ));
@@ -277,11 +307,11 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_is_found_and_others_are_named() {
-        let found = find("lo", 4791).unwrap();
+        let found = find("RDMALAB_INTERFACE", "lo", 4791).unwrap();
         assert!(found.gids.contains(&gid_of("127.0.0.1".parse().unwrap())), "{found:?}");
         assert_eq!((found.mtu, found.index > 0), (PathMtu::Mtu4096, true));
         assert!(found.is_running());
-        let error = find("no-such-if", 4791).unwrap_err();
+        let error = find("--interface", "no-such-if", 4791).unwrap_err();
         assert!(error.message.contains("there are: ") && error.message.contains("lo"), "{error}");
     }
 }

@@ -1,0 +1,226 @@
+//! What lies between the ends on a soft device, by option: which network, what is captured, what is
+//! disturbed. The processes that measure are told through their environment, as `exec` tells its
+//! program; a command itself captures and disturbs nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rdmalab_verbs::{Device, Kind};
+
+/// Options of the link, the same wherever something runs on a soft device.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "The link of a soft device")]
+pub struct LinkArgs {
+    /// The network interface that leads to other hosts, by RoCEv2 over UDP [default: what
+    /// RDMALAB_INTERFACE says, else none: nothing listens beyond this host]
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// The UDP port of RoCEv2, the same at both ends [default: what RDMALAB_PORT says, else 4791]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub udp_port: Option<u16>,
+    /// Write every packet that a process sends or receives to a pcapng file; the first process (of
+    /// a run: rank 0) takes FILE, others put their number before its suffix [default: what
+    /// RDMALAB_CAPTURE says, else none]
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Disturb the packets that processes of this command send, as in 'seed=7; drop 1% of request;
+    /// delay 50us of ack' [default: what RDMALAB_FAULTS says, else nothing]
+    #[arg(long, value_name = "RULES", value_parser = faults)]
+    pub faults: Option<String>,
+}
+
+/// Rules of faults, checked.
+fn faults(text: &str) -> Result<String, String> {
+    rdmalab_softnic::check_faults(text).map(|()| text.to_owned())
+}
+
+/// Variables of a process.
+pub type Variables = Vec<(OsString, OsString)>;
+
+impl LinkArgs {
+    /// The first option that was given: only soft devices have what it asks for.
+    pub fn first(&self) -> Option<&'static str> {
+        let given = [
+            ("--capture", self.capture.is_some()),
+            ("--faults", self.faults.is_some()),
+            ("--interface", self.interface.is_some()),
+            ("--udp-port", self.udp_port.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Has this process see the device as those that it starts will: through the same interface.
+    ///
+    /// # Errors
+    /// What is wrong with the interface: one line.
+    pub fn take_interface(&self) -> Result<(), String> {
+        rdmalab_softnic::choose_interface(self.interface.as_deref(), self.udp_port)
+    }
+
+    /// Refuses a device that is not soft when one of these options was given.
+    ///
+    /// # Errors
+    /// Which option, and what to do: one line.
+    pub fn check(&self, device: &Device) -> Result<(), String> {
+        self.first().map_or(Ok(()), |option| check_soft(option, device))
+    }
+
+    /// Has this process itself do what the process of a rank is told: one that was started
+    /// together with others, and has an environment already.
+    ///
+    /// # Errors
+    /// What is wrong with the interface or the capture: one line.
+    pub fn take_all(&self, rank: usize) -> Result<(), String> {
+        self.take_interface()?;
+        self.make_room(&[rank])?;
+        let capture = self.captures(&[rank]).pop();
+        rdmalab_softnic::choose_armed(capture, self.faults.clone())
+    }
+
+    /// Files of captures of these ranks. Without `--capture`: none.
+    pub fn captures(&self, ranks: &[usize]) -> Vec<PathBuf> {
+        let Some(file) = &self.capture else { return Vec::new() };
+        ranks.iter().map(|rank| of_rank(file, *rank)).collect()
+    }
+
+    /// Removes older captures of these ranks, or says why nothing can be written.
+    ///
+    /// # Errors
+    /// What lies there, or why it cannot be written: one line.
+    pub fn make_room(&self, ranks: &[usize]) -> Result<(), String> {
+        for file in self.captures(ranks) {
+            rdmalab_softnic::make_room_for_capture(&file).map_err(|e| format!("--capture {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// What the process of a rank is told.
+    pub fn variables(&self, rank: usize) -> Variables {
+        let mut variables = Variables::new();
+        let mut set = |name: &str, value: &OsStr| variables.push((name.into(), value.into()));
+        if let Some(interface) = &self.interface {
+            set("RDMALAB_INTERFACE", interface.as_ref());
+        }
+        if let Some(port) = self.udp_port {
+            set("RDMALAB_PORT", port.to_string().as_ref());
+        }
+        if let Some(faults) = &self.faults {
+            set("RDMALAB_FAULTS", faults.as_ref());
+        }
+        if let Some(file) = &self.capture {
+            set("RDMALAB_CAPTURE", of_rank(file, rank).as_os_str());
+        }
+        variables
+    }
+
+    /// The words of the command of a worker.
+    pub fn worker(&self) -> Vec<String> {
+        let mut words = vec!["worker".to_owned()];
+        if let Some(option) = self.first() {
+            // With an `=`, for it begins with dashes.
+            words.push(format!("--soft-only={option}"));
+        }
+        words
+    }
+
+    /// The options as they were given, for people.
+    pub fn given(&self) -> String {
+        let mut words = Vec::new();
+        if let Some(interface) = &self.interface {
+            words.push(format!("--interface {interface}"));
+        }
+        if let Some(port) = self.udp_port {
+            words.push(format!("--udp-port {port}"));
+        }
+        if let Some(file) = &self.capture {
+            words.push(format!("--capture {}", file.display()));
+        }
+        if let Some(faults) = &self.faults {
+            words.push(format!("--faults '{faults}'"));
+        }
+        words.join(" ")
+    }
+}
+
+/// Refuses a device that is not soft.
+///
+/// # Errors
+/// One line that names the option.
+pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
+    if device.kind() == Kind::Soft {
+        return Ok(());
+    }
+    let name = device.name();
+    Err(format!(
+        "{option}: {name} is no soft device, and only soft devices can be captured, disturbed or \
+         put on an interface by us: name one (--device soft0), or leave {option} out; an adapter's \
+         packets are captured by its own tools (ibdump, tcpdump)"
+    ))
+}
+
+/// The file of a rank: that of the first has the name that was given. Absolute, since a process may
+/// go elsewhere.
+fn of_rank(file: &Path, rank: usize) -> PathBuf {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    if rank == 0 {
+        return file;
+    }
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-rank{rank}"));
+    if let Some(suffix) = file.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    file.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_has_a_file_and_the_first_the_name() {
+        let link = LinkArgs { capture: Some("/tmp/a.b.pcapng".into()), ..LinkArgs::default() };
+        let files = link.captures(&[0, 1]);
+        assert_eq!(files, ["/tmp/a.b.pcapng", "/tmp/a.b-rank1.pcapng"].map(PathBuf::from));
+        assert_eq!(of_rank(Path::new("/plain"), 1), Path::new("/plain-rank1"));
+        assert!(LinkArgs::default().captures(&[0, 1]).is_empty());
+        assert!(of_rank(Path::new("here"), 0).is_absolute());
+    }
+
+    #[test]
+    fn only_soft_devices_can_be_captured() {
+        use rdmalab_verbs::Library;
+        let link = LinkArgs { faults: Some("drop".into()), ..LinkArgs::default() };
+        let device = |kind| {
+            let table = rdmalab_provider::table::table::<rdmalab_softnic::SoftNic>();
+            Library::new(table, kind, None).devices().unwrap()[0].clone()
+        };
+        assert_eq!(link.check(&device(Kind::Soft)), Ok(()));
+        let said = link.check(&device(Kind::System)).unwrap_err();
+        assert!(said.starts_with("--faults: soft0 is no soft device"), "{said}");
+        assert_eq!(LinkArgs::default().check(&device(Kind::System)), Ok(()));
+    }
+
+    #[test]
+    fn a_process_is_told_what_was_asked_for_and_no_more() {
+        assert_eq!(LinkArgs::default().variables(0), Variables::new());
+        assert_eq!(LinkArgs::default().worker(), ["worker"]);
+        let link = LinkArgs {
+            interface: Some("lo".into()),
+            udp_port: Some(4799),
+            capture: Some("/c".into()),
+            faults: Some("drop 1%".into()),
+        };
+        let told: Vec<String> = link
+            .variables(1)
+            .iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect();
+        let expected = ["INTERFACE=lo", "PORT=4799", "FAULTS=drop 1%", "CAPTURE=/c-rank1"];
+        assert_eq!(told, expected.map(|rest| format!("RDMALAB_{rest}")));
+        assert_eq!(link.worker(), ["worker", "--soft-only=--capture"]);
+        assert_eq!(link.given(), "--interface lo --udp-port 4799 --capture /c --faults 'drop 1%'");
+    }
+}

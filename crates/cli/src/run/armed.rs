@@ -1,0 +1,72 @@
+//! Honest labels: what was captured or disturbed stands beside the numbers that it changed. Said by
+//! the process that did it, so that variables of the environment and servers elsewhere count too.
+
+use rdmalab_measure::Outcome;
+use rdmalab_softnic::ArmedState;
+use rdmalab_verbs::{Device, Kind};
+
+/// What is armed in this process at some moment.
+pub struct State(ArmedState);
+
+impl State {
+    /// Now; nothing ever is on a device that is not soft.
+    pub fn of(device: &Device) -> Self {
+        Self(match device.kind() {
+            Kind::Soft => rdmalab_softnic::armed(),
+            _ => ArmedState::default(),
+        })
+    }
+
+    /// What was measured since then at this rank, with what was done to it.
+    pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
+        let disturbed = rdmalab_softnic::armed().disturbed_packets - self.0.disturbed_packets;
+        label(measured, rank, &self.0, disturbed)
+    }
+}
+
+fn label(mut measured: Outcome, rank: usize, armed: &ArmedState, disturbed: u64) -> Outcome {
+    let at = |name: &str| match rank {
+        0 => name.to_owned(),
+        _ => format!("{name}_at_rank_{rank}"),
+    };
+    if let Some(rules) = &armed.faults {
+        measured.push_fact(&at("faults"), rules);
+        measured.push_count(&at("disturbed_packets"), disturbed);
+        measured.warnings.push(format!(
+            "packets were disturbed on purpose ({rules}), and one-sided operations took the ring: \
+             these are numbers of that, not of the device"
+        ));
+    }
+    if let Some(file) = &armed.capture {
+        let name = file.file_name().unwrap_or_default();
+        measured.push_fact(&at("capture"), name.display());
+        measured.warnings.push(
+            "packets were captured: each was copied, and one-sided operations took the ring; \
+             compare with other captured runs only"
+                .to_owned(),
+        );
+    }
+    measured
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_said_and_by_whom() {
+        let armed = ArmedState {
+            capture: Some("/somewhere/a.pcapng".into()),
+            faults: Some("drop 1%".to_owned()),
+            disturbed_packets: 5,
+        };
+        let of = |rank| label(Outcome::default(), rank, &armed, 7);
+        assert_eq!(of(0).fact("faults"), Some("drop 1%"));
+        assert_eq!(of(1).fact("faults_at_rank_1"), Some("drop 1%"));
+        assert_eq!(of(0).fact("capture"), Some("a.pcapng"));
+        assert_eq!(of(1).counts[0].name, "disturbed_packets_at_rank_1");
+        assert_eq!((of(1).counts[0].value, of(0).warnings.len()), (7, 2));
+        let calm = label(Outcome::default(), 0, &ArmedState::default(), 0);
+        assert_eq!(calm, Outcome::default());
+    }
+}

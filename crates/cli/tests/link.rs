@@ -1,0 +1,319 @@
+//! `--capture`, `--faults`, `--interface` of every command that measures or runs something: what is
+//! captured is whole and well formed, what is disturbed is said, and a seed decides it again.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Running, Said, free_port, rdmalab, said, signal, skipped, wait_until_it_listens};
+use rdmalab_link::faults::{Class, Flow, Medium, Rules, Sending, State};
+use rdmalab_trace::conversation::{Direction, End, Row, Trace};
+use rdmalab_trace::packet::{Address, Icrc};
+use rdmalab_wire::ids::Qpn;
+use serde_json::Value;
+
+/// The lower bits of the soft device's numbers of queue pairs: the others say whose they are, and
+/// differ from run to run.
+const QP_INDEX_BITS: u32 = 14;
+/// A few losses, soon repaired.
+const FAULTS: &str = "seed=5; drop 3% of send; duplicate 4% of request; delay 30us 20% of ack";
+const SHORT: [&str; 8] = ["--messages", "300", "--warm-up", "0", "--runs", "1", "--timeout", "10"];
+
+/// The frames of a capture that is whole: for our own reader and, where there is one, for tshark.
+fn whole(file: &Path) -> Trace {
+    let shown = file.display();
+    let trace = rdmalab_trace::read(file).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    assert_eq!(trace.cut_short, None, "{shown}");
+    assert!(trace.malformed.is_empty() && trace.foreign == 0, "{shown}: {:?}", trace.malformed);
+    let output = Command::new("tshark")
+        .args(["-Y", "_ws.malformed || !infiniband", "-r"])
+        .arg(file)
+        .output();
+    match output {
+        Err(_) => skipped("captures of the command with tshark", "not installed"),
+        Ok(output) => {
+            let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{shown}: {complaints}");
+            assert!(!complaints.contains("cut short"), "{shown}: {complaints}");
+            let strange = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(strange, "", "{shown}: malformed");
+        }
+    }
+    trace
+}
+
+fn packets(trace: &Trace) -> usize {
+    trace.conversations.iter().map(|conversation| conversation.rows.len()).sum()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Where a run puts the capture of its other rank.
+fn of_rank_1(file: &Path) -> PathBuf {
+    let stem = file.file_stem().unwrap().to_str().unwrap();
+    file.with_file_name(format!("{stem}-rank1.pcapng"))
+}
+
+#[test]
+fn a_run_is_captured_and_disturbed_and_says_so_everywhere() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.pcapng");
+    for experiment in ["ping", "oneway", "blast"] {
+        let out = home.path().join(experiment);
+        let mut command = rdmalab(&["run", experiment, "--faults", FAULTS]);
+        command.args(SHORT).arg("--capture").arg(&file).arg("--out").arg(&out);
+        let first = said(&mut command);
+        assert_eq!(first.code, Some(0), "{experiment}: {}", first.stderr);
+        for rank in [file.clone(), of_rank_1(&file)] {
+            let named = format!("captured in {}", rank.display());
+            assert!(first.stderr.contains(&named), "{experiment}: {}", first.stderr);
+            assert!(packets(&whole(&rank)) >= 300, "{experiment}");
+        }
+        let label = "disturbed on purpose (seed=5; drop 3% of send";
+        let table = first.stdout.replace("\n         ", " ");
+        assert!(table.contains("packets were captured"), "{table}");
+        assert!(table.contains(label), "{table}");
+        assert!(table.lines().next().unwrap().contains("disturbed on purpose"), "{table}");
+        let record = std::fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
+        let report = said(rdmalab(&["report", "--format", "json"]).arg(&record));
+        let point = &json(&report.stdout)["points"][0];
+        for fact in ["faults", "faults_at_rank_1"] {
+            assert_eq!(point["facts"][fact], FAULTS, "{point}");
+        }
+        assert_eq!(point["facts"]["capture"], "run.pcapng", "{point}");
+        assert_eq!(point["facts"]["capture_at_rank_1"], "run-rank1.pcapng", "{point}");
+        assert!(point["counts"]["disturbed_packets"].as_u64().unwrap() > 0, "{point}");
+        let page = home.path().join("page.html");
+        said(rdmalab(&["report"]).arg(&record).arg("--html").arg(&page));
+        assert!(std::fs::read_to_string(page).unwrap().contains("isturbed on purpose"));
+    }
+}
+
+#[test]
+fn a_run_without_them_says_nothing_of_them() {
+    let mut command = rdmalab(&["run", "ping", "--no-record", "--format", "json"]);
+    let Said { code, stdout, stderr } = said(command.args(SHORT));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stdout.contains("disturbed") && !stdout.contains("capture"), "{stdout}");
+}
+
+/// What the sender of a capture's disturbed packets did to each packet: by its flow, number, and
+/// how often it was sent before.
+type Verdicts = BTreeMap<(u32, bool, u32, u32), String>;
+
+fn ip(end: &End) -> IpAddr {
+    match end.address {
+        Address::Ip(ip) => ip.into(),
+        other => panic!("{other:?} is no IP address"),
+    }
+}
+
+/// Reads the verdicts from the comments of a capture, and checks each against the rules.
+fn verdicts(file: &Path, rules: &str) -> Verdicts {
+    let rules = Rules::parse(rules).unwrap().with_qp_bits(QP_INDEX_BITS);
+    let mut found = Verdicts::new();
+    for conversation in &whole(file).conversations {
+        let is_ours = |row: &&Row| !row.packet.comment.is_empty();
+        let Some(ours) = conversation.rows.iter().find(is_ours) else { continue };
+        let (from, to) = match ours.direction {
+            Direction::Forward => (&conversation.a, &conversation.b),
+            Direction::Back => (&conversation.b, &conversation.a),
+        };
+        let mut state = State::default();
+        let mut sent: BTreeMap<(bool, u32), u32> = BTreeMap::new();
+        for row in conversation.rows.iter().filter(|row| row.direction == ours.direction) {
+            let headers = &row.packet.headers;
+            let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
+            let sending = Sending {
+                flow: Flow {
+                    source: ip(from),
+                    destination: ip(to),
+                    destination_qp: Qpn::new(to.qpn.unwrap()),
+                    source_qp: Qpn::new(0),
+                    is_response: opcode.is_response(),
+                },
+                medium: Medium::Memory,
+                class: Class::of(opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+                psn,
+                transmission: None,
+                bytes: 0,
+            };
+            let fate = state.decide(&rules, &sending, 0, 0).fate;
+            let met = rules.rules().iter().enumerate().filter(|(i, _)| fate.rules >> i & 1 != 0);
+            let met: Vec<&str> = met.map(|(_, rule)| rule.text.as_str()).collect();
+            let comment = match met.is_empty() {
+                true => String::new(),
+                false => format!("fault: {}", met.join("; ")),
+            };
+            assert_eq!(row.packet.comment, comment, "{:?}", row.packet);
+            let times = sent.entry((opcode.is_response(), psn.get())).or_default();
+            let qp = to.qpn.unwrap() & ((1 << QP_INDEX_BITS) - 1);
+            let key = (qp, opcode.is_response(), psn.get(), *times);
+            *times += 1;
+            found.insert(key, comment);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_seed_decides_the_same_again() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |name: &str, rules: &str| {
+        let file = home.path().join(name);
+        let mut command = rdmalab(&["run", "ping", "--no-record", "--faults", rules]);
+        let said = said(command.args(SHORT).arg("--capture").arg(&file));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        verdicts(&file, rules)
+    };
+    let rules = "seed=9; drop 2% of request; duplicate 3%; drop 2% first of ack";
+    let (first, second) = (run("a.pcapng", rules), run("b.pcapng", rules));
+    let other = run("c.pcapng", &rules.replace("seed=9", "seed=10"));
+    assert!(first.values().filter(|comment| !comment.is_empty()).count() > 5);
+    // How often a packet is sent again is the clock's business, and so is how acknowledgements are
+    // gathered; what befalls a packet that both runs sent is the seed's.
+    let both = |a: &Verdicts, b: &Verdicts| a.keys().filter(|key| b.contains_key(*key)).count();
+    let same = |a: &Verdicts, b: &Verdicts| a.iter().all(|(k, c)| b.get(k).is_none_or(|d| c == d));
+    assert!(both(&first, &second) >= 300 && both(&first, &other) >= 300, "not the same packets");
+    assert!(same(&first, &second), "the same seed decided otherwise");
+    assert!(!same(&first, &other), "another seed decided the same");
+}
+
+#[test]
+fn ctrl_c_leaves_whole_captures() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.pcapng");
+    let mut run = Running::endless("rc", &["--no-record", "--capture", file.to_str().unwrap()]);
+    run.workers();
+    signal("-INT", run.0.id());
+    let ended = run.end();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    for file in [file.clone(), of_rank_1(&file)] {
+        assert!(packets(&whole(&file)) > 0);
+    }
+}
+
+#[test]
+fn a_server_captures_and_disturbs_its_own_end() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("server.pcapng");
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut serve = rdmalab(&["serve", "--bind", &address, "--faults", "delay 20us of ack"]);
+    let server = Running::start(serve.arg("--capture").arg(&file));
+    wait_until_it_listens(address.rsplit(':').next().unwrap().parse().unwrap());
+    let mut run = rdmalab(&["run", "ping", "--no-record", "--format", "json", &address]);
+    let client = said(run.args(SHORT));
+    assert_eq!(client.code, Some(0), "{}", client.stderr);
+    let point = &json(&client.stdout)["points"][0];
+    assert_eq!(point["facts"]["faults_at_rank_1"], "delay 20us of ack", "{point}");
+    assert_eq!(point["facts"]["capture_at_rank_1"], "server.pcapng", "{point}");
+    assert_eq!(point["facts"]["faults"], Value::Null, "{point}");
+    assert!(point["warnings"].to_string().contains("disturbed on purpose"), "{point}");
+    signal("-INT", server.0.id());
+    assert_eq!(server.end().code, Some(0));
+    assert!(packets(&whole(&file)) > 300);
+}
+
+#[test]
+fn perftests_names_take_them_too() {
+    let home = tempfile::tempdir().unwrap();
+    let (mine, theirs) = (home.path().join("client.pcapng"), home.path().join("server.pcapng"));
+    let port = free_port();
+    let name = |file: &Path| file.display().to_string();
+    let words = ["ib_send_lat", "-d", "soft0", "-p", &port.to_string(), "-n", "100", "-s", "64"];
+    let mut server = rdmalab(&words);
+    let server = Running::start(server.args(["--capture", &name(&theirs)]));
+    wait_until_it_listens(port);
+    let mut client = rdmalab(&words);
+    client.args(["--capture", &name(&mine), "--faults", "delay 10us of send", "127.0.0.1"]);
+    let client = said(&mut client);
+    assert_eq!(client.code, Some(0), "{}", client.stderr);
+    assert!(client.stderr.contains("disturbed on purpose"), "{}", client.stderr);
+    assert_eq!(server.end().code, Some(0));
+    for file in [mine, theirs] {
+        assert!(packets(&whole(&file)) >= 200);
+    }
+}
+
+#[test]
+fn an_interface_is_an_option_of_a_run() {
+    let port = free_port().to_string();
+    let mut command = rdmalab(&["run", "ping", "--interface", "lo", "--udp-port", &port]);
+    command.args(["--no-record", "--format", "json"]).args(SHORT);
+    let Said { code, stdout, stderr } = said(&mut command);
+    assert_eq!(code, Some(0), "{stderr}");
+    // An interface's port is Ethernet.
+    assert!(json(&stdout)["points"][0]["cut_short"].is_null(), "{stdout}");
+    let plan =
+        said(&mut rdmalab(&["run", "ping", "--plan", "--interface", "lo", "--faults", "drop"]));
+    assert!(plan.stdout.contains("device soft0 --interface lo --faults 'drop'"), "{plan:?}");
+}
+
+#[test]
+fn exec_captures_and_disturbs_an_unmodified_program() {
+    if !Path::new("/usr/bin/ibv_rc_pingpong").is_file() {
+        let test = "exec_captures_and_disturbs_an_unmodified_program";
+        return skipped(test, "no ibv_rc_pingpong (apt install ibverbs-utils)");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (mine, theirs) = (home.path().join("client.pcapng"), home.path().join("server.pcapng"));
+    let port = free_port();
+    let exec = |file: &Path, faults: &str| {
+        let mut command = rdmalab(&["exec", "--faults", faults, "--capture"]);
+        command.arg(file).args(["--", "ibv_rc_pingpong", "-d", "soft0", "-n", "50", "-c"]);
+        command.args(["-p", &port.to_string()]);
+        command
+    };
+    let rules = "seed=3; drop 4% of send; duplicate 10% of send";
+    let server = Running::start(&mut exec(&theirs, "duplicate 10% of send"));
+    wait_until_it_listens(port);
+    let client = said(exec(&mine, rules).arg("localhost"));
+    assert_eq!(client.code, Some(0), "{}{}", client.stdout, client.stderr);
+    let server = server.end();
+    assert_eq!(server.code, Some(0), "{}{}", server.stdout, server.stderr);
+    let found = verdicts(&mine, rules);
+    assert!(found.values().any(|comment| !comment.is_empty()), "no rule met a packet");
+    let trace = whole(&theirs);
+    let mut rows = trace.conversations.iter().flat_map(|conversation| &conversation.rows);
+    assert!(rows.all(|row| row.packet.icrc == Icrc::Good));
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_is_measured() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("notes.txt");
+    std::fs::write(&file, "not a capture").unwrap();
+    let foreign = file.to_str().unwrap();
+    for (words, expected) in [
+        (
+            &["--capture", "/no/such/a.pcapng"][..],
+            &["--capture", "/no/such/a.pcapng", "No such"][..],
+        ),
+        (&["--capture", foreign], &["--capture", "no pcapng capture", "another file"]),
+        (&["--interface", "nope0"], &["--interface", "nope0", "there are: ", "lo"]),
+        (&["--faults", "loose 1%"], &["--faults", "part 1 (loose 1%)", "drop, duplicate"]),
+        (&["--udp-port", "0"], &["--udp-port"]),
+    ] {
+        let port = format!("127.0.0.1:{}", free_port());
+        for command in [
+            &["run", "ping", "--no-record", "--messages", "1"][..],
+            &["serve", "--bind", &port],
+            &["ib_send_lat", "localhost"],
+            &["ib_send_lat", "-p", port.rsplit(':').next().unwrap()],
+            &["--quick", "--no-record"],
+        ] {
+            let Said { code, stdout, stderr } = said(rdmalab(command).args(words));
+            assert_eq!(code, Some(2), "{command:?} {words:?}: {stdout}{stderr}");
+            for part in expected {
+                assert!(stderr.contains(part), "{command:?}: no {part:?} in {stderr}");
+            }
+            assert_eq!(stdout, "", "{command:?} {words:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a capture");
+}
