@@ -53,11 +53,26 @@ fn replay() {
     player.pair.world.tracing = true;
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| player.play())) {
         println!("{:?}\n{:?}\n{:?}", scenario.config, scenario.knobs, scenario.faults);
+        println!("{:?}", scenario.rules);
         for event in &player.pair.world.trace {
             println!("{event}");
         }
         std::panic::resume_unwind(panic);
     }
+}
+
+/// A part of the seeds meets the rules of `--faults` instead of the link's own dice.
+#[test]
+fn rules_disturb_some_of_the_seeds() {
+    let mut met = 0;
+    let mut ruled = 0;
+    for scenario in (0..200).map(Scenario::new).filter(|scenario| scenario.rules.is_some()) {
+        let mut player = Player::new(&scenario);
+        player.play();
+        ruled += 1;
+        met += u64::from(player.pair.ruled().met().iter().sum::<u64>() > 0);
+    }
+    assert!(ruled == 40 && met >= 15, "{met} of {ruled} seeds met a rule");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::rules::Ruled;
 use crate::rng::Rng;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::expand;
 use rdmalab_wire::ids::PathMtu;
 
 /// A train with its payload.
@@ -51,6 +53,8 @@ const LATENCY_NS: u64 = 1_000;
 pub struct Link {
     /// What it does to trains from now on.
     pub faults: Faults,
+    /// Rules that judge each packet, behind the other faults.
+    pub ruled: Option<Ruled>,
     /// Sent so far.
     pub sent: u64,
     rng: Rng,
@@ -65,6 +69,7 @@ impl Link {
     pub fn new(rng: Rng) -> Self {
         Link {
             faults: Faults::default(),
+            ruled: None,
             sent: 0,
             rng,
             on_the_way: BTreeMap::new(),
@@ -76,6 +81,19 @@ impl Link {
     /// Takes a train at `now_ns`.
     pub fn send(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) {
         self.sent += 1;
+        if self.ruled.is_some() {
+            for index in 0..expand::packets_of(&parcel.train) {
+                let packet = match parcel.train.kind {
+                    TrainKind::ReadRequest => parcel.clone(),
+                    _ => cut(&parcel, index, 1, mtu),
+                };
+                let passed = self.ruled.as_mut().and_then(|r| r.pass(now_ns, packet, mtu));
+                if let Some(packet) = passed {
+                    self.send_one(now_ns, packet);
+                }
+            }
+            return;
+        }
         let one = parcel.train.packets == 1 || parcel.train.kind == TrainKind::ReadRequest;
         if one || !self.rng.chance(self.faults.split) {
             return self.send_one(now_ns, parcel);
@@ -101,6 +119,10 @@ impl Link {
             let late_ns = self.rng.between(1, 40_000);
             return self.deliver_at(now_ns + LATENCY_NS + late_ns, parcel);
         }
+        self.deliver_in_order(now_ns, parcel);
+    }
+
+    fn deliver_in_order(&mut self, now_ns: u64, parcel: Parcel) {
         let way = (parcel.train.src_qpn.get() >> 8, parcel.train.dst_qpn.get() >> 8);
         let newest_ns = self.newest_ns.entry(way).or_default();
         let at_ns = (now_ns + LATENCY_NS + self.rng.below(200)).max(*newest_ns);
@@ -115,12 +137,18 @@ impl Link {
 
     /// When the next train arrives.
     pub fn next_ns(&self) -> Option<u64> {
-        self.on_the_way.first_key_value().map(|((at_ns, _), _)| *at_ns)
+        let arrives_ns = self.on_the_way.first_key_value().map(|((at_ns, _), _)| *at_ns);
+        let due_ns = self.ruled.as_ref().and_then(Ruled::next_ns);
+        [arrives_ns, due_ns].into_iter().flatten().min()
     }
 
     /// Takes the next train that has arrived by `now_ns`.
     pub fn receive(&mut self, now_ns: u64) -> Option<Parcel> {
-        if self.next_ns()? > now_ns {
+        while let Some(parcel) = self.ruled.as_mut().and_then(|ruled| ruled.take_due(now_ns)) {
+            self.deliver_in_order(now_ns, parcel);
+        }
+        let (at_ns, _) = self.on_the_way.first_key_value()?.0;
+        if *at_ns > now_ns {
             return None;
         }
         self.on_the_way.pop_first().map(|(_, parcel)| parcel)

@@ -1,11 +1,14 @@
 //! Two devices with a connected queue pair each: the setting of most tests.
 
 use super::device::Device;
+use super::rules::Ruled;
 use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
+use rdmalab_link::faults::Rules;
 use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_wire::opcode::Transport;
 
 /// How the two queue pairs are made and connected.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +107,22 @@ impl Pair {
     fn make_qp(device: &mut Device, config: &PairConfig) {
         let with_srq = config.srq_limit.is_some();
         device.create_qp(config.qp_type, config.cap, config.sq_sig_all, with_srq, config.mtu);
+    }
+
+    /// Has rules of `--faults` judge each packet from now on.
+    pub fn disturb(&mut self, rules: &str) {
+        let transport = match self.config.qp_type {
+            QpType::Rc => Transport::Rc,
+            QpType::Uc => Transport::Uc,
+            QpType::Ud => Transport::Ud,
+        };
+        let rules = Rules::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
+        self.world.link.ruled = Some(Ruled::new(rules, transport));
+    }
+
+    /// What the rules did so far.
+    pub fn ruled(&self) -> &Ruled {
+        self.world.link.ruled.as_ref().expect("a link with rules")
     }
 
     /// Takes a queue pair from RESET to RTS.

@@ -233,7 +233,7 @@ impl Flow {
     /// The first request that a received message can be, on UC and UD: in order, unless the link
     /// repeats or reorders.
     fn find_sent(&mut self, pair: &Pair, got: &Received) -> usize {
-        let begin = if self.scenario.faults.disorder() { 0 } else { self.matched };
+        let begin = if self.scenario.disorder() { 0 } else { self.matched };
         let found = (begin..self.buffers.len()).find(|index| self.fits(pair, *index, got));
         let index = found.unwrap_or_else(|| panic!("nothing sent fits {got:?}"));
         self.matched = index + 1;

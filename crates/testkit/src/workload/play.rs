@@ -33,6 +33,9 @@ impl Player {
         let mut pair = Pair::new(scenario.config);
         pair.world.knobs = scenario.knobs;
         pair.world.link.faults = scenario.faults;
+        if let Some(rules) = &scenario.rules {
+            pair.disturb(rules);
+        }
         let flows = [LEFT, RIGHT].map(|at| Flow::new(&mut pair, at, scenario)).into();
         let rng = Rng::new(scenario.seed ^ 0xac7);
         Player { pair, flows, scenario: scenario.clone(), rng, wake_ns: 0 }

@@ -72,6 +72,8 @@ pub struct Scenario {
     pub faults: Faults,
     /// When the faults end.
     pub heal_ns: u64,
+    /// Rules of `--faults` that disturb the link instead of `faults`, until they heal.
+    pub rules: Option<String>,
     /// Nothing passes from when to when.
     pub partition_ns: Option<(u64, u64)>,
     /// What each end sends.
@@ -100,6 +102,7 @@ impl Scenario {
             config,
             knobs: draw_knobs(&mut rng, ty, &faults),
             faults,
+            rules: None,
             heal_ns: rng.between(10_000, 20_000_000),
             partition_ns: partition.then(|| (from_ns, from_ns + rng.below(20_000_000))),
             ops: [Vec::new(), Vec::new()],
@@ -119,7 +122,21 @@ impl Scenario {
         if rng.chance(150) {
             scenario.spoil_one(&mut rng);
         }
+        if seed % RULED_EVERY == RULED_EVERY - 2 {
+            scenario.rule(&mut Rng::new(seed ^ 0x7a17));
+        }
         scenario
+    }
+
+    /// Has rules disturb the link, drawn apart from everything else.
+    fn rule(&mut self, rng: &mut Rng) {
+        self.faults = Faults::default();
+        self.partition_ns = None;
+        self.knobs.lane = 0;
+        self.config.attr.timeout = rng.between(6, 11) as u8;
+        // Long enough for some of the traffic to meet them.
+        self.heal_ns = self.heal_ns.max(2_000_000);
+        self.rules = Some(draw_rules(rng, self.heal_ns));
     }
 
     /// A scenario for comparing lane and link: RC, nothing is lost, one end sends, and what it
@@ -130,6 +147,7 @@ impl Scenario {
         scenario.config = draw_config(&mut rng, QpType::Rc, seed);
         scenario.config.attr.rnr_retry = 7;
         scenario.faults = Faults::default();
+        scenario.rules = None;
         scenario.partition_ns = None;
         scenario.knobs.lane = 0;
         let count = rng.between(10, 60) as usize;
@@ -146,7 +164,12 @@ impl Scenario {
 
     /// Whether nothing is lost, repeated or overtaken.
     pub fn lossless(&self) -> bool {
-        self.faults.lossless() && self.partition_ns.is_none()
+        self.faults.lossless() && self.rules.is_none() && self.partition_ns.is_none()
+    }
+
+    /// Whether packets may come twice, or in another order.
+    pub fn disorder(&self) -> bool {
+        self.faults.disorder() || self.rules.is_some()
     }
 
     /// Whether the link may exhaust `retry_cnt`. Seven retries bear light losses: each of them gets
@@ -155,6 +178,7 @@ impl Scenario {
         let Faults { drop, duplicate, reorder, .. } = self.faults;
         let light = self.config.attr.retry_cnt == 7
             && self.partition_ns.is_none()
+            && self.rules.is_none()
             && drop <= 30
             && duplicate <= 50
             && reorder <= 50;
@@ -331,6 +355,45 @@ fn draw_faults(rng: &mut Rng) -> Faults {
     faults.reorder = level(&[5, 50, 200]);
     faults.split = level(&[100, 500, 1000]);
     faults
+}
+
+/// One seed in so many is disturbed by rules.
+const RULED_EVERY: u64 = 5;
+
+/// Rules that end at `heal_ns`: one to four, each of any kind.
+fn draw_rules(rng: &mut Rng, heal_ns: u64) -> String {
+    let mut text = format!("seed={}", rng.next_u32());
+    for _ in 0..rng.between(1, 4) {
+        let action = match rng.below(7) {
+            0 | 1 => "drop".to_owned(),
+            2 => "duplicate".to_owned(),
+            3 => format!("reorder {}", rng.between(1, 9)),
+            4 => "corrupt".to_owned(),
+            5 => {
+                let (ns, more_ns) = (rng.between(1, 60_000), rng.between(1, 60_000));
+                format!("delay {ns}ns jitter {more_ns}ns")
+            }
+            _ => format!("rate {}Mbit", rng.pick(&[200, 1_000, 10_000])),
+        };
+        let which = match rng.below(6) {
+            0 | 1 => format!("{}%", rng.pick(&[1, 5, 20])),
+            2 => format!("nth {},{}", rng.between(1, 9), rng.between(10, 40)),
+            3 => format!("every {}", rng.between(2, 20)),
+            4 => "30% first".to_owned(),
+            _ => format!("10% again of {}", rng.pick(&["request", "response"])),
+        };
+        let types = rng.pick(&["", "", " of request", " of response", " of ack,nak", " of send"]);
+        // The last selector of a kind counts.
+        let types = if which.contains(" of ") { "" } else { types };
+        let from_ns = rng.pick(&[0, heal_ns / 3]);
+        text += &format!("; {action} {which}{types} {from_ns}ns..{heal_ns}ns");
+    }
+    if rng.chance(200) {
+        let from_ns = rng.below(heal_ns);
+        text +=
+            &format!("; partition {from_ns}ns..{heal_ns}ns to {:#x}", rng.pick(&[0x101, 0x201]));
+    }
+    text
 }
 
 fn draw_knobs(rng: &mut Rng, ty: QpType, faults: &Faults) -> Knobs {

@@ -1,0 +1,153 @@
+//! The rules of `--faults` on the link of the simulation: each packet is judged as the soft device
+//! judges it, and held by the same code, in virtual time.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::link::Parcel;
+use rdmalab_engine::train::Train;
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
+use rdmalab_link::faults::{Class, Decision, Flow, Held, Medium, Rules, Sending, State};
+use rdmalab_link::path::Path;
+use rdmalab_link::receive::{self, Expected, Verifier};
+use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::ICRC_BYTES;
+
+/// A packet that passed the rules, or did not.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// When it was sent.
+    pub at_ns: u64,
+    /// Its flow.
+    pub flow: Flow,
+    /// What it is.
+    pub class: Class,
+    /// Its number.
+    pub psn: Psn,
+    /// Bytes on the wire.
+    pub bytes: u32,
+    /// What became of it.
+    pub decision: Decision,
+}
+
+/// Rules at work.
+pub struct Ruled {
+    rules: Rules,
+    transport: Transport,
+    state: State,
+    held: Held<Parcel>,
+    /// Every packet so far.
+    pub judged: Vec<Judged>,
+}
+
+impl std::fmt::Debug for Ruled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let texts = self.rules.rules().iter().map(|rule| rule.text.as_str());
+        f.debug_list().entries(texts).finish()
+    }
+}
+
+/// The address of a device of the simulation.
+pub fn address_of(device: u32) -> IpAddr {
+    // Of IPv6, where all of the invariant CRC is a check.
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device as u16).into()
+}
+
+impl Ruled {
+    /// Rules for queue pairs of one transport.
+    pub fn new(rules: Rules, transport: Transport) -> Self {
+        let (state, held, judged) = (State::default(), Held::default(), Vec::new());
+        Ruled { rules, transport, state, held, judged }
+    }
+
+    /// Packets that each rule met.
+    pub fn met(&self) -> &[u64] {
+        self.state.met()
+    }
+
+    /// Judges a packet. Returns it when it goes on its way now.
+    pub fn pass(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) -> Option<Parcel> {
+        let train = parcel.train;
+        let path = path_of(&train);
+        let headers = expand::headers_of(&train, self.transport).expect("a packet");
+        let bytes = headers.bth.opcode.header_bytes() + parcel.payload.len() + ICRC_BYTES;
+        let connected = self.transport != Transport::Ud;
+        let sending = Sending {
+            flow: Flow {
+                source: path.source,
+                destination: path.destination,
+                destination_qp: train.dst_qpn,
+                source_qp: if connected { Qpn::new(0) } else { train.src_qpn },
+                is_response: train.kind.is_response(),
+            },
+            medium: Medium::Memory,
+            class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+            psn: train.first_psn,
+            transmission: None,
+            bytes: bytes as u32,
+        };
+        let decision = self.state.decide(&self.rules, &sending, 0, now_ns);
+        let Sending { flow, class, psn, bytes, .. } = sending;
+        self.judged.push(Judged { at_ns: now_ns, flow, class, psn, bytes, decision });
+        let fate = &decision.fate;
+        let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
+        if fate.lost || is_spoilt {
+            return None;
+        }
+        let size = parcel.payload.len();
+        let held = self.held.hold(&flow, &decision, now_ns, || (size, parcel.clone()));
+        held.goes_now.then_some(parcel)
+    }
+
+    /// When the next packet that waits is due.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.held.next_ns()
+    }
+
+    /// Takes the next packet that has waited long enough.
+    pub fn take_due(&mut self, now_ns: u64) -> Option<Parcel> {
+        self.held.take_due(now_ns)
+    }
+
+    /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.
+    fn survives(&self, path: &Path, parcel: &Parcel, mtu: PathMtu, bit: u64) -> bool {
+        let train = &parcel.train;
+        let mut bytes = vec![0; parcel.payload.len() + MAX_OVERHEAD_BYTES];
+        let parts = expand::write_headers(train, self.transport, &mut bytes).expect("a packet");
+        bytes.truncate(parts.packet_bytes);
+        let payload = parts.payload_at..parts.payload_at + parts.payload_bytes;
+        bytes[payload].copy_from_slice(&parcel.payload);
+        expand::seal(path, 0, &mut bytes);
+        let expected = Expected {
+            transport: self.transport,
+            can_receive: true,
+            between: Some((path.source, path.destination)),
+            remote_qpn: train.src_qpn,
+            qkey: train.qkey,
+            mtu,
+        };
+        let read = |bytes: &[u8]| {
+            let packet = receive::parse(bytes).ok()?;
+            receive::check(&packet, &expected, path).ok()?;
+            Verifier::default().verify(path, &packet, bytes).ok()?;
+            let train = receive::train_of(&packet.headers, packet.payload.len(), &expected).ok()?;
+            Some((train, packet.payload.to_vec()))
+        };
+        let sent = read(&bytes).expect("a packet that nobody changed is taken");
+        let bit = bit as usize % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let got = read(&bytes);
+        assert!(got.is_none() || got == Some(sent), "a damaged packet is taken: {got:?}");
+        got.is_some()
+    }
+}
+
+fn path_of(train: &Train) -> Path {
+    Path {
+        source: address_of(train.src_qpn.get() >> 8),
+        destination: address_of(train.dst_qpn.get() >> 8),
+        source_port: ROCE_V2_PORT,
+        destination_port: ROCE_V2_PORT,
+    }
+}
