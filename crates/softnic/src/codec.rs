@@ -8,8 +8,10 @@
 //!
 //! - head: destination QPN 24, kind 4, form 4 bits.
 //! - 0: flags 8, PSN 24, payload bytes 32.
-//! - 1: source QPN 24, syndrome 8, immediate data or MSN 32.
-//! - 2: fold (packets 24, messages 24); of datagrams: Q_Key 32, SLID 16, SL 8.
+//! - 1: source QPN 24, syndrome 8, immediate data or MSN 32; of datagrams the index of the source
+//!   GID instead of the syndrome.
+//! - 2: fold (packets 24, messages 24); of datagrams: Q_Key 32, SLID 16, SL 8, index of the
+//!   destination GID 8.
 //! - 3 to 6 of SEND and responses: up to 32 bytes of payload, or its position and the packets.
 //! - 3 to 6 of WRITE and READ requests: up to 16 bytes of payload, or its position and the packets;
 //!   address; key 32 and length 32.
@@ -66,10 +68,12 @@ pub(crate) fn encode(train: &Train, payload: SlotPayload, is_datagram: bool) -> 
     body[0] = train.flags.0 as u64
         | (train.first_psn.get() as u64) << 8
         | (train.payload_bytes as u64) << 32;
-    body[1] =
-        train.src_qpn.get() as u64 | (train.syndrome.byte() as u64) << 24 | (imm as u64) << 32;
+    let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
+    let extra = if is_datagram { sgid_index } else { train.syndrome.byte() };
+    body[1] = train.src_qpn.get() as u64 | (extra as u64) << 24 | (imm as u64) << 32;
     body[2] = if is_datagram {
-        train.qkey as u64 | (train.slid as u64) << 32 | (train.sl as u64) << 48
+        let ends = (train.slid as u64) << 32 | (dgid_index as u64) << 56;
+        train.qkey as u64 | ends | (train.sl as u64) << 48
     } else {
         train.fold.packets as u64 | (train.fold.messages as u64) << 24
     };
@@ -128,6 +132,8 @@ pub(crate) fn decode(head: u32, body: &Body, is_datagram: bool) -> Option<(Train
         train.qkey = body[2] as u32;
         train.slid = (body[2] >> 32) as u16;
         train.sl = (body[2] >> 48) as u8;
+        let indices = [(body[1] >> 24) as u8, (body[2] >> 56) as u8, 0, 0];
+        train.rkey = RKey(u32::from_le_bytes(indices));
     } else {
         train.fold =
             Fold { packets: body[2] as u32 & MASK_24, messages: (body[2] >> 24) as u32 & MASK_24 };
@@ -297,6 +303,7 @@ mod tests {
         train.qkey = 0x1111_1111;
         train.slid = 2;
         train.sl = 7;
+        train.rkey = RKey(0xfe01);
         train.payload_bytes = 32;
         round_trip(train, SlotPayload::Short, true);
     }

@@ -139,6 +139,23 @@ pub(crate) fn is_here(ah: &AhAttr) -> bool {
     by_gid || (by_lid && ah.dgid == Gid::default())
 }
 
+/// Where a GID stands in the table of a port of this host; 0 where it does not.
+pub(crate) fn gid_index_of(gid: Gid) -> u8 {
+    let at = |index: &u32| (0..count()).any(|device| gid_of(device, *index) == Some(gid));
+    (0..gid_count()).find(at).unwrap_or(0) as u8
+}
+
+/// Source and destination of a datagram for a port of this device, as its sender chose them; where
+/// it chose none, or does not tell the truth, the first of their ports.
+pub(crate) fn gids_of(train: &Train, device: u32) -> Option<(Gid, Gid)> {
+    let source = u32::from(train.slid.saturating_sub(1)).min(count() - 1);
+    let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
+    let gid = |device, index: u8| gid_of(device, index.into()).or_else(|| gid_of(device, 0));
+    // Of a multicast the train carries the group.
+    let group = crate::multicast::group_of(train);
+    gid(source, sgid_index).zip(group.or_else(|| gid(device, dgid_index)))
+}
+
 /// The routing header that precedes a datagram for a port of this device: both ends are ports of
 /// this host. Programs look for themselves in it: UCX drops what seems to be for others.
 pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
@@ -150,10 +167,7 @@ pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     let ethernet = personality() == Ok(Personality::Ethernet);
     grh[6] = if ethernet { 17 } else { 0x1b };
     grh[7] = 0xff;
-    let source = u32::from(train.slid.saturating_sub(1)).min(count() - 1);
-    // Of a multicast the train carries the group.
-    let group = crate::multicast::group_of(train);
-    if let (Some(sgid), Some(dgid)) = (gid_of(source, 0), group.or_else(|| gid_of(device, 0))) {
+    if let Some((sgid, dgid)) = gids_of(train, device) {
         grh[8..24].copy_from_slice(&sgid.0);
         grh[24..40].copy_from_slice(&dgid.0);
     }
@@ -248,7 +262,7 @@ pub(crate) fn gid_entry(device: u32, index: u32) -> VerbsResult<GidEntry> {
 mod tests {
     use super::*;
     use rdmalab_engine::train::TrainKind;
-    use rdmalab_wire::ids::{Psn, Qpn};
+    use rdmalab_wire::ids::{Psn, Qpn, RKey};
 
     #[test]
     fn the_header_of_a_datagram_names_both_ends_or_the_group() {
@@ -262,6 +276,13 @@ mod tests {
             train.slid = lid_of(from);
             assert_eq!(ends(&train, to), (gid_of(from, 0).unwrap(), gid_of(to, 0).unwrap()));
         }
+        // What the sender chose, and of what there is not, the first.
+        train.slid = lid_of(0);
+        train.rkey = RKey(u32::from_le_bytes([1, 1, 0, 0]));
+        assert_eq!(ends(&train, 1), (gid_of(0, 1).unwrap(), gid_of(1, 1).unwrap()));
+        assert_eq!(gid_index_of(gid_of(1, 1).unwrap()), 1);
+        train.rkey = RKey(u32::from_le_bytes([200, 201, 0, 0]));
+        assert_eq!(ends(&train, 1), (gid_of(0, 0).unwrap(), gid_of(1, 0).unwrap()));
         train.remote_addr = 0xff0e << 48;
         train.swap_add = 5;
         let (_, group) = ends(&train, 0);

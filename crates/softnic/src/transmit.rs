@@ -10,6 +10,7 @@ use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_engine::vocab::{PdId, Sge};
 use rdmalab_ring::keytable::KeyView;
 use rdmalab_ring::spsc::Producer;
+use rdmalab_wire::ids::RKey;
 
 use crate::armed::Armed;
 use crate::codec::{self, SlotPayload};
@@ -250,6 +251,8 @@ impl QpInner {
         train.sl = ah.sl;
         if ah.is_global {
             train.flags.0 |= TrainFlags::GRH;
+            let to = crate::device::gid_index_of(ah.dgid);
+            train.rkey = RKey(u32::from_le_bytes([ah.sgid_index, to, 0, 0]));
         }
     }
 

@@ -19,6 +19,7 @@ fn child_process_entry() {
         ("late member", late_member),
         ("busy sender", busy_sender),
         ("receiver", receiver),
+        ("chooser", chooser),
     ]);
 }
 
@@ -121,6 +122,39 @@ fn member(stage: Stage) {
     assert!(poll_for(&joined.recv_cq, 20).is_empty(), "what was sent after it left");
     let again = SoftNic::detach_mcast(&joined.qp, group(1), 0xc001).expect_err("left already");
     assert_eq!(again.errno, VerbsError::EINVAL);
+}
+
+/// Sends from and to each of the GIDs, and reads in the routing header which they were.
+fn chooser(stage: Stage) {
+    let nodes = [0, 1].map(Node::open);
+    let ends = nodes.each_ref().map(datagram_endpoint);
+    let into = nodes[1].mem(64, Kind::Heap);
+    let words = nodes[0].mem(64, Kind::Heap);
+    let gid =
+        |node: &Node, index: u8| SoftNic::query_gid(&node.ctx, 1, index.into()).expect("a GID").gid;
+    for (from, to) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
+        ends[1].recv(0, &[into.sge(0, 64)]);
+        let (sgid, dgid) = (gid(&nodes[0], from), gid(&nodes[1], to));
+        let ah =
+            AhAttr { dgid, sgid_index: from, is_global: true, port_num: 1, ..AhAttr::default() };
+        let to = UdAddress { ah, remote_qpn: Qpn::new(ends[1].qpn), remote_qkey: QKEY };
+        let sges = [words.sge(0, 8)];
+        ends[0].run(SendWr { ud: Some(to), ..wr(WrOpcode::Send, &sges) });
+        let wc = ends[1].recv_done();
+        assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 48));
+        assert!(wc.wc_flags.contains(WcFlags::GRH));
+        assert_eq!(into.read(8, 16), sgid.0, "the source");
+        assert_eq!(into.read(24, 16), dgid.0, "the destination");
+    }
+    stage.parent.put(&[]);
+}
+
+/// Who answers a datagram goes by its header: it names the GIDs that the sender chose.
+#[test]
+fn the_routing_header_names_what_was_chosen() {
+    let mut cast = Cast::start(&[("chooser", &[])]);
+    cast.link(0).get();
+    cast.finish();
 }
 
 #[test]

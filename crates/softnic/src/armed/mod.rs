@@ -197,14 +197,13 @@ impl QpInner {
     ) -> Gate<'a> {
         let device = self.links.pd.context.device;
         let path = match self.links.datagram {
-            // Both ends see the same, whatever the sender's address vector says.
             true if train.dst_qpn == Qpn::MULTICAST => {
                 let group = crate::multicast::gid_of(train);
                 shared_path(gid_like(device, group), group, train.src_qpn)
             }
             true => {
-                let ah = &self.qp.sq.ud(position).ah;
-                shared_path(first_gid(device), datagram_target(ah), train.src_qpn)
+                let target = datagram_device(&self.qp.sq.ud(position).ah);
+                datagram_path(train, target)
             }
             false => self.shared_paths().0,
         };
@@ -240,8 +239,7 @@ impl QpInner {
             let source = u32::from(train.slid.saturating_sub(1));
             shared_path(gid_like(source, group), group, train.src_qpn)
         } else if self.links.datagram {
-            let source = first_gid(u32::from(train.slid.saturating_sub(1)));
-            shared_path(source, first_gid(device), train.src_qpn)
+            datagram_path(train, device)
         } else {
             self.shared_paths().1
         };
@@ -252,13 +250,24 @@ impl QpInner {
     }
 }
 
-/// Where a datagram of this host goes, as its receiver will see it.
-fn datagram_target(ah: &AhAttr) -> Gid {
+/// The path of a datagram to a port of this host, as its header has it: the same at both ends.
+fn datagram_path(train: &Train, device: u32) -> Path {
+    let (source, destination) = device::gids_of(train, device).unwrap_or_default();
+    let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
+        true => source,
+        // No frame goes from IPv4 to IPv6.
+        false => gid_like(u32::from(train.slid.saturating_sub(1)), destination),
+    };
+    shared_path(source, destination, train.src_qpn)
+}
+
+/// The device of this host that a datagram goes to.
+fn datagram_device(ah: &AhAttr) -> u32 {
     let is_of = |device: &u32| {
         (0..device::gid_count()).any(|index| device::gid_of(*device, index) == Some(ah.dgid))
     };
     let by_gid = (0..device::count()).find(is_of).filter(|_| ah.is_global);
-    first_gid(by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)))
+    by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)).min(device::count() - 1)
 }
 
 impl Gate<'_> {
