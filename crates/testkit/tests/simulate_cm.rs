@@ -13,6 +13,8 @@ use rdmalab_wire::cm::{IpHeader, Mad, Path, Rej, Rep, Req, SidrRep, SidrReq, rea
 use rdmalab_wire::ids::{Psn, Qpn};
 
 const SEEDS: u64 = 2_000;
+/// Seeds that once found a bug. Of 140 000 that were played so far none did.
+const REGRESSIONS: &[u64] = &[];
 const SERVICE: u64 = 0x0106_1c06;
 const DATAGRAMS: u64 = 0x0111_1c06;
 const BACKLOG: usize = 8;
@@ -414,7 +416,8 @@ fn play(seed: u64) {
 
 #[test]
 fn random_orders() {
-    for seed in 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS) {
+    let seeds = 0..number("RDMALAB_SEEDS").unwrap_or(SEEDS);
+    for seed in REGRESSIONS.iter().copied().chain(seeds) {
         play(seed);
     }
 }

@@ -1,0 +1,110 @@
+//! What the fuzz targets of packets do with their bytes, so that a seeded test
+//! (`tests/simulate_packets.rs`) runs the same where no fuzzer is at hand. The target of the engine
+//! is [`crate::hostile`].
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
+use rdmalab_link::path::Path;
+use rdmalab_link::receive::{self, Expected, Verifier};
+use rdmalab_wire::frame::{Datagram, EthernetFrame, InfinibandFrame, Network};
+use rdmalab_wire::icrc::{icrc_ipv4, solve_ipv4_id};
+use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_wire::ip::Ipv4;
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::{ICRC_BYTES, Packet};
+
+/// Any bytes into every parser of the wire crate: no panic, and what a parser takes can be written
+/// again and is then the same value. Returns whether a parser took them.
+pub fn wire_parse(bytes: &[u8]) -> bool {
+    let mut any = packet(bytes);
+    if let Ok(frame) = EthernetFrame::parse(bytes) {
+        let mut again = vec![0; frame.wire_bytes()];
+        assert_eq!(frame.emit(&mut again), Ok(again.len()));
+        assert_eq!(EthernetFrame::parse(&again), Ok(frame));
+        datagram(&frame.datagram);
+        any = true;
+    }
+    if let Ok(found) = Datagram::parse(bytes) {
+        datagram(&found);
+        any = true;
+    }
+    if let Ok(frame) = InfinibandFrame::parse(bytes) {
+        let _ = (frame.icrc(), frame.expected_vcrc());
+        packet(frame.packet);
+        any = true;
+    }
+    any
+}
+
+fn packet(bytes: &[u8]) -> bool {
+    let Ok(packet) = Packet::parse(bytes) else { return false };
+    assert_eq!(packet.wire_bytes(), bytes.len());
+    assert_eq!(&bytes[packet.payload_range()], packet.payload);
+    let mut again = vec![0; bytes.len()];
+    assert_eq!(packet.emit(&mut again), Ok(bytes.len()));
+    assert_eq!(Packet::parse(&again), Ok(packet));
+    true
+}
+
+fn datagram(datagram: &Datagram<'_>) {
+    packet(datagram.packet);
+    let icrc = datagram.icrc();
+    let Network::V4(ip) = datagram.network else { return };
+    let Some((covered, trailer)) = datagram.packet.split_last_chunk::<ICRC_BYTES>() else { return };
+    assert_eq!(icrc_ipv4(&ip, &datagram.udp, covered, &[]), icrc);
+    // A fuzzer cannot guess a CRC. So check the solver on the trailer that is there, and on the
+    // right one, which must give back the identification.
+    if let Some(identification) = solve_ipv4_id(&ip, &datagram.udp, datagram.packet) {
+        let ip = Ipv4 { identification, ..ip };
+        let expected = u32::from_le_bytes(*trailer);
+        assert_eq!(icrc_ipv4(&ip, &datagram.udp, covered, &[]), expected);
+    }
+    let sealed = [covered, &icrc.to_le_bytes()].concat();
+    let hidden = Ipv4 { identification: 0, ..ip };
+    let found = solve_ipv4_id(&hidden, &datagram.udp, &sealed);
+    assert_eq!(found, Some(ip.identification));
+}
+
+/// Any bytes as a datagram from the network, with a right invariant CRC half of the time: nothing
+/// panics, nothing damaged is taken, and what is taken becomes a train that is the same packet when
+/// it is sent again. Returns whether it was taken. What trains do to a queue pair is
+/// [`crate::hostile`]'s business.
+pub fn link_receive(bytes: &[u8]) -> bool {
+    let Some((&[how, id], rest)) = bytes.split_first_chunk::<2>() else { return false };
+    let address = |last: u8| match how & 1 {
+        0 => IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
+        _ => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
+    };
+    let (source, destination) = (address(1), address(2));
+    let path = Path { source, destination, source_port: 4791, destination_port: 4791 };
+    let transport = [Transport::Rc, Transport::Uc, Transport::Ud][usize::from(how >> 1) % 3];
+    let expected = Expected {
+        transport,
+        can_receive: how & 8 == 0,
+        between: Some((source, destination)),
+        remote_qpn: Qpn::new(7),
+        qkey: 0x1111_1111,
+        mtu: PathMtu::Mtu1024,
+    };
+    let mut packet = rest.to_vec();
+    if how & 16 == 0 && packet.len() >= 16 {
+        expand::seal(&path, u16::from(id), &mut packet);
+    }
+    let Ok(read) = receive::parse(&packet) else { return false };
+    if receive::check(&read, &expected, &path).is_err() {
+        return false;
+    }
+    let Ok(found) = Verifier::default().verify(&path, &read, &packet) else { return false };
+    let train = receive::train_of(&read.headers, read.payload.len(), &expected);
+    let Ok(train) = train else { return false };
+    let mut again = vec![0; train.payload_bytes as usize + MAX_OVERHEAD_BYTES];
+    let parts = expand::write_headers(&train, transport, &mut again).expect("it was a packet");
+    again.truncate(parts.packet_bytes);
+    again[parts.payload_at..parts.payload_at + parts.payload_bytes].copy_from_slice(read.payload);
+    expand::seal(&path, found, &mut again);
+    let twice = receive::parse(&again).expect("it is a packet");
+    let same = receive::train_of(&twice.headers, twice.payload.len(), &expected);
+    assert_eq!((same, twice.payload), (Ok(train), read.payload));
+    true
+}
