@@ -133,6 +133,7 @@ fn pages_fit_every_screen() {
     check("poor", &common::poor().1);
     check("words", &common::words().1);
     check("grid", &common::grid().1);
+    check("patterned", &common::patterned().1);
     // What is folded is unfolded: it has to fit too.
     check_page("study", &common::study().replace("<details>", "<details open>"));
     let records = [common::words().1, common::blast().1];
