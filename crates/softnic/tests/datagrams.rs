@@ -152,7 +152,7 @@ fn chooser(stage: Stage) {
 /// Who answers a datagram goes by its header: it names the GIDs that the sender chose.
 #[test]
 fn the_routing_header_names_what_was_chosen() {
-    let mut cast = Cast::start(&[("chooser", &[])]);
+    let cast = Cast::start(&[("chooser", &[])]);
     cast.link(0).get();
     cast.finish();
 }

@@ -173,6 +173,14 @@ fn sentence(text: &str) -> String {
     letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
 }
 
+/// Nanoseconds as people write them, where that is shorter.
+fn as_time(ns: &str) -> String {
+    let units = [("000000000", "s"), ("000000", "ms"), ("000", "us")];
+    let shorter =
+        |(zeros, unit): &(&str, &str)| ns.strip_suffix(zeros).map(|n| format!("{n}{unit}"));
+    units.iter().find_map(shorter).filter(|_| ns != "0").unwrap_or_else(|| ns.to_owned())
+}
+
 /// An option as clap has it: one with a value, and its letter without one where that exists. What
 /// the experiment does not use is hidden, and refused with a better reason than "unexpected".
 fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
@@ -180,6 +188,7 @@ fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
     let default = option.get(&rdmalab_experiments::Point::default_for(experiment));
     let mut help = option.help.to_owned();
     if is_used {
+        let default = if option.unit == "ns" { as_time(&default) } else { default };
         help = format!("{help} [default: {default}]");
     }
     let mut arg = Arg::new(option.name)

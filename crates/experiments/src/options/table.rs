@@ -18,6 +18,8 @@ const ALL: &[Experiment] = Experiment::ALL;
 const TRAFFIC: &[Experiment] = &[Oneway, Ping, Blast, Recvq];
 /// Those that post requests of a choice.
 const POSTS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Recvq, Fan];
+/// Those that may READ.
+const READS: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Fan];
 /// Those with a number of samples.
 const SAMPLES: &[Experiment] = &[Oneway, Ping, Blast, Overhead, Mr, Timeout, Recvq, Rpc, Fan];
 /// Those with samples to warm up by.
@@ -130,7 +132,7 @@ pub const OPTIONS: &[Opt] = &[
         "requests that a send queue holds"),
     number!("rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "", DEEP,
         "requests that a receive queue holds"),
-    number!("outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "", POSTS,
+    number!("outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "", READS,
         "READs under way at once"),
     word!(
         "flow",
