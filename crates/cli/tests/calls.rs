@@ -70,7 +70,7 @@ fn what_the_options_refuse_is_exit_code_2_too() {
         (&["run"][..], "EXPERIMENT"),
         (&["run", "pong"], "'ping'"),
         (&["run", "ping", "--sise", "8"], "'--size'"),
-        (&["run", "ping", "--format", "xml"], "table, json, csv, perftest"),
+        (&["run", "ping", "--format", "xml"], "table, json, csv, markdown, perftest"),
         (&["run", "ping", "--repeat", "0"], "--repeat"),
         (&["run", "ping", "--out", "x", "--no-record"], "--no-record"),
         (&["run", "ping", "--size", ""], "--size"),
