@@ -375,12 +375,14 @@ impl Tap {
         let _ = output.file.write_all(&sums);
         let (seen, dropped): (u64, u64) = (seen.iter().sum(), dropped.iter().sum());
         if dropped + cut > 0 {
-            eprintln!(
+            // In one piece: both ends of a run often say it at the same moment.
+            let line = format!(
                 "rdmalab: of {seen} packets, {dropped} are missing in the capture {} and {cut} \
                  have only their headers: it could not be written as fast as they came \
-                 (RDMALAB_CAPTURE_SNAP keeps less of each)",
+                 (RDMALAB_CAPTURE_SNAP keeps less of each)\n",
                 self.path.display()
             );
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
 
