@@ -245,7 +245,8 @@ impl DevicesArgs {
 pub enum Bench {
     /// The soft device beside the bare limits of this machine, as ratios
     ///
-    /// Never fails on speed: it reports.
+    /// Never fails on speed: it reports. Two sets of rows have to be asked for, because they take
+    /// longer: `--only UDP` (two network namespaces, as root) and `--only captured`.
     #[command(name = "self")]
     Own(BenchArgs),
 }
@@ -268,7 +269,8 @@ pub struct BenchArgs {
     /// The two cores, as A,B [default: the first two that this process may use]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1)]
     pub cores: Vec<usize>,
-    /// Only rows whose name contains this
+    /// Only rows whose name contains this; rows over UDP and of captures only by this, as
+    /// --only UDP (needs root) or --only captured
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Rounds; more than --quick and the default give narrower intervals

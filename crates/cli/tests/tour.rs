@@ -63,6 +63,31 @@ fn bench_self_reports_and_never_fails_on_speed() {
     }
 }
 
+/// Rows over UDP and of captures are measured if they are asked for. The former may be missing,
+/// where nobody may make network namespaces, and then say so.
+#[test]
+fn bench_self_measures_elsewhere_when_asked() {
+    for (only, may_miss) in [("udp", true), ("captured", false)] {
+        let words = ["bench", "self", "--rounds", "2", "--only", only, "--json"];
+        let output = rdmalab(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let value: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let rows = value["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 3, "{only}");
+        for row in rows {
+            let [ours, limit] = ["ours_runs", "limit_runs"].map(|of| row[of].as_array().unwrap());
+            if let (true, Some(why)) = (may_miss, row["missing"].as_str()) {
+                eprintln!("SKIPPED {}: {why}", row["ours"]);
+                continue;
+            }
+            assert!(ours.len() == 2 && limit.len() == 2, "{row}");
+            let is_positive = |v: &Value| v.as_f64().is_some_and(|v| v > 0.0);
+            assert!(ours.iter().chain(limit).all(is_positive), "{row}");
+        }
+    }
+}
+
 /// The sender of a flood has to take every credit: one that is left in a round takes a receive from
 /// all later ones, until the receiver's credits find none and both ends wait for ever.
 #[test]

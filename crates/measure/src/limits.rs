@@ -11,6 +11,7 @@
 //! the scheduler, and still ends.
 
 pub mod cpu;
+pub mod datagrams;
 pub mod handoff;
 pub mod memcpy;
 mod peer;

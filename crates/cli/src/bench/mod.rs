@@ -5,12 +5,13 @@
 //! cancels. Nothing here fails on speed.
 
 mod rows;
+mod sessions;
 mod show;
 pub mod work;
 pub mod worker;
 
 use rdmalab_measure::Clock;
-use rdmalab_measure::limits::{available_cores, one_cpu, two_cores};
+use rdmalab_measure::limits::{self, available_cores, one_cpu, two_cores};
 use rdmalab_measure::stats::{PairedRatio, paired_ratio};
 use serde::Serialize;
 
@@ -18,9 +19,9 @@ use crate::args::BenchArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
-use crate::run::session::Session;
-use rows::{Row, Target};
-use work::Order;
+use rows::{Place, Row, Target};
+use sessions::Sessions;
+use work::{Order, Work};
 
 /// Rounds: enough for an interval of 95 %.
 const ROUNDS: usize = 25;
@@ -59,7 +60,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let cores = cores(args)?;
     crate::soft::find(&args.device)?;
-    let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(row, args)).collect();
+    let rows = rows::chosen(args.only.as_deref());
     if rows.is_empty() {
         let names: Vec<&str> = rows::all().iter().map(|row| row.name).collect();
         return Err(usage(format!(
@@ -76,8 +77,13 @@ pub fn run(args: &BenchArgs) -> Outcome {
         None => ROUNDS,
     };
     let ends = Ends::pair(Some(format!("{},{}", cores.0, cores.1)));
-    let mut pair = Session::open(&interrupt, &args.device, &ends)?;
-    let kind = pair.limits(1)?.into_iter().next().map_or_else(String::new, |limits| limits.kind);
+    let mut sessions = Sessions::open(&interrupt, &args.device, ends)?;
+    let kind = sessions
+        .at(Place::Host)?
+        .limits(1)?
+        .into_iter()
+        .next()
+        .map_or_else(String::new, |limits| limits.kind);
     let mut conditions = Conditions {
         device: args.device.clone(),
         kind,
@@ -91,7 +97,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let mut results = Vec::new();
     let mut failure = None;
     for row in rows {
-        match measure(&mut pair, row, clock, cores, (rounds, yielding)) {
+        match measure(&mut sessions, row, clock, cores, (rounds, yielding)) {
             Ok(result) => results.push(result),
             Err(reason) => {
                 failure = Some(reason);
@@ -106,11 +112,6 @@ pub fn run(args: &BenchArgs) -> Outcome {
         show::table(&conditions, &results);
     }
     failure.map_or(Ok(()), Err)
-}
-
-fn wanted(row: &Row, args: &BenchArgs) -> bool {
-    let has = |text: &String| row.name.to_lowercase().contains(&text.to_lowercase());
-    args.only.as_ref().is_none_or(has)
 }
 
 fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
@@ -129,7 +130,7 @@ fn cores(args: &BenchArgs) -> Outcome<(usize, usize)> {
 
 /// One row: ours and the limit in turns.
 fn measure(
-    pair: &mut Session,
+    sessions: &mut Sessions,
     row: Row,
     clock: Clock,
     cores: (usize, usize),
@@ -143,7 +144,7 @@ fn measure(
         ratio: None,
         missing: None,
     };
-    let mut limit = match row.limit(clock, cores) {
+    let mut limit = match Limit::of(sessions, &row, clock, cores) {
         Ok(limit) => limit,
         Err(reason) => {
             result.missing = Some(reason.to_string());
@@ -151,17 +152,27 @@ fn measure(
         }
     };
     result.limit_name = limit.name();
-    pair.bench(Order::Make(row.make()))?;
+    // Elsewhere than on this host it may not be possible at all.
+    if let Some(reason) = sessions.at(row.place).err() {
+        if row.place == Place::Host || sessions.is_interrupted() {
+            return Err(reason);
+        }
+        result.missing = Some(reason.to_string());
+        return Ok(result);
+    }
+    sessions.at(row.place)?.bench(Order::Make(row.make()))?;
     for _ in 0..rounds {
-        let found = pair.bench(Order::Work { work: row.work(), yielding })?;
+        let found = sessions.at(row.place)?.bench(Order::Work { work: row.work(), yielding })?;
         let Some(ours) = row.value(&found) else {
             return Err(failed(format!("{}: nothing was measured", row.name)));
         };
-        match limit.run() {
+        sessions.settle(row.place)?;
+        match limit.run(sessions, &row, yielding) {
             Ok(bare) => {
                 result.ours.push(ours);
                 result.limit.push(bare);
             }
+            Err(reason) if sessions.is_interrupted() => return Err(reason),
             Err(reason) => {
                 result.missing = Some(reason.to_string());
                 return Ok(result);
@@ -170,6 +181,49 @@ fn measure(
     }
     result.ratio = paired_ratio(&result.ours, &result.limit, CONFIDENCE);
     Ok(result)
+}
+
+/// What stands beside a row.
+enum Limit {
+    /// Something bare that needs no workers.
+    Bare(Box<dyn limits::Limit>),
+    /// Something that workers do.
+    Work { place: Place, work: Work, name: String },
+}
+
+impl Limit {
+    fn of(
+        sessions: &mut Sessions,
+        row: &Row,
+        clock: Clock,
+        cores: (usize, usize),
+    ) -> Outcome<Limit> {
+        let Some((place, work, name)) = row.work_beside() else {
+            return row.limit(clock, cores).map(Limit::Bare).map_err(failed);
+        };
+        if place != row.place {
+            sessions.at(place)?.bench(Order::Make(row.make()))?;
+        }
+        Ok(Limit::Work { place, work, name })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Bare(limit) => limit.name(),
+            Self::Work { name, .. } => name.clone(),
+        }
+    }
+
+    fn run(&mut self, sessions: &mut Sessions, row: &Row, yielding: bool) -> Outcome<f64> {
+        match self {
+            Self::Bare(limit) => limit.run().map_err(failed),
+            Self::Work { place, work, .. } => {
+                let work = work.clone();
+                let found = sessions.at(*place)?.bench(Order::Work { work, yielding })?;
+                row.value_beside(&found).ok_or_else(|| failed("nothing was measured"))
+            }
+        }
+    }
 }
 
 /// Runnable processes over the last minute.

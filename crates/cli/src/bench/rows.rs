@@ -1,5 +1,6 @@
 //! What is compared with what, and the budget: the project's performance contract.
 
+use rdmalab_measure::limits::datagrams::DATAGRAM_BYTES;
 use rdmalab_measure::limits::{
     Ends, Handoff, Limit, Lines, Looking, Memcpy, Slots, Spsc, Unsupported, VmWrite,
 };
@@ -18,6 +19,10 @@ const TRIPS: u64 = 50;
 const MESSAGES: u64 = 200_000;
 /// Copies of one run.
 const COPIES: u64 = 256;
+/// The same over a network, which is slower.
+const COPIES_FAR: u64 = 48;
+/// The GID of the IPv4 address of an interface: 0 is that of its link.
+const IPV4_GID: u8 = 1;
 
 /// The bare thing beside which ours stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,23 @@ pub enum Beside {
     Memcpy,
     /// `process_vm_writev` of 1 MiB.
     VmWrite,
+    /// `sendto` and `recvfrom` of as many bytes, between the same two processes.
+    Datagrams,
+    /// `sendmmsg` and `recvmmsg`, between the same two processes.
+    ManyDatagrams,
+    /// The same without a capture.
+    Uncaptured,
+}
+
+/// Where the two ends of a row are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Two processes of this host.
+    Host,
+    /// Two hosts: network namespaces that only a network joins.
+    Network,
+    /// Two processes of this host, both of which capture.
+    Captured,
 }
 
 /// The budget of ours over the limit.
@@ -59,6 +81,8 @@ pub struct Row {
     polls: bool,
     /// Whether both ends answer each other, or one floods the other; with how many requests a post.
     list: Option<u64>,
+    /// Where it is measured.
+    pub place: Place,
     /// What stands beside it.
     pub beside: Beside,
     /// The budget.
@@ -72,6 +96,7 @@ const ROUND_TRIP: Row = Row {
     private: false,
     polls: false,
     list: None,
+    place: Place::Host,
     beside: Beside::HandOff,
     target: Target::AtMost(2.5),
 };
@@ -81,8 +106,64 @@ const RATE: Row =
 
 const BULK: Row = Row { op: Op::Write, bytes: MIB, list: Some(1), ..ROUND_TRIP };
 
+const FAR_TRIP: Row = Row {
+    place: Place::Network,
+    beside: Beside::Datagrams,
+    target: Target::AtMost(1.3),
+    ..ROUND_TRIP
+};
+
+const CAPTURED: Row = Row {
+    place: Place::Captured,
+    beside: Beside::Uncaptured,
+    target: Target::AtLeast(0.5),
+    ..RATE
+};
+
 /// All rows.
-pub fn all() -> [Row; 11] {
+pub fn all() -> Vec<Row> {
+    let mut rows = on_one_host().to_vec();
+    rows.extend(elsewhere());
+    rows
+}
+
+/// The rows that are asked for: those that have a text in their names, without regard to case.
+/// Those over UDP and of captures take long, and the former need root: they have to be meant, by a
+/// text that no other row has.
+pub fn chosen(text: Option<&str>) -> Vec<Row> {
+    let Some(text) = text.map(str::to_lowercase) else { return on_one_host().to_vec() };
+    let has = |row: &Row| row.name.to_lowercase().contains(&text);
+    let rows: Vec<Row> = on_one_host().into_iter().filter(has).collect();
+    if rows.is_empty() { elsewhere().filter(has).collect() } else { rows }
+}
+
+fn elsewhere() -> impl Iterator<Item = Row> {
+    over_udp().into_iter().chain(captured())
+}
+
+fn over_udp() -> [Row; 3] {
+    [
+        Row { name: "RC SEND 32 B over UDP, RTT/2", ..FAR_TRIP },
+        Row { name: "RC SEND 1 KiB over UDP, RTT/2", bytes: 1024, ..FAR_TRIP },
+        Row {
+            name: "RC WRITE 1 MiB over UDP",
+            place: Place::Network,
+            beside: Beside::ManyDatagrams,
+            target: Target::AtLeast(0.5),
+            ..BULK
+        },
+    ]
+}
+
+fn captured() -> [Row; 3] {
+    [
+        Row { name: "RC SEND 64 B, rate, captured", bytes: 64, ..CAPTURED },
+        Row { name: "RC SEND 1 KiB, rate, captured", bytes: 1024, ..CAPTURED },
+        Row { name: "RC SEND 4 KiB, rate, captured", bytes: 4096, ..CAPTURED },
+    ]
+}
+
+fn on_one_host() -> [Row; 11] {
     let write = Row { op: Op::Write, ..ROUND_TRIP };
     let foreign = Row { private: true, ..BULK };
     [
@@ -136,15 +217,20 @@ impl Row {
     /// What the numbers of both sides are.
     pub fn quantity(&self) -> Quantity {
         match self.beside {
-            Beside::HandOff | Beside::SmallVmWrite => Quantity::HalfRoundTrip,
-            Beside::Ring => Quantity::Rate,
-            Beside::Memcpy | Beside::VmWrite => Quantity::Bandwidth,
+            Beside::HandOff | Beside::SmallVmWrite | Beside::Datagrams => Quantity::HalfRoundTrip,
+            Beside::Ring | Beside::Uncaptured => Quantity::Rate,
+            Beside::Memcpy | Beside::VmWrite | Beside::ManyDatagrams => Quantity::Bandwidth,
         }
     }
 
     /// The queue pairs for it.
     pub fn make(&self) -> Make {
-        Make { bytes_max: self.bytes, private_memory: self.private }
+        let gid_index = if self.place == Place::Network { IPV4_GID } else { 0 };
+        Make { bytes_max: self.bytes, private_memory: self.private, gid_index }
+    }
+
+    fn copies(&self) -> u64 {
+        if self.place == Place::Network { COPIES_FAR } else { COPIES }
     }
 
     /// One run of ours.
@@ -154,9 +240,36 @@ impl Row {
             _ if self.polls => Work::Watched { bytes, messages: COPIES },
             None => Work::Batches { op, bytes, batches: BATCHES, trips: TRIPS },
             Some(list) => {
-                let messages = if bytes == MIB { COPIES } else { MESSAGES };
+                let messages = if bytes == MIB { self.copies() } else { MESSAGES };
                 Work::Flood { op, bytes, messages, list }
             }
+        }
+    }
+
+    /// What workers do beside it, where they are and what it is called; `None` where
+    /// [`Row::limit`] says what is beside it.
+    pub fn work_beside(&self) -> Option<(Place, Work, String)> {
+        let (gid_index, bytes) = (IPV4_GID, self.bytes);
+        Some(match self.beside {
+            Beside::Datagrams => {
+                let work = Work::BareTrips { gid_index, bytes, batches: BATCHES, trips: TRIPS };
+                (self.place, work, format!("sendto and recvfrom, {bytes} B"))
+            }
+            Beside::ManyDatagrams => {
+                let work = Work::BareFlood { gid_index, bytes, messages: self.copies() };
+                (self.place, work, format!("sendmmsg, {DATAGRAM_BYTES} B"))
+            }
+            Beside::Uncaptured => (Place::Host, self.work(), "not captured".to_owned()),
+            _ => return None,
+        })
+    }
+
+    /// The number of what workers did beside it.
+    pub fn value_beside(&self, found: &[Found]) -> Option<f64> {
+        let [_, answers] = found else { return None };
+        match self.beside {
+            Beside::ManyDatagrams => answers.message_ns.map(|ns| self.bytes as f64 * 1e9 / ns),
+            _ => self.value(found),
         }
     }
 
@@ -175,7 +288,7 @@ impl Row {
         }
     }
 
-    /// What stands beside it.
+    /// What stands beside it, where it needs no workers.
     pub fn limit(
         &self,
         clock: Clock,
@@ -191,6 +304,9 @@ impl Row {
             Beside::Ring => Box::new(Spsc::new(clock, cores, Ends::Processes, Slots::Lines)?),
             Beside::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
             Beside::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
+            Beside::Datagrams | Beside::ManyDatagrams | Beside::Uncaptured => {
+                return Err(Unsupported("it needs workers".to_owned()));
+            }
         })
     }
 }
@@ -229,5 +345,16 @@ mod tests {
             assert_eq!(!at_most, row.quantity().more_is_better(), "{}", row.name);
             assert_eq!(row.list.is_none(), row.quantity() == Quantity::HalfRoundTrip);
         }
+    }
+
+    #[test]
+    fn rows_that_take_long_have_to_be_meant() {
+        let places = |text| -> Vec<Place> { chosen(text).iter().map(|row| row.place).collect() };
+        assert_eq!(places(None), [Place::Host; 11]);
+        assert_eq!(places(Some("udp")), [Place::Network; 3]);
+        assert_eq!(places(Some("Captured")), [Place::Captured; 3]);
+        assert!(places(Some("SEND 32 B")).iter().all(|place| *place == Place::Host));
+        assert_eq!(places(Some("SEND 32 B over")), [Place::Network]);
+        assert!(places(Some("no such row")).is_empty());
     }
 }

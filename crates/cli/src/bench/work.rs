@@ -23,6 +23,8 @@ pub struct Make {
     pub bytes_max: usize,
     /// Where messages lie.
     pub private_memory: bool,
+    /// By which of the port's GIDs, where it goes by GIDs.
+    pub gid_index: u8,
 }
 
 /// Memory of a worker.
@@ -74,6 +76,26 @@ pub enum Work {
     /// device whose bytes are moved by processors may use that one too.
     Watched {
         /// Bytes of a message.
+        bytes: usize,
+        /// How many.
+        messages: u64,
+    },
+    /// Round trips of bare datagrams; as [`Work::Batches`].
+    BareTrips {
+        /// By which of the port's GIDs.
+        gid_index: u8,
+        /// Bytes of a datagram.
+        bytes: usize,
+        /// Batches.
+        batches: u64,
+        /// Round trips of a batch.
+        trips: u64,
+    },
+    /// Bare datagrams one way, many in a call.
+    BareFlood {
+        /// By which of the port's GIDs.
+        gid_index: u8,
+        /// Bytes of a message that is thought of: what is found is its time.
         bytes: usize,
         /// How many.
         messages: u64,

@@ -2,7 +2,7 @@
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
-use rdmalab_rank::process::{Cause, Team, TeamEvent};
+use rdmalab_rank::process::{Cause, Place, Team, TeamEvent, WorkerCommand};
 
 use super::ends::Ends;
 use super::job::{Home, Job, PATIENCE};
@@ -25,16 +25,54 @@ pub struct Cut {
     pub failure: Failure,
 }
 
+/// How this program starts as a worker.
+///
+/// # Errors
+/// When its file cannot be told.
+pub fn worker() -> Outcome<WorkerCommand> {
+    WorkerCommand::this_program(["worker"]).map_err(failed)
+}
+
 impl Session {
     /// Starts all ranks and opens the device in none yet.
     ///
     /// # Errors
     /// What cannot be started, and what to do.
     pub fn open(interrupt: &Interrupt, device: &str, ends: &Ends) -> Outcome<Self> {
-        let (specs, gate) = ends.specs()?;
+        Self::gather(interrupt, device, ends, None)
+    }
+
+    /// Starts both ends by these commands, on this machine.
+    ///
+    /// # Errors
+    /// What cannot be started, and what to do.
+    pub fn open_with(
+        interrupt: &Interrupt,
+        device: &str,
+        ends: &Ends,
+        workers: [WorkerCommand; 2],
+    ) -> Outcome<Self> {
+        Self::gather(interrupt, device, ends, Some(workers))
+    }
+
+    fn gather(
+        interrupt: &Interrupt,
+        device: &str,
+        ends: &Ends,
+        workers: Option<[WorkerCommand; 2]>,
+    ) -> Outcome<Self> {
+        let (mut specs, gate) = ends.specs()?;
+        for (spec, worker) in specs.iter_mut().zip(workers.into_iter().flatten()) {
+            spec.place = Place::Local(worker);
+        }
         let team = Team::gather(&specs, gate.as_ref(), &interrupt.flag());
         let team = team.map_err(|error| failed(error.what))?;
         Ok(Self { team, interrupt: interrupt.clone(), device: device.to_owned() })
+    }
+
+    /// The processes of both ends.
+    pub fn pids(&self) -> Vec<u32> {
+        self.team.infos().map(|info| info.pid).collect()
     }
 
     /// What the device can at each rank.

@@ -11,6 +11,9 @@ use super::Stopped;
 use super::patience::Patience;
 use crate::bench::work::{Make, Memory, Op};
 
+/// Local ACK time-out: 268 ms, and so 2.1 s with all retries. Between two network namespaces on a
+/// busy machine, seven retries of the usual 67 ms ran out now and then.
+const ACK_TIMEOUT: u8 = 16;
 /// Requests that a send queue holds, and a receive queue.
 const SEND_DEPTH: u32 = 512;
 /// See above.
@@ -87,7 +90,8 @@ impl End {
         // A device that cannot do so much inline says no; then there is none.
         let qp = build(INLINE_BYTES).or_else(|_| build(0)).map_err(text)?;
         let inline_bytes = qp.cap().max_inline_data.min(INLINE_BYTES) as usize;
-        let path = if port.needs_gid() { Path::by_gid(PORT, 0) } else { Path::by_lid(PORT) };
+        let path =
+            if port.needs_gid() { Path::by_gid(PORT, make.gid_index) } else { Path::by_lid(PORT) };
         qp.to_init(PORT, rights, 0).map_err(text)?;
         let end = Self {
             qp,
@@ -117,7 +121,8 @@ impl End {
     pub fn connect(&mut self, endpoint: &str, memory: &Memory) -> Result<(), Stopped> {
         let remote: QpEndpoint = endpoint.parse().map_err(text)?;
         self.qp.to_rtr(&ReadyToReceive::new(remote, self.path, self.mtu)).map_err(text)?;
-        self.qp.to_rts(&ReadyToSend::new(PSN)).map_err(text)?;
+        let send = ReadyToSend { timeout: ACK_TIMEOUT, ..ReadyToSend::new(PSN) };
+        self.qp.to_rts(&send).map_err(text)?;
         let memory = RemoteBuffer { addr: memory.addr, bytes: memory.bytes, rkey: memory.rkey };
         self.peer = Some(Peer { memory });
         Ok(())

@@ -1,5 +1,6 @@
 //! One end of a row: hot loops of its own, without a stamp in them, as the bare limits have none.
 
+mod bare;
 mod end;
 mod flood;
 mod patience;
@@ -11,6 +12,7 @@ use rdmalab_verbs::Context;
 use super::work::{Found, Make, Memory, Order, Work};
 pub use end::End as BenchEnd;
 
+use bare::Bare;
 use end::End;
 use patience::Patience;
 
@@ -35,8 +37,13 @@ pub fn obey<R: Rank>(
             Ok(Found::default())
         }
         Order::Work { work, yielding } => {
+            let patience = Patience::new(*yielding);
+            if let Work::BareTrips { gid_index, .. } | Work::BareFlood { gid_index, .. } = work {
+                let bare = Bare::meet(rank, context, *gid_index)?;
+                return bare_work(rank, &bare, work, patience);
+            }
             let end = end.as_ref().ok_or("nothing is connected")?;
-            self::work(rank, end, work, Patience::new(*yielding))
+            self::work(rank, end, work, patience)
         }
     }
 }
@@ -78,5 +85,31 @@ fn work<R: Rank>(rank: &R, end: &End, work: &Work, patience: Patience) -> Result
         (Work::Watched { bytes, messages }, false) => {
             flood::send_watched(end, clock, patience, *bytes, *messages)
         }
+        (Work::BareTrips { .. } | Work::BareFlood { .. }, _) => {
+            Err("bare datagrams need no queue pair".to_owned())
+        }
+    }
+}
+
+/// What bears no queue pair: both sockets are there, and so nothing is lost at the start.
+fn bare_work<R: Rank>(
+    rank: &R,
+    bare: &Bare,
+    work: &Work,
+    patience: Patience,
+) -> Result<Found, Stopped> {
+    let (clock, answers) = (rank.clock(), rank.index() == 1);
+    match (work, answers) {
+        (Work::BareTrips { bytes, batches, trips, .. }, true) => {
+            bare.answer(patience, *bytes, trips::BATCH_WARM_UP + batches * trips)
+        }
+        (Work::BareTrips { bytes, batches, trips, .. }, false) => {
+            bare.trips(clock, patience, *bytes, [*batches, *trips])
+        }
+        (Work::BareFlood { bytes, .. }, true) => bare.drain(clock, patience, *bytes),
+        (Work::BareFlood { bytes, messages, .. }, false) => {
+            bare.flood(patience, *bytes as u64 * messages)
+        }
+        _ => Err("that needs a queue pair".to_owned()),
     }
 }

@@ -1,0 +1,212 @@
+//! Pairs of workers, one for each kind of surroundings that rows ask for, started when the first
+//! row asks.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdmalab_rank::process::WorkerCommand;
+use rdmalab_verbs::Kind;
+use tempfile::TempDir;
+
+use super::rows::Place;
+use crate::failure::{Outcome, run as failed};
+use crate::interrupt::Interrupt;
+use crate::run::ends::Ends;
+use crate::run::session::{Session, worker};
+
+/// The interface of each of the two hosts, whose namespaces have no other.
+const INTERFACE: &str = "rdmalab0";
+/// Their addresses: of TEST-NET-1 (RFC 5737), which nobody routes.
+const ADDRESSES: [&str; 2] = ["192.0.2.1/24", "192.0.2.2/24"];
+/// A capture that does not grow for so long is written.
+const QUIET: Duration = Duration::from_millis(20);
+/// It is not waited for longer than this.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// See the module's text.
+pub struct Sessions {
+    interrupt: Interrupt,
+    device: String,
+    kind: Kind,
+    ends: Ends,
+    host: Session,
+    /// Or why there is none.
+    network: Option<Result<Session, String>>,
+    captured: Option<Captured>,
+}
+
+/// Workers that capture into files, which nobody reads.
+struct Captured {
+    session: Session,
+    directory: TempDir,
+}
+
+impl Sessions {
+    /// Starts the pair on this host.
+    ///
+    /// # Errors
+    /// What cannot be started, and what to do.
+    pub fn open(interrupt: &Interrupt, device: &str, ends: Ends) -> Outcome<Self> {
+        let kind = crate::soft::find(device)?.kind();
+        let host = Session::open(interrupt, device, &ends)?;
+        let (interrupt, device) = (interrupt.clone(), device.to_owned());
+        Ok(Self { interrupt, device, kind, ends, host, network: None, captured: None })
+    }
+
+    /// The pair at a place, started if need be.
+    ///
+    /// # Errors
+    /// Why there cannot be one here.
+    pub fn at(&mut self, place: Place) -> Outcome<&mut Session> {
+        match place {
+            Place::Host => Ok(&mut self.host),
+            Place::Network => {
+                if self.network.is_none() {
+                    self.network = Some(self.join_two_hosts().map_err(|e| e.to_string()));
+                }
+                match &mut self.network {
+                    Some(Ok(session)) => Ok(session),
+                    Some(Err(why)) => Err(failed(why.clone())),
+                    None => Err(failed("no network")),
+                }
+            }
+            Place::Captured => {
+                if self.captured.is_none() {
+                    self.captured = Some(self.capture()?);
+                }
+                let captured = self.captured.as_mut().ok_or_else(|| failed("no capture"))?;
+                Ok(&mut captured.session)
+            }
+        }
+    }
+
+    /// Has what was done at a place end before the next thing begins: captures are written after
+    /// what they show, and what was written is nobody's.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn settle(&self, place: Place) -> Outcome<()> {
+        match &self.captured {
+            Some(captured) if place == Place::Captured => captured.settle(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user wants it to end.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.is_set()
+    }
+
+    fn needs_ours(&self, what: &str) -> Outcome<()> {
+        match self.kind {
+            Kind::Soft => Ok(()),
+            _ => Err(failed(format!("{}: only the soft device {what}", self.device))),
+        }
+    }
+
+    fn start(&self, workers: [WorkerCommand; 2]) -> Outcome<Session> {
+        Session::open_with(&self.interrupt, &self.device, &self.ends, workers)
+    }
+
+    /// Two hosts: each worker in a network namespace of its own, which ends with it, and a pair of
+    /// virtual interfaces between them.
+    fn join_two_hosts(&self) -> Outcome<Session> {
+        self.needs_ours("goes over UDP")?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(failed("it needs two network namespaces, and so root, as by sudo"));
+        }
+        let plain = worker()?;
+        let mut args: Vec<OsString> = vec!["-n".into(), plain.program.into()];
+        args.extend(plain.args);
+        let envs = vec![
+            ("RDMALAB_INTERFACE".into(), INTERFACE.into()),
+            ("RDMALAB_CAPTURE".into(), OsString::new()),
+            ("RDMALAB_FAULTS".into(), OsString::new()),
+        ];
+        let worker = WorkerCommand { program: PathBuf::from("unshare"), args, envs };
+        let session = self.start([worker.clone(), worker]).map_err(|error| {
+            failed(format!(
+                "no worker starts in a network namespace of its own (`unshare -n`): {error}"
+            ))
+        })?;
+        let pids: Vec<String> = session.pids().iter().map(u32::to_string).collect();
+        let [one, two] = pids.as_slice() else { return Err(failed("there are no two workers")) };
+        let pair = ["type", "veth", "peer", "name", INTERFACE, "netns", two.as_str()];
+        let add = ["ip", "link", "add", INTERFACE, "netns", one.as_str()];
+        call(&[&add[..], &pair].concat())?;
+        for (pid, address) in [one, two].into_iter().zip(ADDRESSES) {
+            let inside = ["nsenter", "-t", pid.as_str(), "-n", "ip"];
+            for words in [
+                &["address", "add", address, "dev", INTERFACE][..],
+                &["link", "set", "lo", "up"],
+                &["link", "set", INTERFACE, "up"],
+            ] {
+                call(&[&inside[..], words].concat())?;
+            }
+        }
+        Ok(session)
+    }
+
+    fn capture(&self) -> Outcome<Captured> {
+        self.needs_ours("captures")?;
+        let directory = tempfile::Builder::new().prefix("rdmalab-bench-").tempdir();
+        let directory = directory.map_err(|e| failed(format!("no directory: {e}")))?;
+        let plain = worker()?;
+        let workers = [0, 1].map(|rank| {
+            let file = file(directory.path(), rank).into_os_string();
+            let envs = vec![("RDMALAB_CAPTURE".into(), file)];
+            WorkerCommand { envs, ..plain.clone() }
+        });
+        Ok(Captured { session: self.start(workers)?, directory })
+    }
+}
+
+impl Captured {
+    /// Waits until the files grow no more, and makes them empty, so that they do not fill the disk.
+    fn settle(&self) -> Outcome<()> {
+        let until = Instant::now() + WRITTEN_WITHIN;
+        let mut before = None;
+        while Instant::now() < until {
+            let now = self.bytes()?;
+            if before == Some(now) {
+                break;
+            }
+            before = Some(now);
+            std::thread::sleep(QUIET);
+        }
+        for path in self.files() {
+            let file = std::fs::File::options().write(true).open(path).map_err(failed)?;
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> [PathBuf; 2] {
+        [0, 1].map(|rank| file(self.directory.path(), rank))
+    }
+
+    /// The length of both files.
+    fn bytes(&self) -> Outcome<u64> {
+        let bytes = self.files().map(|path| std::fs::metadata(path).map(|it| it.len()));
+        bytes.into_iter().sum::<std::io::Result<u64>>().map_err(failed)
+    }
+}
+
+fn file(directory: &Path, rank: usize) -> PathBuf {
+    directory.join(format!("{rank}.pcapng"))
+}
+
+/// Runs a program to its end.
+fn call(words: &[&str]) -> Outcome<()> {
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.map_err(|e| {
+        failed(format!("{} (of iproute2 or util-linux) cannot be run: {e}", words[0]))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("`{}` failed: {}", words.join(" "), said.trim())))
+}
