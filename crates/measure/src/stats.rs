@@ -6,11 +6,19 @@
 //! Intervals hold for independent samples of one distribution.
 
 mod binomial;
+mod compare;
 pub(crate) mod normal;
 mod paired;
+mod student;
+mod timed;
 mod two_sample;
 
+pub use compare::{
+    Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, shift_at, welch,
+    welch_ratio,
+};
 pub use paired::{PairedRatio, paired_ratio};
+pub use timed::{MIN_RUNS, Timed, TimedQuantile, Units};
 pub use two_sample::{RankTest, hodges_lehmann, hodges_lehmann_ratio, mann_whitney};
 
 /// Samples that must be expected on the thinner side of a quantile before it is shown.
@@ -191,5 +199,7 @@ fn assert_confidence(confidence: f64) {
     );
 }
 
+#[cfg(test)]
+mod compare_tests;
 #[cfg(test)]
 mod tests;

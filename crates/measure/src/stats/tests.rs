@@ -5,7 +5,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): reproducible, and good enough for coverage.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -17,7 +17,7 @@ impl Random {
     }
 
     /// Uniform in 0 .. 1, both ends excluded.
-    fn uniform(&mut self) -> f64 {
+    pub(super) fn uniform(&mut self) -> f64 {
         ((self.next() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
     }
 
