@@ -36,6 +36,22 @@ pub struct Series {
     /// Samples, in the quantity's unit, in the order of measurement. A one-way time may be
     /// negative where two clocks disagree. NaN stands for a message that was lost.
     pub samples: Vec<f64>,
+    /// When the largest of them were taken, where that is known, see [`Outcome::date_largest`].
+    pub dated: Vec<Dated>,
+}
+
+/// How many of the largest samples of a series are kept with their time.
+pub const LARGEST: usize = 8;
+
+/// When a sample was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dated {
+    /// Which sample of the series, from 0, the warm-up included.
+    pub index: u64,
+    /// Its stamp, in ticks of the clock of the rank that took it.
+    pub ticks: u64,
+    /// The same in nanoseconds since 1970, once somebody knew what time it was.
+    pub unix_ns: Option<u64>,
 }
 
 /// A single number.
@@ -76,7 +92,26 @@ impl Outcome {
         warm_up: usize,
         samples: Vec<f64>,
     ) {
-        self.series.push(Series { quantity, label: label.to_owned(), warm_up, samples });
+        let (label, dated) = (label.to_owned(), Vec::new());
+        self.series.push(Series { quantity, label, warm_up, samples, dated });
+    }
+
+    /// Dates the largest samples of the series that was added last; `stamp` gives the ticks at
+    /// which a sample was taken, by its index.
+    pub fn date_largest(&mut self, stamp: impl Fn(usize) -> Option<u64>) {
+        let Some(series) = self.series.last_mut() else { return };
+        let dated = series.largest().into_iter().filter_map(|index| {
+            Some(Dated { index: index as u64, ticks: stamp(index)?, unix_ns: None })
+        });
+        series.dated = dated.collect();
+    }
+
+    /// Says what time it was at each dated sample; `unix_ns` turns ticks of the rank's clock into
+    /// nanoseconds since 1970.
+    pub fn set_times(&mut self, unix_ns: impl Fn(u64) -> Option<u64>) {
+        for dated in self.series.iter_mut().flat_map(|series| &mut series.dated) {
+            dated.unix_ns = unix_ns(dated.ticks);
+        }
     }
 
     /// Adds a single number.
@@ -112,6 +147,24 @@ impl Series {
     pub fn counted(&self) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().skip(self.warm_up).copied().filter(|s| !s.is_nan())
     }
+
+    /// Where the largest samples that count stand, the largest first, of equals the first; at most
+    /// [`LARGEST`].
+    #[must_use]
+    pub fn largest(&self) -> Vec<usize> {
+        let mut found: Vec<usize> = Vec::with_capacity(LARGEST + 1);
+        let is_larger = |i: usize, j: usize| self.samples[i] > self.samples[j];
+        let counted = self.samples.iter().enumerate().skip(self.warm_up);
+        for (index, _) in counted.filter(|(_, s)| !s.is_nan()) {
+            if found.len() == LARGEST && !is_larger(index, found[LARGEST - 1]) {
+                continue;
+            }
+            let place = found.partition_point(|&other| !is_larger(index, other));
+            found.insert(place, index);
+            found.truncate(LARGEST);
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +176,27 @@ mod tests {
         let mut outcome = Outcome::default();
         outcome.push_series(Quantity::OneWay, "t_lat", 1, vec![9.0, f64::NAN, 2.0, 3.0]);
         assert_eq!(outcome.series[0].counted().collect::<Vec<_>>(), [2.0, 3.0]);
+    }
+
+    #[test]
+    fn the_largest_are_found_and_dated() {
+        let mut outcome = Outcome::default();
+        let mut samples: Vec<f64> = (0..100).map(|i| f64::from(i * 37 % 100)).collect();
+        samples[3] = f64::NAN;
+        samples[0] = 1e9;
+        outcome.push_series(Quantity::RoundTrip, "", 1, samples.clone());
+        let found = outcome.series[0].largest();
+        // Without the warm-up; 3 * 37 % 100 = 11 is not among them anyway.
+        let values: Vec<f64> = found.iter().map(|i| samples[*i]).collect();
+        assert_eq!(values, [99.0, 98.0, 97.0, 96.0, 95.0, 94.0, 93.0, 92.0]);
+        outcome.date_largest(|i| (i != found[1]).then_some(i as u64 * 10));
+        outcome.set_times(|ticks| Some(ticks + 5));
+        let dated = &outcome.series[0].dated;
+        assert_eq!((dated.len(), dated[0].index), (7, found[0] as u64));
+        assert_eq!(dated[0].unix_ns, Some(found[0] as u64 * 10 + 5));
+        // Of equals the first ones, in their order.
+        outcome.push_series(Quantity::RoundTrip, "", 0, vec![1.0; 20]);
+        assert_eq!(outcome.series[1].largest(), (0..LARGEST).collect::<Vec<_>>());
     }
 
     #[test]

@@ -24,6 +24,17 @@ pub struct Quantile {
     pub supported: bool,
 }
 
+/// One of the largest samples of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlier {
+    /// Where it stands in the series, from 0, the warm-up included.
+    pub index: u64,
+    /// Its value, in the series' unit.
+    pub value: f64,
+    /// When it was taken, in nanoseconds since 1970; `None` where nobody knows.
+    pub unix_ns: Option<u64>,
+}
+
 /// The numbers that stand for a series. All values are in the series' unit; NaN where there is no
 /// sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +57,11 @@ pub struct Summary {
     pub mean: f64,
     /// Standard deviation, with n - 1; NaN below two samples.
     pub stdev: f64,
+    /// So many independent samples would know the median as well as these do, which may depend on
+    /// their neighbours: see [`stats::Timed`]. `None` for fewer than four.
+    pub effective_n: Option<f64>,
+    /// The largest samples that count, the largest first.
+    pub largest: Vec<Outlier>,
     /// Rank correlation of neighbours, see [`stats::lag1_autocorrelation`].
     pub lag1_autocorrelation: Option<f64>,
     /// One entry for each of [`QUANTILES`], in that order; none when there is no sample.
@@ -76,6 +92,8 @@ impl Summary {
             max_index: max_index.map(|(i, _)| i as u64),
             mean,
             stdev: if n > 1 { (squares / (n - 1) as f64).sqrt() } else { f64::NAN },
+            effective_n: effective_n(&in_time),
+            largest: largest(series),
             lag1_autocorrelation: stats::lag1_autocorrelation(&in_time),
             quantiles: quantiles(&sorted),
         }
@@ -102,6 +120,20 @@ impl Summary {
     }
 }
 
+fn effective_n(in_time: &[f64]) -> Option<f64> {
+    let timed = stats::Timed::new(&[in_time.to_vec()])?;
+    timed.quantile(0.5).map(|median| median.effective_n)
+}
+
+fn largest(series: &Series) -> Vec<Outlier> {
+    let one = |index: usize| Outlier {
+        index: index as u64,
+        value: series.samples[index],
+        unix_ns: series.dated.iter().find(|d| d.index == index as u64).and_then(|d| d.unix_ns),
+    };
+    series.largest().into_iter().map(one).collect()
+}
+
 fn quantiles(sorted: &[f64]) -> Vec<Quantile> {
     if sorted.is_empty() {
         return Vec::new();
@@ -121,8 +153,9 @@ mod tests {
     use crate::Quantity;
 
     fn summary(warm_up: usize, samples: Vec<f64>) -> Summary {
-        let series = Series { quantity: Quantity::OneWay, label: String::new(), warm_up, samples };
-        Summary::of(&series)
+        let mut outcome = crate::Outcome::default();
+        outcome.push_series(Quantity::OneWay, "", warm_up, samples);
+        Summary::of(&outcome.series[0])
     }
 
     #[test]

@@ -75,6 +75,14 @@ pub struct Header {
     pub planned_points: u64,
     /// When it began, as RFC 3339 in UTC.
     pub started_utc: String,
+    /// The label of what it was measured under, by which comparisons and studies set records side
+    /// by side. Since version 2.
+    #[serde(default)]
+    pub condition: Option<String>,
+    /// How long the processor's idle states were allowed to take to end, while it ran; `None`:
+    /// left alone. Since version 2.
+    #[serde(default)]
+    pub held_dma_latency_us: Option<u32>,
 }
 
 impl Header {
@@ -91,6 +99,8 @@ impl Header {
             seed: 0,
             planned_points: 0,
             started_utc: utc(SystemTime::now()),
+            condition: None,
+            held_dma_latency_us: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use rdmalab_measure::outcome::{Count, Fact, Figure};
 use rdmalab_measure::stats::Interval;
-use rdmalab_measure::summary::Quantile;
+use rdmalab_measure::summary::{Outlier, Quantile};
 use rdmalab_measure::{Quantity, Summary};
 use serde_json::{Value, json};
 
@@ -79,6 +79,7 @@ fn series(series: &SeriesSummary) -> Value {
     let unit = suffix(series.quantity);
     let summary = &series.summary;
     let quantiles: Vec<Value> = summary.quantiles.iter().map(|q| quantile(q, unit)).collect();
+    let largest: Vec<Value> = summary.largest.iter().map(|one| outlier(one, unit)).collect();
     json!({
         "quantity": series.quantity,
         "label": series.label,
@@ -92,8 +93,18 @@ fn series(series: &SeriesSummary) -> Value {
         "max_index": summary.max_index,
         format!("mean_{unit}"): summary.mean,
         format!("stdev_{unit}"): summary.stdev,
+        "effective_n": summary.effective_n,
         "lag1_autocorrelation": summary.lag1_autocorrelation,
         "quantiles": quantiles,
+        "largest": largest,
+    })
+}
+
+fn outlier(outlier: &Outlier, unit: &str) -> Value {
+    json!({
+        "index": outlier.index,
+        format!("value_{unit}"): outlier.value,
+        "unix_ns": outlier.unix_ns,
     })
 }
 
@@ -159,11 +170,28 @@ fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
         max_index: field(value, "max_index")?.as_u64(),
         mean: with_unit("mean")?,
         stdev: with_unit("stdev")?,
+        // Records of version 1 have neither.
+        effective_n: value.get("effective_n").and_then(Value::as_f64),
+        largest: match value.get("largest") {
+            None => Vec::new(),
+            Some(_) => list(value, "largest")?
+                .iter()
+                .map(|one| parse_outlier(one, unit))
+                .collect::<Result<_, Wrong>>()?,
+        },
         lag1_autocorrelation: field(value, "lag1_autocorrelation")?.as_f64(),
         quantiles: quantiles.collect::<Result<_, Wrong>>()?,
     };
     let samples_file = text(value, "samples_file")?;
     Ok(SeriesSummary { quantity, label: text(value, "label")?, samples_file, summary })
+}
+
+fn parse_outlier(value: &Value, unit: &str) -> Result<Outlier, Wrong> {
+    Ok(Outlier {
+        index: whole(value, "index")?,
+        value: number(value, &format!("value_{unit}"))?,
+        unix_ns: field(value, "unix_ns")?.as_u64(),
+    })
 }
 
 fn parse_quantile(value: &Value, unit: &str) -> Result<Quantile, Wrong> {

@@ -19,7 +19,13 @@ fn device() -> Device {
 
 fn header() -> Header {
     let command = ["rdmalab", "run", "ping", "--size", "8,64"].map(str::to_owned).to_vec();
-    Header { seed: u64::MAX, planned_points: 4, ..Header::new("ping", command, device()) }
+    Header {
+        seed: u64::MAX,
+        planned_points: 4,
+        condition: Some("quiet".to_owned()),
+        held_dma_latency_us: Some(0),
+        ..Header::new("ping", command, device())
+    }
 }
 
 fn environment() -> Environment {
@@ -52,6 +58,8 @@ fn outcome(n: usize) -> Outcome {
     let mut samples: Vec<f64> = (0..n).map(|i| 1000.1 + (i * 7 % 5) as f64).collect();
     samples.push(f64::NAN);
     outcome.push_series(Quantity::OneWay, "t_lat", 2, samples);
+    outcome.date_largest(|i| Some(i as u64 * 100));
+    outcome.set_times(|ticks| Some(1_700_000_000_123_000_000 + ticks));
     outcome.push_series(Quantity::PostCost, "rank 0/../x", 0, vec![0.1 + 0.2; 3]);
     outcome.push_series(Quantity::PostCost, "rank 0_.._x", 0, vec![]);
     outcome.push_figure(Quantity::CpuShare, "rank 0", 1.0);
@@ -216,7 +224,7 @@ fn strangers_and_the_future_are_refused_in_one_line() {
         r#"{"schema":"rdmalab-record","schema_version":7,"program_version":"9.1.0","new":[]}"#,
     );
     assert!(newer.contains("version 7, written by rdmalab 9.1.0"), "{newer}");
-    assert!(newer.contains("reads versions 1 to 1"), "{newer}");
+    assert!(newer.contains("reads versions 1 to 2"), "{newer}");
     for text in ["{}", "[]", "{\"schema\":\"other\"}", "{\"schema\":\"rdmalab-record\"}", "", "x"] {
         let error = open(text);
         assert!(!error.contains('\n') && error.contains("is not part of a run record"), "{error}");
@@ -226,12 +234,12 @@ fn strangers_and_the_future_are_refused_in_one_line() {
     assert!(none.ends_with("it has no record.json"), "{none}");
 }
 
-#[test]
-fn records_of_version_1_stay_readable() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-1");
-    let record = Record::open(&golden).unwrap();
+/// What the golden records of all versions have.
+fn check_golden(version: u32) -> Record {
+    let golden = format!("{}/tests/version-{version}", env!("CARGO_MANIFEST_DIR"));
+    let record = Record::open(Path::new(&golden)).unwrap();
     assert_eq!(record.damage, Vec::<String>::new());
-    assert_eq!((record.header.schema_version, record.header.seed), (1, u64::MAX));
+    assert_eq!((record.header.schema_version, record.header.seed), (version, u64::MAX));
     assert_eq!(record.header.device, device());
     assert_eq!(record.environment["kernel"], "6.1.0");
     assert_eq!((record.points.len(), record.skipped.len()), (2, 1));
@@ -246,6 +254,32 @@ fn records_of_version_1_stay_readable() {
     assert!(median.supported && median.interval.unwrap().covers(median.value));
     assert_eq!(point.cut_short.as_deref(), Some("interrupted"));
     same(&record.samples(&point.series[0]).unwrap(), &outcome(30).series[0].samples);
+    record
+}
+
+#[test]
+fn records_of_version_1_stay_readable() {
+    let record = check_golden(1);
+    assert_eq!((record.header.condition, record.header.held_dma_latency_us), (None, None));
+    let summary = &record.points[0].series[0].summary;
+    assert_eq!((summary.effective_n, summary.largest.len()), (None, 0));
+}
+
+#[test]
+fn records_of_version_2_stay_readable() {
+    let record = check_golden(2);
+    assert_eq!(record.header.condition.as_deref(), Some("quiet"));
+    assert_eq!(record.header.held_dma_latency_us, Some(0));
+    let summary = &record.points[0].series[0].summary;
+    assert!(summary.effective_n.is_some_and(|n| n > 0.0 && n <= 28.0), "{summary:?}");
+    let largest = summary.largest[0];
+    assert_eq!((largest.index, largest.value), (2, 1004.1));
+    assert_eq!(largest.unix_ns, Some(1_700_000_000_123_000_200));
+    // What is written today is what the golden record of this version has.
+    let parent = tempfile::tempdir().unwrap();
+    let today = Record::open(written(parent.path()).dir()).unwrap();
+    same(&today.points, &record.points);
+    assert_eq!(today.header.schema_version, 2, "a new version needs a golden record of its own");
 }
 
 /// Tells the test binary, started again, where to write until it is stopped.
