@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::compare::CompareArgs;
 use crate::link::LinkArgs;
 use crate::perftest::args::PerftestArgs;
 use crate::run::args::{Format, RunArgs};
@@ -81,6 +82,12 @@ pub enum Command {
     Study(StudyArgs),
     /// Records again: as tables, JSON, CSV, Markdown, perftest's tables, a page, or pictures
     Report(ReportArgs),
+    /// Two records side by side: what differs, by how much, and how certain that is
+    ///
+    /// Matches points by the parameters that vary within a record; what differs between the records
+    /// is what is compared. Exits with 1 if B is worse than A by more than --threshold, with
+    /// certainty.
+    Compare(CompareArgs),
     /// perftest's programs by their names.
     #[command(flatten)]
     Perftest(PerftestArgs),

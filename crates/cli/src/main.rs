@@ -33,6 +33,7 @@ macro_rules! errln {
 
 mod args;
 mod bench;
+mod compare;
 mod devices;
 mod env;
 mod exec;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Study(args)) => study::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
         Some(Command::Tree) => exec::paths::run(),

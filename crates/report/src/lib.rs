@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod charts;
+pub mod compare;
 mod csv;
 mod curves;
 pub mod histogram;

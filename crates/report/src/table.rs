@@ -96,7 +96,7 @@ fn commas(mut items: Vec<String>) -> Vec<String> {
 }
 
 /// A sentence in lines that fit.
-fn said(start: &str, text: &str) -> String {
+pub fn said(start: &str, text: &str) -> String {
     let text = unbreakable(text);
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     wrapped(start, &words).replace('\u{a0}', " ")
@@ -292,14 +292,14 @@ fn skipped(model: &Model) -> String {
     reasons.iter().map(line).collect()
 }
 
-fn grid(heads: &[String], text_columns: usize) -> comfy_table::Table {
+pub fn grid(heads: &[String], text_columns: usize) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(cells(heads, text_columns));
     table
 }
 
-fn push(table: &mut comfy_table::Table, row: &[String], text_columns: usize) {
+pub fn push(table: &mut comfy_table::Table, row: &[String], text_columns: usize) {
     table.add_row(cells(row, text_columns));
 }
 
@@ -309,6 +309,6 @@ fn cells(texts: &[String], text_columns: usize) -> Vec<Cell> {
     texts.iter().enumerate().map(|(i, t)| Cell::new(t).set_alignment(align(i))).collect()
 }
 
-fn lines(table: &comfy_table::Table) -> String {
+pub fn lines(table: &comfy_table::Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }

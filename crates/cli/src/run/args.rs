@@ -45,6 +45,9 @@ pub struct HowArgs {
     /// Keep no record
     #[arg(long, conflicts_with = "out")]
     pub no_record: bool,
+    /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub condition: Option<String>,
     /// How many ranks take part, each a process [default: as few as the experiment takes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: Option<u32>,

@@ -1,0 +1,142 @@
+//! `rdmalab compare A B`: what differs between two records, by how much, and how certain that is.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rdmalab_record::Record;
+use rdmalab_report::compare::{Comparison, Options, Side};
+
+use crate::args::ListFormat;
+use crate::failure::{Outcome, run as failed, usage};
+
+/// Options of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The records' directories: two; or more, of two conditions (run --condition), whose records
+    /// count as runs of the same
+    #[arg(required = true, num_args = 2.., value_name = "DIR")]
+    pub records: Vec<PathBuf>,
+    /// What is compared of times: median, or a percentile as p99
+    #[arg(long, value_name = "QUANTILE", default_value = "median", value_parser = quantile)]
+    pub at: f64,
+    /// How much worse B may be
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
+    pub threshold: f64,
+    /// Only quantities whose name or label contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Show the shift of each decile also where there are many points
+    #[arg(long)]
+    pub deciles: bool,
+    /// How it is printed
+    #[arg(long, value_enum, value_name = "FORM", default_value = "table")]
+    pub format: ListFormat,
+}
+
+/// Compares; fails where B is worse than A by more than the threshold, with certainty.
+pub fn run(args: &CompareArgs) -> Outcome {
+    let records = args.records.iter().map(|dir| Record::open(dir).map_err(usage));
+    let records: Vec<Record> = records.collect::<Outcome<_>>()?;
+    let sides = sides(records)?;
+    let side = |i: usize| Side { name: &sides[i].0, records: &sides[i].1 };
+    let options = Options { quantile: args.at, threshold: args.threshold, only: args.only.clone() };
+    let found = Comparison::of(side(0), side(1), &options).map_err(usage)?;
+    match args.format {
+        ListFormat::Table => out!("{}", found.text(args.deciles)),
+        ListFormat::Json => out!("{}", found.json()),
+    }
+    match found.regressions() {
+        0 => Ok(()),
+        n => Err(failed(format!(
+            "{} is worse than {} by more than {:.1} % in {n} of {} comparisons",
+            sides[1].0,
+            sides[0].0,
+            args.threshold * 100.0,
+            found.compared()
+        ))),
+    }
+}
+
+/// The two sides: the two records, or the records of each of two conditions.
+fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
+    if let [a, b] = records.as_slice() {
+        let (mut left, mut right) = (name(a), name(b));
+        if left == right {
+            (left, right) = (directory(&a.dir), directory(&b.dir));
+        }
+        let mut both = records.into_iter().map(|record| vec![record]);
+        let mut next = || both.next().unwrap_or_default();
+        return Ok([(left, next()), (right, next())]);
+    }
+    let mut sides: Vec<(String, Vec<Record>)> = Vec::new();
+    for record in records {
+        let Some(condition) = record.header.condition.clone() else {
+            return Err(usage(format!(
+                "{} has no condition: of more than two records each needs one, as `run \
+                 --condition NAME` gives it",
+                record.dir.display()
+            )));
+        };
+        match sides.iter_mut().find(|(name, _)| *name == condition) {
+            Some((_, records)) => records.push(record),
+            None => sides.push((condition, vec![record])),
+        }
+    }
+    let names: Vec<String> = sides.iter().map(|(name, _)| name.clone()).collect();
+    <[(String, Vec<Record>); 2]>::try_from(sides).map_err(|_| {
+        usage(format!(
+            "two conditions are compared, and these records have {}: {}",
+            names.len(),
+            names.join(", ")
+        ))
+    })
+}
+
+/// The condition that a record was taken under, else its directory.
+fn name(record: &Record) -> String {
+    record.header.condition.clone().unwrap_or_else(|| directory(&record.dir))
+}
+
+fn directory(dir: &Path) -> String {
+    let last = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    last.unwrap_or_else(|| dir.display().to_string())
+}
+
+/// `median` or `p99.9`.
+fn quantile(text: &str) -> Result<f64, String> {
+    let wrong =
+        || format!("{text:?} is no quantile: write median, or p and a percentage, as p99.9");
+    if text == "median" {
+        return Ok(0.5);
+    }
+    let percent: f64 = text.strip_prefix('p').and_then(|p| p.parse().ok()).ok_or_else(wrong)?;
+    if percent > 0.0 && percent < 100.0 { Ok(percent / 100.0) } else { Err(wrong()) }
+}
+
+/// A percentage, as `5%` or `5`.
+fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is no percentage from 0 to 1000, as 5%");
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent: f64 = number.parse().map_err(|_| wrong())?;
+    if (0.0..=1000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_and_shares_are_read() {
+        assert_eq!(
+            (quantile("median"), quantile("p99"), quantile("p99.9")),
+            (Ok(0.5), Ok(0.99), Ok(0.999))
+        );
+        for wrong in ["", "99", "p", "p0", "p100", "pNaN", "mean"] {
+            assert!(quantile(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((share("5%"), share("2.5"), share("0 %")), (Ok(0.05), Ok(0.025), Ok(0.0)));
+        for wrong in ["", "%", "-1%", "x", "NaN", "1e9"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `rdmalab compare` with real records: exit codes, conditions, and what it says.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Said, rdmalab, said};
+use serde_json::Value;
+
+/// A short run; its record.
+fn record(home: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let out = home.join(name);
+    let mut command = rdmalab(&["run", "ping", "--warm-up", "20", "--out"]);
+    let run = said(command.arg(&out).args(arguments));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    std::fs::read_dir(out).unwrap().next().unwrap().unwrap().path()
+}
+
+fn compare(records: &[&Path], more: &[&str]) -> Said {
+    said(rdmalab(&["compare"]).args(records).args(more))
+}
+
+#[test]
+fn a_megabyte_after_eight_bytes_is_a_regression() {
+    let home = tempfile::tempdir().unwrap();
+    let short = ["--messages", "200", "--size", "8,64"];
+    let fast = record(home.path(), "fast", &short);
+    // A megabyte takes longer than 8 bytes on any machine.
+    let slow = record(home.path(), "slow", &["--messages", "200", "--size", "1M"]);
+    let found = compare(&[&fast, &slow], &[]);
+    // Nothing in common: sizes vary in the first, and are others in the second.
+    assert_eq!(found.code, Some(2), "{found:?}");
+    assert_eq!(found.stderr.lines().count(), 1, "{}", found.stderr);
+    assert!(found.stderr.contains("matched by size_bytes"), "{}", found.stderr);
+
+    let small = record(home.path(), "small", &["--messages", "200", "--size", "8"]);
+    let found = compare(&[&small, &slow], &["--only", "round trip"]);
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert!(found.stdout.contains("differ in size 8 B | 1 MiB"), "{}", found.stdout);
+    assert!(found.stdout.contains("slower (beyond 5 %)"), "{}", found.stdout);
+    assert!(found.stderr.contains("is worse than"), "{}", found.stderr);
+    let back = compare(&[&slow, &small], &["--only", "round trip", "--format", "json"]);
+    assert_eq!(back.code, Some(0), "{}", back.stderr);
+    let value: Value = serde_json::from_str(&back.stdout).unwrap();
+    assert_eq!(
+        (&value["rows"][0]["verdict"], &value["regressions"]),
+        (&"faster".into(), &0.into())
+    );
+    // Whatever is allowed is no regression.
+    let lax = compare(&[&small, &slow], &["--only", "round trip", "--threshold", "1000%"]);
+    assert!(lax.code == Some(0) || lax.stdout.contains("beyond 1000 %"), "{lax:?}");
+    let same = compare(&[&small, &small], &[]);
+    assert_eq!(same.code, Some(0), "{}", same.stdout);
+    assert!(!same.stdout.contains("slower"), "{}", same.stdout);
+}
+
+#[test]
+fn records_of_two_conditions_are_two_sides() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |name: &str, condition: &str| {
+        record(home.path(), name, &["--messages", "100", "--condition", condition])
+    };
+    let (a, b, c) = (run("a", "quiet"), run("b", "loaded"), run("c", "quiet"));
+    let found = compare(&[&a, &b, &c], &["--format", "json", "--threshold", "1000"]);
+    let value: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!((&value["a"]["name"], &value["b"]["name"]), (&"quiet".into(), &"loaded".into()));
+    assert_eq!(
+        (&value["rows"][0]["a"]["runs"], &value["rows"][0]["b"]["runs"]),
+        (&2.into(), &1.into())
+    );
+    let d = record(home.path(), "d", &["--messages", "100"]);
+    let bare = compare(&[&a, &b, &d], &[]);
+    assert_eq!(bare.code, Some(2));
+    assert!(bare.stderr.contains("--condition NAME"), "{}", bare.stderr);
+    let alike = compare(&[&a, &c, &a], &[]);
+    assert_eq!(alike.code, Some(2));
+    assert!(alike.stderr.contains("these records have 1: quiet"), "{}", alike.stderr);
+}
+
+#[test]
+fn a_wrong_call_is_told_in_a_line() {
+    let home = tempfile::tempdir().unwrap();
+    for (words, part) in [
+        (&["compare", "one"][..], "2 values required"),
+        (&["compare", "no", "where"], "record.json"),
+        (&["compare", "a", "b", "--at", "p101"], "no quantile"),
+        (&["compare", "a", "b", "--threshold", "-3"], "--threshold"),
+    ] {
+        let found = said(rdmalab(words).current_dir(home.path()));
+        assert_eq!(found.code, Some(2), "{words:?}: {}", found.stderr);
+        assert!(found.stderr.contains(part), "{words:?}: {}", found.stderr);
+    }
+}

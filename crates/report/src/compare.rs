@@ -1,0 +1,352 @@
+//! Two records, or two sets of them, side by side: points matched by their parameters, and for each
+//! quantity what differs, by how much, and how certain that is.
+
+mod json;
+mod pair;
+mod text;
+
+use std::cmp::Ordering;
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
+use rdmalab_record::{Object, Point, Record};
+use serde_json::Value;
+
+use crate::value::order;
+
+/// Probability that none of all intervals of a comparison misses its true value.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// What is compared, and how much matters.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The quantile that is compared.
+    pub quantile: f64,
+    /// The share that matters: 0.05 is 5 %.
+    pub threshold: f64,
+    /// Only quantities whose name or label contains this.
+    pub only: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { quantile: 0.5, threshold: 0.05, only: None }
+    }
+}
+
+/// One side: records that count as runs of the same thing.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// What it is called: a condition, a directory.
+    pub name: &'a str,
+    /// Its records; at least one.
+    pub records: &'a [Record],
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    options: Options,
+    names: [String; 2],
+    descriptions: [String; 2],
+    /// What is the same at all points of a side, and not on the other: name, and both values.
+    differing: Vec<(String, String, String)>,
+    /// Parameters by which points were matched.
+    varying: Vec<String>,
+    /// Pairs, in the order of quantities and parameters.
+    rows: Vec<Row>,
+    /// Points without a partner, of each side.
+    alone: [usize; 2],
+    /// What makes it doubtful.
+    cautions: Vec<String>,
+}
+
+/// One quantity at one pair of points.
+#[derive(Clone, Debug)]
+struct Row {
+    /// The values of the parameters by which points were matched.
+    place: Object,
+    quantity: Quantity,
+    label: String,
+    a: Known,
+    b: Known,
+    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together.
+    ratio: Option<Estimate>,
+    /// That there is no difference; corrected for the number of rows.
+    p_value: Option<f64>,
+    /// Of single pairs of samples; with an interval of its own.
+    dominance: Option<Dominance>,
+    /// `b` - `a` at the deciles, each with its own interval.
+    deciles: Vec<Estimate>,
+    verdict: Verdict,
+    is_regression: bool,
+    /// Why nothing can be told, where that is not in the interval.
+    obstacle: Option<String>,
+}
+
+/// What is known of a side.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    runs: usize,
+    n: usize,
+    lost: u64,
+    /// NaN when there is none.
+    value: f64,
+    interval: Option<Interval>,
+    effective_n: Option<f64>,
+    units: Option<Units>,
+}
+
+/// Points of equal parameters of one side.
+struct Cell<'a> {
+    parameters: &'a Object,
+    points: Vec<(&'a Record, &'a Point)>,
+}
+
+/// A comparison that has yet to be made.
+struct Pair<'a> {
+    place: Object,
+    quantity: Quantity,
+    label: &'a str,
+    is_figure: bool,
+    cells: [&'a Cell<'a>; 2],
+}
+
+impl Comparison {
+    /// Compares two sides.
+    ///
+    /// # Errors
+    /// When they have nothing in common, with what each has.
+    pub fn of(a: Side, b: Side, options: &Options) -> Result<Self, String> {
+        let sides = [cells(a.records), cells(b.records)];
+        let varying = varying(&sides);
+        let [left, right] = &sides;
+        let key = |cell: &Cell| -> Vec<Option<Value>> {
+            varying.iter().map(|name| cell.parameters.get(*name).cloned()).collect()
+        };
+        let mut pairs = Vec::new();
+        let mut alone = [0, right.len()];
+        for cell in left {
+            match right.iter().find(|other| key(other) == key(cell)) {
+                Some(other) => {
+                    alone[1] -= 1;
+                    pairs.extend(pairs_of(cell, other, &varying, options));
+                }
+                None => alone[0] += 1,
+            }
+        }
+        if pairs.is_empty() {
+            return Err(nothing_in_common(a, b, &sides, &varying, options));
+        }
+        arrange(&mut pairs, &varying);
+        let count = pairs.len();
+        let rows: Vec<Row> = pairs.iter().map(|pair| pair::row(pair, options, count)).collect();
+        let differing = differing(&sides, &varying, a.records, b.records);
+        let mut found = Self {
+            options: options.clone(),
+            names: [a.name.to_owned(), b.name.to_owned()],
+            descriptions: [describe(a.records), describe(b.records)],
+            differing,
+            varying: varying.iter().map(|name| (*name).to_owned()).collect(),
+            rows,
+            alone,
+            cautions: Vec::new(),
+        };
+        found.cautions = text::cautions(&found, a.records, b.records);
+        Ok(found)
+    }
+
+    /// Pairs that were compared.
+    #[must_use]
+    pub fn compared(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Pairs of which the second side is worse by more than the threshold, with certainty.
+    #[must_use]
+    pub fn regressions(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_regression).count()
+    }
+
+    /// The verdicts, in the order of the tables.
+    pub fn verdicts(&self) -> impl Iterator<Item = Verdict> + '_ {
+        self.rows.iter().map(|row| row.verdict)
+    }
+
+    /// For people; `all`: the deciles also where there are many points.
+    #[must_use]
+    pub fn text(&self, all: bool) -> String {
+        text::text(self, all)
+    }
+
+    /// One JSON document, with indents and a line feed at the end.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json::json(self)
+    }
+}
+
+fn cells(records: &[Record]) -> Vec<Cell<'_>> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for record in records {
+        for point in &record.points {
+            match cells.iter_mut().find(|cell| *cell.parameters == point.parameters) {
+                Some(cell) => cell.points.push((record, point)),
+                None => cells
+                    .push(Cell { parameters: &point.parameters, points: vec![(record, point)] }),
+            }
+        }
+    }
+    cells
+}
+
+/// All names of parameters, in the order of the records.
+fn names<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in sides.iter().flatten().flat_map(|cell| cell.parameters.keys()) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Names of parameters that have several values within a side: points are matched by these. What
+/// differs between the sides only is what is compared.
+fn varying<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
+    let varies = |cells: &Vec<Cell>, name: &str| {
+        let mut values = cells.iter().map(|cell| cell.parameters.get(name));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    names(sides).into_iter().filter(|name| sides.iter().any(|side| varies(side, name))).collect()
+}
+
+/// What both points measured.
+fn pairs_of<'a>(
+    a: &'a Cell<'a>,
+    b: &'a Cell<'a>,
+    varying: &[&str],
+    options: &Options,
+) -> Vec<Pair<'a>> {
+    let wanted = |quantity: Quantity, label: &str| {
+        let name = format!("{} {label}", quantity.name());
+        options.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    };
+    let place: Object = varying
+        .iter()
+        .map(|name| ((*name).to_owned(), a.parameters.get(*name).cloned().unwrap_or(Value::Null)))
+        .collect();
+    let mut keys = keys(a);
+    let others = self::keys(b);
+    keys.retain(|key| others.contains(key) && wanted(key.0, key.1));
+    let pair = |(quantity, label, is_figure)| Pair {
+        place: place.clone(),
+        quantity,
+        label,
+        is_figure,
+        cells: [a, b],
+    };
+    keys.into_iter().map(pair).collect()
+}
+
+/// What a cell measured: quantity, label, and whether it is a single number.
+fn keys<'a>(cell: &Cell<'a>) -> Vec<(Quantity, &'a str, bool)> {
+    let mut keys = Vec::new();
+    for (_, point) in &cell.points {
+        let series = point.series.iter().map(|s| (s.quantity, s.label.as_str(), false));
+        let figures = point.figures.iter().map(|f| (f.quantity, f.label.as_str(), true));
+        for key in series.chain(figures) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    keys
+}
+
+/// By quantity as they first appear, then by parameters.
+fn arrange(pairs: &mut [Pair], varying: &[&str]) {
+    let mut groups = Vec::new();
+    for pair in pairs.iter() {
+        let group = (pair.quantity, pair.label.to_owned(), pair.is_figure);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let group = |pair: &Pair| {
+        groups
+            .iter()
+            .position(|g| (g.0, g.1.as_str(), g.2) == (pair.quantity, pair.label, pair.is_figure))
+    };
+    pairs.sort_by(|a, b| {
+        let each = varying.iter().map(|name| order(a.place.get(*name), b.place.get(*name)));
+        group(a).cmp(&group(b)).then(each.fold(Ordering::Equal, Ordering::then))
+    });
+}
+
+fn nothing_in_common(
+    a: Side,
+    b: Side,
+    sides: &[Vec<Cell>; 2],
+    varying: &[&str],
+    options: &Options,
+) -> String {
+    let has = |side: &Side, cells: &[Cell]| {
+        let mut what: Vec<&str> = cells.iter().flat_map(keys).map(|key| key.0.name()).collect();
+        what.sort_unstable();
+        what.dedup();
+        let points = side.records.iter().map(|r| r.points.len()).sum::<usize>();
+        format!("{} has {points} points of {}", side.name, what.join(", "))
+    };
+    let only = options.only.as_ref().map(|only| format!(" whose name contains {only:?}"));
+    format!(
+        "nothing to compare{}: {}; {}; points are matched by {}",
+        only.unwrap_or_default(),
+        has(&a, &sides[0]),
+        has(&b, &sides[1]),
+        if varying.is_empty() { "nothing".to_owned() } else { varying.join(", ") }
+    )
+}
+
+/// What each side has throughout, and the other one not.
+fn differing(
+    sides: &[Vec<Cell>; 2],
+    varying: &[&str],
+    a: &[Record],
+    b: &[Record],
+) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    let mut push = |name: &str, a: Option<&Value>, b: Option<&Value>| {
+        let text = |v: Option<&Value>| v.map_or("-".to_owned(), |v| crate::value::shown(name, v));
+        if a != b {
+            found.push((crate::value::heading(name), text(a), text(b)));
+        }
+    };
+    let firsts = [&sides[0], &sides[1]].map(|cells| cells.first().map(|cell| cell.parameters));
+    for name in names(sides).into_iter().filter(|name| !varying.contains(name)) {
+        let [left, right] = firsts.map(|parameters| parameters.and_then(|p| p.get(name)));
+        push(name, left, right);
+    }
+    let (Some(a), Some(b)) = (a.first(), b.first()) else { return found };
+    let version = |record: &Record| Value::from(record.header.program_version.as_str());
+    push("rdmalab", Some(&version(a)), Some(&version(b)));
+    for name in a.environment.keys().filter(|name| *name != "clock") {
+        push(name, a.environment.get(name), b.environment.get(name));
+    }
+    found
+}
+
+fn describe(records: &[Record]) -> String {
+    let Some(first) = records.first() else { return String::new() };
+    let more = match records.len() {
+        1 => String::new(),
+        n => format!(", and {} more records", n - 1),
+    };
+    format!(
+        "{} on {}, {}{more}",
+        first.header.experiment,
+        crate::model::device_line(first),
+        first.header.started_utc
+    )
+}

@@ -1,0 +1,95 @@
+//! A comparison as one JSON document.
+
+use rdmalab_measure::stats::{Estimate, Units};
+use serde_json::{Value, json};
+
+use super::{CONFIDENCE, Comparison, Known, Row};
+use crate::csv::unit_of_name;
+
+/// The version of the document's form; it rises when a field changes or goes.
+const FORMAT_VERSION: u32 = 1;
+
+pub fn json(comparison: &Comparison) -> String {
+    let sides = [0, 1].map(|i| {
+        json!({
+            "name": comparison.names[i],
+            "description": comparison.descriptions[i],
+            "points_alone": comparison.alone[i],
+        })
+    });
+    let differing = comparison.differing.iter();
+    let document = json!({
+        "format": "rdmalab-compare",
+        "format_version": FORMAT_VERSION,
+        "a": sides[0],
+        "b": sides[1],
+        "quantile": comparison.options.quantile,
+        "threshold": comparison.options.threshold,
+        "confidence": CONFIDENCE,
+        "correction": "Bonferroni",
+        "comparisons": comparison.rows.len(),
+        "regressions": comparison.regressions(),
+        "differing": differing
+            .map(|(name, a, b)| json!({ "name": name, "a": a, "b": b }))
+            .collect::<Vec<_>>(),
+        "matched_by": comparison.varying,
+        "rows": comparison.rows.iter().map(row).collect::<Vec<_>>(),
+        "warnings": comparison.cautions,
+    });
+    format!("{document:#}\n")
+}
+
+fn row(row: &Row) -> Value {
+    let unit = unit_of_name(row.quantity);
+    let delta = row.dominance.map(|d| d.delta);
+    let deciles = row.deciles.iter().enumerate().map(|(i, shift)| {
+        let interval = shift.interval;
+        json!({
+            "q": (i + 1) as f64 / 10.0,
+            format!("shift_{unit}"): shift.value,
+            format!("low_{unit}"): interval.map(|i| i.low),
+            format!("high_{unit}"): interval.map(|i| i.high),
+        })
+    });
+    json!({
+        "parameters": row.place,
+        "quantity": row.quantity.field(),
+        "label": row.label,
+        "a": side(&row.a, unit),
+        "b": side(&row.b, unit),
+        "ratio": row.ratio.map(|r| estimate(&r)),
+        "p_value_corrected": row.p_value,
+        "cliffs_delta": delta.map(|d| estimate(&d)),
+        "cliffs_delta_p_value": row.dominance.map(|d| d.p_value),
+        "deciles": deciles.collect::<Vec<_>>(),
+        "verdict": row.verdict.name(),
+        "is_regression": row.is_regression,
+        "obstacle": row.obstacle,
+    })
+}
+
+fn estimate(estimate: &Estimate) -> Value {
+    json!({
+        "value": estimate.value,
+        "low": estimate.interval.map(|i| i.low),
+        "high": estimate.interval.map(|i| i.high),
+        "confidence": estimate.interval.map(|i| i.confidence),
+    })
+}
+
+fn side(known: &Known, unit: &str) -> Value {
+    let units = known.units.map(|units| match units {
+        Units::Runs(n) => json!({ "kind": "runs", "n": n }),
+        Units::Blocks(n) => json!({ "kind": "blocks", "n": n }),
+    });
+    json!({
+        "runs": known.runs,
+        "n": known.n,
+        "lost_n": known.lost,
+        "effective_n": known.effective_n,
+        "independent_units": units,
+        format!("value_{unit}"): known.value,
+        format!("low_{unit}"): known.interval.map(|i| i.low),
+        format!("high_{unit}"): known.interval.map(|i| i.high),
+    })
+}

@@ -1,0 +1,141 @@
+//! One pair of points: from samples to a verdict.
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::stats::{
+    self, Estimate, QuantileRatio, Timed, Verdict, dominance, is_regression, shift_at, welch_ratio,
+};
+use rdmalab_record::{Point, Record, SeriesSummary};
+
+use super::{CONFIDENCE, Cell, Known, Options, Pair, Row};
+
+/// The row of a pair, one of `count`.
+pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
+    let row = Row {
+        place: pair.place.clone(),
+        quantity: pair.quantity,
+        label: pair.label.to_owned(),
+        a: Known { value: f64::NAN, ..Known::default() },
+        b: Known { value: f64::NAN, ..Known::default() },
+        ratio: None,
+        p_value: None,
+        dominance: None,
+        deciles: Vec::new(),
+        verdict: Verdict::CannotTell,
+        is_regression: false,
+        obstacle: None,
+    };
+    // After Bonferroni: all intervals hold together.
+    let confidence = 1.0 - (1.0 - CONFIDENCE) / count as f64;
+    let mut row = if pair.is_figure {
+        figures(row, pair, confidence)
+    } else {
+        samples(row, pair, options, confidence)
+    };
+    row.p_value = row.p_value.map(|p| (p * count as f64).min(1.0));
+    let interval = row.ratio.and_then(|ratio| ratio.interval);
+    let more_is_better = pair.quantity.more_is_better();
+    row.verdict = Verdict::of(interval, options.threshold, more_is_better);
+    row.is_regression = pair.quantity != Quantity::CpuShare
+        && is_regression(interval, options.threshold, more_is_better);
+    row
+}
+
+fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
+    let values = |cell: &Cell| -> Vec<f64> {
+        let figures = cell.points.iter().flat_map(|(_, point)| &point.figures);
+        let ours = figures.filter(|f| f.quantity == pair.quantity && f.label == pair.label);
+        ours.map(|f| f.value).filter(|v| v.is_finite()).collect()
+    };
+    let [a, b] = pair.cells.map(values);
+    let known = |values: &[f64]| {
+        let mut sorted = values.to_vec();
+        stats::sort(&mut sorted);
+        Known {
+            runs: values.len(),
+            n: values.len(),
+            value: stats::median(&sorted),
+            ..Known::default()
+        }
+    };
+    (row.a, row.b) = (known(&a), known(&b));
+    match welch_ratio(&a, &b, confidence) {
+        Some((ratio, p)) => (row.ratio, row.p_value) = (Some(ratio), Some(p)),
+        None => {
+            let value = row.b.value / row.a.value;
+            row.ratio = value.is_finite().then_some(Estimate { value, interval: None });
+            row.obstacle = Some(match a.len().min(b.len()) {
+                0 | 1 => "one number a run: measure with --repeat 5 or more".to_owned(),
+                _ => "the runs do not differ at all, or a number is not positive".to_owned(),
+            });
+        }
+    }
+    row
+}
+
+fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row {
+    let sides = pair.cells.map(|cell| runs(cell, pair));
+    let [Ok(a), Ok(b)] = sides else {
+        let why = sides.into_iter().find_map(Result::err);
+        row.obstacle = why;
+        return row;
+    };
+    let lost = |cell: &Cell| {
+        let series = cell.points.iter().filter_map(|(_, point)| series(point, pair));
+        series.map(|s| s.summary.lost).sum()
+    };
+    (row.a.lost, row.b.lost) = (lost(pair.cells[0]), lost(pair.cells[1]));
+    let (Some(a), Some(b)) = (Timed::new(&a), Timed::new(&b)) else {
+        row.obstacle = Some("a side has no samples".to_owned());
+        return row;
+    };
+    let q = options.quantile;
+    row.a = known(&a, q, row.a.lost);
+    row.b = known(&b, q, row.b.lost);
+    if row.a.interval.is_none() || row.b.interval.is_none() {
+        row.obstacle = Some("too few samples for this quantile: measure more".to_owned());
+    }
+    match QuantileRatio::of(&a, &b, q) {
+        Some(ratio) => {
+            row.ratio = Some(ratio.estimate(confidence));
+            row.p_value = Some(ratio.p_value(1.0));
+        }
+        None => {
+            let why = "a time is not positive, or there is one sample: no ratio";
+            row.obstacle.get_or_insert_with(|| why.to_owned());
+        }
+    }
+    row.dominance = dominance(&a, &b, CONFIDENCE);
+    let deciles = (1..10).map(|tenth| shift_at(&a, &b, f64::from(tenth) / 10.0, CONFIDENCE));
+    row.deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
+    row
+}
+
+fn known(timed: &Timed, q: f64, lost: u64) -> Known {
+    let quantile = timed.quantile(q);
+    Known {
+        runs: timed.runs(),
+        n: timed.n(),
+        lost,
+        value: quantile.map_or_else(|| stats::quantile(timed.sorted(), q), |found| found.value),
+        interval: quantile.and_then(|found| found.interval(CONFIDENCE)),
+        effective_n: quantile.map(|found| found.effective_n),
+        units: Some(timed.units()),
+    }
+}
+
+fn series<'a>(point: &'a Point, pair: &Pair) -> Option<&'a SeriesSummary> {
+    point.series(pair.quantity, pair.label)
+}
+
+/// The samples that count of each run, in the order of measurement.
+fn runs(cell: &Cell, pair: &Pair) -> Result<Vec<Vec<f64>>, String> {
+    let one = |(record, point): &(&Record, &Point)| {
+        let series = series(point, pair)?;
+        let counted = |samples: Vec<f64>| {
+            let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
+            samples.into_iter().skip(warm_up).filter(|s| !s.is_nan()).collect()
+        };
+        Some(record.samples(series).map(counted).map_err(|e| e.to_string()))
+    };
+    cell.points.iter().filter_map(one).collect()
+}

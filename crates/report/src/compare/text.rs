@@ -1,0 +1,277 @@
+//! A comparison for people.
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::stats::{Estimate, LEAST_P, MIN_RUNS, Verdict};
+use rdmalab_record::Record;
+
+use super::{Comparison, Known, Row};
+use crate::model::group_name;
+use crate::table::{grid, lines, push, said};
+use crate::value::{grouped, heading, percentile, shown};
+
+/// Deciles are shown without being asked for up to so many rows.
+const FEW: usize = 8;
+
+/// Below this share of its samples, what a side knows is worth a word.
+const DEPENDENT: f64 = 0.25;
+
+/// Points that a sentence names.
+const NAMED: usize = 3;
+
+pub fn text(comparison: &Comparison, all: bool) -> String {
+    let mut parts = vec![head(comparison)];
+    let groups = comparison.rows.chunk_by(|x, y| group(x) == group(y));
+    parts.extend(groups.clone().map(|rows| table(comparison, rows)));
+    if all || comparison.rows.len() <= FEW {
+        parts.extend(groups.filter_map(|rows| deciles(comparison, rows)));
+    }
+    let cautions = &comparison.cautions;
+    if !cautions.is_empty() {
+        parts.push(cautions.iter().map(|c| said("warning: ", c)).collect());
+    }
+    parts.push(summary(comparison));
+    parts.join("\n")
+}
+
+fn group(row: &Row) -> (Quantity, &str, bool) {
+    (row.quantity, &row.label, row.a.units.is_some())
+}
+
+fn head(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for (letter, i) in [("A  ", 0), ("B  ", 1)] {
+        let side = format!("{}: {}", comparison.names[i], comparison.descriptions[i]);
+        text += &said(letter, &side);
+    }
+    let differing: Vec<String> =
+        comparison.differing.iter().map(|(name, a, b)| format!("{name} {a} | {b}")).collect();
+    if !differing.is_empty() {
+        text += &said("A | B differ in ", &differing.join(", "));
+    }
+    text
+}
+
+/// `median` or `p99`.
+fn at(q: f64) -> String {
+    if q == 0.5 { "median".to_owned() } else { percentile(q) }
+}
+
+fn places(comparison: &Comparison, row: &Row) -> Vec<String> {
+    let names = comparison.varying.iter();
+    names.map(|name| row.place.get(name).map_or("-".into(), |v| shown(name, v))).collect()
+}
+
+fn grid_of(comparison: &Comparison, heads: &[&str]) -> (comfy_table::Table, usize) {
+    let mut all: Vec<String> = comparison.varying.iter().map(|name| heading(name)).collect();
+    let is_word = |name: &&String| {
+        comparison.rows.iter().any(|r| r.place.get(name.as_str()).is_some_and(|v| v.is_string()))
+    };
+    let words = comparison.varying.iter().take_while(is_word).count();
+    all.extend(heads.iter().map(|head| (*head).to_owned()));
+    (grid(&all, words), words)
+}
+
+fn table(comparison: &Comparison, rows: &[Row]) -> String {
+    let first = &rows[0];
+    let is_figure = first.a.units.is_none();
+    let mut heads = vec!["runs"];
+    if !is_figure {
+        heads.extend(["n", "worth"]);
+    }
+    heads.extend(["A", "B", "change", "interval"]);
+    if !is_figure {
+        heads.push("delta");
+    }
+    heads.extend(["p", "verdict"]);
+    let (mut grid, words) = grid_of(comparison, &heads);
+    for row in rows {
+        let mut cells = places(comparison, row);
+        let both = |f: &dyn Fn(&Known) -> String| {
+            let (a, b) = (f(&row.a), f(&row.b));
+            if a == b { a } else { format!("{a} | {b}") }
+        };
+        cells.push(both(&|known| known.runs.to_string()));
+        if !is_figure {
+            cells.push(both(&|known| grouped(known.n as u64)));
+            cells.push(both(&|known| {
+                known.effective_n.map_or("-".to_owned(), |n| grouped(n.round() as u64))
+            }));
+        }
+        cells.push(row.quantity.format(row.a.value));
+        cells.push(row.quantity.format(row.b.value));
+        cells.push(row.ratio.map_or("-".to_owned(), |ratio| change(ratio.value)));
+        cells.push(row.ratio.map_or("-".to_owned(), |ratio| ends(&ratio)));
+        if !is_figure {
+            cells.push(row.dominance.map_or("-".to_owned(), |d| format!("{:+.2}", d.delta.value)));
+        }
+        cells.push(row.p_value.map_or("-".to_owned(), probability));
+        cells.push(verdict(comparison, row));
+        push(&mut grid, &cells, words);
+    }
+    let what =
+        if is_figure { String::new() } else { format!("{} of ", at(comparison.options.quantile)) };
+    let name = group_name(first.quantity, &first.label);
+    let count = match comparison.rows.len() {
+        1 => "with its 95 % interval".to_owned(),
+        n => format!("with 95 % intervals for all {n} comparisons together"),
+    };
+    format!("{what}{name}, {count}\n{}", lines(&grid))
+}
+
+/// `+3.1 %`; beyond a factor of two as one.
+fn change(ratio: f64) -> String {
+    match ratio {
+        r if !r.is_finite() => "-".to_owned(),
+        r if (0.5..=2.0).contains(&r) => format!("{:+.1} %", (r - 1.0) * 100.0),
+        r => format!("x {r:.2}"),
+    }
+}
+
+fn ends(ratio: &Estimate) -> String {
+    let Some(interval) = ratio.interval else { return "-".to_owned() };
+    format!("{} .. {}", change(interval.low), change(interval.high))
+}
+
+fn probability(p: f64) -> String {
+    match p {
+        p if p <= LEAST_P * 1e3 => "< 1e-9".to_owned(),
+        p if p < 0.001 => format!("{p:.0e}"),
+        p => format!("{p:.3}"),
+    }
+}
+
+fn verdict(comparison: &Comparison, row: &Row) -> String {
+    let threshold = percent(comparison.options.threshold);
+    match (row.quantity, row.verdict) {
+        (Quantity::CpuShare, Verdict::Faster) => "less".to_owned(),
+        (Quantity::CpuShare, Verdict::Slower) => "more".to_owned(),
+        (_, verdict) if row.is_regression => format!("{} (beyond {threshold})", verdict.name()),
+        (_, verdict) => verdict.name().to_owned(),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let text = format!("{:.3}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The shift function: where in the distribution the sides differ.
+fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.deciles.len() == 9).collect();
+    let first = rows.first()?;
+    let (mut grid, words) =
+        grid_of(comparison, &["p10", "p20", "p30", "p40", "p50", "p60", "p70", "p80", "p90"]);
+    for row in &rows {
+        let mut cells = places(comparison, row);
+        cells.extend(row.deciles.iter().map(|shift| {
+            let is_sure = shift.interval.is_some_and(|interval| !interval.covers(0.0));
+            let sign = if shift.value >= 0.0 { "+" } else { "" };
+            let star = if is_sure { "*" } else { " " };
+            format!("{sign}{}{star}", row.quantity.format(shift.value))
+        }));
+        push(&mut grid, &cells, words);
+    }
+    let name = group_name(first.quantity, &first.label);
+    Some(format!(
+        "shift of the deciles of {name}, B - A (* where the 95 % interval of that one leaves out \
+         0)\n{}",
+        lines(&grid)
+    ))
+}
+
+/// How it ends: a line for scripts and people.
+fn summary(comparison: &Comparison) -> String {
+    let count = |verdict| comparison.verdicts().filter(|v| *v == verdict).count();
+    let counts = [Verdict::Faster, Verdict::Slower, Verdict::NoDifference, Verdict::CannotTell]
+        .map(|verdict| (count(verdict), verdict.name()));
+    let counts: Vec<String> =
+        counts.iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")).collect();
+    format!(
+        "{}; worse by more than {}: {}\n",
+        counts.join(", "),
+        percent(comparison.options.threshold),
+        comparison.regressions()
+    )
+}
+
+/// What makes a comparison doubtful.
+pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<String> {
+    let mut found = Vec::new();
+    let kind = |records: &[Record]| records.first().map(|r| r.header.device.kind);
+    if let (Some(left), Some(right)) = (kind(a), kind(b))
+        && left != right
+    {
+        found.push(format!(
+            "A is a {left} device and B a {right} one: the difference is one of kinds, not of speed"
+        ));
+    }
+    for (record, letter) in a.iter().map(|r| (r, "A")).chain(b.iter().map(|r| (r, "B"))) {
+        found.extend(record.damage.iter().map(|what| format!("{letter}: {what}")));
+    }
+    for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
+        if *n > 0 {
+            found.push(format!("{n} points of {letter} have no partner, and are left out"));
+        }
+    }
+    let few = comparison.rows.iter().map(|row| row.a.runs.min(row.b.runs)).min().unwrap_or(0);
+    if few < MIN_RUNS {
+        found.push(format!(
+            "{few} {} of a side: what differs from run to run is not in the certainty; measure \
+             with --repeat {MIN_RUNS} or more",
+            if few == 1 { "run" } else { "runs" }
+        ));
+    }
+    found.extend(obstacles(comparison));
+    found.extend(dependence(comparison));
+    for (letter, lost) in [
+        ("A", comparison.rows.iter().map(|r| r.a.lost).sum::<u64>()),
+        ("B", comparison.rows.iter().map(|r| r.b.lost).sum::<u64>()),
+    ] {
+        if lost > 0 {
+            found.push(format!(
+                "{} messages of {letter} were lost: they have no time",
+                grouped(lost)
+            ));
+        }
+    }
+    found
+}
+
+/// Why pairs could not be compared, each reason once.
+fn obstacles(comparison: &Comparison) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &comparison.rows {
+        let Some(reason) = row.obstacle.as_deref() else { continue };
+        let name = group_name(row.quantity, &row.label);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    let sentence = |(reason, names): &(&str, Vec<String>)| {
+        let more = match names.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let names: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+        format!("{}{more}: {reason}", names.join("; "))
+    };
+    reasons.iter().map(sentence).collect()
+}
+
+fn dependence(comparison: &Comparison) -> Option<String> {
+    let sides = comparison.rows.iter().flat_map(|row| [&row.a, &row.b]);
+    let share = |known: &Known| Some(known.effective_n? / known.n as f64);
+    let worst = sides.filter_map(|known| Some((share(known)?, known)));
+    let (share, known) = worst.min_by(|x, y| x.0.total_cmp(&y.0))?;
+    (share < DEPENDENT).then(|| {
+        format!(
+            "successive samples depend on each other: at the worst point {} of them are worth {} \
+             independent ones; the intervals are made from {} and know it",
+            grouped(known.n as u64),
+            grouped(known.effective_n.unwrap_or(0.0).round() as u64),
+            if known.runs >= MIN_RUNS { "whole runs" } else { "blocks" }
+        )
+    })
+}
