@@ -320,6 +320,9 @@ impl<R: Rank> Sending<'_, R> {
             let counted_not = samples.len();
             samples.extend(since(stamps, warm_up..self.sent));
             outcome.push_series(quantity, label, counted_not, samples);
+            let begun = self.subm.iter().zip(&stamps[..self.sent]).filter(|(_, t)| **t != 0);
+            let begun: Vec<u64> = begun.map(|(from, _)| *from).collect();
+            outcome.date_largest(|i| begun.get(i).copied());
         };
         if self.point.stamps.comp {
             push(Quantity::CompletionTime, "t_lat_comp", &self.comp);
@@ -395,6 +398,7 @@ impl<R: Rank> Sending<'_, R> {
         }
         let t_lat = series(&|i, _| self.subm[i]);
         push_one_way(outcome, (Quantity::OneWay, "t_lat"), warm_up, t_lat, bound_ns);
+        outcome.date_largest(|i| self.subm.get(i).copied());
         if self.point.stamps.send {
             if self.rank.restamp_shares_cpu() {
                 outcome.warnings.push(

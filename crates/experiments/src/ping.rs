@@ -259,6 +259,8 @@ struct Log<'a> {
     /// At a rate, stamps of when each trip was due, and when it was over.
     due: Vec<u64>,
     over: Vec<u64>,
+    /// The stamp at the end of each trip, so that the largest can be dated.
+    ends: Vec<u64>,
     trips: u64,
     lost: u64,
     effort: Effort,
@@ -275,6 +277,7 @@ impl<'a> Log<'a> {
             ticks: stamp_memory(point.total() as usize, point.touch),
             due: paced(),
             over: paced(),
+            ends: stamp_memory(point.total() as usize, point.touch),
             trips: 0,
             lost: 0,
             effort: Effort::default(),
@@ -318,6 +321,7 @@ impl<'a> Log<'a> {
         if let Some(over) = self.over.get_mut(self.trips as usize) {
             *over = if came { now.0 } else { 0 };
         }
+        self.ends[self.trips as usize] = now.0;
         self.lost += u64::from(!came);
         self.trips += 1;
         self.begin = now;
@@ -347,6 +351,7 @@ impl<'a> Log<'a> {
         }
         let half = !self.point.op.reads();
         outcome.push_series(Quantity::RoundTrip, "", warm_up, samples);
+        outcome.date_largest(|trip| self.ends.get(trip).copied());
         if half && count > 0 {
             // Elapsed time over twice the number of round trips, as the study has it.
             let mean = sum / (2 * count) as f64;
