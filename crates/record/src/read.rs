@@ -89,6 +89,17 @@ impl Record {
         npy::read_npy(&path).map_err(|source| Error::Read { path, source })
     }
 
+    /// The samples of a series that count, in the order of measurement: without the warm-up, and
+    /// without the lost ones.
+    ///
+    /// # Errors
+    /// As [`Record::samples`].
+    pub fn counted_samples(&self, series: &SeriesSummary) -> Result<Vec<f64>, Error> {
+        let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
+        let samples = self.samples(series)?.into_iter().skip(warm_up);
+        Ok(samples.filter(|s| !s.is_nan()).collect())
+    }
+
     /// Records come from strangers: a name in one does not lead elsewhere.
     fn path_of(&self, series: &SeriesSummary) -> Option<PathBuf> {
         let name = Path::new(&series.samples_file).strip_prefix(SAMPLES_DIR).ok()?;

@@ -52,7 +52,7 @@ fn point(point: &Point) -> Value {
     let counts: Object = point.counts.iter().map(|c| (c.name.clone(), c.value.into())).collect();
     let facts: Object =
         point.facts.iter().map(|f| (f.name.clone(), f.value.as_str().into())).collect();
-    let series: Vec<Object> = point.series.iter().map(series_fields).collect();
+    let series: Vec<Object> = point.series.iter().map(series).collect();
     json!({
         "point": point.number,
         "order_index": point.order_index,
@@ -67,6 +67,17 @@ fn point(point: &Point) -> Value {
         "warnings": point.warnings,
         "cut_short": point.cut_short,
     })
+}
+
+/// A series with its largest samples, which a line of CSV has no place for.
+fn series(series: &SeriesSummary) -> Object {
+    let unit = unit_of_name(series.quantity);
+    let largest = series.summary.largest.iter().map(|one| {
+        json!({ "index": one.index, format!("value_{unit}"): one.value, "unix_ns": one.unix_ns })
+    });
+    let mut fields = series_fields(series);
+    fields.insert("largest".to_owned(), largest.collect::<Vec<_>>().into());
+    fields
 }
 
 /// `cpu_share[rank 0]`: the field, and whose it is.
@@ -106,6 +117,7 @@ pub fn series_fields(series: &SeriesSummary) -> Object {
     }
     put(format!("max_{unit}"), summary.max.into());
     put("max_index".to_owned(), summary.max_index.into());
+    put("effective_n".to_owned(), summary.effective_n.into());
     put("lag1_autocorrelation".to_owned(), summary.lag1_autocorrelation.into());
     fields
 }

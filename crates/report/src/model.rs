@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use rdmalab_measure::summary::Outlier;
 use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Object, Point, Record, SeriesSummary, Skipped};
 use serde_json::Value;
@@ -70,8 +71,12 @@ pub struct Merged {
     pub is_supported: bool,
     /// Its interval.
     pub interval: Option<(f64, f64)>,
+    /// From the least median of a run to the largest, over their median; `None` for one run.
+    pub run_spread: Option<f64>,
     /// The most extreme rank correlation of neighbours.
     pub lag1: Option<f64>,
+    /// The least share of a run's samples that its median is worth, as if they were independent.
+    pub worth: Option<f64>,
     summaries: Vec<Summary>,
 }
 
@@ -263,7 +268,9 @@ impl Merged {
             median: middle(summaries.iter().map(Summary::median)),
             is_supported: summaries.iter().all(is_supported),
             interval,
+            run_spread: run_spread(&summaries),
             lag1: lag1.max_by(|a, b| a.abs().total_cmp(&b.abs())),
+            worth: worth(&summaries),
             summaries,
         }
     }
@@ -275,11 +282,32 @@ impl Merged {
         values.map(|v| middle(v.into_iter()))
     }
 
+    /// The largest samples of all runs whose time is known, the largest first.
+    pub fn dated(&self) -> Vec<Outlier> {
+        let all = self.summaries.iter().flat_map(|s| &s.largest);
+        let mut dated: Vec<Outlier> = all.filter(|one| one.unix_ns.is_some()).copied().collect();
+        dated.sort_by(|a, b| b.value.total_cmp(&a.value));
+        dated
+    }
+
     /// Width of the median's interval over the median.
     pub fn relative_width(&self) -> Option<f64> {
         let (low, high) = self.interval?;
         (self.median > 0.0).then(|| (high - low) / self.median)
     }
+}
+
+/// How far the medians of runs are apart, as a share.
+fn run_spread(summaries: &[Summary]) -> Option<f64> {
+    let medians = || summaries.iter().map(Summary::median).filter(|m| !m.is_nan());
+    let (low, high) = (medians().fold(f64::NAN, f64::min), medians().fold(f64::NAN, f64::max));
+    let centre = middle(medians());
+    (medians().count() > 1 && centre > 0.0).then(|| (high - low) / centre)
+}
+
+fn worth(summaries: &[Summary]) -> Option<f64> {
+    let share = |s: &Summary| Some(s.effective_n? / s.n as f64);
+    summaries.iter().filter_map(share).min_by(f64::total_cmp)
 }
 
 /// The median of what is a number.

@@ -1,5 +1,7 @@
 //! A record as one HTML file: no network, no script, light and dark, on a telephone and on paper.
 
+use std::time::{Duration, SystemTime};
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
 use rdmalab_record::{Device, DeviceKind, Record};
@@ -213,6 +215,33 @@ fn times(model: &Model, group: &Group, id: &str) -> Markup {
             p.meaning { (sentence(meaning(group.quantity))) "." }
             (figures_of(&charts::of_group(model, group, id)))
             (table(&caption, &heads, parameters, rows))
+            (outliers(model, group))
+        }
+    }
+}
+
+/// When the largest samples were taken: what else happened then may be found in a log.
+fn outliers(model: &Model, group: &Group) -> Markup {
+    const SHOWN: usize = 5;
+    let each = group.rows.iter().flat_map(|(row, m)| m.dated().into_iter().map(move |o| (*row, o)));
+    let mut all: Vec<_> = each.collect();
+    all.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let time = |unix_ns: Option<u64>| {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns.unwrap_or(0));
+        rdmalab_record::utc(time).replace('T', " ").replace('Z', " UTC")
+    };
+    html! {
+        @if !all.is_empty() {
+            p.meaning {
+                "The largest: "
+                @for (i, (row, one)) in all.iter().take(SHOWN).enumerate() {
+                    @if i > 0 { "; " }
+                    (group.quantity.format(one.value)) " on " (time(one.unix_ns))
+                    @let place = place(model, row);
+                    @if !place.is_empty() { " (" (place) ")" }
+                }
+                "."
+            }
         }
     }
 }

@@ -134,6 +134,9 @@ pub fn time_heads(group: &Group) -> Vec<String> {
         heads.push("runs".to_owned());
     }
     heads.extend(["n", "min", "median", "95 % interval"].map(str::to_owned));
+    if any(|m| m.run_spread.is_some()) {
+        heads.push("between runs".to_owned());
+    }
     // The first that no row supports says so; those beyond it could say nothing else.
     let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
     let shown = beyond.map_or(TAIL.len(), |first| first + 1);
@@ -161,6 +164,9 @@ pub fn time_cells(group: &Group, merged: &Merged) -> Vec<String> {
             Some((low, high)) => interval(group.quantity, low, high),
             None => "-".to_owned(),
         },
+        "between runs" => {
+            merged.run_spread.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+        }
         "max" => format(merged.max),
         "at sample" => match (merged.max_index, merged.runs) {
             (None, _) => "-".to_owned(),

@@ -115,11 +115,15 @@ fn dependent(model: &Model, group: &Group, found: &mut Vec<String>) {
     if let Some((row, m)) = worst(group, strength) {
         found.push(format!(
             "{}: successive samples depend on each other at {count} of {} points (rank correlation \
-             up to {:.2}{}), so intervals are too narrow: compare the medians of repeated runs",
+             up to {:.2}{}{}), so intervals are too narrow: compare the medians of repeated runs",
             group_name(group.quantity, group.label),
             group.rows.len(),
             m.lag1.unwrap_or(0.0),
-            at(model, row)
+            at(model, row),
+            m.worth.map_or(String::new(), |share| format!(
+                "; its samples are worth {:.0} % of as many independent ones",
+                share * 100.0
+            ))
         ));
     }
 }

@@ -1,10 +1,10 @@
 //! What a worker is told to do, and what it brings home.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rdmalab_experiments::{Limits, Point};
-use rdmalab_measure::Outcome;
+use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::{Claim, Meeting, ProcessRank, Stream, connection, join, serve_as};
 use rdmalab_verbs::{Context, Device};
@@ -184,11 +184,25 @@ fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> 
         Job::Measure { point, .. } => {
             let before = armed::State::of(&open.device);
             rdmalab_experiments::run(rank, &open.device, point)
-                .map(|measured| Home::Outcome(before.labelled(measured, rank.index())))
+                .map(|measured| before.labelled(measured, rank.index()))
+                .map(|outcome| Home::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())
         }
         Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
     }
+}
+
+/// The outcome with the time of day at its largest samples, by what time it is now: an experiment
+/// knows stamps only.
+fn dated(rank: &ProcessRank, mut outcome: Outcome) -> Outcome {
+    let (now, stamp) = (SystemTime::now(), rank.now());
+    let Ok(now) = now.duration_since(SystemTime::UNIX_EPOCH) else { return outcome };
+    let clock = rank.clock();
+    outcome.set_times(|ticks| {
+        let ago_ns = clock.ns_between(Stamp(ticks), stamp);
+        u64::try_from(now.as_nanos()).ok()?.checked_add_signed(-(ago_ns as i64))
+    });
+    outcome
 }
 
 #[cfg(test)]
