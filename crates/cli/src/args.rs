@@ -9,6 +9,7 @@ use crate::link::LinkArgs;
 use crate::perftest::args::PerftestArgs;
 use crate::run::args::{Format, RunArgs};
 use rdmalab_rank::process::SESSIONS_MAX;
+use rdmalab_report::expect::Expectation;
 
 /// A laboratory for RDMA performance.
 ///
@@ -218,6 +219,10 @@ pub struct ReportArgs {
     /// Write each chart as an SVG file into this directory, instead of printing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["format", "html"])]
     pub svg: Option<PathBuf>,
+    /// What has to hold at every point, as for `run`; may be given several times. Exits with 1
+    /// when one does not hold
+    #[arg(long, value_name = "EXPECTATION")]
+    pub expect: Vec<Expectation>,
 }
 
 /// Options of `devices`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rdmalab_record::Record;
 use rdmalab_report::compare::{Comparison, Options, Side};
+use rdmalab_report::expect::{Expectation, share_of};
 
 use crate::args::ListFormat;
 use crate::failure::{Outcome, run as failed, usage};
@@ -25,6 +26,9 @@ pub struct CompareArgs {
     /// Only quantities whose name or label contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// What has to hold at every point of B, as for `run`; may be given several times
+    #[arg(long, value_name = "EXPECTATION")]
+    pub expect: Vec<Expectation>,
     /// Show the shift of each decile also where there are many points
     #[arg(long)]
     pub deciles: bool,
@@ -45,8 +49,13 @@ pub fn run(args: &CompareArgs) -> Outcome {
         ListFormat::Table => out!("{}", found.text(args.deciles)),
         ListFormat::Json => out!("{}", found.json()),
     }
+    let expected = if args.expect.is_empty() {
+        Ok(())
+    } else {
+        sides[1].1.iter().try_for_each(|record| crate::expect::check(&args.expect, record))
+    };
     match found.regressions() {
-        0 => Ok(()),
+        0 => expected,
         n => Err(failed(format!(
             "{} is worse than {} by more than {:.1} % in {n} of {} comparisons",
             sides[1].0,
@@ -103,14 +112,14 @@ fn directory(dir: &Path) -> String {
 }
 
 /// `median` or `p99.9`.
-fn quantile(text: &str) -> Result<f64, String> {
+pub fn quantile(text: &str) -> Result<f64, String> {
     let wrong =
         || format!("{text:?} is no quantile: write median, or p and a percentage, as p99.9");
     if text == "median" {
         return Ok(0.5);
     }
     let percent: f64 = text.strip_prefix('p').and_then(|p| p.parse().ok()).ok_or_else(wrong)?;
-    if percent > 0.0 && percent < 100.0 { Ok(percent / 100.0) } else { Err(wrong()) }
+    if percent > 0.0 && percent < 100.0 { Ok(share_of(percent)) } else { Err(wrong()) }
 }
 
 /// A percentage, as `5%` or `5`.

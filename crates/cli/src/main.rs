@@ -37,6 +37,7 @@ mod compare;
 mod devices;
 mod env;
 mod exec;
+mod expect;
 mod failure;
 mod findings;
 mod harness;

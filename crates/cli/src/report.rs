@@ -22,10 +22,11 @@ pub fn run(args: &ReportArgs) -> Outcome {
         std::fs::write(file, rdmalab_report::pages(&records))
             .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
         outln!("{}", file.display());
-        return Ok(());
+        return expected(args, &records);
     }
     if let Some(dir) = &args.svg {
-        return pictures(&records, dir);
+        pictures(&records, dir)?;
+        return expected(args, &records);
     }
     for (i, record) in records.iter().enumerate() {
         if i > 0 && args.format != Format::Json {
@@ -33,7 +34,15 @@ pub fn run(args: &ReportArgs) -> Outcome {
         }
         print(record, args.format, false)?;
     }
-    Ok(())
+    expected(args, &records)
+}
+
+/// Holds all records to what is expected.
+fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
+    if args.expect.is_empty() {
+        return Ok(());
+    }
+    records.iter().try_for_each(|record| crate::expect::check(&args.expect, record))
 }
 
 /// Writes the charts; with several records, a number of the record stands before each name.

@@ -14,8 +14,8 @@ mod timed;
 mod two_sample;
 
 pub use compare::{
-    Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, shift_at, welch,
-    welch_ratio,
+    Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, mean_interval,
+    shift_at, welch, welch_ratio,
 };
 pub use paired::{PairedRatio, paired_ratio};
 pub use timed::{MIN_RUNS, Timed, TimedQuantile, Units};

@@ -11,6 +11,7 @@ mod charts;
 pub mod compare;
 mod csv;
 mod curves;
+pub mod expect;
 pub mod histogram;
 mod json;
 mod markdown;

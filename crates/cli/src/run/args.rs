@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use rdmalab_experiments::{Experiment, OPTIONS, Opt};
+use rdmalab_report::expect::Expectation;
+
+use super::until::Goal;
 
 use crate::link::LinkArgs;
 
@@ -45,6 +48,22 @@ pub struct HowArgs {
     /// Keep no record
     #[arg(long, conflicts_with = "out")]
     pub no_record: bool,
+    /// Repeat the points until the 95 % interval of a quantile of the first quantity, over five
+    /// runs or more, is so narrow: median±1%, or p99+-5%
+    #[arg(long, value_name = "GOAL", conflicts_with = "repeat")]
+    pub until: Option<Goal>,
+    /// Begin no round of runs for --until that would end later than this many seconds
+    #[arg(long, value_name = "S", default_value_t = 60, requires = "until")]
+    pub max_time: u64,
+    /// What has to hold at every point, as 'p99<5us', 'round trip median<=1.2us', 'rate>1M/s' or
+    /// 'loss<0.1%'; may be given several times. Exits with 1 when one does not hold
+    #[arg(long, value_name = "EXPECTATION")]
+    pub expect: Vec<Expectation>,
+    /// Keep the processors of this machine out of idle states that take longer than so many
+    /// microseconds to end, while it runs: 0 keeps them awake. Needs write access to
+    /// /dev/cpu_dma_latency
+    #[arg(long, value_name = "US")]
+    pub hold_dma_latency: Option<u32>,
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,

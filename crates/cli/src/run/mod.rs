@@ -5,14 +5,17 @@ mod armed;
 pub mod ends;
 pub mod job;
 pub mod keep;
+mod latency;
 mod load;
 pub mod plan;
 mod progress;
 pub mod session;
+pub mod until;
 
+use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
 
-use rdmalab_experiments::{Experiment, Limits, OPTIONS, Point, sweep};
+use rdmalab_experiments::{Experiment, Limits, OPTIONS, Point, Turn, sweep};
 use rdmalab_measure::Clock;
 
 use crate::failure::{Failure, Outcome, run as failed, usage};
@@ -40,6 +43,9 @@ pub fn run(args: &RunArgs) -> Outcome {
         return followed;
     }
     let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
+    if args.how.until.is_none() {
+        crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
+    }
     if args.how.plan {
         return show_plan(args, &points);
     }
@@ -87,9 +93,10 @@ pub fn run_points(
     let plan = Plan::of(experiment, points, how, &limits)?;
     before(&device, &plan.points[0]);
     let clock = Clock::new();
+    let hold = how.hold_dma_latency.map(latency::Hold::of).transpose()?;
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
-    drop(session);
+    drop((session, hold));
     if how.part.is_none() {
         if keep.points() > 0 {
             crate::report::print(&keep.read()?, how.format, gbits)?;
@@ -98,6 +105,9 @@ pub fn run_points(
     }
     for file in ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
+    }
+    if failure.is_none() && !how.expect.is_empty() {
+        crate::expect::check(&how.expect, &keep.read()?)?;
     }
     Ok(match failure {
         None => Ended::Whole,
@@ -116,12 +126,18 @@ pub fn measure(
     interrupt: &Interrupt,
 ) -> Outcome {
     let mut progress = Progress::new(plan);
-    for (order, turn) in plan.turns.iter().enumerate() {
+    let mut until = plan.until();
+    let mut turns: VecDeque<Turn> = match &mut until {
+        None => plan.turns.iter().copied().collect(),
+        Some(until) => until.next_round().into(),
+    };
+    for order in 0.. {
+        let Some(turn) = turns.pop_front() else { break };
         if keep.has(order) {
             continue;
         }
         let point = &plan.points[turn.point];
-        progress.begin(plan, order, &described(plan, point));
+        progress.begin(point, order, &described(plan, point));
         let (started, began) = (SystemTime::now(), Instant::now());
         let found = session.measure(point, &mut |event| progress.event(event));
         let when = (started, began.elapsed());
@@ -143,11 +159,20 @@ pub fn measure(
             if !measured.series.is_empty() || !measured.figures.is_empty() {
                 keep.add(point, (order, turn.repetition), when, &measured)?;
             }
+            if let Some(until) = &mut until {
+                until.add(turn.point, &measured);
+            }
         }
         if let Some(failure) = failure {
             return Err(failure);
         }
         progress.end();
+        if let Some(until) = until.as_mut().filter(|_| turns.is_empty()) {
+            turns = until.next_round().into();
+        }
+    }
+    if let Some(shortfall) = until.and_then(|until| until.shortfall()) {
+        progress.say(&shortfall);
     }
     Ok(())
 }

@@ -1,12 +1,16 @@
 //! What will be measured: the points, their order, what is left out, and how long it may take.
 
+use std::time::Duration;
+
 use rdmalab_experiments::{
     Experiment, Impossible, Limits, OPTIONS, Op, Opt, Point, Turn, check, fan_peers, shuffle,
 };
+use rdmalab_measure::stats::MIN_RUNS;
 use rdmalab_record::Object;
 use serde_json::{Value, json};
 
 use super::args::HowArgs;
+use super::until::{Goal, Until};
 use crate::failure::{Outcome, usage};
 use crate::table::{Rows, grouped};
 
@@ -25,6 +29,8 @@ pub struct Plan {
     pub seed: u64,
     /// How often each point is measured.
     pub repeat: u32,
+    /// Instead: until it is known so well, and for how long at most.
+    goal: Option<(Goal, Duration)>,
 }
 
 impl Plan {
@@ -57,8 +63,17 @@ impl Plan {
             return Err(usage(format!("{reason}{others}")));
         }
         let seed = points[0].seed;
-        let turns = shuffle(points.len(), how.repeat as usize, seed);
-        Ok(Self { experiment, points, impossible, turns, seed, repeat: how.repeat })
+        // With a goal, the fewest that there can be.
+        let repeat = if how.until.is_some() { MIN_RUNS as u32 } else { how.repeat };
+        let turns = shuffle(points.len(), repeat as usize, seed);
+        let goal = how.until.map(|goal| (goal, Duration::from_secs(how.max_time)));
+        Ok(Self { experiment, points, impossible, turns, seed, repeat, goal })
+    }
+
+    /// When to stop, where that is not known beforehand.
+    pub fn until(&self) -> Option<Until> {
+        let (goal, max_time) = self.goal?;
+        Some(Until::new(goal, self.points.len(), self.seed, max_time))
     }
 
     /// Names of options that differ between points.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rdmalab_experiments::Point;
 use rdmalab_rank::process::TeamEvent;
 
 use super::plan::{Plan, duration, expected_s};
@@ -27,10 +28,11 @@ impl Progress {
     }
 
     /// The next point begins.
-    pub fn begin(&mut self, plan: &Plan, turn: usize, what: &str) {
-        let point = &plan.points[plan.turns[turn].point];
+    pub fn begin(&mut self, point: &Point, turn: usize, what: &str) {
         self.running_s = expected_s(point);
         self.bar.set_position(turn as u64);
+        // `--until` goes on for as long as it takes.
+        self.bar.set_length(self.bar.length().unwrap_or(0).max(turn as u64 + 1));
         let left = match self.left() {
             Some(left) => format!(", {} left", duration(left.as_secs_f64())),
             None => format!(", about {} in all", duration(self.all_s)),

@@ -192,6 +192,15 @@ pub fn welch_ratio(a: &[f64], b: &[f64], confidence: f64) -> Option<(Estimate, f
     Some((Estimate { value: found.difference.exp(), interval }, found.p_value))
 }
 
+/// The interval of the mean of independent numbers, by Student's t (1908). `None` below two.
+///
+/// # Panics
+/// When `confidence` is not strictly between 0 and 1.
+#[must_use]
+pub fn mean_interval(samples: &[f64], confidence: f64) -> Option<Interval> {
+    Timed::independent(samples)?.mean(confidence).interval
+}
+
 /// Welch's test of two means.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Welch {

@@ -259,6 +259,25 @@ fn verdicts_follow_from_the_interval() {
 }
 
 #[test]
+fn a_mean_has_the_interval_of_student() {
+    // Student (1908), the additional hours of sleep by the second drug: mean 2.33, s 2.002; with
+    // t = 2.262 at 9 degrees the 95 % interval is 0.898 to 3.762, as R's t.test(extra) has it.
+    let hours = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+    let found = mean_interval(&hours, 0.95).unwrap();
+    assert!((found.low - 0.8976775).abs() < 1e-6 && (found.high - 3.7623225).abs() < 1e-6);
+    assert_eq!(mean_interval(&[1.0], 0.95), None);
+    // Means of dependent samples, in blocks.
+    let mut random = Random(15);
+    let mut covered = 0;
+    for _ in 0..200 {
+        let timed = Timed::new(&[random.run(1000, 0.8)]).unwrap();
+        // A log-normal of sigma 0.1.
+        covered += u32::from(timed.mean(0.95).interval.unwrap().covers(1000.0 * 0.005f64.exp()));
+    }
+    assert!(at_most(200 - covered, 200, 0.05), "{covered}");
+}
+
+#[test]
 fn single_numbers_of_runs_are_compared_as_ratios() {
     let a = [100.0, 102.0, 98.0, 101.0, 99.0];
     let b = a.map(|v| v * 1.2);

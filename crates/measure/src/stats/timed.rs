@@ -8,7 +8,9 @@
 
 use std::ops::Range;
 
-use super::{Interval, assert_confidence, binomial, median, normal, quantile, sort, student};
+use super::{
+    Estimate, Interval, assert_confidence, binomial, median, normal, quantile, sort, student,
+};
 
 /// From so many runs on, the runs themselves are the blocks: what differs from run to run is then
 /// in every interval.
@@ -119,6 +121,22 @@ impl Timed {
         // Too few runs to be the blocks; yet what is seen between them is not less than it is.
         let runs = between_variance(&scores, &self.runs).unwrap_or(0.0);
         Some(Spread { variance: between.variance.max(runs), ..between })
+    }
+
+    /// The arithmetic mean, with an interval of Student's t over the blocks.
+    ///
+    /// # Panics
+    /// When `confidence` is not strictly between 0 and 1.
+    #[must_use]
+    pub fn mean(&self, confidence: f64) -> Estimate {
+        assert_confidence(confidence);
+        let value = self.in_time.iter().sum::<f64>() / self.n() as f64;
+        let interval = self.spread(|sample| sample).map(|spread| {
+            let t = student::upper_quantile((1.0 - confidence) / 2.0, spread.freedom);
+            let reach = t * spread.variance.sqrt();
+            Interval { low: value - reach, high: value + reach, confidence }
+        });
+        Estimate { value, interval }
     }
 
     /// Quantile `q` of all runs, ready for intervals. `None` from a single block.

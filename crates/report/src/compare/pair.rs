@@ -131,11 +131,7 @@ fn series<'a>(point: &'a Point, pair: &Pair) -> Option<&'a SeriesSummary> {
 fn runs(cell: &Cell, pair: &Pair) -> Result<Vec<Vec<f64>>, String> {
     let one = |(record, point): &(&Record, &Point)| {
         let series = series(point, pair)?;
-        let counted = |samples: Vec<f64>| {
-            let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
-            samples.into_iter().skip(warm_up).filter(|s| !s.is_nan()).collect()
-        };
-        Some(record.samples(series).map(counted).map_err(|e| e.to_string()))
+        Some(record.counted_samples(series).map_err(|e| e.to_string()))
     };
     cell.points.iter().filter_map(one).collect()
 }

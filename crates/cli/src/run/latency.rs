@@ -1,0 +1,62 @@
+//! `--hold-dma-latency`: how long idle states of the processors may take to end, while a run lasts.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::failure::{Outcome, run as failed};
+
+/// The kernel's file: whoever holds it open with a number written to it has that many
+/// microseconds kept, for all processors (Documentation/power/pm_qos_interface.rst).
+const FILE: &str = "/dev/cpu_dma_latency";
+
+/// Holds the latency until dropped.
+#[derive(Debug)]
+pub struct Hold {
+    /// The kernel forgets the wish when it is closed.
+    _file: File,
+}
+
+impl Hold {
+    /// Asks the kernel for it.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do.
+    pub fn of(us: u32) -> Outcome<Self> {
+        Self::at(Path::new(FILE), us)
+    }
+
+    fn at(path: &Path, us: u32) -> Outcome<Self> {
+        let wrong = |e: std::io::Error| {
+            let hint = match e.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "only root may, or whom an administrator lets write to it"
+                }
+                std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or /dev hides it",
+                _ => "leave the option out",
+            };
+            failed(format!("--hold-dma-latency {us}: {}: {e}; {hint}", path.display()))
+        };
+        let value = i32::try_from(us).unwrap_or(i32::MAX);
+        let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
+        file.write_all(&value.to_ne_bytes()).map_err(wrong)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bytes_are_written_and_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("latency");
+        std::fs::write(&path, "").unwrap();
+        let hold = Hold::at(&path, 20).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), 20i32.to_ne_bytes());
+        drop(hold);
+        let error = Hold::at(&directory.path().join("none"), 0).unwrap_err().to_string();
+        assert!(error.starts_with("--hold-dma-latency 0: ") && error.contains("PM QoS"), "{error}");
+    }
+}

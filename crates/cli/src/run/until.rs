@@ -1,0 +1,182 @@
+//! `--until 'median±1%'`: runs are repeated until the interval is narrow enough, or time is up.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rdmalab_experiments::{Turn, shuffle};
+use rdmalab_measure::Outcome as Measured;
+use rdmalab_measure::stats::{MIN_RUNS, Timed};
+
+/// Runs of each point at most.
+const MAX_ROUNDS: usize = 10_000;
+
+/// Confidence of the interval.
+const CONFIDENCE: f64 = 0.95;
+
+/// How narrow an interval is wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// Of which quantile.
+    pub quantile: f64,
+    /// Its ends may be away from it by this share.
+    pub share: f64,
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?}: write a quantile and how far the ends of its interval may be away, as \
+                 'median±1%' or 'p99+-5%'"
+            )
+        };
+        let (what, share) =
+            text.split_once('±').or_else(|| text.split_once("+-")).ok_or_else(wrong)?;
+        let quantile = crate::compare::quantile(what.trim()).map_err(|_| wrong())?;
+        let percent = share.trim().strip_suffix('%').and_then(|p| p.trim().parse::<f64>().ok());
+        match percent {
+            Some(p) if p > 0.0 && p <= 100.0 => Ok(Self { quantile, share: p / 100.0 }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What there is of each point so far.
+#[derive(Debug)]
+pub struct Until {
+    goal: Goal,
+    /// The first series of each run of each point.
+    runs: Vec<Vec<Vec<f64>>>,
+    seed: u64,
+    round: usize,
+    began: Instant,
+    round_began: Instant,
+    max_time: Duration,
+}
+
+impl Until {
+    /// For so many points, from now on.
+    pub fn new(goal: Goal, points: usize, seed: u64, max_time: Duration) -> Self {
+        let now = Instant::now();
+        let runs = vec![Vec::new(); points];
+        Self { goal, runs, seed, round: 0, began: now, round_began: now, max_time }
+    }
+
+    /// Notes a run of a point.
+    pub fn add(&mut self, point: usize, measured: &Measured) {
+        let samples = measured.series.first().map(|series| series.counted().collect());
+        self.runs[point].push(samples.unwrap_or_default());
+    }
+
+    /// How far the ends of a point's interval are away, as a share; `None` while nobody knows.
+    fn width(&self, point: usize) -> Option<f64> {
+        if self.runs[point].len() < MIN_RUNS {
+            return None;
+        }
+        let timed = Timed::new(&self.runs[point])?;
+        let found = timed.quantile(self.goal.quantile)?;
+        let interval = found.interval(CONFIDENCE)?;
+        let away = (found.value - interval.low).max(interval.high - found.value);
+        (found.value > 0.0).then(|| away / found.value)
+    }
+
+    /// The points whose interval is still too wide.
+    fn wide(&self) -> Vec<usize> {
+        let is_wide = |point: &usize| self.width(*point).is_none_or(|w| w > self.goal.share);
+        (0..self.runs.len()).filter(is_wide).collect()
+    }
+
+    /// The next round, in random order: of the points that need it. None when all are narrow
+    /// enough, or another round would take too long.
+    pub fn next_round(&mut self) -> Vec<Turn> {
+        let took = self.round_began.elapsed();
+        let is_late = self.round > 0 && self.began.elapsed() + took > self.max_time;
+        if is_late || self.round >= MAX_ROUNDS {
+            return Vec::new();
+        }
+        self.round_began = Instant::now();
+        let wide = self.wide();
+        let turns = shuffle(wide.len(), 1, self.seed.wrapping_add(self.round as u64));
+        let repetition = self.round;
+        self.round += 1;
+        turns.iter().map(|turn| Turn { point: wide[turn.point], repetition }).collect()
+    }
+
+    /// What to say of the points that did not become narrow; `None` when all did.
+    pub fn shortfall(&self) -> Option<String> {
+        let wide = self.wide();
+        let widths: Vec<f64> = wide.iter().filter_map(|point| self.width(*point)).collect();
+        let worst = widths.iter().copied().fold(f64::NAN, f64::max);
+        let known = match widths.len() {
+            n if n == wide.len() => format!("the widest is +-{:.1} %", worst * 100.0),
+            _ => format!("a point needs {MIN_RUNS} runs"),
+        };
+        (!wide.is_empty()).then(|| {
+            format!(
+                "--max-time {} s is over, and {} of {} points are not known to +-{:.3} %: {known}",
+                self.max_time.as_secs_f64(),
+                wide.len(),
+                self.runs.len(),
+                self.goal.share * 100.0
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdmalab_measure::Quantity;
+
+    fn run(first: f64, n: usize) -> Measured {
+        let mut measured = Measured::default();
+        let samples = (0..n).map(|i| first + (i * 37 % 101) as f64).collect();
+        measured.push_series(Quantity::RoundTrip, "", 0, samples);
+        measured
+    }
+
+    #[test]
+    fn goals_are_read() {
+        assert_eq!("median±1%".parse(), Ok(Goal { quantile: 0.5, share: 0.01 }));
+        assert_eq!("p99 +- 5 %".parse(), Ok(Goal { quantile: 0.99, share: 0.05 }));
+        for wrong in ["", "median", "median±", "median±1", "median±0%", "mean±1%", "p100±1%"] {
+            assert!(wrong.parse::<Goal>().unwrap_err().contains("median±1%"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn points_go_on_until_they_are_known() {
+        let goal = Goal { quantile: 0.5, share: 0.02 };
+        let mut until = Until::new(goal, 2, 7, Duration::from_secs(3600));
+        let mut counts = [0, 0];
+        // The second point differs from run to run by a tenth at first.
+        for round in 0..200 {
+            let turns = until.next_round();
+            if turns.is_empty() {
+                break;
+            }
+            for turn in turns {
+                assert_eq!(turn.repetition, round);
+                counts[turn.point] += 1;
+                let offset = if turn.point == 1 { [0.0, 100.0, 50.0][round % 3] } else { 0.0 };
+                until.add(turn.point, &run(1000.0 + offset, 1000));
+            }
+        }
+        assert_eq!(counts[0], MIN_RUNS, "{counts:?}");
+        assert!(counts[1] > MIN_RUNS && counts[1] < 200, "{counts:?}");
+        assert_eq!(until.shortfall(), None);
+    }
+
+    #[test]
+    fn time_that_is_up_is_told() {
+        let goal = Goal { quantile: 0.5, share: 1e-9 };
+        let mut until = Until::new(goal, 1, 7, Duration::ZERO);
+        assert_eq!(until.next_round().len(), 1);
+        until.add(0, &run(1000.0, 100));
+        assert!(until.next_round().is_empty());
+        let said = until.shortfall().unwrap();
+        assert!(said.contains("1 of 1 points") && said.contains("needs 5 runs"), "{said}");
+    }
+}

@@ -1,0 +1,404 @@
+//! Expectations of a record, as `p99<5us`: whether they hold, by how much, and whether the samples
+//! can say so at all.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, Timed};
+use rdmalab_record::{Point, Record};
+
+use crate::model::{Model, Row, group_name};
+use crate::value::{grouped, percentile};
+use crate::warnings::place;
+
+/// Confidence of the intervals that are shown beside a value.
+const CONFIDENCE: f64 = 0.95;
+
+/// What is expected of every point of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    text: String,
+    /// Part of the name of a quantity; empty for the first that the experiment measures.
+    name: String,
+    metric: Metric,
+    relation: Relation,
+    /// In ns, 1/s, B/s, or as a share.
+    bound: f64,
+}
+
+/// A number of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Metric {
+    Quantile(f64),
+    Mean,
+    Max,
+    /// Of messages that did not arrive.
+    Loss,
+    Figure(Quantity),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Below,
+    NotAbove,
+    Above,
+    NotBelow,
+}
+
+impl Relation {
+    const ALL: [(&'static str, Self); 4] =
+        [("<=", Self::NotAbove), (">=", Self::NotBelow), ("<", Self::Below), (">", Self::Above)];
+
+    fn holds(self, value: f64, bound: f64) -> bool {
+        match self {
+            Self::Below => value < bound,
+            Self::NotAbove => value <= bound,
+            Self::Above => value > bound,
+            Self::NotBelow => value >= bound,
+        }
+    }
+}
+
+const FORM: &str = "write [QUANTITY] METRIC RELATION BOUND, as 'p99<5us', 'round trip \
+                    median<=1.2us' or 'rate>1M/s'; metrics are median, pNN, mean, max, loss, \
+                    rate, bandwidth";
+
+/// Units by kind: their factor to what records keep.
+const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+const RATES: [(&str, f64); 4] = [("G/s", 1e9), ("M/s", 1e6), ("k/s", 1e3), ("/s", 1.0)];
+const BANDWIDTHS: [(&str, f64); 6] = [
+    ("Gb/s", 1e9 / 8.0),
+    ("Mb/s", 1e6 / 8.0),
+    ("GB/s", 1e9),
+    ("MB/s", 1e6),
+    ("kB/s", 1e3),
+    ("B/s", 1.0),
+];
+const SHARES: [(&str, f64); 1] = [("%", 0.01)];
+
+impl FromStr for Expectation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at = text.find(['<', '>']).ok_or_else(|| format!("{text:?} has no < or >: {FORM}"))?;
+        let (left, right) = text.split_at(at);
+        let (sign, relation) = Relation::ALL
+            .into_iter()
+            .find(|(sign, _)| right.starts_with(sign))
+            .ok_or_else(|| format!("{text:?}: {FORM}"))?;
+        let left = left.trim();
+        let (name, word) = left.rsplit_once(' ').unwrap_or(("", left));
+        let metric = metric(word).ok_or_else(|| format!("{word:?} is no metric: {FORM}"))?;
+        let bound = bound(right[sign.len()..].trim(), metric)?;
+        let name = name.trim().to_owned();
+        Ok(Self { text: text.trim().to_owned(), name, metric, relation, bound })
+    }
+}
+
+impl fmt::Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn metric(word: &str) -> Option<Metric> {
+    Some(match word {
+        "median" => Metric::Quantile(0.5),
+        "mean" => Metric::Mean,
+        "max" => Metric::Max,
+        "loss" => Metric::Loss,
+        "rate" => Metric::Figure(Quantity::Rate),
+        "bandwidth" => Metric::Figure(Quantity::Bandwidth),
+        word => {
+            let percent: f64 = word.strip_prefix('p')?.parse().ok()?;
+            (percent > 0.0 && percent < 100.0).then_some(Metric::Quantile(share_of(percent)))?
+        }
+    })
+}
+
+/// A hundredth, without the last digit of a float: 0.999 of 99.9.
+#[must_use]
+pub fn share_of(percent: f64) -> f64 {
+    (percent / 100.0 * 1e12).round() / 1e12
+}
+
+fn bound(text: &str, metric: Metric) -> Result<f64, String> {
+    let units: &[(&str, f64)] = match metric {
+        Metric::Loss => &SHARES,
+        Metric::Figure(Quantity::Rate) => &RATES,
+        Metric::Figure(_) => &BANDWIDTHS,
+        _ => &TIMES,
+    };
+    let names = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
+    let wrong = || format!("{text:?} is no bound here: write a number and one of {}", names());
+    let (unit, factor) = units.iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(wrong)?;
+    let number: f64 = text[..text.len() - unit.len()].trim().parse().map_err(|_| wrong())?;
+    if number.is_finite() && number >= 0.0 { Ok(number * factor) } else { Err(wrong()) }
+}
+
+/// What became of an expectation at one point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// Whether it holds.
+    pub holds: bool,
+    /// A line: what was measured, its interval, and the bound.
+    pub line: String,
+}
+
+/// A value, its interval where there is one, and what it is the value of.
+struct Found {
+    value: f64,
+    interval: Option<Interval>,
+    name: String,
+    /// How it is written.
+    quantity: Quantity,
+    remark: String,
+}
+
+impl Expectation {
+    /// Whether a series of `n` samples can say anything about it.
+    ///
+    /// # Errors
+    /// How many samples it needs, and what to do.
+    pub fn supported_by(&self, n: u64) -> Result<(), String> {
+        match self.metric {
+            Metric::Quantile(q) if !stats::supports_quantile(n, q) => {
+                let needed = (MIN_BEYOND / q.min(1.0 - q)).round() as u64;
+                Err(format!(
+                    "--expect '{self}': {} needs {} samples of a point, {} beyond it, and there \
+                     are {}: raise --messages",
+                    if q == 0.5 { "the median".to_owned() } else { percentile(q) },
+                    grouped(needed),
+                    MIN_BEYOND,
+                    grouped(n)
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is about samples of times.
+    #[must_use]
+    pub const fn is_of_samples(&self) -> bool {
+        matches!(self.metric, Metric::Quantile(_) | Metric::Mean | Metric::Max)
+    }
+
+    /// Checks it at every point of a record; runs of the same point count together.
+    ///
+    /// # Errors
+    /// When a point cannot say: it has no such quantity, or too few samples.
+    pub fn check(&self, record: &Record) -> Result<Vec<Checked>, String> {
+        let model = Model::of(record);
+        let mut found = Vec::new();
+        for row in &model.rows {
+            let at = match place(&model, row) {
+                nowhere if nowhere.is_empty() => String::new(),
+                place => format!(" at {place}"),
+            };
+            let one = self.measured(record, row)?;
+            found.push(self.checked(&one, &at));
+        }
+        match found.is_empty() {
+            true => Err(format!("--expect '{self}': the record has no points")),
+            false => Ok(found),
+        }
+    }
+
+    fn checked(&self, found: &Found, at: &str) -> Checked {
+        let share = |v: f64| format!("{:.3} %", v * 100.0);
+        let format = |v: f64| match self.metric {
+            Metric::Loss => share(v),
+            _ => found.quantity.format(v),
+        };
+        let holds = self.relation.holds(found.value, self.bound);
+        let interval = found.interval.map_or(String::new(), |i| {
+            format!(", 95 % interval {} .. {}", format(i.low), format(i.high))
+        });
+        let is_sure = found.interval.is_none_or(|i| {
+            [i.low, i.high].into_iter().all(|end| self.relation.holds(end, self.bound) == holds)
+        });
+        let verdict = match (holds, is_sure) {
+            (true, true) => "holds",
+            (true, false) => "holds, but its interval reaches beyond: measure more to be sure",
+            (false, true) => "does not hold",
+            (false, false) => "does not hold, though its interval reaches across: measure more",
+        };
+        let line = format!(
+            "{self}: {}{at} is {}{interval}{}; the bound is {}: {verdict}",
+            found.name,
+            format(found.value),
+            found.remark,
+            format(self.bound)
+        );
+        Checked { holds, line }
+    }
+
+    fn measured(&self, record: &Record, row: &Row) -> Result<Found, String> {
+        match self.metric {
+            Metric::Figure(quantity) => self.figure(row, quantity),
+            Metric::Loss => self.loss(row),
+            _ => self.series(record, row),
+        }
+    }
+
+    fn has_name(&self, quantity: Quantity, label: &str) -> bool {
+        group_name(quantity, label).contains(&self.name) || quantity.field().contains(&self.name)
+    }
+
+    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, String> {
+        let figures = row.points.iter().flat_map(|point| &point.figures);
+        let ours = figures.filter(|f| f.quantity == quantity && self.has_name(quantity, &f.label));
+        let mut values: Vec<f64> = ours.map(|f| f.value).filter(|v| v.is_finite()).collect();
+        stats::sort(&mut values);
+        if values.is_empty() {
+            return Err(format!(
+                "--expect '{self}': the experiment measures no {quantity}; `blast` does"
+            ));
+        }
+        Ok(Found {
+            value: stats::median(&values),
+            interval: stats::mean_interval(&values, CONFIDENCE),
+            name: quantity.name().to_owned(),
+            quantity,
+            remark: if values.len() == 1 { ", of one run".to_owned() } else { String::new() },
+        })
+    }
+
+    fn loss(&self, row: &Row) -> Result<Found, String> {
+        let of = |point: &&Point| -> Option<(u64, u64)> {
+            let counted = point.count("lost").zip(point.count("sent"));
+            let series =
+                || point.series.first().map(|s| (s.summary.lost, s.summary.n + s.summary.lost));
+            counted.or_else(series)
+        };
+        let each: Option<Vec<(u64, u64)>> = row.points.iter().map(of).collect();
+        let each = each.ok_or_else(|| {
+            format!("--expect '{self}': the experiment does not count lost messages")
+        })?;
+        let lost: u64 = each.iter().map(|(lost, _)| lost).sum();
+        let sent: u64 = each.iter().map(|(_, sent)| sent).sum();
+        Ok(Found {
+            value: if sent == 0 { f64::NAN } else { lost as f64 / sent as f64 },
+            interval: None,
+            name: "loss".to_owned(),
+            quantity: Quantity::CpuShare,
+            remark: format!(" ({} of {})", grouped(lost), grouped(sent)),
+        })
+    }
+
+    fn series(&self, record: &Record, row: &Row) -> Result<Found, String> {
+        let series = row.points.iter().flat_map(|point| &point.series);
+        let mut ours = series.filter(|s| self.has_name(s.quantity, &s.label));
+        let Some(first) = ours.next() else {
+            let names = row.points.iter().flat_map(|p| &p.series);
+            let mut names: Vec<String> = names.map(|s| group_name(s.quantity, &s.label)).collect();
+            names.sort();
+            names.dedup();
+            return Err(format!(
+                "--expect '{self}': no quantity {:?} here; there are: {}",
+                self.name,
+                names.join("; ")
+            ));
+        };
+        let (quantity, label) = (first.quantity, first.label.as_str());
+        let each = row.points.iter().filter_map(|point| point.series(quantity, label));
+        let runs: Result<Vec<Vec<f64>>, String> =
+            each.map(|series| record.counted_samples(series).map_err(|e| e.to_string())).collect();
+        let name = format!("{} of {}", self.metric_name(), group_name(quantity, label));
+        let nothing = || format!("--expect '{self}': not one sample of {}", quantity.name());
+        let timed = Timed::new(&runs?).ok_or_else(nothing)?;
+        self.supported_by(timed.n() as u64)?;
+        let (value, interval, remark) = match self.metric {
+            Metric::Mean => {
+                let mean = timed.mean(CONFIDENCE);
+                (mean.value, mean.interval, String::new())
+            }
+            Metric::Max => {
+                let largest = timed.sorted()[timed.n() - 1];
+                (largest, None, format!(", the largest of {}", grouped(timed.n() as u64)))
+            }
+            Metric::Quantile(q) => {
+                let found = timed.quantile(q).ok_or_else(nothing)?;
+                (found.value, found.interval(CONFIDENCE), String::new())
+            }
+            Metric::Loss | Metric::Figure(_) => return Err(nothing()),
+        };
+        Ok(Found { value, interval, name, quantity, remark })
+    }
+
+    fn metric_name(&self) -> String {
+        match self.metric {
+            Metric::Quantile(0.5) => "median".to_owned(),
+            Metric::Quantile(q) => percentile(q),
+            Metric::Mean => "mean".to_owned(),
+            Metric::Max => "maximum".to_owned(),
+            Metric::Loss => "loss".to_owned(),
+            Metric::Figure(quantity) => quantity.name().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Expectation, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn the_grammar_has_quantities_metrics_relations_and_units() {
+        let one = read("round trip p99.9 <= 1.5 us").unwrap();
+        assert_eq!((one.name.as_str(), one.relation), ("round trip", Relation::NotAbove));
+        assert_eq!((one.metric, one.bound), (Metric::Quantile(0.999), 1500.0));
+        for (text, metric, bound) in [
+            ("median<5ms", Metric::Quantile(0.5), 5e6),
+            ("p99<5us", Metric::Quantile(0.99), 5e3),
+            ("mean<700ns", Metric::Mean, 700.0),
+            ("max<1s", Metric::Max, 1e9),
+            ("loss<=0.1%", Metric::Loss, 0.001),
+            ("rate>1.5M/s", Metric::Figure(Quantity::Rate), 1.5e6),
+            ("rate>=20/s", Metric::Figure(Quantity::Rate), 20.0),
+            ("bandwidth>100Gb/s", Metric::Figure(Quantity::Bandwidth), 12.5e9),
+            ("bandwidth>2GB/s", Metric::Figure(Quantity::Bandwidth), 2e9),
+        ] {
+            let one = read(text).unwrap();
+            assert_eq!(one.metric, metric, "{text}");
+            assert!((one.bound / bound - 1.0).abs() < 1e-12, "{text}: {}", one.bound);
+            assert_eq!(one.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_is_said_in_a_line() {
+        for (text, part) in [
+            ("", "no < or >"),
+            ("p99", "no < or >"),
+            ("p99=5us", "no < or >"),
+            ("p100<5us", "no metric"),
+            ("p-1<5us", "no metric"),
+            ("speed<5us", "no metric"),
+            ("p99<5", "one of ns, us, ms, s"),
+            ("p99<us", "one of ns"),
+            ("p99<-5us", "one of ns"),
+            ("p99<5GB/s", "no bound here"),
+            ("rate>5us", "one of G/s, M/s, k/s, /s"),
+            ("bandwidth>5%", "Gb/s"),
+            ("loss<5us", "one of %"),
+            ("p99<>5us", "no bound here"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_tail_needs_its_samples() {
+        let error = read("p99.99<5us").unwrap().supported_by(1000).unwrap_err();
+        assert!(error.contains("p99.99 needs 100 000 samples"), "{error}");
+        assert!(error.contains("there are 1 000") && error.contains("--messages"), "{error}");
+        assert_eq!(read("p99.99<5us").unwrap().supported_by(100_000), Ok(()));
+        assert_eq!(read("max<5us").unwrap().supported_by(1), Ok(()));
+    }
+}
