@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::compare::CompareArgs;
+use crate::doctor::DoctorArgs;
 use crate::link::LinkArgs;
 use crate::perftest::args::PerftestArgs;
 use crate::run::args::{Format, RunArgs};
@@ -89,6 +90,10 @@ pub enum Command {
     /// is what is compared. Exits with 1 if B is worse than A by more than --threshold, with
     /// certainty.
     Compare(CompareArgs),
+    /// What of this machine hurts latency and bandwidth, and how to mend it
+    ///
+    /// Reads files below /sys and /proc, and changes nothing: --fix shows commands, and runs none.
+    Doctor(DoctorArgs),
     /// perftest's programs by their names.
     #[command(flatten)]
     Perftest(PerftestArgs),

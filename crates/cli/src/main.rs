@@ -35,6 +35,7 @@ mod args;
 mod bench;
 mod compare;
 mod devices;
+mod doctor;
 mod env;
 mod exec;
 mod expect;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Study(args)) => study::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
