@@ -398,7 +398,9 @@ impl<R: Rank> Sending<'_, R> {
         }
         let t_lat = series(&|i, _| self.subm[i]);
         push_one_way(outcome, (Quantity::OneWay, "t_lat"), warm_up, t_lat, bound_ns);
-        outcome.date_largest(|i| self.subm.get(i).copied());
+        if outcome.series.last().is_some_and(|series| series.label == "t_lat") {
+            outcome.date_largest(|i| self.subm.get(i).copied());
+        }
         if self.point.stamps.send {
             if self.rank.restamp_shares_cpu() {
                 outcome.warnings.push(
