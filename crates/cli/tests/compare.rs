@@ -84,7 +84,7 @@ fn a_wrong_call_is_told_in_a_line() {
         (&["compare", "one"][..], "2 values required"),
         (&["compare", "no", "where"], "record.json"),
         (&["compare", "a", "b", "--at", "p101"], "no quantile"),
-        (&["compare", "a", "b", "--threshold", "-3"], "--threshold"),
+        (&["compare", "a", "b", "--threshold=-3"], "no percentage"),
     ] {
         let found = said(rdmalab(words).current_dir(home.path()));
         assert_eq!(found.code, Some(2), "{words:?}: {}", found.stderr);
