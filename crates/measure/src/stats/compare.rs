@@ -53,9 +53,12 @@ impl<'a> QuantileRatio<'a> {
     /// When `confidence` is not strictly between 0 and 1.
     #[must_use]
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
-        let (a, b) = (self.a.interval(confidence)?, self.b.interval(confidence)?);
-        let down = (self.b.value / b.low).ln().hypot((a.high / self.a.value).ln());
-        let up = (b.high / self.b.value).ln().hypot((self.a.value / a.low).ln());
+        let (a, b) = (self.a.unrounded(confidence)?, self.b.unrounded(confidence)?);
+        // All samples are positive; few are less than the step that was taken off.
+        let low = |interval: Interval, least: f64| interval.low.max(least / 2.0);
+        let (a_low, b_low) = (low(a, self.a.least()), low(b, self.b.least()));
+        let down = (self.b.value / b_low).ln().hypot((a.high / self.a.value).ln());
+        let up = (b.high / self.b.value).ln().hypot((self.a.value / a_low).ln());
         let value = self.value();
         Some(Interval { low: value * (-down).exp(), high: value * up.exp(), confidence })
     }
@@ -101,7 +104,7 @@ impl<'a> QuantileRatio<'a> {
 pub fn shift_at(a: &Timed, b: &Timed, q: f64, confidence: f64) -> Option<Estimate> {
     let (a, b) = (a.quantile(q)?, b.quantile(q)?);
     let value = b.value - a.value;
-    let ends = a.interval(confidence).zip(b.interval(confidence));
+    let ends = a.unrounded(confidence).zip(b.unrounded(confidence));
     let interval = ends.map(|(of_a, of_b)| Interval {
         low: value - (b.value - of_b.low).hypot(of_a.high - a.value),
         high: value + (of_b.high - b.value).hypot(a.value - of_a.low),

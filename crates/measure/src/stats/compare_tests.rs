@@ -287,3 +287,22 @@ fn single_numbers_of_runs_are_compared_as_ratios() {
     assert!(welch_ratio(&a, &[1.0], 0.95).is_none() && welch_ratio(&a, &[0.0, 1.0], 0.9).is_none());
     assert!(welch_ratio(&[5.0; 3], &[5.0; 3], 0.95).is_none());
 }
+
+#[test]
+fn a_step_of_the_clock_is_no_difference() {
+    // The same ticks by two calibrations of one clock, and a median that is a step higher.
+    let side = |tick: f64, above: usize| {
+        let samples = (0..2000).map(|i| tick * (120 + usize::from(i * 37 % 100 < above)) as f64);
+        Timed::new(&[samples.collect()]).unwrap()
+    };
+    let (a, b) = (side(10.0, 20), side(10.000_000_01, 80));
+    assert_eq!(a.step(), 10.0);
+    let (of_a, of_b) = (a.quantile(0.5).unwrap(), b.quantile(0.5).unwrap());
+    assert!(of_b.value > of_a.value && of_a.interval(0.95).unwrap().high < of_b.value);
+    let found = QuantileRatio::of(&a, &b, 0.5).unwrap().interval(0.95);
+    assert_eq!(Verdict::of(found, 0.05, false), Verdict::NoDifference, "{found:?}");
+    let two_steps = side(10.0, 20).sorted().iter().map(|s| s + 20.0).collect();
+    let c = Timed::new(&[two_steps]).unwrap();
+    let found = QuantileRatio::of(&a, &c, 0.5).unwrap().interval(0.95);
+    assert_eq!(Verdict::of(found, 0.05, false), Verdict::Slower, "{found:?}");
+}

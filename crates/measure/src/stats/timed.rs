@@ -38,6 +38,7 @@ pub struct Timed {
     sorted: Vec<f64>,
     runs: Vec<Range<usize>>,
     blocks: Vec<Range<usize>>,
+    step: f64,
 }
 
 /// How well a mean is known.
@@ -82,7 +83,15 @@ impl Timed {
             ranges.push(end..end + run.len());
             end += run.len();
         }
-        (end > 0).then(|| Self { in_time, sorted, runs: ranges, blocks: Vec::new() })
+        let step = runs.iter().filter_map(|run| step(run)).reduce(f64::min).unwrap_or(0.0);
+        (end > 0).then(|| Self { in_time, sorted, runs: ranges, blocks: Vec::new(), step })
+    }
+
+    /// The step of the clock, in the unit of the samples, as far as they show it: the least
+    /// distance of two different samples of a run. 0 when all of each run are equal.
+    #[must_use]
+    pub const fn step(&self) -> f64 {
+        self.step
     }
 
     /// Samples of all runs; at least one.
@@ -154,7 +163,15 @@ impl Timed {
         let independent = q * (1.0 - q) / self.n() as f64;
         let variance = below.variance.max(not_above.variance).max(independent);
         let effective_n = q * (1.0 - q) / variance;
-        Some(TimedQuantile { q, value, effective_n, freedom: below.freedom, sorted: &self.sorted })
+        let freedom = below.freedom;
+        Some(TimedQuantile {
+            q,
+            value,
+            effective_n,
+            freedom,
+            sorted: &self.sorted,
+            step: self.step,
+        })
     }
 }
 
@@ -163,6 +180,14 @@ fn cut(range: &Range<usize>, pieces: usize) -> Vec<Range<usize>> {
     let pieces = pieces.min(range.len() / 2).max(1);
     let bound = |i: usize| range.start + range.len() * i / pieces;
     (0..pieces).map(|i| bound(i)..bound(i + 1)).collect()
+}
+
+/// The least distance of two different samples; what the conversion from ticks leaves is none.
+fn step(run: &[f64]) -> Option<f64> {
+    let mut sorted = run.to_vec();
+    sort(&mut sorted);
+    let apart = sorted.windows(2).map(|pair| (pair[1] - pair[0], pair[1].abs() * 1e-9));
+    apart.filter(|(apart, least)| apart > least).map(|(apart, _)| apart).reduce(f64::min)
 }
 
 fn between(scores: &[f64], blocks: &[Range<usize>]) -> Option<Spread> {
@@ -197,6 +222,7 @@ pub struct TimedQuantile<'a> {
     pub effective_n: f64,
     freedom: f64,
     sorted: &'a [f64],
+    step: f64,
 }
 
 impl TimedQuantile<'_> {
@@ -219,5 +245,22 @@ impl TimedQuantile<'_> {
         let low = (ranks.low as f64 * scale).floor().max(1.0) as usize;
         let high = ((ranks.high as f64 * scale).ceil() as usize).min(self.sorted.len());
         Some(Interval { low: self.sorted[low - 1], high: self.sorted[high - 1], confidence })
+    }
+
+    /// The least sample.
+    pub(super) fn least(&self) -> f64 {
+        self.sorted[0]
+    }
+
+    /// The interval before the clock rounded it: a step wider at each end, as a time is the
+    /// difference of two stamps. Quantiles of neighbouring steps need not differ.
+    ///
+    /// # Panics
+    /// When `confidence` is not strictly between 0 and 1.
+    #[must_use]
+    pub fn unrounded(&self, confidence: f64) -> Option<Interval> {
+        let rounded = self.step;
+        let interval = self.interval(confidence)?;
+        Some(Interval { low: interval.low - rounded, high: interval.high + rounded, confidence })
     }
 }
