@@ -65,11 +65,15 @@ fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), St
 fn tree(program: &Command) -> Result<PathBuf, String> {
     let us = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
     let mut maker = Command::new(us);
-    maker.arg(COMMAND).stdin(Stdio::null()).env_remove("LD_PRELOAD");
+    maker.arg(COMMAND).stdin(Stdio::null());
     for (name, value) in program.get_envs() {
         if let Some(value) = value.filter(|_| name != "LD_LIBRARY_PATH") {
             maker.env(name, value);
         }
+    }
+    // It opens devices and sends nothing: the capture's file is the program's.
+    for name in ["LD_PRELOAD", "RDMALAB_CAPTURE", "RDMALAB_FAULTS"] {
+        maker.env_remove(name);
     }
     let output = maker.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
