@@ -169,7 +169,7 @@ impl<'a, R: Rank> End<'a, R> {
 
     fn ask(&mut self, is_last: bool) -> Result<(), Stopped> {
         if self.rank.is_asked_to_stop() {
-            return Err(Stopped::Asked);
+            return Err(crate::talk::stopped(self.rank));
         }
         if self.point.pause_ns > 0 {
             match self.point.sleeps() {
@@ -187,7 +187,7 @@ impl<'a, R: Rank> End<'a, R> {
 
     fn reply(&mut self, is_last: bool) -> Result<(), Stopped> {
         if self.rank.is_asked_to_stop() {
-            return Err(Stopped::Asked);
+            return Err(crate::talk::stopped(self.rank));
         }
         self.hear("the next message")?;
         self.log.end(self.rank.now());

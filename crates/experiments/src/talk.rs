@@ -16,6 +16,9 @@ pub(crate) struct Course<'a, R> {
     pub cut_short: Option<String>,
 }
 
+/// How long the news of another rank's end may take: queue pairs and other ranks tell sooner.
+const NEWS_NS: u64 = 1_000_000_000;
+
 impl<'a, R: Rank> Course<'a, R> {
     pub fn new(rank: &'a R, end: &'a dyn Troubled) -> Self {
         Self { rank, end, cut_short: None }
@@ -27,9 +30,10 @@ impl<'a, R: Rank> Course<'a, R> {
         match self.rank.exchange_to_end(&goes_on) {
             Ok(all) => {
                 let goes_on = all.iter().all(|bytes| bytes[..] == [1]);
-                if !goes_on {
-                    // The other end was asked to stop, and so will this one be.
-                    self.cut_short.get_or_insert(Stopped::Asked.to_string());
+                if !goes_on && self.cut_short.is_none() {
+                    // Another rank was told to stop, and so will this one be, with the reason.
+                    let told = self.rank.spin_for(NEWS_NS, || None::<()>).err();
+                    self.cut_short = Some(told.unwrap_or(Stopped::Asked).to_string());
                 }
                 Ok(goes_on)
             }
@@ -59,8 +63,6 @@ impl<'a, R: Rank> Course<'a, R> {
 
     #[cold]
     fn ends(&mut self, stopped: Stopped) -> Result<(), Stopped> {
-        /// How long the news of the other end's death may take: its queue pair tells sooner.
-        const NEWS_NS: u64 = 300_000_000;
         let why = match self.end.diagnose(stopped) {
             Stopped::Failed(cause) => match self.rank.spin_for(NEWS_NS, || None::<()>) {
                 Err(Stopped::Other(why)) => format!("{why}; {cause}"),

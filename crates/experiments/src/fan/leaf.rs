@@ -89,7 +89,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         }
         while self.next < last {
             if rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(crate::talk::stopped(rank));
             }
             let Some(repetition) = self.wait(rank, part)? else { break };
             self.heard += 1;

@@ -164,7 +164,7 @@ impl<R: Rank> Role<R> for Root<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         for _ in 0..repetitions {
             if rank.is_asked_to_stop() {
-                return Err(Stopped::Asked);
+                return Err(crate::talk::stopped(rank));
             }
             match self.desk.point.op.reads() {
                 true => self.reads(rank)?,
