@@ -166,6 +166,7 @@ fn median(outcome: &Outcome) -> f64 {
 
 #[test]
 fn a_rank_that_is_killed_ends_all_with_its_name() {
+    let _turn = crate::turn();
     for (options, victim) in [
         ("op=send", 2),
         ("op=write", 3),

@@ -73,9 +73,17 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
     }
 }
 
-/// A cause that strikes once in so many messages, far above what a busy machine does to most.
+/// A cause that strikes once in so many messages, far above what a busy machine does to most. Where
+/// other tests take the processors at the same time their pauses may hide it: it is looked for
+/// again then. It is never found by chance.
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
+    let _turn = crate::turn();
+    let found = (0..5).any(|_| std::panic::catch_unwind(strikes_are_found).is_ok());
+    assert!(found, "not in five runs");
+}
+
+fn strikes_are_found() {
     let options = "messages=400 runs=1 warm-up=20 size=64";
     let point = point(Experiment::Recvq, options);
     // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
