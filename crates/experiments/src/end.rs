@@ -3,11 +3,12 @@
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
-    Access, AddressHandle, Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint,
-    QpType, ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
+    Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
+    ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
 };
 
 use crate::cq::{Completions, failed};
+use crate::granted::Granted;
 use crate::layout::Layout;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
@@ -295,22 +296,17 @@ impl End {
 
     /// What was agreed on and granted.
     pub fn facts(&self, outcome: &mut Outcome) {
-        let placement = match (self.kind, self.memory().backing()) {
-            (Kind::System, _) => "adapter".to_owned(),
-            (_, Backing::Shared) if self.peer.backing == Backing::Shared.to_string() => {
-                "memfd-backed at both ends".to_owned()
-            }
-            (_, own) => format!("{own} here, {} there", self.peer.backing),
+        let granted = Granted {
+            kind: self.kind,
+            device: &self.device,
+            transport: self.transport,
+            inline_bytes: self.inline_bytes,
+            inline: self.inline,
+            mtu: self.mtu,
+            path: &self.path,
+            gid: &self.gid,
         };
-        outcome.push_fact("device_kind", self.kind);
-        outcome.push_fact("device", &self.device);
-        outcome.push_fact("transport", self.transport);
-        outcome.push_fact("placement", placement);
-        outcome.push_fact("inline_granted_bytes", self.inline_bytes);
-        outcome.push_fact("inline", if self.inline { "yes" } else { "no" });
-        outcome.push_fact("mtu_bytes", self.mtu.bytes());
-        outcome.push_fact("port", self.path.port_num);
-        outcome.push_fact("gid", &self.gid);
+        granted.push(outcome, self.memory().backing(), std::iter::once(&*self.peer.backing));
     }
 }
 

@@ -4,12 +4,13 @@
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
-    Access, AddressHandle, Backing, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint,
-    QpType, RemoteBuffer, Srq, Wc,
+    Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
+    RemoteBuffer, Srq, Wc,
 };
 
 use crate::cq::{Completions, failed};
 use crate::end::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
+use crate::granted::Granted;
 use crate::limits::Limits;
 use crate::point::{Memory, Point, Transport};
 use crate::trouble::Troubled;
@@ -238,23 +239,18 @@ impl Links {
 
     /// What was agreed on and granted.
     pub fn facts(&self, outcome: &mut Outcome, inline: bool) {
-        let own = self.mr.buffer().backing();
-        let shared = Backing::Shared.to_string();
-        let other = self.far.iter().map(|f| &f.backing).find(|b| **b != shared);
-        let placement = match (self.kind, other) {
-            (Kind::System, _) => "adapter".to_owned(),
-            (_, None) if own == Backing::Shared => "memfd-backed at both ends".to_owned(),
-            (_, other) => format!("{own} here, {} there", other.unwrap_or(&shared)),
+        let granted = Granted {
+            kind: self.kind,
+            device: &self.device,
+            transport: self.transport,
+            inline_bytes: self.inline_bytes,
+            inline,
+            mtu: self.mtu,
+            path: &self.path,
+            gid: &self.gid,
         };
-        outcome.push_fact("device_kind", self.kind);
-        outcome.push_fact("device", &self.device);
-        outcome.push_fact("transport", self.transport);
-        outcome.push_fact("placement", placement);
-        outcome.push_fact("inline_granted_bytes", self.inline_bytes);
-        outcome.push_fact("inline", if inline { "yes" } else { "no" });
-        outcome.push_fact("mtu_bytes", self.mtu.bytes());
-        outcome.push_fact("port", self.path.port_num);
-        outcome.push_fact("gid", &self.gid);
+        let far = self.far.iter().map(|far| &*far.backing);
+        granted.push(outcome, self.mr.buffer().backing(), far);
     }
 }
 

@@ -247,6 +247,20 @@ fn outliers(model: &Model, group: &Group) -> Markup {
 }
 
 fn figures(model: &Model, id: &str) -> Markup {
+    html! {
+        @if let Some(table) = figures_table(model) {
+            section {
+                h2 { "Rates and processor time" }
+                p.meaning { "One number for each point; with repeated runs, their median." }
+                (figures_of(&charts::of_figures(model, id)))
+                (table)
+            }
+        }
+    }
+}
+
+/// What there is one number of for each point; `None` without any.
+pub fn figures_table(model: &Model) -> Option<Markup> {
     let figures = model.figures();
     let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     let parameters = heads.len();
@@ -258,16 +272,7 @@ fn figures(model: &Model, id: &str) -> Markup {
         }));
         cells
     });
-    html! {
-        @if !figures.is_empty() {
-            section {
-                h2 { "Rates and processor time" }
-                p.meaning { "One number for each point; with repeated runs, their median." }
-                (figures_of(&charts::of_figures(model, id)))
-                (table("Rates and processor time", &heads, parameters, rows))
-            }
-        }
-    }
+    (!figures.is_empty()).then(|| table("Rates and processor time", &heads, parameters, rows))
 }
 
 pub fn figures_of(charts: &[Chart]) -> Markup {

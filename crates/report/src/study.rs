@@ -8,7 +8,9 @@ use rdmalab_study::{
 
 use crate::charts::{self, sentence};
 use crate::model::{Model, group_name};
-use crate::page::{caution, figures_of, parameter_cells, setup, shell, table, whole};
+use crate::page::{
+    caution, figures_of, figures_table, parameter_cells, setup, shell, table, whole,
+};
 use crate::table::{time_cells, time_heads};
 use crate::value::heading;
 
@@ -279,21 +281,10 @@ fn times_table(model: &Model, group: &crate::model::Group, caption: &str) -> Mar
 }
 
 fn rates_table(model: &Model) -> Markup {
-    let figures = model.figures();
-    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
-    let parameters = heads.len();
-    heads.extend(figures.iter().map(|(q, label)| group_name(*q, label)));
-    let rows = model.rows.iter().map(|row| {
-        let mut cells = parameter_cells(model, row);
-        cells.extend(figures.iter().map(|(quantity, label)| {
-            row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
-        }));
-        cells
-    });
     html! {
-        @if !figures.is_empty() {
+        @if let Some(table) = figures_table(model) {
             h4 { "Rates and processor time" }
-            (table("Rates and processor time", &heads, parameters, rows))
+            (table)
         }
     }
 }

@@ -62,12 +62,12 @@ impl QpInner {
         let Some(single) = single else { return false };
         let keys = &links.process.key_view;
         let Ok(host) = local_address(keys, single.pd(), &single.target, true) else { return false };
-        let payload = &raw const slot.body[codec::PAYLOAD_WORD];
+        let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
+        let bytes = short.payload_bytes as usize;
         // SAFETY: the target was checked against its region just now, which cannot go away while
         // we hold the QP's lock, and decoding made sure that the slot holds so many bytes; the
         // copy survives memory that is not there.
-        let copied =
-            unsafe { copy::copy(host as *mut u8, payload.cast(), short.payload_bytes as usize) };
+        let copied = unsafe { copy::copy(host as *mut u8, payload, bytes) };
         if copied.is_err() {
             return false;
         }

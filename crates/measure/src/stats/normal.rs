@@ -32,10 +32,14 @@ pub fn upper_tail(z: f64) -> f64 {
 
 /// The `z` that is exceeded with probability `tail`, for 0 < `tail` <= 1/2.
 pub fn upper_quantile(tail: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 40.0);
+    bisect(0.0, 40.0, |z| upper_tail(z) > tail)
+}
+
+/// Where `is_below` turns from true at `low` to false at `high`, as near as numbers go.
+pub(super) fn bisect(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
-        if upper_tail(middle) > tail {
+        if is_below(middle) {
             low = middle;
         } else {
             high = middle;

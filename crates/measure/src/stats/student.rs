@@ -65,19 +65,11 @@ pub fn upper_tail(t: f64, freedom: f64) -> f64 {
 
 /// The `t` that is exceeded with probability `tail`, for 0 < `tail` <= 1/2.
 pub fn upper_quantile(tail: f64, freedom: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 1.0);
+    let mut high = 1.0;
     while upper_tail(high, freedom) > tail && high < 1e30 {
         high *= 2.0;
     }
-    for _ in 0..100 {
-        let middle = f64::midpoint(low, high);
-        if upper_tail(middle, freedom) > tail {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
+    super::normal::bisect(0.0, high, |t| upper_tail(t, freedom) > tail)
 }
 
 #[cfg(test)]

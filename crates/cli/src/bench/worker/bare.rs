@@ -11,7 +11,7 @@ use rdmalab_verbs::Context;
 
 use super::Stopped;
 use super::patience::Patience;
-use super::trips::BATCH_WARM_UP;
+use super::trips::half_trips;
 use crate::bench::work::Found;
 
 /// The port of the device.
@@ -65,22 +65,13 @@ impl Bare {
     ) -> Result<Found, Stopped> {
         let (out, mut buffer) = ([0x5a; TRIP_BYTES], [0; TRIP_BYTES]);
         let bytes = bytes.min(TRIP_BYTES);
-        let mut round = |count: u64| {
+        half_trips(clock, [batches, trips], |count| {
             for _ in 0..count {
                 self.say(&out[..bytes])?;
                 self.hear(&mut buffer, patience)?;
             }
-            Ok::<_, Stopped>(())
-        };
-        round(BATCH_WARM_UP)?;
-        let mut times = Vec::with_capacity(batches as usize);
-        for _ in 0..batches {
-            let start = clock.now();
-            round(trips)?;
-            times.push(clock.ns_between(start, clock.now()) / (2 * trips) as f64);
-        }
-        stats::sort(&mut times);
-        Ok(Found { half_round_trip_ns: Some(stats::median(&times)), ..Found::default() })
+            Ok(())
+        })
     }
 
     /// The other end of [`Bare::trips`].

@@ -92,6 +92,18 @@ pub fn batches(
         }
         Ok::<_, Stopped>(())
     };
+    let found = half_trips(clock, [batches, trips], &mut round)?;
+    side.sender.finish(patience)?;
+    Ok(found)
+}
+
+/// Half a round trip: the median over batches, after a warm-up, of `round` trips without a stamp
+/// in between.
+pub fn half_trips(
+    clock: &Clock,
+    [batches, trips]: [u64; 2],
+    mut round: impl FnMut(u64) -> Result<(), Stopped>,
+) -> Result<Found, Stopped> {
     round(BATCH_WARM_UP)?;
     let mut times = Vec::with_capacity(batches as usize);
     for _ in 0..batches {
@@ -100,7 +112,6 @@ pub fn batches(
         times.push(clock.ns_between(start, clock.now()) / (2 * trips) as f64);
     }
     stats::sort(&mut times);
-    side.sender.finish(patience)?;
     Ok(Found { half_round_trip_ns: Some(stats::median(&times)), ..Found::default() })
 }
 
