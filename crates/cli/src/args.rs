@@ -207,6 +207,16 @@ pub struct StudyArgs {
     /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them
     #[arg(long, value_name = "A,B")]
     pub cores: Option<String>,
+    /// Start the ranks on these hosts by ssh, as `rdmalab run --hosts` does: round them until there
+    /// are as many as a sweep takes
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+    /// How ssh is called, with its options
+    #[arg(long, value_name = "COMMAND", requires = "hosts")]
+    pub ssh: Option<String>,
+    /// The program on the other hosts: a path, or a name that is found there
+    #[arg(long, value_name = "PATH", default_value = "rdmalab", requires = "hosts")]
+    pub remote_program: String,
 }
 
 /// Options of `report`.

@@ -10,6 +10,7 @@ use std::process::Command;
 use common::{
     Running, Said, free_port, processes, rdmalab, said, signal, skipped, wait_until_it_listens,
 };
+use rdmalab_record::Record;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -156,6 +157,20 @@ fn srun_is_known_by_its_environment() {
     }
 }
 
+#[test]
+fn a_study_is_not_started_by_mpirun() {
+    // As Hydra's processes find it.
+    let rank = |rank: &str| {
+        let mut command = rdmalab(&["study", "viertel2006", "--quick"]);
+        said(command.envs([("PMI_RANK", rank), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "4")]))
+    };
+    let Said { code, stdout, stderr } = rank("0");
+    assert_eq!(code, Some(2), "{stdout}{stderr}");
+    assert!(stderr.contains("started 4 processes") && stderr.contains("--hosts A,B"), "{stderr}");
+    let Said { code, stdout, stderr } = rank("3");
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(0), "", ""), "rank 0 says it");
+}
+
 /// A server of ssh for this test: an ordinary process on a high port, with keys of its own.
 struct Sshd {
     directory: TempDir,
@@ -247,6 +262,24 @@ fn ssh_starts_ranks_on_other_hosts() {
     assert_eq!(found.code, Some(1), "{found:?}");
     assert!(found.stderr.contains("rank 1 on 127.0.0.1: "), "{found:?}");
     assert!(found.stderr.contains("--rendezvous"), "{found:?}");
+}
+
+#[test]
+fn a_study_runs_on_hosts() {
+    let Some(sshd) = Sshd::start("a_study_runs_on_hosts") else { return };
+    let out = tempfile::tempdir().unwrap();
+    let study = ["study", "mordkovich2013", "--quick", "--figure", "clusterperf"];
+    let mut command = sshd.run(&study, "localhost,127.0.0.1");
+    let found =
+        said(command.args(["--max-time", "4", "--device", "soft0", "--out"]).arg(out.path()));
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let study = out.path().read_dir().unwrap().next().unwrap().unwrap().path();
+    // Two ranks, and five of them on two hosts.
+    for (sweep, ranks) in [("read", 2), ("write-3", 5)] {
+        let record = Record::open(&study.join(format!("clusterperf.{sweep}"))).unwrap();
+        let replicas = record.points[0].facts.iter().find(|fact| fact.name == "replicas");
+        assert_eq!(replicas.map(|f| f.value.clone()), Some((ranks - 2).to_string()), "{record:?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Limits, sweep};
+use rdmalab_rank::process::World;
 use rdmalab_record::Record;
 use rdmalab_study::{State, Study, evaluate};
 
@@ -30,6 +31,9 @@ pub fn run(args: &StudyArgs) -> Outcome {
         show::list(&studies(args.studies.as_deref())?);
         return Ok(());
     };
+    if let Some(world) = World::discover().map_err(usage)? {
+        return refused(key, &world);
+    }
     let place = match &args.resume {
         Some(dir) => Some(Place::begun(key, dir.as_deref(), args.out.as_deref())?),
         None => None,
@@ -45,6 +49,9 @@ pub fn run(args: &StudyArgs) -> Outcome {
     }
     let limits = limits(&asked.device)?;
     let mut parts = parts::of(&study.plan, &asked.figures, asked.quick);
+    if !asked.hosts.is_empty() {
+        parts.iter_mut().for_each(Part::leave_programs);
+    }
     let all: f64 = parts.iter().map(|part| part.size(Some(&limits)).expected_s).sum();
     if let Some(time) = args.max_time.filter(|time| time.as_secs_f64() < all) {
         let share = time.as_secs_f64() / all;
@@ -63,6 +70,21 @@ pub fn run(args: &StudyArgs) -> Outcome {
     };
     let failures = measure(&mut parts, &place, &limits, args.max_time);
     conclude(&study, &parts, &place, failures)
+}
+
+/// Each sweep takes its own number of ranks, and mpirun starts one number of them: a sentence of
+/// rank 0, for all.
+fn refused(key: &str, world: &World) -> Outcome {
+    let by = world.by;
+    match world.rank {
+        0 => Err(usage(format!(
+            "{by} started {} processes, and a study starts the ranks of each sweep itself: run it \
+             without {by}, with --hosts A,B for ranks of other hosts; or give {by} one of the \
+             sweeps that `rdmalab study {key} --plan` shows, as {by} -np N rdmalab run ...",
+            world.size
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn studies(dir: Option<&Path>) -> Outcome<Vec<Study>> {
@@ -156,7 +178,7 @@ fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome
     match &part.what {
         What::Experiment(args, _) => {
             let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
-            let mut how = part.how(args, &asked.device, asked.cores.as_ref());
+            let mut how = part.how(args, asked);
             how.part = Some(PartOf { dir: dir.to_owned(), command });
             match run_points(args.experiment, points, &how, false, &|_, _| ())? {
                 Ended::Whole => Ok(()),

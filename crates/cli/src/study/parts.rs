@@ -4,6 +4,7 @@ use clap::Parser;
 use rdmalab_experiments::{Limits, Point, check, sweep};
 use rdmalab_study::{Plan, Sweep, Words};
 
+use super::place::Asked;
 use super::program::{self, Case};
 use crate::args::{Cli, Command};
 use crate::run::args::{HowArgs, RunArgs};
@@ -153,12 +154,28 @@ fn first_line(text: &str) -> String {
 
 impl Part {
     /// How it is run: as asked for, into its directory.
-    pub fn how(&self, args: &RunArgs, device: &str, cores: Option<&String>) -> HowArgs {
+    pub fn how(&self, args: &RunArgs, asked: &Asked) -> HowArgs {
         let mut how = args.how.clone();
-        how.device = Some(device.to_owned());
+        how.device = Some(asked.device.clone());
         how.repeat = self.repeat;
-        how.cores = cores.cloned().or(how.cores);
+        how.cores = asked.cores.clone().or(how.cores);
+        if !asked.hosts.is_empty() {
+            how.hosts = asked.hosts.clone();
+            how.ssh = asked.ssh.clone();
+            how.remote_program = asked.remote_program.clone();
+            // As many as it takes, however many hosts there are.
+            how.ranks = how.ranks.or(Some(*args.experiment.ranks().start() as u32));
+        }
         how
+    }
+
+    /// What is started on this machine only, where ranks are elsewhere.
+    pub fn leave_programs(&mut self) {
+        if let What::Program(_) = self.what {
+            let program = &self.words.experiment;
+            let why = format!("{program} is started on this machine: leave --hosts out for it");
+            self.what = What::Missing(why);
+        }
     }
 
     /// The command that measures it alone.

@@ -36,6 +36,15 @@ pub struct Asked {
     pub device: String,
     /// The cores of the ends.
     pub cores: Option<String>,
+    /// The hosts of the ranks; empty: this machine.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// How ssh is called.
+    #[serde(default)]
+    pub ssh: Option<String>,
+    /// The program on these hosts.
+    #[serde(default)]
+    pub remote_program: String,
     /// When it began.
     pub started_utc: String,
 }
@@ -66,6 +75,9 @@ impl Asked {
             quick: args.quick,
             device,
             cores: args.cores.clone(),
+            hosts: args.hosts.clone(),
+            ssh: args.ssh.clone(),
+            remote_program: args.remote_program.clone(),
             started_utc: rdmalab_record::utc(now),
         }
     }

@@ -116,6 +116,7 @@ impl Part<'_> {
         if ways.iter().all(|(_, of)| is_there(*of)) {
             for (label, of) in ways {
                 let times: Vec<f64> = self.these.iter().map(|r| longest(r, of)).collect();
+                self.shares(outcome, &times, &format!("{label} "));
                 self.push(outcome, Quantity::RoundTrip, label, times);
             }
         }
@@ -124,17 +125,8 @@ impl Part<'_> {
     /// The times of all and of each, and what follows from them.
     fn times(&self, outcome: &mut Outcome, all: Vec<f64>, answer: impl Fn(usize, usize) -> f64) {
         let peers = self.found.peers;
-        let counted = all.iter().skip(self.warm_up).copied().filter(|t| !t.is_nan());
-        let (count, sum, least) = counted.fold((0u64, 0.0, f64::INFINITY), |(n, sum, least), t| {
-            (n + 1, sum + t, f64::min(least, t))
-        });
+        self.shares(outcome, &all, "");
         self.push(outcome, Quantity::RoundTrip, "all peers", all);
-        if count > 0 {
-            let n = peers as f64;
-            let figure = |label: &str| format!("{label} T/n{}", self.of);
-            outcome.push_figure(Quantity::MessageTime, &figure("least"), least / n);
-            outcome.push_figure(Quantity::MessageTime, &figure("mean"), sum / count as f64 / n);
-        }
         let mut means = Vec::with_capacity(peers);
         for peer in 0..peers {
             let times: Vec<f64> = self.these.iter().map(|r| answer(*r, peer)).collect();
@@ -148,6 +140,20 @@ impl Part<'_> {
         }
         if let Some(index) = fairness(&means) {
             outcome.push_figure(Quantity::Fairness, self.of.trim_start_matches(", "), index);
+        }
+    }
+
+    /// The least and the mean of times, divided by the number of peers, as the study prints them.
+    fn shares(&self, outcome: &mut Outcome, times: &[f64], of: &str) {
+        let counted = times.iter().skip(self.warm_up).copied().filter(|t| !t.is_nan());
+        let (count, sum, least) = counted.fold((0u64, 0.0, f64::INFINITY), |(n, sum, least), t| {
+            (n + 1, sum + t, f64::min(least, t))
+        });
+        if count > 0 {
+            let n = self.found.peers as f64;
+            let figure = |label: &str| format!("{of}{label} T/n{}", self.of);
+            outcome.push_figure(Quantity::MessageTime, &figure("least"), least / n);
+            outcome.push_figure(Quantity::MessageTime, &figure("mean"), sum / count as f64 / n);
         }
     }
 
@@ -236,5 +242,10 @@ mod tests {
         };
         assert_eq!((of("all peers"), of("1:n"), of("n:1")), (37.0, 30.0, 7.0));
         assert_eq!((of("peer 1"), of("peer 2")), (17.0, 35.0));
+        let share = |label: &str| {
+            outcome.figures.iter().find(|f| f.label == label).expect("a figure").value
+        };
+        assert_eq!((share("least T/n"), share("1:n least T/n")), (37.0 / 2.0, 30.0 / 2.0));
+        assert_eq!(share("n:1 mean T/n"), 7.0 / 2.0);
     }
 }
