@@ -1,13 +1,13 @@
 //! Which charts a record deserves, and what they show.
 
-use rdmalab_measure::{Quantity, Summary};
+use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
 use crate::curves;
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
-use crate::svg::{self, Axis, Line, Mark, Rule, Words};
+use crate::svg::{self, Axis, Bin, Line, Mark, Rule, Words};
 use crate::value::{fmt_bytes, grouped, heading, percentile, shown};
 use crate::warnings::place;
 
@@ -19,6 +19,9 @@ const MAX_PANELS: usize = 6;
 
 /// Histograms for one quantity.
 const MAX_HISTOGRAMS: usize = 3;
+
+/// A histogram shows so many of the samples where its largest one lies far out.
+const BODY: f64 = 0.995;
 
 /// Bins of a histogram.
 const BINS: usize = 60;
@@ -106,9 +109,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
         let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
         let families = families(model, x, rows);
         if families.len() > 1 {
-            for (i, part) in families.chunks(MAX_LINES).enumerate() {
-                charts.push(medians(group, x, part, &format!("{id}-m{i}")));
-            }
+            charts.extend(medians(group, x, &families, &format!("{id}-m")));
         }
         for (i, (family, members)) in families.iter().take(MAX_PANELS).enumerate() {
             if members.len() > 1 {
@@ -129,7 +130,12 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
     charts
 }
 
-fn medians(group: &Group, x: &str, families: &[(String, Vec<(f64, &Merged)>)], id: &str) -> Chart {
+fn medians(
+    group: &Group,
+    x: &str,
+    families: &[(String, Vec<(f64, &Merged)>)],
+    id: &str,
+) -> Vec<Chart> {
     let line = |(name, members): &(String, Vec<(f64, &Merged)>)| Line {
         name: name.clone(),
         marks: members.iter().map(|(at, m)| median_mark(group.quantity, x, *at, m)).collect(),
@@ -137,7 +143,7 @@ fn medians(group: &Group, x: &str, families: &[(String, Vec<(f64, &Merged)>)], i
     let lines: Vec<Line> = families.iter().map(line).collect();
     let name = group_name(group.quantity, group.label);
     let title = format!("Median {name} compared");
-    draw(id, title, x, group.quantity, "with 95 % intervals", &lines)
+    several(id, &title, x, group.quantity, "with 95 % intervals", &lines)
 }
 
 fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
@@ -182,7 +188,8 @@ fn quantiles(
     }
     let marks = members.iter().map(|(at, m)| mark(*at, m.max, "max")).collect();
     lines.push(Line { name: "max".to_owned(), marks });
-    draw(id, title, x, quantity, "median with 95 % interval, percentiles, maximum", &lines)
+    let how = "median with 95 % interval, percentiles, maximum";
+    draw(id, title, x, quantity, how, &lines, &lines)
 }
 
 /// Rates, bandwidths and shares over what varies.
@@ -226,12 +233,10 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
     let bars = (quantity == Quantity::CpuShare)
         .then(|| figure_ranking(model, quantity, &labels, &format!("{id}-b")))
         .flatten();
-    let chart = |(i, part): (usize, &[Line])| {
-        let title = format!("{} over {}", sentence(quantity.name()), heading(x));
-        draw(&format!("{id}-{i}"), title, x, quantity, "each point a run", part)
-    };
-    let charts = lines.chunks(MAX_LINES).enumerate().take(MAX_PANELS).map(chart);
-    charts.chain(map).chain(bars).collect()
+    let title = format!("{} over {}", sentence(quantity.name()), heading(x));
+    let how = "medians of the runs";
+    let charts = several(&format!("{id}-"), &title, x, quantity, how, &lines);
+    charts.into_iter().take(MAX_PANELS).chain(map).chain(bars).collect()
 }
 
 fn figure_ranking(model: &Model, quantity: Quantity, labels: &[&str], id: &str) -> Option<Chart> {
@@ -244,9 +249,7 @@ fn figure_ranking(model: &Model, quantity: Quantity, labels: &[&str], id: &str) 
             Some((name.join(", "), class, value, quantity.format(value)))
         })
     });
-    let rows: Vec<_> = each.take(MAX_BARS).collect();
-    let title = sentence(quantity.name());
-    rank(id, title, rows)
+    rank(id, sentence(quantity.name()), each.collect())
 }
 
 fn median_ranking(model: &Model, group: &Group, id: &str) -> Option<Chart> {
@@ -256,10 +259,16 @@ fn median_ranking(model: &Model, group: &Group, id: &str) -> Option<Chart> {
         .filter(|(_, m)| m.n > 0)
         .map(|(row, m)| (place(model, row), 0, m.median, group.quantity.format(m.median)));
     let title = format!("Median {}", group_name(group.quantity, group.label));
-    rank(id, title, each.take(MAX_BARS).collect())
+    rank(id, title, each.collect())
 }
 
 fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Option<Chart> {
+    let (rows, title) = match rows.len() {
+        n if n > MAX_BARS => {
+            (rows[..MAX_BARS].to_vec(), format!("{title} (the first {MAX_BARS} of {n})"))
+        }
+        _ => (rows, title),
+    };
     let end = rows.iter().map(|r| r.2).fold(0.0, f64::max);
     if rows.is_empty() || end <= 0.0 {
         return None;
@@ -270,9 +279,39 @@ fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Opt
     Some(Chart { caption: title, svg: svg::ranking(&words, end, &rows) })
 }
 
-fn draw(id: &str, title: String, x: &str, quantity: Quantity, how: &str, lines: &[Line]) -> Chart {
-    let marks = || lines.iter().flat_map(|l| &l.marks);
-    let x_axis = x_axis(x, ends(marks().map(|m| m.x)));
+/// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
+fn several(
+    id: &str,
+    title: &str,
+    x: &str,
+    quantity: Quantity,
+    how: &str,
+    lines: &[Line],
+) -> Vec<Chart> {
+    let count = lines.len().div_ceil(MAX_LINES).max(1);
+    let parts = lines.chunks(lines.len().div_ceil(count).max(1)).enumerate();
+    let one = |(i, part): (usize, &[Line])| {
+        let title = match count {
+            1 => title.to_owned(),
+            n => format!("{title} ({} of {n})", i + 1),
+        };
+        draw(&format!("{id}{i}"), title, x, quantity, how, part, lines)
+    };
+    parts.map(one).collect()
+}
+
+/// Lines, over axes that hold `all`.
+fn draw(
+    id: &str,
+    title: String,
+    x: &str,
+    quantity: Quantity,
+    how: &str,
+    lines: &[Line],
+    all: &[Line],
+) -> Chart {
+    let marks = || all.iter().flat_map(|l| &l.marks);
+    let x_axis = x_axis(x, marks().map(|m| m.x).collect());
     let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y)));
     let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y)));
     let y_axis = y_axis(quantity, (ends(low).0, ends(high).1));
@@ -284,7 +323,7 @@ fn draw(id: &str, title: String, x: &str, quantity: Quantity, how: &str, lines: 
         names.join(", ")
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines) }
+    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines, &[]) }
 }
 
 /// The least and the largest.
@@ -294,13 +333,17 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (0.0, 1.0) }
 }
 
-fn x_axis(name: &str, (low, high): (f64, f64)) -> Axis {
+fn x_axis(name: &str, values: Vec<f64>) -> Axis {
+    let (low, high) = ends(values.iter().copied());
     let text = |v: f64| x_text(name, v);
     let label = sentence(&heading(name));
-    if low > 0.0 && high >= 8.0 * low {
+    let is_binary = |v: &f64| v.log2().fract() == 0.0;
+    if low <= 0.0 || high < 8.0 * low {
+        svg::linear_axis(&label, (low, high), 5, text)
+    } else if name.ends_with("_bytes") || values.iter().all(is_binary) {
         svg::binary_axis(&format!("{label} (log)"), (low, high), text)
     } else {
-        svg::linear_axis(&label, (low, high), 5, text)
+        svg::value_axis(&label, (low, high), text)
     }
 }
 
@@ -310,6 +353,8 @@ pub fn x_text(name: &str, value: f64) -> String {
         fmt_bytes(value.max(0.0).round() as u64)
     } else if name.ends_with("_ns") {
         tick(&rdmalab_measure::quantity::fmt_ns(value))
+    } else if name.ends_with("_per_s") {
+        if value == 0.0 { "0".to_owned() } else { tick(&Quantity::Rate.format(value)) }
     } else {
         tick(&format!("{value:.2}"))
     }
@@ -351,13 +396,20 @@ fn histograms(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
         .collect()
 }
 
-/// The histogram of a row's first run; `None` when its samples cannot be read.
+/// The histogram of a row's first run; `None` when its samples cannot be read. A few samples far
+/// out would leave one bar for all others: they are counted at the end, and seen in the tail.
 fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
     let series = row.first_series(group.quantity, group.label)?;
-    let samples = samples(model.record, series)?;
+    let mut samples = samples(model.record, series)?;
     if samples.len() < MIN_SAMPLES {
         return None;
     }
+    stats::sort(&mut samples);
+    let summary = &series.summary;
+    let is_far = summary.max > WIDE_RATIO * stats::median(&samples);
+    let body = if is_far { stats::quantile(&samples, BODY) } else { summary.max };
+    let beyond = samples.len() - samples.partition_point(|s| *s <= body);
+    samples.truncate(samples.len() - beyond);
     // More bins than that, and each holds a handful of samples: noise instead of a shape.
     let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
     let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
@@ -366,16 +418,24 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
     let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
     let name = sentence(&group_name(quantity, group.label));
     let x = if histogram.is_log {
-        let ends = (ends.0, ends.1.max(ends.0 * 1.01));
-        inside(Axis { ends, ..svg::log_axis(&format!("{name} (log)"), ends, text) })
+        svg::value_axis(&name, ends, text)
     } else {
         svg::linear_axis(&name, ends, 5, text)
     };
     let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
     let y = svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| grouped(v.round() as u64));
-    let bins = histogram.edges.windows(2).zip(&histogram.counts);
-    let bins: Vec<(f64, f64, u64)> = bins.map(|(e, count)| (e[0], e[1], *count)).collect();
-    let rules = rules(quantity, &series.summary);
+    let bin = |(e, count): (&[f64], &u64)| Bin {
+        ends: (e[0], e[1]),
+        count: *count,
+        text: format!(
+            "{} to {}: {} samples",
+            quantity.format(e[0]),
+            quantity.format(e[1]),
+            grouped(*count)
+        ),
+    };
+    let bins: Vec<Bin> = histogram.edges.windows(2).zip(&histogram.counts).map(bin).collect();
+    let rules = rules(quantity, summary, (body, beyond));
     let title = match model.varying.is_empty() {
         true => "Distribution".to_owned(),
         false => format!("Distribution at {}", place(model, row)),
@@ -383,7 +443,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
     let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
     let description = format!(
         "Histogram of {} samples of {}: {}.",
-        grouped(series.summary.n),
+        grouped(summary.n),
         group_name(quantity, group.label),
         described.join(", ")
     );
@@ -391,21 +451,18 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
     Some(Chart { caption: title, svg: svg::bars(&words, &x, &y, &bins, &rules) })
 }
 
-/// Where the median, the 99th percentile and the largest sample are.
-fn rules(quantity: Quantity, summary: &Summary) -> Vec<Rule> {
+/// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,
+/// so many of them and the largest.
+fn rules(quantity: Quantity, summary: &Summary, (end, beyond): (f64, usize)) -> Vec<Rule> {
     let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
-    let places = [("median", supported(0.5)), ("p99", supported(0.99)), ("max", Some(summary.max))];
-    let rule = |(name, x): (&str, Option<f64>)| {
-        x.map(|x| Rule { x, name: format!("{name} {}", quantity.format(x)) })
+    let last = match beyond {
+        0 => format!("max {}", quantity.format(summary.max)),
+        n => format!("{} more, max {}", grouped(n as u64), quantity.format(summary.max)),
     };
-    places.into_iter().filter_map(rule).collect()
-}
-
-/// Without the ticks that lie outside.
-pub fn inside(axis: Axis) -> Axis {
-    let (low, high) = axis.ends;
-    let ticks = axis.ticks.into_iter().filter(|(v, _)| (low..=high).contains(v)).collect();
-    Axis { ticks, ..axis }
+    let named = |name: &str, x: f64| Rule { x, name: format!("{name} {}", quantity.format(x)) };
+    let median = supported(0.5).map(|x| named("median", x));
+    let p99 = supported(0.99).filter(|x| *x <= end).map(|x| named("p99", x));
+    median.into_iter().chain(p99).chain([Rule { x: end, name: last }]).collect()
 }
 
 /// The samples that count.

@@ -1,10 +1,11 @@
 //! Charts of whole distributions, of two parameters at once, and of samples in time.
 
+use rdmalab_measure::pattern::{self, Pattern};
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
-use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, inside, samples, sentence, tick, x_text};
+use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, samples, sentence, tick, x_text};
 use crate::model::{Group, Model, Row, group_name};
 use crate::svg::{self, Line, Mark, Words};
 use crate::value::{grouped, heading, order};
@@ -13,14 +14,20 @@ use crate::warnings::place;
 /// Marks of a curve: more would cover each other.
 const MARKS: usize = 28;
 
+/// How far up a cumulative curve goes: the tail has a curve of its own.
+const BODY: f64 = 0.99;
+
 /// Columns of a chart in time: each shows the least, the middle and the largest of its samples.
 const COLUMNS: usize = 160;
 
 /// Values of a parameter from which a heat map says more than lines.
 const MIN_HEAT: usize = 3;
 
-/// Charts of patterns for one quantity.
-const MAX_PATTERNS: usize = 4;
+/// Rows of one quantity whose patterns are shown.
+const MAX_PATTERNS: usize = 3;
+
+/// Periods that are shown one after the other.
+const MAX_UNFOLDED: usize = 8;
 
 /// Cells along one side of a heat map: beyond, no name of a row can be read.
 const MAX_HEAT: usize = 20;
@@ -40,25 +47,22 @@ pub fn distributions(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
     if all.is_empty() {
         return Vec::new();
     }
-    let (low, high) = (
-        all.iter().map(|(_, s)| s[0]).fold(f64::INFINITY, f64::min),
-        all.iter().map(|(_, s)| s[s.len() - 1]).fold(f64::NEG_INFINITY, f64::max),
-    );
+    let low = all.iter().map(|(_, s)| s[0]).fold(f64::INFINITY, f64::min);
+    let end_at = |q: f64| {
+        let each = all.iter().map(|(_, s)| stats::quantile(s, q));
+        each.fold(f64::NEG_INFINITY, f64::max).max(low)
+    };
     // A logarithm knows nothing of what is not above zero.
-    if low <= 0.0 {
-        return Vec::new();
-    }
-    let ends = (low, high.max(low * 1.01));
-    vec![
-        cumulative(group, &all, ends, &format!("{id}c")),
-        tail(group, &all, ends, &format!("{id}t")),
-    ]
+    let is_positive = low > 0.0;
+    let tail = is_positive.then(|| tail(group, &all, (low, end_at(1.0)), &format!("{id}t")));
+    let body = cumulative(group, &all, (low, end_at(BODY)), &format!("{id}c"));
+    std::iter::once(body).chain(tail).collect()
 }
 
 fn cumulative(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -> Chart {
     let line = |(name, sorted): &(String, Vec<f64>)| {
         let at = |i: usize| {
-            let share = i as f64 / MARKS as f64;
+            let share = BODY * i as f64 / MARKS as f64;
             let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len());
             let value = sorted[rank - 1];
             let text = format!("{:.1} % up to {}", share * 100.0, group.quantity.format(value));
@@ -68,7 +72,7 @@ fn cumulative(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &
     };
     let lines: Vec<Line> = all.iter().map(line).collect();
     let y = svg::linear_axis("Share of samples", (0.0, 1.0), 5, |v| format!("{:.0} %", v * 100.0));
-    curve(group, "Share of samples up to a value", id, ends, &y, &lines)
+    curve(group, "Share of samples up to a value, to 99 %", id, ends, &y, &lines)
 }
 
 /// Down to the last sample: nothing is trimmed.
@@ -95,7 +99,9 @@ fn tail(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -
     let least = all.iter().map(|(_, s)| 1.0 / s.len() as f64).fold(1.0, f64::min);
     let y = svg::log_axis("Share of samples (log)", (least, 1.0), |v| {
         let percent = v * 100.0;
-        if percent >= 1.0 { format!("{percent:.0} %") } else { format!("{percent} %") }
+        // A power of ten as a float has digits that nobody asked for.
+        let digits = (-percent.log10().floor()).max(0.0) as usize;
+        format!("{percent:.digits$} %")
     });
     curve(group, "Share of samples at or above a value", id, ends, &y, &lines)
 }
@@ -109,14 +115,13 @@ fn curve(
     lines: &[Line],
 ) -> Chart {
     let quantity = group.quantity;
-    let text = |v: f64| tick(&quantity.format(v));
+    let text = |v: f64| value_text(quantity, v);
     let name = sentence(&group_name(quantity, group.label));
-    let x = svg::log_axis(&format!("{name} (log)"), ends, text);
-    let x = inside(svg::Axis { ends, ..x });
+    let x = svg::value_axis(&name, ends, text);
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
     let description = format!("{title}, of {}: {}.", quantity.name(), names.join("; "));
     let words = Words { id: id.to_owned(), title: title.to_owned(), description };
-    Chart { caption: title.to_owned(), svg: svg::lines(&words, &x, y, lines) }
+    Chart { caption: title.to_owned(), svg: svg::lines(&words, &x, y, lines, &[]) }
 }
 
 /// Two numbers that vary with three values or more each: the first pair of them.
@@ -137,7 +142,10 @@ fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> 
 
 /// Medians over two parameters, by their colour and as numbers; one map for each of the rest.
 pub fn heat(model: &Model, group: &Group, id: &str) -> Option<Chart> {
-    let value = |row: &Row| Some(row.merged(group.quantity, group.label)?.median);
+    let value = |row: &Row| {
+        let merged = row.merged(group.quantity, group.label)?;
+        merged.is_supported.then_some(merged.median)
+    };
     let name = format!("Median {}", group_name(group.quantity, group.label));
     map(model, group.quantity, &name, id, value)
 }
@@ -185,7 +193,7 @@ fn map(
     let description = format!("{title}. {} cells; the numbers are in the table.", cells.len());
     let words = Words { id: id.to_owned(), title: title.clone(), description };
     let axes = [(heading(x), texts(x, &xs)), (heading(y), texts(y, &ys))];
-    Some(Chart { caption: title, svg: svg::heat(&words, &axes, &cells) })
+    (!cells.is_empty()).then(|| Chart { caption: title, svg: svg::heat(&words, &axes, &cells) })
 }
 
 /// Samples of the first row in the order in which they were taken, warm-up left out.
@@ -220,16 +228,10 @@ pub fn in_time(model: &Model, group: &Group, id: &str) -> Option<Chart> {
     let marks: Vec<Mark> = samples.chunks(each).enumerate().filter_map(column).collect();
     let low = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.0)).fold(f64::INFINITY, f64::min);
     let high = marks.iter().map(|m| m.interval.map_or(m.y, |i| i.1)).fold(0.0, f64::max);
-    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let text = |v: f64| value_text(quantity, v);
     let name = sentence(&group_name(quantity, group.label));
-    let y = if low > 0.0 && high > 5.0 * low {
-        svg::log_axis(&format!("{name} (log)"), (low, high), text)
-    } else {
-        svg::linear_axis(&name, (low.min(0.0), high), 5, text)
-    };
-    let x = svg::linear_axis("Sample", (0.0, samples.len() as f64), 4, |v| {
-        grouped(v.max(0.0).round() as u64)
-    });
+    let y = value_or_linear(&name, (low, high), text);
+    let x = counted("Sample", samples.len());
     let title = match model.varying.is_empty() {
         true => "In the order of measurement".to_owned(),
         false => format!("In the order of measurement, at {}", place(model, row)),
@@ -249,14 +251,79 @@ pub fn patterns(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
     };
     let rows = group.rows.iter().map(|(row, _)| *row).filter(has).take(MAX_PATTERNS);
     let chart = |(i, row)| pattern(model, group, row, &format!("{id}{i}"));
-    rows.enumerate().filter_map(chart).collect()
+    rows.enumerate().flat_map(chart).collect()
 }
 
-fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
-    let series = row.first_series(group.quantity, group.label)?;
-    let samples = in_order(model.record, series)?;
+fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Vec<Chart> {
+    let Some(series) = row.first_series(group.quantity, group.label) else { return Vec::new() };
+    let Some(samples) = in_order(model.record, series) else { return Vec::new() };
     let first = usize::try_from(series.summary.warm_up).unwrap_or(0);
-    let found = rdmalab_measure::pattern::find(&samples, first)?;
+    let Some(found) = pattern::find(&samples, first) else { return Vec::new() };
+    let place = match place(model, row) {
+        nothing if nothing.is_empty() => nothing,
+        place => format!(", at {place}"),
+    };
+    let folded = folded(group, &place, &samples, first, &found, id);
+    let unfolded = unfolded(group, &place, &samples, first, &found, &format!("{id}u"));
+    std::iter::once(folded).chain(unfolded).collect()
+}
+
+/// The first periods as they were measured, with the places that stand out marked. `None` where
+/// a period is too long for that.
+fn unfolded(
+    group: &Group,
+    place: &str,
+    samples: &[f64],
+    first: usize,
+    found: &Pattern,
+    id: &str,
+) -> Option<Chart> {
+    let periods = (COLUMNS * 2 / found.period).min(MAX_UNFOLDED);
+    if periods < 2 {
+        return None;
+    }
+    let shown = &samples[..samples.len().min(periods * found.period)];
+    let quantity = group.quantity;
+    // The highest first: what is half as high is of their kind.
+    let least = found.peaks.first().map_or(0.0, |p| p.height.abs() / 2.0);
+    let high: Vec<usize> =
+        found.peaks.iter().filter(|p| p.height.abs() >= least).map(|p| p.place).collect();
+    let is_peak = |i: usize| high.contains(&((first + i) % found.period));
+    let there = || shown.iter().enumerate().filter(|(_, s)| s.is_finite());
+    let mark = |(i, sample): (usize, &f64)| Mark {
+        x: i as f64,
+        y: *sample,
+        interval: None,
+        text: format!("{}: {}", grouped(i as u64), quantity.format(*sample)),
+    };
+    let marks: Vec<Mark> = there().map(mark).collect();
+    let picked: Vec<usize> =
+        there().enumerate().filter(|(_, (i, _))| is_peak(*i)).map(|(at, _)| at).collect();
+    let values = || marks.iter().map(|m| m.y);
+    let ends = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    let name = sentence(&group_name(quantity, group.label));
+    let y = value_or_linear(&name, ends, |v| value_text(quantity, v));
+    let x = counted("Sample", shown.len());
+    let title = format!(
+        "The first {periods} periods of {}{place}: the places that stand out most are diamonds",
+        found.period
+    );
+    let description = format!(
+        "Each sample of the first {periods} periods; diamonds are at the places {high:?}, which \
+         stand out most."
+    );
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) })
+}
+
+fn folded(
+    group: &Group,
+    at: &str,
+    samples: &[f64],
+    first: usize,
+    found: &Pattern,
+    id: &str,
+) -> Chart {
     let quantity = group.quantity;
     let mut places: Vec<Vec<f64>> = vec![Vec::new(); found.period];
     for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.is_finite()) {
@@ -275,13 +342,11 @@ fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
     let is_peak = |m: &Mark| found.peaks.iter().any(|peak| peak.place as f64 == m.x);
     let picked: Vec<usize> =
         marks.iter().enumerate().filter(|(_, m)| is_peak(m)).map(|(i, _)| i).collect();
-    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
-    let y = svg::linear_axis(&sentence(&group_name(quantity, group.label)), (0.0, high), 5, text);
-    let last = (found.period - 1).max(1) as f64;
-    let x = svg::linear_axis("Place in the period", (0.0, last), 4, |v| {
-        grouped(v.max(0.0).round() as u64)
-    });
-    let title = format!("Every {} samples, at {}", found.period, place(model, row));
+    let text = |v: f64| value_text(quantity, v);
+    let low = marks.iter().filter_map(|m| m.interval).map(|i| i.0).fold(high, f64::min);
+    let y = value_or_linear(&sentence(&group_name(quantity, group.label)), (low, high), text);
+    let x = counted("Place in the period", found.period);
+    let title = format!("Every {} samples{at}: places that stand out are diamonds", found.period);
     let description = format!(
         "Median and 10 % to 90 % of each place of a period of {} samples; {} places stand out; by \
          chance with probability {:.1e}.",
@@ -290,7 +355,35 @@ fn pattern(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
         found.false_alarm
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) })
+    Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) }
+}
+
+/// A tick of a quantity.
+fn value_text(quantity: Quantity, value: f64) -> String {
+    if value == 0.0 { "0".to_owned() } else { tick(&quantity.format(value)) }
+}
+
+/// An axis with round ends: logarithmic where values span much, from 0 where they span little of
+/// what they are, else from near the least.
+fn value_or_linear(name: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> svg::Axis {
+    if low > 0.0 && high > 5.0 * low {
+        svg::log_axis(&format!("{name} (log)"), (low, high), text)
+    } else if low > 0.5 * high {
+        svg::linear_axis(name, (low, high), 4, text)
+    } else {
+        svg::linear_axis(name, (low.min(0.0), high), 4, text)
+    }
+}
+
+/// An axis of numbers from 0, as many as there are.
+fn counted(name: &str, count: usize) -> svg::Axis {
+    let last = count.max(1) as f64;
+    let text = |v: f64| grouped(v.max(0.0).round() as u64);
+    let axis = svg::linear_axis(name, (0.0, last), 4, text);
+    let mut axis = axis.between((0.0, last));
+    // Halves of a place are none.
+    axis.ticks.retain(|(v, _)| v.fract() == 0.0);
+    axis
 }
 
 /// The samples that count, lost ones as NaN: each keeps its place.

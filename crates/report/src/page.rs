@@ -15,6 +15,9 @@ use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
 
+/// A cell of more characters is text, which may take several lines.
+const LONG: usize = 24;
+
 /// Quantities that the first glance shows.
 const GLANCES: usize = 4;
 
@@ -315,9 +318,10 @@ pub fn table(
                     @for row in rows {
                         tr {
                             @for (i, cell) in row.iter().enumerate() {
-                                @if i < parameters { th scope="row" { (cell) } }
+                                @let long = (cell.chars().count() > LONG).then_some("long");
+                                @if i < parameters { th scope="row" class=[long] { (cell) } }
                                 @else if cell == TOO_SMALL { td.few { (cell) } }
-                                @else { td { (cell) } }
+                                @else { td class=[long] { (cell) } }
                             }
                         }
                     }

@@ -5,10 +5,12 @@
 //! Hand-made: a plotting library's SVG has fixed colours and sizes, and neither names nor classes.
 
 mod axis;
+mod heat;
 
 use std::fmt::Write as _;
 
-pub use axis::{Axis, binary_axis, linear_axis, log_axis};
+pub use axis::{Axis, binary_axis, linear_axis, log_axis, value_axis};
+pub use heat::heat;
 
 /// Size of a chart in its own units, about pixels.
 const WIDTH: f64 = 380.0;
@@ -25,8 +27,14 @@ const CHARACTER: f64 = 7.6;
 const NARROW: f64 = 6.2;
 /// Labels of lines are not nearer to each other than this.
 const LINE_HEIGHT: f64 = 13.0;
-/// Longest label of a line, in characters.
-const MAX_LABEL: usize = 18;
+/// Longest name that stands at the end of its line, in characters: longer ones stand below.
+const MAX_BESIDE: usize = 12;
+/// Longest name below a chart.
+const MAX_LEGEND: usize = 52;
+/// From one row of names below a chart to the next.
+const LEGEND_ROW: f64 = 16.0;
+/// Longest name of a bar.
+const MAX_BAR_NAME: usize = 56;
 
 /// A point of a line.
 #[derive(Clone, Debug)]
@@ -61,7 +69,7 @@ pub struct Words {
     pub description: String,
 }
 
-/// A vertical line with a name, in a histogram.
+/// A vertical line with a name.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Where.
@@ -103,7 +111,7 @@ impl Frame<'_> {
             let half = text.chars().count() as f64 * NARROW / 2.0;
             if x - half > free {
                 put(out, text_at((x, floor + 16.0), "tick", "middle", text));
-                free = x + half + 3.0;
+                free = x + half + 8.0;
             }
         }
         put(out, format_args!("<path class='axis' d='M{LEFT} {floor}H{end:.1}'/>"));
@@ -112,14 +120,42 @@ impl Frame<'_> {
         // The name of the y axis stands above it, where it can be read without turning the head.
         put(out, text_at((2.0, 11.0), "name", "start", &self.y.label));
     }
+
+    /// The how many-th vertical line: its name lies below those before it.
+    fn rule(&self, i: usize, rule: &Rule) -> String {
+        let (at, floor) = (self.x(rule.x), HEIGHT - BOTTOM);
+        let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
+        let is_left = at > f64::midpoint(LEFT, WIDTH - self.right);
+        let (shift, anchor) = if is_left { (-4.0, "end") } else { (4.0, "start") };
+        format!("<path class='rule' d='M{at:.1} {floor}V{:.1}'/>", top - 4.0)
+            + &text_at((at + shift, top + 4.0), "label", anchor, &rule.name)
+    }
 }
 
-/// Lines over a common x, each with its name at its end.
-pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line]) -> String {
-    let longest = lines.iter().map(|l| short(&l.name).chars().count()).max().unwrap_or(0);
-    let frame = Frame { x, y, right: RIGHT + longest as f64 * CHARACTER };
-    let mut out = open(words, HEIGHT);
+/// A bar of a histogram.
+#[derive(Clone, Debug)]
+pub struct Bin {
+    /// Its ends.
+    pub ends: (f64, f64),
+    /// Samples in it.
+    pub count: u64,
+    /// What is shown when pointed at.
+    pub text: String,
+}
+
+/// Lines over a common x, each with its name at its end, or below where names are long; vertical
+/// lines at named places.
+pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line], rules: &[Rule]) -> String {
+    let longest = lines.iter().map(|l| l.name.chars().count()).max().unwrap_or(0);
+    let is_beside = longest <= MAX_BESIDE;
+    let right = if is_beside { longest as f64 * CHARACTER } else { 0.0 };
+    let frame = Frame { x, y, right: RIGHT + right };
+    let (legend, depth) = if is_beside { (String::new(), 0.0) } else { legend(lines) };
+    let mut out = open(words, HEIGHT + depth);
     frame.axes(&mut out);
+    for (i, rule) in rules.iter().enumerate() {
+        put(&mut out, frame.rule(i, rule));
+    }
     for (i, line) in lines.iter().enumerate() {
         put(&mut out, format_args!("<g class='line c{}'>", i % 7));
         let path: Vec<String> =
@@ -144,8 +180,31 @@ pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line]) -> String {
         }
         out.push_str("</g>");
     }
-    names(&frame, lines, &mut out);
-    out + "</svg>"
+    if is_beside {
+        names(&frame, lines, &mut out);
+    }
+    out + &legend + "</svg>"
+}
+
+/// The names of lines with their marks, below the chart, and how deep that is.
+fn legend(lines: &[Line]) -> (String, f64) {
+    let mut out = String::new();
+    let (mut x, mut row) = (2.0, 0.0);
+    for (i, line) in lines.iter().enumerate() {
+        let name = short(&line.name, MAX_LEGEND);
+        let width = 24.0 + name.chars().count() as f64 * NARROW + 12.0;
+        if x > 2.0 && x + width > WIDTH {
+            (x, row) = (2.0, row + 1.0);
+        }
+        let y = HEIGHT + 10.0 + row * LEGEND_ROW;
+        put(&mut out, format_args!("<g class='line c{}'>", i % 7));
+        put(&mut out, format_args!("<path class='stroke' d='M{x:.1} {y:.1}h18'/>"));
+        put(&mut out, shape(i, x + 9.0, y, &line.name));
+        out.push_str("</g>");
+        put(&mut out, text_at((x + 24.0, y + 3.5), "name", "start", &name));
+        x += width;
+    }
+    (out, (row + 1.0) * LEGEND_ROW + 6.0)
 }
 
 /// A mark whose shape, not colour alone, says which line it is of.
@@ -187,116 +246,62 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
     let x = WIDTH - frame.right + 8.0;
     for (y, i) in ends {
         let class = format!("label c{}", i % 7);
-        put(out, text_at((x, y + 3.5), &class, "start", &short(&lines[i].name)));
+        put(out, text_at((x, y + 3.5), &class, "start", &lines[i].name));
     }
 }
 
 /// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places.
-pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[(f64, f64, u64)], rules: &[Rule]) -> String {
+pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[Bin], rules: &[Rule]) -> String {
     let frame = Frame { x, y, right: RIGHT };
     let mut out = open(words, HEIGHT);
     frame.axes(&mut out);
     let floor = HEIGHT - BOTTOM;
     out.push_str("<g class='bars c0'>");
-    for (low, high, count) in bins.iter().filter(|b| b.2 > 0) {
-        let (left, right) = (frame.x(*low), frame.x(*high));
+    for bin in bins.iter().filter(|bin| bin.count > 0) {
+        let (left, right) = (frame.x(bin.ends.0), frame.x(bin.ends.1));
         // One sample among a million is still seen.
-        let height = (floor - frame.y(*count as f64)).max(1.5);
+        let height = (floor - frame.y(bin.count as f64)).max(1.5);
         put(
             &mut out,
             format_args!(
-                "<rect x='{left:.1}' y='{:.1}' width='{:.1}' height='{height:.1}'/>",
+                "<rect x='{left:.1}' y='{:.1}' width='{:.1}' height='{height:.1}'>\
+                 <title>{}</title></rect>",
                 floor - height,
-                (right - left - 0.5).max(1.0)
+                (right - left - 0.5).max(1.0),
+                escape(&bin.text)
             ),
         );
     }
     out.push_str("</g>");
     for (i, rule) in rules.iter().enumerate() {
-        let at = frame.x(rule.x);
-        let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
-        put(&mut out, format_args!("<path class='rule' d='M{at:.1} {floor}V{:.1}'/>", top - 4.0));
-        let is_left = at > WIDTH * 0.6;
-        let (shift, anchor) = if is_left { (-4.0, "end") } else { (4.0, "start") };
-        put(&mut out, text_at((at + shift, top + 4.0), "label", anchor, &rule.name));
+        put(&mut out, frame.rule(i, rule));
     }
     out + "</svg>"
 }
 
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
-/// Those that are `picked` stand out.
+/// Those that are `picked` stand out, by colour and as diamonds.
 pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT };
     let mut out = open(words, HEIGHT);
     frame.axes(&mut out);
     for (i, mark) in marks.iter().enumerate() {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
-        let (class, radius) = if picked.contains(&i) { ("c1", 2.8) } else { ("c0", 1.4) };
+        let is_picked = picked.contains(&i);
+        let class = if is_picked { "c1" } else { "c0" };
         put(&mut out, format_args!("<g class='line {class}'>"));
         if let Some((low, high)) = mark.interval {
             let (low, high) = (frame.y(low), frame.y(high));
             put(&mut out, format_args!("<path class='range' d='M{x:.1} {low:.1}V{high:.1}'/>"));
         }
-        let text = escape(&mark.text);
-        put(
-            &mut out,
-            format_args!("<circle cx='{x:.1}' cy='{y:.1}' r='{radius}'/><title>{text}</title></g>"),
-        );
+        let dot = if is_picked {
+            format!("<path d='M{x:.1} {:.1}l3.4 3.4l-3.4 3.4l-3.4 -3.4z'/>", y - 3.4)
+        } else {
+            format!("<circle cx='{x:.1}' cy='{y:.1}' r='1.4'/>")
+        };
+        put(&mut out, format_args!("{dot}<title>{}</title></g>", escape(&mark.text)));
     }
     out + "</svg>"
-}
-
-/// A cell of a heat map: its column, its row, its value, and that as text.
-pub type Cell = (usize, usize, f64, String);
-
-/// Cells over two parameters, darker for larger values, on a logarithmic scale where they differ
-/// much; each with its number, as far as it fits.
-pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) -> String {
-    let [(x_name, xs), (y_name, ys)] = axes;
-    let longest = ys.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-    let left = (longest as f64 * CHARACTER).max(30.0) + 6.0;
-    let (width, row) = ((WIDTH - left - 4.0) / xs.len().max(1) as f64, 22.0);
-    let height = TOP + ys.len() as f64 * row + BOTTOM;
-    let mut out = open(words, height);
-    let values = || cells.iter().map(|cell| cell.2).filter(|v| *v > 0.0);
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    for (i, j, value, text) in cells {
-        let part = if high > low { (value / low).ln() / (high / low).ln() } else { 0.5 };
-        let shade = 0.08 + 0.8 * if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
-        let (x, y) = (left + *i as f64 * width, TOP + (ys.len() - 1 - j) as f64 * row);
-        let tip = escape(&format!("{x_name} {}, {y_name} {}: {text}", xs[*i], ys[*j]));
-        put(
-            &mut out,
-            format_args!(
-                "<g class='heat'><rect x='{x:.1}' y='{y:.1}' width='{:.1}' height='{:.1}' \
-                 fill-opacity='{shade:.2}'/><title>{tip}</title></g>",
-                width - 1.0,
-                row - 1.0
-            ),
-        );
-        let short = text.replace(' ', "");
-        if short.chars().count() as f64 * 6.4 < width {
-            let class = if shade > 0.5 { "cell dark" } else { "cell" };
-            put(&mut out, text_at((x + width / 2.0, y + 14.5), class, "middle", &short));
-        }
-    }
-    let every = (longest_of(xs) * CHARACTER / width).ceil().max(1.0) as usize;
-    for (i, text) in xs.iter().enumerate().step_by(every) {
-        let x = left + (i as f64 + 0.5) * width;
-        put(&mut out, text_at((x, height - BOTTOM + 14.0), "tick", "middle", text));
-    }
-    for (j, text) in ys.iter().enumerate() {
-        let y = TOP + (ys.len() - 1 - j) as f64 * row + 14.5;
-        put(&mut out, text_at((left - 5.0, y), "tick", "end", text));
-    }
-    let middle = f64::midpoint(left, WIDTH);
-    put(&mut out, text_at((middle, height - 6.0), "name", "middle", x_name));
-    put(&mut out, text_at((2.0, 11.0), "name", "start", y_name));
-    out + "</svg>"
-}
-
-fn longest_of(texts: &[String]) -> f64 {
-    texts.iter().map(|text| text.chars().count()).max().unwrap_or(0) as f64
 }
 
 /// One bar for each name, with its value as text: where nothing is a number to draw lines over.
@@ -307,13 +312,15 @@ pub fn ranking(words: &Words, end: f64, rows: &[(String, usize, f64, String)]) -
     for (i, (name, class, value, text)) in rows.iter().enumerate() {
         let y = i as f64 * ROW;
         let width = (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
-        put(&mut out, text_at((2.0, y + 12.0), "tick", "start", name));
+        put(&mut out, text_at((2.0, y + 12.0), "tick", "start", &short(name, MAX_BAR_NAME)));
         put(
             &mut out,
             format_args!(
-                "<g class='bars c{}'><rect x='2' y='{:.1}' width='{width:.1}' height='9'/></g>",
+                "<g class='bars c{}'><rect x='2' y='{:.1}' width='{width:.1}' height='9'>\
+                 <title>{}</title></rect></g>",
                 class % 7,
-                y + 17.0
+                y + 17.0,
+                escape(&format!("{name}: {text}"))
             ),
         );
         put(&mut out, text_at((width + 8.0, y + 25.5), "label", "start", text));
@@ -341,11 +348,11 @@ fn put(out: &mut String, piece: impl std::fmt::Display) {
 }
 
 /// A name that fits beside a chart.
-fn short(name: &str) -> String {
-    if name.chars().count() <= MAX_LABEL {
+fn short(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
         return name.to_owned();
     }
-    name.chars().take(MAX_LABEL - 1).chain(['…']).collect()
+    name.chars().take(most - 1).chain(['…']).collect()
 }
 
 /// Text for XML.
@@ -379,7 +386,7 @@ mod tests {
         let all: Vec<Line> = [0.0, 1.0, 2.0, 3.0, 99.0, 100.0].map(line).to_vec();
         let words =
             Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
-        let text = lines(&words, &x, &y, &all);
+        let text = lines(&words, &x, &y, &all, &[]);
         assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
         let mut ys: Vec<f64> = text
             .split("<text ")

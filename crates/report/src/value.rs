@@ -3,19 +3,24 @@
 
 use std::cmp::Ordering;
 
+use rdmalab_measure::Quantity;
 use rdmalab_measure::quantity::fmt_ns;
 use serde_json::Value;
 
 /// The name of a column: without the unit, which stands with the values.
 pub fn heading(name: &str) -> String {
-    let bare = ["_bytes", "_ns"].iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    let bare =
+        ["_bytes", "_ns", "_per_s"].iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
     bare.replace('_', " ")
 }
 
 /// A value with the unit that its name ends with.
 pub fn shown(name: &str, value: &Value) -> String {
     match (value.as_f64(), value) {
+        (Some(0.0), _) if name.ends_with("_ns") => "0 ns".to_owned(),
         (Some(number), _) if name.ends_with("_ns") => fmt_ns(number),
+        (Some(0.0), _) if name.ends_with("_per_s") => "0".to_owned(),
+        (Some(number), _) if name.ends_with("_per_s") => Quantity::Rate.format(number),
         (_, Value::Number(n)) if name.ends_with("_bytes") => match n.as_u64() {
             Some(bytes) => fmt_bytes(bytes),
             None => format!("{n} B"),
@@ -95,6 +100,14 @@ mod tests {
         assert_eq!(shown("size_bytes", &json!(4096)), "4 KiB");
         assert_eq!(shown("size_bytes", &json!(1500)), "1500 B");
         assert_eq!(shown("pause_ns", &json!(1500)), "1.50 us");
+        assert_eq!(
+            (heading("rate_per_s"), shown("rate_per_s", &json!(1500))),
+            ("rate".into(), "1.50 k/s".into())
+        );
+        assert_eq!(
+            (shown("rate_per_s", &json!(0)), shown("pause_ns", &json!(0))),
+            ("0".into(), "0 ns".into())
+        );
         assert_eq!(shown("op", &json!("send")), "send");
         assert_eq!((shown("x", &json!(null)), shown("qps", &json!(3))), ("-".into(), "3".into()));
         assert_eq!(fmt_bytes(3 << 30), "3 GiB");

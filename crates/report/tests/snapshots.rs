@@ -212,6 +212,65 @@ fn two_numbers_make_a_map() {
     assert!(map.svg.contains("buffers 4, size 64 B: "), "{}", map.svg);
 }
 
+/// What is between the quotes of a tip.
+fn tips(svg: &str) -> impl Iterator<Item = &str> {
+    svg.split("<title>").skip(1).map(|rest| rest.split("</title>").next().unwrap())
+}
+
+#[test]
+fn a_histogram_shows_its_body_and_counts_the_rest() {
+    let (_dir, record) = common::ping(20_000, &[8]);
+    let pictures = rdmalab_report::pictures(&record);
+    let chart = pictures.iter().find(|p| p.name.contains("distribution-at")).unwrap();
+    let in_bars: Vec<u64> = tips(&chart.svg)
+        .filter_map(|tip| tip.strip_suffix(" samples")?.split(": ").nth(1))
+        .map(|count| count.replace(' ', "").parse().unwrap())
+        .collect();
+    // An interrupt is ten times the median: 0.5 % of the samples lie beyond the end, and are told.
+    let (before, _) = chart.svg.rsplit_once(" more, max ").expect("what lies beyond is counted");
+    let beyond: u64 = before.rsplit('>').next().unwrap().replace(' ', "").parse().unwrap();
+    assert!(in_bars.len() > 20, "a shape: {in_bars:?}");
+    assert_eq!((in_bars.iter().sum::<u64>() + beyond, beyond), (20_000, 100));
+    assert!(*in_bars.iter().max().unwrap() < 10_000, "{in_bars:?}");
+}
+
+#[test]
+fn no_name_of_a_line_is_cut() {
+    let (_dir, record) = common::ping(2000, &[8, 512, 32768]);
+    for picture in rdmalab_report::pictures(&record) {
+        assert!(!picture.svg.contains('…'), "{}: {}", picture.name, picture.svg);
+    }
+}
+
+#[test]
+fn seven_lines_are_two_even_charts_over_the_same_axes() {
+    let (_dir, mut record) = common::blast();
+    let mut more = record.points.clone();
+    for (i, point) in more.iter_mut().enumerate() {
+        point.number += 100;
+        point.parameters.insert("size_bytes".to_owned(), [128, 256][i % 2].into());
+    }
+    record.points.extend(more.clone());
+    for (i, point) in more.iter_mut().enumerate() {
+        point.number += 100;
+        point.parameters.insert("size_bytes".to_owned(), [1, 2, 3][i % 3].into());
+    }
+    record.points.extend(more);
+    let pictures = rdmalab_report::pictures(&record);
+    let rates = pictures
+        .iter()
+        .filter(|p| p.name.contains("-rate-over-buffers-") && p.name.ends_with("of-2"));
+    let lines: Vec<usize> =
+        rates.clone().map(|p| p.svg.matches("class='stroke'").count()).collect();
+    assert_eq!(lines, [4, 3], "{:?}", pictures.iter().map(|p| &p.name).collect::<Vec<_>>());
+    let ticks = |svg: &str| -> Vec<String> {
+        let of = svg.split("class='tick'").skip(1);
+        of.map(|rest| rest.split(['>', '<']).nth(1).unwrap().to_owned()).collect()
+    };
+    let ticks: Vec<_> = rates.map(|p| ticks(&p.svg)).collect();
+    assert_eq!(ticks[0], ticks[1]);
+}
+
 #[test]
 fn a_found_pattern_is_marked() {
     let (_dir, record) = common::patterned();
@@ -220,5 +279,11 @@ fn a_found_pattern_is_marked() {
     let chart = chart.unwrap_or_else(|| panic!("{:?}", pictures.iter().map(|p| &p.name)));
     assert_eq!(chart.svg.matches("<g class='line c0'>").count(), 30, "the others");
     assert_eq!(chart.svg.matches("<g class='line c1'>").count(), 2, "the peaks");
+    // Not by colour alone.
+    assert_eq!(chart.svg.matches("l3.4 3.4l-3.4 3.4l-3.4 -3.4z").count(), 2, "diamonds");
+    let unfolded = pictures.iter().find(|p| p.name.starts_with("02-the-first-8-periods-of-32"));
+    let unfolded = unfolded.expect("the samples themselves");
+    assert_eq!(unfolded.svg.matches("<g class='line c1'>").count(), 2 * 8, "the peaks");
+    assert_eq!(unfolded.svg.matches("<g class='line c0'>").count(), 30 * 8, "the others");
     assert!(chart.svg.contains("place 31: median 4."), "{}", chart.svg);
 }

@@ -17,6 +17,16 @@ pub struct Axis {
 }
 
 impl Axis {
+    /// With these ends, and without the ticks that lie outside.
+    #[must_use]
+    pub fn between(self, ends: (f64, f64)) -> Self {
+        let (low, high) = ends;
+        let hair = (high - low).abs() * 1e-9;
+        let is_in = |value: &f64| (low - hair..=high + hair).contains(value);
+        let ticks = self.ticks.into_iter().filter(|(v, _)| is_in(v)).collect();
+        Self { ends, ticks, ..self }
+    }
+
     /// Where a value lies, 0 ..= 1; beyond the ends: at them.
     pub(super) fn part(&self, value: f64) -> f64 {
         let (low, high) = self.ends;
@@ -68,6 +78,24 @@ pub fn log_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> Stri
     let ticks = kept.iter().step_by(every).map(|t| (*t, text(*t))).collect();
     let ends = (kept[0], kept[kept.len() - 1].max(kept[0] * 1.01));
     Axis { label: label.to_owned(), is_log: true, ends, ticks }
+}
+
+/// From this ratio of its ends on an axis is logarithmic.
+const WIDE_RATIO: f64 = 5.0;
+
+/// Logarithmic where the values span much, and said so; else linear. Its ends are the values'.
+pub fn value_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
+    let axis = if low > 0.0 && high > WIDE_RATIO * low {
+        log_axis(&format!("{label} (log)"), (low, high), text)
+    } else {
+        linear_axis(label, (low, high), 5, text)
+    };
+    axis.between((low, if high > low { high } else { axis_end(low) }))
+}
+
+/// An end for an axis of one value.
+fn axis_end(value: f64) -> f64 {
+    value + value.abs().max(1.0) * 0.01
 }
 
 /// Ticks at powers of two, for sizes and depths; the ends are the values'.
