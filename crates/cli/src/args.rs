@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::advise::AdviseArgs;
 use crate::compare::CompareArgs;
 use crate::doctor::DoctorArgs;
 use crate::link::LinkArgs;
@@ -90,6 +91,14 @@ pub enum Command {
     /// is what is compared. Exits with 1 if B is worse than A by more than --threshold, with
     /// certainty.
     Compare(CompareArgs),
+    /// Which way of sending is best here, in plain words, with the evidence
+    ///
+    /// Measures each way several times, in turns and in random order, and says for each goal which
+    /// opcode, transport, inline size, signalling interval, number of buffers, queue depth and way
+    /// of polling is best, by how much and with what certainty; or that there is no difference, or
+    /// that it cannot tell. With directories it answers from what was measured before, and says
+    /// what is missing.
+    Advise(AdviseArgs),
     /// What of this machine hurts latency and bandwidth, and how to mend it
     ///
     /// Reads files below /sys and /proc, and changes nothing: --fix shows commands, and runs none.

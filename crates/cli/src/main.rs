@@ -3,6 +3,7 @@
 //! ```text
 //! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
 //!      ── report ── a record
+//!      ── advise ── measures as run does, or records ── answers
 //!      ── devices, exec, env, ps, man, trace, trace
 //! ```
 
@@ -31,6 +32,7 @@ macro_rules! errln {
     }};
 }
 
+mod advise;
 mod args;
 mod bench;
 mod compare;
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Study(args)) => study::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),

@@ -28,6 +28,8 @@ const HOUSE: &str = "
     measure     ->                       | clocks, histograms and statistics are arithmetic
     record      -> measure               | files and schema of what was measured
     study       -> record measure        | published studies as data, held against records
+    advice      -> record measure        | questions as data, answered from records by
+                                           arithmetic; runs nothing
     report      -> record trace measure study | reads records, and runs nothing; quantities and
                                            statistics are arithmetic
     trace       -> wire engine           | replays a capture against the protocol

@@ -1,0 +1,229 @@
+//! From records to answers.
+
+use rdmalab_measure::stats::Timed;
+use rdmalab_record::{Device, Object, Record};
+
+use crate::decide::{CONFIDENCE, Candidate, Decision, Rules, ZONE, decide, middle, runs_needed};
+use crate::find::{Found, Group, Round, groups};
+use crate::goal::{Goal, round_trip, tail_ratio};
+use crate::question::Question;
+
+/// Runs that a command asks for where there are too few.
+const RUNS: usize = 12;
+
+/// What records say.
+#[derive(Clone, Debug)]
+pub struct Advice {
+    /// The devices that were measured, each once.
+    pub devices: Vec<Device>,
+    /// What is known.
+    pub answers: Vec<Answer>,
+    /// What is not in the records.
+    pub missing: Vec<Missing>,
+}
+
+/// The answer to a question, for a goal, where all else is the same.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was asked.
+    pub question: &'static Question,
+    /// For which goal.
+    pub goal: Goal,
+    /// The device.
+    pub device: Device,
+    /// Rules that disturbed packets on purpose; empty: none.
+    pub faults: String,
+    /// What is the same for all ways.
+    pub context: Object,
+    /// The ways that were measured, in the order of the question.
+    pub ways: Vec<Way>,
+    /// Those that the device does not offer, and why.
+    pub not_offered: Vec<(String, String)>,
+    /// What came out.
+    pub decision: Decision,
+    /// The command that measures it with more runs.
+    pub command: String,
+}
+
+/// A way, and what was measured of it.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Its name.
+    pub name: String,
+    /// The goal's number of each run.
+    pub values: Vec<f64>,
+    /// Messages lost in all runs, of those sent.
+    pub lost: u64,
+    /// Messages sent in all runs.
+    pub sent: u64,
+    /// p99 over median, the median of the runs; `None` where no times were taken.
+    pub tail: Option<f64>,
+}
+
+/// A question that the records do not answer.
+#[derive(Clone, Debug)]
+pub struct Missing {
+    /// What was asked.
+    pub question: &'static Question,
+    /// For which goals.
+    pub goals: Vec<Goal>,
+    /// Why there is no answer.
+    pub why: String,
+    /// What would measure it.
+    pub command: String,
+}
+
+/// What the records say to these questions, for these goals. `sizes` is what a command for what is
+/// missing measures.
+#[must_use]
+pub fn answers(
+    records: &[Record],
+    questions: &[&'static Question],
+    goals: &[Goal],
+    sizes: &str,
+) -> Advice {
+    let mut devices: Vec<Device> = Vec::new();
+    for record in records {
+        if !devices.contains(&record.header.device) {
+            devices.push(record.header.device.clone());
+        }
+    }
+    let mut advice = Advice { devices, answers: Vec::new(), missing: Vec::new() };
+    for question in questions {
+        let groups = groups(records, question);
+        for goal in goals {
+            let found = groups.iter().filter_map(|group| answer(question, *goal, group));
+            advice.answers.extend(found);
+        }
+        missing(&mut advice, question, goals, sizes, &groups);
+    }
+    // All questions of a goal stand together.
+    advice.answers.sort_by_key(|answer| goals.iter().position(|goal| *goal == answer.goal));
+    advice
+}
+
+/// `None` when the group says nothing to the goal.
+fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answer> {
+    let values = |found: &Found| -> Vec<(Round, f64)> {
+        found.runs.iter().filter_map(|(round, _, p)| Some((*round, goal.of(p)?))).collect()
+    };
+    let told: Vec<(&Found, Vec<(Round, f64)>)> =
+        group.ways.iter().map(|found| (found, values(found))).collect();
+    let (told, silent): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, v)| !v.is_empty());
+    let mut not_offered = group.not_offered.clone();
+    if told.len() + not_offered.len() < 2 || told.is_empty() {
+        return None;
+    }
+    let lacks = |(found, _): &(&Found, _)| {
+        (found.name.clone(), format!("its runs have no {}", goal.measure()))
+    };
+    not_offered.extend(silent.iter().map(lacks));
+    // Rounds in which each way has a number: what disturbed a round disturbed all.
+    let is_common =
+        |round: &Round| told.iter().all(|(_, values)| values.iter().any(|v| v.0 == *round));
+    let ways: Vec<Way> = told
+        .iter()
+        .map(|(found, values)| {
+            let common = values.iter().filter(|(round, _)| is_common(round));
+            way(found, common.map(|(_, value)| *value).collect())
+        })
+        .collect();
+    let candidate = |way: &Way| Candidate { name: way.name.clone(), values: way.values.clone() };
+    let candidates: Vec<Candidate> = ways.iter().map(candidate).collect();
+    let zone = if goal.is_of_samples() { ZONE.max(step_share(group, &ways)) } else { ZONE };
+    let rules = Rules { confidence: CONFIDENCE, zone, more_is_better: goal.more_is_better() };
+    let decision = decide(&candidates, &rules)?;
+    let enough = RUNS.max(decision.runs_needed);
+    Some(Answer {
+        question,
+        goal,
+        device: group.record.header.device.clone(),
+        faults: group.faults.clone(),
+        context: group.context.clone(),
+        ways,
+        not_offered,
+        decision,
+        command: again(&group.record.header.command, enough),
+    })
+}
+
+fn way(found: &Found, values: Vec<f64>) -> Way {
+    let count = |name: &str| found.runs.iter().filter_map(|(_, _, p)| p.count(name)).sum();
+    let tails: Vec<f64> = found.runs.iter().filter_map(|(_, _, p)| tail_ratio(p)).collect();
+    let tail = (!tails.is_empty()).then(|| middle(&tails));
+    Way { name: found.name.clone(), values, lost: count("lost"), sent: count("sent"), tail }
+}
+
+/// The step of the clock as a share of the least median: what a single step may feign.
+fn step_share(group: &Group, ways: &[Way]) -> f64 {
+    let least = ways.iter().map(|way| middle(&way.values)).fold(f64::INFINITY, f64::min);
+    let first = group.ways.first().and_then(|found| found.runs.first());
+    let step = first.and_then(|(_, record, point)| {
+        let samples = record.counted_samples(round_trip(point)?).ok()?;
+        Timed::new(&[samples]).map(|timed| timed.step())
+    });
+    step.map_or(0.0, |step| step / least)
+}
+
+fn missing(
+    advice: &mut Advice,
+    question: &'static Question,
+    goals: &[Goal],
+    sizes: &str,
+    groups: &[Group],
+) {
+    for sweep in question.sweeps {
+        let is_open = |goal: &&Goal| {
+            let is_it = |a: &Answer| a.question.key == question.key && a.goal == **goal;
+            sweep.goals.contains(goal) && !advice.answers.iter().any(is_it)
+        };
+        let open: Vec<Goal> = goals.iter().filter(is_open).copied().collect();
+        if open.is_empty() {
+            continue;
+        }
+        let words = sweep.words(sizes, false);
+        let values = words.iter().filter(|(name, _)| question.options.contains(&name.as_str()));
+        let ways = values.map(|(_, list)| list.split(',').count()).product();
+        let runs = RUNS.max(runs_needed(ways, CONFIDENCE));
+        let mut command = format!("rdmalab run {}", sweep.experiment);
+        for (name, value) in &words {
+            command.push_str(&format!(" --{name} {value}"));
+        }
+        if let Some(device) = advice.devices.first() {
+            command.push_str(&format!(" --device {}", device.name));
+        }
+        command.push_str(&format!(" --repeat {runs}"));
+        let is_alone = groups.iter().any(|g| open.iter().any(|goal| tells(g, *goal)));
+        let options = question.options.join(" and --");
+        let why = if is_alone {
+            format!(
+                "no record has several values of --{options}, which take turns, and all else \
+                     the same"
+            )
+        } else {
+            format!("no record has runs of {} that tell of it", sweep.experiment)
+        };
+        advice.missing.push(Missing { question, goals: open, why, command });
+    }
+}
+
+fn tells(group: &Group, goal: Goal) -> bool {
+    group.ways.iter().flat_map(|found| &found.runs).any(|(_, _, p)| goal.of(p).is_some())
+}
+
+/// The command of a record, with so many repetitions.
+fn again(command: &[String], runs: usize) -> String {
+    let mut words: Vec<String> = vec!["rdmalab".to_owned()];
+    let mut rest = command.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--repeat" => drop(rest.next()),
+            word if word.starts_with("--repeat=") => {}
+            word if word.contains([' ', ';', '\'']) => {
+                words.push(format!("'{}'", word.replace('\'', "'\\''")));
+            }
+            word => words.push(word.to_owned()),
+        }
+    }
+    format!("{} --repeat {runs}", words.join(" "))
+}

@@ -1,0 +1,242 @@
+//! What can be asked, as data.
+
+use crate::goal::Goal;
+
+/// A question about a way of sending.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Its name, for `--ask` and for directories.
+    pub key: &'static str,
+    /// In words.
+    pub asks: &'static str,
+    /// The parameters that it is about, as records name them. All others are the same for all that
+    /// is compared.
+    pub parameters: &'static [&'static str],
+    /// The options that set them, for commands.
+    pub options: &'static [&'static str],
+    /// What to say of several that are alike.
+    pub pick: Pick,
+    /// What answers it.
+    pub sweeps: &'static [Sweep],
+    /// What a reader has to know about the comparison; may be empty.
+    pub note: &'static str,
+}
+
+/// What to say of several that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// That they are.
+    Any,
+    /// The least number of them: more costs memory and gains nothing.
+    Least,
+    /// The size up to which one of two pays.
+    Threshold {
+        /// The one that pays up to some size.
+        on: &'static str,
+        /// The other one.
+        off: &'static str,
+    },
+}
+
+/// What is run, in the words of `rdmalab run`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// The experiment.
+    pub experiment: &'static str,
+    /// The goals that it speaks to.
+    pub goals: &'static [Goal],
+    /// Options and their values; `--size` comes from the command line, except where it is here.
+    pub options: &'static [(&'static str, &'static str)],
+    /// The same with `--quick`, in their place.
+    pub quick: &'static [(&'static str, &'static str)],
+}
+
+const TIMES: &[Goal] = &[Goal::Latency, Goal::Predictability];
+const FLOODS: &[Goal] = &[Goal::Rate, Goal::Cpu];
+
+/// Samples of a run: enough for its p99, and no more, since it is runs that count.
+const TRIPS: (&str, &str) = ("messages", "10000");
+const FEW_TRIPS: (&str, &str) = ("messages", "2000");
+const FLOOD: (&str, &str) = ("messages", "50000");
+const SMALL_FLOOD: (&str, &str) = ("messages", "10000");
+const ONCE: (&str, &str) = ("runs", "1");
+
+/// All questions, in the order of the answers.
+pub const QUESTIONS: &[Question] = &[OPCODE, TRANSPORT, INLINE, SIGNALS, BUFFERS, DEPTH, POLLING];
+
+const OPCODE: Question = Question {
+    key: "opcode",
+    asks: "Which opcode?",
+    parameters: &["op"],
+    options: &["op"],
+    pick: Pick::Any,
+    sweeps: &[
+        Sweep {
+            experiment: "ping",
+            goals: TIMES,
+            options: &[("op", "send,send_imm,write,write_imm,read"), TRIPS],
+            quick: &[("op", "send,write,read"), FEW_TRIPS],
+        },
+        Sweep {
+            experiment: "blast",
+            goals: FLOODS,
+            options: &[("op", "send,send_imm,write,write_imm,read"), FLOOD, ONCE],
+            quick: &[("op", "send,write,read"), SMALL_FLOOD, ONCE],
+        },
+    ],
+    note: "a round trip of read is one request and its data; of the others, a message and its \
+           answer",
+};
+
+const TRANSPORT: Question = Question {
+    key: "transport",
+    asks: "Which transport?",
+    parameters: &["transport"],
+    options: &["transport"],
+    pick: Pick::Any,
+    sweeps: &[
+        Sweep {
+            experiment: "ping",
+            goals: TIMES,
+            options: &[("transport", "rc,uc,ud"), TRIPS],
+            quick: &[("transport", "rc,uc,ud"), FEW_TRIPS],
+        },
+        Sweep {
+            experiment: "blast",
+            goals: FLOODS,
+            options: &[("transport", "rc,uc,ud"), FLOOD, ONCE],
+            quick: &[("transport", "rc,uc,ud"), SMALL_FLOOD, ONCE],
+        },
+    ],
+    note: "uc and ud lose messages where rc sends them again",
+};
+
+const INLINE: Question = Question {
+    key: "inline",
+    asks: "Inline up to which size?",
+    parameters: &["inline_bytes"],
+    options: &["inline"],
+    pick: Pick::Threshold { on: "on", off: "off" },
+    sweeps: &[
+        Sweep {
+            experiment: "ping",
+            goals: TIMES,
+            options: &[("size", "16..1024*2"), ("inline", "on,off"), TRIPS],
+            quick: &[("size", "16,128,1024"), ("inline", "on,off"), FEW_TRIPS],
+        },
+        Sweep {
+            experiment: "blast",
+            goals: FLOODS,
+            options: &[("size", "16..1024*2"), ("inline", "on,off"), FLOOD, ONCE],
+            quick: &[("size", "16,128,1024"), ("inline", "on,off"), SMALL_FLOOD, ONCE],
+        },
+    ],
+    note: "",
+};
+
+const SIGNALS: Question = Question {
+    key: "signalling",
+    asks: "One completion in how many sends?",
+    parameters: &["signal_every"],
+    options: &["signal-every"],
+    pick: Pick::Least,
+    sweeps: &[
+        Sweep {
+            experiment: "ping",
+            goals: TIMES,
+            options: &[("signal-every", "1,4,16,64"), TRIPS],
+            quick: &[("signal-every", "1,16"), FEW_TRIPS],
+        },
+        Sweep {
+            experiment: "blast",
+            goals: FLOODS,
+            options: &[("signal-every", "1,4,16,64"), FLOOD, ONCE],
+            quick: &[("signal-every", "1,4,16,64"), SMALL_FLOOD, ONCE],
+        },
+    ],
+    note: "",
+};
+
+const BUFFERS: Question = Question {
+    key: "buffers",
+    asks: "How many messages under way?",
+    parameters: &["buffers"],
+    options: &["buffers"],
+    pick: Pick::Least,
+    sweeps: &[Sweep {
+        experiment: "blast",
+        goals: FLOODS,
+        options: &[("buffers", "1,4,16,64,256"), ("tx-depth", "512"), FLOOD, ONCE],
+        quick: &[("buffers", "1,4,16,64"), SMALL_FLOOD, ONCE],
+    }],
+    note: "",
+};
+
+const DEPTH: Question = Question {
+    key: "depth",
+    asks: "How deep a receive queue?",
+    parameters: &["rx_depth"],
+    options: &["rx-depth"],
+    pick: Pick::Least,
+    sweeps: &[Sweep {
+        experiment: "blast",
+        goals: FLOODS,
+        options: &[("rx-depth", "16,64,256,1024"), FLOOD, ONCE],
+        quick: &[("rx-depth", "16,64,512"), SMALL_FLOOD, ONCE],
+    }],
+    note: "",
+};
+
+const POLLING: Question = Question {
+    key: "polling",
+    asks: "Busy polling, or events?",
+    parameters: &["poll_send", "poll_recv"],
+    options: &["poll"],
+    pick: Pick::Any,
+    sweeps: &[
+        Sweep {
+            experiment: "ping",
+            goals: TIMES,
+            options: &[("poll", "busy,event"), ("messages", "5000")],
+            quick: &[("poll", "busy,event"), FEW_TRIPS],
+        },
+        Sweep {
+            experiment: "blast",
+            goals: &[Goal::Rate],
+            options: &[("poll", "busy,event"), FLOOD, ONCE],
+            quick: &[("poll", "busy,event"), SMALL_FLOOD, ONCE],
+        },
+        Sweep {
+            experiment: "ping",
+            goals: &[Goal::Cpu],
+            options: &[("poll", "busy,event"), ("rate", "2000"), ("messages", "2000")],
+            quick: &[("poll", "busy,event"), ("rate", "2000"), ("messages", "400")],
+        },
+    ],
+    note: "",
+};
+
+impl Sweep {
+    /// Its options, with these sizes unless it has its own.
+    #[must_use]
+    pub fn words(&self, sizes: &str, is_quick: bool) -> Vec<(String, String)> {
+        let own = if is_quick { self.quick } else { self.options };
+        let mut words: Vec<(String, String)> = Vec::new();
+        if !own.iter().any(|(name, _)| *name == "size") {
+            words.push(("size".to_owned(), sizes.to_owned()));
+        }
+        words.extend(own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        words
+    }
+}
+
+/// The question of that key.
+///
+/// # Errors
+/// That there is none, with those that there are.
+pub fn question(key: &str) -> Result<&'static Question, String> {
+    QUESTIONS.iter().find(|question| question.key == key).ok_or_else(|| {
+        let keys: Vec<&str> = QUESTIONS.iter().map(|question| question.key).collect();
+        format!("{key:?} is no question: choose one of {}", keys.join(", "))
+    })
+}

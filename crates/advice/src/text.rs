@@ -1,0 +1,214 @@
+//! Answers in plain words, with their evidence.
+
+mod sentence;
+
+use rdmalab_record::{Object, Record};
+use serde_json::Value;
+
+use crate::answer::{Advice, Answer, Missing, Way};
+use crate::decide::Relation;
+use crate::find::word;
+use crate::goal::Goal;
+use crate::question::Pick;
+use sentence::{interval, percent};
+
+/// Columns of a page.
+const COLUMNS: usize = 98;
+/// The column at which answers begin.
+const INDENT: usize = 14;
+
+/// A page: for each goal its answers, and last what is missing.
+#[must_use]
+pub fn text(advice: &Advice, records: &[Record]) -> String {
+    let mut page = head(advice, records);
+    for goal in Goal::ALL {
+        let answers: Vec<&Answer> = advice.answers.iter().filter(|a| a.goal == goal).collect();
+        if answers.is_empty() {
+            continue;
+        }
+        page += &format!("\nFor {}: {}\n", goal.title(), goal.measure());
+        page += &of_goal(&answers, &advice.answers);
+    }
+    page + &lacking(&advice.missing) + &foot(advice)
+}
+
+fn head(advice: &Advice, records: &[Record]) -> String {
+    let mut page = String::new();
+    for device in &advice.devices {
+        let caution = device.kind.caution().map(|caution| format!(": {caution}"));
+        page += &format!("{} ({}{})\n", device.name, device.kind, caution.unwrap_or_default());
+    }
+    let mut faults: Vec<&str> = advice.answers.iter().map(|a| a.faults.as_str()).collect();
+    faults.sort_unstable();
+    faults.dedup();
+    for rules in faults.into_iter().filter(|rules| !rules.is_empty()) {
+        let what = format!(
+            "packets were disturbed on purpose ({rules}): this is advice for that, not for the \
+             device"
+        );
+        page += &wrapped(&what, 0);
+    }
+    for damage in records.iter().flat_map(|r| r.damage.iter().map(|d| (&r.dir, d))) {
+        page += &wrapped(&format!("{}: {}", damage.0.display(), damage.1), 0);
+    }
+    page
+}
+
+/// The answers of a goal, question by question.
+fn of_goal(answers: &[&Answer], all: &[Answer]) -> String {
+    let mut page = String::new();
+    for of_question in answers.chunk_by(|a, b| a.question.key == b.question.key) {
+        let question = of_question[0].question;
+        page += &format!("\n  {}\n", question.asks);
+        if let Pick::Threshold { on, off } = question.pick {
+            for line in sentence::thresholds(of_question, on, off) {
+                page += &wrapped(&line, INDENT);
+            }
+        }
+        let shown = telling(of_question, all);
+        for answer in of_question {
+            let place = place(&answer.context, &shown);
+            page += &wrapped(&format!("{place}{}", sentence::verdict(answer)), INDENT);
+            page += &wrapped(&evidence(answer), INDENT + 2);
+            for (name, why) in &answer.not_offered {
+                page += &wrapped(&format!("not offered here: {name} ({why})"), INDENT + 2);
+            }
+        }
+        if !question.note.is_empty() {
+            page += &wrapped(&format!("({})", question.note), INDENT);
+        }
+    }
+    page
+}
+
+/// Names of parameters by which the answers of a question differ; the size always.
+fn telling<'a>(of_question: &[&'a Answer], all: &'a [Answer]) -> Vec<&'a str> {
+    let first = &of_question[0].context;
+    let differs = |name: &str| of_question.iter().any(|a| a.context.get(name) != first.get(name));
+    let sizes = |a: &Answer| a.context.get("size_bytes").cloned();
+    let several = all.iter().any(|a| sizes(a) != sizes(&all[0]));
+    let names = of_question.iter().flat_map(|a| a.context.keys());
+    let mut names: Vec<&str> = names
+        .map(String::as_str)
+        .filter(|name| differs(name) || several && *name == "size_bytes")
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn place(context: &Object, shown: &[&str]) -> String {
+    let one = |name: &&str| Some(format!("{} {}", bare(name), shown_value(name, context)?));
+    let words: Vec<String> = shown.iter().filter_map(one).collect();
+    if words.is_empty() { String::new() } else { format!("at {}: ", words.join(", ")) }
+}
+
+/// The name without the unit, which stands with the value.
+fn bare(name: &str) -> String {
+    let units = ["_bytes", "_ns", "_per_s"];
+    let bare = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    bare.replace('_', " ")
+}
+
+fn shown_value(name: &str, context: &Object) -> Option<String> {
+    let value = context.get(name)?;
+    let unit = [("_bytes", " B"), ("_ns", " ns"), ("_per_s", "/s")];
+    let unit = unit.iter().find(|(end, _)| name.ends_with(end) && value.is_number());
+    Some(format!("{}{}", word(value), unit.map_or("", |(_, unit)| unit)))
+}
+
+/// What each way measured, the leader first.
+fn evidence(answer: &Answer) -> String {
+    let decision = &answer.decision;
+    let mut order: Vec<usize> = (0..answer.ways.len()).collect();
+    order.sort_by(|a, b| {
+        let (a, b) = (decision.medians[*a], decision.medians[*b]);
+        if answer.goal.more_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) }
+    });
+    let mut parts: Vec<String> = order.iter().map(|i| measured(answer, *i)).collect();
+    let runs = match decision.runs {
+        1 => "1 run of each".to_owned(),
+        n => format!("{n} runs of each, in turns"),
+    };
+    parts.push(runs);
+    parts.join("; ")
+}
+
+fn measured(answer: &Answer, i: usize) -> String {
+    let (way, decision) = (&answer.ways[i], &answer.decision);
+    let mut text = format!("{} {}", way.name, answer.goal.format(decision.medians[i]));
+    if let Some(effect) = decision.effects[i] {
+        let known = match effect.ratio.interval {
+            Some(ratio) => format!(", {}", interval(ratio)),
+            None => String::new(),
+        };
+        let mark = match effect.relation {
+            Relation::Worse => "",
+            Relation::Same => ", alike",
+            Relation::Unknown => "?",
+        };
+        text += &format!(" ({}{known}{mark})", percent(effect.ratio.value));
+    }
+    if let Some(tail) = way.tail.filter(|_| answer.goal == Goal::Predictability) {
+        text += &format!(", {tail:.2} x its median");
+    }
+    text + &losses(way)
+}
+
+fn losses(way: &Way) -> String {
+    if way.lost == 0 { String::new() } else { format!(", LOST {} of {}", way.lost, way.sent) }
+}
+
+fn lacking(missing: &[Missing]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let mut page = "\nNot answered:\n".to_owned();
+    for one in missing {
+        let goals: Vec<&str> = one.goals.iter().map(|goal| goal.title()).collect();
+        let what = format!("{} (for {}): {}", one.question.asks, goals.join(", "), one.why);
+        page += &wrapped(&what, 2);
+        // Not broken, for it is to be copied.
+        page += &format!("    {}\n", one.command);
+    }
+    page
+}
+
+fn foot(advice: &Advice) -> String {
+    if advice.answers.is_empty() {
+        return String::new();
+    }
+    "\n".to_owned()
+        + &wrapped(
+            "Each is against the first one, which has the best median. What is said of all ways \
+             of an answer holds together with 95 % certainty, as far as runs may be exchanged: so \
+             of twenty answers one may be wrong. \"Alike\" is within 3 %, or a step of the clock. \
+             One thing was changed at a time, and nothing is said of all of them together.",
+            0,
+        )
+}
+
+/// Lines of at most [`COLUMNS`], from this column on; later lines two further in.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = " ".repeat(indent);
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent + 2)));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines.iter().map(|line| line.replace('\u{a0}', " ") + "\n").collect()
+}
+
+/// The size of an answer's messages.
+fn size_of(answer: &Answer) -> Option<u64> {
+    answer.context.get("size_bytes").and_then(Value::as_u64)
+}

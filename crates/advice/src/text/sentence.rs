@@ -1,0 +1,213 @@
+//! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
+
+use rdmalab_measure::stats::Interval;
+
+use super::size_of;
+use crate::answer::Answer;
+use crate::decide::{Effect, Outcome};
+use crate::goal::Goal;
+use crate::question::Pick;
+
+/// From this factor on, "times as long" says more than per cent.
+const TIMES: f64 = 3.0;
+
+/// What came out.
+pub fn verdict(answer: &Answer) -> String {
+    let decision = &answer.decision;
+    let leader = name(answer, decision.leader);
+    match decision.outcome {
+        _ if answer.ways.len() == 1 => format!("{leader}: the only one that is offered here"),
+        Outcome::Best => format!("{leader}: {}", worse(answer)),
+        Outcome::Alike => alike(answer),
+        Outcome::Open if decision.runs < decision.runs_needed => format!(
+            "cannot tell: {} of each, and it takes {} at least (`{}`)",
+            count(decision.runs),
+            decision.runs_needed,
+            answer.command
+        ),
+        Outcome::Open => open(answer),
+    }
+}
+
+fn alike(answer: &Answer) -> String {
+    let decision = &answer.decision;
+    let same = decision.alike();
+    let within = format!("within {:.0}\u{a0}%", decision.zone * 100.0);
+    let rest =
+        if decision.worse().is_empty() { String::new() } else { format!("; {}", worse(answer)) };
+    if answer.question.pick == Pick::Least {
+        let more = if same.len() == 2 { "is" } else { "are" };
+        return format!(
+            "{}: {} {more} alike, {within}{rest}",
+            name(answer, same[0]),
+            listed(answer, &same[1..])
+        );
+    }
+    match rest.as_str() {
+        "" => format!("no difference: {} are alike, {within}", listed(answer, &same)),
+        _ => format!("{}, which are alike, {within}{rest}", listed(answer, &same)),
+    }
+}
+
+fn open(answer: &Answer) -> String {
+    let decision = &answer.decision;
+    let unknown = decision.unknown();
+    let mut text = format!(
+        "cannot tell {} from {}: the intervals hold both no difference and some that matter",
+        name(answer, decision.leader),
+        listed(answer, &unknown)
+    );
+    if !decision.worse().is_empty() {
+        text += &format!("; {}", worse(answer));
+    }
+    text
+}
+
+/// The next best that is worse, with its effect; and how many others are.
+fn worse(answer: &Answer) -> String {
+    let found = answer.decision.worse();
+    let Some(next) = found.first() else { return String::new() };
+    let Some(effect) = answer.decision.effects[*next] else { return String::new() };
+    let others = match found.len() {
+        1 => String::new(),
+        2 => format!(", {} more so", name(answer, found[1])),
+        _ => format!(", {} more so", listed(answer, &found[1..])),
+    };
+    format!("{} {}{others}", name(answer, *next), against(answer.goal, &effect))
+}
+
+/// `takes 12 % longer (95 % interval 10 to 15 %)`.
+fn against(goal: Goal, effect: &Effect) -> String {
+    let verb = match goal {
+        Goal::Latency | Goal::Predictability => ("takes", "longer", "as long"),
+        Goal::Cpu => ("takes", "more", "as much"),
+        Goal::Rate => ("reaches", "less", "of it"),
+    };
+    let ratio = effect.ratio.value;
+    let ends = effect.ratio.interval;
+    let (amount, between) = if ratio >= TIMES {
+        let ends = ends.map(|i| format!("{:.1}\u{a0}to\u{a0}{:.1}", i.low, i.high));
+        (format!("{ratio:.1}\u{a0}times {}", verb.2), ends)
+    } else {
+        let share = |r: f64| (r - 1.0).abs() * 100.0;
+        let ends = ends.map(|i| {
+            let (one, other) = (share(i.low), share(i.high));
+            format!("{}\u{a0}to\u{a0}{}\u{a0}%", round(one.min(other)), round(one.max(other)))
+        });
+        (format!("{}\u{a0}% {}", round(share(ratio)), verb.1), ends)
+    };
+    let between = between.map(|text| format!(" (95\u{a0}% interval {text})"));
+    format!("{} {amount}{}", verb.0, between.unwrap_or_default())
+}
+
+/// `+12 %`, or `x 4.2`.
+pub fn percent(ratio: f64) -> String {
+    if ratio >= TIMES {
+        return format!("x\u{a0}{ratio:.1}");
+    }
+    let share = (ratio - 1.0) * 100.0;
+    let sign = if share < 0.0 { "-" } else { "+" };
+    format!("{sign}{}\u{a0}%", round(share.abs()))
+}
+
+/// `+10 to +15 %`.
+pub fn interval(ratio: Interval) -> String {
+    format!(
+        "{}\u{a0}to\u{a0}{}",
+        percent(ratio.low).trim_end_matches("\u{a0}%"),
+        percent(ratio.high)
+    )
+}
+
+/// Whole per cents, and below ten a digit behind the point.
+fn round(percent: f64) -> String {
+    if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}
+
+fn name(answer: &Answer, i: usize) -> &str {
+    &answer.ways[i].name
+}
+
+fn listed(answer: &Answer, which: &[usize]) -> String {
+    let names: Vec<&str> = which.iter().map(|i| name(answer, *i)).collect();
+    and(&names)
+}
+
+/// `a, b and c`.
+fn and(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+fn count(runs: usize) -> String {
+    if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") }
+}
+
+/// What answers at several sizes say together: up to which size one of two pays.
+pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
+    let mut series: Vec<(String, Vec<(u64, State)>)> = Vec::new();
+    for answer in answers {
+        let mut rest = answer.context.clone();
+        rest.shift_remove("size_bytes");
+        let (key, Some(size)) = (serde_json::Value::from(rest).to_string(), size_of(answer)) else {
+            continue;
+        };
+        let found = (size, state(answer, on, off));
+        match series.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, sizes)) => sizes.push(found),
+            None => series.push((key, vec![found])),
+        }
+    }
+    let several = series.into_iter().filter(|(_, sizes)| sizes.len() > 1);
+    several.map(|(_, sizes)| threshold(sizes, on, off)).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Pays,
+    Same,
+    Costs,
+    Unknown,
+    Missing,
+}
+
+fn state(answer: &Answer, on: &str, off: &str) -> State {
+    let decision = &answer.decision;
+    let leader = name(answer, decision.leader);
+    if !answer.ways.iter().any(|way| way.name == on) {
+        return State::Missing;
+    }
+    match decision.outcome {
+        Outcome::Best if leader == on => State::Pays,
+        Outcome::Best if leader == off => State::Costs,
+        Outcome::Alike => State::Same,
+        _ => State::Unknown,
+    }
+}
+
+fn threshold(mut sizes: Vec<(u64, State)>, on: &str, off: &str) -> String {
+    sizes.sort_by_key(|(size, _)| *size);
+    let first = sizes.iter().take_while(|(_, state)| *state == State::Pays).last();
+    let mut parts = Vec::new();
+    if let Some((size, _)) = first {
+        parts.push(format!("{on} pays up to {size} B"));
+    }
+    let beyond = first.map_or(0, |(size, _)| *size);
+    let mut say = |state: State, what: &str| {
+        let of_state = sizes.iter().filter(|(size, s)| *s == state && *size > beyond);
+        let listed: Vec<String> = of_state.map(|(size, _)| size.to_string()).collect();
+        let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
+        if !listed.is_empty() {
+            parts.push(format!("{what} at {} B", and(&listed)));
+        }
+    };
+    say(State::Pays, &format!("{on} pays"));
+    say(State::Same, "no difference");
+    say(State::Costs, &format!("{off} is better"));
+    say(State::Unknown, "cannot tell");
+    say(State::Missing, &format!("{on} is not offered"));
+    format!("over sizes: {}", parts.join("; "))
+}

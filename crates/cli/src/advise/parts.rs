@@ -1,0 +1,185 @@
+//! What has to be measured: a sweep for each question and experiment.
+
+use rdmalab_advice::{CONFIDENCE, Goal, Question, Sweep, runs_needed};
+use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
+
+use super::args::AdviseArgs;
+use crate::failure::{Outcome, usage};
+use crate::run::plan::expected_s;
+
+/// A sweep that is measured.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The question.
+    pub question: &'static Question,
+    /// Its experiment.
+    pub experiment: Experiment,
+    /// The name of its record: `opcode.ping`.
+    pub name: String,
+    /// Its options.
+    pub words: Vec<(String, String)>,
+    /// All of its points.
+    pub points: Vec<Point>,
+}
+
+/// The parts that answer these questions for these goals.
+///
+/// # Errors
+/// When `--size` is none, or there are too few runs for any certainty.
+pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
+    let goals = args.goals();
+    let mut parts: Vec<Part> = Vec::new();
+    for question in args.questions() {
+        for sweep in question.sweeps.iter().filter(|sweep| speaks(sweep, &goals)) {
+            let mut part = part(question, sweep, args)?;
+            let name = part.name.clone();
+            let same = parts.iter().filter(|other| other.name.starts_with(&name)).count();
+            if same > 0 {
+                part.name = format!("{name}-{}", same + 1);
+            }
+            parts.push(part);
+        }
+    }
+    if parts.is_empty() {
+        let asked: Vec<&str> = args.questions().iter().map(|question| question.key).collect();
+        let goals: Vec<&str> = goals.iter().map(|goal| goal.name()).collect();
+        return Err(usage(format!(
+            "--for {}: {} says nothing to it; leave --ask out",
+            goals.join(","),
+            asked.join(" or ")
+        )));
+    }
+    enough(&parts, args.runs())?;
+    Ok(parts)
+}
+
+fn speaks(sweep: &Sweep, goals: &[Goal]) -> bool {
+    sweep.goals.iter().any(|goal| goals.contains(goal))
+}
+
+fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<Part> {
+    let words = of.words(args.sizes(), args.quick);
+    let experiment: Experiment = of.experiment.parse().map_err(usage)?;
+    let points = sweep(experiment, &words).map_err(usage)?;
+    let name = format!("{}.{experiment}", question.key);
+    Ok(Part { question, experiment, name, words, points })
+}
+
+/// Refuses fewer runs than any answer takes.
+fn enough(parts: &[Part], runs: u32) -> Outcome {
+    for part in parts {
+        let ways = part.ways();
+        let needed = runs_needed(ways, CONFIDENCE);
+        if (runs as usize) < needed {
+            return Err(usage(format!(
+                "--repeat {runs}: {} compares {ways} ways, and with fewer than {needed} runs of \
+                 each nothing is certain: choose {needed} or more",
+                part.question.key
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Part {
+    /// Ways that are compared with each other.
+    fn ways(&self) -> usize {
+        let is_asked = |name: &str| self.question.options.contains(&name);
+        let lists = self.words.iter().filter(|(name, _)| is_asked(name));
+        lists.map(|(_, list)| list.split(',').count()).product()
+    }
+
+    /// Points that such devices can measure.
+    pub fn possible<'a>(&'a self, limits: &'a [Limits]) -> impl Iterator<Item = &'a Point> {
+        let can = |point: &&Point| limits.iter().all(|limits| check(point, limits).is_ok());
+        self.points.iter().filter(can)
+    }
+
+    /// About how long it takes, in seconds.
+    pub fn expected_s(&self, limits: &[Limits], runs: u32) -> f64 {
+        self.possible(limits).map(expected_s).sum::<f64>() * f64::from(runs)
+    }
+
+    /// The options as words.
+    pub fn line(&self) -> String {
+        let words = self.words.iter().map(|(name, value)| format!(" --{name} {value}"));
+        format!("{}{}", self.experiment, words.collect::<String>())
+    }
+
+    /// The command that measures it alone.
+    pub fn command(&self, device: &str, runs: u32, args: &AdviseArgs) -> Vec<String> {
+        let mut line = vec!["rdmalab".to_owned(), "run".to_owned(), self.experiment.to_string()];
+        let mut add = |name: &str, value: &str| line.extend([format!("--{name}"), value.into()]);
+        for (name, value) in &self.words {
+            add(name, value);
+        }
+        add("device", device);
+        add("repeat", &runs.to_string());
+        if let Some(cores) = &args.cores {
+            add("cores", cores);
+        }
+        if !args.hosts.is_empty() {
+            add("hosts", &args.hosts.join(","));
+        }
+        if let Some(interface) = &args.link.interface {
+            add("interface", interface);
+        }
+        if let Some(faults) = &args.link.faults {
+            add("faults", faults);
+        }
+        line.extend(args.server.clone());
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(quick: bool) -> AdviseArgs {
+        AdviseArgs { quick, ..AdviseArgs::default() }
+    }
+
+    #[test]
+    fn each_question_is_a_sweep_that_the_command_line_takes() {
+        for quick in [false, true] {
+            let parts = of(&args(quick)).unwrap();
+            let mut names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), parts.len());
+            for part in &parts {
+                assert!(part.points.len() > 1 && part.ways() > 1, "{}", part.name);
+                // What a record calls the question's parameters is what the points differ in.
+                let named = |point: &Point| {
+                    let all = crate::run::plan::parameters(point);
+                    part.question.parameters.iter().map(|n| all[*n].clone()).collect::<Vec<_>>()
+                };
+                let (first, last) = (named(&part.points[0]), part.points.last().map(named));
+                assert_ne!(Some(first), last, "{}", part.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_what_is_measured() {
+        let only = AdviseArgs {
+            ask: vec![rdmalab_advice::question("opcode").unwrap()],
+            goals: vec![Goal::Latency],
+            size: Some("64,4K".to_owned()),
+            ..args(true)
+        };
+        let parts = of(&only).unwrap();
+        assert_eq!(
+            (parts.len(), parts[0].name.as_str(), parts[0].points.len()),
+            (1, "opcode.ping", 6)
+        );
+        let wrong = of(&AdviseArgs { repeat: Some(3), ..only.clone() }).unwrap_err().to_string();
+        assert!(wrong.contains("choose 5 or more"), "{wrong}");
+        let wrong = of(&AdviseArgs { size: Some("huge".into()), ..only.clone() }).unwrap_err();
+        assert!(wrong.to_string().starts_with("--size"), "{wrong}");
+        let buffers = vec![rdmalab_advice::question("buffers").unwrap()];
+        let wrong = of(&AdviseArgs { ask: buffers, ..only }).unwrap_err().to_string();
+        assert!(wrong.contains("buffers says nothing to it"), "{wrong}");
+    }
+}

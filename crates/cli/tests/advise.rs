@@ -1,0 +1,175 @@
+//! `rdmalab advise` on the soft device, where rules of faults make one way the best: it has to be
+//! named, with its effect. Where there is none, there is no winner.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use common::{Said, rdmalab, said};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Measurements one after the other: each has two ends that spin.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn advise(arguments: &[&str]) -> Said {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    said(rdmalab(&["advise"]).args(arguments))
+}
+
+/// The answers of a JSON document.
+fn answers(said: &Said) -> Vec<Value> {
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let document: Value = serde_json::from_str(&said.stdout).expect("one JSON document");
+    assert_eq!(
+        (&document["format"], &document["format_version"]),
+        (&"rdmalab-advice".into(), &1.into())
+    );
+    document["answers"].as_array().expect("a list").clone()
+}
+
+/// The only directory below `out`.
+fn only(out: &Path) -> PathBuf {
+    let found: Vec<_> = fs::read_dir(out).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+/// Measures a question under rules of faults, and says what is chosen.
+fn chosen(out: &TempDir, question: &str, faults: &str) -> Value {
+    let place = out.path().to_str().unwrap();
+    let found = answers(&advise(&[
+        "--quick", "--json", "--device", "soft0", "--ask", question, "--for", "latency", "--out",
+        place, "--faults", faults,
+    ]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["faults"], faults);
+    found[0].clone()
+}
+
+/// Each other way takes at least `least` times as long, with certainty.
+fn assert_worse(answer: &Value, names: &[&str], least: f64) {
+    for name in names {
+        let ways = answer["ways"].as_array().unwrap();
+        let way = ways.iter().find(|way| way["name"] == *name).expect(name);
+        assert_eq!(way["relation"], "worse", "{answer:#}");
+        assert!(way["over_leader"]["low"].as_f64().unwrap() > least, "{answer:#}");
+        assert!(way["of_runs"].as_array().unwrap().len() >= 8, "{answer:#}");
+    }
+}
+
+#[test]
+fn the_opcode_that_is_not_delayed_is_named() {
+    let out = tempfile::tempdir().unwrap();
+    let answer = chosen(&out, "opcode", "delay 50us of send,write");
+    assert_eq!(answer["outcome"], "best", "{answer:#}");
+    assert_eq!(answer["chosen"], serde_json::json!(["read"]), "{answer:#}");
+    assert_worse(&answer, &["send", "write"], 1.5);
+    // What was measured is kept, and answers the same again, in words.
+    let dir = only(out.path());
+    let again = advise(&[dir.to_str().unwrap(), "--for", "latency", "--ask", "opcode"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let text = again.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in ["disturbed on purpose", "numbers of this host", "Which opcode?", "read"] {
+        assert!(text.contains(said), "{said}: {}", again.stdout);
+    }
+    assert!(text.contains("8 runs of each"), "{}", again.stdout);
+}
+
+#[test]
+fn another_delay_has_another_opcode_named() {
+    let out = tempfile::tempdir().unwrap();
+    let answer = chosen(&out, "opcode", "delay 50us of read,write");
+    assert_eq!(answer["outcome"], "best", "{answer:#}");
+    assert_eq!(answer["chosen"], serde_json::json!(["send"]), "{answer:#}");
+    assert_worse(&answer, &["read", "write"], 1.5);
+}
+
+#[test]
+fn the_transport_that_waits_for_late_acknowledgements_is_not() {
+    let out = tempfile::tempdir().unwrap();
+    let answer = chosen(&out, "transport", "delay 200us of ack");
+    assert!(answer["leader"] != "rc", "{answer:#}");
+    assert_worse(&answer, &["rc"], 2.0);
+}
+
+#[test]
+fn records_answer_what_they_hold_and_say_what_they_lack() {
+    let out = tempfile::tempdir().unwrap();
+    let place = out.path().to_str().unwrap();
+    // Both go inline: the same but for the name.
+    let run = "run ping --inline 64,128 --messages 2000 --device soft0 --repeat 8 --out";
+    let words: Vec<&str> = run.split(' ').chain([place]).collect();
+    {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = said(&mut rdmalab(&words));
+        assert_eq!(made.code, Some(0), "{made:?}");
+    }
+    let dir = only(out.path());
+    let dir = dir.to_str().unwrap();
+    let found = answers(&advise(&[dir, "--json"]));
+    let asked: Vec<&str> = found.iter().filter_map(|a| a["question"].as_str()).collect();
+    assert_eq!(asked, ["inline", "inline"], "{found:?}");
+    assert!(found.iter().all(|a| a["runs"] == 8 && a["runs_needed"] == 4), "{found:?}");
+    let text = advise(&[dir, "--size", "32"]).stdout;
+    assert!(text.contains("Not answered:"), "{text}");
+    assert!(text.contains("rdmalab run blast --size 32 --buffers 1,4,16,64,256"), "{text}");
+    let none = advise(&[dir, "--size", "64"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stderr.contains("nothing of what was asked"), "{none:?}");
+}
+
+#[test]
+fn what_is_the_same_has_no_winner_twice() {
+    // One in twenty times it may have one.
+    let out = tempfile::tempdir().unwrap();
+    let mut won = 0;
+    for i in 0..2 {
+        let place = out.path().join(i.to_string());
+        let run = "run ping --inline 64,128 --messages 2000 --device soft0 --repeat 8 --out";
+        let words: Vec<&str> = run.split(' ').chain([place.to_str().unwrap()]).collect();
+        {
+            let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+            assert_eq!(said(&mut rdmalab(&words)).code, Some(0));
+        }
+        let dir = only(&place);
+        let words = ["--json", "--for", "latency", dir.to_str().unwrap()];
+        let found = answers(&advise(&words));
+        assert_eq!(found.len(), 1, "{found:?}");
+        won += usize::from(found[0]["outcome"] == "best");
+    }
+    assert!(won < 2, "both times one of two that are the same was called the best");
+}
+
+#[test]
+fn mistakes_are_told() {
+    for (words, told) in [
+        (&["--for", "speed"][..], "choose one of latency, rate, predictability, cpu"),
+        (&["--ask", "colour"], "choose one of opcode, transport, inline"),
+        (&["--size", "huge"], "--size"),
+        (&["--ask", "opcode", "--repeat", "3"], "choose 6 or more"),
+        (&["--ask", "buffers", "--for", "latency"], "leave --ask out"),
+        (&["--hosts", "a,b,c"], "name two hosts"),
+        (&["/nowhere"], "/nowhere"),
+        (&["/proc"], "there is no record in it"),
+        (&["/nowhere", "--quick"], "cannot be used with"),
+        (&["/nowhere", "--faults", "drop"], "nothing is measured where records are given"),
+        (&["--device", "nic9"], "there is no such device"),
+    ] {
+        let wrong = advise(words);
+        assert_eq!(wrong.code, Some(2), "{words:?}: {wrong:?}");
+        assert!(wrong.stderr.contains(told), "{words:?}: {wrong:?}");
+    }
+}
+
+#[test]
+fn a_plan_measures_nothing() {
+    let out = tempfile::tempdir().unwrap();
+    let plan =
+        advise(&["--plan", "--quick", "--device", "soft0", "--out", out.path().to_str().unwrap()]);
+    assert_eq!(plan.code, Some(0), "{plan:?}");
+    assert!(plan.stdout.contains("polling") && plan.stdout.contains("about"), "{plan:?}");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
+}
