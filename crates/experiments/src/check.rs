@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use crate::connect::By;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
-use crate::point::{By, Experiment, Inline, Op, Point, Polling, Signal, Transport};
+use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
 
 /// Most memory for messages at one end.
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
@@ -47,6 +48,7 @@ pub fn check(point: &Point, limits: &Limits) -> Result<(), Impossible> {
         sizes,
         inline,
         depths,
+        sharing,
         lists,
         signals,
         waits,
@@ -228,7 +230,7 @@ fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
     must(point.qps < limits.max_qp, "qps", || {
         format!("{} has at most {} queue pairs", limits.device, limits.max_qp)
     })?;
-    let all = u64::from(point.qps) * u64::from(point.threads);
+    let all = u64::from(point.qps) * u64::from(point.threads / point.sharers());
     must(all < limits.max_qp.into(), "threads", || {
         format!("{all} queue pairs of all threads; {} has {}", limits.device, limits.max_qp)
     })?;
@@ -238,6 +240,44 @@ fn depths(point: &Point, limits: &Limits) -> Result<(), Fault> {
         format!("a queue pair of {} has at most {most} READs under way", limits.device)
     })?;
     Ok(())
+}
+
+/// What one of several threads at a queue pair has to itself.
+fn sharing(point: &Point, limits: &Limits) -> Result<(), Fault> {
+    if !point.share_qp {
+        return Ok(());
+    }
+    must(point.threads > 1, "share-qp", || {
+        "one thread has nobody to share with: choose --threads 2 or more".to_owned()
+    })?;
+    let is_known_by_sender = matches!(point.op, Op::Write | Op::Read | Op::WriteRead);
+    must(is_known_by_sender, "share-qp", || {
+        format!(
+            "what arrives by {} goes to whichever thread of the other end looks first, and it \
+             could not tell whose it is: choose --op write or read, or queue pairs of each \
+             thread's own",
+            point.op
+        )
+    })?;
+    must(point.poll_send == Polling::Busy, "poll-send", || {
+        "an event of a shared completion queue wakes one thread, which may be another than the one \
+         it is for: choose --poll busy, or --share-qp no"
+            .to_owned()
+    })?;
+    let own = point.of_a_thread();
+    // A WRITE, a READ, and a WRITE that frees the slot of an earlier one.
+    let least = if point.experiment == Experiment::Ping { 3 } else { 1 };
+    must(own.tx_depth >= least, "tx-depth", || {
+        format!(
+            "{} threads share it, and each needs {least}: choose {} or more",
+            point.threads,
+            least * point.threads
+        )
+    })?;
+    // Their limits hold for a thread's share too.
+    lists(&own, limits)
+        .and_then(|()| signals(&own, limits))
+        .map_err(|(option, why)| (option, format!("of --tx-depth / --threads: {why}")))
 }
 
 /// Requests in one post.

@@ -14,6 +14,17 @@ use crate::limits::Limits;
 use crate::mr::facts;
 use crate::point::Point;
 use crate::talk::{Begin, Effort, cut_short};
+use crate::words::words;
+
+words! {
+    /// How queue pairs come to know of each other.
+    By, "way to connect" {
+        /// The ends exchange their numbers themselves, over TCP.
+        Plain = "plain",
+        /// The connection manager.
+        RdmaCm = "rdma_cm",
+    }
+}
 
 /// What a peer may do over the connections.
 fn rights() -> Access {

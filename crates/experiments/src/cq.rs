@@ -1,4 +1,8 @@
-//! Waiting for completions, busy or asleep.
+//! Waiting for completions, busy or asleep; alone, or together with other threads.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{CompletionChannel, Context, Cq, VerbsError, Wc};
@@ -12,6 +16,73 @@ const SLICE_NS: u64 = 100_000_000;
 pub(crate) struct Completions {
     cq: Cq,
     channel: Option<CompletionChannel>,
+    /// Where other threads take completions of it too.
+    seat: Option<Seat>,
+}
+
+/// Bits of a request's number that say which thread it is of, where queue pairs are shared.
+const THREAD_SHIFT: u32 = 56;
+
+/// What stands above the rest of a request's number.
+pub(crate) const fn tag_of(thread: usize) -> u64 {
+    (thread as u64) << THREAD_SHIFT
+}
+
+/// A thread's place at a queue that several take completions of: whoever finds another one's hands
+/// it over.
+struct Seat {
+    thread: usize,
+    inboxes: Arc<[Inbox]>,
+}
+
+/// Completions that others found.
+#[derive(Default)]
+struct Inbox {
+    count: AtomicUsize,
+    wcs: Mutex<VecDeque<Wc>>,
+}
+
+impl Inbox {
+    fn put(&self, wc: Wc) {
+        let mut wcs = self.wcs.lock().unwrap_or_else(PoisonError::into_inner);
+        wcs.push_back(wc);
+        self.count.store(wcs.len(), Ordering::Release);
+    }
+
+    #[inline]
+    fn take(&self, into: &mut [Wc]) -> usize {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut wcs = self.wcs.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = wcs.len().min(into.len());
+        into.iter_mut().zip(wcs.drain(..found)).for_each(|(to, wc)| *to = wc);
+        self.count.store(wcs.len(), Ordering::Release);
+        found
+    }
+}
+
+impl Seat {
+    /// Takes what is this thread's; what is not goes to whose it is.
+    fn poll(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
+        let handed_over = self.inboxes[self.thread].take(wcs);
+        if handed_over > 0 {
+            return Ok(handed_over);
+        }
+        let found = cq.poll(wcs)?;
+        let mut own = 0;
+        for i in 0..found {
+            let thread = (wcs[i].wr_id() >> THREAD_SHIFT) as usize;
+            match self.inboxes.get(thread) {
+                Some(inbox) if thread != self.thread => inbox.put(wcs[i]),
+                _ => {
+                    wcs[own] = wcs[i];
+                    own += 1;
+                }
+            }
+        }
+        Ok(own)
+    }
 }
 
 /// A failure of this rank, as a sentence.
@@ -26,7 +97,23 @@ impl Completions {
             Polling::Event => Some(context.create_channel()?),
         };
         let cq = context.create_cq(cqe, channel.as_ref())?;
-        Ok(Self { cq, channel })
+        Ok(Self { cq, channel, seat: None })
+    }
+
+    /// The same for each of so many threads, whose requests have their tags.
+    pub fn shared(self, threads: usize) -> Self {
+        let inboxes = (0..threads).map(|_| Inbox::default()).collect();
+        Self { seat: Some(Seat { thread: 0, inboxes }), ..self }
+    }
+
+    /// The queue as another thread sees it.
+    pub fn of_thread(&self, thread: usize) -> Self {
+        let seat = |seat: &Seat| Seat { thread, inboxes: seat.inboxes.clone() };
+        Self {
+            cq: self.cq.clone(),
+            channel: self.channel.clone(),
+            seat: self.seat.as_ref().map(seat),
+        }
     }
 
     pub fn cq(&self) -> &Cq {
@@ -41,7 +128,15 @@ impl Completions {
     /// Takes what there is.
     #[inline]
     pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
-        self.cq.poll(wcs).map_err(failed)
+        self.look(wcs).map_err(failed)
+    }
+
+    #[inline]
+    fn look(&self, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
+        match &self.seat {
+            None => self.cq.poll(wcs),
+            Some(seat) => seat.poll(&self.cq, wcs),
+        }
     }
 
     /// Waits until there is something, at most `limit_ns`; 0 when nothing came.
@@ -57,7 +152,7 @@ impl Completions {
     ) -> Result<usize, Stopped> {
         match &self.channel {
             None => {
-                let found = look_for(rank, limit_ns, || match self.cq.poll(wcs) {
+                let found = look_for(rank, limit_ns, || match self.look(wcs) {
                     Ok(0) => None,
                     other => Some(other),
                 })?;

@@ -7,7 +7,7 @@ use rdmalab_verbs::{
     ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
 };
 
-use crate::cq::{Completions, failed};
+use crate::cq::{Completions, failed, tag_of};
 use crate::granted::Granted;
 use crate::layout::Layout;
 use crate::limits::Limits;
@@ -19,6 +19,8 @@ use crate::trouble::Troubled;
 pub(crate) const QKEY: u32 = 0x0011_1111;
 /// Requests beside those of the experiment: what a queue holds more, if the device allows it.
 const SPARE: u32 = 8;
+/// The number of the request that says that all is over.
+const OVER: u64 = (1 << 56) - 1;
 /// The bytes of a word of control.
 pub(crate) const WORD: usize = 8;
 
@@ -43,6 +45,9 @@ pub(crate) struct End {
     pub inline: bool,
     /// Inline bytes granted.
     pub inline_bytes: u32,
+    /// Above the number of each request: whose it is, where threads share queue pairs.
+    pub tag: u64,
+    pd: Pd,
     transport: QpType,
     path: Path,
     mtu: Mtu,
@@ -80,12 +85,13 @@ pub(crate) fn psn(seed: u64, index: usize) -> u32 {
     (mixed >> 40) as u32
 }
 
-fn make(
-    context: &Context,
-    limits: &Limits,
-    point: &Point,
-    layout: &Layout,
-) -> Result<Made, Stopped> {
+/// What peers may do with the memory for messages.
+fn rights() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+}
+
+/// Memory for messages, with each page there.
+fn memory(context: &Context, pd: &Pd, point: &Point, layout: &Layout) -> Result<Mr, Stopped> {
     let bytes = layout.bytes();
     let buffer = match point.memory {
         Memory::Device => context.alloc_buffer(bytes),
@@ -96,13 +102,23 @@ fn make(
     for page in (0..bytes).step_by(4096) {
         buffer.write_u64(page, 0);
     }
+    pd.register(&buffer, rights()).map_err(failed)
+}
+
+fn make(
+    context: &Context,
+    limits: &Limits,
+    point: &Point,
+    layout: &Layout,
+) -> Result<Made, Stopped> {
     let pd = context.alloc_pd().map_err(failed)?;
-    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-    let mr = pd.register(&buffer, rights).map_err(failed)?;
+    let mr = memory(context, &pd, point, layout)?;
+    let sharers = point.sharers();
     let depth = |depth: u32| (depth + SPARE).min(limits.max_qp_wr);
-    let (tx, rx) = (depth(point.tx_depth), depth(point.rx_depth));
+    let (tx, rx) = (depth(point.tx_depth * sharers), depth(point.rx_depth));
     let cqe = |depth: u32| depth.saturating_mul(point.qps).min(limits.max_cqe);
     let send = Completions::new(context, cqe(tx), point.poll_send).map_err(failed)?;
+    let send = if sharers > 1 { send.shared(sharers as usize) } else { send };
     let recv = Completions::new(context, cqe(rx), point.poll_recv).map_err(failed)?;
     // Words of control go inline too, where there is inline at all.
     let wanted = point.inline.wanted_bytes(point.size_bytes).max(WORD as u32);
@@ -114,7 +130,7 @@ fn make(
     let qps: Result<Vec<Qp>, _> = (0..point.qps).map(|_| qp()).collect();
     let qps = qps.map_err(failed)?;
     for qp in &qps {
-        qp.to_init(point.port, rights, QKEY).map_err(failed)?;
+        qp.to_init(point.port, rights(), QKEY).map_err(failed)?;
     }
     let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
     Ok(Made { qps, send, recv, mr, pd, inline_bytes })
@@ -229,12 +245,56 @@ impl End {
             peer,
             inline,
             inline_bytes: made.inline_bytes,
+            tag: tag_of(0),
+            pd: made.pd,
             transport: qp_type(point.transport),
             path,
             mtu,
             kind: context.kind(),
             device: context.device_name().to_owned(),
             gid: path.sgid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
+        })
+    }
+
+    /// The same queue pairs for another thread of this end, with memory of its own, which the
+    /// thread's partner at the other end is told.
+    pub fn beside<R: Rank>(
+        &self,
+        rank: &R,
+        context: &Context,
+        point: &Point,
+        thread: usize,
+    ) -> Result<Self, Stopped> {
+        let layout = Layout::of(point);
+        let mr = memory(context, &self.pd, point, &layout)?;
+        let ours = Hello {
+            mtu_bytes: self.mtu.bytes() as u32,
+            memory: mr.remote(),
+            backing: mr.buffer().backing().to_string(),
+            endpoints: Vec::new(),
+        };
+        let all = rank.exchange(ours.write().as_bytes())?;
+        let other = all.get(1 - rank.index()).and_then(|bytes| Hello::read(bytes));
+        let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
+        let peer = Peer {
+            memory: other.memory,
+            qpns: self.peer.qpns.clone(),
+            // Datagrams know no WRITE, and so are not shared.
+            ahs: Vec::new(),
+            backing: other.backing,
+        };
+        Ok(Self {
+            qps: self.qps.clone(),
+            send: self.send.of_thread(thread),
+            recv: self.recv.of_thread(thread),
+            mr,
+            layout,
+            peer,
+            tag: tag_of(thread),
+            pd: self.pd.clone(),
+            device: self.device.clone(),
+            gid: self.gid.clone(),
+            ..*self
         })
     }
 
@@ -268,7 +328,8 @@ impl End {
         self.memory().write_u64(at, 1);
         let sges = [self.mr.sge(at, WORD)];
         let over = self.layout.over() as u64;
-        let request = SendRequest::write(&sges, &self.peer.memory, over).wr_id(u64::MAX);
+        let number = OVER | self.tag;
+        let request = SendRequest::write(&sges, &self.peer.memory, over).wr_id(number);
         self.qps[0].post_send(&[request.signaled()]).map_err(failed)?;
         let mut wcs = [Wc::default()];
         loop {
@@ -276,7 +337,7 @@ impl End {
             if wcs[0].status().is_err() {
                 return Err(self.explain(&wcs[0], "write"));
             }
-            if wcs[0].wr_id() == u64::MAX {
+            if wcs[0].wr_id() == number {
                 return Ok(());
             }
         }

@@ -40,14 +40,15 @@ mod trouble;
 mod words;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
+pub use connect::By;
 pub use fan::options::{Cast, Direction, Sizes};
 pub use fan::peers as fan_peers;
 pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
 pub use pace::load_rates;
 pub use point::{
-    Arrivals, By, Call, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal,
-    StampOf, Stamps, Transport, Unsignalled,
+    Arrivals, Call, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf,
+    Stamps, Transport, Unsignalled,
 };
 pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 pub use run::run;

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::connect::By;
 use crate::fan::options::{Cast, Direction, Sizes};
 use crate::recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 use crate::words::words;
@@ -227,16 +228,6 @@ words! {
 }
 
 words! {
-    /// How queue pairs come to know of each other.
-    By, "way to connect" {
-        /// The ends exchange their numbers themselves, over TCP.
-        Plain = "plain",
-        /// The connection manager.
-        RdmaCm = "rdma_cm",
-    }
-}
-
-words! {
     /// Which one of WRITE and READ has no completion, in `write_read`.
     Unsignalled, "choice of a request" {
         /// Both have one.
@@ -378,8 +369,10 @@ pub struct Point {
     pub sl: u8,
     /// Queue pairs, used in turns.
     pub qps: u32,
-    /// Threads of each end, each with queue pairs and memory of its own, and all messages.
+    /// Threads of each end, each with memory of its own, and all messages.
     pub threads: u32,
+    /// Whether all threads of an end use the same queue pairs.
+    pub share_qp: bool,
     /// Requests that a send queue holds.
     pub tx_depth: u32,
     /// Requests that a receive queue holds.
@@ -546,6 +539,7 @@ impl Point {
             sl: 0,
             qps: 1,
             threads: 1,
+            share_qp: false,
             tx_depth: 128,
             rx_depth: 512,
             outstanding_reads: 1,

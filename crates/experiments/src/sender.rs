@@ -8,8 +8,11 @@ use crate::end::{End, QKEY};
 use crate::point::{Op, Point};
 use crate::sq::Account;
 
-/// Bits of a request's number that count; above stands the queue pair.
-const COUNT_BITS: u32 = 48;
+/// Bits of a request's number that count; above stands the queue pair, and above that the thread,
+/// where threads share queue pairs ([`crate::cq::tag_of`]).
+const COUNT_BITS: u32 = 40;
+/// Bits of the queue pair.
+const QP_BITS: u32 = 16;
 /// Completions taken at a time.
 pub(crate) const TAKEN: usize = 16;
 
@@ -20,7 +23,8 @@ pub(crate) fn wr_id(qp: usize, count: u64) -> u64 {
 
 /// The queue pair and the count.
 pub(crate) fn from_wr_id(wr_id: u64) -> (usize, u64) {
-    ((wr_id >> COUNT_BITS) as usize, wr_id & ((1 << COUNT_BITS) - 1))
+    let qp = wr_id >> COUNT_BITS & ((1 << QP_BITS) - 1);
+    (qp as usize, wr_id & ((1 << COUNT_BITS) - 1))
 }
 
 /// Posts the messages of one queue pair, place by place, round and round.
@@ -97,7 +101,8 @@ impl<'a> Sender<'a> {
             let signals = self.account.take(next, flush);
             self.batch.set_signaled(index, signals);
             if signals {
-                self.batch.set_wr_id(index, wr_id(self.qp, self.account.posted()));
+                let number = wr_id(self.qp, self.account.posted());
+                self.batch.set_wr_id(index, number | self.end.tag);
             }
             if self.has_imm {
                 self.batch.set_imm(index, (number + i as u64) as u32);
@@ -154,4 +159,19 @@ pub(crate) fn each_completion(
         with(qp, count);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{from_wr_id, wr_id};
+    use crate::cq::tag_of;
+
+    #[test]
+    fn a_number_comes_back_whosever_it_is() {
+        for (qp, count) in [(0, 0), (65_535, 1), (7, (1 << 40) - 1)] {
+            for thread in [0, 1, 63] {
+                assert_eq!(from_wr_id(wr_id(qp, count) | tag_of(thread)), (qp, count));
+            }
+        }
+    }
 }

@@ -142,7 +142,7 @@ impl<'a> Tellers<'a> {
         let (account, batch) = (&mut self.accounts[qp], &mut self.batches[qp]);
         let signals = account.take(1, false);
         batch.set_signaled(0, signals);
-        batch.set_wr_id(0, wr_id(qp, account.posted()));
+        batch.set_wr_id(0, wr_id(qp, account.posted()) | self.end.tag);
         if !self.end.peer.ahs.is_empty() {
             batch.set_imm(0, count as u32);
         }

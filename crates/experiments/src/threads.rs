@@ -1,6 +1,7 @@
-//! Several threads at each end, each with a queue pair, completion queues and memory of its own:
-//! the `i`-th of one end with the `i`-th of the other. To each the others do not exist; when they
-//! meet the other end they do so together, since two ends have one connection for that.
+//! Several threads at each end, each with memory of its own, and with queue pairs and completion
+//! queues of its own or those of all: the `i`-th of one end with the `i`-th of the other. To each
+//! the others do not exist; when they meet the other end they do so together, since two ends have
+//! one connection for that.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +31,13 @@ pub(crate) fn run<R: Rank + Sync>(
     body: impl Body<R>,
 ) -> Result<Outcome, Stopped> {
     let count = point.threads as usize;
-    let end = |_| End::connect(rank, context, limits, point);
-    let ends: Vec<End> = (0..count).map(end).collect::<Result<_, _>>()?;
+    let mut ends: Vec<End> = Vec::with_capacity(count);
+    for thread in 0..count {
+        ends.push(match ends.first().filter(|_| point.share_qp) {
+            Some(first) => first.beside(rank, context, point, thread)?,
+            None => End::connect(rank, context, limits, point)?,
+        });
+    }
     let crew = Crew::new(count);
     let one = |index: usize| {
         let member = Member { rank, crew: &crew, index };
@@ -47,7 +53,22 @@ pub(crate) fn run<R: Rank + Sync>(
             Box::new(move || one(index));
         body
     });
-    joined(rank.spawn(bodies.collect())?)
+    let mut outcome = joined(rank.spawn(bodies.collect())?)?;
+    let each = if point.share_qp { "of all" } else { "of its own" };
+    outcome.push_fact("queue_pairs_of_a_thread", each);
+    Ok(outcome)
+}
+
+impl Point {
+    /// Threads that share a queue pair.
+    pub(crate) const fn sharers(&self) -> u32 {
+        if self.share_qp { self.threads } else { 1 }
+    }
+
+    /// The point as one of several threads sees it: of a send queue that all use it has its share.
+    pub(crate) fn of_a_thread(&self) -> Self {
+        Self { tx_depth: self.tx_depth / self.sharers().max(1), ..self.clone() }
+    }
 }
 
 /// The threads of one end, and where they meet.

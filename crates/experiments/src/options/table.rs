@@ -1,11 +1,12 @@
 //! The options.
 
+use crate::connect::By;
 use crate::fan::options::{self as fan, Cast, Direction, Sizes};
 use crate::number;
 use crate::options::Opt;
 use crate::point::Point;
 use crate::point::{
-    Arrivals, By, Call,
+    Arrivals, Call,
     Experiment::{self, Blast, Connect, Fan, Mr, Oneway, Overhead, Ping, Recvq, Rpc, Timeout},
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
@@ -125,7 +126,8 @@ pub const OPTIONS: &[Opt] = &[
     number!("qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "", QPS,
         "queue pairs, used in turns, or connected in a run"),
     number!("threads", None, threads: u32, 1..=THREADS_MAX, "N", "", LOADS,
-        "threads of each end, each with queue pairs of its own and all messages"),
+        "threads of each end, each with queue pairs of its own (see --share-qp) and all messages"),
+    SHARE_QP,
     MTU,
     number!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", LINKED, "service level"),
     number!("tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "", DEEP,
@@ -434,6 +436,28 @@ const TOUCH: Opt = Opt {
     get: |p| if p.touch { "yes" } else { "no" }.to_owned(),
     set: |p, text| {
         p.touch = match text {
+            "yes" | "on" => true,
+            "no" | "off" => false,
+            other => return Err(no_such("answer", other, &["yes", "no"])),
+        };
+        Ok(())
+    },
+};
+
+const SHARE_QP: Opt = Opt {
+    name: "share-qp",
+    letter: None,
+    value_name: "YES|NO",
+    unit: "",
+    help: "whether all threads of an end post to the same queue pairs, each to its share of their \
+           send queues",
+    applies: LOADS,
+    is_number: false,
+    words: &["yes", "no"],
+    bare: None,
+    get: |p| if p.share_qp { "yes" } else { "no" }.to_owned(),
+    set: |p, text| {
+        p.share_qp = match text {
             "yes" | "on" => true,
             "no" | "off" => false,
             other => return Err(no_such("answer", other, &["yes", "no"])),

@@ -43,6 +43,7 @@ impl<'a, R: Rank> Client<'a, R> {
             _ => (vec![read.signaled()], 1),
         };
         let looks = point.op == Op::WriteRead && point.unsignalled == Unsignalled::Read;
+        let requests: Vec<_> = requests.into_iter().map(|r| r.wr_id(end.tag)).collect();
         Self { rank, end, point, batch: SendBatch::new(&requests), completions, looks }
     }
 

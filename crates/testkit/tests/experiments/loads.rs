@@ -109,6 +109,62 @@ fn each_thread_has_its_results_and_all_have_them_together() {
 }
 
 #[test]
+fn threads_share_queue_pairs() {
+    for (experiment, options) in [
+        (Experiment::Oneway, "op=write pause=0 size=100 tx-depth=8 rx-depth=8"),
+        (Experiment::Oneway, "op=write rate=3000 qps=2"),
+        (Experiment::Ping, "op=write transport=uc"),
+        (Experiment::Ping, "op=read"),
+        (Experiment::Ping, "op=write_read unsignalled=read tx-depth=12"),
+        (Experiment::Blast, "op=write size=64 buffers=16 qps=2 tx-depth=64"),
+        (Experiment::Blast, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
+        (Experiment::Blast, "op=read size=64 buffers=8"),
+    ] {
+        let text = format!("messages=300 runs=2 warm-up=10 threads=4 share-qp=yes {options}");
+        let outcome = measure(&point(experiment, &text));
+        let each = if experiment == Experiment::Blast { 600 } else { 610 };
+        assert_eq!(outcome.count("sent"), Some(4 * each), "{experiment} {options}");
+        for name in ["lost", "duplicated", "strays"] {
+            assert!(matches!(outcome.count(name), None | Some(0)), "{name}: {options}");
+        }
+        assert_eq!(outcome.fact("queue_pairs_of_a_thread"), Some("of all"));
+        for thread in 0..4 {
+            let label = format!("thread {thread}");
+            let own = outcome.series.iter().filter(|s| s.label.ends_with(&label));
+            assert!(own.count() > 0, "{experiment} {options}: {label}");
+        }
+    }
+}
+
+/// Threads fill a send queue of the device's largest size, with completions only where they must
+/// be: one that took more than its share would be refused (`ENOMEM`).
+#[test]
+fn threads_have_their_share_of_a_send_queue() {
+    let text = "op=write size=8 messages=20000 runs=1 warm-up=0 pause=0 tx-depth=16384 \
+                rx-depth=16384 signal-every=max threads=4 share-qp=yes";
+    let outcome = measure(&point(Experiment::Oneway, text));
+    assert_eq!(outcome.count("sent"), Some(80_000));
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused_with_what_can() {
+    let context = device().open().expect("it opens");
+    let limits = Limits::query(&context, 1).expect("limits");
+    for (experiment, options, says) in [
+        (Experiment::Blast, "op=write", "--share-qp yes: one thread has nobody"),
+        (Experiment::Blast, "op=send threads=2", "choose --op write or read"),
+        (Experiment::Ping, "op=write_imm threads=2", "could not tell whose"),
+        (Experiment::Ping, "op=read threads=2 poll-send=event", "--poll-send event: an event"),
+        (Experiment::Ping, "op=read threads=64 tx-depth=128", "choose 192 or more"),
+        (Experiment::Blast, "op=write buffers=64 threads=4 tx-depth=128", "of --tx-depth / --thr"),
+    ] {
+        let why = check(&point(experiment, &format!("share-qp=yes {options}")), &limits);
+        let why = why.expect_err(options).to_string();
+        assert!(why.contains(says), "{options}: {why}");
+    }
+}
+
+#[test]
 fn messages_take_several_queue_pairs_in_turns() {
     for (experiment, options) in [
         (Experiment::Oneway, "op=send_imm pause=0"),
