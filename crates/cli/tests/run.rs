@@ -79,6 +79,7 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "op" => ("write_imm", &[]),
         "rate" => ("20000", &[]),
         "threads" => ("2", &[]),
+        "share-qp" => ("yes", &["--threads", "2", "--op", "write"]),
         "arrivals" => ("constant", &["--rate", "20000"]),
         "call" => ("write", &[]),
         "queue" => ("srq", &[]),
