@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::error::{self, Error};
 use crate::plan::Plan;
-use crate::published::Published;
+use crate::published::{Kind, Published};
 
 /// A statement of a study, in a form that can be held against measurements.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -218,6 +218,7 @@ impl Claim {
         let right = &self.right;
         if let Some(metric) = &right.published {
             is_published(published, metric).map_err(|what| format!("right: {what}"))?;
+            is_certain(published, metric).map_err(|what| format!("right: {what}"))?;
         } else if right.value.is_none() {
             self.right_side().is_ours(plan).map_err(|what| format!("right: {what}"))?;
         }
@@ -305,6 +306,17 @@ fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
     }
 }
 
+/// What the study itself, or arithmetic, contradicts is shown; nothing is judged by it.
+fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
+    let is_it = |p: &&Published| p.metric == metric && p.kind == Kind::Contested;
+    match published.iter().find(is_it) {
+        Some(_) => Err(format!(
+            "{metric:?} is contested: such values are shown, and no claim is judged by one"
+        )),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,8 +325,8 @@ mod tests {
         let plan = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
                     [[figure.sweep]]\nname='s'\nrun='ping'\n";
         let plan = Plan::parse("plan", plan).unwrap();
-        let rows =
-            "metric,value,unit,tolerance,kind,place,what\nm,5,us,,context,,\nw,so,-,,context,,";
+        let rows = "metric,value,unit,tolerance,kind,place,what\nm,5,us,,context,,\n\
+                    w,so,-,,context,,\nd,5,us,,contested,,\n";
         let published = Published::parse("csv", rows).unwrap();
         File::parse("a/claims.toml", text, &plan, &published).map_err(|e| e.to_string())
     }
@@ -356,6 +368,7 @@ mod tests {
             (("relation", "'crosses'"), "needs a range"),
             (("right", "{published='n'}"), "no metric \"n\""),
             (("right", "{published='w'}"), "no number"),
+            (("right", "{published='d'}"), "\"d\" is contested: such values are shown"),
             (("tolerance", "2"), "a share"),
             (("on", "['system']"), "belong together"),
             (("range", "{parameter='size_bytes', from=9, to=1}"), "is above"),
