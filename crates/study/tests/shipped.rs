@@ -1,0 +1,152 @@
+//! The shipped studies against what they themselves publish: no claim may be stricter or laxer.
+
+use std::path::PathBuf;
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::outcome::Figure;
+use rdmalab_record::{Device, DeviceKind, Header, Object, Point, Record};
+use rdmalab_study::{Kind, Part, Published, State, Study, Verdict, evaluate};
+use serde_json::json;
+
+fn study(key: &str) -> Study {
+    let all = Study::shipped().expect("the shipped studies can be read");
+    all.into_iter().find(|study| study.plan.key == key).expect("a shipped study")
+}
+
+fn point(parameters: &serde_json::Value, repetition: u32, figures: Vec<Figure>) -> Point {
+    Point {
+        number: 0,
+        order_index: 0,
+        repetition,
+        parameters: parameters.as_object().expect("an object").clone(),
+        started_utc: String::new(),
+        elapsed_s: 1.0,
+        series: Vec::new(),
+        figures,
+        counts: Vec::new(),
+        facts: Vec::new(),
+        warnings: Vec::new(),
+        cut_short: None,
+    }
+}
+
+fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> Part {
+    let device = Device { name: "made up".to_owned(), kind };
+    let record = Record {
+        dir: PathBuf::new(),
+        header: Header::new("made up", Vec::new(), device),
+        environment: Object::new(),
+        points,
+        skipped: Vec::new(),
+        damage: Vec::new(),
+    };
+    Part {
+        figure: figure.to_owned(),
+        sweep: String::new(),
+        line: Vec::new(),
+        state: State::Measured(Box::new(record)),
+    }
+}
+
+/// Time-outs of an adapter whose smallest C_ACK with effect is `c0`.
+fn timeouts(kind: DeviceKind, c0: u32) -> Part {
+    let t_tr = |c: u32| 4096.0 * f64::from(1u32 << c);
+    let figure =
+        |label: &str, value| Figure { quantity: Quantity::Timeout, label: label.to_owned(), value };
+    let points = (1..=20).flat_map(|c: u32| {
+        (0..3).map(move |repetition| {
+            let figures = vec![figure("T_tr", t_tr(c)), figure("T_o", 2.0 * t_tr(c.max(c0)))];
+            point(&json!({ "timeout": c }), repetition, figures)
+        })
+    });
+    part("timeout", kind, points.collect())
+}
+
+#[test]
+fn the_adapters_of_fukuoka_do_not_refute_it() {
+    let study = study("fukuoka2021");
+    let own = |metric: &str| {
+        let value = study.published.iter().find(|p| p.metric == metric).and_then(Published::number);
+        value.expect("a published C_ACK") as u32
+    };
+    let verdict = |part: Part, key: &str| {
+        let found = evaluate(&study, &[part]);
+        found.claims.into_iter().find(|judged| judged.claim.key == key).expect(key).verdict
+    };
+    let (always, from_10) = ("time-out-at-most-four-t-tr", "time-out-at-most-four-t-tr-from-10");
+    for c0 in [own("timeout.c0.cx5"), own("timeout.c0.others")] {
+        let found = verdict(timeouts(DeviceKind::System, c0), always);
+        assert!(matches!(found, Verdict::Confirmed), "{c0}: {found:?}");
+        // Below c0 no adapter keeps to it, and none is judged by it.
+        let found = verdict(timeouts(DeviceKind::System, c0), from_10);
+        assert!(matches!(found, Verdict::CannotBeSeen(_)), "{c0}: {found:?}");
+    }
+    let found = verdict(timeouts(DeviceKind::Soft, 1), from_10);
+    assert!(matches!(found, Verdict::Confirmed), "{found:?}");
+    let found = verdict(timeouts(DeviceKind::Soft, 16), from_10);
+    assert!(matches!(found, Verdict::Refuted(_)), "{found:?}");
+}
+
+/// A published share with its tolerance, both as shares: `20 %, 8 points` or `0.87 ratio, 0.02`.
+fn share(published: &Published) -> (f64, f64) {
+    let tolerance = published.tolerance.trim_end_matches("points").trim();
+    let tolerance: f64 = tolerance.parse().expect("a tolerance in points or as a share");
+    let scale = if published.unit == "%" { 0.01 } else { 1.0 };
+    (published.number().expect("a number") * scale, tolerance * scale)
+}
+
+#[test]
+fn no_claim_of_potter_is_laxer_than_what_it_published() {
+    let study = study("potter2018");
+    let grows: fn(f64) -> f64 = |share| 1.0 + share;
+    let shrinks: fn(f64) -> f64 = |share| 1.0 - share;
+    let itself: fn(f64) -> f64 = |share| share;
+    for (key, metric, ratio) in [
+        ("pause-costs-events", "event.pause.increase", grows),
+        ("pause-costs-busy", "busy.pause.increase", grows),
+        ("copy-share", "send_ts.share_before_copy", shrinks),
+        ("inline-28-percent", "inline.reduction", shrinks),
+        ("unsignalled-13-percent", "unsignaled.ratio", itself),
+    ] {
+        let claim = study.claims.iter().find(|claim| claim.key == key).expect(key);
+        let published = study.published.iter().find(|p| p.metric == metric).expect(metric);
+        let (share, tolerance) = share(published);
+        let centre = ratio(share);
+        let factor = claim.factor.expect(key);
+        let (low, high) = (factor * (1.0 - claim.tolerance), factor * (1.0 + claim.tolerance));
+        let allowed = (centre - tolerance)..=(centre + tolerance);
+        assert!(
+            allowed.contains(&low) && allowed.contains(&high),
+            "{key}: {low:.4} to {high:.4}, published {allowed:?}"
+        );
+        // Nor much stricter: a value near the edge of what was published holds.
+        assert!(high - low > 1.9 * tolerance, "{key}: {low:.4} to {high:.4}");
+    }
+}
+
+#[test]
+fn what_the_studies_leave_doubtful_is_shown_as_such() {
+    for (key, metric) in [
+        ("potter2018", "event.pause.ratio.text1"),
+        ("potter2018", "event.ud.median.first_mention"),
+        ("potter2018", "event.ud.median.second_mention"),
+        ("potter2018", "villas.theoretical_rate"),
+        ("potter2018", "villas.max"),
+        ("potter2018", "villas.shmem.median"),
+        ("potter2018", "villas.rw_overhead"),
+        ("potter2018", "ctx.size_ud"),
+        ("macarthur2012", "ping.oneway.value"),
+        ("viertel2006", "2048B.gap.n62"),
+        ("viertel2006", "2048B.mc.n62"),
+        ("viertel2006", "rdmar.32K.min"),
+        ("viertel2006", "rdmar.32K.1n"),
+        ("viertel2006", "rdmar.32K.rise_unexplained"),
+        ("mordkovich2013", "cp.r3.read1M.anomaly"),
+        ("fukuoka2021", "spark.max_slowdown"),
+        ("fukuoka2021", "rnr_timer.15"),
+    ] {
+        let study = study(key);
+        let kind = study.published.iter().find(|p| p.metric == metric).map(|p| p.kind);
+        assert_eq!(kind, Some(Kind::Contested), "{key}: {metric}");
+    }
+}
