@@ -95,7 +95,7 @@ fn claims(evaluation: &Evaluation) -> Markup {
 
 fn one_claim(judged: &Judged) -> Markup {
     let class = match judged.verdict {
-        Verdict::Confirmed => "confirmed",
+        Verdict::Confirmed(_) => "confirmed",
         Verdict::Refuted(_) => "refuted",
         Verdict::CannotBeSeen(_) => "unseen",
     };

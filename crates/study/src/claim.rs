@@ -33,6 +33,10 @@ pub struct Claim {
     /// Left is compared with so many times right; for `x` it is the statement itself.
     #[serde(default)]
     pub factor: Option<f64>,
+    /// Whether it says so of every point: then not even so few contradictions as chance makes are
+    /// let pass. Of no use with `crosses`, whose points differ by what it says.
+    #[serde(default)]
+    pub every: bool,
     /// Where the study says it.
     pub source: String,
     /// Kinds of devices on which it can be seen; empty: all.
@@ -234,6 +238,9 @@ impl Claim {
         if self.relation == Relation::Crosses && self.range.is_none() {
             return Err("relation \"crosses\" needs a range".to_owned());
         }
+        if self.relation == Relation::Crosses && self.every {
+            return Err("`every` does not go with relation \"crosses\"".to_owned());
+        }
         if let Some(range) = self.range.as_ref().filter(|range| range.from > range.to) {
             return Err(format!("range: from = {} is above to = {}", range.from, range.to));
         }
@@ -370,6 +377,7 @@ mod tests {
             (("right", "{published='w'}"), "no number"),
             (("right", "{published='d'}"), "\"d\" is contested: such values are shown"),
             (("tolerance", "2"), "a share"),
+            (("every", "'yes'"), "expected a boolean"),
             (("on", "['system']"), "belong together"),
             (("range", "{parameter='size_bytes', from=9, to=1}"), "is above"),
             (("colour", "1"), "unknown field `colour`"),

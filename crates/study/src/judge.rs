@@ -11,8 +11,9 @@ use crate::published::Published;
 /// What measurements say to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds wherever something could be told.
-    Confirmed,
+    /// It holds wherever something could be told; or but for so few places that they are chance:
+    /// where. Empty when there are none.
+    Confirmed(String),
     /// It does not hold: where.
     Refuted(String),
     /// Nothing can be told: why.
@@ -24,7 +25,7 @@ impl Verdict {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Confirmed => "confirmed",
+            Self::Confirmed(_) => "confirmed",
             Self::Refuted(_) => "refuted",
             Self::CannotBeSeen(_) => "cannot be seen",
         }
@@ -34,8 +35,7 @@ impl Verdict {
     #[must_use]
     pub fn why(&self) -> &str {
         match self {
-            Self::Confirmed => "",
-            Self::Refuted(why) | Self::CannotBeSeen(why) => why,
+            Self::Confirmed(why) | Self::Refuted(why) | Self::CannotBeSeen(why) => why,
         }
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn judge(
     }
     let verdict = match claim.relation {
         Relation::Crosses => crossing(claim, &evidence, &names),
-        _ => verdict(&evidence),
+        _ => verdict(claim, &evidence),
     };
     (verdict, evidence)
 }
@@ -178,7 +178,7 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
         }
     };
     match claim.relation {
-        Relation::Less | Relation::Crosses => {
+        Relation::Less => {
             if high < 1.0 && value <= 1.0 - tolerance {
                 Decision::Holds
             } else if low >= 1.0 - tolerance {
@@ -196,27 +196,46 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
                 Decision::Open
             }
         }
+        // On either side of a crossing the sign has to be sure, and the difference has to count.
+        Relation::Crosses => {
+            if high < 1.0 && value <= 1.0 - tolerance {
+                Decision::Holds
+            } else if low > 1.0 && value >= 1.0 + tolerance {
+                Decision::Fails
+            } else {
+                Decision::Open
+            }
+        }
         Relation::Near | Relation::Times => within(),
     }
 }
+
+/// Places of a contradiction that are named.
+const PLACES: usize = 4;
 
 /// Of many intervals at 95 %, one in twenty misses: so many contradictions are chance.
 fn by_chance(decided: usize) -> usize {
     decided / 20
 }
 
-fn verdict(evidence: &[Evidence]) -> Verdict {
+fn verdict(claim: &Claim, evidence: &[Evidence]) -> Verdict {
     let of = |decision| evidence.iter().filter(move |e| e.decision == decision);
     let (holds, fails) = (of(Decision::Holds).count(), of(Decision::Fails).count());
     let all = evidence.len();
-    if fails > by_chance(holds + fails) {
-        let places: Vec<String> = of(Decision::Fails).take(4).map(where_it_fails).collect();
+    let exceptions = || {
+        let places: Vec<String> = of(Decision::Fails).take(PLACES).map(where_it_fails).collect();
         let more = if fails > places.len() { ", ..." } else { "" };
-        let places = places.join("; ");
-        return Verdict::Refuted(format!("it fails at {fails} of {all} points: {places}{more}"));
+        format!("{}{more}", places.join("; "))
+    };
+    let allowed = if claim.every { 0 } else { by_chance(holds + fails) };
+    if fails > allowed {
+        return Verdict::Refuted(format!("it fails at {fails} of {all} points: {}", exceptions()));
     }
     if holds > 0 && holds * 2 >= all {
-        return Verdict::Confirmed;
+        return Verdict::Confirmed(match fails {
+            0 => String::new(),
+            _ => format!("except at {} ({fails} of {all})", exceptions()),
+        });
     }
     let without = evidence.iter().filter(|e| e.ratio.1.is_none()).count();
     let why = if without == all {
@@ -265,7 +284,7 @@ fn crossing(claim: &Claim, evidence: &[Evidence], names: &[String]) -> Verdict {
     let between = format!("{} {} to {}", range.parameter, range.from, range.to);
     match (crossed, not.is_empty()) {
         (0, true) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
-        (_, true) => Verdict::Confirmed,
+        (_, true) => Verdict::Confirmed(String::new()),
         _ => Verdict::Refuted(format!("no crossing between {between}: {}", not.join("; "))),
     }
 }
@@ -324,7 +343,7 @@ mod tests {
             let mut cell = constant(1.0);
             cell.parameters.insert("size_bytes".to_owned(), (i as u64).into());
             Evidence {
-                place: String::new(),
+                place: format!("size bytes {i}"),
                 left: cell.clone(),
                 right: cell,
                 ratio: (1.0, Some((0.9, 1.1))),
@@ -337,14 +356,20 @@ mod tests {
     #[test]
     fn one_contradiction_refutes_unless_chance_makes_one() {
         use Decision::{Fails, Holds, Open};
-        assert_eq!(verdict(&evidence(&[Holds, Holds, Open])), Verdict::Confirmed);
-        assert!(matches!(verdict(&evidence(&[Holds, Fails])), Verdict::Refuted(_)));
-        assert!(matches!(verdict(&evidence(&[Open, Open, Holds])), Verdict::CannotBeSeen(_)));
+        let (some, every) = (claim("<", ""), claim("<", "every=true"));
+        let of = |d: &[Decision]| verdict(&some, &evidence(d));
+        assert_eq!(of(&[Holds, Holds, Open]), Verdict::Confirmed(String::new()));
+        assert!(matches!(of(&[Holds, Fails]), Verdict::Refuted(_)));
+        assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
         let mut many = vec![Holds; 20];
+        assert_eq!(verdict(&every, &evidence(&many)), Verdict::Confirmed(String::new()));
         many.push(Fails);
-        assert_eq!(verdict(&evidence(&many)), Verdict::Confirmed);
+        let exception = "except at size bytes 20: 0.90 to 1.10 times (1 of 21)";
+        assert_eq!(of(&many), Verdict::Confirmed(exception.to_owned()));
+        let said = "it fails at 1 of 21 points: size bytes 20: 0.90 to 1.10 times";
+        assert_eq!(verdict(&every, &evidence(&many)), Verdict::Refuted(said.to_owned()));
         many.push(Fails);
-        assert!(matches!(verdict(&evidence(&many)), Verdict::Refuted(_)));
+        assert!(matches!(of(&many), Verdict::Refuted(_)));
     }
 
     #[test]
@@ -354,8 +379,22 @@ mod tests {
         let claim = claim("crosses", range);
         let names = ["size_bytes".to_owned()];
         let of = |d: &[Decision]| crossing(&claim, &evidence(d), &names);
-        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed);
+        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Open, Holds]), Verdict::Refuted(_)));
         assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
+    }
+
+    #[test]
+    fn to_come_nearer_is_not_to_cross() {
+        use Decision::{Fails, Holds, Open};
+        let more = "tolerance=0.1\nrange={parameter='size_bytes', from=0, to=9}";
+        let of = |value: f64| decision("crosses", more, (value, value - 0.02, value + 0.02));
+        let all = [0.7, 0.95, 1.05, 1.2].map(of);
+        assert_eq!(all, [Holds, Open, Open, Fails]);
+        // Sure on neither side.
+        assert_eq!(decision("crosses", more, (0.85, 0.7, 1.1)), Open);
+        assert_eq!(decision("crosses", more, (1.2, 0.95, 1.3)), Open);
+        let found = crossing(&claim("crosses", more), &evidence(&all[..2]), &["size_bytes".into()]);
+        assert!(!matches!(found, Verdict::Confirmed(_)), "{found:?}");
     }
 }

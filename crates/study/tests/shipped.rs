@@ -76,13 +76,13 @@ fn the_adapters_of_fukuoka_do_not_refute_it() {
     let (always, from_10) = ("time-out-at-most-four-t-tr", "time-out-at-most-four-t-tr-from-10");
     for c0 in [own("timeout.c0.cx5"), own("timeout.c0.others")] {
         let found = verdict(timeouts(DeviceKind::System, c0), always);
-        assert!(matches!(found, Verdict::Confirmed), "{c0}: {found:?}");
+        assert!(matches!(found, Verdict::Confirmed(_)), "{c0}: {found:?}");
         // Below c0 no adapter keeps to it, and none is judged by it.
         let found = verdict(timeouts(DeviceKind::System, c0), from_10);
         assert!(matches!(found, Verdict::CannotBeSeen(_)), "{c0}: {found:?}");
     }
     let found = verdict(timeouts(DeviceKind::Soft, 1), from_10);
-    assert!(matches!(found, Verdict::Confirmed), "{found:?}");
+    assert!(matches!(found, Verdict::Confirmed(_)), "{found:?}");
     let found = verdict(timeouts(DeviceKind::Soft, 16), from_10);
     assert!(matches!(found, Verdict::Refuted(_)), "{found:?}");
 }
@@ -148,5 +148,15 @@ fn what_the_studies_leave_doubtful_is_shown_as_such() {
         let study = study(key);
         let kind = study.published.iter().find(|p| p.metric == metric).map(|p| p.kind);
         assert_eq!(kind, Some(Kind::Contested), "{key}: {metric}");
+    }
+}
+
+#[test]
+fn who_says_every_means_every() {
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        for claim in &study.claims {
+            let says_so = claim.says.split_whitespace().any(|word| word == "every");
+            assert!(!says_so || claim.every, "{} {}", study.plan.key, claim.key);
+        }
     }
 }

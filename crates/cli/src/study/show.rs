@@ -76,7 +76,10 @@ pub fn verdicts(evaluation: &Evaluation, asked: &Asked) {
     let mut rows = Rows::new(&["claim", "verdict", "why"], 3);
     for judged in &evaluation.claims {
         let why = match &judged.verdict {
-            Verdict::Confirmed => judged.claim.says.clone(),
+            Verdict::Confirmed(but) if but.is_empty() => judged.claim.says.clone(),
+            Verdict::Confirmed(but) => {
+                format!("{}; {but}", judged.claim.says.trim_end_matches('.'))
+            }
             other => other.why().to_owned(),
         };
         rows.push(&[judged.claim.key.clone(), judged.verdict.name().to_owned(), why]);
