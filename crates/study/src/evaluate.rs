@@ -67,7 +67,7 @@ pub fn evaluate(study: &Study, parts: &[Part]) -> Evaluation {
         _ => None,
     });
     let claims = study.claims.iter().map(|claim| {
-        let (verdict, evidence) = judge(claim, parts, &study.published, kind);
+        let (verdict, evidence) = judge(claim, study, parts, kind);
         Judged { claim: claim.clone(), verdict, evidence }
     });
     let values = study.published.iter().map(|published| compared(study, parts, published, kind));

@@ -43,13 +43,15 @@ pub struct Cell {
     pub n: u64,
     /// Repetitions.
     pub runs: usize,
+    /// Whether each run gave one number, not samples: the interval is then that of the runs.
+    pub is_one_a_run: bool,
 }
 
 /// Parameters that say how much was measured, not what.
 pub(crate) const AMOUNTS: [&str; 5] = ["messages", "runs", "warm_up", "seed", "stamp_every"];
 
 /// Runs from which their least and largest enclose the median with 95 %: 1 - 2^(1-n).
-const RUNS_FOR_ENDS: usize = 6;
+pub(crate) const RUNS_FOR_ENDS: usize = 6;
 
 /// The numbers that a side means, or why there are none.
 pub(crate) fn cells(
@@ -93,8 +95,9 @@ fn of_record(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
         }
     }
     let cell = |(parameters, points): (&Object, Vec<&Point>)| {
-        let (value, interval, n) = number(&points, side, quantity)?;
-        Some(Cell { parameters: parameters.clone(), value, interval, n, runs: points.len() })
+        let (value, interval, n, is_one_a_run) = number(&points, side, quantity)?;
+        let (parameters, runs) = (parameters.clone(), points.len());
+        Some(Cell { parameters, value, interval, n, runs, is_one_a_run })
     };
     groups.into_iter().filter_map(cell).collect()
 }
@@ -137,7 +140,8 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-type Number = (f64, Option<(f64, f64)>, u64);
+/// The number, its interval, the samples behind it, and whether each run gave one.
+type Number = (f64, Option<(f64, f64)>, u64, bool);
 
 /// Over repeated runs: the median of their numbers; the hull of their intervals.
 fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> {
@@ -158,7 +162,7 @@ fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> 
     // What is the same in each run is no estimate: a nominal value, or a count.
     let is_exact = values.len() > 1 && values.first() == values.last();
     let interval = ends.filter(|_| is_exact || values.len() >= RUNS_FOR_ENDS);
-    (!values.is_empty()).then(|| (stats::median(&values), interval, values.len() as u64))
+    (!values.is_empty()).then(|| (stats::median(&values), interval, values.len() as u64, true))
 }
 
 fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
@@ -185,5 +189,5 @@ fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
         hull = hull.zip(interval).map(|(h, i)| (h.0.min(i.0), h.1.max(i.1)));
     }
     stats::sort(&mut values);
-    (!values.is_empty()).then(|| (stats::median(&values), hull, n))
+    (!values.is_empty()).then(|| (stats::median(&values), hull, n, false))
 }

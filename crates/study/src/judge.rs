@@ -4,9 +4,11 @@ use rdmalab_measure::Quantity;
 use rdmalab_record::{DeviceKind, Object};
 use serde_json::Value;
 
-use crate::claim::{Claim, Relation};
-use crate::find::{AMOUNTS, Cell, Part, cells, fixed, text};
+use crate::claim::{Claim, Relation, Side};
+use crate::find::{AMOUNTS, Cell, Part, RUNS_FOR_ENDS, cells, fixed, text};
+use crate::plan::{Plan, Sweep};
 use crate::published::Published;
+use crate::study::Study;
 
 /// What measurements say to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +68,11 @@ pub struct Evidence {
     pub decision: Decision,
 }
 
-/// Judges a claim.
+/// Judges a claim of a study.
 pub(crate) fn judge(
     claim: &Claim,
+    study: &Study,
     parts: &[Part],
-    published: &[Published],
     kind: Option<DeviceKind>,
 ) -> (Verdict, Vec<Evidence>) {
     let unseen = |why: String| (Verdict::CannotBeSeen(why), Vec::new());
@@ -83,7 +85,9 @@ pub(crate) fn judge(
     };
     let right_side = claim.right_side();
     let plain = match &claim.right.published {
-        Some(metric) => published.iter().find(|p| p.metric == *metric).and_then(Published::in_base),
+        Some(metric) => {
+            study.published.iter().find(|p| p.metric == *metric).and_then(Published::in_base)
+        }
         None => claim.right.value,
     };
     let right = match plain {
@@ -103,14 +107,15 @@ pub(crate) fn judge(
     }
     let verdict = match claim.relation {
         Relation::Crosses => crossing(claim, &evidence, &names),
-        _ => verdict(claim, &evidence),
+        _ => verdict(claim, &evidence, planned_runs(claim, &study.plan)),
     };
     (verdict, evidence)
 }
 
 fn constant(value: f64) -> Cell {
     let ends = Some((value, value));
-    Cell { parameters: Object::new(), value, interval: ends, n: 0, runs: 0 }
+    let parameters = Object::new();
+    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false }
 }
 
 /// Names of parameters with more than one value within a side.
@@ -218,7 +223,39 @@ fn by_chance(decided: usize) -> usize {
     decided / 20
 }
 
-fn verdict(claim: &Claim, evidence: &[Evidence]) -> Verdict {
+/// How often the whole plan measures each point that a claim is about.
+fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
+    let runs = |side: &Side| {
+        let figure = plan.figure(side.figure.as_deref()?)?;
+        let is_meant = |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
+        let meant = figure.sweeps.iter().filter(is_meant);
+        meant.map(|sweep| sweep.repeat.unwrap_or(plan.repeat) as usize).min()
+    };
+    [runs(&claim.left), runs(&claim.right_side())].into_iter().flatten().min().unwrap_or(1)
+}
+
+/// Why there is no interval, and what would give one.
+fn without_interval(evidence: &[Evidence], planned_runs: usize) -> String {
+    let cells = evidence.iter().flat_map(|e| [&e.left, &e.right]);
+    let runs = cells.filter(|c| c.is_one_a_run && c.interval.is_none()).map(|c| c.runs).min();
+    match runs {
+        None => "too few samples or runs for an interval: measure more".to_owned(),
+        Some(runs) => {
+            let needs = RUNS_FOR_ENDS;
+            let plan = match planned_runs {
+                enough if enough >= needs => {
+                    format!("the whole plan, without --quick, has {enough}")
+                }
+                few => format!("the plan has {few}"),
+            };
+            format!(
+                "an interval needs {needs} runs of what each gives once, here are {runs}: {plan}"
+            )
+        }
+    }
+}
+
+fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict {
     let of = |decision| evidence.iter().filter(move |e| e.decision == decision);
     let (holds, fails) = (of(Decision::Holds).count(), of(Decision::Fails).count());
     let all = evidence.len();
@@ -239,7 +276,7 @@ fn verdict(claim: &Claim, evidence: &[Evidence]) -> Verdict {
     }
     let without = evidence.iter().filter(|e| e.ratio.1.is_none()).count();
     let why = if without == all {
-        "too few samples or runs for an interval: measure more".to_owned()
+        without_interval(evidence, planned_runs)
     } else {
         format!(
             "the intervals allow both at {} of {all} points: more repetitions may tell",
@@ -357,17 +394,17 @@ mod tests {
     fn one_contradiction_refutes_unless_chance_makes_one() {
         use Decision::{Fails, Holds, Open};
         let (some, every) = (claim("<", ""), claim("<", "every=true"));
-        let of = |d: &[Decision]| verdict(&some, &evidence(d));
+        let of = |d: &[Decision]| verdict(&some, &evidence(d), 1);
         assert_eq!(of(&[Holds, Holds, Open]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Fails]), Verdict::Refuted(_)));
         assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
         let mut many = vec![Holds; 20];
-        assert_eq!(verdict(&every, &evidence(&many)), Verdict::Confirmed(String::new()));
+        assert_eq!(verdict(&every, &evidence(&many), 1), Verdict::Confirmed(String::new()));
         many.push(Fails);
         let exception = "except at size bytes 20: 0.90 to 1.10 times (1 of 21)";
         assert_eq!(of(&many), Verdict::Confirmed(exception.to_owned()));
         let said = "it fails at 1 of 21 points: size bytes 20: 0.90 to 1.10 times";
-        assert_eq!(verdict(&every, &evidence(&many)), Verdict::Refuted(said.to_owned()));
+        assert_eq!(verdict(&every, &evidence(&many), 1), Verdict::Refuted(said.to_owned()));
         many.push(Fails);
         assert!(matches!(of(&many), Verdict::Refuted(_)));
     }

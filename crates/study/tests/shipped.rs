@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rdmalab_measure::Quantity;
 use rdmalab_measure::outcome::Figure;
 use rdmalab_record::{Device, DeviceKind, Header, Object, Point, Record};
-use rdmalab_study::{Kind, Part, Published, State, Study, Verdict, evaluate};
+use rdmalab_study::{Judged, Kind, Part, Published, State, Study, Verdict, evaluate};
 use serde_json::json;
 
 fn study(key: &str) -> Study {
@@ -159,4 +159,93 @@ fn who_says_every_means_every() {
             assert!(!says_so || claim.every, "{} {}", study.plan.key, claim.key);
         }
     }
+}
+
+/// The number of a figure, the same in each run.
+fn times(figure: &str, kind: DeviceKind, parameters: &serde_json::Value, ns: f64) -> Part {
+    let number = Figure { quantity: Quantity::MessageTime, label: "runs".to_owned(), value: ns };
+    let points = (0..3).map(|run| point(parameters, run, vec![number.clone()]));
+    part(figure, kind, points.collect())
+}
+
+#[test]
+fn lists_that_are_no_faster_do_not_help() {
+    let study = study("macarthur2012");
+    let verdict = |list_ns: f64| {
+        let single = json!({ "buffers": 16, "size_bytes": 64, "list": 1 });
+        let list = json!({ "buffers": 16, "size_bytes": 64, "list": "all" });
+        let parts = [
+            times("3ab", DeviceKind::System, &single, 300.0),
+            times("3cd", DeviceKind::System, &list, list_ns),
+        ];
+        let found = evaluate(&study, &parts).claims;
+        let is_it = |judged: &Judged| judged.claim.key == "lists-do-not-help-small";
+        found.into_iter().find(is_it).expect("the claim").verdict
+    };
+    for (list_ns, name) in [(300.0, "confirmed"), (330.0, "confirmed"), (280.0, "refuted")] {
+        let found = verdict(list_ns);
+        assert_eq!(found.name(), name, "{list_ns}: {found:?}");
+    }
+}
+
+/// Quantities that an experiment gives once a run: of samples there are none.
+const ONCE_A_RUN: [Quantity; 6] = [
+    Quantity::CpuShare,
+    Quantity::Rate,
+    Quantity::Bandwidth,
+    Quantity::Fairness,
+    Quantity::Period,
+    Quantity::PeakHeight,
+];
+/// Runs whose ends enclose the median with 95 %.
+const RUNS: u32 = 6;
+
+#[test]
+fn what_a_run_gives_once_is_measured_often_enough() {
+    let mut checked = 0;
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        for claim in &study.claims {
+            for side in [claim.left.clone(), claim.right_side()] {
+                if !side.quantity().is_some_and(|quantity| ONCE_A_RUN.contains(&quantity)) {
+                    continue;
+                }
+                let figure = side.figure.as_deref().and_then(|key| study.plan.figure(key));
+                let sweeps = figure.expect("its figure").sweeps.iter();
+                for sweep in
+                    sweeps.filter(|s| side.sweep.as_ref().is_none_or(|name| *name == s.name))
+                {
+                    let runs = sweep.repeat.unwrap_or(study.plan.repeat);
+                    let key = &study.plan.key;
+                    assert!(runs >= RUNS, "{key} {}: {runs} runs of {}", claim.key, sweep.run);
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 0, "no claim is of such a quantity");
+}
+
+#[test]
+fn too_few_runs_are_said_with_what_would_be_enough() {
+    let study = study("macarthur2012");
+    let share = |value| Figure { quantity: Quantity::CpuShare, label: "rank 0".to_owned(), value };
+    let verdict = |runs: u32| {
+        let points = ["busy", "event"].into_iter().flat_map(|poll| {
+            let parameters =
+                json!({ "poll_send": poll, "poll_recv": poll, "size_bytes": 65536, "op": "send" });
+            (0..runs).map(move |run| {
+                let value = if poll == "busy" { 1.0 } else { 0.3 } - f64::from(run) / 100.0;
+                point(&parameters, run, vec![share(value)])
+            })
+        });
+        let mut part = part("5", DeviceKind::System, points.collect());
+        part.sweep = "to-1m".to_owned();
+        let found = evaluate(&study, &[part]).claims;
+        let is_it = |judged: &Judged| judged.claim.key == "events-save-processor";
+        found.into_iter().find(is_it).expect("the claim").verdict
+    };
+    let said = "an interval needs 6 runs of what each gives once, here are 2: the whole plan, \
+                without --quick, has 6";
+    assert_eq!(verdict(2), Verdict::CannotBeSeen(said.to_owned()));
+    assert_eq!(verdict(RUNS).name(), "confirmed");
 }
