@@ -1,6 +1,6 @@
 //! `rdmalab trace`: a capture as tables.
 
-use rdmalab_trace::conversation::{Direction, Note, Row};
+use rdmalab_trace::conversation::{Direction, Note, Row, SHARERS_MAX};
 use rdmalab_trace::{Conversation, Trace, show};
 
 use crate::args::TraceArgs;
@@ -44,6 +44,13 @@ fn overview(trace: &Trace) {
     );
     for (reason, count) in &trace.malformed {
         outln!("  {count} malformed: {reason}");
+    }
+    if trace.crowded_psns > 0 {
+        outln!(
+            "  {} PSNs are used by more than {SHARERS_MAX} queue pairs of a host: they do not tell \
+             which directions belong together",
+            trace.crowded_psns
+        );
     }
 }
 

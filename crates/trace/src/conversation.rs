@@ -9,6 +9,8 @@ use std::fmt;
 use rdmalab_wire::aeth::NakCode;
 use rdmalab_wire::opcode::Transport;
 
+pub use pairing::SHARERS_MAX;
+
 use crate::file::Frame;
 use crate::packet::{Address, Icrc, Seen, Unread};
 
@@ -128,6 +130,9 @@ pub struct Trace {
     pub foreign: u64,
     /// Frames that should be ours and cannot be read, by the reason.
     pub malformed: BTreeMap<String, u64>,
+    /// PSNs that more than [`SHARERS_MAX`] directions between two addresses used: they do not say
+    /// which directions belong together.
+    pub crowded_psns: usize,
     /// Why the capture ends early, if it does.
     pub cut_short: Option<String>,
     pending: Vec<Seen>,
@@ -151,7 +156,7 @@ impl Trace {
         let mut packets = std::mem::take(&mut self.pending);
         // Captures of several interfaces are not always in order.
         packets.sort_by_key(|packet| packet.at_ns);
-        self.conversations = pairing::sort(packets);
+        (self.conversations, self.crowded_psns) = pairing::sort(packets);
         for conversation in &mut self.conversations {
             conversation.mtu_bytes = mtu(conversation);
             notes::annotate(conversation);
@@ -167,10 +172,13 @@ impl Trace {
     }
 }
 
+/// A packet that is not the last of its message is as long as the path MTU (IBA 9.7.2.1); one of
+/// another length is damage, and says nothing.
 fn mtu(conversation: &Conversation) -> Option<u32> {
+    let is_mtu = |bytes: &u32| (256..=4096).contains(bytes) && bytes.is_power_of_two();
     let inner = conversation.rows.iter().filter(|row| {
         let opcode = row.packet.headers.bth.opcode;
         opcode.has_payload() && !opcode.ends_message() && row.packet.icrc != Icrc::Bad
     });
-    inner.map(|row| row.packet.payload_bytes as u32).max()
+    inner.map(|row| row.packet.payload_bytes as u32).filter(is_mtu).max()
 }
