@@ -68,11 +68,66 @@ struct Sent {
     /// The PSN that comes next; `None` before the first.
     next: Option<Psn>,
     /// When a PSN was last sent.
-    at_ns: BTreeMap<u32, u64>,
+    at_ns: Times,
 }
 
-/// PSNs that are remembered for each end; older ones are forgotten.
+/// When each PSN was last sent: ranges, by their first PSN, that do not overlap. A READ asks for as
+/// many as its answer has packets, which is millions at the most.
+#[derive(Default)]
+struct Times(BTreeMap<u32, Range>);
+
+/// From a PSN on.
+#[derive(Clone, Copy)]
+struct Range {
+    /// The PSN behind its last one; 2^24 at the most.
+    end: u32,
+    at_ns: u64,
+}
+
+/// Ranges that are remembered for each end; older ones are forgotten.
 const REMEMBERED: usize = 1 << 16;
+/// There are so many PSNs.
+const PSNS: u32 = 1 << 24;
+
+impl Times {
+    fn get(&self, psn: Psn) -> Option<u64> {
+        let (_, range) = self.0.range(..=psn.get()).next_back()?;
+        (psn.get() < range.end).then_some(range.at_ns)
+    }
+
+    /// So many PSNs were sent at that time.
+    fn put(&mut self, first: Psn, count: u32, at_ns: u64) {
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        let first = first.get();
+        let end = first + count;
+        self.put_range(first, Range { end: end.min(PSNS), at_ns });
+        if end > PSNS {
+            self.put_range(0, Range { end: end - PSNS, at_ns });
+        }
+    }
+
+    fn put_range(&mut self, first: u32, range: Range) {
+        // What begins before and reaches into it loses that part, and keeps what lies behind it.
+        if let Some((_, before)) = self.0.range_mut(..first).next_back()
+            && before.end > first
+        {
+            let old = *before;
+            before.end = first;
+            if old.end > range.end {
+                self.0.insert(range.end, old);
+            }
+        }
+        while let Some((&inner, &old)) = self.0.range(first..range.end).next() {
+            self.0.remove(&inner);
+            if old.end > range.end {
+                self.0.insert(range.end, old);
+            }
+        }
+        self.0.insert(first, range);
+    }
+}
 
 /// Adds the notes to all rows.
 pub fn annotate(conversation: &mut Conversation) {
@@ -96,11 +151,12 @@ pub fn annotate(conversation: &mut Conversation) {
     }
 }
 
-/// PSNs that a request takes: a READ takes one for each packet of its answer (IBA 9.7.3).
+/// PSNs that a request takes: a READ takes one for each packet of its answer (IBA 9.7.3). Half of
+/// them at the most: what is more could not be told from the past.
 fn psns(packet: &Seen, mtu: Option<u32>) -> u32 {
     match (packet.headers.bth.opcode.operation(), &packet.headers.reth, mtu) {
         (Operation::ReadRequest, Some(reth), Some(mtu)) if mtu > 0 => {
-            reth.dma_length.div_ceil(mtu).max(1)
+            reth.dma_length.div_ceil(mtu).clamp(1, PSNS / 2 - 1)
         }
         _ => 1,
     }
@@ -112,22 +168,18 @@ fn request(row: &Row, sent: &mut Sent, mtu: Option<u32>) -> Vec<Note> {
     let expected = sent.next.unwrap_or(psn);
     let distance = psn.distance_from(expected);
     if distance < 0 {
-        let before = sent.at_ns.get(&psn.get());
-        notes.push(Note::Repeated { after_ns: before.map_or(0, |at| now.saturating_sub(*at)) });
+        let before = sent.at_ns.get(psn);
+        notes.push(Note::Repeated { after_ns: before.map_or(0, |at| now.saturating_sub(at)) });
     } else if distance > 0 {
         notes.push(Note::Gap { packets: distance as u32 });
     }
-    let end = psn.add(psns(&row.packet, mtu));
+    let count = psns(&row.packet, mtu);
+    let end = psn.add(count);
     if end.distance_from(expected) > 0 || sent.next.is_none() {
         sent.next = Some(end);
     }
-    if sent.at_ns.len() >= REMEMBERED {
-        sent.at_ns.clear();
-    }
     // Of a READ each PSN of the answer, so that each part of it finds its question.
-    for step in 0..psns(&row.packet, mtu).min(REMEMBERED as u32) {
-        sent.at_ns.insert(psn.add(step).get(), now);
-    }
+    sent.at_ns.put(psn, count, now);
     notes
 }
 
@@ -135,8 +187,8 @@ fn answer(row: &Row, asked: &mut Sent) -> Vec<Note> {
     let (psn, now) = (row.packet.headers.bth.psn, row.packet.at_ns);
     let mut notes = Vec::new();
     let syndrome = row.packet.headers.aeth.map(|aeth| aeth.syndrome);
-    match asked.at_ns.get(&psn.get()) {
-        Some(at) => notes.push(Note::Answers { after_ns: now.saturating_sub(*at) }),
+    match asked.at_ns.get(psn) {
+        Some(at) => notes.push(Note::Answers { after_ns: now.saturating_sub(at) }),
         // A NAK for a gap names a PSN that did not come by.
         None if matches!(syndrome, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {}
         None => notes.push(Note::Stale),
@@ -150,4 +202,50 @@ fn answer(row: &Row, asked: &mut Sent) -> Vec<Note> {
         Some(Syndrome::Ack { .. }) | None => {}
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_gives_way_to_a_later_one_where_they_overlap() {
+        let mut times = Times::default();
+        let last = PSNS - 1;
+        times.put(Psn::new(last - 9), 20, 1);
+        assert_eq!(times.0.len(), 2, "around the end");
+        times.put(Psn::new(last), 2, 2);
+        times.put(Psn::new(5), 1, 3);
+        for (psn, at) in [
+            (last - 10, None),
+            (last - 9, Some(1)),
+            (last - 1, Some(1)),
+            (last, Some(2)),
+            (0, Some(2)),
+            (1, Some(1)),
+            (4, Some(1)),
+            (5, Some(3)),
+            (6, Some(1)),
+            (9, Some(1)),
+            (10, None),
+        ] {
+            assert_eq!(times.get(Psn::new(psn)), at, "{psn}");
+        }
+        times.put(Psn::new(0), 10, 4);
+        assert_eq!((0..10).map(|psn| times.get(Psn::new(psn))).collect::<Vec<_>>(), [Some(4); 10]);
+        assert_eq!(times.0.len(), 3);
+    }
+
+    #[test]
+    fn a_read_of_any_length_is_one_range() {
+        let mut times = Times::default();
+        for i in 0..1000 {
+            times.put(Psn::new(i * 3), PSNS / 2 - 1, i.into());
+        }
+        assert!(times.0.len() <= 1001, "{} ranges", times.0.len());
+        for i in 0..2 * REMEMBERED as u32 {
+            times.put(Psn::new(2 * i), 1, 0);
+            assert!(times.0.len() <= REMEMBERED + 3);
+        }
+    }
 }
