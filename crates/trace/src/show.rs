@@ -99,6 +99,22 @@ pub fn time(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// A text of a capture for a terminal: what a terminal would obey is written as its number, and
+/// what would break a line is not one.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("; "),
+            '\'' | '"' | '\\' => shown.push(c),
+            // Also what changes the direction of writing, which is no control character.
+            _ => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,7 +131,7 @@ impl fmt::Display for Note {
             Self::Refused(code) => write!(f, "refused: {}", nak(*code)),
             Self::BadIcrc => f.write_str("wrong ICRC: dropped by the receiver"),
             Self::Cm(name) => write!(f, "CM {name}"),
-            Self::Comment(text) => f.write_str(text),
+            Self::Comment(text) => f.write_str(&plain(text)),
         }
     }
 }
@@ -130,6 +146,18 @@ mod tests {
         assert_eq!(opcode(Opcode::RcWriteLastImm), "WRITE last+imm");
         assert_eq!(opcode(Opcode::RcReadRequest), "READ");
         assert_eq!(opcode(Opcode::RcAcknowledge), "ACK");
+    }
+
+    #[test]
+    fn a_capture_does_not_command_the_terminal() {
+        for (text, shown) in [
+            ("fault: drop nth 6 of send", "fault: drop nth 6 of send"),
+            ("\u{1b}]0;title\u{7}\u{9b}2J", "\\u{1b}]0;title\\u{7}\\u{9b}2J"),
+            ("one\ntwo\rthree\tfour", "one; two\\rthree\\tfour"),
+            ("\u{202e}evil \u{fc} \"'\\", "\\u{202e}evil \u{fc} \"'\\"),
+        ] {
+            assert_eq!(Note::Comment(text.to_owned()).to_string(), shown);
+        }
     }
 
     #[test]
