@@ -40,6 +40,8 @@ enum Seen {
 struct Host {
     cm: Manager<usize>,
     seen: BTreeMap<CommId, Seen>,
+    /// Requests that the owner was told of and did not look at, with their service.
+    unseen: BTreeMap<CommId, u64>,
     /// Connections that were established once.
     was_up: u32,
 }
@@ -131,7 +133,7 @@ impl World {
             let mut cm = Manager::new(config(host, rng.next_u32()));
             cm.listen(SERVICE, BACKLOG);
             cm.listen(DATAGRAMS, BACKLOG);
-            Host { cm, seen: BTreeMap::new(), was_up: 0 }
+            Host { cm, seen: BTreeMap::new(), unseen: BTreeMap::new(), was_up: 0 }
         };
         let hosts = vec![host(0, &mut rng), host(1, &mut rng)];
         Self {
@@ -186,11 +188,13 @@ impl World {
                 assert_eq!(before(host, &id), None, "a request for a known connection");
                 assert_eq!(req.private_data[0], req.qpn.get() as u8, "another's private data");
                 host.seen.insert(id, Seen::Requested);
+                host.unseen.insert(id, SERVICE);
             }
             Event::SidrRequest { id, req, .. } => {
                 assert_eq!(before(host, &id), None);
                 assert_eq!(req.private_data[IpHeader::BYTES], 5);
                 host.seen.insert(id, Seen::Requested);
+                host.unseen.insert(id, DATAGRAMS);
             }
             Event::Reply { id, rep } => {
                 assert_eq!(before(host, &id), Some(Seen::Asked), "a reply to nothing, or a second");
@@ -241,18 +245,19 @@ impl World {
         let id = self.rng.pick(&ids);
         self.next_qpn += 1;
         let qpn = self.next_qpn;
-        let choice = self.rng.below(8);
+        let choice = self.rng.below(9);
         self.note(|| format!("{at} does {choice} to {id:?}"));
         let host = &mut self.hosts[at];
         let guid = host.cm.guid();
-        host.cm.take_request(id);
         match choice {
             0 | 1 => {
                 if host.cm.accept(now_ns, id, rep(qpn, guid)).is_ok() {
                     host.seen.insert(id, Seen::Accepted);
+                    host.unseen.remove(&id);
                 }
                 if host.cm.answer_service(id, sidr_rep()).is_ok() {
                     host.seen.insert(id, Seen::Over);
+                    host.unseen.remove(&id);
                 }
             }
             2 | 3 => {
@@ -264,6 +269,7 @@ impl World {
             4 => {
                 if host.cm.reject(id, reason::CONSUMER, [0; Rej::PRIVATE_BYTES]).is_ok() {
                     host.seen.insert(id, Seen::Over);
+                    host.unseen.remove(&id);
                 }
             }
             5 => {
@@ -276,12 +282,27 @@ impl World {
             6 => {
                 let _may_be_impossible = host.cm.delay(id, 8);
             }
+            7 => {
+                host.cm.take_request(id);
+                host.unseen.remove(&id);
+            }
             _ => {
                 host.cm.destroy(now_ns, id);
                 host.seen.remove(&id);
+                host.unseen.remove(&id);
             }
         }
         self.drain(at);
+        self.waits_as_told(at);
+    }
+
+    /// A place in a backlog is held by exactly the requests that nobody looked at.
+    fn waits_as_told(&self, at: usize) {
+        for service in [SERVICE, DATAGRAMS] {
+            let host = &self.hosts[at];
+            let unseen = host.unseen.values().filter(|of| **of == service).count();
+            assert_eq!(host.cm.waiting(service), unseen, "host {at}, service {service:#x}");
+        }
     }
 
     fn begin(&mut self, at: usize, peer: usize) {
@@ -352,6 +373,7 @@ impl World {
         for at in 0..2 {
             assert_eq!(self.hosts[at].cm.next_deadline_ns(), None, "host {at} never rests");
             self.at_rest(at);
+            self.waits_as_told(at);
         }
         for at in 0..2 {
             let ids: Vec<CommId> = self.hosts[at].seen.keys().copied().collect();
@@ -359,6 +381,7 @@ impl World {
                 self.hosts[at].cm.destroy(self.now_ns, id);
             }
             self.hosts[at].seen.clear();
+            self.hosts[at].unseen.clear();
             self.drain(at);
         }
         for _ in 0..20_000 {
@@ -372,6 +395,7 @@ impl World {
                 for id in ids {
                     self.hosts[at].cm.destroy(self.now_ns, id);
                     self.hosts[at].seen.remove(&id);
+                    self.hosts[at].unseen.remove(&id);
                 }
                 self.drain(at);
             }
@@ -459,7 +483,6 @@ impl World {
         let (&passive, _) =
             self.hosts[1].seen.iter().find(|(_, seen)| **seen == Seen::Requested).unwrap();
         let (now_ns, guid) = (self.now_ns, self.hosts[1].cm.guid());
-        self.hosts[1].cm.take_request(passive);
         self.hosts[1].cm.accept(now_ns, passive, rep(qpn + 1000, guid)).unwrap();
         self.hosts[1].seen.insert(passive, Seen::Accepted);
         self.drain(1);
@@ -524,6 +547,31 @@ fn a_backlog_is_a_bound() {
     assert_eq!(world.hosts[1].seen.len(), BACKLOG);
     let refused = world.hosts[0].seen.values().filter(|seen| **seen == Seen::Over).count();
     assert_eq!(refused, 3);
+}
+
+/// A request that was refused holds no place, though its owner keeps its identifier.
+#[test]
+fn what_was_refused_leaves_the_backlog() {
+    let mut world = calm();
+    for qpn in 0..2 * BACKLOG as u32 {
+        let mut req = req(100 + qpn);
+        req.ca_guid = world.hosts[0].cm.guid();
+        let now_ns = world.now_ns;
+        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        world.hosts[0].seen.insert(id, Seen::Asked);
+        world.drain(0);
+        world.settle();
+        let asked = *world.hosts[1].unseen.keys().next().expect("the request came");
+        let nothing = [0; Rej::PRIVATE_BYTES];
+        world.hosts[1].cm.reject(asked, reason::INVALID_SERVICE_ID, nothing).unwrap();
+        world.hosts[1].unseen.clear();
+        world.hosts[1].seen.insert(asked, Seen::Over);
+        world.drain(1);
+        world.settle();
+        assert_eq!(world.hosts[0].seen[&id], Seen::Over);
+    }
+    world.waits_as_told(1);
+    world.connected();
 }
 
 #[test]

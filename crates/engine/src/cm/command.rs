@@ -36,7 +36,13 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    /// The owner has looked at a request: it no longer counts in the backlog.
+    /// Requests for a service that wait for their owner to look at them, or to answer.
+    pub fn waiting(&self, service_id: u64) -> usize {
+        self.listeners.get(&service_id).map_or(0, |listener| listener.waiting)
+    }
+
+    /// The owner has looked at a request: it no longer counts in the backlog. An answer says as
+    /// much.
     pub fn take_request(&mut self, id: CommId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let copy = connection.clone();
@@ -137,6 +143,8 @@ impl<P: Clone + Eq> Manager<P> {
         if !matches!(connection.state, State::ReqReceived | State::MraReqSent) {
             return Err(CmError::WrongState(connection.state));
         }
+        self.take_request(id);
+        let connection = self.connection(id)?;
         connection.state = State::RepSent;
         rep.local_id = id.0;
         rep.remote_id = connection.remote_id;
@@ -213,6 +221,7 @@ impl<P: Clone + Eq> Manager<P> {
         let mad = Mad { transaction: connection.transaction, message: Message::Rej(rej) };
         let to = connection.peer.clone();
         self.send(to, mad);
+        self.take_request(id);
         self.reset(id.0);
         Ok(())
     }
@@ -305,6 +314,7 @@ impl<P: Clone + Eq> Manager<P> {
         let mad = Mad { transaction: connection.transaction, message: Message::SidrRep(rep) };
         let to = connection.peer.clone();
         self.send(to, mad);
+        self.take_request(id);
         self.reset(id.0);
         Ok(())
     }
