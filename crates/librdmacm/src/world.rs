@@ -384,12 +384,13 @@ impl Inner {
     /// The listener for a request: one that is bound to the address, or to any.
     fn listener_for(&self, service: u64, header: &IpHeader) -> Option<u64> {
         let ids = self.listeners.get(&service)?;
+        let asked = crate::address::plain(header.destination);
         let fits = |number: &&u64| {
             let source = self.ids.get(number).and_then(|id| id.source);
             let Some(at) = source.map(|source| crate::address::plain(source.ip())) else {
                 return true;
             };
-            at.is_unspecified() || at == header.destination
+            at.is_unspecified() || at == asked
         };
         ids.iter().find(fits).copied()
     }
@@ -402,20 +403,21 @@ impl Inner {
         service: u64,
         private_data: &[u8],
     ) -> Option<(u64, u64)> {
-        let listener = IpHeader::parse(private_data)
-            .and_then(|header| Some((self.listener_for(service, &header)?, header)));
-        let Some((listener, header)) = listener else {
+        let listener = IpHeader::parse(private_data).and_then(|header| {
+            let listener = self.listener_for(service, &header)?;
+            Some((listener, self.ids.get(&listener)?, header))
+        });
+        let Some((listener, on, header)) = listener else {
             let _told = failed(libc::ECONNREFUSED, "rdma_cm", || {
                 let asked = IpHeader::parse(private_data).map(|header| header.destination);
                 format!("refused: nobody listens for service {service:#x} at {asked:?}")
             });
             let nothing = [0; Rej::PRIVATE_BYTES];
-            if self.cm.reject(comm, reason::INVALID_SERVICE_ID, nothing).is_err() {
-                self.cm.destroy(now_ns(), comm);
-            }
+            // Questions for datagram services have no reasons: letting go of one answers it.
+            let _answered = self.cm.reject(comm, reason::INVALID_SERVICE_ID, nothing);
+            self.cm.destroy(now_ns(), comm);
             return None;
         };
-        let on = self.ids.get(&listener)?;
         let state = IdState {
             c: std::ptr::null_mut(),
             queue: on.queue.clone(),

@@ -111,6 +111,14 @@ fn a_thread_that_waits_may_be_cancelled() {
 }
 
 #[test]
+fn who_listens_is_found_by_address() {
+    let scratch = Scratch::new("listen");
+    if let Some(program) = compile(&scratch, &["listen.c", "end.c"], &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
+    }
+}
+
+#[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
     let scratch = Scratch::new("abi");
     if let Some(program) = compile(&scratch, &["abi.c"], &["-ldl"]) {
