@@ -1,0 +1,144 @@
+//! Cases by hand: one order of events each, without faults.
+
+use rdmalab_engine::cm::{CommId, Manager};
+use rdmalab_wire::cm::{Rej, reason};
+
+use crate::{BACKLOG, Seen, World, config, rep, req};
+
+/// Two hosts without faults.
+fn calm() -> World {
+    let mut world = World::new(7);
+    world.is_faulty = false;
+    world
+}
+
+impl World {
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.go_on(1_000_000);
+        }
+    }
+
+    /// A connection from host 0 to host 1, as each names it.
+    fn connected(&mut self) -> (CommId, CommId) {
+        self.next_qpn += 1;
+        let (now_ns, qpn) = (self.now_ns, self.next_qpn);
+        let mut req = req(qpn);
+        req.ca_guid = self.hosts[0].cm.guid();
+        let active = self.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        self.hosts[0].seen.insert(active, Seen::Asked);
+        self.drain(0);
+        self.settle();
+        let (&passive, _) =
+            self.hosts[1].seen.iter().find(|(_, seen)| **seen == Seen::Requested).unwrap();
+        let (now_ns, guid) = (self.now_ns, self.hosts[1].cm.guid());
+        self.hosts[1].cm.accept(now_ns, passive, rep(qpn + 1000, guid)).unwrap();
+        self.hosts[1].seen.insert(passive, Seen::Accepted);
+        self.drain(1);
+        self.settle();
+        self.hosts[0].cm.establish(active).unwrap();
+        self.hosts[0].seen.insert(active, Seen::Established);
+        self.drain(0);
+        self.settle();
+        assert_eq!(self.hosts[1].seen[&passive], Seen::Established);
+        (active, passive)
+    }
+}
+
+#[test]
+fn both_may_ask_for_the_end_at_once() {
+    let mut world = calm();
+    let (active, passive) = world.connected();
+    let now_ns = world.now_ns;
+    world.hosts[0].cm.disconnect(now_ns, active).unwrap();
+    world.hosts[1].cm.disconnect(now_ns, passive).unwrap();
+    for (at, id) in [(0, active), (1, passive)] {
+        world.hosts[at].seen.insert(id, Seen::Disconnecting);
+        world.drain(at);
+    }
+    world.settle();
+    for (at, id) in [(0, active), (1, passive)] {
+        assert_eq!(world.hosts[at].seen[&id], Seen::Over, "host {at}");
+    }
+}
+
+#[test]
+fn a_stale_queue_pair_is_refused() {
+    let mut world = calm();
+    let (active, _) = world.connected();
+    // The peer's process ended without a word, and its successor got the same queue pair.
+    world.hosts[0].seen.remove(&active);
+    world.hosts[0].cm = Manager::new(config(0, 9));
+    let mut again = req(world.next_qpn);
+    again.ca_guid = world.hosts[0].cm.guid();
+    let now_ns = world.now_ns;
+    let id = world.hosts[0].cm.connect(now_ns, 1, again).unwrap();
+    world.hosts[0].seen.insert(id, Seen::Asked);
+    world.is_tracing = true;
+    world.drain(0);
+    world.settle();
+    assert_eq!(world.hosts[0].seen[&id], Seen::Over);
+    assert!(world.trace.iter().any(|line| line.contains("REJ")), "{:?}", world.trace);
+}
+
+#[test]
+fn a_backlog_is_a_bound() {
+    let mut world = calm();
+    for qpn in 0..BACKLOG as u32 + 3 {
+        let mut req = req(100 + qpn);
+        req.ca_guid = world.hosts[0].cm.guid();
+        let now_ns = world.now_ns;
+        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        world.hosts[0].seen.insert(id, Seen::Asked);
+        world.drain(0);
+    }
+    world.settle();
+    assert_eq!(world.hosts[1].seen.len(), BACKLOG);
+    let refused = world.hosts[0].seen.values().filter(|seen| **seen == Seen::Over).count();
+    assert_eq!(refused, 3);
+}
+
+/// A request that was refused holds no place, though its owner keeps its identifier.
+#[test]
+fn what_was_refused_leaves_the_backlog() {
+    let mut world = calm();
+    for qpn in 0..2 * BACKLOG as u32 {
+        let mut req = req(100 + qpn);
+        req.ca_guid = world.hosts[0].cm.guid();
+        let now_ns = world.now_ns;
+        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
+        world.hosts[0].seen.insert(id, Seen::Asked);
+        world.drain(0);
+        world.settle();
+        let asked = *world.hosts[1].unseen.keys().next().expect("the request came");
+        let nothing = [0; Rej::PRIVATE_BYTES];
+        world.hosts[1].cm.reject(asked, reason::INVALID_SERVICE_ID, nothing).unwrap();
+        world.hosts[1].unseen.clear();
+        world.hosts[1].seen.insert(asked, Seen::Over);
+        world.drain(1);
+        world.settle();
+        assert_eq!(world.hosts[0].seen[&id], Seen::Over);
+    }
+    world.waits_as_told(1);
+    world.connected();
+}
+
+#[test]
+fn connections_are_bounded() {
+    let mut world = calm();
+    let mut made = 0;
+    while world.hosts[0].cm.connect(1, 1, req(200 + made)).is_ok() {
+        made += 1;
+    }
+    assert_eq!(made, 64);
+}
+
+#[test]
+fn a_dead_peer_ends_its_connections() {
+    let mut world = calm();
+    let (_, passive) = world.connected();
+    let now_ns = world.now_ns;
+    world.hosts[1].cm.peer_gone(now_ns, &0);
+    world.drain(1);
+    assert_eq!(world.hosts[1].seen[&passive], Seen::Disconnected);
+}
