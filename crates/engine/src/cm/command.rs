@@ -271,7 +271,7 @@ impl<P: Clone + Eq> Manager<P> {
         Ok(())
     }
 
-    fn send_dreq(&mut self, now_ns: u64, id: u32) {
+    pub(super) fn send_dreq(&mut self, now_ns: u64, id: u32) {
         let transaction = self.transaction(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.state = State::DreqSent;

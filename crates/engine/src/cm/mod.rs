@@ -288,6 +288,11 @@ impl<P: Clone + Eq> Manager<P> {
             self.by_remote.remove(&remote);
         }
         let qpn = (connection.remote_guid, connection.remote_qpn);
+        self.free_qpn(id, qpn);
+    }
+
+    /// From now on the peer's queue pair may be connected anew.
+    fn free_qpn(&mut self, id: u32, qpn: (u64, Qpn)) {
         if self.by_qpn.get(&qpn) == Some(&id) {
             self.by_qpn.remove(&qpn);
         }

@@ -14,10 +14,10 @@ impl<P: Clone + Eq> Manager<P> {
     pub fn receive(&mut self, now_ns: u64, from: P, mad: Mad) {
         let transaction = mad.transaction;
         match mad.message {
-            Message::Req(m) => self.on_req(from, transaction, m),
+            Message::Req(m) => self.on_req(now_ns, from, transaction, m),
             Message::Mra(m) => self.on_mra(now_ns, &m),
             Message::Rej(m) => self.on_rej(now_ns, m),
-            Message::Rep(m) => self.on_rep(from, transaction, m),
+            Message::Rep(m) => self.on_rep(now_ns, from, transaction, m),
             Message::Rtu(m) => self.on_rtu(&m),
             Message::Dreq(m) => self.on_dreq(now_ns, from, transaction, &m),
             Message::Drep(m) => self.on_drep(now_ns, &m),
@@ -39,7 +39,7 @@ impl<P: Clone + Eq> Manager<P> {
         }
     }
 
-    fn on_req(&mut self, from: P, transaction: u64, req: Req) {
+    fn on_req(&mut self, now_ns: u64, from: P, transaction: u64, req: Req) {
         let remote = (req.ca_guid, req.local_id);
         if let Some(&known) = self.by_remote.get(&remote) {
             // IBA vol. 1, 12.9.8.3: what was answered is answered again.
@@ -52,8 +52,9 @@ impl<P: Clone + Eq> Manager<P> {
             }
             return;
         }
-        if self.by_qpn.contains_key(&(req.ca_guid, req.qpn)) {
+        if let Some(&stale) = self.by_qpn.get(&(req.ca_guid, req.qpn)) {
             self.refuse(from, transaction, req.local_id, ABOUT_REQ, STALE);
+            self.end_stale(now_ns, stale);
             return;
         }
         let refusal = match self.listeners.get(&req.service_id) {
@@ -78,6 +79,15 @@ impl<P: Clone + Eq> Manager<P> {
                 }
                 self.tell(Event::Request { id: CommId(id), peer: from, req: Box::new(req) });
             }
+        }
+    }
+
+    /// The peer connects a queue pair that we hold for connected: it knows nothing of that
+    /// connection any more, or this one would not come (IBA vol. 1, 12.9.8.3.1). As the kernel's,
+    /// our DREQ ends it on both sides, and the queue pair can be connected after TIMEWAIT.
+    fn end_stale(&mut self, now_ns: u64, id: u32) {
+        if self.connections.get(&id).is_some_and(|stale| stale.state == State::Established) {
+            self.send_dreq(now_ns, id);
         }
     }
 
@@ -147,7 +157,7 @@ impl<P: Clone + Eq> Manager<P> {
         is_ours.then_some(rej.remote_id)
     }
 
-    fn on_rep(&mut self, from: P, transaction: u64, rep: Rep) {
+    fn on_rep(&mut self, now_ns: u64, from: P, transaction: u64, rep: Rep) {
         let id = rep.remote_id;
         let Some(connection) = self.connections.get_mut(&id) else {
             let why = reason::INVALID_COMM_ID;
@@ -156,6 +166,14 @@ impl<P: Clone + Eq> Manager<P> {
         };
         match connection.state {
             State::ReqSent | State::MraReqReceived => {
+                let there = (rep.ca_guid, rep.qpn);
+                if let Some(&stale) = self.by_qpn.get(&there) {
+                    // Our question stands, and is asked again: by then the peer's queue pair may
+                    // be free.
+                    self.refuse(from, transaction, rep.local_id, ABOUT_REP, STALE);
+                    self.end_stale(now_ns, stale);
+                    return;
+                }
                 connection.state = State::RepReceived;
                 connection.remote_id = rep.local_id;
                 connection.remote_guid = rep.ca_guid;
@@ -164,6 +182,9 @@ impl<P: Clone + Eq> Manager<P> {
                 connection.peer = from;
                 self.arm(id, None);
                 self.by_remote.insert((rep.ca_guid, rep.local_id), id);
+                if rep.qpn != Qpn::default() {
+                    self.by_qpn.insert(there, id);
+                }
                 self.tell(Event::Reply { id: CommId(id), rep: Box::new(rep) });
             }
             State::MraRepSent | State::Established
@@ -323,6 +344,7 @@ impl<P: Clone + Eq> Manager<P> {
     fn lose(&mut self, now_ns: u64, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (is_owned, remote_id) = (connection.is_owned, connection.remote_id);
+        let qpn = (connection.remote_guid, connection.remote_qpn);
         let rejected = |reason: u16, about: u8| Rej {
             local_id: remote_id,
             remote_id: id,
@@ -358,6 +380,8 @@ impl<P: Clone + Eq> Manager<P> {
             }
             _ => self.on_rej(now_ns, rejected(reason::CONSUMER, ABOUT_REQ)),
         }
+        // It went with its process, whose successor may have the same number.
+        self.free_qpn(id, qpn);
     }
 }
 

@@ -3,7 +3,7 @@
 use rdmalab_engine::cm::{CommId, Manager};
 use rdmalab_wire::cm::{Rej, reason};
 
-use crate::{BACKLOG, Seen, World, config, rep, req};
+use crate::{BACKLOG, SERVICE, Seen, World, config, rep, req};
 
 /// Two hosts without faults.
 fn calm() -> World {
@@ -19,8 +19,8 @@ impl World {
         }
     }
 
-    /// A connection from host 0 to host 1, as each names it.
-    fn connected(&mut self) -> (CommId, CommId) {
+    /// Host 0 asks host 1 for a connection: as each names it.
+    fn asked(&mut self) -> (CommId, CommId) {
         self.next_qpn += 1;
         let (now_ns, qpn) = (self.now_ns, self.next_qpn);
         let mut req = req(qpn);
@@ -29,11 +29,18 @@ impl World {
         self.hosts[0].seen.insert(active, Seen::Asked);
         self.drain(0);
         self.settle();
-        let (&passive, _) =
-            self.hosts[1].seen.iter().find(|(_, seen)| **seen == Seen::Requested).unwrap();
+        let passive = *self.hosts[1].unseen.keys().next().expect("the request came");
+        (active, passive)
+    }
+
+    /// A connection from host 0 to host 1, as each names it.
+    fn connected(&mut self) -> (CommId, CommId) {
+        let (active, passive) = self.asked();
+        let qpn = self.next_qpn;
         let (now_ns, guid) = (self.now_ns, self.hosts[1].cm.guid());
         self.hosts[1].cm.accept(now_ns, passive, rep(qpn + 1000, guid)).unwrap();
         self.hosts[1].seen.insert(passive, Seen::Accepted);
+        self.hosts[1].unseen.remove(&passive);
         self.drain(1);
         self.settle();
         self.hosts[0].cm.establish(active).unwrap();
@@ -65,7 +72,7 @@ fn both_may_ask_for_the_end_at_once() {
 #[test]
 fn a_stale_queue_pair_is_refused() {
     let mut world = calm();
-    let (active, _) = world.connected();
+    let (active, passive) = world.connected();
     // The peer's process ended without a word, and its successor got the same queue pair.
     world.hosts[0].seen.remove(&active);
     world.hosts[0].cm = Manager::new(config(0, 9));
@@ -79,6 +86,43 @@ fn a_stale_queue_pair_is_refused() {
     world.settle();
     assert_eq!(world.hosts[0].seen[&id], Seen::Over);
     assert!(world.trace.iter().any(|line| line.contains("REJ")), "{:?}", world.trace);
+    // What the peer forgot is over here as well, and its queue pair can be connected.
+    assert_eq!(world.hosts[1].seen[&passive], Seen::Over);
+    world.next_qpn -= 1;
+    world.connected();
+}
+
+/// The same, seen from the end that asked: the peer accepts with a queue pair that is connected.
+#[test]
+fn a_stale_reply_is_refused() {
+    let mut world = calm();
+    let (active, passive) = world.connected();
+    world.hosts[1].seen.remove(&passive);
+    world.hosts[1].cm = Manager::new(config(1, 9));
+    world.hosts[1].cm.listen(SERVICE, BACKLOG);
+    let (id, asked) = world.asked();
+    let (now_ns, guid) = (world.now_ns, world.hosts[1].cm.guid());
+    let again = rep(world.next_qpn - 1 + 1000, guid);
+    world.hosts[1].cm.accept(now_ns, asked, again.clone()).unwrap();
+    world.hosts[1].seen.insert(asked, Seen::Accepted);
+    world.hosts[1].unseen.clear();
+    world.drain(1);
+    world.settle();
+    assert_eq!(world.hosts[1].seen[&asked], Seen::Over);
+    assert_eq!(world.hosts[0].seen[&active], Seen::Over);
+    // The question was not answered: it is asked again, and the queue pair is free now.
+    assert_eq!(world.hosts[0].seen[&id], Seen::Asked);
+    while world.hosts[1].unseen.is_empty() {
+        world.settle();
+    }
+    let asked = *world.hosts[1].unseen.keys().next().unwrap();
+    let now_ns = world.now_ns;
+    world.hosts[1].cm.accept(now_ns, asked, again).unwrap();
+    world.hosts[1].seen.insert(asked, Seen::Accepted);
+    world.hosts[1].unseen.clear();
+    world.drain(1);
+    world.settle();
+    assert_eq!(world.hosts[0].seen[&id], Seen::Replied);
 }
 
 #[test]
@@ -136,9 +180,14 @@ fn connections_are_bounded() {
 #[test]
 fn a_dead_peer_ends_its_connections() {
     let mut world = calm();
-    let (_, passive) = world.connected();
+    let (active, passive) = world.connected();
     let now_ns = world.now_ns;
     world.hosts[1].cm.peer_gone(now_ns, &0);
     world.drain(1);
     assert_eq!(world.hosts[1].seen[&passive], Seen::Disconnected);
+    // Its queue pair went with it: another process may have the same one at once.
+    world.hosts[0].seen.remove(&active);
+    world.hosts[0].cm = Manager::new(config(0, 9));
+    world.next_qpn -= 1;
+    world.connected();
 }
