@@ -23,6 +23,9 @@ const KNOCK_MS: i32 = 2;
 /// manager refuses at once; but some programs (perftest) listen anew for their second connection
 /// while the peer is already asking for it, and win that race only where a network is between.
 const GRACE_NS: u64 = 200_000_000;
+/// How long to knock where too many wait, or while we are short of descriptors, ns: about as long
+/// as the protocol waits until it sends the same again.
+const PATIENCE_NS: u64 = 4_000_000_000;
 
 /// Who a datagram is for or from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +48,13 @@ enum Whose {
     Ours,
     Others,
     Nobodys,
+}
+
+/// Whether a name's socket says that nobody has it. Everything else is about us (no descriptors, no
+/// memory) or about a process that lives and does not look (`WouldBlock`).
+fn nobody_is_there(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
 /// Our connection to a peer: for sending, and to notice its end.
@@ -188,22 +198,27 @@ impl Office {
             .and_then(|fd| madbox::send(fd.as_fd(), &letter).map(|()| drop(fd)));
         match sent {
             Ok(()) => {}
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock
-                    || crate::world::now_ns() < since_ns + GRACE_NS =>
-            {
-                if self.knocking.len() < QUEUE_MAX {
-                    self.knocking.push((service, letter, since_ns));
-                }
+            Err(error) => self.knock_again(service, letter, since_ns, &error),
+        }
+    }
+
+    fn knock_again(&mut self, service: u64, letter: Letter, since_ns: u64, error: &io::Error) {
+        let is_empty = nobody_is_there(error);
+        let patience_ns = if is_empty { GRACE_NS } else { PATIENCE_NS };
+        match crate::world::now_ns() < since_ns + patience_ns {
+            true if self.knocking.len() < QUEUE_MAX => {
+                self.knocking.push((service, letter, since_ns));
             }
-            // Nobody is there: the answer is the one that a host's own manager would give.
-            Err(_) => {
+            false if is_empty => {
+                // The answer is the one that a host's own manager would give.
                 if let Ok(mad) = Mad::parse(&letter.mad)
                     && let Some(answer) = nobody_listens(&mad)
                 {
                     self.inbox.push_back((Peer::Service(service), answer));
                 }
             }
+            // Lost, as on a wire.
+            _ => {}
         }
     }
 
@@ -218,9 +233,10 @@ impl Office {
                 self.wake();
                 true
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-            Err(_) => {
-                self.lost.push_back(Peer::Process(slot));
+            Err(error) => {
+                if nobody_is_there(&error) {
+                    self.lost.push_back(Peer::Process(slot));
+                }
                 false
             }
         }
@@ -234,12 +250,12 @@ impl Office {
                 Ok(()) => {
                     link.queue.pop_front();
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => {
+                Err(error) if nobody_is_there(&error) => {
                     self.links.remove(&slot);
                     self.lost.push_back(Peer::Process(slot));
                     return;
                 }
+                Err(_) => return,
             }
         }
     }
@@ -322,17 +338,22 @@ impl Office {
     }
 
     /// Whose a datagram from another host is: every process that opened the door is shown all.
-    /// What is nobody's is answered by everybody, which does no harm.
+    /// What is nobody's is answered by everybody, which does no harm; so it must be nobody's for
+    /// sure.
     fn whose(&self, mad: &Mad) -> Whose {
         match Mad::addressee(&mad.to_bytes()) {
             Ok(Addressee::Service(service)) if self.services.contains_key(&service) => Whose::Ours,
             Ok(Addressee::Service(service)) => match madbox::connect_service(service) {
                 Ok(_) => Whose::Others,
-                Err(_) => Whose::Nobodys,
+                Err(error) if nobody_is_there(&error) => Whose::Nobodys,
+                Err(_) => Whose::Others,
             },
             Ok(Addressee::Communication(id)) => match madbox::slot_of(id) {
-                slot if slot == self.slot || madbox::connect_slot(slot).is_err() => Whose::Ours,
-                _ => Whose::Others,
+                slot if slot == self.slot => Whose::Ours,
+                slot => match madbox::connect_slot(slot) {
+                    Err(error) if nobody_is_there(&error) => Whose::Ours,
+                    _ => Whose::Others,
+                },
             },
             Err(_) => Whose::Others,
         }
@@ -411,5 +432,98 @@ pub fn run(world: &'static World) {
         }
         inner.cm.tick(crate::world::now_ns());
         inner.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_wire::cm::Dreq;
+
+    use super::*;
+    use crate::world::now_ns;
+
+    /// What this process listens for here, and no other test.
+    fn own_service(number: u64) -> u64 {
+        u64::from(std::process::id()) << 24 | number
+    }
+
+    fn office(start: u16) -> Office {
+        Office::open(std::process::id() as u16 ^ start, None).expect("a free slot")
+    }
+
+    /// A datagram for a process, and one for who holds a service.
+    fn mads(slot: u16, service_id: u64) -> [Mad; 2] {
+        let dreq = Dreq {
+            local_id: 1,
+            remote_id: u32::from(slot) << madbox::ID_BITS | 7,
+            remote_qpn: Qpn::new(2),
+            private_data: [0; Dreq::PRIVATE_BYTES],
+        };
+        let private_data = [0; rdmalab_wire::cm::SidrReq::PRIVATE_BYTES];
+        let ask =
+            rdmalab_wire::cm::SidrReq { request_id: 9, pkey: 0xffff, service_id, private_data };
+        [Message::Dreq(dreq), Message::SidrReq(ask)].map(|message| Mad { transaction: 3, message })
+    }
+
+    /// What reaches nobody now is neither answered for its addressee nor ends its connections.
+    fn keeps_quiet(office: &mut Office, slot: u16, service: u64) {
+        let [to_slot, to_service] = mads(slot, service);
+        assert!(matches!(office.whose(&to_slot), Whose::Others));
+        assert!(matches!(office.whose(&to_service), Whose::Others));
+        office.post(Peer::Process(slot), to_slot);
+        assert_eq!(office.next_lost(), None, "a process that lives was taken for dead");
+        let letter = office.letter(&to_service);
+        office.knock(service, letter.clone(), now_ns() - GRACE_NS);
+        assert_eq!(office.knocking.len(), 1, "nobody knocks again");
+        office.knocking.clear();
+        office.knock(service, letter, now_ns() - PATIENCE_NS);
+        assert!(office.knocking.is_empty(), "who does not look is knocked at for ever");
+        assert!(office.next_inside().is_none(), "answered for a service that somebody holds");
+    }
+
+    #[test]
+    fn who_does_not_look_is_not_gone() {
+        let (slot, here) = madbox::claim_slot(std::process::id() as u16 ^ 0x111).unwrap();
+        let service = own_service(1);
+        let listening = madbox::claim_service(service).unwrap();
+        let mut office = office(0x222);
+        // Until as many wait as may: nobody accepts.
+        while madbox::connect_slot(slot).is_ok() {}
+        while madbox::connect_service(service).is_ok() {}
+        keeps_quiet(&mut office, slot, service);
+        drop((here, listening));
+        let [to_slot, to_service] = mads(slot, service);
+        assert!(matches!(office.whose(&to_slot), Whose::Ours));
+        assert!(matches!(office.whose(&to_service), Whose::Nobodys));
+        office.post(Peer::Process(slot), to_slot);
+        assert_eq!(office.next_lost(), Some(Peer::Process(slot)));
+        let letter = office.letter(&to_service);
+        office.knock(service, letter, now_ns() - GRACE_NS);
+        assert!(office.knocking.is_empty() && office.next_inside().is_some());
+    }
+
+    #[test]
+    fn without_descriptors_nobody_is_gone() {
+        let (slot, _here) = madbox::claim_slot(std::process::id() as u16 ^ 0x333).unwrap();
+        let service = own_service(2);
+        let _listening = madbox::claim_service(service).unwrap();
+        let mut office = office(0x444);
+        let starved = std::thread::spawn(move || {
+            // SAFETY: takes integers only. From here on this thread has a table of descriptors of
+            // its own, a copy, so that the other tests are not short of them.
+            if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+                return false;
+            }
+            // SAFETY: takes integers only.
+            while unsafe { libc::dup(office.kick.as_raw_fd()) } >= 0 {}
+            keeps_quiet(&mut office, slot, service);
+            // Its descriptors are closed with the table.
+            true
+        });
+        if !starved.join().expect("the checks hold") {
+            use std::io::Write as _;
+            let _ = io::stderr()
+                .write_all(b"SKIPPED without_descriptors: no table of descriptors of one's own\n");
+        }
     }
 }
