@@ -385,7 +385,7 @@ impl Troubled for End {
     }
 }
 
-/// The way that the options of a point name.
+/// The way that a point names; where it names none, the first GID.
 pub(crate) fn path_of(point: &Point, limits: &Limits) -> Path {
     let gid_index = point.gid_index.or(limits.needs_gid.then_some(0));
     let by = gid_index.map_or(Path::by_lid(point.port), |i| Path::by_gid(point.port, i));

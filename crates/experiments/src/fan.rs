@@ -19,6 +19,8 @@ mod result;
 mod root;
 mod shape;
 
+use core::net::{Ipv4Addr, Ipv6Addr};
+
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{AddressHandle, Context, MULTICAST_QPN, Path, QpEndpoint};
@@ -151,6 +153,18 @@ fn said(bytes: &[u8]) -> Option<(Effort, u64)> {
     Some((Effort::from_words(&words)?, *words.get(Effort::WORDS)?))
 }
 
+/// A group of this run: of the version of IP that its members use.
+fn group_gid(is_ipv4: bool, stamp: u64) -> Ipv6Addr {
+    let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (stamp >> shift) as u16);
+    if is_ipv4 {
+        // Administratively scoped, of this site (RFC 2365, 6.1).
+        let [high, low] = a.to_be_bytes();
+        return Ipv4Addr::new(239, 255, high, low).to_ipv6_mapped();
+    }
+    // Transient, of this link (RFC 4291, 2.7).
+    Ipv6Addr::new(0xff12, 0, 0, 0, a, b, c, d)
+}
+
 /// The address of the multicast group, where there is one; the others join it.
 fn joined<R: Rank>(
     rank: &R,
@@ -167,11 +181,11 @@ fn joined<R: Rank>(
     // A multicast LID, on InfiniBand.
     let is_lid = links.path.sgid_index.is_none();
     let lid = if is_lid { (0xc000 | stamp as u16 & 0x3fff).min(0xfffe) } else { 0 };
-    // Transient, of this link (RFC 4291, 2.7).
-    let words = [48, 32, 16, 0].map(|shift| format!("{:x}", stamp >> shift & 0xffff)).join(":");
-    let group = format!("{lid},{MULTICAST_QPN},0,ff12::{words}");
-    let group: QpEndpoint = group.parse().map_err(failed)?;
     let Some(qp) = links.qps.first() else { return Ok(None) };
+    let own = qp.endpoint(&links.path, 0).map_err(failed)?;
+    let gid = group_gid(own.gid.to_ipv4_mapped().is_some() && !is_lid, stamp);
+    let group = format!("{lid},{MULTICAST_QPN},0,{gid}");
+    let group: QpEndpoint = group.parse().map_err(failed)?;
     if rank.index() != 0 {
         qp.join(group.gid, group.lid).map_err(failed)?;
         return Ok(None);

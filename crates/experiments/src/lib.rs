@@ -13,6 +13,7 @@ mod connect;
 mod cq;
 mod end;
 mod fan;
+mod gid;
 mod granted;
 mod join;
 mod layout;

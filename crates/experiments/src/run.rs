@@ -33,6 +33,7 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     if point.rate_per_s == Point::SWEEP {
         return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
     }
+    let point = &crate::gid::chosen(rank, &context, &limits, point)?;
     let mut outcome = match point.experiment {
         Experiment::Oneway | Experiment::Ping | Experiment::Blast if point.threads > 1 => {
             let own = &point.of_a_thread();

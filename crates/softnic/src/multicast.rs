@@ -229,7 +229,7 @@ pub(crate) fn gid_of(train: &Train) -> Gid {
 
 /// The group that a datagram was sent to, if it was sent to one.
 pub(crate) fn group_of(train: &Train) -> Option<Gid> {
-    Some(gid_of(train)).filter(|gid| gid.0[0] == 0xff)
+    Some(gid_of(train)).filter(|gid| is_group(*gid))
 }
 
 impl QpInner {

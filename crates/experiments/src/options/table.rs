@@ -471,7 +471,8 @@ const GID_INDEX: Opt = Opt {
     letter: Some('x'),
     value_name: "INDEX|WORD",
     unit: "",
-    help: "index of the local GID; auto: by LID where the port has LIDs, else 0",
+    help: "index of the local GID; auto: by LID where the port has LIDs, else the best kind \
+           that all ends have: RoCEv2 over IPv4, IPv6, link-local",
     applies: LINKED,
     is_number: true,
     words: &["auto"],
