@@ -70,7 +70,13 @@ impl Counters {
     /// Counts one packet.
     #[cold]
     pub fn count(&self, reason: Drop) {
-        self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.add(reason, 1);
+    }
+
+    /// Counts several packets.
+    #[cold]
+    pub fn add(&self, reason: Drop, packets: u64) {
+        self.counts[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
     /// Packets dropped for a reason.

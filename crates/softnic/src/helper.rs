@@ -21,6 +21,7 @@ use rdmalab_engine::backend::VerbsResult;
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::process::{Process, os_error};
+use crate::udp::Wire;
 use crate::udp::vigil::Vigil;
 
 /// While callers are active the helper looks at them this often, ms.
@@ -49,6 +50,8 @@ pub(crate) struct Helper {
     stamp: &'static AtomicU64,
     /// Callers that are blocked inside a verb.
     waiting_callers: AtomicU32,
+    /// Those of them that the network wakes.
+    hearing: AtomicU32,
     /// The helper sleeps without a bound, or may be about to.
     asleep: AtomicBool,
     /// The doorbell was armed for a program that will sleep on a descriptor of its own.
@@ -72,6 +75,7 @@ impl Helper {
             kick: CountingEvent::create()?,
             stamp,
             waiting_callers: AtomicU32::new(0),
+            hearing: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             waits_inside: AtomicBool::new(false),
@@ -248,10 +252,17 @@ fn serve(process: &Process) {
             false => timeout_ms(process, next_ns, safe),
         };
         let (mail, kick) = (process.mail_fd(), helper.kick.as_raw_fd());
+        // Who reads it and lost its processor is not to be watched without a pause.
+        let (network, timeout_ms) = match process.wire().is_some_and(Wire::is_being_read) {
+            true => (-1, RETRY_MS),
+            false => (process.wire_fd(), timeout_ms),
+        };
         if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
-            wait_readable(&[mail, kick], timeout_ms);
+            // Who went to sleep before this process inherited the socket does not hear it.
+            let heard = helper.hearing.load(Ordering::SeqCst) > 0;
+            wait_readable(&[mail, kick, if heard { -1 } else { network }], timeout_ms);
         } else {
-            wait_readable(&[mail, kick, process.event_fd(), process.wire_fd()], timeout_ms);
+            wait_readable(&[mail, kick, process.event_fd(), network], timeout_ms);
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
             if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.doorbell.disarm();
@@ -305,12 +316,15 @@ impl Process {
         helper.note_caller();
         helper.waits_inside.store(true, Ordering::Relaxed);
         helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting { process: self };
+        let network = self.wire_fd();
+        let hears = network >= 0;
+        helper.hearing.fetch_add(u32::from(hears), Ordering::SeqCst);
+        let waiting = Waiting { process: self, hears };
         let safe = self.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_hold_something() {
             let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
-            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), self.wire_fd()]);
+            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), network]);
             interrupted = calm.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
@@ -333,12 +347,15 @@ impl Process {
 /// A caller that sleeps on the doorbell. When it is gone, awake or cancelled, others know.
 struct Waiting<'a> {
     process: &'a Process,
+    /// It waits for the network as well.
+    hears: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let (process, helper) = (self.process, &self.process.helper);
         process.event.drain();
+        helper.hearing.fetch_sub(u32::from(self.hears), Ordering::SeqCst);
         if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             process.doorbell.disarm();
             helper.asked.store(false, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::layout;
 use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
 use crate::transmit::{Sent, scatter};
+use crate::udp::Left;
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -285,9 +286,12 @@ impl Process {
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if guard.as_ref().is_some_and(|inner| inner.ack_is_due(now_ns)) {
             // The peer may have answered long ago, and nobody looked.
+            let by_wire = guard.as_ref().is_some_and(|inner| inner.links.wire.is_some());
             drop(guard);
             self.take_from_rings();
-            self.take_from_wire();
+            if by_wire && self.drain_wire() == Left::Something {
+                return soon;
+            }
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
         }
@@ -297,7 +301,9 @@ impl Process {
             object.in_timers.store(false, Ordering::Release);
             return Look::Idle;
         };
-        if inner.ack_is_due(now_ns) && self.ring_holds_something(inner.remote_process()) {
+        let by_ring = inner.links.wire.is_none();
+        if by_ring && inner.ack_is_due(now_ns) && self.ring_holds_something(inner.remote_process())
+        {
             return soon;
         }
         if let Timer::At(kind, at_ns) = inner.qp.timer()
@@ -305,7 +311,9 @@ impl Process {
         {
             inner.handle_timer(kind, now_ns);
         }
-        inner.qp.arm_timer(now_ns, SILENCE_NS);
+        // Now: since the look began this thread may have been away for longer than a time-out, and
+        // the next one would be judged at once.
+        inner.qp.arm_timer(crate::clock::now_ns(), SILENCE_NS);
         match inner.qp.timer() {
             Timer::At(kind, at_ns) => {
                 if let TimerKind::Rnr(_) = kind {

@@ -13,6 +13,7 @@
 pub(crate) mod interface;
 pub mod management;
 mod members;
+mod onset;
 mod outbox;
 mod receive;
 mod refuse;
@@ -37,6 +38,7 @@ use rdmalab_wire::ids::Gid;
 use crate::process::Process;
 use interface::Interface;
 use outbox::{Exit, Outbox};
+pub(crate) use receive::Left;
 use receive::Receiver;
 pub(crate) use socket::Route;
 
@@ -89,6 +91,11 @@ impl Wire {
     /// The descriptor to wait on; -1 when another process reads.
     pub(crate) fn fd_to_poll(&self) -> i32 {
         if self.is_owner.load(Ordering::Acquire) { self.fd() } else { -1 }
+    }
+
+    /// Whether a thread has the receiver's buffers. One that lost its processor has them for long.
+    pub(crate) fn is_being_read(&self) -> bool {
+        self.receiver.is_locked()
     }
 
     pub(crate) fn ownership_fd(&self) -> i32 {
@@ -181,6 +188,7 @@ impl Wire {
                 ah.sgid_index
             )));
         };
+        onset::wait_until_usable(&self.interface.name, route.path.source)?;
         socket::check_route(&route).map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
             let name = &self.interface.name;

@@ -172,22 +172,25 @@ impl Outbox {
             let segment = if run.datagrams == 1 { 0 } else { run.segment_bytes as u16 };
             let sent = send_patiently(exit.fd, &run.route, bytes, segment);
             let Err(error) = sent else { return };
-            // EIO and EINVAL: this interface or kernel cannot segment.
-            let cannot = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
-            if !cannot || segment == 0 {
-                return exit.counters.count(Drop::Send);
+            // EIO and EINVAL: this interface or kernel cannot segment, or the address is wrong.
+            let perhaps = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
+            if !perhaps || segment == 0 {
+                return exit.counters.add(Drop::Send, u64::from(run.datagrams));
             }
-            self.segments = false;
         }
+        let mut any_sent = false;
         let bytes = &mut self.data[run.start..run.start + run.bytes];
         for packet in bytes.chunks_mut(run.segment_bytes) {
             if matches!(run.route.path.destination, IpAddr::V4(_)) {
                 expand::seal(&run.route.path, 0, packet);
             }
-            if send_patiently(exit.fd, &run.route, packet, 0).is_err() {
-                exit.counters.count(Drop::Send);
+            match send_patiently(exit.fd, &run.route, packet, 0) {
+                Ok(()) => any_sent = true,
+                Err(_) => exit.counters.count(Drop::Send),
             }
         }
+        // One by one they went: it was the segmentation.
+        self.segments &= !any_sent;
     }
 }
 

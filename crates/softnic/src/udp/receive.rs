@@ -53,7 +53,42 @@ pub(super) struct Arrival<'a> {
     pub(super) forwarded: bool,
 }
 
+/// What is known of the socket after one looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Everything that had come was taken.
+    Nothing,
+    /// Something may lie there, or is just being taken by another thread.
+    Something,
+}
+
+/// Looks that one who judges a time-out has at most: a flood for others must not put that off for
+/// ever.
+const LOOKS_MAX: usize = 32;
+
 impl Process {
+    /// Takes all that the network has brought so far, before a time-out is judged by it. Where
+    /// another process reads the socket, what it passed on is looked for in the rings.
+    #[cold]
+    pub(crate) fn drain_wire(&self) -> Left {
+        let Some(wire) = self.wire() else { return Left::Nothing };
+        if !wire.is_owner.load(Ordering::Acquire) {
+            return match self.rings_hold_something() {
+                true => Left::Something,
+                false => Left::Nothing,
+            };
+        }
+        for _ in 0..LOOKS_MAX {
+            if wire.is_being_read() {
+                return Left::Something;
+            }
+            if self.take_from_wire() == 0 {
+                break;
+            }
+        }
+        Left::Nothing
+    }
+
     /// Takes what the network brought, if this process reads the socket. Returns how many packets.
     pub(crate) fn take_from_wire(&self) -> u32 {
         let Some(wire) = self.wire() else { return 0 };

@@ -30,6 +30,8 @@ use crate::transmit;
 const ANSWER_NS: u64 = 2_000_000_000;
 /// A letter may be lost in a full letter box: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;
+/// What a process that exits waits for a thread that is reading.
+const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
 const PREFIX_BYTES: usize = 40;
 
@@ -80,7 +82,13 @@ impl Process {
             let _ = wire.seam.set(Box::new(NetworkSeam::new(armed)));
         }
         let _ = self.wire.set(wire);
-        if owns { Ok(()) } else { self.start_heir() }
+        leave_the_rest_at_exit();
+        if owns {
+            return Ok(());
+        }
+        // Whoever reads the socket, now or later, passes on only to those that it knows.
+        self.introduce_to_everybody();
+        self.start_heir()
     }
 
     fn ask_for_wire(&self, interface: &Interface) {
@@ -152,10 +160,11 @@ impl Process {
             // A deadlock with the program's own record locks, or no memory for the lock.
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
-        for slot in self.neighbours() {
-            let _ = self.greet(slot);
-        }
+        // What comes meanwhile waits in the socket. Who reads it knows whom to pass it on to: a
+        // packet for a stranger is dropped, and a datagram is not sent again.
+        self.introduce_to_everybody();
         wire.is_owner.store(true, Ordering::Release);
+        // It sleeps without the socket, as callers may that sleep for long: it looks after those.
         self.helper.wake();
     }
 
@@ -176,6 +185,24 @@ impl Process {
             }
         }
     }
+}
+
+/// A thread that ends with the process between reading packets and passing them on takes them
+/// along. So a process that exits stops reading first: its heir finds the rest.
+fn leave_the_rest_at_exit() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler touches only what lives as long as the process.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+extern "C" fn at_exit() {
+    let wire = Process::existing().and_then(Process::wire);
+    // In a forked child the socket is the parent's.
+    let Some(wire) = wire.filter(|wire| wire.fd() >= 0) else { return };
+    // Whoever has it may be a thread that was cancelled there.
+    std::mem::forget(wire.receiver.try_lock_for(EXIT_WAIT));
 }
 
 /// What tells one socket of a host from another.

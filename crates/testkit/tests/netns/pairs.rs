@@ -103,3 +103,21 @@ fn without_an_interface_nothing_leaves_the_host() {
     let wrong = lab.pair(call, call);
     assert!(wrong.is_err_and(|wrong| !wrong.contains("never listened")), "it must not connect");
 }
+
+/// GID 0 is link-local. When a host is young, the kernel still looks whether somebody else has it,
+/// and nobody answers for it: who asks for it waits.
+#[test]
+fn an_address_that_is_not_in_use_yet_is_waited_for() {
+    let test = "an_address_that_is_not_in_use_yet_is_waited_for";
+    if !are_installed(test, &["ibv_rc_pingpong"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    // What takes long is done before the hosts are made.
+    let _built = programs::library_dir();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let call = "ibv_rc_pingpong -c -g 0 -n 100";
+    if let Err(wrong) = lab.pair(call, call) {
+        panic!("{wrong}");
+    }
+}
