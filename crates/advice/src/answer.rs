@@ -2,10 +2,11 @@
 
 use rdmalab_measure::stats::Timed;
 use rdmalab_record::{Device, Object, Record};
+use serde_json::Value;
 
 use crate::decide::{CONFIDENCE, Candidate, Decision, Rules, ZONE, decide, middle, runs_needed};
 use crate::find::{Found, Group, Round, groups};
-use crate::goal::{Goal, round_trip, tail_ratio};
+use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
 use crate::question::Question;
 
 /// Runs that a command asks for where there are too few.
@@ -92,14 +93,23 @@ pub fn answers(
     for question in questions {
         let groups = groups(records, question);
         for goal in goals {
-            let found = groups.iter().filter_map(|group| answer(question, *goal, group));
-            advice.answers.extend(found);
+            let told = groups.iter().filter(|group| is_told(question, *goal, group));
+            advice.answers.extend(told.filter_map(|group| answer(question, *goal, group)));
         }
         missing(&mut advice, question, goals, sizes, &groups);
     }
-    // All questions of a goal stand together.
-    advice.answers.sort_by_key(|answer| goals.iter().position(|goal| *goal == answer.goal));
+    // All questions of a goal stand together, and their sizes in order.
+    let place = |key: &str| questions.iter().position(|question| question.key == key);
+    advice.answers.sort_by_key(|answer| {
+        let size = answer.context.get("size_bytes").and_then(Value::as_u64);
+        (answer.goal, place(answer.question.key), size)
+    });
     advice
+}
+
+fn is_told(question: &Question, goal: Goal, group: &Group) -> bool {
+    let experiment = group.context.get("experiment").and_then(Value::as_str).unwrap_or_default();
+    question.is_told_by(goal, experiment, is_paced(&group.context))
 }
 
 /// `None` when the group says nothing to the goal.
@@ -193,15 +203,14 @@ fn missing(
             command.push_str(&format!(" --device {}", device.name));
         }
         command.push_str(&format!(" --repeat {runs}"));
-        let is_alone = groups.iter().any(|g| open.iter().any(|goal| tells(g, *goal)));
+        let is_alone = groups
+            .iter()
+            .any(|g| open.iter().any(|goal| is_told(question, *goal, g) && tells(g, *goal)));
         let options = question.options.join(" and --");
         let why = if is_alone {
-            format!(
-                "no record has several values of --{options}, which take turns, and all else \
-                     the same"
-            )
+            format!("no record varies --{options} alone, in turns")
         } else {
-            format!("no record has runs of {} that tell of it", sweep.experiment)
+            format!("no record has such runs of {}", sweep.experiment)
         };
         advice.missing.push(Missing { question, goals: open, why, command });
     }

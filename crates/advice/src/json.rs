@@ -79,7 +79,6 @@ fn way(answer: &Answer, i: usize) -> Value {
         answer.goal.field(): decision.medians[i],
         "of_runs": way.values,
         "over_leader": effect.map(|effect| estimate(&effect.ratio)),
-        "p_value_corrected": effect.map(|effect| effect.p_value),
         "relation": effect.map_or("leader", relation),
         "p99_over_median": way.tail.filter(|_| answer.goal == Goal::Predictability),
         "sent": way.sent,

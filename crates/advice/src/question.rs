@@ -18,8 +18,8 @@ pub struct Question {
     pub pick: Pick,
     /// What answers it.
     pub sweeps: &'static [Sweep],
-    /// What a reader has to know about the comparison; may be empty.
-    pub note: &'static str,
+    /// What a reader has to know about the comparison, for which goals.
+    pub note: Option<(&'static [Goal], &'static str)>,
 }
 
 /// What to say of several that are alike.
@@ -84,8 +84,10 @@ const OPCODE: Question = Question {
             quick: &[("op", "send,write,read"), SMALL_FLOOD, ONCE],
         },
     ],
-    note: "a round trip of read is one request and its data; of the others, a message and its \
-           answer",
+    note: Some((
+        TIMES,
+        "a round trip of read is one request and its data; of the others, a message and its answer",
+    )),
 };
 
 const TRANSPORT: Question = Question {
@@ -108,7 +110,7 @@ const TRANSPORT: Question = Question {
             quick: &[("transport", "rc,uc,ud"), SMALL_FLOOD, ONCE],
         },
     ],
-    note: "uc and ud lose messages where rc sends them again",
+    note: Some((&Goal::ALL, "rc sends again what is lost; uc and ud do not")),
 };
 
 const INLINE: Question = Question {
@@ -131,7 +133,7 @@ const INLINE: Question = Question {
             quick: &[("size", "16,128,1024"), ("inline", "on,off"), SMALL_FLOOD, ONCE],
         },
     ],
-    note: "",
+    note: None,
 };
 
 const SIGNALS: Question = Question {
@@ -154,7 +156,7 @@ const SIGNALS: Question = Question {
             quick: &[("signal-every", "1,4,16,64"), SMALL_FLOOD, ONCE],
         },
     ],
-    note: "",
+    note: None,
 };
 
 const BUFFERS: Question = Question {
@@ -169,7 +171,7 @@ const BUFFERS: Question = Question {
         options: &[("buffers", "1,4,16,64,256"), ("tx-depth", "512"), FLOOD, ONCE],
         quick: &[("buffers", "1,4,16,64"), SMALL_FLOOD, ONCE],
     }],
-    note: "",
+    note: None,
 };
 
 const DEPTH: Question = Question {
@@ -184,7 +186,7 @@ const DEPTH: Question = Question {
         options: &[("rx-depth", "16,64,256,1024"), FLOOD, ONCE],
         quick: &[("rx-depth", "16,64,512"), SMALL_FLOOD, ONCE],
     }],
-    note: "",
+    note: None,
 };
 
 const POLLING: Question = Question {
@@ -213,8 +215,26 @@ const POLLING: Question = Question {
             quick: &[("poll", "busy,event"), ("rate", "2000"), ("messages", "400")],
         },
     ],
-    note: "",
+    note: None,
 };
+
+impl Question {
+    /// What a reader has to know about the comparison for a goal.
+    #[must_use]
+    pub fn note_to(&self, goal: Goal) -> Option<&'static str> {
+        self.note.filter(|(goals, _)| goals.contains(&goal)).map(|(_, note)| note)
+    }
+
+    /// Whether points of an experiment, due at a rate or not, speak to a goal.
+    #[must_use]
+    pub fn is_told_by(&self, goal: Goal, experiment: &str, is_paced: bool) -> bool {
+        let is_it = |sweep: &Sweep| {
+            let at_rate = sweep.options.iter().any(|(name, _)| *name == "rate");
+            sweep.experiment == experiment && at_rate == is_paced && sweep.goals.contains(&goal)
+        };
+        self.sweeps.iter().any(is_it)
+    }
+}
 
 impl Sweep {
     /// Its options, with these sizes unless it has its own.

@@ -1,6 +1,7 @@
 //! Answers in plain words, with their evidence.
 
 mod sentence;
+mod short;
 
 use rdmalab_record::{Object, Record};
 use serde_json::Value;
@@ -14,20 +15,22 @@ use sentence::{interval, percent};
 
 /// Columns of a page.
 const COLUMNS: usize = 98;
-/// The column at which answers begin.
-const INDENT: usize = 14;
+/// The column at which answers begin; their evidence begins two further in.
+const INDENT: usize = 4;
 
-/// A page: for each goal its answers, and last what is missing.
+/// A page: in short, then for each goal its answers, and last what is missing.
 #[must_use]
 pub fn text(advice: &Advice, records: &[Record]) -> String {
     let mut page = head(advice, records);
+    if !advice.answers.is_empty() {
+        page += &format!("\n{}", short::table(advice));
+    }
     for goal in Goal::ALL {
         let answers: Vec<&Answer> = advice.answers.iter().filter(|a| a.goal == goal).collect();
-        if answers.is_empty() {
-            continue;
+        if !answers.is_empty() {
+            page += &format!("\nFor {}: {}\n", goal.title(), goal.measure());
+            page += &of_goal(&answers);
         }
-        page += &format!("\nFor {}: {}\n", goal.title(), goal.measure());
-        page += &of_goal(&answers, &advice.answers);
     }
     page + &lacking(&advice.missing) + &foot(advice)
 }
@@ -48,24 +51,32 @@ fn head(advice: &Advice, records: &[Record]) -> String {
         );
         page += &wrapped(&what, 0);
     }
-    for damage in records.iter().flat_map(|r| r.damage.iter().map(|d| (&r.dir, d))) {
-        page += &wrapped(&format!("{}: {}", damage.0.display(), damage.1), 0);
+    let mut sizes: Vec<u64> = advice.answers.iter().filter_map(size_of).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if let [size] = sizes.as_slice() {
+        page += &format!("messages of {size} B\n");
+    }
+    for (dir, damage) in records.iter().flat_map(|r| r.damage.iter().map(|d| (&r.dir, d))) {
+        page += &wrapped(&format!("{}: {damage}", dir.display()), 0);
     }
     page
 }
 
 /// The answers of a goal, question by question.
-fn of_goal(answers: &[&Answer], all: &[Answer]) -> String {
+fn of_goal(answers: &[&Answer]) -> String {
     let mut page = String::new();
     for of_question in answers.chunk_by(|a, b| a.question.key == b.question.key) {
         let question = of_question[0].question;
-        page += &format!("\n  {}\n", question.asks);
+        let note = question.note_to(of_question[0].goal);
+        let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
+        page += &format!("\n{}", wrapped(&format!("{}{note}", question.asks), 2));
         if let Pick::Threshold { on, off } = question.pick {
             for line in sentence::thresholds(of_question, on, off) {
                 page += &wrapped(&line, INDENT);
             }
         }
-        let shown = telling(of_question, all);
+        let shown = telling(of_question);
         for answer in of_question {
             let place = place(&answer.context, &shown);
             page += &wrapped(&format!("{place}{}", sentence::verdict(answer)), INDENT);
@@ -74,31 +85,23 @@ fn of_goal(answers: &[&Answer], all: &[Answer]) -> String {
                 page += &wrapped(&format!("not offered here: {name} ({why})"), INDENT + 2);
             }
         }
-        if !question.note.is_empty() {
-            page += &wrapped(&format!("({})", question.note), INDENT);
-        }
     }
     page
 }
 
-/// Names of parameters by which the answers of a question differ; the size always.
-fn telling<'a>(of_question: &[&'a Answer], all: &'a [Answer]) -> Vec<&'a str> {
+/// Names of parameters that all answers of a question have, and by which they differ.
+fn telling<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
     let first = &of_question[0].context;
-    let differs = |name: &str| of_question.iter().any(|a| a.context.get(name) != first.get(name));
-    let sizes = |a: &Answer| a.context.get("size_bytes").cloned();
-    let several = all.iter().any(|a| sizes(a) != sizes(&all[0]));
-    let names = of_question.iter().flat_map(|a| a.context.keys());
-    let mut names: Vec<&str> = names
-        .map(String::as_str)
-        .filter(|name| differs(name) || several && *name == "size_bytes")
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+    let differs = |name: &&str| {
+        let mut values = of_question.iter().map(|a| a.context.get(*name));
+        values.all(|v| v.is_some())
+            && of_question.iter().any(|a| a.context.get(*name) != first.get(*name))
+    };
+    first.keys().map(String::as_str).filter(differs).collect()
 }
 
 fn place(context: &Object, shown: &[&str]) -> String {
-    let one = |name: &&str| Some(format!("{} {}", bare(name), shown_value(name, context)?));
+    let one = |name: &&str| Some(format!("{}\u{a0}{}", bare(name), shown_value(name, context)?));
     let words: Vec<String> = shown.iter().filter_map(one).collect();
     if words.is_empty() { String::new() } else { format!("at {}: ", words.join(", ")) }
 }
@@ -112,7 +115,7 @@ fn bare(name: &str) -> String {
 
 fn shown_value(name: &str, context: &Object) -> Option<String> {
     let value = context.get(name)?;
-    let unit = [("_bytes", " B"), ("_ns", " ns"), ("_per_s", "/s")];
+    let unit = [("_bytes", "\u{a0}B"), ("_ns", "\u{a0}ns"), ("_per_s", "/s")];
     let unit = unit.iter().find(|(end, _)| name.ends_with(end) && value.is_number());
     Some(format!("{}{}", word(value), unit.map_or("", |(_, unit)| unit)))
 }
@@ -126,17 +129,17 @@ fn evidence(answer: &Answer) -> String {
         if answer.goal.more_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) }
     });
     let mut parts: Vec<String> = order.iter().map(|i| measured(answer, *i)).collect();
-    let runs = match decision.runs {
-        1 => "1 run of each".to_owned(),
-        n => format!("{n} runs of each, in turns"),
-    };
-    parts.push(runs);
+    parts.push(match decision.runs {
+        1 => "1\u{a0}run of each".to_owned(),
+        n => format!("{n}\u{a0}runs of each"),
+    });
     parts.join("; ")
 }
 
 fn measured(answer: &Answer, i: usize) -> String {
     let (way, decision) = (&answer.ways[i], &answer.decision);
-    let mut text = format!("{} {}", way.name, answer.goal.format(decision.medians[i]));
+    let value = answer.goal.format(decision.medians[i]).replace(' ', "\u{a0}");
+    let mut text = format!("{} {value}", way.name);
     if let Some(effect) = decision.effects[i] {
         let known = match effect.ratio.interval {
             Some(ratio) => format!(", {}", interval(ratio)),
@@ -150,7 +153,7 @@ fn measured(answer: &Answer, i: usize) -> String {
         text += &format!(" ({}{known}{mark})", percent(effect.ratio.value));
     }
     if let Some(tail) = way.tail.filter(|_| answer.goal == Goal::Predictability) {
-        text += &format!(", {tail:.2} x its median");
+        text += &format!(" = {tail:.2}\u{a0}x\u{a0}its\u{a0}median");
     }
     text + &losses(way)
 }
@@ -169,7 +172,7 @@ fn lacking(missing: &[Missing]) -> String {
         let what = format!("{} (for {}): {}", one.question.asks, goals.join(", "), one.why);
         page += &wrapped(&what, 2);
         // Not broken, for it is to be copied.
-        page += &format!("    {}\n", one.command);
+        page += &format!("      {}\n", one.command);
     }
     page
 }
@@ -178,14 +181,18 @@ fn foot(advice: &Advice) -> String {
     if advice.answers.is_empty() {
         return String::new();
     }
-    "\n".to_owned()
-        + &wrapped(
-            "Each is against the first one, which has the best median. What is said of all ways \
-             of an answer holds together with 95 % certainty, as far as runs may be exchanged: so \
-             of twenty answers one may be wrong. \"Alike\" is within 3 %, or a step of the clock. \
-             One thing was changed at a time, and nothing is said of all of them together.",
-            0,
-        )
+    let legend = [
+        "In brackets: against the first one of the line, which has the best median over the runs; \
+         the middle of all pairs of runs, and its interval. The intervals of an answer hold \
+         together with 95\u{a0}% certainty, so one of twenty answers may be wrong.",
+        "Alike: what differs is within 3\u{a0}%, or a step of the clock, for certain. Cannot tell (?): \
+         the interval holds no difference, and one that would matter; more runs may tell \
+         (--repeat).",
+        "One thing was changed at a time; nothing is said of several together. All of it is about \
+         the machine as it was meanwhile: measure again another day, and give the directories of \
+         both to `rdmalab advise`.",
+    ];
+    format!("\n{}", legend.map(|line| wrapped(line, 0)).concat())
 }
 
 /// Lines of at most [`COLUMNS`], from this column on; later lines two further in.

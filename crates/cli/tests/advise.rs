@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 
 use common::{Said, rdmalab, said};
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// Measurements one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
@@ -37,15 +36,23 @@ fn only(out: &Path) -> PathBuf {
     found[0].clone()
 }
 
-/// Measures a question under rules of faults, and says what is chosen.
-fn chosen(out: &TempDir, question: &str, faults: &str) -> Value {
-    let place = out.path().to_str().unwrap();
-    let found = answers(&advise(&[
-        "--quick", "--json", "--device", "soft0", "--ask", question, "--for", "latency", "--out",
-        place, "--faults", faults,
-    ]));
+/// A run into `out`, and the directory of its record.
+fn run(out: &Path, line: &str, more: &[&str]) -> PathBuf {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let words: Vec<&str> = line.split(' ').chain(more.iter().copied()).collect();
+    let made = said(rdmalab(&["run"]).args(words).args(["--device", "soft0", "--out"]).arg(out));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    only(out)
+}
+
+/// Which opcode it is under rules of faults.
+fn opcode(faults: &str) -> Value {
+    let out = tempfile::tempdir().unwrap();
+    let line = "ping --op send,write,read --messages 200 --warm-up 20 --repeat 8";
+    let dir = run(out.path(), line, &["--faults", faults]);
+    let found = answers(&advise(&["--json", "--for", "latency", dir.to_str().unwrap()]));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0]["faults"], faults);
+    assert_eq!((&found[0]["question"], &found[0]["faults"]), (&"opcode".into(), &faults.into()));
     found[0].clone()
 }
 
@@ -62,52 +69,47 @@ fn assert_worse(answer: &Value, names: &[&str], least: f64) {
 
 #[test]
 fn the_opcode_that_is_not_delayed_is_named() {
-    let out = tempfile::tempdir().unwrap();
-    let answer = chosen(&out, "opcode", "delay 50us of send,write");
-    assert_eq!(answer["outcome"], "best", "{answer:#}");
-    assert_eq!(answer["chosen"], serde_json::json!(["read"]), "{answer:#}");
-    assert_worse(&answer, &["send", "write"], 1.5);
-    // What was measured is kept, and answers the same again, in words.
-    let dir = only(out.path());
-    let again = advise(&[dir.to_str().unwrap(), "--for", "latency", "--ask", "opcode"]);
-    assert_eq!(again.code, Some(0), "{again:?}");
-    let text = again.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in ["disturbed on purpose", "numbers of this host", "Which opcode?", "read"] {
-        assert!(text.contains(said), "{said}: {}", again.stdout);
+    for (faults, best, others) in [
+        ("delay 50us of send,write", "read", ["send", "write"]),
+        ("delay 50us of read,write", "send", ["read", "write"]),
+    ] {
+        let answer = opcode(faults);
+        assert_eq!(answer["outcome"], "best", "{answer:#}");
+        assert_eq!(answer["chosen"], serde_json::json!([best]), "{answer:#}");
+        assert_worse(&answer, &others, 1.5);
     }
-    assert!(text.contains("8 runs of each"), "{}", again.stdout);
-}
-
-#[test]
-fn another_delay_has_another_opcode_named() {
-    let out = tempfile::tempdir().unwrap();
-    let answer = chosen(&out, "opcode", "delay 50us of read,write");
-    assert_eq!(answer["outcome"], "best", "{answer:#}");
-    assert_eq!(answer["chosen"], serde_json::json!(["send"]), "{answer:#}");
-    assert_worse(&answer, &["read", "write"], 1.5);
 }
 
 #[test]
 fn the_transport_that_waits_for_late_acknowledgements_is_not() {
     let out = tempfile::tempdir().unwrap();
-    let answer = chosen(&out, "transport", "delay 200us of ack");
+    let place = out.path().to_str().unwrap();
+    let faults = "delay 200us of ack";
+    let asked = ["--ask", "transport", "--for", "latency"];
+    let how = ["--quick", "--json", "--device", "soft0", "--out", place, "--faults", faults];
+    let found = answers(&advise(&[&asked[..], &how].concat()));
+    let [answer] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(answer["faults"], faults);
     assert!(answer["leader"] != "rc", "{answer:#}");
-    assert_worse(&answer, &["rc"], 2.0);
+    assert_worse(answer, &["rc"], 2.0);
+    // What was measured is kept, and answers the same again, in words.
+    let dir = only(out.path());
+    let again = advise(&[&asked[..], &[dir.to_str().unwrap()]].concat());
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let text = again.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in ["disturbed on purpose", "numbers of this host", "Which transport?"] {
+        assert!(text.contains(said), "{said}: {}", again.stdout);
+    }
+    assert!(text.contains("8 runs of each"), "{}", again.stdout);
 }
+
+/// Both go inline: the same but for the name.
+const SAME: &str = "ping --inline 64,128 --messages 2000 --repeat 8";
 
 #[test]
 fn records_answer_what_they_hold_and_say_what_they_lack() {
     let out = tempfile::tempdir().unwrap();
-    let place = out.path().to_str().unwrap();
-    // Both go inline: the same but for the name.
-    let run = "run ping --inline 64,128 --messages 2000 --device soft0 --repeat 8 --out";
-    let words: Vec<&str> = run.split(' ').chain([place]).collect();
-    {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = said(&mut rdmalab(&words));
-        assert_eq!(made.code, Some(0), "{made:?}");
-    }
-    let dir = only(out.path());
+    let dir = run(out.path(), SAME, &[]);
     let dir = dir.to_str().unwrap();
     let found = answers(&advise(&[dir, "--json"]));
     let asked: Vec<&str> = found.iter().filter_map(|a| a["question"].as_str()).collect();
@@ -124,30 +126,55 @@ fn records_answer_what_they_hold_and_say_what_they_lack() {
 #[test]
 fn what_is_the_same_has_no_winner_twice() {
     // One in twenty times it may have one.
-    let out = tempfile::tempdir().unwrap();
-    let mut won = 0;
-    for i in 0..2 {
-        let place = out.path().join(i.to_string());
-        let run = "run ping --inline 64,128 --messages 2000 --device soft0 --repeat 8 --out";
-        let words: Vec<&str> = run.split(' ').chain([place.to_str().unwrap()]).collect();
-        {
-            let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-            assert_eq!(said(&mut rdmalab(&words)).code, Some(0));
-        }
-        let dir = only(&place);
-        let words = ["--json", "--for", "latency", dir.to_str().unwrap()];
-        let found = answers(&advise(&words));
+    let won = (0..2).filter(|_| {
+        let out = tempfile::tempdir().unwrap();
+        let dir = run(out.path(), SAME, &[]);
+        let found = answers(&advise(&["--json", "--for", "latency", dir.to_str().unwrap()]));
         assert_eq!(found.len(), 1, "{found:?}");
-        won += usize::from(found[0]["outcome"] == "best");
+        found[0]["outcome"] == "best"
+    });
+    assert!(won.count() < 2, "both times one of two that are the same was called the best");
+}
+
+#[test]
+fn all_of_it_is_answered_for_each_goal() {
+    let out = tempfile::tempdir().unwrap();
+    let words = ["--quick", "--device", "soft0", "--hosts", "localhost,localhost", "--out"];
+    let whole = advise(&[&words[..], &[out.path().to_str().unwrap()]].concat());
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    for goal in ["low latency", "rate", "predictability", "little processor time"] {
+        assert!(whole.stdout.contains(&format!("For {goal}: ")), "{goal}: {}", whole.stdout);
     }
-    assert!(won < 2, "both times one of two that are the same was called the best");
+    assert!(!whole.stdout.contains("Not answered"), "{}", whole.stdout);
+    assert!(
+        whole.stderr.contains("[13/13] polling") && whole.stderr.contains("about"),
+        "{whole:?}"
+    );
+}
+
+#[test]
+fn an_interrupt_leaves_what_was_measured() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = tempfile::tempdir().unwrap();
+    let words = ["--quick", "--device", "soft0", "--out", out.path().to_str().unwrap()];
+    let mut running = common::Running::start(rdmalab(&["advise"]).args(words));
+    // The second record is begun when the first one is whole.
+    running.within("a second record", |_| {
+        let dir = fs::read_dir(out.path()).unwrap().next()?.unwrap().path();
+        (fs::read_dir(dir).ok()?.count() >= 2).then_some(())
+    });
+    common::signal("-INT", running.0.id());
+    let cut = running.end();
+    assert_eq!(cut.code, Some(1), "{cut:?}");
+    assert!(cut.stderr.contains("what was measured is above"), "{cut:?}");
+    assert!(cut.stdout.contains("Which opcode?") && cut.stdout.contains("Not answered"), "{cut:?}");
 }
 
 #[test]
 fn mistakes_are_told() {
     for (words, told) in [
-        (&["--for", "speed"][..], "choose one of latency, rate, predictability, cpu"),
-        (&["--ask", "colour"], "choose one of opcode, transport, inline"),
+        (&["--for", "speed"][..], "[possible values: latency, rate, predictability, cpu]"),
+        (&["--ask", "colour"], "[possible values: opcode, transport, inline"),
         (&["--size", "huge"], "--size"),
         (&["--ask", "opcode", "--repeat", "3"], "choose 6 or more"),
         (&["--ask", "buffers", "--for", "latency"], "leave --ask out"),

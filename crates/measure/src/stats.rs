@@ -17,7 +17,7 @@ pub use compare::{
     Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, mean_interval,
     shift_at, welch, welch_ratio,
 };
-pub use paired::{PairedRatio, paired_ratio};
+pub use paired::{PairedRatio, paired_ratio, paired_shift};
 pub use timed::{MIN_RUNS, Timed, TimedQuantile, Units};
 pub use two_sample::{RankTest, hodges_lehmann, hodges_lehmann_ratio, mann_whitney};
 

@@ -1,6 +1,7 @@
 //! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
 
 use rdmalab_measure::stats::Interval;
+use rdmalab_record::Object;
 
 use super::size_of;
 use crate::answer::Answer;
@@ -16,11 +17,13 @@ pub fn verdict(answer: &Answer) -> String {
     let decision = &answer.decision;
     let leader = name(answer, decision.leader);
     match decision.outcome {
-        _ if answer.ways.len() == 1 => format!("{leader}: the only one that is offered here"),
-        Outcome::Best => format!("{leader}: {}", worse(answer)),
+        _ if answer.ways.len() == 1 => format!("{leader} is the only one that is offered here"),
+        Outcome::Best => {
+            format!("{leader} is best{}{}; {}", edge(answer), losses(answer), worse(answer))
+        }
         Outcome::Alike => alike(answer),
         Outcome::Open if decision.runs < decision.runs_needed => format!(
-            "cannot tell: {} of each, and it takes {} at least (`{}`)",
+            "cannot tell: {} of each, and it takes {} at least: {}",
             count(decision.runs),
             decision.runs_needed,
             answer.command
@@ -29,38 +32,49 @@ pub fn verdict(answer: &Answer) -> String {
     }
 }
 
+/// Where the best number is the largest that was tried, a larger one may be better.
+fn edge(answer: &Answer) -> &'static str {
+    let is_last = answer.decision.leader + 1 == answer.ways.len();
+    let is_edge = is_last && answer.question.pick == Pick::Least;
+    if is_edge { ", the largest that was tried" } else { "" }
+}
+
+/// What is sent and does not arrive is no gain.
+fn losses(answer: &Answer) -> String {
+    let way = &answer.ways[answer.decision.leader];
+    match way.lost {
+        0 => String::new(),
+        lost => format!(", though it lost {lost} of {} messages", way.sent),
+    }
+}
+
 fn alike(answer: &Answer) -> String {
     let decision = &answer.decision;
     let same = decision.alike();
     let within = format!("within {:.0}\u{a0}%", decision.zone * 100.0);
-    let rest =
-        if decision.worse().is_empty() { String::new() } else { format!("; {}", worse(answer)) };
+    let rest = match decision.worse().as_slice() {
+        [] => String::new(),
+        _ => format!("; {}", worse(answer)),
+    };
     if answer.question.pick == Pick::Least {
-        let more = if same.len() == 2 { "is" } else { "are" };
-        return format!(
-            "{}: {} {more} alike, {within}{rest}",
-            name(answer, same[0]),
-            listed(answer, &same[1..])
-        );
+        let are = if same.len() == 2 { "is" } else { "are" };
+        let (first, others) = (name(answer, same[0]), listed(answer, &same[1..]));
+        return format!("{first} is enough: {others} {are} alike, {within}{rest}");
     }
     match rest.as_str() {
         "" => format!("no difference: {} are alike, {within}", listed(answer, &same)),
-        _ => format!("{}, which are alike, {within}{rest}", listed(answer, &same)),
+        _ => format!("{} are best, and alike, {within}{rest}", listed(answer, &same)),
     }
 }
 
 fn open(answer: &Answer) -> String {
     let decision = &answer.decision;
-    let unknown = decision.unknown();
-    let mut text = format!(
-        "cannot tell {} from {}: the intervals hold both no difference and some that matter",
-        name(answer, decision.leader),
-        listed(answer, &unknown)
-    );
-    if !decision.worse().is_empty() {
-        text += &format!("; {}", worse(answer));
+    let (leader, unknown) = (name(answer, decision.leader), decision.unknown());
+    let text = format!("cannot tell {leader} from {}", listed(answer, &unknown));
+    match decision.worse().as_slice() {
+        [] => text,
+        _ => format!("{text}; {}", worse(answer)),
     }
-    text
 }
 
 /// The next best that is worse, with its effect; and how many others are.
@@ -70,8 +84,7 @@ fn worse(answer: &Answer) -> String {
     let Some(effect) = answer.decision.effects[*next] else { return String::new() };
     let others = match found.len() {
         1 => String::new(),
-        2 => format!(", {} more so", name(answer, found[1])),
-        _ => format!(", {} more so", listed(answer, &found[1..])),
+        _ => format!(", {} even more", listed(answer, &found[1..])),
     };
     format!("{} {}{others}", name(answer, *next), against(answer.goal, &effect))
 }
@@ -86,8 +99,8 @@ fn against(goal: Goal, effect: &Effect) -> String {
     let ratio = effect.ratio.value;
     let ends = effect.ratio.interval;
     let (amount, between) = if ratio >= TIMES {
-        let ends = ends.map(|i| format!("{:.1}\u{a0}to\u{a0}{:.1}", i.low, i.high));
-        (format!("{ratio:.1}\u{a0}times {}", verb.2), ends)
+        let ends = ends.map(|i| format!("{}\u{a0}to\u{a0}{}", factor(i.low), factor(i.high)));
+        (format!("{}\u{a0}times {}", factor(ratio), verb.2), ends)
     } else {
         let share = |r: f64| (r - 1.0).abs() * 100.0;
         let ends = ends.map(|i| {
@@ -103,7 +116,7 @@ fn against(goal: Goal, effect: &Effect) -> String {
 /// `+12 %`, or `x 4.2`.
 pub fn percent(ratio: f64) -> String {
     if ratio >= TIMES {
-        return format!("x\u{a0}{ratio:.1}");
+        return format!("x\u{a0}{}", factor(ratio));
     }
     let share = (ratio - 1.0) * 100.0;
     let sign = if share < 0.0 { "-" } else { "+" };
@@ -117,6 +130,11 @@ pub fn interval(ratio: Interval) -> String {
         percent(ratio.low).trim_end_matches("\u{a0}%"),
         percent(ratio.high)
     )
+}
+
+/// Two digits, or all before the point.
+fn factor(ratio: f64) -> String {
+    if ratio < 9.95 { format!("{ratio:.1}") } else { format!("{ratio:.0}") }
 }
 
 /// Whole per cents, and below ten a digit behind the point.
@@ -146,32 +164,43 @@ fn count(runs: usize) -> String {
     if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") }
 }
 
-/// What answers at several sizes say together: up to which size one of two pays.
+/// What answers at several sizes say together: up to which size one of two pays. A line for each
+/// set of answers that have all else in common.
 pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
-    let mut series: Vec<(String, Vec<(u64, State)>)> = Vec::new();
-    for answer in answers {
+    let mut series: Vec<(Object, Vec<&Answer>)> = Vec::new();
+    for answer in answers.iter().filter(|answer| size_of(answer).is_some()) {
         let mut rest = answer.context.clone();
         rest.shift_remove("size_bytes");
-        let (key, Some(size)) = (serde_json::Value::from(rest).to_string(), size_of(answer)) else {
-            continue;
-        };
-        let found = (size, state(answer, on, off));
-        match series.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, sizes)) => sizes.push(found),
-            None => series.push((key, vec![found])),
+        match series.iter_mut().find(|(other, _)| *other == rest) {
+            Some((_, of_series)) => of_series.push(*answer),
+            None => series.push((rest, vec![*answer])),
         }
     }
-    let several = series.into_iter().filter(|(_, sizes)| sizes.len() > 1);
-    several.map(|(_, sizes)| threshold(sizes, on, off)).collect()
+    let several = series.into_iter().filter(|(_, answers)| answers.len() > 1);
+    several.map(|(_, answers)| threshold(&states(&answers, on, off), on, off)).collect()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+/// What is known of one of two at a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is better.
     Pays,
+    /// There is no difference.
     Same,
+    /// It is worse.
     Costs,
+    /// It cannot be told.
     Unknown,
+    /// There are no runs of it.
     Missing,
+}
+
+/// What is known at each size, the least size first.
+pub fn states(answers: &[&Answer], on: &str, off: &str) -> Vec<(u64, State)> {
+    let one = |answer: &&Answer| Some((size_of(answer)?, state(answer, on, off)));
+    let mut found: Vec<(u64, State)> = answers.iter().filter_map(one).collect();
+    found.sort_by_key(|(size, _)| *size);
+    found
 }
 
 fn state(answer: &Answer, on: &str, off: &str) -> State {
@@ -188,12 +217,11 @@ fn state(answer: &Answer, on: &str, off: &str) -> State {
     }
 }
 
-fn threshold(mut sizes: Vec<(u64, State)>, on: &str, off: &str) -> String {
-    sizes.sort_by_key(|(size, _)| *size);
+fn threshold(sizes: &[(u64, State)], on: &str, off: &str) -> String {
     let first = sizes.iter().take_while(|(_, state)| *state == State::Pays).last();
     let mut parts = Vec::new();
     if let Some((size, _)) = first {
-        parts.push(format!("{on} pays up to {size} B"));
+        parts.push(format!("{on} pays up to {size}\u{a0}B"));
     }
     let beyond = first.map_or(0, |(size, _)| *size);
     let mut say = |state: State, what: &str| {
@@ -201,7 +229,7 @@ fn threshold(mut sizes: Vec<(u64, State)>, on: &str, off: &str) -> String {
         let listed: Vec<String> = of_state.map(|(size, _)| size.to_string()).collect();
         let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
         if !listed.is_empty() {
-            parts.push(format!("{what} at {} B", and(&listed)));
+            parts.push(format!("{what} at {}\u{a0}B", and(&listed)));
         }
     };
     say(State::Pays, &format!("{on} pays"));

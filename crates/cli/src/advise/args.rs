@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmalab_advice::{Goal, QUESTIONS, Question, question};
 
 use crate::args::ListFormat;
@@ -17,12 +18,15 @@ pub struct AdviseArgs {
     /// [default: measure]
     #[arg(value_name = "DIR")]
     pub records: Vec<PathBuf>,
-    /// Best for what, separated by commas: latency, rate, predictability, cpu [default: each]
-    #[arg(long = "for", value_name = "GOAL", value_delimiter = ',')]
+    /// Best for what, separated by commas [default: each]
+    #[arg(long = "for", value_name = "GOAL", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(Goal::ALL.map(Goal::name))
+            .try_map(|word| word.parse::<Goal>()))]
     pub goals: Vec<Goal>,
-    /// Only these questions, separated by commas: opcode, transport, inline, signalling, buffers,
-    /// depth, polling [default: all]
-    #[arg(long, value_name = "QUESTION", value_delimiter = ',', value_parser = question)]
+    /// Only these questions, separated by commas [default: all]
+    #[arg(long, value_name = "QUESTION", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(QUESTIONS.iter().map(|asked| asked.key))
+            .try_map(|key| question(&key)))]
     pub ask: Vec<&'static Question>,
     /// Length of the messages, a list or a range; with DIR, only what has such [default: 32]
     #[arg(short, long, value_name = "SIZE")]

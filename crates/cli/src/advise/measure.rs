@@ -44,9 +44,10 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
-        "{device}: {} sweeps, {} runs of each way in turns, about {} on a device that answers in a \
+        "{device}: {} sweep{}, {} runs of each way in turns, about {} on a device that answers in a \
          microsecond",
         parts.len(),
+        if parts.len() == 1 { "" } else { "s" },
         args.runs(),
         duration(all_s)
     );
@@ -54,14 +55,9 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
     let failures = lab.all(&parts, &place.dir);
     lab.session = None;
-    let records: Vec<_> = if failures.len() < parts.len() || has_points(&place.dir) {
-        super::read(&place.dir).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
-    let mut advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
-    // What failed is said below, with its reason.
-    advice.missing.clear();
+    // None where the first part failed before its first run.
+    let records = super::read(&place.dir).unwrap_or_default();
+    let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
     super::show(args, &advice, &records);
     for file in lab.ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
@@ -72,10 +68,6 @@ pub fn run(args: &AdviseArgs) -> Outcome {
         Some(Failure::Run(why)) => Err(failed(format!("{why} (what was measured is above)"))),
         Some(other) => Err(other),
     }
-}
-
-fn has_points(dir: &Path) -> bool {
-    super::read(dir).is_ok_and(|records| records.iter().any(|r| !r.points.is_empty()))
 }
 
 /// What measures.

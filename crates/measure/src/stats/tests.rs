@@ -269,6 +269,51 @@ fn darwins_maize() {
 }
 
 #[test]
+fn hollander_and_wolfes_depression() {
+    // Nonparametric Statistical Methods (2nd ed.), examples 3.1, 3.3 and 3.4: two visits each,
+    // in thousandths.
+    let first = [1830.0, 500.0, 1620.0, 2480.0, 1680.0, 1880.0, 1550.0, 3060.0, 1300.0];
+    let second = [878.0, 647.0, 598.0, 2050.0, 1060.0, 1290.0, 1060.0, 3140.0, 1290.0];
+    let shift = paired_shift(&first, &second, 0.95).unwrap();
+    assert_eq!(shift.value, -460.0);
+    let interval = shift.interval.unwrap();
+    assert_eq!((interval.low, interval.high), (-786.0, -10.0));
+    // 10 of 512 sets of ranks add up to at most 5.
+    assert!((interval.confidence - (1.0 - 20.0 / 512.0)).abs() < 1e-15);
+}
+
+#[test]
+fn pairs_have_an_interval_from_six_on() {
+    let first: Vec<f64> = (0..20).map(f64::from).collect();
+    let second: Vec<f64> = first.iter().map(|v| v * 1.5 + 1.0).collect();
+    let width = |n: usize, confidence| {
+        let shift = paired_shift(&first[..n], &second[..n], confidence).unwrap();
+        shift.interval.map(|i| (i.low, i.high))
+    };
+    assert_eq!((width(5, 0.95), width(6, 0.95)), (None, Some((1.0, 3.5))));
+    assert_eq!((width(8, 0.99), width(7, 0.99)), (Some((1.0, 4.5)), None));
+    assert!(paired_shift(&[], &[], 0.95).is_none());
+}
+
+#[test]
+fn what_a_pair_shares_cancels() {
+    let mut random = Random(11);
+    let missed = (0..1000)
+        .filter(|_| {
+            let shared = random.samples(10, |r| 1000.0 * r.uniform());
+            let noisy = |random: &mut Random, by: f64| -> Vec<f64> {
+                shared.iter().map(|s| s + by + random.uniform()).collect()
+            };
+            let (first, second) = (noisy(&mut random, 0.0), noisy(&mut random, 2.0));
+            let interval = paired_shift(&first, &second, 0.95).unwrap().interval.unwrap();
+            assert!(interval.high - interval.low < 2.0, "{interval:?}");
+            !interval.covers(2.0)
+        })
+        .count();
+    assert!(missed <= 70, "{missed} of 1000");
+}
+
+#[test]
 fn pairs_without_a_sound_ratio_have_none() {
     assert!(paired_ratio(&[], &[], 0.95).is_none());
     assert!(paired_ratio(&[1.0], &[0.0], 0.95).is_none());
