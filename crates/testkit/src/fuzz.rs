@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
+use rdmalab_trace::{Frame, Link, Trace, show};
 use rdmalab_wire::frame::{Datagram, EthernetFrame, InfinibandFrame, Network};
 use rdmalab_wire::icrc::{icrc_ipv4, solve_ipv4_id};
 use rdmalab_wire::ids::{PathMtu, Qpn};
@@ -107,4 +108,46 @@ pub fn link_receive(bytes: &[u8]) -> bool {
     let same = receive::train_of(&twice.headers, twice.payload.len(), &expected);
     assert_eq!((same, twice.payload), (Ok(train), read.payload));
     true
+}
+
+/// Any bytes as the frames of a capture: nothing panics, each frame is counted once, and what is
+/// said of one is a line without commands for a terminal. Returns how many packets it found.
+///
+/// A frame is a byte for its link, two for its length, and its bytes; the last may be cut.
+pub fn trace_read(bytes: &[u8]) -> usize {
+    let mut trace = Trace::default();
+    let mut rest = bytes;
+    while let Some((&[how, low, high], behind)) = rest.split_first_chunk::<3>() {
+        let original_bytes = usize::from(u16::from_le_bytes([low, high]));
+        let (kept, next) = behind.split_at(original_bytes.min(behind.len()));
+        rest = next;
+        let link = [
+            Link::Ethernet,
+            Link::RawIp,
+            Link::Infiniband,
+            Link::Erf,
+            Link::LinuxSll,
+            Link::LinuxSll2,
+            Link::Null,
+            Link::Other(147),
+        ][usize::from(how) % 8];
+        // Times that go back, and a comment that is what somebody else wrote.
+        let at_ns = (trace.frames * 1000) ^ u64::from(how >> 6);
+        let comment = String::from_utf8_lossy(&kept[..kept.len().min(usize::from(how >> 5))]);
+        let bytes = kept.to_vec();
+        let comment = comment.into_owned();
+        trace.take(&Frame { at_ns, link, bytes, original_bytes, comment });
+    }
+    trace.finish();
+    let rows: usize = trace.conversations.iter().map(|c| c.rows.len()).sum();
+    let malformed: u64 = trace.malformed.values().sum();
+    assert_eq!(rows as u64 + malformed + trace.foreign, trace.frames);
+    for row in trace.conversations.iter().flat_map(|c| &c.rows) {
+        let (opcode, syndrome) = (row.packet.headers.bth.opcode, show::syndrome(&row.packet));
+        let notes = row.notes.iter().map(ToString::to_string);
+        for text in notes.chain([show::opcode(opcode), syndrome]) {
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
+    }
+    rows
 }

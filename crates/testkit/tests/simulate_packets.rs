@@ -1,6 +1,6 @@
 //! The fuzz targets of packets without a fuzzer: frames that the kernel sent, with a few bytes
-//! changed, cut, put together or made up, from seeds. `fuzz/fuzz_targets/wire_parse.rs` and
-//! `link_receive.rs` run the same functions with a fuzzer's bytes.
+//! changed, cut, put together or made up, from seeds. `wire_parse.rs`, `link_receive.rs` and
+//! `trace_read.rs` in `fuzz/fuzz_targets` run the same functions with a fuzzer's bytes.
 //!
 //! `RDMALAB_SEEDS=N` plays so many seeds, `RDMALAB_SEED=N` one.
 
@@ -78,8 +78,22 @@ fn received(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Whether the parsers took it, and the receiver.
-fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool) {
+/// A capture of up to eight frames, in the form of [`fuzz::trace_read`].
+fn captured(frames: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=rng.below(8) {
+        let frame = spoilt(frames, rng);
+        // Most of them as what they are, Ethernet.
+        let link = if rng.below(8) == 0 { rng.next_u32() as u8 } else { (rng.below(8) << 5) as u8 };
+        bytes.push(link);
+        bytes.extend((frame.len() as u16).to_le_bytes());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// Whether the parsers took it, and the receiver, and how many packets a capture had.
+fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool, usize) {
     let mut rng = Rng::new(seed);
     let bytes = match rng.below(8) {
         0 => {
@@ -89,9 +103,13 @@ fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool) {
         _ => spoilt(frames, &mut rng),
     };
     let packet = received(&bytes, &mut rng);
-    let run = || (fuzz::wire_parse(&bytes), fuzz::link_receive(&packet));
+    let capture = captured(frames, &mut rng);
+    let run =
+        || (fuzz::wire_parse(&bytes), fuzz::link_receive(&packet), fuzz::trace_read(&capture));
     let Ok(taken) = catch_unwind(AssertUnwindSafe(run)) else {
-        panic!("seed {seed}: RDMALAB_SEED={seed} plays it alone; frame {bytes:02x?}");
+        panic!(
+            "seed {seed}: RDMALAB_SEED={seed} plays it alone; frame {bytes:02x?}, capture {capture:02x?}"
+        );
     };
     taken
 }
@@ -108,13 +126,15 @@ fn no_bytes_are_too_strange() {
         return;
     }
     let seeds = number("RDMALAB_SEEDS").unwrap_or(SEEDS);
-    let (mut parsed, mut taken) = (0u64, 0u64);
+    let (mut parsed, mut taken, mut traced) = (0u64, 0u64, 0usize);
     for seed in REGRESSIONS.iter().copied().chain(0..seeds) {
-        let (by_parser, by_receiver) = play(&frames, seed);
+        let (by_parser, by_receiver, by_trace) = play(&frames, seed);
+        traced += by_trace;
         parsed += u64::from(by_parser);
         taken += u64::from(by_receiver);
     }
     // Otherwise this tests nothing but refusals.
     assert!(parsed > seeds / 4, "{parsed} of {seeds} parsed");
     assert!(taken > seeds / 100, "{taken} of {seeds} taken by the receiver");
+    assert!(traced as u64 > seeds, "{traced} packets in {seeds} captures");
 }
