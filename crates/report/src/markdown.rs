@@ -3,7 +3,7 @@
 use rdmalab_record::Record;
 
 use crate::model::{Model, device_line, group_name};
-use crate::page::parameter_cells;
+use crate::page::{parameter_cells, shell};
 use crate::table::{time_cells, time_heads};
 use crate::value::{heading, shown};
 use crate::warnings::warnings;
@@ -13,7 +13,8 @@ use crate::warnings::warnings;
 pub fn markdown(record: &Record) -> String {
     let model = Model::of(record);
     let header = &record.header;
-    let mut out = format!("## {} on {}\n\n", header.experiment, device_line(record));
+    let mut out =
+        format!("## {} on {}\n\n", plain(&header.experiment), plain(&device_line(record)));
     let constant = model
         .constant
         .iter()
@@ -50,7 +51,15 @@ pub fn markdown(record: &Record) -> String {
     if !notes.is_empty() {
         out += &format!("\n{notes}");
     }
-    out + &format!("\n```sh\n{}\n```\n", header.command.join(" "))
+    let command: Vec<String> = header.command.iter().map(|word| shell(word)).collect();
+    out + &block(&command.join(" "))
+}
+
+/// A block of shell, between fences longer than any row of backticks in it.
+fn block(text: &str) -> String {
+    let rows = text.split(|c| c != '`').map(str::len);
+    let fence = "`".repeat(rows.max().unwrap_or(0).max(2) + 1);
+    format!("\n{fence}sh\n{text}\n{fence}\n")
 }
 
 fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>) -> String {

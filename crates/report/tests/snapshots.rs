@@ -182,6 +182,21 @@ fn markdown_has_tables_that_hold() {
     }
 }
 
+/// The command can be given to a shell again, and ends neither its block nor the heading's line.
+#[test]
+fn markdown_quotes_the_command() {
+    let mut record = common::ping(100, &[8]).1;
+    let command = ["rdmalab", "run", "ping", "--expect", "p99<5us", "--label", "it's", "a\n```\nb"];
+    record.header.command = command.map(str::to_owned).to_vec();
+    record.header.experiment = "ping <b>".to_owned();
+    let text = rdmalab_report::markdown(&record);
+    assert!(text.starts_with("## ping &lt;b> on "), "{text}");
+    let (_, block) = text.split_once("\n````sh\n").expect("a fence longer than the argument's");
+    let (script, rest) = block.split_once("\n````\n").expect("its end");
+    assert_eq!(rest, "");
+    assert_eq!(script, "rdmalab run ping --expect 'p99<5us' --label 'it'\\''s' 'a\n```\nb'");
+}
+
 #[test]
 fn pictures_are_documents_of_their_own() {
     let (_dir, record) = common::ping(2000, &[8, 512, 32768]);
