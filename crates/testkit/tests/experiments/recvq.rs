@@ -75,7 +75,7 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
 
 /// A cause that strikes once in so many messages, far above what a busy machine does to most. Where
 /// other tests take the processors at the same time their pauses may hide it: it is looked for
-/// again then. It is never found by chance.
+/// again then.
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     let _turn = crate::turn();
@@ -83,9 +83,25 @@ fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     assert!(found, "not in five runs");
 }
 
+/// Without the cause no peak of its height is found, not once and without a second try: other tests
+/// on the processors have no period. (The device has: every 16, 64 or 128 messages something takes
+/// it microseconds.)
+#[test]
+fn what_does_not_strike_is_never_found() {
+    let _turn = crate::turn();
+    for run in 0..5 {
+        let outcome = measure(&point(Experiment::Recvq, STRUCK));
+        let mut peaks = outcome.figures.iter().filter(|f| f.quantity == Quantity::PeakHeight);
+        assert!(peaks.all(|f| !HEIGHTS.contains(&f.value)), "run {run}: {:?}", outcome.facts);
+    }
+}
+
+/// Of the peak that the cause makes, in nanoseconds.
+const HEIGHTS: std::ops::Range<f64> = 2.5e6..60e6;
+const STRUCK: &str = "messages=400 runs=1 warm-up=20 size=64";
+
 fn strikes_are_found() {
-    let options = "messages=400 runs=1 warm-up=20 size=64";
-    let point = point(Experiment::Recvq, options);
+    let point = point(Experiment::Recvq, STRUCK);
     // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
     let table = Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
     let [here, there] = at_both(&table, [&point, &point]);
@@ -98,7 +114,7 @@ fn strikes_are_found() {
         };
         assert_eq!(of(Quantity::Period), 16.0, "{label}");
         let height = of(Quantity::PeakHeight);
-        assert!((2.5e6..60e6).contains(&height), "{label}: {height}");
+        assert!(HEIGHTS.contains(&height), "{label}: {height}");
         // Places count from the first message of all.
         let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
         let mut slow = [0; 16];
@@ -108,9 +124,6 @@ fn strikes_are_found() {
         let said = outcome.fact(&format!("pattern_{}", label.replace(' ', "_"))).expect("a fact");
         assert!(said.contains(&format!(" at {place}")), "{said}: {slow:?}");
     }
-    let undisturbed = measure(&point);
-    let chance = undisturbed.figures.iter().find(|f| f.quantity == Quantity::Period);
-    assert!(chance.is_none_or(|f| f.value != 16.0), "{:?}", undisturbed.facts);
 }
 
 #[test]
