@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write as _};
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -40,6 +42,36 @@ pub fn find(name: &str) -> Option<PathBuf> {
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long another checkout's test may have the turn.
+const MACHINE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Waits for the turn of the caller among all test runs of this machine: for what a program cannot
+/// be told to choose, such as its port. It lasts until the result is dropped, also by a kill.
+///
+/// It is a socket without a file, as the connection manager's ports are: what the turn is about and
+/// the turn itself belong to the same network namespace.
+///
+/// # Panics
+/// When the turn did not come within ten minutes.
+#[must_use]
+pub fn machine_turn(what: &str) -> UnixListener {
+    let until = Instant::now() + MACHINE_LIMIT;
+    loop {
+        match try_machine_turn(what) {
+            Ok(turn) => return turn,
+            Err(error) if Instant::now() > until => {
+                panic!("the turn for {what} did not come (ss -xl shows who has it): {error}")
+            }
+            Err(_) => sleep(LOOK),
+        }
+    }
+}
+
+fn try_machine_turn(what: &str) -> io::Result<UnixListener> {
+    let name = format!("rdmalab-tests/{what}");
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
 /// A directory that holds our `libibverbs.so.1` and `librdmacm.so.1`: what `LD_LIBRARY_PATH` has to
@@ -304,6 +336,23 @@ fn content(file: &mut File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_of_the_machine_is_one_at_a_time() {
+        let what = format!("a-test-{}", std::process::id());
+        let turn = machine_turn(&what);
+        let taken = try_machine_turn(&what).expect_err("it is taken");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let waiting = std::thread::spawn({
+            let what = what.clone();
+            move || drop(machine_turn(&what))
+        });
+        sleep(LOOK);
+        assert!(!waiting.is_finished());
+        drop(turn);
+        waiting.join().expect("it gets its turn");
+        assert!(try_machine_turn(&what).is_ok());
+    }
 
     #[test]
     fn a_program_that_hangs_is_killed_and_its_words_are_kept() {

@@ -171,6 +171,7 @@ fn lacks(ended: &Ended, words: &str) -> Option<String> {
 
 fn run(pair: &Pair, personality: &str) -> Result<(), String> {
     let is_fixed = pair.server.starts_with("udaddy");
+    let _turn = is_fixed.then(|| programs::machine_turn(&format!("port-{UDADDY_PORT}")));
     let port = if is_fixed { UDADDY_PORT } else { programs::free_port() };
     let Some(mut server) = start(pair.server, port, personality) else { return Ok(()) };
     wait_until_bound(port, &mut server);
@@ -280,6 +281,7 @@ fn a_port_that_is_taken_is_told() {
 fn a_group_is_joined_and_sent_to() {
     for round in 0..2 {
         let _turn = programs::turn();
+        let _group = programs::machine_turn("group-239.7.7.7");
         let receivers: Vec<Program> = (0..3)
             .filter_map(|_| start("mckey -m 239.7.7.7 -b 127.0.0.1", 0, "infiniband"))
             .collect();
