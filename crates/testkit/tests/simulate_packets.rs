@@ -108,7 +108,8 @@ fn play(frames: &[Vec<u8>], seed: u64) -> (bool, bool, usize) {
         || (fuzz::wire_parse(&bytes), fuzz::link_receive(&packet), fuzz::trace_read(&capture));
     let Ok(taken) = catch_unwind(AssertUnwindSafe(run)) else {
         panic!(
-            "seed {seed}: RDMALAB_SEED={seed} plays it alone; frame {bytes:02x?}, capture {capture:02x?}"
+            "seed {seed}: RDMALAB_SEED={seed} plays it alone; frame {bytes:02x?}, \
+             capture {capture:02x?}"
         );
     };
     taken
