@@ -185,8 +185,8 @@ fn foot(advice: &Advice) -> String {
         "In brackets: against the first one of the line, which has the best median over the runs; \
          the middle of all pairs of runs, and its interval. The intervals of an answer hold \
          together with 95\u{a0}% certainty, so one of twenty answers may be wrong.",
-        "Alike: what differs is within 3\u{a0}%, or a step of the clock, for certain. Cannot tell (?): \
-         the interval holds no difference, and one that would matter; more runs may tell \
+        "Alike: what differs is within 3\u{a0}%, or a step of the clock, for certain. Cannot tell \
+         (?): the interval holds no difference, and one that would matter; more runs may tell \
          (--repeat).",
         "One thing was changed at a time; nothing is said of several together. All of it is about \
          the machine as it was meanwhile: measure again another day, and give the directories of \

@@ -169,6 +169,27 @@ fn ways_that_did_not_take_turns_are_not_compared() {
 }
 
 #[test]
+fn records_of_other_ways_are_not_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut book = Book::new(dir.path(), "b", None);
+    for round in 0..8 {
+        for (op, time) in [("read", 500.0), ("send", 1000.0), ("write", 1500.0)] {
+            book.add(round, &ping(op, "rc", 32), &trips(time + f64::from(round), 9000.0));
+        }
+    }
+    let records = [opcodes(dir.path(), "a"), book.read()];
+    let advice = of(&records, "opcode", Goal::Latency);
+    let names: Vec<Vec<&str>> = advice
+        .answers
+        .iter()
+        .map(|answer| answer.ways.iter().map(|way| way.name.as_str()).collect())
+        .collect();
+    assert_eq!(names, [vec!["send", "write"], vec!["send", "write", "read"]]);
+    let runs: Vec<usize> = advice.answers.iter().map(|answer| answer.decision.runs).collect();
+    assert_eq!(runs, [12, 8]);
+}
+
+#[test]
 fn records_of_the_same_ways_are_one_and_of_other_conditions_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let two = |name: &str, condition, times: [f64; 2]| {

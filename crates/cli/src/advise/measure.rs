@@ -44,8 +44,8 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
-        "{device}: {} sweep{}, {} runs of each way in turns, about {} on a device that answers in a \
-         microsecond",
+        "{device}: {} sweep{}, {} runs of each way in turns, about {} on a device that answers in \
+         a microsecond",
         parts.len(),
         if parts.len() == 1 { "" } else { "s" },
         args.runs(),
