@@ -159,7 +159,7 @@ unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
         };
         match made {
             Ok(id) => {
-                (*id).event = event;
+                own(id)?.set_event(event);
                 Ok(id)
             }
             Err(error) => {

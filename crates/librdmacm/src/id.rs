@@ -17,14 +17,16 @@ pub const PKEY: u16 = 0xffff;
 /// Hops that a packet may make.
 pub const HOP_LIMIT: u8 = 64;
 
-/// What is ours of an id.
+/// What is ours of an id. Other threads may have it too: see [`CmId`].
 ///
 /// # Safety
-/// The id is one of ours, and nobody else uses it during `'a`: calls on one id are not made at the
-/// same time, as with the original library.
-pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a mut CmId> {
-    // SAFETY: the caller's contract; null is refused.
-    unsafe { id.cast::<CmId>().as_mut() }.ok_or(Errno(libc::EINVAL))
+/// The id is null or one of ours, and nobody frees it during `'a`: to use an id that another thread
+/// destroys is as forbidden as with the original library.
+pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a CmId> {
+    // SAFETY: the caller's contract: a pointer to an id of ours is one to the whole of it, from
+    // `Box::into_raw`. The reference is shared, as those of other threads; what changes behind it
+    // is atomic, behind a lock, or inside the `UnsafeCell` that C sees. Null is refused.
+    unsafe { id.cast::<CmId>().as_ref() }.ok_or(Errno(libc::EINVAL))
 }
 
 /// The world and an id's number.

@@ -189,20 +189,22 @@ impl Stream {
         let depth = i32::from(self.sizes.send_queue) + i32::from(self.sizes.receive_queue);
         // SAFETY: the socket's id with its device; what is made is freed with the queue pair.
         unsafe {
-            let id = &mut *self.id;
-            let channel = (verbs.create_comp_channel)(id.verbs);
+            let own = id::own(self.id)?;
+            let channel = (verbs.create_comp_channel)(own.verbs());
             if channel.is_null() {
                 return Err(last_errno());
             }
             libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK);
-            let cq = (verbs.create_cq)(id.verbs, depth, self.id.cast(), channel, 0);
+            let cq = (verbs.create_cq)(own.verbs(), depth, self.id.cast(), channel, 0);
             if cq.is_null() {
                 let error = last_errno();
                 (verbs.destroy_comp_channel)(channel);
                 return Err(error);
             }
-            (id.recv_cq_channel, id.send_cq_channel) = (channel, channel);
-            (id.recv_cq, id.send_cq) = (cq, cq);
+            own.set_recv_cq_channel(channel);
+            own.set_send_cq_channel(channel);
+            own.set_recv_cq(cq);
+            own.set_send_cq(cq);
         }
         Ok(())
     }
