@@ -6,6 +6,7 @@
 //!
 //! A socket's number is the descriptor of its id's event channel. Datagram sockets are refused.
 
+mod bell;
 mod iomap;
 mod links;
 mod memory;
@@ -15,7 +16,7 @@ mod stream;
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 use rdmalab_abi::*;
@@ -23,6 +24,7 @@ use rdmalab_abi::*;
 use crate::debug::{CallResult, Errno, answer, failed};
 use crate::{connect, endpoint, id};
 
+use bell::Bell;
 pub use iomap::{riomap, riounmap, riowrite};
 pub use options::{rfcntl, rgetpeername, rgetsockname, rgetsockopt, rsetsockopt};
 pub use poll::{rpoll, rselect};
@@ -34,6 +36,8 @@ const INLINE: u32 = 64;
 const BUFFER: u32 = 1 << 17;
 /// How long a thread looks again and again before it sleeps, ns.
 const SPIN_NS: u64 = 10_000;
+/// How long a thread sleeps that nobody can wake, because no descriptor was left for it, ms.
+const DEAF_MS: c_int = 10;
 /// What the ends say to each other first.
 const VERSION: u8 = 1;
 
@@ -52,8 +56,6 @@ pub struct Sizes {
 /// A socket.
 pub struct Socket {
     stream: Mutex<Stream>,
-    /// Told when the completion queue was looked at.
-    looked: Condvar,
 }
 
 static SOCKETS: Mutex<BTreeMap<c_int, Arc<Socket>>> = Mutex::new(BTreeMap::new());
@@ -76,8 +78,7 @@ impl Socket {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the connection until `done` says so. Of several threads one sleeps on the
-    /// descriptors, and the others until that one has looked.
+    /// Works on the connection until `done` says so. A socket that is closed is done.
     fn wait_until<'a>(
         &'a self,
         mut stream: MutexGuard<'a, Stream>,
@@ -87,12 +88,10 @@ impl Socket {
         let mut spin_until = None;
         loop {
             let worked = stream.work();
-            if done(&stream) {
-                self.looked.notify_all();
+            if done(&stream) || stream.is_closed() {
                 return (stream, Ok(()));
             }
             if let Err(error) = worked {
-                self.looked.notify_all();
                 return (stream, Err(error));
             }
             if nonblocking {
@@ -105,22 +104,18 @@ impl Socket {
                 stream = self.lock();
                 continue;
             }
-            if stream.is_watched {
-                stream = self.looked.wait(stream).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
             if !stream.arm() {
                 // Something may have come before the completion queue was armed.
                 continue;
             }
-            stream.is_watched = true;
-            let descriptors = stream.descriptors();
+            let bell = Bell::own();
+            stream.sleepers.enter(bell.as_ref());
+            let polls = stream.descriptors().into_iter().map(readable).collect();
             drop(stream);
-            let slept = sleep_on(&descriptors);
+            let slept = sleep_on(polls, bell.as_ref(), -1);
             stream = self.lock();
-            stream.is_watched = false;
+            stream.sleepers.leave(bell.as_ref());
             spin_until = None;
-            self.looked.notify_all();
             if let Err(error) = slept {
                 return (stream, Err(error));
             }
@@ -129,24 +124,42 @@ impl Socket {
 
     /// Goes on with a connection that is being made; `true` once it is there.
     fn go_on(&self, stream: &mut Stream) -> CallResult<()> {
-        match stream.state {
-            State::Resolving | State::Routing | State::Connecting | State::Accepting => {
-                links::advance(stream)
-            }
-            _ => Ok(()),
+        if !stream.is_opening() {
+            return Ok(());
         }
+        let gone_on = links::advance(stream);
+        if !stream.is_opening() {
+            stream.sleepers.wake();
+        }
+        gone_on
     }
 }
 
-/// Waits until one of the descriptors is readable.
-fn sleep_on(descriptors: &[c_int]) -> CallResult<()> {
-    let poll = |fd: &c_int| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
-    let mut polls: Vec<libc::pollfd> = descriptors.iter().map(poll).collect();
+fn readable(fd: c_int) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// Waits until one of the descriptors is ready, the bell rings, or the time is over (-1: never).
+fn sleep_on(
+    mut polls: Vec<libc::pollfd>,
+    bell: Option<&Bell>,
+    timeout_ms: c_int,
+) -> CallResult<()> {
+    let timeout_ms = match (bell, timeout_ms) {
+        (None, -1) => DEAF_MS,
+        (None, timeout_ms) => timeout_ms.min(DEAF_MS),
+        (Some(_), timeout_ms) => timeout_ms,
+    };
+    polls.extend(bell.map(|bell| readable(bell.fd())));
     // SAFETY: a live array of that length.
-    match unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) } {
-        -1 => Err(crate::debug::last_errno()),
-        _ => Ok(()),
+    let slept = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+    let slept = if slept < 0 { Err(crate::debug::last_errno()) } else { Ok(()) };
+    if let (Some(bell), Some(last)) = (bell, polls.last())
+        && last.revents != 0
+    {
+        bell.silence();
     }
+    slept
 }
 
 /// -1 and `errno`, or the number of bytes.
@@ -164,7 +177,7 @@ fn number(result: CallResult<c_int>) -> c_int {
 
 fn insert(stream: Stream) -> c_int {
     let fd = stream.channel_fd();
-    let socket = Socket { stream: Mutex::new(stream), looked: Condvar::new() };
+    let socket = Socket { stream: Mutex::new(stream) };
     sockets().insert(fd, Arc::new(socket));
     fd
 }
@@ -265,7 +278,9 @@ pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) 
                 to.copy_from_nonoverlapping(addr.cast(), bytes);
             }
         }
-        links::connect(&mut stream)
+        let connected = links::connect(&mut stream);
+        stream.sleepers.wake();
+        connected
     }))
 }
 
@@ -282,11 +297,13 @@ fn shut(socket: &Socket, how: c_int) -> CallResult<()> {
     match how {
         libc::SHUT_RD => {
             stream.is_readable = false;
+            stream.sleepers.wake();
             return Ok(());
         }
         libc::SHUT_WR => stream.is_writable = false,
         _ => (stream.is_readable, stream.is_writable) = (false, false),
     }
+    stream.sleepers.wake();
     let ends = !stream.is_readable;
     let ready = |stream: &Stream| stream.can_control() || !stream.is_connected();
     let (mut stream, waited) = socket.wait_until(stream, false, ready);
@@ -304,8 +321,19 @@ pub unsafe fn rclose(socket: c_int) -> c_int {
     let Some(found) = find(socket) else { return answer(Err(Errno(libc::EBADF))) };
     // A peer that is gone cannot be told.
     let _as_far_as_possible = shut(&found, libc::SHUT_RDWR);
-    sockets().remove(&socket);
-    found.lock().free();
+    {
+        let mut stream = found.lock();
+        if stream.is_closed() {
+            return answer(Err(Errno(libc::EBADF)));
+        }
+        stream.free();
+    }
+    // Not before: who calls meanwhile would take its number for an ordinary descriptor. By now a
+    // new socket may have the number.
+    let mut all = sockets();
+    if all.get(&socket).is_some_and(|now| Arc::ptr_eq(now, &found)) {
+        all.remove(&socket);
+    }
     0
 }
 

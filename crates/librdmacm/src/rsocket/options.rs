@@ -211,18 +211,26 @@ pub unsafe fn give(from: *const sockaddr_storage, addr: *mut sockaddr, length: *
 
 /// The peer's address; 0, or -1 and `errno`.
 pub unsafe fn rgetpeername(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    answer(get(socket).map(|socket| {
+    answer(get(socket).and_then(|socket| {
         let stream = socket.lock();
+        if stream.is_closed() {
+            return Err(Errno(libc::EBADF));
+        }
         // SAFETY: the socket's id, and the caller's places.
         unsafe { give(&raw const (*stream.id).route.addr.dst_storage, addr, length) };
+        Ok(())
     }))
 }
 
 /// Our address; 0, or -1 and `errno`.
 pub unsafe fn rgetsockname(socket: c_int, addr: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    answer(get(socket).map(|socket| {
+    answer(get(socket).and_then(|socket| {
         let stream = socket.lock();
+        if stream.is_closed() {
+            return Err(Errno(libc::EBADF));
+        }
         // SAFETY: the socket's id, and the caller's places.
         unsafe { give(&raw const (*stream.id).route.addr.src_storage, addr, length) };
+        Ok(())
     }))
 }

@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
+use super::bell::Bell;
 use super::stream::{State, Stream};
-use super::{Socket, find};
+use super::{Socket, find, readable, sleep_on};
 use crate::debug::{Errno, answer};
 
 /// What holds for a socket now, of what is asked for.
 fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
+    if stream.is_closed() {
+        return libc::POLLNVAL;
+    }
     if stream.is_opening() {
         match socket.go_on(stream) {
             Err(Errno(libc::EINPROGRESS)) => return 0,
@@ -79,10 +83,30 @@ fn arm(entries: &[pollfd], found: &[Option<Arc<Socket>>]) -> Option<Vec<pollfd>>
         if stream.was_connected() && !stream.arm() {
             is_fresh = true;
         }
-        let poll = |fd| pollfd { fd, events: libc::POLLIN, revents: 0 };
-        polls.extend(stream.descriptors().into_iter().map(poll));
+        polls.extend(stream.descriptors().into_iter().map(readable));
     }
     (!is_fresh).then_some(polls)
+}
+
+/// A thread that sleeps on sockets: as long as this lives it hears of what others take from them.
+struct Vigil<'a> {
+    found: &'a [Option<Arc<Socket>>],
+    bell: Option<Bell>,
+}
+
+impl<'a> Vigil<'a> {
+    fn begin(found: &'a [Option<Arc<Socket>>]) -> Self {
+        let bell = Bell::own();
+        found.iter().flatten().for_each(|socket| socket.lock().sleepers.enter(bell.as_ref()));
+        Self { found, bell }
+    }
+}
+
+impl Drop for Vigil<'_> {
+    fn drop(&mut self) {
+        let bell = self.bell.as_ref();
+        self.found.iter().flatten().for_each(|socket| socket.lock().sleepers.leave(bell));
+    }
 }
 
 /// Waits until something holds; how many, 0 after the time, or -1 and `errno`.
@@ -98,6 +122,7 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
         return unsafe { libc::poll(fds, nfds, timeout_ms) };
     }
     let until = u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
+    let mut vigil = None;
     loop {
         let count = look(entries, &found);
         if count > 0 {
@@ -113,14 +138,15 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
         if left_ms == 0 {
             return 0;
         }
-        let Some(mut polls) = arm(entries, &found) else { continue };
-        // SAFETY: a live array of that length.
-        let slept = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as nfds_t, left_ms) };
-        if slept < 0 {
-            return answer(Err(crate::debug::last_errno()));
+        let Some(vigil) = &vigil else {
+            // What others took before it began, the next look sees.
+            vigil = Some(Vigil::begin(&found));
+            continue;
+        };
+        let Some(polls) = arm(entries, &found) else { continue };
+        if let Err(error) = sleep_on(polls, vigil.bell.as_ref(), left_ms) {
+            return answer(Err(error));
         }
-        // Others that wait for these sockets hear of what is taken now.
-        found.iter().flatten().for_each(|socket| socket.looked.notify_all());
     }
 }
 

@@ -10,6 +10,7 @@ use libc::iovec;
 use rdmalab_abi::*;
 
 use super::Sizes;
+use super::bell::Sleepers;
 use super::iomap::Iomaps;
 use super::memory::{Buffer, Sge, entry_bytes, gather};
 use crate::debug::{CallResult, last_errno, verb};
@@ -61,12 +62,13 @@ pub enum State {
     Disconnected,
     /// The queue pair failed.
     Broken,
-    /// It was never connected.
+    /// It was never connected, or it is closed.
     Failed,
 }
 
 /// A connection, or what is to become one.
 pub struct Stream {
+    /// Null once it is closed: threads that were in a call then still have it.
     pub id: *mut rdma_cm_id,
     pub state: State,
     pub error: c_int,
@@ -74,8 +76,10 @@ pub struct Stream {
     pub is_nonblocking: bool,
     pub is_readable: bool,
     pub is_writable: bool,
-    /// A thread sleeps on the descriptors.
-    pub is_watched: bool,
+    /// Threads that sleep on the descriptors.
+    pub sleepers: Sleepers,
+    /// Something was taken that sleepers may wait for.
+    is_news: bool,
     /// The peer's integers have the other order.
     pub swaps: bool,
     pub options: super::options::Options,
@@ -118,7 +122,8 @@ impl Stream {
             is_nonblocking: false,
             is_readable: false,
             is_writable: false,
-            is_watched: false,
+            sleepers: Sleepers::default(),
+            is_news: false,
             swaps: false,
             options: super::options::Options::default(),
             iomaps: Iomaps::default(),
@@ -145,7 +150,16 @@ impl Stream {
         }
     }
 
+    /// Whether another thread has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.id.is_null()
+    }
+
+    /// The descriptor that is its number; -1 once it is closed.
     pub fn channel_fd(&self) -> c_int {
+        if self.is_closed() {
+            return -1;
+        }
         // SAFETY: the socket's id, and the channel of its own.
         unsafe { (*(*self.id).channel).fd }
     }
@@ -452,6 +466,9 @@ impl Stream {
 
     /// What becomes readable when there is something to do.
     pub fn descriptors(&self) -> Vec<c_int> {
+        if self.is_closed() {
+            return Vec::new();
+        }
         let mut descriptors = vec![self.channel_fd()];
         // SAFETY: the socket's id, and its channel or null.
         if let Some(channel) = unsafe { (*self.id).recv_cq_channel.as_ref() } {
@@ -460,8 +477,11 @@ impl Stream {
         descriptors
     }
 
-    /// Frees everything.
+    /// Frees everything. Who still waits for something of it finds that there is nothing any more.
     pub fn free(&mut self) {
+        if self.is_closed() {
+            return;
+        }
         self.iomaps.free();
         // SAFETY: the socket's id with what was made on it, freed once.
         unsafe {
@@ -476,5 +496,9 @@ impl Stream {
             id::rdma_destroy_id(self.id);
         }
         self.id = null_mut();
+        (self.state, self.error) = (State::Failed, libc::EBADF);
+        (self.is_readable, self.is_writable) = (false, false);
+        self.messages.clear();
+        self.sleepers.wake();
     }
 }

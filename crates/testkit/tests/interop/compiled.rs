@@ -119,6 +119,15 @@ fn who_listens_is_found_by_address() {
 }
 
 #[test]
+fn threads_share_a_socket() {
+    let scratch = Scratch::new("sockets");
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    if let Some(program) = compile(&scratch, &["sockets.c", "end.c"], &libraries) {
+        run(&program, &["", "RDMALAB_LANE=off"], "all passed");
+    }
+}
+
+#[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
     let scratch = Scratch::new("abi");
     if let Some(program) = compile(&scratch, &["abi.c"], &["-ldl"]) {

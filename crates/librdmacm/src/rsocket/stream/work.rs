@@ -54,6 +54,14 @@ impl Stream {
         if !self.was_connected() {
             return Ok(());
         }
+        let looked = self.look();
+        if std::mem::take(&mut self.is_news) {
+            self.sleepers.wake();
+        }
+        looked
+    }
+
+    fn look(&mut self) -> CallResult<()> {
         self.hear_of_the_end();
         self.tell_credits()?;
         let mut wcs = [ibv_wc::zeroed(); 16];
@@ -64,6 +72,7 @@ impl Stream {
                 self.break_off(libc::EIO);
                 return Err(Errno(libc::EIO));
             };
+            self.is_news |= got > 0;
             for wc in &wcs[..got] {
                 self.complete(wc)?;
             }
@@ -134,11 +143,13 @@ impl Stream {
     }
 
     fn end(&mut self) {
+        self.is_news = true;
         self.state = State::Disconnected;
         (self.is_readable, self.is_writable) = (false, false);
     }
 
     fn break_off(&mut self, errno: c_int) {
+        self.is_news = true;
         self.state = State::Broken;
         self.error = errno;
         (self.is_readable, self.is_writable) = (false, false);

@@ -1,0 +1,142 @@
+/*
+ * Several threads on one socket: one sleeps in rrecv or rpoll while another closes it, or watches
+ * it and handles the completions that the first one waits for. Both must hear of what concerns
+ * them.
+ */
+#include "user.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <stdatomic.h>
+
+enum { CLOSINGS = 120, TURNS = 3000 };
+
+static struct sockaddr_in server = {.sin_family = AF_INET};
+
+static void *connect_to_server(void *socket)
+{
+    EQUAL(rconnect(*(int *)socket, (struct sockaddr *)&server, sizeof server), 0);
+    return NULL;
+}
+
+/* The two ends of a connection. */
+static void make_pair(int listener, int *accepted, int *connected)
+{
+    pthread_t thread;
+    CHECK((*connected = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(pthread_create(&thread, NULL, connect_to_server, connected) == 0);
+    CHECK((*accepted = raccept(listener, NULL, NULL)) >= 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- Closing ---- */
+
+static atomic_int is_up;
+
+static void *sleep_in_recv(void *socket)
+{
+    char byte;
+    is_up = 1;
+    CHECK(rrecv(*(int *)socket, &byte, 1, 0) <= 0);
+    return NULL;
+}
+
+static void *sleep_in_poll(void *socket)
+{
+    struct pollfd poll = {.fd = *(int *)socket, .events = POLLIN};
+    is_up = 1;
+    EQUAL(rpoll(&poll, 1, -1), 1);
+    CHECK(poll.revents != 0);
+    return NULL;
+}
+
+static void close_under_a_sleeper(int listener, int round)
+{
+    int here, there;
+    pthread_t sleeper;
+    make_pair(listener, &here, &there);
+    void *(*run)(void *) = round % 3 == 0 ? sleep_in_poll : sleep_in_recv;
+    is_up = 0;
+    CHECK(pthread_create(&sleeper, NULL, run, &here) == 0);
+    while (!is_up) {
+        usleep(100);
+    }
+    usleep(300 * (round % 5));
+    if (round % 2 == 0) {
+        EQUAL(rclose(there), 0); /* The end comes from both sides. */
+    }
+    EQUAL(rclose(here), 0);
+    CHECK(pthread_join(sleeper, NULL) == 0);
+    CHECK(rclose(here) == -1 && errno == EBADF);
+    if (round % 2 != 0) {
+        EQUAL(rclose(there), 0);
+    }
+}
+
+/* ---- Watching ---- */
+
+static atomic_int is_over;
+
+static void *answer(void *socket)
+{
+    char byte = 0;
+    while (rrecv(*(int *)socket, &byte, 1, 0) == 1) {
+        EQUAL(rsend(*(int *)socket, &byte, 1, 0), 1);
+    }
+    return NULL;
+}
+
+/* Waits for what never comes, and handles completions meanwhile. */
+static void *watch(void *socket)
+{
+    while (!is_over) {
+        struct pollfd poll = {.fd = *(int *)socket, .events = POLLPRI};
+        CHECK(rpoll(&poll, 1, 500) >= 0);
+    }
+    return NULL;
+}
+
+static void watch_what_another_reads(int listener)
+{
+    int here, there;
+    pthread_t reader, watchers[2];
+    make_pair(listener, &here, &there);
+    CHECK(pthread_create(&reader, NULL, answer, &here) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&watchers[i], NULL, watch, &here) == 0);
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        char sent = (char)turn, got = 0;
+        alarm(60); /* Ends the process if the reader sleeps on. */
+        EQUAL(rsend(there, &sent, 1, 0), 1);
+        EQUAL(rrecv(there, &got, 1, 0), 1);
+        EQUAL(got, sent);
+        usleep(100); /* Who spins goes to sleep. */
+    }
+    is_over = 1;
+    EQUAL(rclose(there), 0);
+    CHECK(pthread_join(reader, NULL) == 0);
+    CHECK(pthread_join(watchers[0], NULL) == 0);
+    CHECK(pthread_join(watchers[1], NULL) == 0);
+    EQUAL(rclose(here), 0);
+}
+
+int main(int argc, char **argv)
+{
+    int listener = rsocket(AF_INET, SOCK_STREAM, 0);
+    socklen_t length = sizeof server;
+    CHECK(inet_pton(AF_INET, "127.0.0.1", &server.sin_addr) == 1);
+    EQUAL(rbind(listener, (struct sockaddr *)&server, sizeof server), 0);
+    EQUAL(rlisten(listener, 8), 0);
+    EQUAL(rgetsockname(listener, (struct sockaddr *)&server, &length), 0);
+    for (int round = 0; round < CLOSINGS && !(argc > 1 && argv[1][0] == 'w'); round++) {
+        alarm(60); /* Ends the process if somebody sleeps on. */
+        close_under_a_sleeper(listener, round);
+    }
+    watch_what_another_reads(listener);
+    EQUAL(rclose(listener), 0);
+    printf("all passed\n");
+    return 0;
+}
