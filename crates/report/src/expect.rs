@@ -8,7 +8,7 @@ use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, Timed};
 use rdmalab_record::{Point, Record};
 
-use crate::model::{Model, Row, group_name};
+use crate::model::{Model, Row, group_name, headline};
 use crate::value::{grouped, percentile};
 use crate::warnings::place;
 
@@ -248,18 +248,29 @@ impl Expectation {
 
     fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, String> {
         let figures = row.points.iter().flat_map(|point| &point.figures);
-        let ours = figures.filter(|f| f.quantity == quantity && self.has_name(quantity, &f.label));
-        let mut values: Vec<f64> = ours.map(|f| f.value).filter(|v| v.is_finite()).collect();
+        let of_it = figures.filter(|f| f.quantity == quantity && f.value.is_finite());
+        let named = of_it.clone().map(|f| f.label.as_str());
+        let named = named.filter(|label| self.has_name(quantity, label));
+        // Several may bear the name, as those of each thread: one of them is meant.
+        let first = || named.clone().next().filter(|_| !self.name.is_empty());
+        let Some(label) = headline(named.clone()).or_else(first) else {
+            return Err(match of_it.clone().next() {
+                None => format!(
+                    "--expect '{self}': the experiment measures no {quantity}; `blast` does"
+                ),
+                Some(_) => format!(
+                    "--expect '{self}': no such {quantity} here; there are: {}",
+                    names(of_it.map(|f| group_name(quantity, &f.label)))
+                ),
+            });
+        };
+        let ours = of_it.filter(|f| f.label == label);
+        let mut values: Vec<f64> = ours.map(|f| f.value).collect();
         stats::sort(&mut values);
-        if values.is_empty() {
-            return Err(format!(
-                "--expect '{self}': the experiment measures no {quantity}; `blast` does"
-            ));
-        }
         Ok(Found {
             value: stats::median(&values),
             interval: stats::mean_interval(&values, CONFIDENCE),
-            name: quantity.name().to_owned(),
+            name: group_name(quantity, label),
             quantity,
             remark: if values.len() == 1 { ", of one run".to_owned() } else { String::new() },
         })
@@ -291,14 +302,11 @@ impl Expectation {
         let series = row.points.iter().flat_map(|point| &point.series);
         let mut ours = series.filter(|s| self.has_name(s.quantity, &s.label));
         let Some(first) = ours.next() else {
-            let names = row.points.iter().flat_map(|p| &p.series);
-            let mut names: Vec<String> = names.map(|s| group_name(s.quantity, &s.label)).collect();
-            names.sort();
-            names.dedup();
+            let all = row.points.iter().flat_map(|p| &p.series);
             return Err(format!(
                 "--expect '{self}': no quantity {:?} here; there are: {}",
                 self.name,
-                names.join("; ")
+                names(all.map(|s| group_name(s.quantity, &s.label)))
             ));
         };
         let (quantity, label) = (first.quantity, first.label.as_str());
@@ -339,9 +347,18 @@ impl Expectation {
     }
 }
 
+/// Names, each once.
+fn names(all: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<String> = all.collect();
+    names.sort();
+    names.dedup();
+    names.join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::made;
 
     fn read(text: &str) -> Result<Expectation, String> {
         text.parse()
@@ -391,6 +408,40 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
         }
+    }
+
+    /// What an expectation finds in runs of these rates: its name and its value.
+    fn found(text: &str, runs: &[&[(&str, f64)]]) -> Result<(String, f64), String> {
+        let points: Vec<Point> = runs.iter().map(|rates| made::point(rates)).collect();
+        let parameters = rdmalab_record::Object::new();
+        let row = Row { parameters: &parameters, points: points.iter().collect() };
+        read(text)?.figure(&row, Quantity::Rate).map(|found| (found.name, found.value))
+    }
+
+    #[test]
+    fn one_rate_is_judged_and_never_what_was_offered() {
+        let paced: &[&[(&str, f64)]] =
+            &[&[("offered", 9e6), ("achieved", 4e6)], &[("offered", 9e6), ("achieved", 6e6)]];
+        let is = |name: &str, value| Ok((name.to_owned(), value));
+        assert_eq!(found("rate>1M/s", paced), is("rate, achieved", 5e6));
+        assert_eq!(found("offered rate>1M/s", paced), is("rate, offered", 9e6));
+        // With threads the total comes first, and each thread has a name.
+        let threads: &[&[(&str, f64)]] = &[&[
+            ("offered", 9e6),
+            ("offered, thread 0", 5e6),
+            ("offered, thread 1", 4e6),
+            ("achieved", 6e6),
+            ("achieved, thread 0", 4e6),
+            ("achieved, thread 1", 2e6),
+        ]];
+        assert_eq!(found("rate>1M/s", threads), is("rate, achieved", 6e6));
+        assert_eq!(found("offered rate>1M/s", threads), is("rate, offered", 9e6));
+        assert_eq!(found("thread 1 rate>1M/s", threads), is("rate, achieved, thread 1", 2e6));
+        let blast: &[&[(&str, f64)]] = &[&[("thread 0", 1e6), ("thread 1", 2e6), ("", 3e6)]];
+        assert_eq!(found("rate>1M/s", blast), is("rate", 3e6));
+        let none = found("rate>1M/s", &[&[("offered", 9e6)]]).unwrap_err();
+        assert!(none.contains("there are: rate, offered"), "{none}");
+        assert!(found("rate>1M/s", &[&[]]).unwrap_err().contains("`blast` does"));
     }
 
     #[test]

@@ -325,6 +325,18 @@ pub fn group_name(quantity: Quantity, label: &str) -> String {
     }
 }
 
+/// Which of the labels that a quantity has stands for the point, where none was named: the total,
+/// then what was achieved. What was offered is what was asked for, and no result.
+pub fn headline<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let of = |wanted: &str| labels.clone().find(|label| *label == wanted);
+    of("").or_else(|| of("achieved")).or_else(|| labels.clone().find(|l| !is_offered(l)))
+}
+
+/// Whether the label says that it is what was asked for; also of one thread.
+fn is_offered(label: &str) -> bool {
+    label.split(',').next() == Some("offered")
+}
+
 /// `device soft0 (soft: numbers of this host, not of an adapter)`.
 pub fn device_line(record: &Record) -> String {
     let device = &record.header.device;
@@ -339,4 +351,30 @@ pub fn device_line(record: &Record) -> String {
 pub fn is_disturbed(record: &Record) -> bool {
     let mut facts = record.points.iter().flat_map(|point| &point.facts);
     facts.any(|fact| fact.name == "faults" || fact.name.starts_with("faults_at_rank_"))
+}
+
+/// Points for tests.
+#[cfg(test)]
+pub mod made {
+    use super::*;
+
+    /// With these rates, and nothing else.
+    pub fn point(rates: &[(&str, f64)]) -> Point {
+        let mut found = rdmalab_measure::Outcome::default();
+        rates.iter().for_each(|(label, rate)| found.push_figure(Quantity::Rate, label, *rate));
+        Point {
+            number: 0,
+            order_index: 0,
+            repetition: 0,
+            parameters: Object::new(),
+            started_utc: String::new(),
+            elapsed_s: 1.0,
+            series: Vec::new(),
+            figures: found.figures,
+            counts: Vec::new(),
+            facts: Vec::new(),
+            warnings: Vec::new(),
+            cut_short: None,
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Point, Record, SeriesSummary};
 
-use crate::model::{Model, device_line};
+use crate::model::{Model, device_line, headline};
 use crate::value::{heading, shown};
 
 /// Dashes above and below a table.
@@ -136,9 +136,16 @@ fn latency(point: &Point, notes: &mut Vec<String>) -> Option<String> {
     ))
 }
 
+/// The figure of that quantity that stands for the point.
+fn figure(point: &Point, quantity: Quantity) -> Option<f64> {
+    let of_it = point.figures.iter().filter(|f| f.quantity == quantity);
+    let label = headline(of_it.clone().map(|f| f.label.as_str()))?;
+    of_it.filter(|f| f.label == label).map(|f| f.value).next()
+}
+
 fn bandwidth(point: &Point, notes: &mut Vec<String>) -> Option<String> {
-    let rate = point.figure(Quantity::Rate);
-    let bandwidth = point.figure(Quantity::Bandwidth);
+    let rate = figure(point, Quantity::Rate);
+    let bandwidth = figure(point, Quantity::Bandwidth);
     let size = bytes(point) as f64;
     let bandwidth = bandwidth.or_else(|| rate.map(|r| r * size))?;
     let rate = rate.unwrap_or(bandwidth / size);
@@ -159,5 +166,20 @@ fn bandwidth(point: &Point, notes: &mut Vec<String>) -> Option<String> {
 fn note(notes: &mut Vec<String>, text: String) {
     if !notes.contains(&text) {
         notes.push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::made;
+
+    #[test]
+    fn the_rate_is_what_was_achieved_and_not_what_was_offered() {
+        let rates = [("offered", 9e6), ("achieved", 4e6), ("achieved, thread 0", 1e6)];
+        let mut point = made::point(&rates);
+        point.parameters.insert("size_bytes".to_owned(), 8.into());
+        let line = bandwidth(&point, &mut Vec::new()).unwrap();
+        assert!(line.trim_end().ends_with("4.000000"), "{line}");
     }
 }
