@@ -291,18 +291,18 @@ impl<R: Rank> Sending<'_, R> {
         };
         self.subm.truncate(self.sent);
         let warm_up = (self.point.warm_up as usize).min(self.sent);
-        self.own_series(&mut outcome, warm_up);
-        if let Some(share) = self.effort.share() {
-            outcome.push_figure(Quantity::CpuShare, "rank 0", share);
-        }
         outcome.push_count("sent", self.sent as u64);
         outcome.push_count("credit_given_up", self.credits.given_up);
-        if let Some((effort, arrivals)) = from_words(&theirs) {
-            if let Some(share) = effort.share() {
-                outcome.push_figure(Quantity::CpuShare, "rank 1", share);
-            }
-            let joined = join(self.sent, &arrivals);
+        let theirs = from_words(&theirs);
+        if let Some((_, arrivals)) = &theirs {
+            let joined = join(self.sent, arrivals);
+            // First, since expectations are about the first series unless they name one.
             self.joint_series(&mut outcome, warm_up, &joined);
+        }
+        self.own_series(&mut outcome, warm_up);
+        let both = [("rank 0", Some(self.effort)), ("rank 1", theirs.map(|(effort, _)| effort))];
+        for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
+            outcome.push_figure(Quantity::CpuShare, label, share);
         }
         self.end.facts(&mut outcome);
         Ok(outcome)

@@ -4,8 +4,9 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Turn, shuffle};
-use rdmalab_measure::Outcome as Measured;
+use rdmalab_measure::outcome::Series;
 use rdmalab_measure::stats::{MIN_RUNS, Timed};
+use rdmalab_measure::{Outcome as Measured, Quantity};
 
 /// Runs of each point at most.
 const MAX_ROUNDS: usize = 10_000;
@@ -47,8 +48,10 @@ impl FromStr for Goal {
 #[derive(Debug)]
 pub struct Until {
     goal: Goal,
-    /// The first series of each run of each point.
+    /// One series of each run of each point.
     runs: Vec<Vec<Vec<f64>>>,
+    /// Which one, of each point: the first of its first run, as for an expectation that names none.
+    which: Vec<Option<(Quantity, String)>>,
     seed: u64,
     round: usize,
     began: Instant,
@@ -61,12 +64,21 @@ impl Until {
     pub fn new(goal: Goal, points: usize, seed: u64, max_time: Duration) -> Self {
         let now = Instant::now();
         let runs = vec![Vec::new(); points];
-        Self { goal, runs, seed, round: 0, began: now, round_began: now, max_time }
+        let which = vec![None; points];
+        Self { goal, runs, which, seed, round: 0, began: now, round_began: now, max_time }
     }
 
     /// Notes a run of a point.
     pub fn add(&mut self, point: usize, measured: &Measured) {
-        let samples = measured.series.first().map(|series| series.counted().collect());
+        let first = || measured.series.first().map(|s| (s.quantity, s.label.clone()));
+        let which = &mut self.which[point];
+        *which = which.take().or_else(first);
+        let is_it = |s: &&Series| {
+            which
+                .as_ref()
+                .is_some_and(|(quantity, label)| (s.quantity, &s.label) == (*quantity, label))
+        };
+        let samples = measured.series.iter().find(is_it).map(|s| s.counted().collect());
         self.runs[point].push(samples.unwrap_or_default());
     }
 
@@ -137,7 +149,6 @@ fn step(sorted: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmalab_measure::Quantity;
 
     fn run(first: f64, n: usize) -> Measured {
         let mut measured = Measured::default();
@@ -191,6 +202,22 @@ mod tests {
             until.width(0).unwrap()
         };
         assert_eq!((width(10.0), width(1.0), width(0.0)), (0.005, 0.0005, 0.0));
+    }
+
+    #[test]
+    fn the_same_series_counts_in_every_run() {
+        let goal = Goal { quantile: 0.5, share: 0.02 };
+        let mut until = Until::new(goal, 1, 7, Duration::ZERO);
+        for round in 0..3 {
+            let mut measured = Measured::default();
+            // A clock that may not be trusted once leaves the one-way time out of a run.
+            if round != 1 {
+                measured.push_series(Quantity::OneWay, "t_lat", 0, vec![1.0; 3]);
+            }
+            measured.push_series(Quantity::CompletionTime, "t_lat_comp", 0, vec![9.0; 4]);
+            until.add(0, &measured);
+        }
+        assert_eq!(until.runs[0], [vec![1.0; 3], vec![], vec![1.0; 3]]);
     }
 
     #[test]

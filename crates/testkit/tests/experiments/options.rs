@@ -106,6 +106,8 @@ fn oneway_with_each_option() {
     ";
     try_each(Experiment::Oneway, cases, |point, outcome| {
         assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
+        // What is expected of the experiment is expected of its first series.
+        assert_eq!(outcome.series[0].quantity, Quantity::OneWay);
         let t_lat = series(outcome, Quantity::OneWay);
         assert_eq!((t_lat.samples.len(), t_lat.warm_up), (TOTAL, 20));
         let lost = outcome.count("lost").unwrap() as usize;
