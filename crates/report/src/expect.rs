@@ -112,15 +112,17 @@ fn metric(word: &str) -> Option<Metric> {
         "bandwidth" => Metric::Figure(Quantity::Bandwidth),
         word => {
             let percent: f64 = word.strip_prefix('p')?.parse().ok()?;
-            (percent > 0.0 && percent < 100.0).then_some(Metric::Quantile(share_of(percent)))?
+            Metric::Quantile(share_of(percent)?)
         }
     })
 }
 
-/// A hundredth, without the last digit of a float: 0.999 of 99.9.
+/// A hundredth, without the last digit of a float: 0.999 of 99.9. `None` unless it is strictly
+/// between 0 and 1 then: 99.9999999999999 is not.
 #[must_use]
-pub fn share_of(percent: f64) -> f64 {
-    (percent / 100.0 * 1e12).round() / 1e12
+pub fn share_of(percent: f64) -> Option<f64> {
+    let share = (percent / 100.0 * 1e12).round() / 1e12;
+    (share > 0.0 && share < 1.0).then_some(share)
 }
 
 fn bound(text: &str, metric: Metric) -> Result<f64, String> {
@@ -394,6 +396,8 @@ mod tests {
             ("p99", "no < or >"),
             ("p99=5us", "no < or >"),
             ("p100<5us", "no metric"),
+            ("p99.9999999999999<5us", "no metric"),
+            ("p0.0000000000001<5us", "no metric"),
             ("p-1<5us", "no metric"),
             ("speed<5us", "no metric"),
             ("p99<5", "one of ns, us, ms, s"),
