@@ -236,6 +236,20 @@ fn ctrl_c_keeps_and_prints_what_was_measured() {
 }
 
 #[test]
+fn ctrl_c_beside_an_end_that_hangs_keeps_what_was_measured() {
+    let home = tempfile::tempdir().unwrap();
+    let mut run = Running::endless("rc", &["--out", home.path().to_str().unwrap()]);
+    let workers = run.workers();
+    // The younger one is rank 1; rank 0 has the times.
+    signal("-STOP", workers[1]);
+    signal("-INT", run.0.id());
+    let Said { code, stdout, stderr } = run.end();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
+    assert!(stdout.contains("round trip"), "{stdout}");
+}
+
+#[test]
 fn the_death_of_an_end_is_told_in_a_line() {
     for (transport, dies) in [("rc", 1), ("rc", 0), ("ud", 1)] {
         let mut run = Running::endless(transport, &["--no-record"]);

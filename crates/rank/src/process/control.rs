@@ -92,9 +92,12 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// The first reason counts.
+    /// The first reason counts; but who was only asked may go on to meet the others, and has to
+    /// hear when they will not come.
     fn stop(&self, state: &mut State, reason: Stopped) {
-        state.reason.get_or_insert(reason);
+        if matches!(state.reason, None | Some(Stopped::Asked)) {
+            state.reason = Some(reason);
+        }
         self.flag.store(true, Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_rank::process::{Cause, RANKS_MAX, Spec, Team, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{Cause, RANKS_MAX, Spec, Team, TeamError, TeamEvent, WorkerCommand};
 use rustix::process::Signal;
 
 use crate::{LONG, is_alive, local, run_each, send_signal, wait_until};
@@ -115,6 +115,45 @@ fn a_rank_that_does_not_hear_is_ended() {
     assert!(error.what.contains("did not stop"), "{error}");
     assert_eq!(error.partial[1].as_deref(), Some(b"true Asked".as_slice()));
     assert!(!is_alive(deaf));
+}
+
+/// Of three ranks that are asked to stop, the second one does not hear it; `more` happens to it
+/// once the others wait for it.
+fn asked_beside_a_stopped_one(more: Option<Signal>) -> TeamError {
+    let mut team = local(3);
+    let victim = team.infos().nth(1).unwrap().pid;
+    let jobs: Vec<Vec<u8>> =
+        ["meet at the end", "spin", "meet at the end"].map(|j| j.as_bytes().to_vec()).into();
+    let interrupt = AtomicBool::new(false);
+    let mut ticks = 0;
+    let found = team.run(&jobs, LONG, &interrupt, |event| {
+        ticks += u64::from(event == TeamEvent::Tick);
+        match (ticks, more) {
+            (2, _) => send_signal(victim, Signal::STOP),
+            (4, _) => interrupt.store(true, Ordering::Relaxed),
+            (10, Some(signal)) => send_signal(victim, signal),
+            _ => {}
+        }
+    });
+    found.unwrap_err()
+}
+
+#[test]
+fn who_waits_for_a_rank_that_hangs_hands_in_what_it_has() {
+    for (more, cause, says) in [
+        (None, Cause::Interrupted, "did not stop within"),
+        (Some(Signal::KILL), Cause::Died, "SIGKILL"),
+    ] {
+        let error = asked_beside_a_stopped_one(more);
+        assert_eq!((error.cause, error.rank), (cause, Some(1)), "{error}");
+        assert!(error.what.contains(says), "{error}");
+        for waiting in [0, 2] {
+            let partial = error.partial[waiting].clone().expect("what it has");
+            let partial = String::from_utf8(partial).unwrap();
+            assert!(partial.starts_with("Err(Asked): rank 1 on "), "{partial}");
+            assert!(partial.contains(says), "{partial}");
+        }
+    }
 }
 
 #[test]

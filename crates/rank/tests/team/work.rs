@@ -19,6 +19,7 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
         ["limited"] => limited(rank),
         ["bring", "home"] => bring_home(rank),
         ["partial"] => Ok(partial(rank)),
+        ["meet", "at", "the", "end"] => meet_at_the_end(rank),
         ["barrier"] => rank.barrier().map(|()| "together".to_owned()),
         ["fail", rest @ ..] => Err(Stopped::Failed(rest.join(" "))),
         ["panic"] => panic!("of\npurpose"),
@@ -81,6 +82,15 @@ fn bring_home(rank: &ProcessRank) -> Result<String, Stopped> {
     let all = rank.exchange_to_end(format!("of {}", rank.index()).as_bytes())?;
     let all: Vec<_> = all.iter().map(|b| String::from_utf8_lossy(b).into_owned()).collect();
     Ok(all.join(", "))
+}
+
+/// Spins until it is told to stop, and brings home why it could not meet the others then.
+fn meet_at_the_end(rank: &ProcessRank) -> Result<String, Stopped> {
+    let stopped = rank.spin(|| None::<()>);
+    match rank.exchange_to_end(b"") {
+        Err(Stopped::Other(why)) => Ok(format!("{stopped:?}: {why}")),
+        other => Err(Stopped::Failed(format!("{stopped:?}: {other:?}"))),
+    }
 }
 
 /// Appends to a file before each barrier; after it, all of the round must stand there.

@@ -43,6 +43,9 @@ struct Ending {
     /// When something came last, and how many bytes there were then.
     heard: Instant,
     bytes: u64,
+    /// Whether they know that somebody will not come any more. Before that, a rank that waits for
+    /// others in an exchange does as it was told.
+    in_vain: bool,
 }
 
 impl Progress {
@@ -119,7 +122,7 @@ impl Team {
             if interrupt.load(Ordering::Relaxed) && !progress.was_interrupted {
                 progress.was_interrupted = true;
                 let stop = ToWorker::Stop { job: self.job };
-                self.tell_to_end(&mut progress, &stop);
+                self.tell_to_end(&mut progress, &stop, false);
             }
             self.end_the_silent(&mut progress);
         }
@@ -154,6 +157,8 @@ impl Team {
                 self.fail(progress, rank, &format!("{why}{missing}"), Cause::Failed);
             }
             Heard::Said(ToLauncher::Died(how)) => self.lose(progress, rank, &how),
+            // Known, or our own doing.
+            Heard::Ended(_) if self.members[rank].gone.is_some() => {}
             Heard::Ended(error) => {
                 let how = self.members[rank].obituary(error);
                 self.lose(progress, rank, &how);
@@ -177,7 +182,7 @@ impl Team {
         let missing = progress.missing();
         let Some(round) = progress.parts.iter().flatten().map(|p| p.0).next() else { return };
         if let Some(&absent) = missing.iter().find(|&&i| progress.ended[i]) {
-            if progress.ending.is_none() {
+            if progress.failure.is_none() {
                 let what = "has ended its job, and others wait for it in an exchange";
                 self.fail(progress, absent, what, Cause::Failed);
             }
@@ -206,7 +211,7 @@ impl Team {
             None => {
                 progress.failure = Some(Failure { rank, what: what.clone(), cause });
                 let other = ToWorker::Other { job: progress.job, why: what };
-                self.tell_to_end(progress, &other);
+                self.tell_to_end(progress, &other, true);
             }
             Some(first) if cause == Cause::Died && first.cause == Cause::Failed => {
                 let what = format!("{what}; {}", first.what);
@@ -216,17 +221,20 @@ impl Team {
         }
     }
 
-    fn tell_to_end(&mut self, progress: &mut Progress, what: &ToWorker) {
+    fn tell_to_end(&mut self, progress: &mut Progress, what: &ToWorker, in_vain: bool) {
         for rank in 0..self.members.len() {
             if !progress.ended[rank] {
                 self.tell(rank, what);
             }
         }
-        let now = Instant::now();
-        progress.ending.get_or_insert(Ending { began: now, heard: now, bytes: 0 });
+        if progress.ending.as_ref().is_none_or(|ending| in_vain && !ending.in_vain) {
+            let now = Instant::now();
+            progress.ending = Some(Ending { began: now, heard: now, bytes: 0, in_vain });
+        }
     }
 
-    /// Takes the connection from those who were told to end and do not.
+    /// Takes the connection from those who were told to end and do not. Who waits for them gets the
+    /// news, and another moment to hand in what it has.
     fn end_the_silent(&mut self, progress: &mut Progress) {
         let Some(ending) = &mut progress.ending else { return };
         let bytes = self.members.iter().map(|m| m.bytes.load(Ordering::Relaxed)).sum();
@@ -236,16 +244,19 @@ impl Team {
         if ending.heard.elapsed() < LAST_WORDS && ending.began.elapsed() < LAST_WORDS_MAX {
             return;
         }
-        for rank in 0..self.members.len() {
-            if !progress.ended[rank] {
-                let s = LAST_WORDS.as_secs();
-                let what = format!("did not stop within {s} s of being told to, and was ended");
-                let _ = self.members[rank].obituary(None);
-                self.members[rank].gone = Some(what.clone());
-                progress.ended[rank] = true;
-                // No death of its own, and so the cause of nothing.
-                self.fail(progress, rank, &what, Cause::Failed);
-            }
+        let in_vain = ending.in_vain;
+        let is_silent =
+            |rank: &usize| !progress.ended[*rank] && (in_vain || progress.parts[*rank].is_none());
+        let silent: Vec<usize> = (0..self.members.len()).filter(is_silent).collect();
+        // All at once first, so that none of them is told of another one.
+        silent.iter().for_each(|&rank| progress.ended[rank] = true);
+        for rank in silent {
+            let s = LAST_WORDS.as_secs();
+            let what = format!("did not stop within {s} s of being told to, and was ended");
+            let _ = self.members[rank].obituary(None);
+            self.members[rank].gone = Some(what.clone());
+            // No death of its own, and so the cause of nothing.
+            self.fail(progress, rank, &what, Cause::Failed);
         }
     }
 
