@@ -26,10 +26,9 @@ impl<'a, R: Rank> Course<'a, R> {
 
     /// Meets the other end before a part; whether there is to be one.
     pub fn goes_on(&mut self) -> Result<bool, Stopped> {
-        let goes_on = [u8::from(self.cut_short.is_none())];
-        match self.rank.exchange_to_end(&goes_on) {
-            Ok(all) => {
-                let goes_on = all.iter().all(|bytes| bytes[..] == [1]);
+        match self.rank.agree(u64::from(self.cut_short.is_none())) {
+            Ok((least, _)) => {
+                let goes_on = least == 1;
                 if !goes_on && self.cut_short.is_none() {
                     // Another rank was told to stop, and so will this one be, with the reason.
                     let told = self.rank.spin_for(NEWS_NS, || None::<()>).err();
@@ -97,17 +96,17 @@ pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopp
     let is_giver = rank.index() == 1;
     let bytes: Vec<u8> =
         if is_giver { words.iter().flat_map(|w| w.to_le_bytes()).collect() } else { Vec::new() };
-    let all = rank.exchange_to_end(&(bytes.len() as u64).to_le_bytes())?;
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-    let total = all.get(1).map_or(0, |bytes| word(bytes)) as usize;
-    let mut got = Vec::with_capacity(if is_giver { 0 } else { total });
-    for at in (0..total).step_by(CHUNK) {
-        let end = (at + CHUNK).min(bytes.len()).max(at.min(bytes.len()));
-        let all = rank.exchange_to_end(bytes.get(at..end).unwrap_or(&[]))?;
+    // Of several threads, each comes to as many rounds as the one with the most to tell.
+    let (_, most) = rank.agree(bytes.len() as u64)?;
+    let mut got = Vec::new();
+    for at in (0..most as usize).step_by(CHUNK) {
+        let (from, to) = (at.min(bytes.len()), (at + CHUNK).min(bytes.len()));
+        let all = rank.exchange_to_end(&bytes[from..to])?;
         if !is_giver {
             got.extend_from_slice(all.get(1).map_or(&[][..], |b| b));
         }
     }
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
     Ok(got.chunks_exact(8).map(word).collect())
 }
 

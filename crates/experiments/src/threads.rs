@@ -142,9 +142,20 @@ impl<R: Rank> Member<'_, R> {
         self.together(bytes, |all| self.rank.exchange_to_end(all))
     }
 
-    /// When all threads are there, the first one does it for all; what came of it, by rank, is
-    /// shared out.
+    /// When all threads are there, the first one does it for all; what came of it for this one, by
+    /// rank.
     fn together(
+        &self,
+        bytes: &[u8],
+        act: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Stopped>,
+    ) -> Result<Vec<Vec<u8>>, Stopped> {
+        let got = self.all_together(bytes, act)?;
+        let own = |bytes: &Vec<u8>| unpacked(bytes).get(self.index).cloned().unwrap_or_default();
+        Ok(got.iter().map(own).collect())
+    }
+
+    /// The same, with what came of it for all.
+    fn all_together(
         &self,
         bytes: &[u8],
         act: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Stopped>,
@@ -167,9 +178,7 @@ impl<R: Rank> Member<'_, R> {
         } else {
             self.until(|| crew.rounds.load(Ordering::Acquire) > round)?;
         }
-        let got = lock(&crew.got).clone()?;
-        let own = |bytes: &Vec<u8>| unpacked(bytes).get(self.index).cloned().unwrap_or_default();
-        Ok(got.iter().map(own).collect())
+        lock(&crew.got).clone()
     }
 }
 
@@ -283,6 +292,13 @@ impl<R: Rank> Rank for Member<'_, R> {
 
     fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.meet(bytes)
+    }
+
+    fn agree(&self, number: u64) -> Result<(u64, u64), Stopped> {
+        let number = number.to_le_bytes();
+        let all = self.all_together(&number, |all| self.rank.exchange_to_end(all))?;
+        let each: Vec<Vec<u8>> = all.iter().flat_map(|bytes| unpacked(bytes)).collect();
+        rdmalab_rank::extremes(each.iter().map(Vec::as_slice))
     }
 
     /// Of all threads of the end: nobody counts those of one.

@@ -197,6 +197,30 @@ pub trait Rank {
         self.exchange(bytes)
     }
 
+    /// Gives a number, and gets the smallest and the largest of all ranks; where threads of a rank
+    /// meet the others together, of all threads, so that none of them does what another does not.
+    /// Goes on as [`Rank::exchange_to_end`] does.
+    ///
+    /// # Errors
+    /// As [`Rank::exchange_to_end`].
+    fn agree(&self, number: u64) -> Result<(u64, u64), Stopped> {
+        let all = self.exchange_to_end(&number.to_le_bytes())?;
+        extremes(all.iter().map(Vec::as_slice))
+    }
+
     /// Processor time used so far.
     fn cpu_time(&self) -> CpuTime;
+}
+
+/// The smallest and the largest of the numbers that were given to [`Rank::agree`].
+///
+/// # Errors
+/// When something else was given, by a rank that is out of step.
+pub fn extremes<'a>(all: impl Iterator<Item = &'a [u8]>) -> Result<(u64, u64), Stopped> {
+    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);
+    let numbers: Result<Vec<u64>, _> = all.map(number).collect();
+    let out_of_step = || Stopped::Failed("the ranks are out of step: one agrees alone".to_owned());
+    let numbers = numbers.map_err(|_| out_of_step())?;
+    let (least, most) = (numbers.iter().min(), numbers.iter().max());
+    least.copied().zip(most.copied()).ok_or_else(out_of_step)
 }

@@ -213,6 +213,22 @@ fn who_is_interrupted_keeps_what_all_threads_have() {
     }
 }
 
+/// One thread hears sooner than the other that it is to stop: it has less to tell, in fewer rounds
+/// of 1 MiB, and no part begins that not all of them begin.
+#[test]
+fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
+    let table = Table { stop_threads_after: vec![1000, u64::MAX], ..Table::default() };
+    let text = "op=send_imm size=8 messages=50000 runs=3 warm-up=0 pause=0 threads=2";
+    let point = point(Experiment::Oneway, text);
+    let [here, there] = at_both(&table, [&point, &point]);
+    let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
+    assert_eq!(here.cut_short.as_deref(), Some("interrupted"));
+    assert_eq!(there.cut_short.as_deref(), Some("interrupted"));
+    // Of the one that was stopped, maybe none arrived.
+    assert_eq!(series(&here, "t_lat, thread 0").samples.len(), 1000);
+    assert_eq!(series(&here, "t_lat, thread 1").counted().count(), 50_000);
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let context = device().open().expect("the soft device opens");

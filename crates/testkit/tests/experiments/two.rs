@@ -1,5 +1,6 @@
 //! Two ranks as threads of the test, each with the soft device opened for itself.
 
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -30,10 +31,23 @@ pub struct Table {
     pub stop: AtomicBool,
     /// Both are asked to stop in their n-th round of exchange; 0: never.
     pub stop_in_round: u64,
+    /// How often each thread of rank 0 may ask whether it is to stop until it is, and with it that
+    /// of rank 1; none: never.
+    pub stop_threads_after: Vec<u64>,
+    /// Threads that have to.
+    pub stopped_threads: [AtomicBool; 4],
+    /// What rank 0 waits for does not come within a limit of its own.
+    pub is_slow: bool,
     /// So much later than it is does rank 1 see all that it waits for.
     pub delay_ns: u64,
     /// Only one time in so many; 0: each time.
     pub delay_every: u64,
+}
+
+thread_local! {
+    /// Which of a rank's threads this is, and how often it has asked.
+    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+    static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// What was given in each round, by each rank.
@@ -63,8 +77,13 @@ impl ThreadRank<'_> {
         seen.is_multiple_of(self.table.delay_every.max(1))
     }
 
+    fn is_thread_stopped(&self) -> bool {
+        let thread = self.table.stopped_threads.get(THREAD.get());
+        thread.is_some_and(|stopped| stopped.load(Ordering::Relaxed))
+    }
+
     fn check(&self) -> Result<(), Stopped> {
-        if self.table.stop.load(Ordering::Relaxed) {
+        if self.table.stop.load(Ordering::Relaxed) || self.is_thread_stopped() {
             return Err(Stopped::Asked);
         }
         let rounds = self.table.rounds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +177,13 @@ impl Rank for ThreadRank<'_> {
         bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
     ) -> Result<Vec<T>, Stopped> {
         Ok(std::thread::scope(|scope| {
-            let threads: Vec<_> = bodies.into_iter().map(|body| scope.spawn(body)).collect();
+            let numbered = bodies.into_iter().enumerate().map(|(index, body)| {
+                move || {
+                    THREAD.set(index);
+                    body()
+                }
+            });
+            let threads: Vec<_> = numbered.map(|body| scope.spawn(body)).collect();
             threads.into_iter().map(|t| t.join().expect("a thread does not panic")).collect()
         }))
     }
@@ -168,7 +193,12 @@ impl Rank for ThreadRank<'_> {
     }
 
     fn is_asked_to_stop(&self) -> bool {
-        self.table.stop.load(Ordering::Relaxed)
+        ASKED.set(ASKED.get() + 1);
+        let most = self.table.stop_threads_after.get(THREAD.get());
+        if self.index == 0 && most.is_some_and(|most| ASKED.get() > *most) {
+            self.table.stopped_threads[THREAD.get()].store(true, Ordering::Relaxed);
+        }
+        self.table.stop.load(Ordering::Relaxed) || self.is_thread_stopped()
     }
 
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
