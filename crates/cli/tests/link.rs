@@ -184,6 +184,26 @@ fn a_seed_decides_the_same_again() {
     assert!(!same(&first, &other), "another seed decided the same");
 }
 
+/// The sixth message of each end is lost, a request and then an answer; and the last request, of
+/// which the end that waits for it has to hear.
+#[test]
+fn a_lost_datagram_costs_one_round_trip() {
+    for (transport, op) in
+        [("ud", "send"), ("ud", "send_imm"), ("uc", "write"), ("uc", "write_imm")]
+    {
+        let mut command = rdmalab(&["run", "ping", "--transport", transport, "--op", op]);
+        command.args(["--messages", "20", "--warm-up", "0", "--runs", "2", "--no-record"]);
+        command.args(["--faults", "drop nth 6,20 of request", "--format", "json"]);
+        let Said { code, stdout, stderr } = said(&mut command);
+        assert_eq!(code, Some(0), "{transport} {op}: {stderr}");
+        let point = &json(&stdout)["points"][0];
+        assert_eq!(point["counts"]["sent"], 40, "{transport} {op}: {point}");
+        // The answer to the seventh is the sixth one; the first message that says that the run is
+        // over is the 21st one of rank 0, and its 20th answer is lost in the second run.
+        assert_eq!(point["counts"]["lost"], 4, "{transport} {op}: {point}");
+    }
+}
+
 #[test]
 fn ctrl_c_leaves_whole_captures() {
     let home = tempfile::tempdir().unwrap();

@@ -21,11 +21,22 @@ use crate::pace::{DUE, Pace, Span, longest_gap_ns};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::stock::Stock;
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use crate::talk::{Begin, Course, Effort, OVERS, gather, stopped, through_losses_ns};
+
+/// Marks of messages; above them are those that say that a part is over.
+const MARKS: u64 = 250;
+/// From this number on, a message says that a part is over: no point has so many.
+const OVER: u64 = u32::MAX as u64 - 1;
 
 /// The byte by which the `i`-th message is known: never 0, and another one each time.
 const fn mark(i: u64) -> u8 {
-    (i % 255) as u8 + 1
+    if i < OVER { (i % MARKS) as u8 + 1 } else { MARKS as u8 + 1 + (i - OVER) as u8 }
+}
+
+/// The number of the message that says that a part is over: another one than the part before has,
+/// since it is said several times.
+const fn over(part: usize) -> u64 {
+    OVER + (part % 2) as u64
 }
 
 /// Runs it.
@@ -50,6 +61,8 @@ struct Trips<'a, R> {
     /// The last byte of what goes out, and of what comes in.
     out: &'a AtomicU8,
     inbox: &'a AtomicU8,
+    /// What memory held last where messages are looked for that may be lost.
+    seen: u8,
     is_lossy: bool,
     limit_ns: u64,
     /// Whose receive was used up and is to be posted again.
@@ -67,6 +80,8 @@ impl<'a, R: Rank> Trips<'a, R> {
         let stocks = (0..receives).map(|qp| Stock::new(end, point, qp));
         let is_lossy = point.transport != Transport::Rc;
         let patience_ns = if is_lossy { IDLE_NS } else { rank.patience_ns() };
+        let limit_ns = patience_ns.max(longest_gap_ns(point));
+        let answers_through = is_lossy && rank.index() != 0;
         Ok(Self {
             rank,
             end,
@@ -75,8 +90,9 @@ impl<'a, R: Rank> Trips<'a, R> {
             stocks: stocks.collect::<Result<_, _>>()?,
             out: end.memory().byte(layout.out_at(0) + layout.size - 1),
             inbox: end.memory().byte(layout.in_at(0) + layout.size - 1),
+            seen: 0,
             is_lossy,
-            limit_ns: patience_ns.max(longest_gap_ns(point)),
+            limit_ns: if answers_through { through_losses_ns(limit_ns) } else { limit_ns },
             owes: None,
             heard: 0,
         })
@@ -123,11 +139,19 @@ impl<'a, R: Rank> Trips<'a, R> {
         Ok(())
     }
 
-    /// Hears the next message: its mark; `None` when nothing came for too long.
+    /// Hears the next message: its mark; `None` when nothing came for too long. What is looked for
+    /// in memory has to be the expected one, or `any` other than the last.
     #[inline]
-    fn hear(&mut self, expected: u8) -> Result<Option<u8>, Stopped> {
+    fn hear(&mut self, expected: u8, any: bool) -> Result<Option<u8>, Stopped> {
         if self.stocks.is_empty() {
             let inbox = self.inbox;
+            if any {
+                let seen = self.seen;
+                let look = || Some(inbox.load(Ordering::Acquire)).filter(|found| *found != seen);
+                let found = look_for(self.rank, self.limit_ns, look)?;
+                self.seen = found.unwrap_or(seen);
+                return Ok(found);
+            }
             let look = || (inbox.load(Ordering::Acquire) == expected).then_some(expected);
             return look_for(self.rank, self.limit_ns, look);
         }
@@ -156,7 +180,7 @@ impl<'a, R: Rank> Trips<'a, R> {
     #[inline]
     fn hear_answer(&mut self, i: u64) -> Result<bool, Stopped> {
         loop {
-            match self.hear(mark(i))? {
+            match self.hear(mark(i), false)? {
                 Some(found) if found == mark(i) => return Ok(true),
                 Some(_) => {}
                 None if self.is_lossy => return Ok(false),
@@ -168,20 +192,27 @@ impl<'a, R: Rank> Trips<'a, R> {
     fn client(mut self) -> Result<Outcome, Stopped> {
         let mut log = Log::new(self.rank, self.point);
         let mut course = Course::new(self.rank, self.end);
-        for trips in parts(self.point) {
+        for (part, trips) in parts(self.point).enumerate() {
             if !course.goes_on()? {
                 break;
             }
             let begin = Begin::now(self.rank);
             log.part(self.rank.now());
-            let result = self.trips(trips, &mut log);
+            let result = match self.trips(trips, &mut log) {
+                // Who has answered the last one knows that it was.
+                Ok(true) => Ok(()),
+                Ok(false) => self.say_over(part),
+                Err(stopped) => Err(stopped),
+            };
             begin.end(self.rank, &mut log.effort);
             course.took(result)?;
         }
         log.outcome(self.rank, self.end, course.cut_short)
     }
 
-    fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
+    /// Whether the last of them was answered.
+    fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<bool, Stopped> {
+        let mut heard = true;
         for k in 0..trips {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
@@ -190,8 +221,17 @@ impl<'a, R: Rank> Trips<'a, R> {
             log.wait(self.rank)?;
             self.say(i, k + self.senders.len() as u64 >= trips)?;
             self.tidy()?;
-            let heard = self.hear_answer(i)?;
+            heard = self.hear_answer(i)?;
             log.end(self.rank.now(), heard);
+            self.settle()?;
+        }
+        Ok(heard)
+    }
+
+    /// Tells an end that may have lost the last message that none is to come.
+    fn say_over(&mut self, part: usize) -> Result<(), Stopped> {
+        for _ in 0..OVERS {
+            self.say(over(part), true)?;
             self.settle()?;
         }
         Ok(())
@@ -201,46 +241,52 @@ impl<'a, R: Rank> Trips<'a, R> {
         let mut course = Course::new(self.rank, self.end);
         let mut effort = Effort::default();
         let mut last = 0;
-        for trips in parts(self.point) {
+        for (part, trips) in parts(self.point).enumerate() {
             if !course.goes_on()? {
                 break;
             }
             last += trips;
             let begin = Begin::now(self.rank);
-            let result = self.answers(last);
+            let result = self.answers(part, last);
             begin.end(self.rank, &mut effort);
             course.took(result)?;
         }
         hand_in(self.rank, self.end, effort, course.cut_short)
     }
 
-    /// Answers until so many messages were heard, or none comes any more.
-    fn answers(&mut self, last: u64) -> Result<(), Stopped> {
+    /// Answers until so many messages were heard, or it hears that none comes any more.
+    fn answers(&mut self, part: usize, last: u64) -> Result<(), Stopped> {
         while self.heard < last {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            match self.hear(mark(self.heard))? {
+            match self.hear(mark(self.heard), self.is_lossy)? {
+                Some(found) if self.is_lossy && found == mark(over(part)) => break,
                 // What is looked for in memory has no number that could be late.
                 Some(found) => {
-                    self.heard = next_number(self.heard, found);
+                    let Some(number) = next_number(self.heard, found) else { continue };
+                    self.heard = number;
                     self.say(self.heard, self.heard + self.senders.len() as u64 >= last)?;
                     self.heard += 1;
                     self.tidy()?;
                     self.settle()?;
                 }
-                None if self.is_lossy => self.heard = last,
+                None if self.is_lossy => break,
                 None => return Err(timed_out(self.limit_ns, "the next message")),
             }
         }
-        Ok(())
+        self.heard = last;
+        // The first message of the next part needs a receive.
+        self.tidy()
     }
 }
 
-/// The number of a message with that mark, where `expected` is expected: less than 255 were lost.
-fn next_number(expected: u64, found: u8) -> u64 {
-    let ahead = (u64::from(found) + 255 - u64::from(mark(expected))) % 255;
-    expected + ahead
+/// The number of a message with that mark, where `expected` is expected: fewer than half of the
+/// marks were lost. `None` where it is none, or of an earlier one that came late, or twice.
+fn next_number(expected: u64, found: u8) -> Option<u64> {
+    let found = u64::from(found).checked_sub(1).filter(|found| *found < MARKS)?;
+    let ahead = (found + MARKS - expected % MARKS) % MARKS;
+    (ahead < MARKS / 2).then_some(expected + ahead)
 }
 
 /// The pause before a round trip.
@@ -436,10 +482,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_late_or_over_has_no_number() {
+        assert_eq!(next_number(1000, mark(999)), None);
+        assert_eq!((next_number(5, 0), next_number(5, mark(over(0)))), (None, None));
+        assert!(mark(over(0)) != mark(over(1)) && over(1) <= u32::MAX.into());
+        assert_eq!(mark(over(1)), MARKS as u8 + 2);
+    }
+
+    #[test]
     fn a_number_is_found_behind_lost_ones() {
         for expected in [0, 1, 254, 255, 1000] {
-            for lost in [0, 1, 100, 254] {
-                assert_eq!(next_number(expected, mark(expected + lost)), expected + lost);
+            for lost in [0, 1, 100, 124] {
+                assert_eq!(next_number(expected, mark(expected + lost)), Some(expected + lost));
             }
         }
     }

@@ -8,6 +8,20 @@ use crate::trouble::Troubled;
 /// Bytes of one exchange of findings.
 const CHUNK: usize = 1 << 20;
 
+/// Times that the end of a part is said where messages may be lost.
+pub(crate) const OVERS: usize = 3;
+
+/// How long an answering end waits for the next message, where the asking one waits `limit_ns` for
+/// an answer that may be lost: it goes on asking, so that a loss costs one trip; and when it is
+/// through, it says so.
+pub(crate) const fn through_losses_ns(limit_ns: u64) -> u64 {
+    /// So many lost messages in a row are waited for: then a part is taken to be over.
+    const PATIENT: u64 = 20;
+    /// And so much longer, ns.
+    const GRACE_NS: u64 = 1_000_000_000;
+    limit_ns.saturating_mul(PATIENT).saturating_add(GRACE_NS)
+}
+
 /// The course of a measurement: part by part, as long as both ends want to go on.
 pub(crate) struct Course<'a, R> {
     rank: &'a R,

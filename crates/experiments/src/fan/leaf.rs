@@ -8,12 +8,7 @@ use super::desk::{Desk, Say};
 use super::options::Direction;
 use super::shape::{over, repetition_of};
 use crate::cq::{look_for, timed_out};
-use crate::talk::Effort;
-
-/// So many lost messages in a row are waited for: then a part is taken to be over.
-const PATIENT: u64 = 20;
-/// And so much longer, ns.
-const GRACE_NS: u64 = 1_000_000_000;
+use crate::talk::{Effort, through_losses_ns};
 
 /// Ranks 1 to n.
 pub(crate) struct Leaf<'a> {
@@ -57,7 +52,7 @@ impl<'a> Leaf<'a> {
     fn wait<R: Rank>(&mut self, rank: &R, part: usize) -> Result<Option<u64>, Stopped> {
         let is_lossy = self.desk.is_lossy();
         let limit_ns = match is_lossy {
-            true => self.desk.limit_ns(rank).saturating_mul(PATIENT).saturating_add(GRACE_NS),
+            true => through_losses_ns(self.desk.limit_ns(rank)),
             false => rank.patience_ns(),
         };
         let found = look_for(rank, limit_ns, || self.look(part).transpose())?;

@@ -9,10 +9,8 @@ use super::result::Found;
 use super::shape::mark;
 use super::{Role, repetitions};
 use crate::cq::{look_for, timed_out};
-use crate::talk::Effort;
+use crate::talk::{Effort, OVERS};
 
-/// Times that a lost end of a part is said.
-const OVERS: usize = 3;
 /// What stands for a time that there is not.
 pub(crate) const NONE: u64 = u64::MAX;
 
