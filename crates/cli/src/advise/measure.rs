@@ -127,7 +127,8 @@ impl Lab<'_> {
         let mut how = self.how.clone();
         let command = part.command(&self.device, self.args.runs(), self.args);
         how.part = Some(PartOf { dir: dir.join(&part.name), command });
-        let plan = Plan::of(part.experiment, part.points.clone(), &how, &self.limits)?;
+        let ranks = (self.ends.count(), &self.limits[..]);
+        let plan = Plan::of(part.experiment, part.points.clone(), &how, ranks)?;
         let Some(ours) = self.limits.first() else {
             return Err(failed("no rank knows the device"));
         };

@@ -47,7 +47,7 @@ pub fn run(args: &RunArgs) -> Outcome {
         crate::expect::foresee(&args.how.expect, &points, args.how.repeat)?;
     }
     if args.how.plan {
-        return show_plan(args, &points);
+        return show_plan(args, &points, ends.count());
     }
     match run_points(args.experiment, points, &args.how, false, &|_, _| ())? {
         Ended::Whole => Ok(()),
@@ -55,14 +55,14 @@ pub fn run(args: &RunArgs) -> Outcome {
     }
 }
 
-fn show_plan(args: &RunArgs, points: &[Point]) -> Outcome {
+fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {
     let device = args.how.device();
     args.how.link.take_interface().map_err(usage)?;
     let found = crate::soft::find(&device)?;
     args.how.link.check(&found).map_err(usage)?;
     let context = found.open().map_err(failed)?;
     let limits = Limits::query(&context, points[0].port).map_err(failed)?;
-    let plan = Plan::of(args.experiment, points.to_vec(), &args.how, &[limits])?;
+    let plan = Plan::of(args.experiment, points.to_vec(), &args.how, (ranks, &[limits]))?;
     match args.how.format {
         Format::Json => plan::json(&plan, &device),
         _ => plan::print(&plan, &device, &args.how.link.given()),
@@ -90,7 +90,7 @@ pub fn run_points(
     let limits = session.limits(points[0].port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
     let points = load::spread(points, &limits, &mut session)?;
-    let plan = Plan::of(experiment, points, how, &limits)?;
+    let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
     before(&device, &plan.points[0]);
     let clock = Clock::new();
     let hold = how.hold_dma_latency.map(latency::Hold::of).transpose()?;

@@ -34,7 +34,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The points of a sweep, as far as both ends can.
+    /// The points of a sweep, as far as so many ranks and their devices can.
     ///
     /// # Errors
     /// When that leaves nothing to measure.
@@ -42,10 +42,9 @@ impl Plan {
         experiment: Experiment,
         all: Vec<Point>,
         how: &HowArgs,
-        limits: &[Limits],
+        (ranks, limits): (usize, &[Limits]),
     ) -> Outcome<Self> {
         let count = all.len();
-        let ranks = how.ranks.map_or(*experiment.ranks().start(), |ranks| ranks as usize);
         let (mut points, mut impossible) = (Vec::new(), Vec::new());
         for point in all {
             let few = fan_peers(&point, ranks).err().filter(|_| experiment == Experiment::Fan);
@@ -261,7 +260,7 @@ mod tests {
     fn plan(experiment: Experiment, sweep: &[(&str, &str)]) -> Outcome<Plan> {
         let points = rdmalab_experiments::sweep(experiment, sweep).map_err(usage)?;
         let how = HowArgs { repeat: 2, ..HowArgs::default() };
-        Plan::of(experiment, points, &how, &[limits()])
+        Plan::of(experiment, points, &how, (2, &[limits()]))
     }
 
     #[test]
@@ -273,6 +272,20 @@ mod tests {
         assert!(none.to_string().starts_with("--size 65536"), "{none}");
         let none = plan(Experiment::Ping, &[("transport", "ud"), ("size", "64K,1M")]).unwrap_err();
         assert!(none.to_string().contains("none of the other 1"), "{none}");
+    }
+
+    #[test]
+    fn peers_are_as_many_as_there_are_ranks() {
+        // However the ranks are started: --hosts, mpirun and srun say how many there are.
+        let how = HowArgs { repeat: 1, ..HowArgs::default() };
+        let plan = |ranks| {
+            let points = rdmalab_experiments::sweep(Experiment::Fan, &[("peers", "1,3,4")]);
+            Plan::of(Experiment::Fan, points.unwrap(), &how, (ranks, &[limits()]))
+        };
+        let four = plan(4).unwrap();
+        assert_eq!((four.points.len(), four.impossible.len()), (2, 1));
+        assert!(four.impossible[0].1.to_string().contains("or 5 ranks"), "{four:?}");
+        assert_eq!(plan(5).unwrap().points.len(), 3);
     }
 
     #[test]

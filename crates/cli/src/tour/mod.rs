@@ -134,7 +134,8 @@ fn plan(part: &Part, is_quick: bool, how: &HowArgs, limits: &[Limits]) -> Outcom
     let quick = if is_quick { part.quick } else { &[] };
     let options: Vec<(&str, &str)> = kept.chain(quick).copied().collect();
     let points: Vec<Point> = sweep(part.experiment, &options).map_err(usage)?;
-    Plan::of(part.experiment, points, how, limits)
+    // Those of `Ends::pair`.
+    Plan::of(part.experiment, points, how, (2, limits))
 }
 
 /// Measures and prints a part.

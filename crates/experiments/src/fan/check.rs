@@ -43,7 +43,7 @@ pub fn peers(point: &Point, ranks: usize) -> Result<usize, Impossible> {
             option: "peers",
             value: peers.to_string(),
             reason: format!(
-                "of {ranks} ranks {} are left beside rank 0: choose --ranks {}",
+                "of {ranks} ranks {} are left beside rank 0: take fewer peers, or {} ranks",
                 ranks.saturating_sub(1),
                 peers + 1
             ),
