@@ -107,6 +107,7 @@ fn active_end<R: Rank>(
     let mut effort = Effort::default();
     let begin = Begin::now(rank);
     let mut met = rank.now();
+    let mut is_longer = false;
     let mut all = || {
         for _ in 0..parts(point).sum() {
             if rank.clock().ns_between(met, rank.now()) > slice_ns(rank) as f64 {
@@ -116,14 +117,18 @@ fn active_end<R: Rank>(
             lone.qp.to_state(QpState::Reset).map_err(failed)?;
             lone.init(point)?;
             connect(&lone.qp)?;
-            samples.push(sample(rank, lone, point)?);
+            let Some(ns) = sample(rank, lone, point)? else {
+                is_longer = true;
+                break;
+            };
+            samples.push(ns);
         }
         Ok(())
     };
     let result = all();
     begin.end(rank, &mut effort);
-    // A limit that is over ends the point, and is no failure of it.
     outcome.cut_short = match result {
+        // Of the other end, which did not come to be met.
         Err(Stopped::TimedOut(why)) => Some(why),
         other => cut_short(other)?,
     };
@@ -134,6 +139,11 @@ fn active_end<R: Rank>(
     let attempts = f64::from(point.retry_cnt) + 1.0;
     let each = samples.iter().map(|ns| ns / attempts).collect();
     outcome.push_count("failed", samples.len() as u64);
+    // A finding: it takes longer than that. So would each further sample, and another run.
+    outcome.push_count("longer_than_limit", is_longer.into());
+    if is_longer {
+        outcome.warnings.push(longer_than_limit(point, samples.len()));
+    }
     outcome.push_series(Quantity::CompletionTime, "until it fails", 0, samples);
     outcome.push_series(Quantity::Timeout, "T_o", 0, each);
     let nominal_ns = nominal_ns(point.timeout) as f64;
@@ -144,8 +154,21 @@ fn active_end<R: Rank>(
     Ok(())
 }
 
-/// Posts, and waits until it fails.
-fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<f64, Stopped> {
+/// What a request that did not fail within the limit says.
+fn longer_than_limit(point: &Point, samples: usize) -> String {
+    format!(
+        "--limit: after {samples} samples a request did not fail within {:.3} s, so T_o is more \
+         than the samples say; at C_ACK {} and {} retries a request may take four times {:.3} s: \
+         choose a larger --limit, or fewer retries",
+        point.limit_ns as f64 / 1e9,
+        point.timeout,
+        point.retry_cnt,
+        nominal_ns(point.timeout) as f64 / 1e9 * (f64::from(point.retry_cnt) + 1.0)
+    )
+}
+
+/// Posts, and waits until it fails; `None` when it does not within the limit.
+fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, Stopped> {
     let slice_ns = slice_ns(rank);
     let begin = rank.now();
     lone.qp.post_send(&[SendRequest::send(&[]).signaled()]).map_err(failed)?;
@@ -154,14 +177,7 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<f64, Stopped>
         let waited_ns = rank.clock().ns_between(begin, rank.now());
         let left_ns = point.limit_ns.saturating_sub(waited_ns as u64);
         if left_ns == 0 {
-            return Err(Stopped::TimedOut(format!(
-                "--limit: the request did not fail within {:.3} s; at C_ACK {} and {} retries it \
-                 may take four times {:.3} s: choose a larger --limit, or fewer retries",
-                point.limit_ns as f64 / 1e9,
-                point.timeout,
-                point.retry_cnt,
-                nominal_ns(point.timeout) as f64 / 1e9 * (f64::from(point.retry_cnt) + 1.0)
-            )));
+            return Ok(None);
         }
         let found = rank.spin_for(left_ns.min(slice_ns), || match lone.cq.poll(&mut wcs) {
             Ok(0) => None,
@@ -172,7 +188,7 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<f64, Stopped>
             Some(result) => {
                 result.map_err(failed)?;
                 return match wcs[0].status() {
-                    Err(WcStatus::RetryExceeded) => Ok(rank.clock().ns_between(begin, end)),
+                    Err(WcStatus::RetryExceeded) => Ok(Some(rank.clock().ns_between(begin, end))),
                     Err(other) => Err(failed(format!("a request to nobody: {other}"))),
                     Ok(()) => Err(failed("a request to nobody was answered")),
                 };

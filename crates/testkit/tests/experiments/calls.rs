@@ -3,7 +3,7 @@
 use rdmalab_experiments::{Experiment, Limits, Point, check};
 use rdmalab_measure::{Outcome, Quantity, Series};
 
-use crate::two::{device, measure, point};
+use crate::two::{Table, at_both, device, measure, point};
 
 fn series<'a>(outcome: &'a Outcome, label: &str) -> &'a Series {
     let found = outcome.series.iter().find(|s| s.label == label);
@@ -139,6 +139,21 @@ fn a_time_out_is_what_its_code_says() {
         let told = outcome.figures.iter().find(|f| f.quantity == Quantity::Timeout).unwrap();
         assert_eq!(told.value, nominal_ns);
     });
+}
+
+/// It is a finding about the device, and no reason to end a sweep or to measure the point again.
+#[test]
+fn a_time_out_beyond_the_limit_is_an_outcome() {
+    let point = point(Experiment::Timeout, "messages=3 timeout=8 retry-cnt=0 limit=20ms");
+    let table = Table { is_slow: true, ..Table::default() };
+    let [here, there] = at_both(&table, [&point, &point]);
+    there.expect("rank 1 goes well");
+    let outcome = here.expect("rank 0 goes well");
+    assert_eq!(outcome.cut_short, None);
+    let counts = ["failed", "longer_than_limit"].map(|name| outcome.count(name));
+    assert_eq!(counts, [Some(0), Some(1)]);
+    assert!(outcome.warnings[0].contains("did not fail within 0.020 s"), "{outcome:?}");
+    assert!(series(&outcome, "T_o").samples.is_empty());
 }
 
 #[test]
