@@ -31,7 +31,8 @@ impl Pace {
             gap_ns: 1e9 / point.rate_per_s as f64,
             arrivals: point.arrivals,
             due_ns: 0.0,
-            state: point.seed,
+            // The seed itself for the first thread of the first repetition: 0 stays 0.
+            state: point.seed ^ scrambled(point.stream),
         })
     }
 
@@ -58,11 +59,25 @@ impl Pace {
     /// Above 0, at most 1: splitmix64.
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        ((z >> 11) + 1) as f64 / (1u64 << 53) as f64
+        ((scrambled(self.state) >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The output function of splitmix64.
+const fn scrambled(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Point {
+    /// The same point when it is measured once more, from 0: its arrivals are others, which follow
+    /// from the same seed.
+    #[must_use]
+    pub fn repeated(self, repetition: usize) -> Self {
+        /// Above the numbers of threads.
+        const SHIFT: u32 = 16;
+        Self { stream: (repetition as u64) << SHIFT, ..self }
     }
 }
 
@@ -132,8 +147,11 @@ mod tests {
 
     fn gaps(arrivals: Arrivals, seed: u64, count: usize) -> Vec<f64> {
         let base = Point::default_for(Experiment::Oneway);
-        let point = Point { rate_per_s: 1_000_000, arrivals, seed, ..base };
-        let mut pace = Pace::of(&point, &Clock::monotonic_raw()).unwrap();
+        gaps_of(&Point { rate_per_s: 1_000_000, arrivals, seed, ..base }, count)
+    }
+
+    fn gaps_of(point: &Point, count: usize) -> Vec<f64> {
+        let mut pace = Pace::of(point, &Clock::monotonic_raw()).unwrap();
         pace.begin(Stamp(0));
         let gap = |_| {
             let before = pace.due_ns;
@@ -164,6 +182,24 @@ mod tests {
         });
         let farthest = farthest.fold(0.0, f64::max);
         assert!(farthest < 1.95 / n.sqrt(), "{farthest}");
+    }
+
+    #[test]
+    fn each_repetition_and_thread_has_arrivals_of_its_own() {
+        let base = Point::default_for(Experiment::Oneway);
+        let arrivals = Arrivals::Poisson;
+        let base = Point { rate_per_s: 1_000_000, arrivals, seed: 7, ..base };
+        let of = |repetition, thread| {
+            let point = base.clone().repeated(repetition).of_thread(thread);
+            assert_eq!(point.seed, 7);
+            gaps_of(&point, 50)
+        };
+        assert_eq!(of(0, 0), gaps(arrivals, 7, 50));
+        let all: Vec<_> = (0..4).flat_map(|r| (0..4).map(move |t| (r, t))).collect();
+        for (i, (r, t)) in all.iter().enumerate() {
+            assert_eq!(of(*r, *t), of(*r, *t));
+            assert!(all[..i].iter().all(|(r2, t2)| of(*r, *t) != of(*r2, *t2)), "{r} {t}");
+        }
     }
 
     #[test]

@@ -435,6 +435,8 @@ pub struct Point {
     pub lost_after_ns: u64,
     /// For whatever is drawn; the same seed draws the same.
     pub seed: u64,
+    /// Which of the seed's sequences: one for each [repetition](Point::repeated) and thread.
+    pub stream: u64,
 }
 
 impl Point {
@@ -571,6 +573,7 @@ impl Point {
             sizes: Sizes::Alone,
             lost_after_ns: 250_000_000,
             seed: 1,
+            stream: 0,
         }
     }
 

@@ -37,7 +37,9 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     let mut outcome = match point.experiment {
         Experiment::Oneway | Experiment::Ping | Experiment::Blast if point.threads > 1 => {
             let own = &point.of_a_thread();
-            threads::run(rank, &context, &limits, own, |member, end| traffic(member, end, own))
+            threads::run(rank, &context, &limits, own, |member, end| {
+                traffic(member, end, &own.of_thread(member.thread()))
+            })
         }
         Experiment::Oneway | Experiment::Ping | Experiment::Blast => {
             traffic(rank, &End::connect(rank, &context, &limits, point)?, point)

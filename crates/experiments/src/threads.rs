@@ -69,6 +69,11 @@ impl Point {
     pub(crate) fn of_a_thread(&self) -> Self {
         Self { tx_depth: self.tx_depth / self.sharers().max(1), ..self.clone() }
     }
+
+    /// The same of that thread, whose arrivals are none of another thread's.
+    pub(crate) fn of_thread(&self, thread: usize) -> Self {
+        Self { stream: self.stream + thread as u64, ..self.clone() }
+    }
 }
 
 /// The threads of one end, and where they meet.
@@ -119,6 +124,11 @@ pub(crate) struct Member<'a, R> {
 }
 
 impl<R: Rank> Member<'_, R> {
+    /// Which thread it is.
+    pub(crate) fn thread(&self) -> usize {
+        self.index
+    }
+
     /// Waits until it is so, also when asked to stop: all threads come to where they meet.
     fn until(&self, is_so: impl Fn() -> bool) -> Result<(), Stopped> {
         let start = self.rank.now();

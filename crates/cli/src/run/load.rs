@@ -31,11 +31,15 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
             ..point.clone()
         };
         let measured = session.measure(&probe, &mut |_| ()).map_err(|cut| cut.failure)?;
-        let Some(capacity) = capacity_per_s(&measured) else {
+        let Some(capacity) = capacity_per_s(&measured, point.threads) else {
             return Err(failed("--rate sweep: nothing arrived, so there is no rate to go by"));
         };
+        let threads = match point.threads {
+            1 => String::new(),
+            threads => format!(" of each of {threads} threads"),
+        };
         errln!(
-            "--rate sweep: {} when each message follows the one before",
+            "--rate sweep: {}{threads} when each message follows the one before",
             Quantity::Rate.format(capacity)
         );
         let with = |rate_per_s| Point { rate_per_s, ..point.clone() };
@@ -44,9 +48,11 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
     Ok(all)
 }
 
-/// Messages a second of a closed loop: as counted, or the reciprocal of a round trip.
-fn capacity_per_s(measured: &Measured) -> Option<f64> {
-    let rate = measured.figures.iter().find(|f| f.quantity == Quantity::Rate).map(|f| f.value);
+/// Messages a second of a thread in a closed loop, which is what `--rate` is of: as counted of all
+/// threads together, or the reciprocal of a round trip.
+fn capacity_per_s(measured: &Measured, threads: u32) -> Option<f64> {
+    let rate = measured.figures.iter().find(|f| f.quantity == Quantity::Rate);
+    let rate = rate.map(|f| f.value / f64::from(threads));
     let trips = measured.series.iter().find(|s| s.quantity == Quantity::RoundTrip);
     let mean = trips.map(|s| {
         let (sum, count) = s.counted().fold((0.0, 0u32), |(sum, n), ns| (sum + ns, n + 1));
@@ -62,10 +68,13 @@ mod tests {
     #[test]
     fn a_capacity_is_a_rate_or_a_round_trip() {
         let mut measured = Measured::default();
-        assert_eq!(capacity_per_s(&measured), None);
+        assert_eq!(capacity_per_s(&measured, 2), None);
         measured.push_series(Quantity::RoundTrip, "", 1, vec![9e9, 1000.0, 3000.0, f64::NAN]);
-        assert_eq!(capacity_per_s(&measured), Some(500_000.0));
+        // Of all threads' round trips the mean is that of each.
+        assert_eq!(capacity_per_s(&measured, 2), Some(500_000.0));
         measured.push_figure(Quantity::Rate, "achieved", 7.0);
-        assert_eq!(capacity_per_s(&measured), Some(7.0));
+        measured.push_figure(Quantity::Rate, "achieved, thread 0", 3.0);
+        assert_eq!(capacity_per_s(&measured, 1), Some(7.0));
+        assert_eq!(capacity_per_s(&measured, 2), Some(3.5));
     }
 }

@@ -139,7 +139,8 @@ pub fn measure(
         let point = &plan.points[turn.point];
         progress.begin(point, order, &described(plan, point));
         let (started, began) = (SystemTime::now(), Instant::now());
-        let found = session.measure(point, &mut |event| progress.event(event));
+        let repeated = point.clone().repeated(turn.repetition);
+        let found = session.measure(&repeated, &mut |event| progress.event(event));
         let when = (started, began.elapsed());
         let (measured, failure) = match found {
             Ok(measured) => (Some(measured), None),
