@@ -9,19 +9,13 @@
 
 /// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
 macro_rules! out {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = write!(std::io::stdout(), $($text)*);
-    }};
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
 }
 
 /// The same, with the end of a line.
 macro_rules! outln {
     () => { out!("\n") };
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints a line to standard error, which may be closed.
@@ -47,6 +41,7 @@ mod harness;
 mod interrupt;
 mod link;
 mod man;
+mod output;
 mod perftest;
 mod ps;
 mod report;
@@ -91,7 +86,9 @@ fn main() -> ExitCode {
         }
         .map_err(failure::run),
     };
-    match outcome {
+    // A failure of the command says more than what its output met.
+    let printed = output::finish().map_err(failure::run);
+    match outcome.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Standard error may be closed; the exit code says it too.

@@ -231,3 +231,31 @@ fn a_worker_by_hand_says_who_starts_it() {
     assert!(code == Some(1) && stderr.contains("started by rdmalab itself"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
+
+/// With a standard output of our own.
+fn plain(arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("rdmalab"));
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn a_full_disk_under_standard_output_is_no_success() {
+    for words in [&["man"][..], &["devices"], &["run", "ping", "--plan"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = plain(words).stdout(full).output().expect("it starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {stderr}");
+        assert!(stderr.contains("standard output is not whole: "), "{words:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn who_stops_reading_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = plain(&["devices"]).stdout(writer).output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+}
