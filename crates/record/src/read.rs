@@ -116,7 +116,13 @@ fn header(dir: &Path) -> Result<Header, Error> {
         Err(Error::Read { source, .. })
             if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
-            return Err(foreign("it has no record.json"));
+            return Err(match dir.exists() {
+                true => foreign("it has no record.json"),
+                false => {
+                    let source = io::Error::new(source.kind(), "there is no such directory");
+                    Error::Read { path: dir.to_owned(), source }
+                }
+            });
         }
         other => other?,
     };

@@ -58,25 +58,54 @@ impl Writer {
         Err(Error::Create { dir: parent.join(base), source })
     }
 
-    /// A record in the new directory `dir`, whose parent exists.
+    /// A record in the new directory `dir`, whose parent exists. It is there whole, or not at all:
+    /// it is made beside, in `dir.begun`, which a killed program leaves ([`Writer::clear`]).
     ///
     /// # Errors
     /// [`Error::Create`], also when there is something of that name.
     pub fn create_at(dir: &Path, header: Header, environment: &Environment) -> Result<Self, Error> {
         let fail = |source| Error::Create { dir: dir.to_owned(), source };
-        DirBuilder::new().create(dir).map_err(fail)?;
-        let begin = || -> io::Result<(Lines, Lines)> {
-            fs::create_dir(dir.join(SAMPLES_DIR))?;
-            write_json(dir, ENVIRONMENT_FILE, &serde_json::to_value(environment)?)?;
-            let points = Lines::create(&dir.join(POINTS_FILE))?;
-            let skipped = Lines::create(&dir.join(SKIPPED_FILE))?;
-            // Last: a directory without it is no record.
-            write_json(dir, HEADER_FILE, &serde_json::to_value(&header)?)?;
-            sync_dir(dir)?;
+        let begun = begun(dir);
+        // Keeps the name for us, too.
+        DirBuilder::new().create(&begun).map_err(fail)?;
+        let make = || -> io::Result<(Lines, Lines)> {
+            if dir.symlink_metadata().is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            fs::create_dir(begun.join(SAMPLES_DIR))?;
+            write_json(&begun, ENVIRONMENT_FILE, &serde_json::to_value(environment)?)?;
+            let points = Lines::create(&begun.join(POINTS_FILE))?;
+            let skipped = Lines::create(&begun.join(SKIPPED_FILE))?;
+            write_json(&begun, HEADER_FILE, &serde_json::to_value(&header)?)?;
+            sync_dir(&begun)?;
+            fs::rename(&begun, dir)?;
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            sync_dir(parent.unwrap_or(Path::new(".")))?;
             Ok((points, skipped))
         };
-        let (points, skipped) = begin().map_err(fail)?;
+        let made = make().inspect_err(|_| {
+            let _ = fs::remove_dir_all(&begun);
+        });
+        let (points, skipped) = made.map_err(fail)?;
         Ok(Self { dir: dir.to_owned(), header, points, skipped })
+    }
+
+    /// Removes what a killed program left of a record in `dir` that it had just begun, so that
+    /// another may begin there. What is a record stays, and what is none of ours.
+    ///
+    /// # Errors
+    /// [`Error::Create`] when it cannot be removed.
+    pub fn clear(dir: &Path) -> Result<(), Error> {
+        let fail = |source| Error::Create { dir: dir.to_owned(), source };
+        let begun = begun(dir);
+        if begun.is_dir() {
+            fs::remove_dir_all(&begun).map_err(fail)?;
+        }
+        // Earlier versions made it in place, with the header last.
+        if dir.is_dir() && is_half_made(dir).map_err(fail)? {
+            fs::remove_dir_all(dir).map_err(fail)?;
+        }
+        Ok(())
     }
 
     /// Goes on with a record that was ended early, as [`Record::open`](crate::Record::open) read
@@ -211,6 +240,27 @@ fn point(number: u64, id: &PointId, outcome: &Outcome, files: &[String]) -> Poin
         warnings: outcome.warnings.clone(),
         cut_short: outcome.cut_short.clone(),
     }
+}
+
+/// Where a record is until it is one.
+fn begun(dir: &Path) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push(".begun");
+    dir.with_file_name(name)
+}
+
+/// Whether there is the beginning of a record, without its header, and nothing else.
+fn is_half_made(dir: &Path) -> io::Result<bool> {
+    let parts = [ENVIRONMENT_FILE, POINTS_FILE, SKIPPED_FILE, SAMPLES_DIR];
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let is_partial = name.ends_with(".partial");
+        if !is_partial && !parts.contains(&&*name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn directory_name(header: &Header) -> String {

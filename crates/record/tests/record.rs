@@ -152,6 +152,38 @@ fn nothing_is_overwritten() {
     assert!(matches!(nowhere, Err(Error::Create { .. })));
 }
 
+/// A kill between the first file of a record and the last one, as this version leaves it and as
+/// earlier ones did, does not keep others from its place for ever.
+#[test]
+fn what_was_begun_and_is_no_record_is_cleared() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("part");
+    let begun = parent.path().join("part.begun");
+    let create = || Writer::create_at(&dir, header(), &environment());
+    for half in [&begun, &dir] {
+        fs::create_dir_all(half.join("samples")).unwrap();
+        fs::write(half.join("environment.json"), "{}").unwrap();
+        fs::write(half.join("record.json.partial"), "{").unwrap();
+        assert!(create().is_err(), "{half:?}");
+        Writer::clear(&dir).unwrap();
+        assert!(!half.exists(), "{half:?}");
+    }
+    let mut writer = Writer::create_at(&dir.join(""), header(), &environment()).unwrap();
+    assert!(!begun.exists());
+    writer.append(&id(8, 0), &outcome(30)).unwrap();
+    Writer::clear(&dir).unwrap();
+    assert_eq!(Record::open(&dir).unwrap().points.len(), 1, "a record stays");
+    let other = parent.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("thesis.tex"), "").unwrap();
+    Writer::clear(&other).unwrap();
+    assert!(other.join("thesis.tex").exists());
+    // Another one that is being made keeps its name.
+    fs::create_dir(&begun).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(matches!(create(), Err(Error::Create { .. })) && !dir.exists());
+}
+
 #[test]
 fn a_torn_line_costs_that_line() {
     let parent = tempfile::tempdir().unwrap();
@@ -232,6 +264,8 @@ fn strangers_and_the_future_are_refused_in_one_line() {
     let empty = tempfile::tempdir().unwrap();
     let none = Record::open(empty.path()).unwrap_err().to_string();
     assert!(none.ends_with("it has no record.json"), "{none}");
+    let none = Record::open(&parent.path().join("nowhere")).unwrap_err().to_string();
+    assert!(none.ends_with("nowhere: there is no such directory"), "{none}");
 }
 
 /// What the golden records of all versions have.

@@ -78,6 +78,7 @@ impl Keep {
     /// A record that was begun, if there is one and it is of the same plan.
     fn resumed(dir: &Path, header: &Header) -> Outcome<Option<Self>> {
         if !dir.join("record.json").is_file() {
+            Writer::clear(dir).map_err(failed)?;
             return Ok(None);
         }
         let record = Record::open(dir).map_err(failed)?;

@@ -202,6 +202,7 @@ fn writer(
         let done = points.chain(record.skipped.iter().map(|s| s.parameters.clone())).collect();
         return Ok((Writer::resume(&record).map_err(failed)?, done));
     }
+    Writer::clear(dir).map_err(failed)?;
     let program = cases.first().map_or("", |case| case.program.as_str());
     let device = Device { name: device.to_owned(), kind };
     let mut header = Header::new(program, command.to_vec(), device.clone());
