@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rdmalab_rank::process::FRAME_BYTES_MAX;
+
 use crate::connect::By;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
@@ -11,6 +13,10 @@ use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
 /// Most messages of a point that have samples each: an end keeps up to 27 bytes of each.
 pub const SAMPLES_MAX: u64 = 1 << 25;
+/// Bytes of a sample.
+const SAMPLE_BYTES: u64 = 8;
+/// Most bytes of all samples: what an end hands in at once, and room for the rest of it.
+const RESULT_MAX_BYTES: u64 = FRAME_BYTES_MAX as u64 - (1 << 20);
 /// Bytes of a message that carry its number.
 pub const NUMBER_BYTES: u64 = 8;
 
@@ -93,10 +99,37 @@ fn ranges(point: &Point, _: &Limits) -> Result<(), Fault> {
             "{samples} samples with all runs and threads, at most {SAMPLES_MAX} fit: take fewer"
         )
     })?;
+    let bytes = result_bytes(point, samples);
+    must(bytes <= RESULT_MAX_BYTES, "messages", || {
+        format!(
+            "{samples} samples with all runs and threads, in {} series, are {bytes} bytes; an end \
+             hands in at most {RESULT_MAX_BYTES}: take fewer, or fewer of them",
+            bytes / SAMPLE_BYTES / samples.max(1)
+        )
+    })?;
     // The number of a message is immediate data of 32 bits.
     must(samples < 1 << 32, "messages", || {
         format!("{samples} with all runs: at most {}; take fewer", u32::MAX)
     })
+}
+
+/// Bytes of so many samples in all series with one for each message: at a rate also from when it
+/// was due, and with several threads of all together too.
+fn result_bytes(point: &Point, samples: u64) -> u64 {
+    let stamps = &point.stamps;
+    let series = match point.experiment {
+        Experiment::Oneway => {
+            [stamps.recv, stamps.send, stamps.comp, stamps.post].map(u64::from).iter().sum()
+        }
+        Experiment::Blast => 0,
+        Experiment::Overhead => 6,
+        Experiment::Mr => 4,
+        Experiment::Timeout => 2,
+        _ => 1,
+    };
+    let paced = u64::from(point.rate_per_s > 0 && point.experiment != Experiment::Blast);
+    let sets = if point.threads > 1 { 2 } else { 1 };
+    samples.saturating_mul((series + paced) * sets * SAMPLE_BYTES)
 }
 
 fn ops(point: &Point, _: &Limits) -> Result<(), Fault> {

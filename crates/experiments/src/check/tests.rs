@@ -69,6 +69,7 @@ const BOUNDS: &str = "
     oneway | stamps=send,recv op=write_imm | stamps=send,recv op=write        | --stamps
     oneway | stamps=send,recv size=8      | stamps=send,recv size=7           | --stamps
     ping   | messages=33553432            | messages=33553433                 | --messages
+    oneway | messages=15M runs=1 threads=2 | messages=15M runs=1 threads=2 rate=9 | --messages
     blast  | messages=4294966295 runs=1   | messages=4294966296 runs=1        | --messages
 ";
 
