@@ -13,6 +13,7 @@
 //! * [`inline`]: what the header defines as `static inline`, as functions over raw pointers.
 //! * [`loader`]: [`VerbsTable`], the exported functions, taken from a shared library or made by
 //!   hand.
+//! * [`manager`]: [`CmTable`], the same of the connection manager.
 #![allow(non_camel_case_types, non_snake_case)]
 
 #[macro_use]
@@ -20,9 +21,11 @@ pub mod layout;
 pub mod consts;
 pub mod inline;
 pub mod loader;
+pub mod manager;
 pub mod types;
 
 pub use consts::*;
 pub use layout::CLayout;
 pub use loader::{LoadError, VerbsTable};
+pub use manager::{CmLoan, CmTable, MadPort};
 pub use types::*;

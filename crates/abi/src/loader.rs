@@ -284,13 +284,13 @@ impl VerbsTable {
 }
 
 /// A loaded library, which is never unloaded.
-struct Library {
+pub(crate) struct Library {
     handle: *mut c_void,
     name: String,
 }
 
 impl Library {
-    fn open(path: &CStr) -> Result<Self, LoadError> {
+    pub(crate) fn open(path: &CStr) -> Result<Self, LoadError> {
         let name = path.to_string_lossy().into_owned();
         // SAFETY: the name is a C string. Loading runs the library's constructors: that is what
         // the caller asks for.
@@ -303,13 +303,24 @@ impl Library {
         Ok(Self { handle, name })
     }
 
-    fn symbol(&self, name: &'static str, version: &'static str) -> Result<*mut c_void, LoadError> {
+    pub(crate) fn symbol(
+        &self,
+        name: &'static str,
+        version: &'static str,
+    ) -> Result<*mut c_void, LoadError> {
         let missing = || LoadError::Symbol { library: self.name.clone(), name, version };
         let c_name = CString::new(name).map_err(|_| missing())?;
         let c_version = CString::new(version).map_err(|_| missing())?;
         // SAFETY: the handle is open, and both are C strings.
         let symbol = unsafe { libc::dlvsym(self.handle, c_name.as_ptr(), c_version.as_ptr()) };
         if symbol.is_null() { Err(missing()) } else { Ok(symbol) }
+    }
+
+    /// A symbol without a version.
+    pub(crate) fn plain_symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the handle is open, and the name is a C string.
+        let symbol = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!symbol.is_null()).then_some(symbol)
     }
 }
 

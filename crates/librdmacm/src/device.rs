@@ -5,8 +5,8 @@ use core::ffi::c_int;
 use std::sync::OnceLock;
 
 use rdmalab_abi::{
-    IBV_LINK_LAYER_ETHERNET, VerbsTable, ibv_context, ibv_device_attr, ibv_gid, ibv_pd,
-    ibv_port_attr, inline,
+    CmLoan, IBV_LINK_LAYER_ETHERNET, MadPort, VerbsTable, ibv_context, ibv_device_attr, ibv_gid,
+    ibv_pd, ibv_port_attr, inline,
 };
 use rdmalab_wire::ids::Gid;
 
@@ -38,22 +38,61 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Our verbs. They are looked for at run time, because a linked copy of the soft device would be a
-/// second one in the same process.
+/// The verbs, and the way to other hosts where it is not libibverbs that has it.
+type Source = Result<(VerbsTable, Option<MadPort>), String>;
+
+/// Taken once.
+static VERBS: OnceLock<Source> = OnceLock::new();
+
+/// Takes the verbs of a program of ours that has the soft device in itself, before anything else is
+/// called: 0, or `EALREADY` when other verbs are in use, `EPROTO` when it is of another build.
 ///
-/// # Errors
-/// `ENODEV` if `libibverbs.so.1` is missing, or is not ours: connections of other devices are the
-/// kernel's business.
-pub fn verbs() -> CallResult<&'static VerbsTable> {
-    static VERBS: OnceLock<Result<VerbsTable, String>> = OnceLock::new();
+/// # Safety
+/// A live loan, of which the first word is its size.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __rdmalab_borrow(loan: *const CmLoan) -> c_int {
+    crate::guard::guard(libc::EIO, || {
+        // SAFETY: the caller's contract; no more than the first word is looked at before it is
+        // known to fit.
+        if unsafe { loan.cast::<usize>().read() } != size_of::<CmLoan>() {
+            return libc::EPROTO;
+        }
+        // SAFETY: as above, and of this build.
+        let CmLoan { verbs, mads, .. } = unsafe { loan.read() };
+        match VERBS.get_or_init(|| Ok((verbs, Some(mads)))) {
+            Ok((_, Some(_))) => 0,
+            _ => libc::EALREADY,
+        }
+    })
+}
+
+fn source() -> CallResult<&'static (VerbsTable, Option<MadPort>)> {
     let found = VERBS.get_or_init(|| match VerbsTable::is_ours(None) {
-        Ok(true) => VerbsTable::load(None).map_err(|error| error.to_string()),
+        Ok(true) => match VerbsTable::load(None) {
+            Ok(verbs) => Ok((verbs, None)),
+            Err(error) => Err(error.to_string()),
+        },
         Ok(false) => Err("this librdmacm.so.1 is the soft device's, and libibverbs.so.1 is not: \
                           put both into LD_LIBRARY_PATH, or run the program by `rdmalab exec`"
             .to_owned()),
         Err(error) => Err(error.to_string()),
     });
     found.as_ref().map_err(|why| failed(libc::ENODEV, "rdma_cm", || why.clone()))
+}
+
+/// Our verbs: lent, or looked for at run time, because a linked copy of the soft device would be a
+/// second one in the same process.
+///
+/// # Errors
+/// `ENODEV` if `libibverbs.so.1` is missing, or is not ours: connections of other devices are the
+/// kernel's business.
+pub fn verbs() -> CallResult<&'static VerbsTable> {
+    source().map(|(verbs, _)| verbs)
+}
+
+/// The way to other hosts, where it was lent with the verbs.
+pub fn lent_mads() -> Option<MadPort> {
+    source().ok()?.1
 }
 
 /// Opens every device.

@@ -3,6 +3,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 
+use rdmalab_abi::MadPort;
 use rdmalab_ring::madbox::MAD_BYTES;
 use rdmalab_wire::ids::Gid;
 
@@ -20,8 +21,8 @@ pub struct Arrived {
 }
 
 type Open = unsafe extern "C" fn() -> c_int;
-type Send = unsafe extern "C" fn(*const [u8; 16], *const [u8; 16], *const [u8; MAD_BYTES]) -> c_int;
-type Receive = unsafe extern "C" fn(*mut Arrived) -> c_int;
+type Send = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
+type Receive = unsafe extern "C" fn(*mut u8) -> c_int;
 
 /// The open port.
 #[derive(Clone, Copy)]
@@ -37,40 +38,51 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
+/// The functions of the libibverbs that is loaded.
+fn of_libibverbs() -> Option<(Open, Send, Receive)> {
+    // SAFETY: a C string; the library is loaded already, and is never closed.
+    let library =
+        unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+    if library.is_null() {
+        return None;
+    }
+    let open = symbol(library, c"__rdmalab_mad_open")?;
+    let send = symbol(library, c"__rdmalab_mad_send")?;
+    let receive = symbol(library, c"__rdmalab_mad_receive")?;
+    // SAFETY: our library exports these names with exactly these signatures, but for the types that
+    // pointers point to.
+    Some(unsafe {
+        (
+            std::mem::transmute::<*mut c_void, Open>(open),
+            std::mem::transmute::<*mut c_void, Send>(send),
+            std::mem::transmute::<*mut c_void, Receive>(receive),
+        )
+    })
+}
+
 impl Door {
-    /// Opens it, where an interface is named. Without one nothing comes and nothing goes.
+    /// Opens it, where an interface leads to other hosts. Without one nothing comes and nothing
+    /// goes.
     ///
     /// # Errors
     /// What opening the device says, `ENOSYS` if our libibverbs is too old to have the port.
     pub fn open() -> CallResult<Option<Door>> {
-        if std::env::var_os("RDMALAB_INTERFACE").is_none_or(|name| name.is_empty()) {
-            return Ok(None);
-        }
-        // SAFETY: a C string; the library is loaded already, and is never closed.
-        let library = unsafe {
-            libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE)
+        let ports = match crate::device::lent_mads() {
+            Some(MadPort { open, send, receive }) => Some((open, send, receive)),
+            None => of_libibverbs(),
         };
-        let found = (!library.is_null()).then_some(()).and_then(|()| {
-            let open = symbol(library, c"__rdmalab_mad_open")?;
-            let send = symbol(library, c"__rdmalab_mad_send")?;
-            let receive = symbol(library, c"__rdmalab_mad_receive")?;
-            // SAFETY: our library exports these names with exactly these signatures.
-            Some(unsafe {
-                (
-                    std::mem::transmute::<*mut c_void, Open>(open),
-                    std::mem::transmute::<*mut c_void, Send>(send),
-                    std::mem::transmute::<*mut c_void, Receive>(receive),
-                )
-            })
-        });
-        let Some((open, send, receive)) = found else {
+        let Some((open, send, receive)) = ports else {
             return Err(failed(libc::ENOSYS, "rdma_cm", || {
                 "libibverbs.so.1 is of another version of ours: use two of one build".to_owned()
             }));
         };
         // SAFETY: takes nothing.
-        let fd = unsafe { open() };
-        if fd < 0 { Err(Errno(-fd)) } else { Ok(Some(Door { fd, send, receive })) }
+        match unsafe { open() } {
+            // No interface.
+            error if error == -libc::ENODEV => Ok(None),
+            error if error < 0 => Err(Errno(-error)),
+            fd => Ok(Some(Door { fd, send, receive })),
+        }
     }
 
     /// A descriptor that is readable while datagrams wait.
@@ -81,7 +93,7 @@ impl Door {
     /// Sends a datagram to QP 1 of the port with the GID `remote`; it may get lost.
     pub fn send(&self, local: Gid, remote: Gid, mad: &[u8; MAD_BYTES]) {
         // SAFETY: three live arrays.
-        let errno = unsafe { (self.send)(&raw const local.0, &raw const remote.0, mad) };
+        let errno = unsafe { (self.send)(local.0.as_ptr(), remote.0.as_ptr(), mad.as_ptr()) };
         if errno != 0 {
             // As if it were lost: the protocol sends it again.
             let _told = failed(errno, "rdma_cm", || {
@@ -94,7 +106,7 @@ impl Door {
     pub fn receive(&self) -> Option<Arrived> {
         let mut arrived = Arrived { from: Gid::default(), to: Gid::default(), mad: [0; MAD_BYTES] };
         // SAFETY: a live structure of the layout that the function writes.
-        let got = unsafe { (self.receive)(&raw mut arrived) };
+        let got = unsafe { (self.receive)((&raw mut arrived).cast()) };
         (got == 1).then_some(arrived)
     }
 }

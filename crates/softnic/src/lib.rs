@@ -56,7 +56,7 @@ pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
 pub use udp::interface::choose_interface;
-pub use udp::{management, set_wire_seam, wire_drops};
+pub use udp::{management, management_c, set_wire_seam, wire_drops};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

@@ -12,6 +12,7 @@
 
 pub(crate) mod interface;
 pub mod management;
+pub mod management_c;
 mod members;
 mod onset;
 mod outbox;

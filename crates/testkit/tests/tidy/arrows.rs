@@ -16,10 +16,11 @@ const HOUSE: &str = "
     abi         ->                       | the layouts of C, for whoever speaks it
     provider    -> abi engine wire       | any backend as C tables, soft or simulated
     libibverbs  -> provider softnic abi  | the tables as exported symbols
-    librdmacm   -> abi engine wire ring  | finds the verbs in our libibverbs at run time: a linked
-                                           copy would be a second registry; the engine's connection
-                                           manager has no statics, letters between processes are
-                                           the ring's
+    librdmacm   -> abi engine wire ring  | finds the verbs in our libibverbs at run time, or is
+                                           lent them by a program that has the device inside: a
+                                           linked copy would be a second one; the engine's
+                                           connection manager has no statics, letters between
+                                           processes are the ring's
     paths       ->                       | a preload shim sees file names, nothing of RDMA
     verbs       -> abi                   | safe Rust over whichever table is loaded
     rank        -> measure               | processes, exchange and the real clock, which

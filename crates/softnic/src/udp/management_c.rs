@@ -1,0 +1,59 @@
+//! The management port as functions of C: for our connection manager, which lives in another shared
+//! object and has no types of ours.
+
+use core::ffi::c_int;
+
+use super::interface;
+use super::management::{Gid, MAD_BYTES, ManagementPort};
+
+/// A datagram as it is handed over.
+#[repr(C)]
+struct Arrived {
+    /// Who sent it.
+    from: [u8; 16],
+    /// Which of our GIDs it was sent to.
+    to: [u8; 16],
+    /// The datagram.
+    mad: [u8; MAD_BYTES],
+}
+
+/// Opens the port: a descriptor that is readable while datagrams wait, which stays ours; or a
+/// negative error number, `-ENODEV` where no interface leads to other hosts.
+pub extern "C" fn open() -> c_int {
+    match interface::named().and_then(|named| named.map(|_| ManagementPort::open()).transpose()) {
+        Ok(None) => -libc::ENODEV,
+        Ok(Some(port)) => port.raw_fd(),
+        Err(error) => -error.errno,
+    }
+}
+
+/// Sends a datagram from one of our GIDs to QP 1 at another: 0, or an error number.
+///
+/// # Safety
+/// Two GIDs and a datagram of 256 bytes.
+pub unsafe extern "C" fn send(from: *const u8, to: *const u8, mad: *const u8) -> c_int {
+    // SAFETY: the caller's contract.
+    let (from, to, mad) =
+        unsafe { (from.cast::<[u8; 16]>().read(), to.cast::<[u8; 16]>().read(), &*mad.cast()) };
+    let sent = ManagementPort::open().and_then(|port| {
+        let index = port.gids().iter().position(|gid| gid.0 == from).unwrap_or(usize::MAX);
+        port.send(u8::try_from(index).unwrap_or(u8::MAX), Gid(to), mad)
+    });
+    sent.map_or_else(|error| error.errno, |()| 0)
+}
+
+/// Takes the next datagram: 1, or 0 when there is none.
+///
+/// # Safety
+/// Room for the sender's GID, ours, and a datagram.
+pub unsafe extern "C" fn receive(datagram: *mut u8) -> c_int {
+    match ManagementPort::open().ok().and_then(|port| port.receive()) {
+        None => 0,
+        Some(found) => {
+            let arrived = Arrived { from: found.from.0, to: found.to.0, mad: found.mad };
+            // SAFETY: the caller's contract; the structure has no other alignment than bytes.
+            unsafe { datagram.cast::<Arrived>().write(arrived) };
+            1
+        }
+    }
+}
