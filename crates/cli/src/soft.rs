@@ -1,11 +1,15 @@
 //! The libraries of verbs that this binary can use: our soft device, linked in, and the system's.
 
+use std::ffi::CString;
 use std::io;
 use std::ptr::NonNull;
 
-use rdmalab_softnic::SoftNic;
-use rdmalab_verbs::{Device, Kind, Library, LoadError, PortState, SoftHooks};
+use rdmalab_softnic::{SoftNic, management_c};
+use rdmalab_verbs::{
+    CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, PortState, SoftHooks,
+};
 
+use crate::exec::runtime;
 use crate::failure::{Failure, run, usage};
 use crate::link::LinkArgs;
 
@@ -18,8 +22,24 @@ pub fn library() -> Library {
         },
         free_shared: rdmalab_softnic::free_shared,
         last_error: rdmalab_provider::diag::last_error,
+        load_cm,
     };
     Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
+}
+
+/// Our connection manager, which is a shared object also here: with the device of this process.
+fn load_cm() -> Result<CmTable, LoadError> {
+    let refused = |reason| LoadError::Open { library: runtime::CM.soname.to_owned(), reason };
+    let path = runtime::as_file(&runtime::CM).map_err(refused)?;
+    let path = CString::new(path.into_os_string().into_encoded_bytes());
+    let path = path.map_err(|_| refused("its path has a zero in it".to_owned()))?;
+    let mads = MadPort {
+        open: management_c::open,
+        send: management_c::send,
+        receive: management_c::receive,
+    };
+    let loan = CmLoan::new(rdmalab_provider::table::table::<SoftNic>(), mads);
+    CmTable::load_with(&path, &loan)
 }
 
 /// The system's library, unless that is ours too (under `rdmalab exec`).

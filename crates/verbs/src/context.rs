@@ -1,6 +1,6 @@
 //! Devices and open devices.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::io;
 use std::net::Ipv6Addr;
 use std::ptr::NonNull;
@@ -11,6 +11,7 @@ use rdmalab_abi::inline;
 
 use crate::attr::{self, DeviceAttr, GidEntry, PortAttr};
 use crate::buffer::Buffer;
+use crate::cm::CmId;
 use crate::domain::Pd;
 use crate::error::VerbsError;
 use crate::library::{Kind, Library};
@@ -71,7 +72,7 @@ impl Device {
             return String::new();
         }
         // SAFETY: a C string of the device, which is alive.
-        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        unsafe { text(name) }
     }
 
     /// GUID of the node, host byte order; 0 if unknown.
@@ -98,8 +99,17 @@ impl Device {
         let raw = library.not_null("ibv_open_device", raw)?;
         let name = self.name();
         let list = self.list.clone();
-        Ok(Context(Arc::new(ContextInner { raw, library: library.clone(), name, _list: list })))
+        let library = library.clone();
+        let kept_by = KeptBy::Us { _list: list };
+        Ok(Context(Arc::new(ContextInner { raw, library, name, kept_by })))
     }
+}
+
+/// # Safety
+/// A C string.
+unsafe fn text(c: *const c_char) -> String {
+    // SAFETY: the caller's contract.
+    unsafe { CStr::from_ptr(c) }.to_string_lossy().into_owned()
 }
 
 /// An open device. Cheap to clone; closed with its last object.
@@ -111,7 +121,16 @@ pub(crate) struct ContextInner {
     pub(crate) raw: NonNull<abi::ibv_context>,
     pub(crate) library: Library,
     name: String,
-    _list: Arc<DeviceList>,
+    kept_by: KeptBy,
+}
+
+/// Who closes an open device.
+#[derive(Debug)]
+enum KeptBy {
+    /// We do.
+    Us { _list: Arc<DeviceList> },
+    /// The connection manager, some time after this id is gone.
+    Manager { _id: CmId },
 }
 
 // SAFETY: libibverbs may be called from any thread with any of its objects.
@@ -121,6 +140,9 @@ unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
+        if let KeptBy::Manager { .. } = self.kept_by {
+            return;
+        }
         // SAFETY: opened by this library, and the objects of it are gone: each keeps this alive.
         // A refusal leaves the device open until the process ends, which harms nobody.
         let _ = unsafe { (self.library.table().close_device)(self.raw.as_ptr()) };
@@ -128,6 +150,20 @@ impl Drop for ContextInner {
 }
 
 impl Context {
+    /// A device that the connection manager opened for an id.
+    ///
+    /// # Safety
+    /// An open context of that library, which stays open as long as the id is there.
+    pub(crate) unsafe fn of_id(raw: NonNull<abi::ibv_context>, library: Library, id: CmId) -> Self {
+        // SAFETY: the caller's contract; an open device has a name for as long as it is open.
+        let name = unsafe {
+            let name = (library.table().get_device_name)((*raw.as_ptr()).device);
+            if name.is_null() { String::new() } else { text(name) }
+        };
+        let kept_by = KeptBy::Manager { _id: id };
+        Self(Arc::new(ContextInner { raw, library, name, kept_by }))
+    }
+
     pub(crate) fn raw(&self) -> *mut abi::ibv_context {
         self.0.raw.as_ptr()
     }

@@ -34,6 +34,7 @@
 mod address;
 mod attr;
 mod buffer;
+mod cm;
 mod completion;
 mod context;
 mod cq;
@@ -56,6 +57,9 @@ mod tests;
 pub use address::{AddressHandle, Grh, UD_GRH_BYTES};
 pub use attr::{DeviceAttr, GidEntry, GidType, LinkLayer, Mtu, PortAttr, PortState};
 pub use buffer::{Backing, Buffer};
+pub use cm::{
+    CmAddress, CmChannel, CmEvent, CmEventKind, CmId, CmKey, ConnParam, ConnectionManager,
+};
 pub use completion::{Wc, WcOpcode};
 pub use context::{Context, Device};
 pub use cq::{CompletionChannel, Cq, CqEvent};
@@ -66,7 +70,7 @@ pub use event::AsyncEvent;
 pub use flags::{Access, QpState, QpType};
 pub use library::{Kind, Library, SoftHooks};
 pub use qp::{MULTICAST_QPN, Path, Qp, QpBuilder, QpCap, ReadyToReceive, ReadyToSend};
-pub use rdmalab_abi::{LoadError, VerbsTable};
+pub use rdmalab_abi::{CmLoan, CmTable, LoadError, MadPort, VerbsTable};
 pub use recv::{RecvBatch, RecvRequest};
 pub use send::{SendBatch, SendRequest};
 pub use srq::Srq;

@@ -5,7 +5,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmalab_abi::{LoadError, VerbsTable};
+use rdmalab_abi::{CmTable, LoadError, VerbsTable};
 
 use crate::context::{Device, DeviceList};
 use crate::error::VerbsError;
@@ -45,6 +45,8 @@ pub struct SoftHooks {
     pub free_shared: unsafe fn(start: *mut u8),
     /// The sentence behind the last error of this thread, as `verb: sentence`.
     pub last_error: fn() -> Option<String>,
+    /// The connection manager that knows its devices.
+    pub load_cm: fn() -> Result<CmTable, LoadError>,
 }
 
 /// A library of verbs. Cheap to clone.

@@ -51,6 +51,10 @@ pub(crate) fn library() -> Library {
         alloc_shared: |_| Err(std::io::ErrorKind::OutOfMemory.into()),
         free_shared: |_| {},
         last_error: sentence,
+        load_cm: || {
+            let (library, reason) = ("none".to_owned(), "it is a mock".to_owned());
+            Err(LoadError::Open { library, reason })
+        },
     };
     Library::new(table(), Kind::Sim, Some(hooks))
 }

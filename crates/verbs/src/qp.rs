@@ -8,6 +8,7 @@ use rdmalab_abi as abi;
 use rdmalab_abi::inline;
 
 use crate::attr::Mtu;
+use crate::cm::CmId;
 use crate::cq::Cq;
 use crate::domain::Pd;
 use crate::endpoint::QpEndpoint;
@@ -91,7 +92,28 @@ impl QpBuilder {
     /// `EINVAL` beyond what the device can, `ENOMEM` when there is no room.
     pub fn build(self, pd: &Pd) -> Result<Qp, VerbsError> {
         let library = pd.context().library();
-        let mut attr = abi::ibv_qp_init_attr {
+        let mut attr = self.attr();
+        // SAFETY: all objects are alive, and the attributes are valid.
+        let raw = unsafe { (library.table().create_qp)(pd.raw(), &raw mut attr) };
+        let raw = library.not_null("ibv_create_qp", raw)?;
+        Ok(self.made(raw, &attr, pd, None))
+    }
+
+    /// Makes it on an id of the connection manager, which brings it to INIT, and to RTS when the
+    /// connection is made. The domain is one of the id's device ([`CmId::context`]).
+    ///
+    /// # Errors
+    /// `EINVAL` beyond what the device can, when the id has one already or no device yet, or the
+    /// domain is another device's; `ENOMEM` when there is no room.
+    pub fn build_on(self, id: &CmId, pd: &Pd) -> Result<Qp, VerbsError> {
+        let mut attr = self.attr();
+        // SAFETY: all objects are alive, and the attributes are valid.
+        let raw = unsafe { id.create_qp(pd.raw(), &raw mut attr)? };
+        Ok(self.made(raw, &attr, pd, Some(id.clone())))
+    }
+
+    fn attr(&self) -> abi::ibv_qp_init_attr {
+        abi::ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: self.send_cq.raw(),
             recv_cq: self.recv_cq.raw(),
@@ -105,10 +127,16 @@ impl QpBuilder {
             },
             qp_type: self.qp_type.raw(),
             sq_sig_all: self.sq_sig_all.into(),
-        };
-        // SAFETY: all objects are alive, and the attributes are valid.
-        let raw = unsafe { (library.table().create_qp)(pd.raw(), &raw mut attr) };
-        let raw = library.not_null("ibv_create_qp", raw)?;
+        }
+    }
+
+    fn made(
+        self,
+        raw: NonNull<abi::ibv_qp>,
+        attr: &abi::ibv_qp_init_attr,
+        pd: &Pd,
+        id: Option<CmId>,
+    ) -> Qp {
         let cap = QpCap {
             max_send_wr: attr.cap.max_send_wr,
             max_recv_wr: attr.cap.max_recv_wr,
@@ -116,8 +144,9 @@ impl QpBuilder {
             max_recv_sge: attr.cap.max_recv_sge,
             max_inline_data: attr.cap.max_inline_data,
         };
-        let inner = QpInner { raw, cap, pd: pd.clone(), made: self, groups: Mutex::default() };
-        Ok(Qp { raw, inner: Arc::new(inner) })
+        let groups = Mutex::default();
+        let inner = QpInner { raw, cap, pd: pd.clone(), made: self, groups, id };
+        Qp { raw, inner: Arc::new(inner) }
     }
 }
 
@@ -228,6 +257,8 @@ struct QpInner {
     made: QpBuilder,
     /// The multicast groups that it joined, which it has to leave before it can be destroyed.
     groups: Mutex<Vec<(Ipv6Addr, u16)>>,
+    /// The connection manager's id that it was made on.
+    id: Option<CmId>,
 }
 
 // SAFETY: libibverbs may be called from any thread with any of its objects; `inner` keeps the queue
@@ -249,8 +280,12 @@ impl Drop for QpInner {
             // SAFETY: it is still there, and the address is read before the call returns.
             let _ = unsafe { (table.detach_mcast)(self.raw.as_ptr(), &raw const gid, *lid) };
         }
-        // SAFETY: made by this library, and destroyed once.
-        let _ = unsafe { (table.destroy_qp)(self.raw.as_ptr()) };
+        match &self.id {
+            // SAFETY: it was made on that id, and is destroyed once.
+            Some(id) => unsafe { id.destroy_qp() },
+            // SAFETY: made by this library, and destroyed once.
+            None => drop(unsafe { (table.destroy_qp)(self.raw.as_ptr()) }),
+        }
     }
 }
 
@@ -414,16 +449,39 @@ impl Qp {
     /// # Errors
     /// What the library says.
     pub fn state(&self) -> Result<QpState, VerbsError> {
+        self.query(abi::IBV_QP_STATE).map(|attr| QpState::from_raw(attr.qp_state))
+    }
+
+    fn query(&self, mask: u32) -> Result<abi::ibv_qp_attr, VerbsError> {
         let library = self.inner.pd.context().library();
         let mut attr = abi::ibv_qp_attr::zeroed();
         let mut init = abi::ibv_qp_init_attr::zeroed();
-        let mask = abi::IBV_QP_STATE as i32;
+        let mask = mask as i32;
         // SAFETY: the queue pair is alive, and both answers are valid for writes.
         let result = unsafe {
             (library.table().query_qp)(self.raw.as_ptr(), &raw mut attr, mask, &raw mut init)
         };
         library.zero("ibv_query_qp", result)?;
-        Ok(QpState::from_raw(attr.qp_state))
+        Ok(attr)
+    }
+
+    /// How long a peer is told to wait when no receive is posted, as a code; RC only.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn min_rnr_timer(&self) -> Result<u8, VerbsError> {
+        self.query(abi::IBV_QP_MIN_RNR_TIMER).map(|attr| attr.min_rnr_timer)
+    }
+
+    /// Changes that. For queue pairs that the connection manager made ready: it leaves 0, which is
+    /// 655 ms (IBA 9.7.5.2.8).
+    ///
+    /// # Errors
+    /// `EINVAL` before RTR, or above 31.
+    pub fn set_min_rnr_timer(&self, code: u8) -> Result<(), VerbsError> {
+        let mut attr = abi::ibv_qp_attr::zeroed();
+        attr.min_rnr_timer = code;
+        self.modify(&mut attr, abi::IBV_QP_MIN_RNR_TIMER)
     }
 
     /// Posts sends, in order. Allocates nothing.

@@ -195,6 +195,21 @@ fn prepare_in(top: &Path, library: &Source) -> Result<PathBuf, String> {
     Ok(directory)
 }
 
+/// A shared object of ours as a file.
+///
+/// # Errors
+/// When it is nowhere, or cannot be written.
+pub fn as_file(object: &Object) -> Result<PathBuf, String> {
+    match find(object)? {
+        Source::File(path) => Ok(path),
+        inside @ Source::Inside { .. } => {
+            let file = prepare(&library()?)?.join(object.soname);
+            put(&inside, &file)?;
+            Ok(file)
+        }
+    }
+}
+
 /// Removes the libraries of all but the newest builds. Programs that run keep what they have open;
 /// a build that is used again is written again.
 fn forget_old(top: &Path, newest: &Path) {

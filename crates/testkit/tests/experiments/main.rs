@@ -3,6 +3,7 @@
 mod calls;
 mod fan;
 mod loads;
+mod manager;
 mod options;
 mod process;
 mod recvq;

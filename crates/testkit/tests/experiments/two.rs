@@ -1,6 +1,7 @@
 //! Two ranks as threads of the test, each with the soft device opened for itself.
 
 use std::cell::Cell;
+use std::ffi::CString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 use rdmalab_experiments::{Experiment, Point, run, sweep};
 use rdmalab_measure::{Clock, Outcome, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
-use rdmalab_softnic::SoftNic;
-use rdmalab_verbs::{Device, Kind, Library, SoftHooks};
+use rdmalab_softnic::{SoftNic, management_c};
+use rdmalab_testkit::programs::library_dir;
+use rdmalab_verbs::{CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, SoftHooks};
 
 /// No wait of a test takes so long unless something is broken.
 const PATIENCE_NS: u64 = 60_000_000_000;
@@ -234,6 +236,18 @@ impl Rank for ThreadRank<'_> {
     }
 }
 
+/// Our connection manager, with the soft device of this process.
+fn load_cm() -> Result<CmTable, LoadError> {
+    let path = library_dir().join("librdmacm.so.1").into_os_string().into_encoded_bytes();
+    let mads = MadPort {
+        open: management_c::open,
+        send: management_c::send,
+        receive: management_c::receive,
+    };
+    let loan = CmLoan::new(rdmalab_provider::table::table::<SoftNic>(), mads);
+    CmTable::load_with(&CString::new(path).expect("a path without zeros"), &loan)
+}
+
 /// The soft device.
 pub fn device() -> Device {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -245,6 +259,7 @@ pub fn device() -> Device {
             },
             free_shared: rdmalab_softnic::free_shared,
             last_error: rdmalab_provider::diag::last_error,
+            load_cm,
         };
         Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
     });
