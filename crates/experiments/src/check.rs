@@ -389,10 +389,8 @@ fn rates(point: &Point, _: &Limits) -> Result<(), Fault> {
 /// What makes connections.
 fn manager(point: &Point, _: &Limits) -> Result<(), Fault> {
     let is_used = point.experiment == Experiment::Connect && point.by == By::RdmaCm;
-    must(!is_used, "by", || {
-        "not available: the verbs that experiments run on have no connection manager yet; choose \
-         plain, or run a program through ours with `rdmalab exec -- ib_send_lat -R`"
-            .to_owned()
+    must(!is_used || point.transport == Transport::Rc, "by", || {
+        "it makes reliable connections: choose --transport rc, or --by plain".to_owned()
     })
 }
 

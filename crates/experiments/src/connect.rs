@@ -1,6 +1,10 @@
-//! `connect`: making connections. Both ends make queue pairs, tell each other their numbers, bring
-//! them to RTS, and meet again, since a request that comes too early waits for a time-out; then
-//! rank 0 sends a first message over each. All connections of a run stay until its end.
+//! `connect`: making connections, plainly or by the connection manager (`managed`).
+//!
+//! Plainly: both ends make queue pairs, tell each other their numbers, bring them to RTS, and meet
+//! again, since a request that comes too early waits for a time-out; then rank 0 sends a first
+//! message over each. All connections of a run stay until its end.
+
+mod managed;
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
@@ -15,6 +19,7 @@ use crate::mr::facts;
 use crate::point::Point;
 use crate::talk::{Begin, Effort, cut_short};
 use crate::words::words;
+use managed::Managed;
 
 words! {
     /// How queue pairs come to know of each other.
@@ -55,14 +60,14 @@ struct Shared {
     pd: Pd,
     cq: Cq,
     mr: Mr,
-    path: Path,
-    mtu: Mtu,
 }
 
 struct Making<'a, R> {
     rank: &'a R,
     point: &'a Point,
     shared: Shared,
+    path: Path,
+    mtu: Mtu,
     /// Times of the steps, in ns.
     steps: [Vec<f64>; STEPS.len()],
     /// Time of each list until its first messages are through.
@@ -77,25 +82,52 @@ pub(crate) fn run<R: Rank>(
     limits: &Limits,
     point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let pd = context.alloc_pd().map_err(failed)?;
-    let buffer = context.alloc_buffer(MEMORY_BYTES).map_err(failed)?;
-    buffer.fill(0, MEMORY_BYTES, 0);
-    let mr = pd.register(&buffer, rights()).map_err(failed)?;
-    let list = if point.list == 0 { point.qps } else { point.list };
-    let cq = context.create_cq(list.clamp(16, limits.max_cqe), None).map_err(failed)?;
-    let (path, mtu) = (path_of(point, limits), mtu_of(crate::check::mtu_bytes(point, limits)));
-    let mut making = Making {
-        rank,
-        point,
-        shared: Shared { pd, cq, mr, path, mtu },
-        steps: Default::default(),
-        whole: Vec::new(),
-        made: 0,
-    };
+    let list = if point.list == 0 { point.qps } else { point.list } as usize;
+    match point.by {
+        By::Plain => {
+            let mut making = Making::new(rank, context, limits, point)?;
+            runs(rank, context, point, &mut making, |making| making.part(list))
+                .map(|end| end.with(rank, |outcome| making.outcome(outcome)))
+        }
+        By::RdmaCm => {
+            let mut managed = Managed::new(rank, context, limits, point)?;
+            runs(rank, context, point, &mut managed, |managed| managed.part(list))
+                .map(|end| end.with(rank, |outcome| managed.outcome(outcome)))
+        }
+    }
+}
+
+/// All runs, with what they cost.
+struct Ended {
+    outcome: Outcome,
+    effort: Effort,
+}
+
+impl Ended {
+    /// What rank 0 has found goes in front of the effort.
+    fn with<R: Rank>(mut self, rank: &R, found: impl FnOnce(&mut Outcome)) -> Outcome {
+        if rank.index() == 0 {
+            found(&mut self.outcome);
+        }
+        if let Some(share) = self.effort.share() {
+            let label = format!("rank {}", rank.index());
+            self.outcome.push_figure(Quantity::CpuShare, &label, share);
+        }
+        self.outcome
+    }
+}
+
+fn runs<R: Rank, T>(
+    rank: &R,
+    context: &Context,
+    point: &Point,
+    making: &mut T,
+    part: impl Fn(&mut T) -> Result<bool, Stopped>,
+) -> Result<Ended, Stopped> {
     let (mut outcome, mut effort) = (Outcome::default(), Effort::default());
     for _ in 0..point.runs {
         let begin = Begin::now(rank);
-        let result = making.part(list as usize);
+        let result = part(making);
         begin.end(rank, &mut effort);
         let goes_on = *result.as_ref().unwrap_or(&true);
         outcome.cut_short = match goes_on {
@@ -107,17 +139,81 @@ pub(crate) fn run<R: Rank>(
         }
     }
     facts(context, &mut outcome);
-    if rank.index() == 0 {
-        making.outcome(&mut outcome);
-    }
-    if let Some(share) = effort.share() {
-        let label = format!("rank {}", rank.index());
-        outcome.push_figure(Quantity::CpuShare, &label, share);
-    }
-    Ok(outcome)
+    Ok(Ended { outcome, effort })
 }
 
-impl<R: Rank> Making<'_, R> {
+/// What either way of making connections says in the same words.
+fn outcome(to: &mut Outcome, point: &Point, made: u64, whole: Vec<f64>) {
+    let total_ns: f64 = whole.iter().sum();
+    if total_ns > 0.0 {
+        to.push_figure(Quantity::Rate, "connections", made as f64 / total_ns * 1e9);
+    }
+    to.push_count("connections", made);
+    to.push_fact("by", point.by);
+    to.push_series(Quantity::SetupTime, "of a list, until it is used", 0, whole);
+}
+
+impl Shared {
+    fn new(context: &Context, limits: &Limits, point: &Point) -> Result<Self, Stopped> {
+        let pd = context.alloc_pd().map_err(failed)?;
+        let buffer = context.alloc_buffer(MEMORY_BYTES).map_err(failed)?;
+        buffer.fill(0, MEMORY_BYTES, 0);
+        let mr = pd.register(&buffer, rights()).map_err(failed)?;
+        let list = if point.list == 0 { point.qps } else { point.list };
+        let cq = context.create_cq(list.clamp(16, limits.max_cqe), None).map_err(failed)?;
+        Ok(Self { pd, cq, mr })
+    }
+
+    /// A WRITE over each, all at once.
+    fn first_messages<'a, R: Rank>(
+        &self,
+        rank: &R,
+        qps: impl ExactSizeIterator<Item = &'a Qp>,
+        memory: &RemoteBuffer,
+    ) -> Result<(), Stopped> {
+        let sges = [self.mr.sge(0, WORD)];
+        let mut left = qps.len();
+        for qp in qps {
+            let request = SendRequest::write(&sges, memory, 2 * WORD as u64).signaled();
+            qp.post_send(&[request]).map_err(failed)?;
+        }
+        let mut wcs = [Wc::default(); 16];
+        let patience_ns = rank.patience_ns();
+        while left > 0 {
+            let found = rank.spin_for(patience_ns, || match self.cq.poll(&mut wcs) {
+                Ok(0) => None,
+                other => Some(other),
+            })?;
+            let found = found.ok_or_else(|| timed_out(patience_ns, "the first message"))?;
+            let found = found.map_err(failed)?;
+            for wc in &wcs[..found] {
+                wc.status().map_err(|status| failed(format!("the first message: {status}")))?;
+            }
+            left -= found;
+        }
+        Ok(())
+    }
+}
+
+impl<'a, R: Rank> Making<'a, R> {
+    fn new(
+        rank: &'a R,
+        context: &Context,
+        limits: &Limits,
+        point: &'a Point,
+    ) -> Result<Self, Stopped> {
+        Ok(Self {
+            rank,
+            point,
+            shared: Shared::new(context, limits, point)?,
+            path: path_of(point, limits),
+            mtu: mtu_of(crate::check::mtu_bytes(point, limits)),
+            steps: Default::default(),
+            whole: Vec::new(),
+            made: 0,
+        })
+    }
+
     /// Makes all connections of a run, list by list, and destroys them; whether to go on.
     fn part(&mut self, list: usize) -> Result<bool, Stopped> {
         let all = self.point.qps as usize;
@@ -162,7 +258,7 @@ impl<R: Rank> Making<'_, R> {
         let theirs = theirs.filter(|(_, remotes)| remotes.len() == count);
         let (memory, remotes) =
             theirs.ok_or_else(|| failed("the other end says something unknown"))?;
-        let Shared { path, mtu, .. } = self.shared;
+        let (path, mtu) = (self.path, self.mtu);
         for (i, remote) in remotes.iter().enumerate() {
             let begin = rank.now();
             let psn = psn(self.point.seed, first + i);
@@ -174,7 +270,7 @@ impl<R: Rank> Making<'_, R> {
         let met = rank.now();
         self.keep(Step::Meet, connected, met);
         if rank.index() == 0 {
-            self.first_messages(&qps[first..], &memory)?;
+            self.shared.first_messages(rank, qps[first..].iter(), &memory)?;
         }
         let end = rank.now();
         self.keep(Step::First, met, end);
@@ -200,47 +296,16 @@ impl<R: Rank> Making<'_, R> {
         let RemoteBuffer { addr, bytes, rkey } = self.shared.mr.remote();
         let mut text = format!("{addr} {bytes} {rkey}");
         for (i, qp) in qps.iter().enumerate() {
-            let endpoint = qp.endpoint(&self.shared.path, psn(self.point.seed, first + i));
+            let endpoint = qp.endpoint(&self.path, psn(self.point.seed, first + i));
             text.push_str(&format!("\n{}", endpoint.map_err(failed)?));
         }
         Ok(text)
     }
 
-    /// A WRITE over each, all at once.
-    fn first_messages(&self, qps: &[Qp], memory: &RemoteBuffer) -> Result<(), Stopped> {
-        let sges = [self.shared.mr.sge(0, WORD)];
-        for qp in qps {
-            let request = SendRequest::write(&sges, memory, 2 * WORD as u64).signaled();
-            qp.post_send(&[request]).map_err(failed)?;
-        }
-        let (mut wcs, mut done) = ([Wc::default(); 16], 0);
-        let patience_ns = self.rank.patience_ns();
-        while done < qps.len() {
-            let found =
-                self.rank.spin_for(patience_ns, || match self.shared.cq.poll(&mut wcs) {
-                    Ok(0) => None,
-                    other => Some(other),
-                })?;
-            let found = found.ok_or_else(|| timed_out(patience_ns, "the first message"))?;
-            let found = found.map_err(failed)?;
-            for wc in &wcs[..found] {
-                wc.status().map_err(|status| failed(format!("the first message: {status}")))?;
-            }
-            done += found;
-        }
-        Ok(())
-    }
-
-    fn outcome(self, outcome: &mut Outcome) {
-        let total_ns: f64 = self.whole.iter().sum();
-        if total_ns > 0.0 {
-            outcome.push_figure(Quantity::Rate, "connections", self.made as f64 / total_ns * 1e9);
-        }
-        outcome.push_count("connections", self.made);
-        outcome.push_fact("by", self.point.by);
-        outcome.push_series(Quantity::SetupTime, "of a list, until it is used", 0, self.whole);
+    fn outcome(self, to: &mut Outcome) {
+        outcome(to, self.point, self.made, self.whole);
         for (step, samples) in STEPS.into_iter().zip(self.steps) {
-            outcome.push_series(Quantity::CallCost, step, 0, samples);
+            to.push_series(Quantity::CallCost, step, 0, samples);
         }
     }
 }

@@ -120,6 +120,35 @@ fn connections_are_made_one_by_one_and_together() {
 }
 
 #[test]
+fn connections_are_made_by_the_manager_too() {
+    let cases = "
+        by=rdma_cm qps=1 runs=3
+        by=rdma_cm qps=5 runs=2 list=2 tx-depth=4 rx-depth=4
+        by=rdma_cm qps=300 runs=1 list=all min-rnr-timer=1
+    ";
+    each(Experiment::Connect, cases, |point, outcome| {
+        let all = u64::from(point.qps) * point.runs;
+        assert_eq!(outcome.count("connections"), Some(all));
+        assert_eq!(outcome.fact("by"), Some("rdma_cm"));
+        for step in ["address", "route", "request until established", "disconnect", "destroy"] {
+            let samples = &series(outcome, step).samples;
+            assert_eq!(samples.len() as u64, all, "{step}");
+            assert!(samples.iter().all(|ns| *ns > 0.0), "{step}");
+        }
+        let list = if point.list == 0 { point.qps } else { point.list };
+        let whole = &series(outcome, "of a list, until it is used").samples;
+        assert_eq!(whole.len() as u64, u64::from(point.qps.div_ceil(list)) * point.runs);
+        let rate = outcome.figures.iter().find(|f| f.quantity == Quantity::Rate).unwrap().value;
+        assert!((rate * whole.iter().sum::<f64>() / 1e9 - all as f64).abs() < 1e-6 * all as f64);
+    });
+    // GID 0 is link-local: no address that a manager could be asked by.
+    let point = point(Experiment::Connect, "by=rdma_cm gid-index=0");
+    let [said, _] = at_both(&Table::default(), [&point, &point]);
+    let said = said.expect_err("no address").to_string();
+    assert!(said.contains("choose another --gid-index"), "{said}");
+}
+
+#[test]
 fn a_time_out_is_what_its_code_says() {
     let cases = "
         messages=3 timeout=8 retry-cnt=0
@@ -164,7 +193,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (Experiment::Timeout, "timeout=0", "waits for ever"),
         (Experiment::Timeout, "timeout=31", "or a --limit above 17593s"),
         (Experiment::Timeout, "timeout=20 retry-cnt=7", "choose --retry-cnt 0"),
-        (Experiment::Connect, "by=rdma_cm", "no connection manager"),
+        (Experiment::Connect, "by=rdma_cm transport=uc", "choose --transport rc"),
         (Experiment::Connect, "transport=ud", "no connection"),
         (Experiment::Overhead, "list=all", "needs a length"),
         (Experiment::Overhead, "list=400", "--rx-depth 800"),

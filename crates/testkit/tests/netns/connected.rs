@@ -47,6 +47,31 @@ fn programs_connect_to_another_host() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// The experiment that makes connections, in both of its ways. The binary has the device inside and
+/// lends it to our librdmacm.
+#[test]
+fn an_experiment_connects_to_another_host() {
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with("an_experiment_connects", 2, 1500) else { return };
+    let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
+    let rdmalab = programs::rdmalab().display();
+    let serve = format!("{rdmalab} serve --bind 10.91.0.1:{port}");
+    let mut server = lab.start(1, &serve);
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    let before = lab.packets(1);
+    let run = format!(
+        "{rdmalab} run connect 10.91.0.1:{port} --device soft0 --by plain,rdma_cm --qps 12 \
+         --list all --runs 3 --no-record --format json"
+    );
+    let client = lab.start(2, &run).end_by(until);
+    let crossed = lab.packets(1) - before;
+    let server = server.end_by(Instant::now());
+    assert!(client.succeeded(), "{}{}", client.report(), server.report());
+    assert!(client.stdout.contains("request until established"), "{}", client.stdout);
+    // Of each of 36 connections a request, a reply, a ready and two for its end, at least.
+    assert!(crossed > 36 * 5, "{crossed} packets");
+}
+
 /// Where programs use RDMA and none the connection manager, the host refuses as a kernel does.
 #[test]
 fn a_host_without_managers_refuses() {
