@@ -192,6 +192,12 @@ impl<'a> Pairing<'a> {
                 }
             }
         }
+        // On one host a direction may answer itself: that of a queue pair that is its own peer. Of
+        // two that ask and answer alike, as in a ping-pong that begins with one PSN at both ends,
+        // each seems to do so as well. What it shares with itself was counted twice.
+        if let Some(own) = scores.get_mut(&number) {
+            *own /= 2;
+        }
         let each = scores.into_iter();
         each.map(|(other, score)| Candidate { score, one: number, other }).collect()
     }
@@ -290,6 +296,30 @@ mod tests {
             assert_eq!(ends(conversation), (Some((1 << 23) - i), Some(16 + i)));
             assert_eq!(conversation.rows.len(), 2);
         }
+    }
+
+    /// Both queue pairs of one host ask and answer with the same PSNs: neither is its own peer.
+    #[test]
+    fn a_ping_pong_on_one_host_has_two_ends() {
+        let here = |opcode, qpn, psn| {
+            let packet = packet(opcode, ASKS, qpn, psn);
+            Seen { to: packet.from, ..packet }
+        };
+        let trip = |psn| {
+            [
+                here(Opcode::RcSendOnly, 16, psn),
+                here(Opcode::RcAcknowledge, 17, psn),
+                here(Opcode::RcSendOnly, 17, psn),
+                here(Opcode::RcAcknowledge, 16, psn),
+            ]
+        };
+        let (found, _) = sort((0..5).flat_map(trip).collect());
+        assert_eq!(found.len(), 1);
+        assert_eq!((ends(&found[0]), found[0].rows.len()), ((Some(17), Some(16)), 20));
+        // One that talks to itself has one end twice.
+        let alone = [here(Opcode::RcSendOnly, 16, 1), here(Opcode::RcAcknowledge, 16, 1)];
+        let (found, _) = sort(alone.to_vec());
+        assert_eq!(ends(&found[0]), (Some(16), Some(16)));
     }
 
     #[test]
