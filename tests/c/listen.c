@@ -113,6 +113,34 @@ static void listen_at(enum rdma_port_space space, const char *ip)
     EQUAL(rdma_destroy_id(id), 0);
 }
 
+/* Who asks between rdma_bind_addr and rdma_listen is heard; who asks where nobody comes to listen
+ * is refused. */
+static void bind_before_listening(enum rdma_port_space space)
+{
+    struct rdma_cm_id *id;
+    union at here = at("127.0.0.1", 0);
+    EQUAL(rdma_create_id(requests, &id, NULL, space), 0);
+    EQUAL(rdma_bind_addr(id, &here.any), 0);
+    uint16_t port = rdma_get_src_port(id);
+    struct rdma_cm_id *early = ask(space, "127.0.0.1", port);
+    usleep(20000);
+    EQUAL(rdma_listen(id, BACKLOG), 0);
+    struct rdma_cm_id *asked = next(requests, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+    EQUAL(rdma_destroy_id(asked), 0);
+    next(channel, space == RDMA_PS_TCP ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE,
+         space == RDMA_PS_TCP ? 28 : 2);
+    EQUAL(rdma_destroy_id(early), 0);
+    EQUAL(rdma_destroy_id(id), 0);
+
+    EQUAL(rdma_create_id(requests, &id, NULL, space), 0);
+    EQUAL(rdma_bind_addr(id, &here.any), 0);
+    early = ask(space, "127.0.0.1", rdma_get_src_port(id));
+    next(channel, space == RDMA_PS_TCP ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE,
+         space == RDMA_PS_TCP ? 8 : 1);
+    EQUAL(rdma_destroy_id(early), 0);
+    EQUAL(rdma_destroy_id(id), 0);
+}
+
 int main(void)
 {
     CHECK((channel = rdma_create_event_channel()) != NULL);
@@ -120,6 +148,8 @@ int main(void)
     listen_at(RDMA_PS_TCP, "127.0.0.1");
     listen_at(RDMA_PS_TCP, "::ffff:127.0.0.1");
     listen_at(RDMA_PS_UDP, "127.0.0.1");
+    bind_before_listening(RDMA_PS_TCP);
+    bind_before_listening(RDMA_PS_UDP);
     rdma_destroy_event_channel(channel);
     rdma_destroy_event_channel(requests);
     printf("all passed\n");

@@ -3,7 +3,7 @@
 //! The thread sleeps until a letter comes, a peer goes away or a timer is due; an idle process uses
 //! no processor time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
@@ -68,6 +68,10 @@ pub struct Office {
     slot: u16,
     listening: OwnedFd,
     services: BTreeMap<u64, OwnedFd>,
+    /// Those of them that somebody listens for. Between binding and listening a request waits as if
+    /// nobody held the service: binding wakes the thread, which is faster than the program's next
+    /// call.
+    open: BTreeSet<u64>,
     /// Services that were given back. The thread closes them: while it waits for one, its name is
     /// taken.
     retired: BTreeMap<u64, OwnedFd>,
@@ -75,7 +79,7 @@ pub struct Office {
     incoming: Vec<OwnedFd>,
     /// Requests to services where too many wait, or that nobody holds; and when they began.
     knocking: Vec<(u64, Letter, u64)>,
-    /// Requests of other hosts for services that nobody here holds; and when they came.
+    /// Requests for services that nobody here listens for; and when they came.
     unanswered: Vec<(Peer, Mad, u64)>,
     /// What came from this process itself, or was answered on behalf of nobody.
     inbox: VecDeque<(Peer, Mad)>,
@@ -87,12 +91,13 @@ pub struct Office {
 
 impl Office {
     /// Takes a slot of this host.
-    pub fn open(start: u16, door: Option<Door>) -> io::Result<Self> {
+    pub fn take_slot(start: u16, door: Option<Door>) -> io::Result<Self> {
         let (slot, listening) = madbox::claim_slot(start)?;
         Ok(Self {
             slot,
             listening,
             services: BTreeMap::new(),
+            open: BTreeSet::new(),
             retired: BTreeMap::new(),
             links: BTreeMap::new(),
             incoming: Vec::new(),
@@ -136,6 +141,14 @@ impl Office {
         }
     }
 
+    /// Somebody listens for a service of ours from now on, or nobody.
+    pub fn open(&mut self, service_id: u64, is_open: bool) {
+        match is_open {
+            true => self.open.insert(service_id),
+            false => self.open.remove(&service_id),
+        };
+    }
+
     /// Makes the thread look again.
     pub fn wake(&self) {
         crate::channel::add_one(self.kick.as_fd());
@@ -170,8 +183,13 @@ impl Office {
                     }
                 }
             }
-            Peer::Service(service) if self.services.contains_key(&service) => {
+            Peer::Service(service) if self.open.contains(&service) => {
                 self.inbox.push_back((Peer::Process(self.slot), mad));
+            }
+            Peer::Service(service) if self.services.contains_key(&service) => {
+                let own = Peer::Process(self.slot);
+                self.unanswered.push((own, mad, crate::world::now_ns()));
+                self.wake();
             }
             Peer::Service(service) => {
                 let letter = self.letter(&mad);
@@ -300,16 +318,23 @@ impl Office {
             self.knock(service, letter, since_ns);
         }
         self.look_at_links();
-        let mut mads: Vec<(Peer, Mad)> =
-            letters.into_iter().filter_map(|letter| self.unseal(&letter)).collect();
         let now_ns = crate::world::now_ns();
         let mut arrived = std::mem::take(&mut self.unanswered);
+        let mut others = Vec::new();
+        for letter in letters {
+            let Some((peer, mad)) = self.unseal(&letter) else { continue };
+            match Mad::addressee(&letter.mad) {
+                Ok(Addressee::Service(_)) => arrived.push((peer, mad, now_ns)),
+                _ => others.push((peer, mad)),
+            }
+        }
         while let Some(new) = self.door.as_ref().and_then(Door::receive) {
             if let Ok(mad) = Mad::parse(&new.mad) {
                 let peer = Peer::Remote { local: new.to, remote: new.from };
                 arrived.push((peer, mad, now_ns));
             }
         }
+        let mut mads = Vec::new();
         for (peer, mad, since_ns) in arrived {
             match self.whose(&mad) {
                 Whose::Ours => mads.push((peer, mad)),
@@ -320,6 +345,8 @@ impl Office {
                 Whose::Nobodys | Whose::Others => {}
             }
         }
+        // Requests come first: what is said about them goes another way, and may be here already.
+        mads.extend(others);
         mads
     }
 
@@ -342,7 +369,10 @@ impl Office {
     /// sure.
     fn whose(&self, mad: &Mad) -> Whose {
         match Mad::addressee(&mad.to_bytes()) {
-            Ok(Addressee::Service(service)) if self.services.contains_key(&service) => Whose::Ours,
+            Ok(Addressee::Service(service)) if self.open.contains(&service) => Whose::Ours,
+            Ok(Addressee::Service(service)) if self.services.contains_key(&service) => {
+                Whose::Nobodys
+            }
             Ok(Addressee::Service(service)) => match madbox::connect_service(service) {
                 Ok(_) => Whose::Others,
                 Err(error) if nobody_is_there(&error) => Whose::Nobodys,
@@ -448,7 +478,7 @@ mod tests {
     }
 
     fn office(start: u16) -> Office {
-        Office::open(std::process::id() as u16 ^ start, None).expect("a free slot")
+        Office::take_slot(std::process::id() as u16 ^ start, None).expect("a free slot")
     }
 
     /// A datagram for a process, and one for who holds a service.

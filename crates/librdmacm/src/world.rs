@@ -164,7 +164,7 @@ pub fn get() -> CallResult<&'static World> {
     }
     device::verbs()?;
     let door = Door::open()?;
-    let office = Office::open(random() as u16, door)
+    let office = Office::take_slot(random() as u16, door)
         .map_err(|error| failed(errno_of(&error).0, "rdma_cm", || error.to_string()))?;
     let config = Config {
         ca_guid: 0,

@@ -113,6 +113,7 @@ impl Inner {
         }
         self.listeners.entry(service).or_default().push(number);
         self.cm.listen(service, backlog);
+        self.office.open(service, true);
         self.id(number)?.listening = Some(service);
         Ok(())
     }
@@ -127,6 +128,7 @@ impl Inner {
             ids.retain(|id| *id != number);
             if ids.is_empty() {
                 self.listeners.remove(&service);
+                self.office.open(service, false);
             }
         }
     }
