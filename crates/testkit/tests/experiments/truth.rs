@@ -76,8 +76,9 @@ fn a_pause_takes_its_time_and_is_in_no_sample() {
 #[test]
 fn who_is_interrupted_keeps_what_was_measured() {
     for experiment in TRAFFIC {
-        // Two exchanges to agree and connect, one before each part: in the fifth, one part is done.
-        let table = Table { stop_in_round: 5, ..Table::default() };
+        // Three exchanges: options, kind of address, connection; and one before each part: in the
+        // sixth, one part is done.
+        let table = Table { stop_in_round: 6, ..Table::default() };
         let point = point(experiment, "messages=100 runs=1000 warm-up=0 size=64");
         let [here, there] = at_both(&table, [&point, &point]);
         let (here, there) = (here.expect("an outcome"), there.expect("an outcome"));
