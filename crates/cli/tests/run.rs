@@ -90,6 +90,7 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
         "return-when" => ("before", &[]),
         "by" => ("plain", &[]),
         "limit" => ("5s", &[]),
+        "absent" => ("lid", &[]),
         "peers" => ("1", &[]),
         "direction" => ("out", &[]),
         "to" => ("group", &["--transport", "ud"]),

@@ -54,3 +54,4 @@ pub use point::{
 pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 pub use run::run;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};
+pub use timeout::Absent;

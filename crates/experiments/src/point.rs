@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::connect::By;
 use crate::fan::options::{Cast, Direction, Sizes};
 use crate::recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
+use crate::timeout::Absent;
 use crate::words::words;
 
 words! {
@@ -409,6 +410,8 @@ pub struct Point {
     pub by: By,
     /// The longest time that a sample of `timeout` may take.
     pub limit_ns: u64,
+    /// What its request lacks.
+    pub absent: Absent,
     /// Where receives are posted, in `recvq`.
     pub queue: Queue,
     /// Pieces that a receive of `recvq` may have.
@@ -560,6 +563,7 @@ impl Point {
             call: Call::Read,
             by: By::Plain,
             limit_ns: 20_000_000_000,
+            absent: Absent::QueuePair,
             queue: Queue::Own,
             max_sge: 1,
             regions: 1,

@@ -5,7 +5,8 @@
 //! gets faster. A request that is never answered fails after `retry_cnt` + 1 times T_o.
 //!
 //! Rank 1 makes a queue pair, says where, and destroys it: what comes for it is dropped without an
-//! answer. Rank 0 sends there.
+//! answer. Rank 0 sends there, or, as the study did, to a LID that nobody has: then it is the
+//! network that drops.
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
@@ -20,6 +21,20 @@ use crate::mr::facts;
 use crate::oneway::parts;
 use crate::point::Point;
 use crate::talk::{Begin, Effort, cut_short};
+use crate::words::words;
+
+words! {
+    /// What a request to nobody lacks.
+    Absent, "thing that is not there" {
+        /// The queue pair: the other end gets requests and drops them.
+        QueuePair = "queue_pair",
+        /// The LID: no port has it.
+        Lid = "lid",
+    }
+}
+
+/// The largest LID of a port (IBA 4.1.3), which subnet managers give last.
+const NOBODYS_LID: u16 = 0xbfff;
 
 /// T_tr of a code.
 pub(crate) const fn nominal_ns(code: u8) -> u64 {
@@ -64,6 +79,10 @@ pub(crate) fn run<R: Rank>(
     let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let gone = text.and_then(|text| text.parse().ok());
     let gone: QpEndpoint = gone.ok_or_else(|| failed("the other end says something unknown"))?;
+    let gone = match point.absent {
+        Absent::QueuePair => gone,
+        Absent::Lid => nowhere(&gone, endpoint.lid, path.sgid_index.is_none())?,
+    };
     let mut outcome = Outcome::default();
     facts(context, &mut outcome);
     match &active {
@@ -75,6 +94,19 @@ pub(crate) fn run<R: Rank>(
         None => outcome.cut_short = cut_short(lie_still(rank))?,
     }
     Ok(outcome)
+}
+
+/// The endpoint with a LID that nobody has.
+fn nowhere(gone: &QpEndpoint, own_lid: u16, by_lid: bool) -> Result<QpEndpoint, Stopped> {
+    if !by_lid || gone.lid == 0 {
+        return Err(failed(
+            "--absent lid: the ports have no LIDs, or are not addressed by them, and an IP address \
+             that nobody has is refused before anything is sent: choose --absent queue_pair",
+        ));
+    }
+    let is_taken = |lid: &u16| *lid == gone.lid || *lid == own_lid;
+    let lid = (1..=NOBODYS_LID).rev().find(|lid| !is_taken(lid)).unwrap_or(NOBODYS_LID);
+    Ok(QpEndpoint { lid, ..*gone })
 }
 
 /// What rank 0 says while it goes on.
@@ -201,11 +233,21 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, 
 
 #[cfg(test)]
 mod tests {
-    use super::nominal_ns;
+    use super::{QpEndpoint, nominal_ns};
 
     #[test]
     fn a_code_is_a_time() {
         assert_eq!((nominal_ns(0), nominal_ns(1), nominal_ns(14)), (4096, 8192, 67_108_864));
         assert_eq!(nominal_ns(31), 8_796_093_022_208);
+    }
+
+    #[test]
+    fn nobody_has_that_lid() {
+        let gone = |lid| QpEndpoint { lid, qpn: 2, psn: 3, gid: "::".parse().unwrap() };
+        let lid = |of, own| super::nowhere(&gone(of), own, true).map(|there| there.lid);
+        assert_eq!(lid(1, 1), Ok(0xbfff));
+        assert_eq!(lid(0xbfff, 0xbffe), Ok(0xbffd));
+        assert!(lid(0, 0).unwrap_err().to_string().contains("choose --absent queue_pair"));
+        assert!(super::nowhere(&gone(1), 1, false).is_err());
     }
 }

@@ -11,6 +11,7 @@ use crate::point::{
     Flow, Inline, Memory, Op, PauseBy, Polling, Signal, StampOf, Stamps, Transport, Unsignalled,
 };
 use crate::recvq::options::{self as recvq, Queue, RegionsBy, ReturnWhen};
+use crate::timeout::Absent;
 use crate::words::no_such;
 
 /// All of them.
@@ -178,6 +179,7 @@ pub const OPTIONS: &[Opt] = &[
     word!("by", None, By, by, &[Connect], "how the queue pairs come to know of each other"),
     number!("limit", None, limit_ns: u64, 1..=LIMIT_MAX_NS, "TIME", "ns", &[Timeout],
         "the longest time that a sample may take"),
+    word!("absent", None, Absent, absent, &[Timeout], "what of the other end is not there"),
     word!("queue", None, Queue, queue, &[Recvq], "where receives are posted"),
     recvq::MAX_SGE,
     recvq::REGIONS,

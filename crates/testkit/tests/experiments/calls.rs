@@ -155,6 +155,7 @@ fn a_time_out_is_what_its_code_says() {
         messages=3 timeout=8 retry-cnt=3
         messages=2 runs=2 timeout=12 retry-cnt=1 limit=30s
         messages=2 timeout=1 retry-cnt=7 gid-index=1
+        messages=2 timeout=8 retry-cnt=1 absent=lid
     ";
     each(Experiment::Timeout, cases, |point, outcome| {
         let nominal_ns = (4096u64 << point.timeout) as f64;
