@@ -58,11 +58,28 @@ fn speaks(sweep: &Sweep, goals: &[Goal]) -> bool {
 }
 
 fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<Part> {
-    let words = of.words(args.sizes(), args.quick);
+    let mut words = of.words(args.sizes(), args.quick);
     let experiment: Experiment = of.experiment.parse().map_err(usage)?;
-    let points = sweep(experiment, &words).map_err(usage)?;
+    let mut points = sweep(experiment, &words).map_err(usage)?;
+    let messages = fewer_of_large(&points);
+    if let Some((_, value)) = words.iter_mut().find(|(name, _)| name == "messages") {
+        *value = messages.to_string();
+        points.iter_mut().for_each(|point| point.messages = messages);
+    }
     let name = format!("{}.{experiment}", question.key);
     Ok(Part { question, experiment, name, words, points })
+}
+
+/// Bytes of a run, as long as that leaves messages enough.
+const RUN_BYTES: u64 = 1 << 30;
+/// Messages of a run that its p99 takes.
+const LEAST_MESSAGES: u64 = 1000;
+
+/// Messages of a run: fewer where they are large, for all sizes alike.
+fn fewer_of_large(points: &[Point]) -> u64 {
+    let largest = points.iter().map(|point| point.size_bytes).max().unwrap_or(1).max(1);
+    let planned = points.iter().map(|point| point.messages).max().unwrap_or(1);
+    planned.min((RUN_BYTES / largest).max(LEAST_MESSAGES))
 }
 
 /// Refuses fewer runs than any answer takes.
@@ -174,6 +191,9 @@ mod tests {
             (parts.len(), parts[0].name.as_str(), parts[0].points.len()),
             (1, "opcode.ping", 6)
         );
+        let large = of(&AdviseArgs { size: Some("1M".to_owned()), ..only.clone() }).unwrap();
+        assert_eq!((large[0].points[0].messages, parts[0].points[0].messages), (1024, 2000));
+        assert!(large[0].line().contains("--messages 1024"), "{}", large[0].line());
         let wrong = of(&AdviseArgs { repeat: Some(3), ..only.clone() }).unwrap_err().to_string();
         assert!(wrong.contains("choose 5 or more"), "{wrong}");
         let wrong = of(&AdviseArgs { size: Some("huge".into()), ..only.clone() }).unwrap_err();

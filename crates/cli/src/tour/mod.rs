@@ -61,10 +61,11 @@ const PARTS: [Part; 4] = [
 ];
 
 /// What to try next.
-const NEXT: [(&str, &str); 7] = [
+const NEXT: [(&str, &str); 8] = [
     ("rdmalab run ping --size 8..32K*2 --transport rc,ud", "a sweep; lists and ranges anywhere"),
     ("rdmalab run oneway --stamps send,recv,comp,post", "where the time of a message goes"),
     ("rdmalab run blast --buffers 1..64*2 --signal-every 1,16", "what selective signalling saves"),
+    ("rdmalab advise --quick", "which way of sending is best here, and how sure that is"),
     ("rdmalab run ping --plan", "every option and its default"),
     ("rdmalab serve --bind 0.0.0.0   and   rdmalab run ping HOST", "two machines"),
     ("rdmalab exec -- ib_send_lat -d soft0", "an unmodified program on the soft device"),
