@@ -30,6 +30,8 @@ pub(crate) struct Interface {
     pub(crate) mtu: PathMtu,
     /// The UDP port of both ends.
     pub(crate) port: u16,
+    /// What the kernel writes by itself as time to live (IPv4) and hop limit (IPv6); 0: unknown.
+    usual_hops: [u8; 2],
 }
 
 /// What [`choose_interface`] was told.
@@ -176,8 +178,15 @@ fn find(said_by: &str, name: &str, port: u16) -> VerbsResult<Interface> {
         ))
     })?;
     let gids = gid_table(&addresses, hardware);
-    let (name, index, sole) = (name.to_owned(), index_of(name)?, sole_of(&addresses));
-    Ok(Interface { name, index, gids, sole, mtu, port })
+    let (index, sole, usual_hops) = (index_of(name)?, sole_of(&addresses), usual_hops(name));
+    Ok(Interface { name: name.to_owned(), index, gids, sole, mtu, port, usual_hops })
+}
+
+fn usual_hops(name: &str) -> [u8; 2] {
+    ["ipv4/ip_default_ttl".to_owned(), format!("ipv6/conf/{name}/hop_limit")].map(|setting| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/{setting}"));
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    })
 }
 
 fn is_link_local(address: &IpAddr) -> bool {
@@ -266,6 +275,11 @@ impl Interface {
     /// Whether packets leave from that address unless they say otherwise.
     pub(crate) fn is_sole(&self, address: IpAddr) -> bool {
         self.sole.contains(&address)
+    }
+
+    /// Whether packets to that address leave with that many hops unless they say otherwise.
+    pub(crate) fn is_usual(&self, destination: IpAddr, hop_limit: u8) -> bool {
+        hop_limit == 0 || hop_limit == self.usual_hops[usize::from(destination.is_ipv6())]
     }
 
     /// Whether it is up and has a carrier, now.

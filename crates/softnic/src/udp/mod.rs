@@ -55,8 +55,8 @@ pub(crate) struct Wire {
     /// The memory whose lock makes its holder the owner; held as long as the process lives.
     ownership: OwnedFd,
     is_owner: AtomicBool,
-    /// When a caller last looked for packets, ns.
-    looked_ns: AtomicU64,
+    /// How often callers looked for packets. Two that collide count once, which does no harm.
+    looks: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
     taken: AtomicU64,
     outbox: Mutex<Outbox>,
@@ -75,7 +75,7 @@ impl Wire {
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
             ownership,
             is_owner: AtomicBool::new(false),
-            looked_ns: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             outbox: Mutex::new(Outbox::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
@@ -115,7 +115,8 @@ impl Wire {
     /// A caller looks for packets.
     #[inline]
     pub(crate) fn note_caller(&self) {
-        self.looked_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
     }
 
     /// A caller took packets.
@@ -158,7 +159,9 @@ impl Wire {
     /// The route of a path from this interface.
     pub(crate) fn route_of(&self, path: Path, traffic_class: u8, hop_limit: u8) -> Route {
         let say_source = !self.interface.is_sole(path.source);
-        Route { path, say_source, interface: self.interface.index, traffic_class, hop_limit }
+        let say_hops = !self.interface.is_usual(path.destination, hop_limit);
+        let interface = self.interface.index;
+        Route { path, say_source, say_hops, interface, traffic_class, hop_limit }
     }
 
     /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.

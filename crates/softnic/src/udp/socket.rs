@@ -4,6 +4,9 @@
 //! DF set and an identification of 0 (or 0, 1, 2 ... for the segments of one send), which the
 //! invariant CRC covers and which a user cannot choose. UDP's checksum is left to the kernel: it
 //! costs nothing where the interface computes it, and segmentation needs it.
+//!
+//! The calls are made past glibc, whose functions of these names are points where a thread may be
+//! cancelled (see [`crate::cancel`]): they never wait, so there is nothing to be cancelled in.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +15,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rdmalab_link::path::{Below, Path};
 
 use super::interface::Interface;
-use crate::cancel::NoCancel;
 
 /// Bytes that the kernel should keep for each direction; what it grants may be less.
 const BUFFER_BYTES: libc::c_int = 8 << 20;
@@ -137,6 +139,8 @@ pub(crate) struct Route {
     pub(crate) path: Path,
     /// The source must be said: the kernel might take another.
     pub(crate) say_source: bool,
+    /// So must the hop limit: the kernel would take another.
+    pub(crate) say_hops: bool,
     /// Index of the interface.
     pub(crate) interface: u32,
     pub(crate) traffic_class: u8,
@@ -188,7 +192,7 @@ impl Control {
         if route.traffic_class != 0 {
             control.push(level, class, libc::c_int::from(route.traffic_class));
         }
-        if route.hop_limit != 0 {
+        if route.say_hops {
             control.push(level, hops, libc::c_int::from(route.hop_limit));
         }
         if segment_bytes != 0 {
@@ -203,19 +207,29 @@ pub(crate) fn send(fd: RawFd, route: &Route, bytes: &[u8], segment_bytes: u16) -
     let mut to =
         socket_address(route.path.destination, route.path.destination_port, route.interface);
     let mut control = Control::for_route(route, segment_bytes);
+    let length = size_of_val(&to) as libc::socklen_t;
+    if control.used == 0 {
+        // The kernel has less to read: measured, the call takes a tenth of a microsecond less.
+        // SAFETY: live buffers of the lengths given.
+        let sent = unsafe {
+            let (data, to) = (bytes.as_ptr(), &raw mut to);
+            libc::syscall(libc::SYS_sendto, fd, data, bytes.len(), libc::MSG_NOSIGNAL, to, length)
+        };
+        return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    }
     let mut content =
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = (&raw mut to).cast();
-    message.msg_namelen = size_of_val(&to) as libc::socklen_t;
+    message.msg_namelen = length;
     message.msg_iov = &raw mut content;
     message.msg_iovlen = 1;
     message.msg_control = control.words.as_mut_ptr().cast();
     message.msg_controllen = control.used as _;
-    let _calm = NoCancel::new();
     // SAFETY: all pointers in the message are to live buffers of the lengths given.
-    let sent = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
+    let sent =
+        unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -273,19 +287,21 @@ impl Inbox {
             header.msg_controllen = size_of_val(&self.control[index]) as _;
             header.msg_flags = 0;
         }
-        let _calm = NoCancel::new();
         let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT);
         if limit == 1 {
             // The simpler call costs less.
             let header = &mut self.headers[0];
             // SAFETY: the header points to our own buffers, of the lengths it says.
-            let got = unsafe { libc::recvmsg(fd, &raw mut header.msg_hdr, flags) };
+            let got =
+                unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header.msg_hdr, flags) };
             header.msg_len = u32::try_from(got).unwrap_or(0);
             return usize::from(got >= 0);
         }
         // SAFETY: the first `limit` headers point to our own buffers, of the lengths they say.
-        let got =
-            unsafe { libc::recvmmsg(fd, headers, limit as u32, flags as _, std::ptr::null_mut()) };
+        let got = unsafe {
+            let no_limit = std::ptr::null_mut::<libc::timespec>();
+            libc::syscall(libc::SYS_recvmmsg, fd, headers, limit as u32, flags, no_limit)
+        };
         usize::try_from(got).unwrap_or(0)
     }
 
