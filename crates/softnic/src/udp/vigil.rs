@@ -24,9 +24,9 @@ const LATELY_NS: u64 = 20_000;
 /// So often in a row callers have to be faster.
 const VAIN_MAX: u32 = 4;
 /// While the network is left alone, the helper looks after so long whether callers still poll, ns.
-/// Those that did not look for all that time have stopped. Each time they did, the next nap is twice
-/// as long: waking takes the processor from a caller that is bound to it. Measured with a nap of 0.4
-/// ms throughout: a tenth of all round trips took twice as long.
+/// Those that did not look for all that time have stopped. Each time they did, the next nap is
+/// twice as long: waking takes the processor from a caller that is bound to it. Measured with a nap
+/// of 0.4 ms throughout: a tenth of all round trips took twice as long.
 const NAP_NS: u64 = 400_000;
 /// Naps are doubled so often at most: then they last for a whole round.
 const NAP_DOUBLINGS: u32 = 3;
