@@ -1,57 +1,92 @@
-//! What the points of a record say together: where one curve falls below another, and from which
-//! code on a time-out takes effect. Each a sentence below the tables.
+//! What the points of a record say together: where one curve falls below another, from which
+//! code on a time-out takes effect, from which load on times rise, what repeats itself. Kept in the
+//! record, and shown in all its forms.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
 use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_record::{Object, Point, Record};
+use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
 
-/// Points that differ in one parameter only, in its order, with the words for the others.
+/// Points that differ in one parameter only, in its order.
 struct Line<'a> {
-    words: String,
+    /// The parameter.
+    x: &'a str,
+    /// What they have in common, of what varies.
+    place: Object,
     /// The parameter's value, and all its repetitions.
     places: Vec<(f64, Vec<&'a Point>)>,
 }
 
-/// The sentences; none where the record has nothing to compare.
-pub fn findings(record: &Record) -> Vec<String> {
-    let of = |x: &str, say: fn(&Line) -> Option<String>| -> Vec<String> {
-        lines(record, x)
-            .iter()
-            .filter_map(|line| Some(format!("{}{}", line.words, say(line)?)))
-            .collect()
+impl Line<'_> {
+    /// `memory device: `, or nothing.
+    fn words(&self) -> String {
+        words(&self.place)
+    }
+
+    /// Something that was found in it; the sentence without the words.
+    fn finding(&self, name: &str, unit: &str, sentence: &str) -> Finding {
+        let points = self.places.iter().flat_map(|(_, points)| points);
+        let mut points: Vec<u64> = points.map(|point| point.number).collect();
+        points.sort_unstable();
+        Finding {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            along: Some(self.x.to_owned()),
+            parameters: self.place.clone(),
+            points,
+            sentence: format!("{}{sentence}", self.words()),
+            ..Finding::default()
+        }
+    }
+}
+
+fn words(place: &Object) -> String {
+    let each: Vec<String> =
+        place.iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
+    if each.is_empty() { String::new() } else { format!("{}: ", each.join(", ")) }
+}
+
+/// What there is to find; nothing where the record has nothing to compare.
+pub fn findings(record: &Record) -> Vec<Finding> {
+    let of = |x: &str, find: fn(&Line) -> Vec<Finding>| -> Vec<Finding> {
+        lines(record, x).iter().flat_map(find).collect()
     };
     match record.header.experiment.as_str() {
         "mr" => of("size_bytes", cheaper),
         "timeout" => of("timeout", effective),
         "oneway" | "ping" => of("rate_per_s", knee),
+        "recvq" => patterns(record),
         _ => Vec::new(),
     }
 }
 
+/// The record with its findings, also where it was written before they were kept.
+pub fn filled(mut record: Record) -> Record {
+    if record.findings.is_none() {
+        record.findings = Some(findings(&record));
+    }
+    record
+}
+
+fn varies(record: &Record, name: &str) -> bool {
+    let mut values = record.points.iter().map(|p| p.parameters.get(name));
+    let first = values.next();
+    values.any(|value| Some(value) != first)
+}
+
 /// The points of a record by all parameters but that one.
-fn lines<'a>(record: &'a Record, x: &str) -> Vec<Line<'a>> {
-    let varies = |name: &str| {
-        let mut values = record.points.iter().map(|p| p.parameters.get(name));
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    };
-    let words = |parameters: &Object| -> String {
-        let others = parameters.iter().filter(|(name, _)| *name != x && varies(name));
-        let each: Vec<String> =
-            others.map(|(name, value)| format!("{name} {}", plain(value))).collect();
-        if each.is_empty() { String::new() } else { format!("{}: ", each.join(", ")) }
-    };
+fn lines<'a>(record: &'a Record, x: &'a str) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
     for point in &record.points {
         let Some(at) = point.parameters.get(x).and_then(Value::as_f64) else { continue };
-        let words = words(&point.parameters);
-        let place = lines.iter().position(|line| line.words == words);
-        let line = match place {
-            Some(place) => &mut lines[place],
+        let others = point.parameters.iter().filter(|(name, _)| *name != x && varies(record, name));
+        let place: Object = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let known = lines.iter().position(|line| line.place == place);
+        let line = match known {
+            Some(known) => &mut lines[known],
             None => {
-                lines.push(Line { words, places: Vec::new() });
+                lines.push(Line { x, place, places: Vec::new() });
                 lines.last_mut().expect("it was pushed")
             }
         };
@@ -85,7 +120,7 @@ fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
 }
 
 /// From which size on registering is cheaper than copying.
-fn cheaper(line: &Line) -> Option<String> {
+fn cheaper(line: &Line) -> Vec<Finding> {
     let known = |points, label| known(points, Quantity::CallCost, label);
     let pairs: Vec<Pair> = line
         .places
@@ -95,14 +130,15 @@ fn cheaper(line: &Line) -> Option<String> {
             Some(Pair { x: *x, a, b })
         })
         .collect();
-    let (first, last) = (pairs.first()?.x, pairs.last()?.x);
-    let Some(Crossing { at, range }) = crossing(&pairs) else {
-        return Some(
-            "measure more than one --size to see from which on registering pays".to_owned(),
-        );
+    let [first, .., last] = pairs.as_slice() else {
+        let advice = "measure more than one --size to see from which on registering pays";
+        let is_there = !pairs.is_empty();
+        return is_there.then(|| line.finding("crossover", "bytes", advice)).into_iter().collect();
     };
+    let (first, last) = (first.x, last.x);
+    let Some(Crossing { at, range }) = crossing(&pairs) else { return Vec::new() };
     let size = |bytes: f64| format!("{bytes:.0} bytes");
-    Some(match at {
+    let sentence = match at {
         Place::Before => format!(
             "registering and deregistering is cheaper than copying at every size from {} on",
             size(first)
@@ -124,11 +160,32 @@ fn cheaper(line: &Line) -> Option<String> {
                 end(range.1, &format!("more than {}", size(last)))
             )
         }
-    })
+    };
+    vec![placed(line.finding("crossover", "bytes", &sentence), at, range, (first, last))]
+}
+
+/// With the value and the ends of a crossing among what was measured.
+fn placed(
+    finding: Finding,
+    at: Place,
+    range: (Place, Place),
+    (first, last): (f64, f64),
+) -> Finding {
+    let exact = |place| match place {
+        Place::At(x) => Some(x),
+        Place::Before | Place::Behind => None,
+    };
+    match at {
+        Place::At(x) => {
+            Finding { value: Some(x), low: exact(range.0), high: exact(range.1), ..finding }
+        }
+        Place::Before => Finding { high: Some(first), ..finding },
+        Place::Behind => Finding { low: Some(last), ..finding },
+    }
 }
 
 /// The lowest code that takes effect: T_o within what IBA allows for it, as for each above.
-fn effective(line: &Line) -> Option<String> {
+fn effective(line: &Line) -> Vec<Finding> {
     let measured: Vec<(f64, Known)> = line
         .places
         .iter()
@@ -136,26 +193,37 @@ fn effective(line: &Line) -> Option<String> {
         .collect();
     let nominal_ns = |code: f64| 4096.0 * code.exp2();
     let takes_effect = |(code, t_o): &&(f64, Known)| t_o.value <= 4.0 * nominal_ns(*code);
-    let (lowest, least) = measured.iter().rev().take_while(takes_effect).last()?;
-    let first = measured.first()?;
-    let early = measured.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code));
-    let mut text = format!(
-        "the lowest code that takes effect is {lowest:.0} (T_o {} for T_tr {})",
-        fmt_ns(least.value),
-        fmt_ns(nominal_ns(*lowest))
-    );
-    if first.0 == *lowest {
-        text.push_str(", the lowest one measured");
+    let Some((lowest, least)) = measured.iter().rev().take_while(takes_effect).last() else {
+        return Vec::new();
+    };
+    let (first, t_o_first) = &measured[0];
+    let t_o = format!("T_o {} for T_tr {}", fmt_ns(least.value), fmt_ns(nominal_ns(*lowest)));
+    let below = if first == lowest {
+        ", the lowest one measured".to_owned()
     } else {
-        text.push_str(&format!("; below, T_o is {} at code {:.0}", fmt_ns(first.1.value), first.0));
-    }
-    if let Some((code, t_o)) = early {
-        text.push_str(&format!(
-            "; at code {code:.0} T_o is {}, less than T_tr, which IBA does not allow",
+        format!("; below, T_o is {} at code {first:.0}", fmt_ns(t_o_first.value))
+    };
+    let sentence = format!("the lowest code that takes effect is {lowest:.0} ({t_o}){below}");
+    // Where it is the lowest one measured, a lower one may take effect as well.
+    let low = (first != lowest).then_some(*lowest);
+    let code = line.finding("c_ack", "code", &sentence);
+    let code = Finding { value: Some(*lowest), low, high: Some(*lowest), ..code };
+    let sentence = format!("T_o is {} at code {lowest:.0}", fmt_ns(least.value));
+    let mut found = vec![code, timed(line.finding("t_o", "ns", &sentence), *least)];
+    if let Some((code, t_o)) = measured.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code)) {
+        let sentence = format!(
+            "at code {code:.0} T_o is {}, less than T_tr, which IBA does not allow",
             fmt_ns(t_o.value)
-        ));
+        );
+        found.push(timed(line.finding("t_o_below_t_tr", "ns", &sentence), *t_o));
     }
-    Some(text)
+    found
+}
+
+/// A time that was measured along a parameter, and is no value of it.
+fn timed(finding: Finding, known: Known) -> Finding {
+    let (low, high) = (known.interval.map(|i| i.low), known.interval.map(|i| i.high));
+    Finding { value: Some(known.value), low, high, along: None, ..finding }
 }
 
 /// What the knee is taken to be: the median from the intended start is so many times that at the
@@ -165,7 +233,7 @@ const KNEE: f64 = 2.0;
 const SERVED: f64 = 0.99;
 
 /// Up to which rate load costs little.
-fn knee(line: &Line) -> Option<String> {
+fn knee(line: &Line) -> Vec<Finding> {
     let of = |points: &[&Point]| {
         let due = |quantity| known(points, quantity, "from the intended start");
         due(Quantity::OneWay).or_else(|| due(Quantity::RoundTrip))
@@ -173,11 +241,11 @@ fn knee(line: &Line) -> Option<String> {
     let paced = line.places.iter().filter(|(rate, _)| *rate > 0.0);
     let times: Vec<(f64, Known)> =
         paced.clone().filter_map(|(rate, points)| Some((*rate, of(points)?))).collect();
-    let (lowest, base) = *times.first()?;
-    let (highest, _) = *times.last()?;
-    if times.len() < 3 {
-        return Some("measure three rates or more, or --rate sweep, to see the knee".to_owned());
-    }
+    let [(lowest, base), _, .., (highest, _)] = times.as_slice() else {
+        let advice = "measure three rates or more, or --rate sweep, to see the knee";
+        let is_there = !times.is_empty();
+        return is_there.then(|| line.finding("knee", "per_s", advice)).into_iter().collect();
+    };
     let limit = Known::exactly(KNEE * base.value);
     let slow: Vec<Pair> = times.iter().map(|(x, b)| Pair { x: *x, a: limit, b: *b }).collect();
     let behind: Vec<Pair> = paced
@@ -187,32 +255,44 @@ fn knee(line: &Line) -> Option<String> {
             Some(Pair { x: *rate, a, b })
         })
         .collect();
-    let place = |pairs: &[Pair]| crossing(pairs).map_or(Place::Behind, |found| found.at);
+    let nowhere = Crossing { at: Place::Behind, range: (Place::Behind, Place::Behind) };
+    let (slow, behind) = (crossing(&slow).unwrap_or(nowhere), crossing(&behind).unwrap_or(nowhere));
     let rate = |rate: f64| Quantity::Rate.format(rate);
-    let least = format!("{} at {}", fmt_ns(base.value), rate(lowest));
-    Some(match (place(&slow), place(&behind)) {
-        (_, Place::Before) => format!(
-            "the knee lies below {}, the lowest rate measured: less than {:.0} % of it arrives in \
-             time; measure lower rates",
-            rate(lowest),
-            SERVED * 100.0
-        ),
-        (Place::Behind, Place::Behind) => format!(
-            "no knee up to {}: the median from the intended start stays below {KNEE} x {least}, \
-             and {:.0} % or more of the rate arrives",
-            rate(highest),
-            SERVED * 100.0
-        ),
-        (Place::At(x), Place::Behind) => slow_knee(&rate(x), &least),
-        (Place::At(x), Place::At(y)) if x <= y => slow_knee(&rate(x), &least),
-        (_, Place::At(y)) => format!(
-            "the knee is at {}: there less than {:.0} % of the rate begins to arrive, while the \
-             median from the intended start is still below {KNEE} x {least}",
-            rate(y),
-            SERVED * 100.0
-        ),
-        (Place::Before, Place::Behind) => slow_knee(&rate(lowest), &least),
-    })
+    let least = format!("{} at {}", fmt_ns(base.value), rate(*lowest));
+    let (sentence, found) = match (slow.at, behind.at) {
+        (_, Place::Before) => {
+            let text = format!(
+                "the knee lies below {}, the lowest rate measured: less than {:.0} % of it arrives \
+                 in time; measure lower rates",
+                rate(*lowest),
+                SERVED * 100.0
+            );
+            (text, behind)
+        }
+        (Place::Behind, Place::Behind) => {
+            let text = format!(
+                "no knee up to {}: the median from the intended start stays below {KNEE} x \
+                 {least}, and {:.0} % or more of the rate arrives",
+                rate(*highest),
+                SERVED * 100.0
+            );
+            (text, slow)
+        }
+        (Place::At(x), Place::Behind) => (slow_knee(&rate(x), &least), slow),
+        (Place::At(x), Place::At(y)) if x <= y => (slow_knee(&rate(x), &least), slow),
+        (_, Place::At(y)) => {
+            let text = format!(
+                "the knee is at {}: there less than {:.0} % of the rate begins to arrive, while \
+                 the median from the intended start is still below {KNEE} x {least}",
+                rate(y),
+                SERVED * 100.0
+            );
+            (text, behind)
+        }
+        (Place::Before, Place::Behind) => (slow_knee(&rate(*lowest), &least), slow),
+    };
+    let knee = line.finding("knee", "per_s", &sentence);
+    vec![placed(knee, found.at, found.range, (*lowest, *highest))]
 }
 
 /// The median of a rate over the runs.
@@ -228,6 +308,31 @@ fn slow_knee(at: &str, least: &str) -> String {
     format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
 }
 
+/// The period of each series that has one.
+fn patterns(record: &Record) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for point in &record.points {
+        let own = point.parameters.iter().filter(|(name, _)| varies(record, name));
+        let place: Object = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+        for figure in point.figures.iter().filter(|f| f.quantity == Quantity::Period) {
+            let name = format!("pattern_{}", figure.label.replace(' ', "_"));
+            let Some(pattern) = point.fact(&name) else { continue };
+            let whose = format!("{}{}", words(&place), figure.label);
+            found.push(Finding {
+                name: "pattern".to_owned(),
+                label: figure.label.clone(),
+                unit: "messages".to_owned(),
+                value: Some(figure.value),
+                parameters: place.clone(),
+                points: vec![point.number],
+                sentence: format!("{whose}: {pattern}"),
+                ..Finding::default()
+            });
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime};
@@ -240,6 +345,10 @@ mod tests {
 
     /// The sentences of a record with such points.
     fn of(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<String> {
+        all(experiment, points).into_iter().map(|finding| finding.sentence).collect()
+    }
+
+    fn all(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<Finding> {
         let home = tempfile::tempdir().unwrap();
         let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
         let header = Header::new(experiment, Vec::new(), device);
@@ -305,10 +414,11 @@ mod tests {
         let found = codes(&[14, 8, 10, 11, 12, 13], 33.5e6, 2.0);
         assert!(found[0].starts_with("the lowest code that takes effect is 11 "), "{found:?}");
         assert!(found[0].contains("below, T_o is 33.5 ms at code 8"), "{found:?}");
+        assert_eq!(found[1], "T_o is 33.5 ms at code 11");
         let found = codes(&[1, 2, 3], 0.0, 1.1);
         assert!(found[0].contains("effect is 1 ") && found[0].contains("lowest one measured"));
         let found = codes(&[5, 6], 0.0, 0.5);
-        assert!(found[0].contains("IBA does not allow"), "{found:?}");
+        assert!(found[2].contains("IBA does not allow"), "{found:?}");
     }
 
     #[test]
@@ -337,6 +447,48 @@ mod tests {
         assert!(of(&[1e4]).contains("--rate sweep"));
         // Closed loops have no intended start.
         assert_eq!(of(&[0.0]), "");
+    }
+
+    #[test]
+    fn a_number_stands_with_its_sentence() {
+        let found = all("mr", sizes("device", &[4096, 1024]));
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((one.name.as_str(), one.unit.as_str()), ("crossover", "bytes"));
+        assert_eq!((one.along.as_deref(), &one.points[..]), (Some("size_bytes"), &[0, 1][..]));
+        let (value, low, high) = (one.value.unwrap(), one.low.unwrap(), one.high.unwrap());
+        assert!(low < value && value < high && (1900.0..2200.0).contains(&value), "{one:?}");
+        assert!(one.sentence.contains(&format!("from {value:.0} bytes on")), "{one:?}");
+        // Beyond what was measured there is a bound, and no value.
+        let ends = |sizes_of: &[u32], memory| {
+            let found = all("mr", sizes(memory, sizes_of)).remove(0);
+            (found.value, found.low, found.high)
+        };
+        assert_eq!(ends(&[4096, 8192], "device"), (None, None, Some(4096.0)));
+        assert_eq!(ends(&[256, 512], "device"), (None, Some(512.0), None));
+        assert_eq!(ends(&[512], "device"), (None, None, None));
+        let two = [sizes("device", &[1024, 4096]), sizes("private", &[1024, 4096])].concat();
+        let found = all("mr", two);
+        assert_eq!(found[1].parameters["memory"], "private");
+        assert_eq!(found[1].points, [2, 3]);
+    }
+
+    #[test]
+    fn a_pattern_is_found_where_one_is_told() {
+        let point = |depth: u32, period: Option<f64>| {
+            let mut outcome = Outcome::default();
+            let text = period.map_or("none".to_owned(), |p| format!("every {p}: +1 us at 3"));
+            if let Some(period) = period {
+                outcome.push_figure(Quantity::Period, "rank 0", period);
+            }
+            outcome.push_fact("pattern_rank_0", text);
+            (json!({ "rx_depth": depth }), outcome)
+        };
+        let found = all("recvq", vec![point(16, None), point(32, Some(32.0))]);
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(one.full_name(), "pattern[rank 0]");
+        assert_eq!((one.value, one.unit.as_str()), (Some(32.0), "messages"));
+        assert_eq!(one.points, [1]);
+        assert_eq!(one.sentence, "rx_depth 32: rank 0: every 32: +1 us at 3");
     }
 
     #[test]

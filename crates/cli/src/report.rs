@@ -8,7 +8,7 @@ use rdmalab_report::{Histogram, Scale, Style, Table};
 
 use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
-use crate::findings::findings;
+use crate::findings::filled;
 use crate::run::args::Format;
 
 /// Bins of a histogram in the terminal.
@@ -16,7 +16,8 @@ const BINS: usize = 24;
 
 /// Prints a record, or writes its page.
 pub fn run(args: &ReportArgs) -> Outcome {
-    let records: Result<Vec<Record>, _> = args.dirs.iter().map(|dir| Record::open(dir)).collect();
+    let records = args.dirs.iter().map(|dir| Record::open(dir).map(filled));
+    let records: Result<Vec<Record>, _> = records.collect();
     let records = records.map_err(usage)?;
     if let Some(file) = &args.html {
         std::fs::write(file, rdmalab_report::pages(&records))
@@ -66,16 +67,7 @@ fn pictures(records: &[Record], dir: &Path) -> Outcome {
 /// When samples of it cannot be read.
 pub fn print(record: &Record, format: Format, gbits: bool) -> Outcome {
     match format {
-        Format::Table => {
-            out!("{}", Table::of(record));
-            let findings = findings(record);
-            if !findings.is_empty() {
-                outln!();
-            }
-            for finding in findings {
-                outln!("found: {finding}");
-            }
-        }
+        Format::Table => out!("{}", Table::of(record)),
         Format::Json => out!("{}", rdmalab_report::json(record)),
         Format::Markdown => out!("{}", rdmalab_report::markdown(record)),
         Format::Csv => out!("{}", rdmalab_report::csv(record)),

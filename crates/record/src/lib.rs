@@ -7,6 +7,7 @@
 //! | `environment.json` | the machine, by an allow-list: nothing else of it is kept |
 //! | `points.jsonl` | one line for each finished point: parameters, summaries, figures, counts |
 //! | `skipped.jsonl` | one line for each point that was impossible, with the reason |
+//! | `findings.jsonl` | what the points say together: the last line counts |
 //! | `samples/*.npy` | raw samples as NumPy arrays of little-endian `f64`, 8 bytes each |
 //!
 //! Field names carry their units. A record is only ever added to: a full disk or a killed run loses
@@ -15,6 +16,7 @@
 
 mod environment;
 mod error;
+mod finding;
 mod header;
 mod npy;
 mod point;
@@ -24,6 +26,7 @@ mod write;
 
 pub use environment::{ClockFacts, Environment};
 pub use error::Error;
+pub use finding::Finding;
 pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
 pub use point::{Point, PointId, SeriesSummary, Skipped};
@@ -37,7 +40,7 @@ pub type Object = serde_json::Map<String, serde_json::Value>;
 pub const SCHEMA: &str = "rdmalab-record";
 
 /// The schema that this version writes.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// The oldest schema that this version reads.
 pub const OLDEST_VERSION: u32 = 1;
@@ -46,4 +49,5 @@ const HEADER_FILE: &str = "record.json";
 const ENVIRONMENT_FILE: &str = "environment.json";
 const POINTS_FILE: &str = "points.jsonl";
 const SKIPPED_FILE: &str = "skipped.jsonl";
+const FINDINGS_FILE: &str = "findings.jsonl";
 const SAMPLES_DIR: &str = "samples";

@@ -6,10 +6,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::finding::parse_findings;
 use crate::point_json::{parse_point, parse_skipped};
 use crate::{
-    ENVIRONMENT_FILE, Error, HEADER_FILE, Header, OLDEST_VERSION, Object, POINTS_FILE, Point,
-    SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, SeriesSummary, Skipped, npy,
+    ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, OLDEST_VERSION, Object,
+    POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, SeriesSummary, Skipped,
+    npy,
 };
 
 /// A record that was read. Its samples stay on the disk until asked for.
@@ -25,6 +27,9 @@ pub struct Record {
     pub points: Vec<Point>,
     /// Points that were impossible.
     pub skipped: Vec<Skipped>,
+    /// What all points together say; `None` where nobody has concluded it of just these points, as
+    /// in records before version 3.
+    pub findings: Option<Vec<Finding>>,
     /// What is torn or missing, each a sentence. Empty for a record that was left in peace.
     pub damage: Vec<String>,
 }
@@ -48,7 +53,9 @@ impl Record {
                 Object::new()
             }
         };
-        let record = Self { dir: dir.to_owned(), header, environment, points, skipped, damage };
+        let findings = findings(dir, points.len(), &mut damage)?;
+        let dir = dir.to_owned();
+        let record = Self { dir, header, environment, points, skipped, findings, damage };
         Ok(record.with_missing_samples())
     }
 
@@ -142,6 +149,19 @@ fn read_json(path: &Path) -> Result<Value, Error> {
     let text = fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     serde_json::from_slice(&text)
         .map_err(|e| Error::Foreign { path: path.to_owned(), what: e.to_string() })
+}
+
+/// The last conclusion, if it is of so many points.
+fn findings(
+    dir: &Path,
+    points: usize,
+    damage: &mut Vec<String>,
+) -> Result<Option<Vec<Finding>>, Error> {
+    if !dir.join(FINDINGS_FILE).exists() {
+        return Ok(None);
+    }
+    let last = lines(dir, FINDINGS_FILE, parse_findings, damage)?.pop();
+    Ok(last.filter(|(of, _)| *of == points as u64).map(|(_, findings)| findings))
 }
 
 /// The lines of a file, each parsed; those that cannot be are reported and left out.

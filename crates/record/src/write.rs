@@ -8,11 +8,12 @@ use rdmalab_measure::outcome::Series;
 use rdmalab_measure::{Outcome, Summary};
 use serde_json::Value;
 
+use crate::finding::findings_line;
 use crate::header::utc;
 use crate::point_json::{point_line, skipped_line};
 use crate::{
-    ENVIRONMENT_FILE, Environment, Error, HEADER_FILE, Header, POINTS_FILE, Point, PointId,
-    SAMPLES_DIR, SKIPPED_FILE, SeriesSummary, Skipped, npy,
+    ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, POINTS_FILE,
+    Point, PointId, SAMPLES_DIR, SKIPPED_FILE, SeriesSummary, Skipped, npy,
 };
 
 /// Names that are tried for a record before giving up: one per record begun in the same second.
@@ -179,6 +180,17 @@ impl Writer {
     pub fn skip(&mut self, skipped: &Skipped) -> Result<(), Error> {
         let line = skipped_line(skipped);
         self.skipped.push(&line).map_err(|source| self.append_error(source))
+    }
+
+    /// Notes what all points together say; a later conclusion takes the place of it.
+    ///
+    /// # Errors
+    /// [`Error::Append`].
+    pub fn conclude(&mut self, findings: &[Finding]) -> Result<(), Error> {
+        let path = self.dir.join(FINDINGS_FILE);
+        let file = if path.exists() { Lines::resume(&path) } else { Lines::create(&path) };
+        let line = findings_line(self.points.lines as usize, findings);
+        file.and_then(|mut file| file.push(&line)).map_err(|source| self.append_error(source))
     }
 
     fn append_error(&self, source: io::Error) -> Error {

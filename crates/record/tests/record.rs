@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Error, Header, Object, PointId, Record, Skipped,
-    Writer,
+    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Object, PointId, Record,
+    Skipped, Writer,
 };
 use serde_json::json;
 
@@ -256,7 +256,7 @@ fn strangers_and_the_future_are_refused_in_one_line() {
         r#"{"schema":"rdmalab-record","schema_version":7,"program_version":"9.1.0","new":[]}"#,
     );
     assert!(newer.contains("version 7, written by rdmalab 9.1.0"), "{newer}");
-    assert!(newer.contains("reads versions 1 to 2"), "{newer}");
+    assert!(newer.contains("reads versions 1 to 3"), "{newer}");
     for text in ["{}", "[]", "{\"schema\":\"other\"}", "{\"schema\":\"rdmalab-record\"}", "", "x"] {
         let error = open(text);
         assert!(!error.contains('\n') && error.contains("is not part of a run record"), "{error}");
@@ -309,11 +309,64 @@ fn records_of_version_2_stay_readable() {
     let largest = summary.largest[0];
     assert_eq!((largest.index, largest.value), (2, 1004.1));
     assert_eq!(largest.unix_ns, Some(1_700_000_000_123_000_200));
+    assert_eq!(record.findings, None, "nobody concluded anything");
+}
+
+#[test]
+fn records_of_version_3_stay_readable() {
+    let record = check_golden(3);
+    assert_eq!(record.findings, Some(vec![finding()]));
     // What is written today is what the golden record of this version has.
     let parent = tempfile::tempdir().unwrap();
-    let today = Record::open(written(parent.path()).dir()).unwrap();
+    let mut writer = written(parent.path());
+    writer.conclude(&[finding()]).unwrap();
+    let today = Record::open(writer.dir()).unwrap();
     same(&today.points, &record.points);
-    assert_eq!(today.header.schema_version, 2, "a new version needs a golden record of its own");
+    assert_eq!(today.findings, record.findings);
+    let lines = |dir: &Path| fs::read_to_string(dir.join("findings.jsonl")).unwrap();
+    assert_eq!(lines(&today.dir), lines(&record.dir));
+    assert_eq!(today.header.schema_version, 3, "a new version needs a golden record of its own");
+}
+
+fn finding() -> Finding {
+    Finding {
+        name: "crossover".to_owned(),
+        unit: "bytes".to_owned(),
+        value: Some(2048.5),
+        low: Some(1024.0),
+        high: None,
+        along: Some("size_bytes".to_owned()),
+        parameters: json!({ "opcode": "send" }).as_object().unwrap().clone(),
+        points: vec![0, 1],
+        sentence: "registering is cheaper from 2048 bytes on".to_owned(),
+        ..Finding::default()
+    }
+}
+
+#[test]
+fn a_conclusion_is_of_the_points_that_there_were() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut writer = written(parent.path());
+    let read = |writer: &Writer| Record::open(writer.dir()).unwrap();
+    assert_eq!(read(&writer).findings, None);
+    writer.conclude(&[]).unwrap();
+    assert_eq!(read(&writer).findings, Some(Vec::new()), "nothing was found");
+    // A point more: what was concluded before says nothing of it.
+    writer.append(&id(512, 3), &outcome(20)).unwrap();
+    assert_eq!(read(&writer).findings, None);
+    let mut writer = Writer::resume(&read(&writer)).unwrap();
+    writer.conclude(&[finding(), finding()]).unwrap();
+    assert_eq!(read(&writer).findings, Some(vec![finding(); 2]));
+    let file = writer.dir().join("findings.jsonl");
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2, "nothing is overwritten");
+    // Torn while it was concluded again: as if it had not been.
+    spoil(writer.dir(), "findings.jsonl", b"{\"points_n\":3,\"fin");
+    let torn = read(&writer);
+    assert_eq!(torn.findings, Some(vec![finding(); 2]));
+    assert!(torn.damage[0].contains("findings.jsonl is torn"), "{:?}", torn.damage);
+    writer.conclude(&[finding()]).unwrap();
+    let mended = read(&writer);
+    assert_eq!((mended.findings, mended.damage), (Some(vec![finding()]), Vec::new()));
 }
 
 /// Tells the test binary, started again, where to write until it is stopped.

@@ -1,14 +1,14 @@
 //! Which charts a record deserves, and what they show.
 
 use rdmalab_measure::{Quantity, Summary, stats};
-use rdmalab_record::{Record, SeriesSummary};
+use rdmalab_record::{Finding, Object, Record, SeriesSummary};
 use serde_json::Value;
 
 use crate::curves;
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
 use crate::svg::{self, Axis, Bin, Line, Mark, Rule, Words};
-use crate::value::{fmt_bytes, grouped, heading, percentile, shown};
+use crate::value::{fmt_bytes, found_value, grouped, heading, percentile, shown};
 use crate::warnings::place;
 
 /// Lines in one chart: beyond, neither colours nor names can be told apart.
@@ -31,6 +31,9 @@ pub const MIN_SAMPLES: usize = 30;
 
 /// From this ratio on an axis is logarithmic.
 const WIDE_RATIO: f64 = 5.0;
+
+/// Places in one chart where something was found.
+const MAX_RULES: usize = 4;
 
 /// Bars in a ranking.
 const MAX_BARS: usize = 16;
@@ -72,15 +75,7 @@ where
     let mut families: Vec<(String, Vec<(f64, T)>)> = Vec::new();
     for (row, value) in rows {
         let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
-        let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
-        let name: Vec<String> = others
-            .filter_map(|name| {
-                let value = row.parameters.get(*name)?;
-                let text = shown(name, value);
-                Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
-            })
-            .collect();
-        let name = name.join(" ");
+        let name = family(model, x, row.parameters);
         match families.iter_mut().find(|(n, _)| *n == name) {
             Some((_, members)) => members.push((at, value)),
             None => families.push((name, vec![(at, value)])),
@@ -90,6 +85,32 @@ where
         members.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     families
+}
+
+/// What else varies, as a name.
+fn family(model: &Model, x: &str, parameters: &Object) -> String {
+    let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
+    let name = others.filter_map(|name| {
+        let value = parameters.get(*name)?;
+        let text = shown(name, value);
+        Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
+    });
+    name.collect::<Vec<_>>().join(" ")
+}
+
+/// Where along `x` something was found in these families.
+fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
+    let rule = |finding: &Finding| {
+        let first = finding.points.first()?;
+        let point = model.record.points.iter().find(|point| point.number == *first)?;
+        let family = family(model, x, &point.parameters);
+        let is_here = finding.along.as_deref() == Some(x) && families.contains(&family.as_str());
+        let place = if families.len() > 1 { format!(" {family}") } else { String::new() };
+        let value = finding.value.filter(|_| is_here)?;
+        let shown = found_value(finding, finding.value);
+        Some(Rule { x: value, name: format!("{}{place} {shown}", finding.name.replace('_', " ")) })
+    };
+    model.findings.iter().filter_map(rule).take(MAX_RULES).collect()
 }
 
 /// Whether a parameter has at each row the value of one before it, as with `--poll`: said once.
@@ -109,7 +130,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
         let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
         let families = families(model, x, rows);
         if families.len() > 1 {
-            charts.extend(medians(group, x, &families, &format!("{id}-m")));
+            charts.extend(medians(model, group, x, &families, &format!("{id}-m")));
         }
         for (i, (family, members)) in families.iter().take(MAX_PANELS).enumerate() {
             if members.len() > 1 {
@@ -117,7 +138,10 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
                     "" => format!("{} over {}", sentence(&name), heading(x)),
                     other => format!("{other}: {name} over {}", heading(x)),
                 };
-                charts.push(quantiles(group.quantity, x, members, title, &format!("{id}-q{i}")));
+                let rules = found_at(model, x, &[family]);
+                let how = "median with 95 % interval, percentiles, maximum";
+                let over = Over { x, quantity: group.quantity, how, rules };
+                charts.push(quantiles(&over, members, title, &format!("{id}-q{i}")));
             }
         }
     } else if group.rows.len() > 1 {
@@ -131,6 +155,7 @@ pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
 }
 
 fn medians(
+    model: &Model,
     group: &Group,
     x: &str,
     families: &[(String, Vec<(f64, &Merged)>)],
@@ -143,7 +168,10 @@ fn medians(
     let lines: Vec<Line> = families.iter().map(line).collect();
     let name = group_name(group.quantity, group.label);
     let title = format!("Median {name} compared");
-    several(id, &title, x, group.quantity, "with 95 % intervals", &lines)
+    let names: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
+    let rules = found_at(model, x, &names);
+    let over = Over { x, quantity: group.quantity, how: "with 95 % intervals", rules };
+    several(id, &title, &over, &lines)
 }
 
 fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
@@ -161,13 +189,8 @@ fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
     Mark { x: at, y: merged.median, interval, text }
 }
 
-fn quantiles(
-    quantity: Quantity,
-    x: &str,
-    members: &[(f64, &Merged)],
-    title: String,
-    id: &str,
-) -> Chart {
+fn quantiles(over: &Over, members: &[(f64, &Merged)], title: String, id: &str) -> Chart {
+    let (quantity, x) = (over.quantity, over.x);
     let mark = |at: f64, y: f64, name: &str| Mark {
         x: at,
         y,
@@ -188,8 +211,7 @@ fn quantiles(
     }
     let marks = members.iter().map(|(at, m)| mark(*at, m.max, "max")).collect();
     lines.push(Line { name: "max".to_owned(), marks });
-    let how = "median with 95 % interval, percentiles, maximum";
-    draw(id, title, x, quantity, how, &lines, &lines)
+    draw(id, title, over, &lines, &lines)
 }
 
 /// Rates, bandwidths and shares over what varies.
@@ -214,6 +236,7 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
         return figure_ranking(model, quantity, &labels, id).into_iter().collect();
     };
     let mut lines: Vec<Line> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for label in &labels {
         let rows = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
         for (family, members) in families(model, x, rows) {
@@ -226,6 +249,9 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
                 text: format!("{}: {}", x_text(x, *at), quantity.format(*y)),
             };
             lines.push(Line { name: name.join(" "), marks: members.iter().map(mark).collect() });
+            if !names.contains(&family) {
+                names.push(family);
+            }
         }
     }
     let map = labels.first().filter(|_| labels.len() == 1);
@@ -234,8 +260,10 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
         .then(|| figure_ranking(model, quantity, &labels, &format!("{id}-b")))
         .flatten();
     let title = format!("{} over {}", sentence(quantity.name()), heading(x));
-    let how = "medians of the runs";
-    let charts = several(&format!("{id}-"), &title, x, quantity, how, &lines);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let rules = found_at(model, x, &names);
+    let over = Over { x, quantity, how: "medians of the runs", rules };
+    let charts = several(&format!("{id}-"), &title, &over, &lines);
     charts.into_iter().take(MAX_PANELS).chain(map).chain(bars).collect()
 }
 
@@ -279,15 +307,19 @@ fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Opt
     Some(Chart { caption: title, svg: svg::ranking(&words, end, &rows) })
 }
 
-/// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
-fn several(
-    id: &str,
-    title: &str,
-    x: &str,
+/// What lines are drawn over, and of.
+struct Over<'a> {
+    /// The parameter along which they run.
+    x: &'a str,
     quantity: Quantity,
-    how: &str,
-    lines: &[Line],
-) -> Vec<Chart> {
+    /// What a mark is.
+    how: &'a str,
+    /// What was found along `x`.
+    rules: Vec<Rule>,
+}
+
+/// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
+fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart> {
     let count = lines.len().div_ceil(MAX_LINES).max(1);
     let parts = lines.chunks(lines.len().div_ceil(count).max(1)).enumerate();
     let one = |(i, part): (usize, &[Line])| {
@@ -295,35 +327,33 @@ fn several(
             1 => title.to_owned(),
             n => format!("{title} ({} of {n})", i + 1),
         };
-        draw(&format!("{id}{i}"), title, x, quantity, how, part, lines)
+        draw(&format!("{id}{i}"), title, over, part, lines)
     };
     parts.map(one).collect()
 }
 
 /// Lines, over axes that hold `all`.
-fn draw(
-    id: &str,
-    title: String,
-    x: &str,
-    quantity: Quantity,
-    how: &str,
-    lines: &[Line],
-    all: &[Line],
-) -> Chart {
+fn draw(id: &str, title: String, over: &Over, lines: &[Line], all: &[Line]) -> Chart {
+    let Over { x, quantity, how, rules } = over;
     let marks = || all.iter().flat_map(|l| &l.marks);
     let x_axis = x_axis(x, marks().map(|m| m.x).collect());
     let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y)));
     let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y)));
-    let y_axis = y_axis(quantity, (ends(low).0, ends(high).1));
+    let y_axis = y_axis(*quantity, (ends(low).0, ends(high).1));
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
+    let found: Vec<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
+    let found = match found.as_slice() {
+        [] => String::new(),
+        found => format!(" Found: {}.", found.join(", ")),
+    };
     let description = format!(
-        "{} over {}, {how}. Lines: {}. The numbers are in the table below.",
+        "{} over {}, {how}. Lines: {}.{found} The numbers are in the table below.",
         quantity.name(),
         heading(x),
         names.join(", ")
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines, &[]) }
+    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines, rules) }
 }
 
 /// The least and the largest.

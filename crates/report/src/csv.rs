@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::json::{figure_name, series_fields};
 
 /// The record as CSV (RFC 4180, lines end with a line feed). Columns: the run, its parameters, its
-/// figures, counts and facts, then the series. Names carry units; a point without samples has one
+/// figures, counts, facts and what it was found with others, then the series. Names carry units; a point without samples has one
 /// line. Empty: not there, or not supported by the samples.
 #[must_use]
 pub fn csv(record: &Record) -> String {
@@ -45,6 +45,15 @@ fn rows(record: &Record, point: &Point) -> Vec<Object> {
     common.extend(point.counts.iter().map(|c| (format!("count.{}", c.name), c.value.into())));
     let facts = point.facts.iter();
     common.extend(facts.map(|f| (format!("fact.{}", f.name), f.value.as_str().into())));
+    // What was found of several points stands at each of them.
+    let findings = record.findings.iter().flatten();
+    for finding in findings.filter(|finding| finding.points.contains(&point.number)) {
+        let unit = &finding.unit;
+        for (end, value) in [("", finding.value), (".low", finding.low), (".high", finding.high)] {
+            let name = format!("finding.{}{end}_{unit}", finding.full_name());
+            common.insert(name, value.into());
+        }
+    }
     if point.series.is_empty() {
         return vec![common];
     }

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::summary::QUANTILES;
-use rdmalab_record::{Object, Point, Record, SeriesSummary};
+use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary};
 use serde_json::{Value, json};
 
 use crate::csv::unit_of_name;
@@ -26,6 +26,7 @@ pub fn json(record: &Record) -> String {
             "reason": s.reason,
         })
     });
+    let findings = record.findings.as_deref().unwrap_or_default();
     let document = json!({
         "format": "rdmalab-report",
         "format_version": FORMAT_VERSION,
@@ -39,6 +40,7 @@ pub fn json(record: &Record) -> String {
         "planned_points": header.planned_points,
         "points": points,
         "skipped": skipped.collect::<Vec<_>>(),
+        "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "environment": record.environment,
         "warnings": warnings(record),
     });

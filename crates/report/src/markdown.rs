@@ -1,11 +1,12 @@
 //! A record as Markdown: tables that a wiki or an issue shows as such.
 
-use rdmalab_record::Record;
+use rdmalab_record::{Finding, Record};
 
+use crate::charts::sentence;
 use crate::model::{Model, device_line, group_name};
 use crate::page::{parameter_cells, shell};
 use crate::table::{time_cells, time_heads};
-use crate::value::{heading, shown};
+use crate::value::{found_value, heading, shown};
 use crate::warnings::warnings;
 
 /// The record: what was measured, a table for each quantity, what was skipped and what to think.
@@ -22,7 +23,7 @@ pub fn markdown(record: &Record) -> String {
     out += &format!("With {}.\n", constant.collect::<Vec<_>>().join(", "));
     let parameters: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     for group in model.groups() {
-        out += &format!("\n### {}\n\n", plain(&capital(&group_name(group.quantity, group.label))));
+        out += &format!("\n### {}\n\n", plain(&sentence(&group_name(group.quantity, group.label))));
         let heads = [parameters.clone(), time_heads(&group)].concat();
         let rows = group.rows.iter().map(|(row, merged)| {
             [parameter_cells(&model, row), time_cells(&group, merged)].concat()
@@ -41,6 +42,16 @@ pub fn markdown(record: &Record) -> String {
             parameter_cells(&model, row).into_iter().chain(cells).collect()
         });
         out += &table(&heads, parameters.len(), rows);
+    }
+    if !model.findings.is_empty() {
+        out += "\n### Found\n\n";
+        let ends = |f: &Finding| [f.value, f.low, f.high].map(|v| found_value(f, v));
+        let rows = model.findings.iter().map(|f| {
+            let [value, low, high] = ends(f);
+            vec![f.full_name(), sentence(&f.sentence), value, low, high]
+        });
+        let heads = ["what", "in words", "value", "not less than", "not more than"];
+        out += &table(&heads.map(str::to_owned), 2, rows);
     }
     let skipped = record
         .skipped
@@ -77,8 +88,4 @@ fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>
 /// Text that is no table, tag or line of its own.
 fn plain(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
-}
-
-fn capital(text: &str) -> String {
-    crate::charts::sentence(text)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rdmalab_measure::summary::Outlier;
 use rdmalab_measure::{Quantity, Summary, stats};
-use rdmalab_record::{Object, Point, Record, SeriesSummary, Skipped};
+use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary, Skipped};
 use serde_json::Value;
 
 use crate::value::{heading, order, shown};
@@ -23,6 +23,8 @@ pub struct Model<'a> {
     pub constant: Vec<(&'a str, &'a Value)>,
     /// Points of equal parameters, in the order of the parameters.
     pub rows: Vec<Row<'a>>,
+    /// What all points together say.
+    pub findings: &'a [Finding],
 }
 
 /// Points of equal parameters: the runs of one cell of the plan.
@@ -103,7 +105,8 @@ impl<'a> Model<'a> {
         };
         let constant = fixed.into_iter().filter_map(value).filter(|c| !is_said(c)).collect();
         let rows = rows(record, &varying);
-        Self { record, varying, constant, rows }
+        let findings = record.findings.as_deref().unwrap_or_default();
+        Self { record, varying, constant, rows, findings }
     }
 
     /// The quantities that have samples, in the order in which they first appear.

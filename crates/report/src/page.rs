@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
-use rdmalab_record::{Device, DeviceKind, Record};
+use rdmalab_record::{Device, DeviceKind, Finding, Record};
 use serde_json::Value;
 
 use crate::charts::{self, Chart, sentence};
 use crate::model::{Group, Model, Row, group_name, is_disturbed};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
-use crate::value::{fmt_bytes, grouped, heading, shown, unbreakable};
+use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -62,6 +62,7 @@ fn article(record: &Record, id: &str) -> Markup {
     html! {
         (head(&model, &groups))
         (glance(&model, &groups))
+        (found(&model))
         (cautions(record))
         @for (i, group) in groups.iter().enumerate() {
             (times(&model, group, &format!("{id}g{i}")))
@@ -185,6 +186,44 @@ fn glance(model: &Model, groups: &[Group]) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// What all points together say.
+pub fn found(model: &Model) -> Markup {
+    html! {
+        @if !model.findings.is_empty() {
+            section {
+                h2 { "What was found" }
+                div.claims {
+                    @for finding in model.findings { (one_finding(finding)) }
+                }
+            }
+        }
+    }
+}
+
+fn one_finding(finding: &Finding) -> Markup {
+    let name = match finding.label.as_str() {
+        "" => finding.name.replace('_', " "),
+        label => format!("{}, {label}", finding.name.replace('_', " ")),
+    };
+    let shown = |value| found_value(finding, value);
+    let bounds = match (finding.low, finding.high) {
+        (None, None) => None,
+        (Some(low), None) => Some(format!("not less than {}", shown(Some(low)))),
+        (None, Some(high)) => Some(format!("not more than {}", shown(Some(high)))),
+        (low, high) => Some(format!("between {} and {}", shown(low), shown(high))),
+    };
+    html! {
+        div.claim {
+            p {
+                span.verdict.unseen { (name) } " "
+                @if let Some(value) = finding.value { strong { (shown(Some(value))) } }
+                @if let Some(bounds) = bounds { span.at { " " (bounds) } }
+            }
+            p { (sentence(&finding.sentence)) "." }
         }
     }
 }

@@ -51,6 +51,7 @@ impl Table {
         if !record.skipped.is_empty() {
             parts.push(skipped(&model));
         }
+        parts.extend(found(&model));
         let warnings = warnings(record);
         if !warnings.is_empty() {
             parts.push(warnings.iter().map(|w| said("warning: ", w)).collect());
@@ -63,6 +64,18 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// What all points together say: a few of it, where it is much.
+fn found(model: &Model) -> Option<String> {
+    const SHOWN: usize = 12;
+    let all = model.findings;
+    let mut text: String =
+        all.iter().take(SHOWN).map(|finding| said("found: ", &finding.sentence)).collect();
+    if all.len() > SHOWN {
+        text += &said("found: ", &format!("{} more: see --format json", all.len() - SHOWN));
+    }
+    (!all.is_empty()).then_some(text)
 }
 
 fn head(model: &Model) -> String {

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_record::Finding;
 use serde_json::Value;
 
 /// The name of a column: without the unit, which stands with the values.
@@ -29,6 +30,18 @@ pub fn shown(name: &str, value: &Value) -> String {
         (_, Value::String(text)) => text.clone(),
         (_, Value::Null) => "-".to_owned(),
         (_, other) => other.to_string(),
+    }
+}
+
+/// A number of a finding with its unit; `-` where there is none.
+pub fn found_value(finding: &Finding, value: Option<f64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    match finding.unit.as_str() {
+        "ns" => fmt_ns(value),
+        "per_s" => Quantity::Rate.format(value),
+        "bytes" => fmt_bytes(value.round().max(0.0) as u64),
+        "code" => format!("{value:.0}"),
+        unit => format!("{} {}", grouped(value.round().max(0.0) as u64), unit.replace('_', " ")),
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 
 use insta::assert_snapshot;
 use rdmalab_measure::Quantity;
-use rdmalab_record::Record;
+use rdmalab_record::{Finding, Record};
 use rdmalab_report::{Histogram, Scale, Style, Table, csv, json, page, perftest, warnings};
 
 fn perftest_text(record: &Record) -> String {
@@ -247,6 +247,50 @@ fn a_histogram_shows_its_body_and_counts_the_rest() {
     assert!(in_bars.len() > 20, "a shape: {in_bars:?}");
     assert_eq!((in_bars.iter().sum::<u64>() + beyond, beyond), (20_000, 100));
     assert!(*in_bars.iter().max().unwrap() < 10_000, "{in_bars:?}");
+}
+
+#[test]
+fn what_was_found_is_in_every_form() {
+    let (_dir, mut record) = common::ping(2000, &[8, 512, 32768]);
+    let finding = Finding {
+        name: "crossover".to_owned(),
+        unit: "bytes".to_owned(),
+        value: Some(1000.0),
+        low: Some(900.0),
+        along: Some("size_bytes".to_owned()),
+        parameters: serde_json::json!({ "op": "send" }).as_object().unwrap().clone(),
+        points: vec![1, 3],
+        sentence: "this is <cheaper> from 1000 bytes on".to_owned(),
+        ..Finding::default()
+    };
+    let own = &record.points[1].parameters;
+    assert_eq!((&own["op"], record.points[1].number), (&"send".into(), 1));
+    record.findings = Some(vec![finding]);
+    assert!(Table::of(&record).to_string().contains("found: this is <cheaper> from 1000 bytes on"));
+    let value: serde_json::Value = serde_json::from_str(&json(&record)).unwrap();
+    let found = &value["findings"][0];
+    assert_eq!((&found["value_bytes"], &found["low_bytes"]), (&1000.0.into(), &900.0.into()));
+    assert_eq!((&found["high_bytes"], &found["points"][1]), (&().into(), &3.into()));
+    let text = csv(&record);
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let heads = lines.next().unwrap();
+    let column = |name: &str| heads.iter().position(|head| *head == name).unwrap();
+    let (point, value) = (column("point"), column("finding.crossover_bytes"));
+    for line in lines {
+        let is_of_it = ["1", "3"].contains(&line[point]);
+        assert_eq!(line[value], if is_of_it { "1000.0" } else { "" }, "{line:?}");
+    }
+    let markdown = rdmalab_report::markdown(&record);
+    assert!(markdown.contains("| crossover | This is &lt;cheaper> from"), "{markdown}");
+    let text = page(&record);
+    assert!(text.contains("What was found") && text.contains("&lt;cheaper&gt; from 1000 bytes on"));
+    assert!(text.contains("not less than 900 B"), "{text}");
+    // Where it is along an axis, the charts of its line have it, and those of the others do not.
+    let pictures = rdmalab_report::pictures(&record);
+    let of = |name: &str| &pictures.iter().find(|p| p.name.contains(name)).unwrap().svg;
+    assert!(of("send-rtt-2-over-size").contains(">crossover 1000 B</text>"));
+    assert!(of("median-rtt-2-compared").contains(">crossover send 1000 B</text>"));
+    assert!(!of("write-rtt-2-over-size").contains("crossover"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::args::HowArgs;
 use super::plan::{Plan, parameters};
 use crate::failure::{Outcome, run as failed, usage};
+use crate::findings::findings;
 
 /// Where records go unless told otherwise.
 const RECORDS: &str = "rdmalab-records";
@@ -130,6 +131,15 @@ impl Keep {
     /// Points that are kept.
     pub fn points(&self) -> u64 {
         self.writer.points()
+    }
+
+    /// Keeps what all points together say.
+    ///
+    /// # Errors
+    /// When the disk is full; the points stay.
+    pub fn conclude(&mut self) -> Outcome {
+        let found = findings(&self.read()?);
+        self.writer.conclude(&found).map_err(failed)
     }
 
     /// The record as it is now.

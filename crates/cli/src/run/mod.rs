@@ -97,6 +97,9 @@ pub fn run_points(
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
     drop((session, hold));
+    if keep.points() > 0 {
+        keep.conclude()?;
+    }
     if how.part.is_none() {
         if keep.points() > 0 {
             crate::report::print(&keep.read()?, how.format, gbits)?;

@@ -16,6 +16,7 @@ use rdmalab_study::{State, Study, evaluate};
 
 use crate::args::StudyArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::findings::filled;
 use crate::interrupt::Interrupt;
 use crate::run::args::PartOf;
 use crate::run::{Ended, run_points};
@@ -197,7 +198,7 @@ fn conclude(study: &Study, parts: &[Part], place: &Place, failures: Vec<String>)
         What::NotAsked => State::NotAsked,
         What::Experiment(..) | What::Program(_) => {
             match Record::open(&place.dir.join(part.name())) {
-                Ok(record) => State::Measured(Box::new(record)),
+                Ok(record) => State::Measured(Box::new(filled(record))),
                 Err(_) => State::Missing("it was not measured: the run was ended before".into()),
             }
         }

@@ -156,6 +156,7 @@ fn one(
     let mut keep = Keep::new(&plan, how, &limits[0], clock)?;
     let failure = measure(&plan, session, &mut keep, interrupt).err();
     if keep.points() > 0 {
+        keep.conclude()?;
         let record = keep.read()?;
         crate::report::print(&record, Format::Table, false)?;
         if part.experiment == Experiment::Ping {

@@ -1,0 +1,103 @@
+//! What the points of a record say together: where one curve crosses another, from which load on
+//! times rise, what repeats itself.
+
+use serde_json::{Value, json};
+
+use crate::Object;
+
+/// One thing that was found, as a number and as a sentence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finding {
+    /// What: `crossover`, `knee`, `c_ack`, `t_o`, `pattern` ... Two of a name differ in
+    /// [`Finding::parameters`] or in [`Finding::label`].
+    pub name: String,
+    /// Whose it is, as of a series: `rank 0`; may be empty.
+    pub label: String,
+    /// The unit of its numbers as at the end of a parameter's name: `bytes`, `per_s`, `ns`,
+    /// `messages`, `code`.
+    pub unit: String,
+    /// The value; `None` where none lies within what was measured.
+    pub value: Option<f64>,
+    /// It is not less than this, as far as that is known.
+    pub low: Option<f64>,
+    /// It is not more than this, as far as that is known.
+    pub high: Option<f64>,
+    /// The parameter along which it was looked for, of which the value is one: `size_bytes`.
+    pub along: Option<String>,
+    /// What its points have in common, of the parameters that vary.
+    pub parameters: Object,
+    /// The numbers of the points from which it follows.
+    pub points: Vec<u64>,
+    /// It in words.
+    pub sentence: String,
+}
+
+/// A line of `findings.jsonl`: what was found in so many points.
+pub(crate) fn findings_line(points: usize, findings: &[Finding]) -> Value {
+    let each: Vec<Value> = findings.iter().map(to_json).collect();
+    json!({ "points_n": points, "findings": each })
+}
+
+fn to_json(finding: &Finding) -> Value {
+    let unit = &finding.unit;
+    json!({
+        "name": finding.name,
+        "label": finding.label,
+        "unit": unit,
+        format!("value_{unit}"): finding.value,
+        format!("low_{unit}"): finding.low,
+        format!("high_{unit}"): finding.high,
+        "along": finding.along,
+        "parameters": finding.parameters,
+        "points": finding.points,
+        "sentence": finding.sentence,
+    })
+}
+
+impl Finding {
+    /// It as an object whose names carry the unit, as in `findings.jsonl`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        to_json(self)
+    }
+
+    /// Its name with its label: `pattern[rank 0]`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        match self.label.as_str() {
+            "" => self.name.clone(),
+            label => format!("{}[{label}]", self.name),
+        }
+    }
+}
+
+/// Of how many points, and what.
+pub(crate) fn parse_findings(line: &Value) -> Result<(u64, Vec<Finding>), String> {
+    let points = line.get("points_n").and_then(Value::as_u64).ok_or("no points_n")?;
+    let each = line.get("findings").and_then(Value::as_array).ok_or("no findings")?;
+    Ok((points, each.iter().map(parse).collect::<Result<_, String>>()?))
+}
+
+fn parse(value: &Value) -> Result<Finding, String> {
+    let text = |name: &str| -> Result<String, String> {
+        let text = value.get(name).and_then(Value::as_str);
+        text.map(str::to_owned).ok_or_else(|| format!("a finding has no {name}"))
+    };
+    let unit = text("unit")?;
+    let number = |name: &str| value.get(format!("{name}_{unit}")).and_then(Value::as_f64);
+    let points = value.get("points").and_then(Value::as_array);
+    let points = points.into_iter().flatten().filter_map(Value::as_u64).collect();
+    let parameters = value.get("parameters").and_then(Value::as_object).cloned();
+    Ok(Finding {
+        name: text("name")?,
+        label: text("label")?,
+        value: number("value"),
+        low: number("low"),
+        high: number("high"),
+        along: value.get("along").and_then(Value::as_str).map(str::to_owned),
+        parameters: parameters.unwrap_or_default(),
+        points,
+        sentence: text("sentence")?,
+        unit,
+    })
+}
