@@ -203,6 +203,13 @@ pub struct StudyArgs {
     /// Show the sweeps and the expected duration, and measure nothing
     #[arg(long)]
     pub plan: bool,
+    /// A label for what it is measured under, kept in the records; see --beside
+    #[arg(long, value_name = "NAME")]
+    pub condition: Option<String>,
+    /// Set other runs of the study, of other conditions, beside this one on its page; may be given
+    /// several times
+    #[arg(long, value_name = "DIR")]
+    pub beside: Vec<PathBuf>,
     /// The device, by the name that `rdmalab devices` shows [default: the first adapter with an
     /// active port, else soft0]
     #[arg(short, long, value_name = "NAME")]

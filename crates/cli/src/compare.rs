@@ -32,6 +32,9 @@ pub struct CompareArgs {
     /// Show the shift of each decile also where there are many points
     #[arg(long)]
     pub deciles: bool,
+    /// Write it as a page instead of printing it
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    pub html: Option<PathBuf>,
     /// How it is printed
     #[arg(long, value_enum, value_name = "FORM", default_value = "table")]
     pub format: ListFormat,
@@ -45,7 +48,13 @@ pub fn run(args: &CompareArgs) -> Outcome {
     let side = |i: usize| Side { name: &sides[i].0, records: &sides[i].1 };
     let options = Options { quantile: args.at, threshold: args.threshold, only: args.only.clone() };
     let found = Comparison::of(side(0), side(1), &options).map_err(usage)?;
+    if let Some(file) = &args.html {
+        std::fs::write(file, found.page())
+            .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
+        outln!("{}", file.display());
+    }
     match args.format {
+        _ if args.html.is_some() => {}
         ListFormat::Table => out!("{}", found.text(args.deciles)),
         ListFormat::Json => out!("{}", found.json()),
     }

@@ -26,14 +26,16 @@ fn a_megabyte_after_eight_bytes_is_a_regression() {
     let short = ["--messages", "200", "--size", "8,64"];
     let fast = record(home.path(), "fast", &short);
     // A megabyte takes longer than 8 bytes on any machine.
-    let slow = record(home.path(), "slow", &["--messages", "200", "--size", "1M"]);
+    // Verdicts need repeated runs.
+    let slow = record(home.path(), "slow", &["--messages", "200", "--size", "1M", "--repeat", "4"]);
     let found = compare(&[&fast, &slow], &[]);
     // Nothing in common: sizes vary in the first, and are others in the second.
     assert_eq!(found.code, Some(2), "{found:?}");
     assert_eq!(found.stderr.lines().count(), 1, "{}", found.stderr);
     assert!(found.stderr.contains("matched by size_bytes"), "{}", found.stderr);
 
-    let small = record(home.path(), "small", &["--messages", "200", "--size", "8"]);
+    let small =
+        record(home.path(), "small", &["--messages", "200", "--size", "8", "--repeat", "4"]);
     let found = compare(&[&small, &slow], &["--only", "round trip"]);
     assert_eq!(found.code, Some(1), "{found:?}");
     assert!(found.stdout.contains("differ in size 8 B | 1 MiB"), "{}", found.stdout);
@@ -49,6 +51,17 @@ fn a_megabyte_after_eight_bytes_is_a_regression() {
     // Whatever is allowed is no regression.
     let lax = compare(&[&small, &slow], &["--only", "round trip", "--threshold", "1000%"]);
     assert!(lax.code == Some(0) || lax.stdout.contains("beyond 1000 %"), "{lax:?}");
+    let page = home.path().join("page.html");
+    let html = ["--html", page.to_str().unwrap(), "--only", "round trip"];
+    let written = compare(&[&small, &slow], &html);
+    assert_eq!(written.code, Some(1), "the same verdict: {}", written.stderr);
+    assert_eq!(written.stdout.trim(), page.display().to_string());
+    assert!(std::fs::read_to_string(&page).unwrap().contains("and beyond the 5 % that matter"));
+    let once = record(home.path(), "once", &["--messages", "200", "--size", "1M"]);
+    let single = compare(&[&small, &once], &[]);
+    assert_eq!(single.code, Some(0), "one run decides nothing: {}", single.stderr);
+    assert!(single.stdout.contains("cannot tell"), "{}", single.stdout);
+    assert!(single.stdout.contains("--repeat 5"), "{}", single.stdout);
     let same = compare(&[&small, &small], &[]);
     assert_eq!(same.code, Some(0), "{}", same.stdout);
     assert!(!same.stdout.contains("slower"), "{}", same.stdout);

@@ -5,6 +5,7 @@
 //! or time take them in the order of measurement. NaN is not a sample and must not be among them.
 //! Intervals hold for independent samples of one distribution.
 
+mod between;
 mod binomial;
 mod compare;
 pub(crate) mod normal;
@@ -13,6 +14,7 @@ mod student;
 mod timed;
 mod two_sample;
 
+pub use between::{RunRatio, run_shift};
 pub use compare::{
     Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, mean_interval,
     shift_at, welch, welch_ratio,
@@ -199,6 +201,8 @@ fn assert_confidence(confidence: f64) {
     );
 }
 
+#[cfg(test)]
+mod between_tests;
 #[cfg(test)]
 mod compare_tests;
 #[cfg(test)]

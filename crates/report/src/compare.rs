@@ -2,6 +2,7 @@
 //! quantity what differs, by how much, and how certain that is.
 
 mod json;
+mod page;
 mod pair;
 mod text;
 
@@ -70,13 +71,17 @@ struct Row {
     label: String,
     a: Known,
     b: Known,
-    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together.
+    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; none where nothing
+    /// is known of how runs differ.
     ratio: Option<Estimate>,
+    /// Where one run a side is all there is: where its samples alone see the ratio.
+    within: Option<Interval>,
     /// That there is no difference; corrected for the number of rows.
     p_value: Option<f64>,
     /// Of single pairs of samples; with an interval of its own.
     dominance: Option<Dominance>,
-    /// `b` - `a` at the deciles, each with its own interval.
+    /// `b` - `a` at the deciles, each with its own interval; of samples within one run where
+    /// there is only one.
     deciles: Vec<Estimate>,
     verdict: Verdict,
     is_regression: bool,
@@ -177,6 +182,12 @@ impl Comparison {
     #[must_use]
     pub fn text(&self, all: bool) -> String {
         text::text(self, all)
+    }
+
+    /// A page that needs nothing but a browser.
+    #[must_use]
+    pub fn page(&self) -> String {
+        page::page(self)
     }
 
     /// One JSON document, with indents and a line feed at the end.

@@ -32,6 +32,6 @@ pub use markdown::markdown;
 pub use page::{page, pages};
 pub use perftest::{Perftest, perftest};
 pub use pictures::{Picture, pictures};
-pub use study::study_page;
+pub use study::{Beside, study_page};
 pub use table::{Style, Table};
 pub use warnings::warnings;

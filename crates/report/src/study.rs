@@ -1,7 +1,7 @@
 //! A study as one page: what its claims came to, its values beside ours, and each figure.
 
 use maud::{Markup, html};
-use rdmalab_record::Record;
+use rdmalab_record::{Object, Record};
 use rdmalab_study::{
     Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study, Verdict,
 };
@@ -19,7 +19,12 @@ const MAX_CHARTS: usize = 6;
 
 /// The page of a study. Samples of its charts are read from the records' directories.
 #[must_use]
-pub fn study_page(study: &Study, parts: &[Part], evaluation: &Evaluation) -> String {
+pub fn study_page(
+    study: &Study,
+    parts: &[Part],
+    evaluation: &Evaluation,
+    beside: &[Beside],
+) -> String {
     let records: Vec<&Record> = parts.iter().filter_map(record).collect();
     let title = match records.first() {
         Some(record) => format!("{} on {}", study.plan.key, record.header.device.name),
@@ -28,15 +33,86 @@ pub fn study_page(study: &Study, parts: &[Part], evaluation: &Evaluation) -> Str
     let content = html! {
         (head(study, &title, &records))
         (counts(evaluation))
+        (conditions(evaluation, &records, beside))
         (claims(evaluation))
         (values(evaluation))
         @for (i, figure) in study.plan.figures.iter().enumerate() {
-            (one_figure(figure, parts, i))
+            (one_figure(figure, parts, beside, i))
         }
         @if let Some(record) = records.first() { (setup(&Model::of(record))) }
         (repeat(parts))
     };
     whole(&title, content)
+}
+
+/// A run of the same study under another condition.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// The condition.
+    pub name: String,
+    /// What there is of it.
+    pub parts: Vec<Part>,
+    /// What it says to the study.
+    pub evaluation: Evaluation,
+}
+
+/// The parameter that tells conditions apart where they are in one table.
+const CONDITION: &str = "condition";
+
+/// The condition that a run without a name is shown under.
+fn condition(record: &Record) -> String {
+    record.header.condition.clone().unwrap_or_else(|| "this run".to_owned())
+}
+
+/// The verdicts of each condition, where there are several.
+fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[Beside]) -> Markup {
+    let own = records.first().map_or("this run".to_owned(), |record| condition(record));
+    let mut heads = vec!["claim".to_owned(), own];
+    heads.extend(beside.iter().map(|other| other.name.clone()));
+    let row = |judged: &Judged| {
+        let of = |other: &Beside| {
+            let same = other.evaluation.claims.iter().find(|c| c.claim.key == judged.claim.key);
+            same.map_or("-".to_owned(), |found| found.verdict.name().to_owned())
+        };
+        let mut cells = vec![judged.claim.says.clone(), judged.verdict.name().to_owned()];
+        cells.extend(beside.iter().map(of));
+        cells
+    };
+    html! {
+        @if !beside.is_empty() {
+            section {
+                h2 { "Conditions side by side" }
+                p.meaning {
+                    "The same study under other conditions. Figures show all of them; whether two \
+                    differ, " code { "rdmalab compare" } " tells of their records."
+                }
+                (table("Verdicts of each condition", &heads, 1, evaluation.claims.iter().map(row)))
+            }
+        }
+    }
+}
+
+/// The records of all conditions as one, in which the condition is a parameter. Only its
+/// summaries: samples stay with the records that they are of.
+fn side_by_side(own: &Record, others: &[(&str, &Record)]) -> Record {
+    let mut all = own.clone();
+    all.points.clear();
+    all.findings = None;
+    let own = (condition(own), own);
+    let each = others.iter().map(|(name, record)| ((*name).to_owned(), *record));
+    for (name, record) in std::iter::once(own).chain(each) {
+        for point in &record.points {
+            let mut point = point.clone();
+            let mut parameters = Object::new();
+            parameters.insert(CONDITION.to_owned(), name.as_str().into());
+            parameters.extend(std::mem::take(&mut point.parameters));
+            point.parameters = parameters;
+            point.number = all.points.len() as u64;
+            point.series.iter_mut().for_each(|series| series.samples_file.clear());
+            all.points.push(point);
+        }
+    }
+    all
 }
 
 fn record(part: &Part) -> Option<&Record> {
@@ -209,23 +285,37 @@ fn standing(standing: &Standing) -> String {
     }
 }
 
-fn one_figure(figure: &Figure, parts: &[Part], index: usize) -> Markup {
+fn one_figure(figure: &Figure, parts: &[Part], beside: &[Beside], index: usize) -> Markup {
     let of_it = parts.iter().enumerate().filter(|(_, part)| part.figure == figure.key);
     html! {
         section {
             h2 { "Figure " (figure.key) ": " (figure.title) }
             @if !figure.note.is_empty() { p.meaning { (figure.note) } }
-            @for (i, part) in of_it { (one_part(part, &format!("s{index}p{i}"))) }
+            @for (i, part) in of_it { (one_part(part, beside, &format!("s{index}p{i}"))) }
         }
     }
 }
 
-fn one_part(part: &Part, id: &str) -> Markup {
+fn one_part(part: &Part, beside: &[Beside], id: &str) -> Markup {
+    let same = |other: &&Part| other.figure == part.figure && other.sweep == part.sweep;
+    let others = beside
+        .iter()
+        .filter_map(|other| Some((other.name.as_str(), record(other.parts.iter().find(same)?)?)));
+    let others: Vec<(&str, &Record)> = others.collect();
+    let all = record(part).filter(|_| !others.is_empty());
+    let all = all.map(|own| side_by_side(own, &others));
     let words: Vec<String> = part.line.iter().map(|word| shell(word)).collect();
     html! {
         @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }
         @match &part.state {
-            State::Measured(record) => (measured(record, id))
+            State::Measured(record) => {
+                @if let Some(all) = &all {
+                    h4 { "Conditions side by side" }
+                    (measured(all, &format!("{id}c")))
+                    h4 { (sentence(&condition(record))) }
+                }
+                (measured(record, id))
+            }
             State::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
             State::NotAsked => p.meaning { "Left out of this run." }
         }

@@ -5,11 +5,13 @@
 //! Hand-made: a plotting library's SVG has fixed colours and sizes, and neither names nor classes.
 
 mod axis;
+mod effects;
 mod heat;
 
 use std::fmt::Write as _;
 
 pub use axis::{Axis, binary_axis, linear_axis, log_axis, value_axis};
+pub use effects::{Effect, band, effects};
 pub use heat::heat;
 
 /// Size of a chart in its own units, about pixels.

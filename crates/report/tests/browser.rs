@@ -136,6 +136,8 @@ fn pages_fit_every_screen() {
     check("patterned", &common::patterned().1);
     // What is folded is unfolded: it has to fit too.
     check_page("study", &common::study().replace("<details>", "<details open>"));
+    let beside = common::study_beside(&[("loaded", 500), ("another condition", 500)]);
+    check_page("conditions", &beside.replace("<details>", "<details open>"));
     let records = [common::words().1, common::blast().1];
     check_page("two", &rdmalab_report::pages(&records));
     // The look itself: what is too wide must be found.

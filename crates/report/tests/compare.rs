@@ -25,7 +25,7 @@ const USUAL: Made = Made {
     seed: 1,
     op: "send",
     sizes: &[8, 512],
-    runs: 1,
+    runs: 4,
     n: 2000,
     factor: 1.0,
     kind: DeviceKind::Soft,
@@ -90,20 +90,17 @@ fn verdicts(comparison: &Comparison) -> Vec<Verdict> {
 fn what_is_slower_is_found_where_it_is() {
     let slow = Made { seed: 2, factor: 1.1, ..USUAL };
     let found = compared(&USUAL, &slow, &Options::default()).unwrap();
-    // One run a side: single numbers cannot tell, samples can.
-    let expected =
-        [Verdict::NoDifference, Verdict::Slower, Verdict::CannotTell, Verdict::CannotTell];
+    let expected = [Verdict::NoDifference, Verdict::Slower, Verdict::NoDifference, Verdict::Slower];
     assert_eq!(verdicts(&found), expected, "{}", found.text(true));
-    assert_eq!(found.regressions(), 1);
+    assert_eq!(found.regressions(), 2);
     let text = found.text(false);
     for part in [
         "median of round trip, with 95 % intervals for all 4 comparisons together",
         "slower (beyond 5 %)",
         "no difference seen",
         "shift of the deciles of round trip",
-        "1 run of a side: what differs from run to run is not in the certainty",
-        "one number a run: measure with --repeat 5",
-        "worse by more than 5 %: 1",
+        "4 runs of a side: the intervals are as wide as so few runs allow",
+        "worse by more than 5 %: 2",
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
@@ -128,8 +125,8 @@ fn what_matters_is_for_the_user_to_say() {
     // A tail that the samples cannot know.
     let tail = Options { quantile: 0.9999, ..Options::default() };
     let found = compared(&USUAL, &slow, &tail).unwrap();
-    assert!(verdicts(&found).iter().all(|v| *v == Verdict::CannotTell));
-    assert!(found.text(false).contains("too few samples for this quantile"));
+    assert_eq!(verdicts(&found)[..2], [Verdict::CannotTell; 2], "{found:?}");
+    assert!(found.text(false).contains("too few samples of a run for this quantile"));
 }
 
 #[test]
@@ -173,4 +170,64 @@ fn points_are_matched_by_what_varies() {
     let adapter = Made { kind: DeviceKind::System, seed: 5, ..USUAL };
     let text = compared(&USUAL, &adapter, &Options::default()).unwrap().text(false);
     assert!(text.contains("A is a soft device and B a system one"), "{text}");
+}
+
+#[test]
+fn one_run_a_side_decides_nothing() {
+    let usual = Made { runs: 1, ..USUAL };
+    let slow = Made { runs: 1, seed: 2, factor: 3.0, ..USUAL };
+    for (a, b) in [(&usual, &slow), (&USUAL, &slow), (&usual, &Made { runs: 5, ..slow })] {
+        let found = compared(a, b, &Options::default()).unwrap();
+        assert_eq!(verdicts(&found), [Verdict::CannotTell; 4], "{}", found.text(true));
+        assert_eq!(found.regressions(), 0);
+        let text = found.text(true).replace("\n         ", " ");
+        assert!(text.contains("measure with --repeat 5"), "{text}");
+        // What the run's own samples see is shown, in brackets, and marked as that.
+        assert!(text.contains("(x 2.") && text.contains("within one run of a side"), "{text}");
+        let json: Value = serde_json::from_str(&found.json()).unwrap();
+        let row = &json["rows"][1];
+        assert_eq!((&row["ratio"]["low"], &row["p_value_corrected"]), (&Value::Null, &Value::Null));
+        assert_eq!(row["rests_on"], Value::Null);
+        assert!(row["ratio_within_one_run"]["low"].as_f64().unwrap() > 2.0, "{row}");
+        assert!(row["obstacle"].as_str().unwrap().contains("one run of a side"), "{row}");
+        assert!(found.page().contains("it cannot be told") || found.page().contains("cannot tell"));
+    }
+}
+
+#[test]
+fn repeated_runs_decide_by_what_differs_between_them() {
+    for runs in [2, 4, 7] {
+        let usual = Made { runs, n: 400, ..USUAL };
+        let slow = Made { runs, n: 400, seed: 3, factor: 3.0, ..USUAL };
+        let only = Options { only: Some("round trip".to_owned()), ..Options::default() };
+        let found = compared(&usual, &slow, &only).unwrap();
+        assert_eq!(verdicts(&found)[1], Verdict::Slower, "{runs} runs: {}", found.text(true));
+        let json: Value = serde_json::from_str(&found.json()).unwrap();
+        assert_eq!(json["rows"][1]["rests_on"], "welch over runs");
+    }
+}
+
+#[test]
+fn a_page_says_verdicts_in_words_and_draws_them() {
+    let slow = Made { seed: 2, factor: 1.1, ..USUAL };
+    let page = compared(&USUAL, &slow, &Options::default()).unwrap().page();
+    for part in [
+        "<h1>new against old</h1>",
+        "At size 512 B: new is slower than old: +",
+        "and beyond the 5 % that matter.",
+        "At size 8 B: no difference between old and new is seen, and none of 5 % is left possible",
+        "Change at each point, with its interval",
+        "Shift of the deciles at size 512 B",
+        "numbers of this host, not of an adapter",
+        "4 runs of a side",
+    ] {
+        assert!(page.contains(part), "no {part:?} in\n{page}");
+    }
+    // Two groups of two effects, and a shift with its band for each pair of samples.
+    assert_eq!(page.matches("class='slack'").count(), 2);
+    assert_eq!(page.matches("class='band'").count(), 2);
+    assert!(!page.contains("<script") && !page.contains("http"));
+    let ids: Vec<&str> = page.split(" id=").skip(1).map(|r| &r[1..8]).collect();
+    let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(ids.len(), distinct.len(), "{ids:?}");
 }

@@ -346,3 +346,32 @@ fn a_found_pattern_is_marked() {
     assert_eq!(unfolded.svg.matches("<g class='line c0'>").count(), 30 * 8, "the others");
     assert!(chart.svg.contains("place 31: median 4."), "{}", chart.svg);
 }
+
+#[test]
+fn a_study_sets_conditions_side_by_side() {
+    let alone = common::study();
+    assert!(!alone.contains("side by side"));
+    let text = common::study_beside(&[("loaded", 500), ("<quiet>", 1000)]);
+    assert!(!text.contains("<quiet>") && text.contains("&lt;quiet&gt;"));
+    // Verdicts: a row for each claim, a column for each condition.
+    let (_, verdicts) = text.split_once("aria-label=\"Verdicts of each condition\"").unwrap();
+    let (verdicts, _) = verdicts.split_once("</table>").unwrap();
+    assert_eq!(verdicts.matches("<th scope=\"col\"").count(), 4, "{verdicts}");
+    assert_eq!(verdicts.matches("<td>confirmed</td>").count(), 3, "{verdicts}");
+    assert_eq!(verdicts.matches("<td>refuted</td>").count(), 3, "{verdicts}");
+    // The figure: a line for each condition and operation, and all in one table.
+    let (_, figure) = text.split_once(">Conditions side by side</h4>").unwrap();
+    let (figure, _) = figure.split_once("This run</h4>").unwrap();
+    for name in ["this run send messages 2 000", "loaded send messages 500"] {
+        assert!(figure.contains(&format!(">{name}</text>")), "{name}: {figure}");
+    }
+    assert_eq!(figure.matches("<tr><th scope=\"row\">loaded</th>").count(), 6, "{figure}");
+    assert!(figure.contains("<td>1 000</td>"), "samples of both runs of loaded: {figure}");
+    let ids: Vec<&str> = text
+        .split(" id=")
+        .skip(1)
+        .map(|rest| rest[1..].split(['"', '\'']).next().unwrap())
+        .collect();
+    let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(ids.len(), distinct.len());
+}

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rdmalab_experiments::{Limits, sweep};
 use rdmalab_rank::process::World;
 use rdmalab_record::Record;
+use rdmalab_report::Beside;
 use rdmalab_study::{State, Study, evaluate};
 
 use crate::args::StudyArgs;
@@ -48,6 +49,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
             return Err(usage(format!("--figure {figure}: {what}")));
         }
     }
+    let others = beside(&study, &args.beside)?;
     let limits = limits(&asked.device)?;
     let mut parts = parts::of(&study.plan, &asked.figures, asked.quick);
     if !asked.hosts.is_empty() {
@@ -70,7 +72,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         None => Place::new(asked, args.out.as_deref())?,
     };
     let failures = measure(&mut parts, &place, &limits, args.max_time);
-    conclude(&study, &parts, &place, failures)
+    conclude(&study, &parts, &place, failures, &others)
 }
 
 /// Each sweep takes its own number of ranks, and mpirun starts one number of them: a sentence of
@@ -191,8 +193,8 @@ fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome
     }
 }
 
-/// Reads back what there is, holds the study against it, writes the page and says what came out.
-fn conclude(study: &Study, parts: &[Part], place: &Place, failures: Vec<String>) -> Outcome {
+/// What there is of each part.
+fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
     let state = |part: &Part| match &part.what {
         What::Missing(why) => State::Missing(why.clone()),
         What::NotAsked => State::NotAsked,
@@ -203,7 +205,7 @@ fn conclude(study: &Study, parts: &[Part], place: &Place, failures: Vec<String>)
             }
         }
     };
-    let parts: Vec<rdmalab_study::Part> = parts
+    parts
         .iter()
         .map(|part| rdmalab_study::Part {
             figure: part.figure.clone(),
@@ -211,11 +213,38 @@ fn conclude(study: &Study, parts: &[Part], place: &Place, failures: Vec<String>)
             line: part.command(&place.asked.device),
             state: state(part),
         })
-        .collect();
+        .collect()
+}
+
+/// Other runs of a study, to be set beside this one.
+///
+/// # Errors
+/// When a directory is none.
+fn beside(study: &Study, dirs: &[std::path::PathBuf]) -> Outcome<Vec<Beside>> {
+    let one = |dir: &std::path::PathBuf| {
+        let place = Place::begun(&study.plan.key, Some(dir), None)?;
+        let parts =
+            measured(&parts::of(&study.plan, &place.asked.figures, place.asked.quick), &place);
+        let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = place.asked.condition.or(name).unwrap_or_else(|| dir.display().to_string());
+        Ok(Beside { name, evaluation: evaluate(study, &parts), parts })
+    };
+    dirs.iter().map(one).collect()
+}
+
+/// Reads back what there is, holds the study against it, writes the page and says what came out.
+fn conclude(
+    study: &Study,
+    parts: &[Part],
+    place: &Place,
+    failures: Vec<String>,
+    others: &[Beside],
+) -> Outcome {
+    let parts = measured(parts, place);
     let evaluation = evaluate(study, &parts);
     show::verdicts(&evaluation, &place.asked);
     let page = place.dir.join(PAGE);
-    let text = rdmalab_report::study_page(study, &parts, &evaluation);
+    let text = rdmalab_report::study_page(study, &parts, &evaluation, others);
     std::fs::write(&page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
     outln!("\n{}", page.display());
     match failures.first() {

@@ -158,6 +158,7 @@ impl Part {
         let mut how = args.how.clone();
         how.device = Some(asked.device.clone());
         how.repeat = self.repeat;
+        how.condition.clone_from(&asked.condition);
         how.cores = asked.cores.clone().or(how.cores);
         if !asked.hosts.is_empty() {
             how.hosts = asked.hosts.clone();

@@ -45,6 +45,9 @@ pub struct Asked {
     /// The program on these hosts.
     #[serde(default)]
     pub remote_program: String,
+    /// What it is measured under.
+    #[serde(default)]
+    pub condition: Option<String>,
     /// When it began.
     pub started_utc: String,
 }
@@ -75,6 +78,7 @@ impl Asked {
             quick: args.quick,
             device,
             cores: args.cores.clone(),
+            condition: args.condition.clone(),
             hosts: args.hosts.clone(),
             ssh: args.ssh.clone(),
             remote_program: args.remote_program.clone(),

@@ -31,7 +31,13 @@ impl Random {
     }
 
     /// Runs that differ from each other by `between`, as a share.
-    fn runs(&mut self, count: usize, n: usize, memory: f64, between: f64) -> Vec<Vec<f64>> {
+    pub(super) fn runs(
+        &mut self,
+        count: usize,
+        n: usize,
+        memory: f64,
+        between: f64,
+    ) -> Vec<Vec<f64>> {
         let one = |r: &mut Self| {
             let factor = (between * r.normal()).exp();
             r.run(n, memory).iter().map(|v| v * factor).collect()
@@ -132,7 +138,7 @@ fn tally(
 }
 
 /// At most so many hits are what `p` gives: 5.5 standard deviations more would be another `p`.
-fn at_most(hits: u32, tries: u32, p: f64) -> bool {
+pub(super) fn at_most(hits: u32, tries: u32, p: f64) -> bool {
     let n = f64::from(tries);
     f64::from(hits) <= n * p + 5.5 * (n * p * (1.0 - p)).sqrt()
 }

@@ -183,7 +183,7 @@ fn cut(range: &Range<usize>, pieces: usize) -> Vec<Range<usize>> {
 }
 
 /// The least distance of two different samples; what the conversion from ticks leaves is none.
-fn step(run: &[f64]) -> Option<f64> {
+pub(super) fn step(run: &[f64]) -> Option<f64> {
     let mut sorted = run.to_vec();
     sort(&mut sorted);
     let apart = sorted.windows(2).map(|pair| (pair[1] - pair[0], pair[1].abs() * 1e-9));

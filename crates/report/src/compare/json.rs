@@ -58,6 +58,8 @@ fn row(row: &Row) -> Value {
         "a": side(&row.a, unit),
         "b": side(&row.b, unit),
         "ratio": row.ratio.map(|r| estimate(&r)),
+        "rests_on": row.ratio.and_then(|r| r.interval).map(|_| "welch over runs"),
+        "ratio_within_one_run": row.within.map(|i| json!({ "low": i.low, "high": i.high })),
         "p_value_corrected": row.p_value,
         "cliffs_delta": delta.map(|d| estimate(&d)),
         "cliffs_delta_p_value": row.dominance.map(|d| d.p_value),

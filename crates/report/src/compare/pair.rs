@@ -2,7 +2,8 @@
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{
-    self, Estimate, QuantileRatio, Timed, Verdict, dominance, is_regression, shift_at, welch_ratio,
+    self, Estimate, MIN_RUNS, QuantileRatio, RunRatio, Timed, Verdict, dominance, is_regression,
+    run_shift, shift_at, welch_ratio,
 };
 use rdmalab_record::{Point, Record, SeriesSummary};
 
@@ -17,6 +18,7 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
         a: Known { value: f64::NAN, ..Known::default() },
         b: Known { value: f64::NAN, ..Known::default() },
         ratio: None,
+        within: None,
         p_value: None,
         dominance: None,
         deciles: Vec::new(),
@@ -84,7 +86,8 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
         series.map(|s| s.summary.lost).sum()
     };
     (row.a.lost, row.b.lost) = (lost(pair.cells[0]), lost(pair.cells[1]));
-    let (Some(a), Some(b)) = (Timed::new(&a), Timed::new(&b)) else {
+    let samples = [a, b];
+    let (Some(a), Some(b)) = (Timed::new(&samples[0]), Timed::new(&samples[1])) else {
         row.obstacle = Some("a side has no samples".to_owned());
         return row;
     };
@@ -94,19 +97,54 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
     if row.a.interval.is_none() || row.b.interval.is_none() {
         row.obstacle = Some("too few samples for this quantile: measure more".to_owned());
     }
-    match QuantileRatio::of(&a, &b, q) {
-        Some(ratio) => {
-            row.ratio = Some(ratio.estimate(confidence));
-            row.p_value = Some(ratio.p_value(1.0));
+    let least = a.runs().min(b.runs());
+    let row = ratio(row, (&a, &b), &samples, q, confidence);
+    let decile = |q| match least {
+        1 => shift_at(&a, &b, q, CONFIDENCE),
+        _ => run_shift(&samples[0], &samples[1], q, CONFIDENCE),
+    };
+    let deciles = (1..10).map(|tenth| decile(f64::from(tenth) / 10.0));
+    let deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
+    Row { dominance: dominance(&a, &b, CONFIDENCE), deciles, ..row }
+}
+
+/// By which factor the sides differ, and how certain that is. What runs differ by is in it, or
+/// there is no certainty: what one run's samples know of that run says nothing of the next one.
+fn ratio(
+    mut row: Row,
+    (a, b): (&Timed, &Timed),
+    samples: &[Vec<Vec<f64>>; 2],
+    q: f64,
+    confidence: f64,
+) -> Row {
+    let within = QuantileRatio::of(a, b, q);
+    match a.runs().min(b.runs()) {
+        1 => {
+            let value = within.as_ref().map(QuantileRatio::value);
+            row.within = within.and_then(|ratio| ratio.interval(confidence));
+            row.ratio = value.map(|value| Estimate { value, interval: None });
+            row.obstacle.get_or_insert_with(|| {
+                format!(
+                    "one run of a side, and nobody knows how far the next one would be off: \
+                     measure with --repeat {MIN_RUNS}"
+                )
+            });
         }
-        None => {
-            let why = "a time is not positive, or there is one sample: no ratio";
-            row.obstacle.get_or_insert_with(|| why.to_owned());
+        _ if !samples.iter().flatten().all(|run| stats::supports_quantile(run.len() as u64, q)) => {
+            let value = within.as_ref().map(QuantileRatio::value);
+            row.ratio = value.map(|value| Estimate { value, interval: None });
+            row.obstacle = Some("too few samples of a run for this quantile: measure more".into());
+        }
+        _ => {
+            let between = RunRatio::of(&samples[0], &samples[1], q);
+            row.ratio = between.map(|ratio| ratio.estimate(confidence));
+            row.p_value = between.map(|ratio| ratio.p_value());
         }
     }
-    row.dominance = dominance(&a, &b, CONFIDENCE);
-    let deciles = (1..10).map(|tenth| shift_at(&a, &b, f64::from(tenth) / 10.0, CONFIDENCE));
-    row.deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
+    if row.ratio.is_none() {
+        let why = "a time is not positive, or there is one sample: no ratio";
+        row.obstacle = Some(why.to_owned());
+    }
     row
 }
 

@@ -1,7 +1,7 @@
 //! A comparison for people.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::stats::{Estimate, LEAST_P, MIN_RUNS, Verdict};
+use rdmalab_measure::stats::{Interval, LEAST_P, MIN_RUNS, Verdict};
 use rdmalab_record::Record;
 
 use super::{Comparison, Known, Row};
@@ -33,7 +33,7 @@ pub fn text(comparison: &Comparison, all: bool) -> String {
     parts.join("\n")
 }
 
-fn group(row: &Row) -> (Quantity, &str, bool) {
+pub fn group(row: &Row) -> (Quantity, &str, bool) {
     (row.quantity, &row.label, row.a.units.is_some())
 }
 
@@ -52,11 +52,11 @@ fn head(comparison: &Comparison) -> String {
 }
 
 /// `median` or `p99`.
-fn at(q: f64) -> String {
+pub fn at(q: f64) -> String {
     if q == 0.5 { "median".to_owned() } else { percentile(q) }
 }
 
-fn places(comparison: &Comparison, row: &Row) -> Vec<String> {
+pub fn places(comparison: &Comparison, row: &Row) -> Vec<String> {
     let names = comparison.varying.iter();
     names.map(|name| row.place.get(name).map_or("-".into(), |v| shown(name, v))).collect()
 }
@@ -100,7 +100,7 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         cells.push(row.quantity.format(row.a.value));
         cells.push(row.quantity.format(row.b.value));
         cells.push(row.ratio.map_or("-".to_owned(), |ratio| change(ratio.value)));
-        cells.push(row.ratio.map_or("-".to_owned(), |ratio| ends(&ratio)));
+        cells.push(interval(row));
         if !is_figure {
             cells.push(row.dominance.map_or("-".to_owned(), |d| format!("{:+.2}", d.delta.value)));
         }
@@ -119,7 +119,7 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
 }
 
 /// `+3.1 %`; beyond a factor of two as one.
-fn change(ratio: f64) -> String {
+pub fn change(ratio: f64) -> String {
     match ratio {
         r if !r.is_finite() => "-".to_owned(),
         r if (0.5..=2.0).contains(&r) => format!("{:+.1} %", (r - 1.0) * 100.0),
@@ -127,12 +127,26 @@ fn change(ratio: f64) -> String {
     }
 }
 
-fn ends(ratio: &Estimate) -> String {
-    let Some(interval) = ratio.interval else { return "-".to_owned() };
-    format!("{} .. {}", change(interval.low), change(interval.high))
+/// Changes that belong together, all in one form.
+pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
+    let is_small = |ratio: &f64| !ratio.is_finite() || (0.5..=2.0).contains(ratio);
+    if ratios.iter().all(is_small) {
+        return ratios.map(change);
+    }
+    ratios.map(|ratio| if ratio.is_finite() { format!("x {ratio:.2}") } else { change(ratio) })
 }
 
-fn probability(p: f64) -> String {
+/// Where the change lies; in brackets where only one run's own samples say so.
+pub fn interval(row: &Row) -> String {
+    let ends = |i: Interval| changes([i.low, i.high]).join(" .. ");
+    match (row.ratio.and_then(|ratio| ratio.interval), row.within) {
+        (Some(interval), _) => ends(interval),
+        (None, Some(within)) => format!("({})", ends(within)),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+pub fn probability(p: f64) -> String {
     match p {
         p if p <= LEAST_P * 1e3 => "< 1e-9".to_owned(),
         p if p < 0.001 => format!("{p:.0e}"),
@@ -140,7 +154,7 @@ fn probability(p: f64) -> String {
     }
 }
 
-fn verdict(comparison: &Comparison, row: &Row) -> String {
+pub fn verdict(comparison: &Comparison, row: &Row) -> String {
     let threshold = percent(comparison.options.threshold);
     match (row.quantity, row.verdict) {
         (Quantity::CpuShare, Verdict::Faster) => "less".to_owned(),
@@ -150,7 +164,7 @@ fn verdict(comparison: &Comparison, row: &Row) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     let text = format!("{:.3}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -164,7 +178,9 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     for row in &rows {
         let mut cells = places(comparison, row);
         cells.extend(row.deciles.iter().map(|shift| {
-            let is_sure = shift.interval.is_some_and(|interval| !interval.covers(0.0));
+            // Within one run nothing is sure of the next.
+            let is_sure = row.a.runs.min(row.b.runs) > 1
+                && shift.interval.is_some_and(|interval| !interval.covers(0.0));
             let sign = if shift.value >= 0.0 { "+" } else { "" };
             let star = if is_sure { "*" } else { " " };
             format!("{sign}{}{star}", row.quantity.format(shift.value))
@@ -179,13 +195,18 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     ))
 }
 
+/// How often each verdict was reached; those that were.
+pub fn counts(comparison: &Comparison) -> Vec<(usize, Verdict)> {
+    let count = |verdict| comparison.verdicts().filter(|v| *v == verdict).count();
+    let all = [Verdict::Faster, Verdict::Slower, Verdict::NoDifference, Verdict::CannotTell];
+    all.map(|verdict| (count(verdict), verdict)).into_iter().filter(|(n, _)| *n > 0).collect()
+}
+
 /// How it ends: a line for scripts and people.
 fn summary(comparison: &Comparison) -> String {
-    let count = |verdict| comparison.verdicts().filter(|v| *v == verdict).count();
-    let counts = [Verdict::Faster, Verdict::Slower, Verdict::NoDifference, Verdict::CannotTell]
-        .map(|verdict| (count(verdict), verdict.name()));
+    let counts = counts(comparison);
     let counts: Vec<String> =
-        counts.iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")).collect();
+        counts.iter().map(|(n, verdict)| format!("{n} {}", verdict.name())).collect();
     format!(
         "{}; worse by more than {}: {}\n",
         counts.join(", "),
@@ -214,11 +235,16 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
         }
     }
     let few = comparison.rows.iter().map(|row| row.a.runs.min(row.b.runs)).min().unwrap_or(0);
-    if few < MIN_RUNS {
+    if comparison.rows.iter().any(|row| row.within.is_some()) {
+        found.push(
+            "intervals in brackets are of samples within one run of a side: they say nothing of \
+             what differs from run to run, and no verdict follows from them"
+                .to_owned(),
+        );
+    } else if (2..MIN_RUNS).contains(&few) {
         found.push(format!(
-            "{few} {} of a side: what differs from run to run is not in the certainty; measure \
-             with --repeat {MIN_RUNS} or more",
-            if few == 1 { "run" } else { "runs" }
+            "{few} runs of a side: the intervals are as wide as so few runs allow; measure with \
+             --repeat {MIN_RUNS} or more"
         ));
     }
     found.extend(obstacles(comparison));
@@ -271,7 +297,7 @@ fn dependence(comparison: &Comparison) -> Option<String> {
              independent ones; the intervals are made from {} and know it",
             grouped(known.n as u64),
             grouped(known.effective_n.unwrap_or(0.0).round() as u64),
-            if known.runs >= MIN_RUNS { "whole runs" } else { "blocks" }
+            if known.runs > 1 { "whole runs" } else { "blocks" }
         )
     })
 }

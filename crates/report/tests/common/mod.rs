@@ -217,6 +217,11 @@ pub fn grid() -> (TempDir, Record) {
 
 /// The page of a study with a claim that holds, one that does not, one that nobody can see.
 pub fn study() -> String {
+    study_beside(&[])
+}
+
+/// The same, with runs of other conditions beside it: each its name, and its messages.
+pub fn study_beside(others: &[(&str, usize)]) -> String {
     use rdmalab_study::{Part, State, Study, evaluate};
     let plan = "key='s'\ntitle='A study'\nsource='Somebody, 1999'\nhardware='An adapter'\n\
                 [[figure]]\nkey='1'\ntitle='Sizes'\nnote='A note.'\n[[figure.sweep]]\nrun='ping'\n\
@@ -245,7 +250,15 @@ pub fn study() -> String {
         part("1", "", State::Measured(Box::new(record))),
         part("2", "odd", State::Missing("there is no experiment odd yet".to_owned())),
     ];
-    rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts))
+    let evaluation = evaluate(&study, &parts);
+    let beside = others.iter().map(|(name, n)| {
+        let (_dir, record) = ping(*n, &[8, 512, 32768]);
+        let parts = vec![part("1", "", State::Measured(Box::new(record)))];
+        let evaluation = evaluate(&study, &parts);
+        rdmalab_report::Beside { name: (*name).to_owned(), parts, evaluation }
+    });
+    let beside: Vec<_> = beside.collect();
+    rdmalab_report::study_page(&study, &parts, &evaluation, &beside)
 }
 
 /// Round trips of which the 30th and 31st of each 32 take longer.
