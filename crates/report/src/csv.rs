@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::json::{figure_name, series_fields};
 
 /// The record as CSV (RFC 4180, lines end with a line feed). Columns: the run, its parameters, its
-/// figures, counts, facts and what it was found with others, then the series. Names carry units; a point without samples has one
-/// line. Empty: not there, or not supported by the samples.
+/// figures, counts, facts and what it was found with others, then the series. Names carry units; a
+/// point without samples has one line. Empty: not there, or not supported by the samples.
 #[must_use]
 pub fn csv(record: &Record) -> String {
     let rows: Vec<Object> = record.points.iter().flat_map(|p| rows(record, p)).collect();

@@ -3,9 +3,9 @@
 //!
 //! A run has its own pages, queue pairs and cores. Its samples, however many, tell how well that
 //! run's quantile is known; how far off the next run's will be, only other runs tell. So each run
-//! is one number, and two sides of them are compared by the test of Welch (1947) on logarithms: from
-//! two runs a side on, with intervals as wide as so few allow. Where a few runs are of another kind
-//! it errs on the safe side.
+//! is one number, and two sides of them are compared by the test of Welch (1947) on logarithms:
+//! from two runs a side on, with intervals as wide as so few allow. Where a few runs are of another
+//! kind it errs on the safe side.
 
 use super::compare::LEAST_P;
 use super::{Estimate, Interval, assert_confidence, median, quantile, sort, student, timed};
