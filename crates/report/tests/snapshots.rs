@@ -375,3 +375,25 @@ fn a_study_sets_conditions_side_by_side() {
     let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
     assert_eq!(ids.len(), distinct.len());
 }
+
+#[test]
+fn a_thousand_points_are_one_page_of_bounded_size() {
+    let (_dir, mut record) = common::ping(5000, &[8]);
+    let own = record.points.clone();
+    record.points = (0..1000u64)
+        .map(|n| {
+            let mut point = own[n as usize % own.len()].clone();
+            point.number = n;
+            point.parameters.insert("size_bytes".to_owned(), (8u64 << (n % 20)).into());
+            point.parameters.insert("tx_depth".to_owned(), (16 + n / 20).into());
+            point
+        })
+        .collect();
+    let began = std::time::Instant::now();
+    let text = page(&record);
+    // For who looks at it: the budget is 2 s on a quiet machine, optimised; no test asserts time.
+    eprintln!("a page of 1000 points: {:?}, {} bytes", began.elapsed(), text.len());
+    assert!(text.matches("<tr>").count() >= 1000, "each point has its row");
+    assert!(text.matches("<figure>").count() <= 40, "{}", text.matches("<figure>").count());
+    assert!(text.len() < 4 << 20, "{}", text.len());
+}
