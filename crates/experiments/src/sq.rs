@@ -64,9 +64,8 @@ impl Account {
         signals
     }
 
-    /// A completion was polled, of the request that was the `count`-th. Where threads share a queue,
-    /// one that another thread polled and handed over may come after a later one: that frees
-    /// nothing.
+    /// A completion was polled, of the request that was the `count`-th. Where threads share a
+    /// queue, one that another thread handed over may come after a later one, and frees nothing.
     #[inline]
     pub fn free(&mut self, count: u64) {
         debug_assert!(count <= self.signalled, "{count} of {self:?}");
