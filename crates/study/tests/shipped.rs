@@ -37,6 +37,7 @@ fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> Part {
         header: Header::new("made up", Vec::new(), device),
         environment: Object::new(),
         points,
+        findings: None,
         skipped: Vec::new(),
         damage: Vec::new(),
     };
