@@ -95,7 +95,7 @@ fn a_wrong_call_is_told_in_a_line() {
     let home = tempfile::tempdir().unwrap();
     for (words, part) in [
         (&["compare", "one"][..], "2 values required"),
-        (&["compare", "no", "where"], "record.json"),
+        (&["compare", "no", "where"], "no such directory"),
         (&["compare", "a", "b", "--at", "p101"], "no quantile"),
         (&["compare", "a", "b", "--threshold=-3"], "no percentage"),
     ] {
