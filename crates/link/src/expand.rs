@@ -69,12 +69,7 @@ fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
 /// The headers of a train of one packet.
 pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
     let opcode = opcode_of(train, transport)?;
-    let mut bth = Bth::new(opcode, train.dst_qpn, train.first_psn);
-    bth.solicited_event = train.flags.has(TrainFlags::SOLICITED);
-    bth.ack_req = train.flags.has(TrainFlags::ACK_REQ);
-    bth.mig_req = true;
-    bth.pad_count = pad_count(train.payload_bytes as usize);
-    let mut headers = Headers::new(bth);
+    let mut headers = Headers::new(bth_of(train, opcode));
     if opcode.has_deth() {
         headers.deth = Some(Deth { qkey: QKey(train.qkey), source_qp: train.src_qpn });
     }
@@ -108,13 +103,35 @@ pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
     Some(headers)
 }
 
+/// Writes the headers of a train of one packet to the start of `out`; returns their length. `None`
+/// when the transport has no such packet, or they do not fit.
+#[inline]
+pub fn write_head(train: &Train, transport: Transport, out: &mut [u8]) -> Option<usize> {
+    let opcode = opcode_of(train, transport)?;
+    // The most frequent ones are put together without the others' headers.
+    if opcode.header_bytes() == Bth::BYTES {
+        *out.first_chunk_mut()? = bth_of(train, opcode).to_bytes();
+        return Some(Bth::BYTES);
+    }
+    headers_of(train, transport)?.emit(out).ok()
+}
+
+#[inline]
+fn bth_of(train: &Train, opcode: Opcode) -> Bth {
+    let mut bth = Bth::new(opcode, train.dst_qpn, train.first_psn);
+    bth.solicited_event = train.flags.has(TrainFlags::SOLICITED);
+    bth.ack_req = train.flags.has(TrainFlags::ACK_REQ);
+    bth.mig_req = true;
+    bth.pad_count = pad_count(train.payload_bytes as usize);
+    bth
+}
+
 /// Writes the headers and the pad of a train of one packet ([`Train::packet`]) to the start of
 /// `out`. The caller then puts the payload in between and calls [`seal`]. `None` when the
 /// transport has no such packet, or it does not fit.
 #[inline]
 pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Option<Parts> {
-    let headers = headers_of(train, transport)?;
-    let payload_at = headers.emit(out).ok()?;
+    let payload_at = write_head(train, transport, out)?;
     let payload_bytes = train.payload_bytes as usize;
     let padded = payload_bytes.checked_next_multiple_of(4)?;
     let packet_bytes = payload_at.checked_add(padded)?.checked_add(ICRC_BYTES)?;

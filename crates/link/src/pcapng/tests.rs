@@ -22,6 +22,14 @@ fn path(v6: bool) -> Path {
     Path { source, destination, source_port: 0xc123, destination_port: 4791 }
 }
 
+/// Of a packet to somebody else.
+fn other_stencil() -> Stencil {
+    let mut stencil = Stencil::default();
+    let path = Path { source_port: 7, ..path(true) };
+    stencil.cut(&path, &Below { hop_limit: 3, ..Below::default() }, 77);
+    stencil
+}
+
 /// A file with one SEND of `payload`, finished.
 fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> Vec<u8> {
     let mut train = Train::new(TrainKind::Send, Qpn::new(0x11), Qpn::new(0x22), Psn::new(7));
@@ -50,10 +58,20 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
     };
     // What the place held before is no part of it.
     let mut place = vec![0xee; BLOCK_OVERHEAD + head_bytes + payload.len()];
+    let mut stencil = Stencil::default();
     let block =
-        packet(&mut place, &capture, |place| place.copy_from_slice(&payload[..place.len()]));
+        packet(&mut place, &capture, &mut stencil, |to| to.copy_from_slice(&payload[..to.len()]));
     let length = block.expect("room");
-    assert!(packet(&mut place[..length - 1], &capture, |_| ()).is_none());
+    assert!(packet(&mut place[..length - 1], &capture, &mut stencil, |_| ()).is_none());
+    // One that was used for another packet is cut anew, one for the same is used again.
+    let mut used = place[..length].to_vec();
+    for mut stencil in [other_stencil(), stencil] {
+        used.fill(0xdd);
+        let again = packet(&mut used, &capture, &mut stencil, |to| {
+            to.copy_from_slice(&payload[..to.len()])
+        });
+        assert!(again == Some(length) && used == place[..length]);
+    }
     out.extend_from_slice(&place[..length]);
     statistics(&mut out, 1, 5, 3, 2);
     finish(&mut out);

@@ -391,31 +391,49 @@ impl Frames<'_> {
         comment: &str,
         spoilt: bool,
     ) {
-        let below = Below { hop_limit: 64, ..Below::default() };
+        if expand::packets_of(train) == 1 {
+            // As it is: a copy is made of pieces that the processor cannot forward, and waits.
+            return self.record_packet(direction, train, bytes, comment, spoilt);
+        }
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.mtu);
-            let most = packet.payload_bytes as usize + MAX_OVERHEAD_BYTES;
-            let Some(entry) = self.tap.entry(self.device, most) else { continue };
-            let Some(headers) = expand::headers_of(&packet, self.transport) else { continue };
-            let mut head = [0; MAX_HEADER_BYTES];
-            let Ok(head_bytes) = headers.emit(&mut head) else { continue };
-            let record = Record {
-                direction,
-                path: self.path,
-                below: &below,
-                head: &head[..head_bytes],
-                payload_bytes: packet.payload_bytes as usize,
-                complete: false,
-                spoilt,
-                comment,
-            };
             let from = bytes.wrapping_add(at as usize);
-            entry.record(&record, |place| {
-                // SAFETY: the payload of the train lies at `bytes`, as its sender or the ring's
-                // check made sure; `place` is part of our own queue, and no longer than the
-                // packet's part of it. A copy by pointer, since the peer may write there.
-                unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
-            });
+            self.record_packet(direction, &packet, from, comment, spoilt);
         }
+    }
+
+    #[inline]
+    fn record_packet(
+        &self,
+        direction: Direction,
+        packet: &Train,
+        from: *const u8,
+        comment: &str,
+        spoilt: bool,
+    ) {
+        let payload_bytes = packet.payload_bytes as usize;
+        let Some(entry) = self.tap.entry(self.device, payload_bytes + MAX_OVERHEAD_BYTES) else {
+            return;
+        };
+        let mut head = [0; MAX_HEADER_BYTES];
+        let Some(head_bytes) = expand::write_head(packet, self.transport, &mut head) else {
+            return;
+        };
+        let record = Record {
+            direction,
+            path: self.path,
+            below: &Below { hop_limit: 64, ..Below::default() },
+            head: &head[..head_bytes],
+            payload_bytes,
+            complete: false,
+            spoilt,
+            comment,
+        };
+        entry.record(&record, |place| {
+            // SAFETY: the payload of the train lies at `from`, as its sender or the ring's check
+            // made sure; `place` is part of our own queue, and no longer than the packet's part of
+            // it. A copy by pointer, since the peer may write there.
+            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+        });
     }
 }

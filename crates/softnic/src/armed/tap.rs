@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_link::path::{Below, Path};
-use rdmalab_link::pcapng::{self, Capture};
+use rdmalab_link::pcapng::{self, Capture, Stencil};
 use rdmalab_link::seam::Direction;
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
@@ -103,6 +103,8 @@ struct Queue {
     /// Cut to their headers for want of room.
     cut: u64,
     stamps: Stamps,
+    /// For what goes out, with payload and without, and for what comes in.
+    stencils: [Stencil; 4],
 }
 
 struct Output {
@@ -241,6 +243,7 @@ impl Tap {
             dropped_since: 0,
             cut: 0,
             stamps: Stamps::new(),
+            stencils: Default::default(),
         };
         Ok(Tap {
             queue: BiasedLock::new(queue),
@@ -411,7 +414,10 @@ impl Entry<'_> {
             dropped: queue.dropped_since,
             snap: self.snap,
         };
-        let Some(length) = pcapng::packet(&mut queue.buffer[queue.used..], &capture, fill) else {
+        let kind = usize::from(record.direction == Direction::In) << 1
+            | usize::from(record.payload_bytes > 0);
+        let (free, stencil) = (&mut queue.buffer[queue.used..], &mut queue.stencils[kind]);
+        let Some(length) = pcapng::packet(free, &capture, stencil, fill) else {
             return debug_assert!(false, "there was room");
         };
         queue.used += length;
