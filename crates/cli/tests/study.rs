@@ -27,13 +27,11 @@ fn only(out: &Path) -> PathBuf {
 /// Studies one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The quick form, cut down to what a busy machine does in a test: each point once, with few
-/// messages.
-fn in_small_form(key: &str) {
+/// The quick form, whole.
+fn in_quick_form(key: &str) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
-    let Said { code, stdout, stderr } =
-        study(&out, &[key, "--quick", "--max-time", "8", "--device", "soft0"]);
+    let Said { code, stdout, stderr } = study(&out, &[key, "--quick", "--device", "soft0"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     for said in ["what is run", "about", "confirmed", "cannot be seen here", "report.html"] {
         assert!(stdout.contains(said), "{said}: {stdout}");
@@ -58,28 +56,28 @@ fn in_small_form(key: &str) {
 }
 
 #[test]
-fn potter2018_in_small_form() {
-    in_small_form("potter2018");
+fn potter2018_in_quick_form() {
+    in_quick_form("potter2018");
 }
 
 #[test]
-fn macarthur2012_in_small_form() {
-    in_small_form("macarthur2012");
+fn macarthur2012_in_quick_form() {
+    in_quick_form("macarthur2012");
 }
 
 #[test]
-fn fukuoka2021_in_small_form() {
-    in_small_form("fukuoka2021");
+fn fukuoka2021_in_quick_form() {
+    in_quick_form("fukuoka2021");
 }
 
 #[test]
-fn viertel2006_in_small_form() {
-    in_small_form("viertel2006");
+fn viertel2006_in_quick_form() {
+    in_quick_form("viertel2006");
 }
 
 #[test]
-fn mordkovich2013_in_small_form() {
-    in_small_form("mordkovich2013");
+fn mordkovich2013_in_quick_form() {
+    in_quick_form("mordkovich2013");
 }
 
 #[test]

@@ -84,10 +84,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The figure of that key.
+    /// The figure of that key, in letters of either case: studies write `1B` where a key is `1b`.
     #[must_use]
     pub fn figure(&self, key: &str) -> Option<&Figure> {
-        self.figures.iter().find(|figure| figure.key == key)
+        self.figures.iter().find(|figure| figure.key.eq_ignore_ascii_case(key))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -207,7 +207,7 @@ mod tests {
              run='ping --size 8..64*2 --runs 5'\nquick='--runs 1 --messages 20'\n"
         );
         let plan = Plan::parse("a/plan.toml", &plan).unwrap();
-        let sweep = &plan.figure("f").unwrap().sweeps[0];
+        let sweep = &plan.figure("F").unwrap().sweeps[0];
         assert_eq!(sweep.words(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
         let quick = sweep.words(true).unwrap();
         assert_eq!(quick.line().join(" "), "ping --size 8..64*2 --runs 1 --messages 20");

@@ -20,10 +20,13 @@ use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::findings::filled;
 use crate::interrupt::Interrupt;
 use crate::run::args::PartOf;
+use crate::run::plan::duration;
 use crate::run::{Ended, run_points};
 use parts::{Part, What};
 use place::{Asked, Place};
 
+/// A plan may take so many times as long as was asked for before that is said.
+const SLACK: f64 = 1.1;
 /// The page, in the study's directory.
 const PAGE: &str = "report.html";
 
@@ -55,10 +58,8 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if !asked.hosts.is_empty() {
         parts.iter_mut().for_each(Part::leave_programs);
     }
-    let all: f64 = parts.iter().map(|part| part.size(Some(&limits)).expected_s).sum();
-    if let Some(time) = args.max_time.filter(|time| time.as_secs_f64() < all) {
-        let share = time.as_secs_f64() / all;
-        parts.iter_mut().for_each(|part| trim_to(part, share));
+    if let Some(time) = args.max_time {
+        cut(&mut parts, time, &limits);
     }
     show::plan(&study, &parts, &asked, &limits);
     if args.plan {
@@ -104,6 +105,27 @@ fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
         .into_iter()
         .find(|study| study.plan.key == key)
         .ok_or_else(|| usage(format!("there is no study {key:?}; there are {}", keys.join(", "))))
+}
+
+/// Cuts the parts to a time, each by the same share, as far as they can be.
+fn cut(parts: &mut [Part], time: Duration, limits: &Limits) {
+    let expected_s = |parts: &[Part]| -> f64 {
+        parts.iter().map(|part| part.size(Some(limits)).expected_s).sum()
+    };
+    let (time_s, all_s) = (time.as_secs_f64(), expected_s(parts));
+    if time_s >= all_s {
+        return;
+    }
+    parts.iter_mut().for_each(|part| trim_to(part, time_s / all_s));
+    let least_s = expected_s(parts);
+    if least_s > time_s * SLACK {
+        errln!(
+            "--max-time {}: the plan cannot be cut below {}: programs and a few messages of each \
+             point remain; choose parts with --figure",
+            duration(time_s),
+            duration(least_s)
+        );
+    }
 }
 
 fn limits(device: &str) -> Outcome<Limits> {

@@ -45,7 +45,8 @@ pub enum What {
 pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
     let mut parts = Vec::new();
     for figure in &plan.figures {
-        let is_asked = figures.is_empty() || figures.contains(&figure.key);
+        let is_it = |asked: &String| asked.eq_ignore_ascii_case(&figure.key);
+        let is_asked = figures.is_empty() || figures.iter().any(is_it);
         for sweep in &figure.sweeps {
             let repeat = if is_quick { plan.quick_repeat } else { plan.repeat };
             let repeat = if is_quick { repeat } else { sweep.repeat.unwrap_or(repeat) };
