@@ -4,8 +4,8 @@ use crate::outcome::Series;
 use crate::stats::{self, Interval};
 
 /// Quantiles that every summary holds, supported by the number of samples or not.
-pub const QUANTILES: [f64; 11] =
-    [0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999];
+pub const QUANTILES: [f64; 12] =
+    [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999];
 
 /// Confidence of all intervals of a summary.
 pub const CONFIDENCE: f64 = 0.95;
@@ -187,6 +187,7 @@ mod tests {
         let is_supported = |q| thousand.quantile(q).unwrap().supported;
         assert!(is_supported(0.5) && is_supported(0.99) && !is_supported(0.999));
         assert_eq!(thousand.quantile(0.99).unwrap().value, 989.0);
+        assert_eq!(thousand.quantile(0.1).map(|q| (q.value, q.supported)), Some((99.0, true)));
         assert!(thousand.quantile(0.42).is_none());
         let width = thousand.relative_width().unwrap();
         assert!(width > 0.05 && width < 0.3, "{width}");

@@ -256,7 +256,7 @@ fn strangers_and_the_future_are_refused_in_one_line() {
         r#"{"schema":"rdmalab-record","schema_version":7,"program_version":"9.1.0","new":[]}"#,
     );
     assert!(newer.contains("version 7, written by rdmalab 9.1.0"), "{newer}");
-    assert!(newer.contains("reads versions 1 to 3"), "{newer}");
+    assert!(newer.contains("reads versions 1 to 4"), "{newer}");
     for text in ["{}", "[]", "{\"schema\":\"other\"}", "{\"schema\":\"rdmalab-record\"}", "", "x"] {
         let error = open(text);
         assert!(!error.contains('\n') && error.contains("is not part of a run record"), "{error}");
@@ -316,6 +316,14 @@ fn records_of_version_2_stay_readable() {
 fn records_of_version_3_stay_readable() {
     let record = check_golden(3);
     assert_eq!(record.findings, Some(vec![finding()]));
+    assert!(record.points[0].series[0].summary.quantile(0.1).is_none());
+}
+
+#[test]
+fn records_of_version_4_stay_readable() {
+    let record = check_golden(4);
+    assert_eq!(record.findings, Some(vec![finding()]));
+    assert!(record.points[0].series[0].summary.quantile(0.1).is_some_and(|q| q.value == 1000.1));
     // What is written today is what the golden record of this version has.
     let parent = tempfile::tempdir().unwrap();
     let mut writer = written(parent.path());
@@ -325,7 +333,7 @@ fn records_of_version_3_stay_readable() {
     assert_eq!(today.findings, record.findings);
     let lines = |dir: &Path| fs::read_to_string(dir.join("findings.jsonl")).unwrap();
     assert_eq!(lines(&today.dir), lines(&record.dir));
-    assert_eq!(today.header.schema_version, 3, "a new version needs a golden record of its own");
+    assert_eq!(today.header.schema_version, 4, "a new version needs a golden record of its own");
 }
 
 fn finding() -> Finding {

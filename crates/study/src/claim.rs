@@ -120,6 +120,9 @@ pub enum Stat {
     /// The largest sample.
     #[serde(rename = "max")]
     Max,
+    /// The 10th percentile; records before version 4 have none.
+    #[serde(rename = "p10")]
+    P10,
     /// The 90th percentile.
     #[serde(rename = "p90")]
     P90,
@@ -137,6 +140,7 @@ impl Stat {
     pub const fn quantile(self) -> Option<f64> {
         match self {
             Self::Median => Some(0.5),
+            Self::P10 => Some(0.1),
             Self::P90 => Some(0.9),
             Self::P99 => Some(0.99),
             Self::P999 => Some(0.999),
@@ -152,6 +156,7 @@ impl Stat {
             Self::Mean => "mean",
             Self::Min => "min",
             Self::Max => "max",
+            Self::P10 => "p10",
             Self::P90 => "p90",
             Self::P99 => "p99",
             Self::P999 => "p99.9",
