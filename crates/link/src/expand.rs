@@ -30,7 +30,7 @@ pub struct Parts {
 
 /// The opcode of a train of one packet; `None` where the transport has none.
 #[inline]
-fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
+pub fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
     let flags = train.flags;
     let (first, last) = (flags.has(TrainFlags::FIRST), flags.has(TrainFlags::LAST));
     let imm = flags.has(TrainFlags::IMM) as u8;
@@ -68,7 +68,10 @@ fn opcode_of(train: &Train, transport: Transport) -> Option<Opcode> {
 
 /// The headers of a train of one packet.
 pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
-    let opcode = opcode_of(train, transport)?;
+    Some(headers_with(train, opcode_of(train, transport)?))
+}
+
+fn headers_with(train: &Train, opcode: Opcode) -> Headers {
     let mut headers = Headers::new(bth_of(train, opcode));
     if opcode.has_deth() {
         headers.deth = Some(Deth { qkey: QKey(train.qkey), source_qp: train.src_qpn });
@@ -100,20 +103,19 @@ pub fn headers_of(train: &Train, transport: Transport) -> Option<Headers> {
     if opcode.has_ieth() {
         headers.ieth = Some(Ieth(rdmalab_wire::ids::RKey(train.imm_or_rkey)));
     }
-    Some(headers)
+    headers
 }
 
-/// Writes the headers of a train of one packet to the start of `out`; returns their length. `None`
-/// when the transport has no such packet, or they do not fit.
+/// Writes the headers of a train of one packet, whose [`opcode_of`] this is, to the start of `out`;
+/// returns their length. `None` where they do not fit.
 #[inline]
-pub fn write_head(train: &Train, transport: Transport, out: &mut [u8]) -> Option<usize> {
-    let opcode = opcode_of(train, transport)?;
+pub fn write_head(train: &Train, opcode: Opcode, out: &mut [u8]) -> Option<usize> {
     // The most frequent ones are put together without the others' headers.
     if opcode.header_bytes() == Bth::BYTES {
         *out.first_chunk_mut()? = bth_of(train, opcode).to_bytes();
         return Some(Bth::BYTES);
     }
-    headers_of(train, transport)?.emit(out).ok()
+    headers_with(train, opcode).emit(out).ok()
 }
 
 #[inline]
@@ -131,7 +133,7 @@ fn bth_of(train: &Train, opcode: Opcode) -> Bth {
 /// transport has no such packet, or it does not fit.
 #[inline]
 pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Option<Parts> {
-    let payload_at = write_head(train, transport, out)?;
+    let payload_at = write_head(train, opcode_of(train, transport)?, out)?;
     let payload_bytes = train.payload_bytes as usize;
     let padded = payload_bytes.checked_next_multiple_of(4)?;
     let packet_bytes = payload_at.checked_add(padded)?.checked_add(ICRC_BYTES)?;

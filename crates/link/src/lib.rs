@@ -14,6 +14,7 @@
 pub mod drops;
 pub mod expand;
 pub mod faults;
+pub mod outer;
 pub mod path;
 pub mod pcapng;
 pub mod receive;

@@ -11,7 +11,8 @@ use rdmalab_wire::frame::{Datagram, Network};
 use rdmalab_wire::ip::{Ethernet, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use crate::path::{BELOW_BYTES, Below, Path};
+use crate::outer::Outer;
+use crate::path::{BELOW_BYTES, Path};
 use crate::seam::Direction;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -52,15 +53,11 @@ pub struct Capture<'a> {
     pub at_ns: u64,
     /// Which way it went.
     pub direction: Direction,
-    /// Between which addresses.
-    pub path: &'a Path,
-    /// The rest of the network header.
-    pub below: &'a Below,
-    /// BTH up to the payload; of a packet that is complete, all of it.
-    pub head: &'a [u8],
-    /// Bytes of payload behind `head`.
-    pub payload_bytes: usize,
-    /// Whether `head` is all of the packet, as it was on a network. If not, pad and invariant CRC
+    /// The headers around it.
+    pub outer: &'a Outer,
+    /// Bytes from the BTH to the end of the payload; of a packet that is complete, to its end.
+    pub bytes: usize,
+    /// Whether that is all of the packet, as it was on a network. If not, pad and invariant CRC
     /// are added here and by [`finish`].
     pub complete: bool,
     /// It was damaged on its way: the CRC that is added is wrong.
@@ -142,125 +139,95 @@ pub fn statistics(out: &mut Vec<u8>, interface: u32, at_ns: u64, seen: u64, drop
     });
 }
 
-/// A locally administered address for an interface that has none: told apart by the last octets of
-/// its IP address.
-fn mac(ip: std::net::IpAddr) -> [u8; 6] {
-    match ip {
-        std::net::IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            [2, 0, a, b, c, d]
-        }
-        std::net::IpAddr::V6(v6) => {
-            let o = v6.octets();
-            [2, o[11], o[12], o[13], o[14], o[15]]
-        }
-    }
-}
-
 /// Bytes of a frame on this path with a packet of `packet_bytes`.
 pub fn frame_bytes(path: &Path, packet_bytes: usize) -> usize {
     let ip = if path.source.is_ipv4() { 20 } else { 40 };
     Ethernet::BYTES + ip + Udp::BYTES + packet_bytes
 }
 
-/// The headers below the last packet of a kind: packets of one flow and one length have the same.
-#[derive(Clone, Debug)]
-pub struct Stencil {
-    /// What they were made of.
-    of: Option<(Path, Below, usize)>,
-    start: [u8; BELOW_BYTES],
-    start_bytes: usize,
-}
-
-impl Default for Stencil {
-    fn default() -> Self {
-        Self { of: None, start: [0; BELOW_BYTES], start_bytes: 0 }
-    }
-}
-
-impl Stencil {
-    /// The headers below a packet of `packet_bytes`.
-    #[inline]
-    fn cut(
-        &mut self,
-        path: &Path,
-        below: &Below,
-        packet_bytes: usize,
-    ) -> (&[u8; BELOW_BYTES], usize) {
-        let of = Some((*path, *below, packet_bytes));
-        if self.of != of {
-            let macs = (mac(path.destination), mac(path.source));
-            self.start_bytes = path.write_below(below, packet_bytes, macs, &mut self.start);
-            self.of = of;
-        }
-        (&self.start, self.start_bytes)
-    }
-}
-
 /// Writes a packet to the start of `out`, and returns the length of its block, a multiple of 4;
-/// `None` where it does not fit. `fill` is given the place of its payload, as much as is kept. An
-/// incomplete one has zeros for its checksums until [`finish`]. `stencil` is any; one that was used
-/// for a packet like this saves time.
+/// `None` where it does not fit. `fill` is given the place of its [`Capture::bytes`], as much of
+/// them as is kept. An incomplete one has zeros for its checksums until [`finish`].
 #[inline]
 pub fn packet(
     out: &mut [u8],
     capture: &Capture<'_>,
-    stencil: &mut Stencil,
     fill: impl FnOnce(&mut [u8]),
 ) -> Option<usize> {
-    let Capture { path, below, head, payload_bytes, .. } = *capture;
-    let trailer = match capture.complete {
-        true => 0,
-        false => (payload_bytes.wrapping_neg() & 3) + ICRC_BYTES,
-    };
-    let packet_bytes = head.len() + payload_bytes + trailer;
-    let length = frame_bytes(path, packet_bytes);
-    let kept = length.min(capture.snap);
-    let padded = kept.next_multiple_of(4);
-    let long = if capture.is_plain() { Vec::new() } else { long_options(capture) };
-    let plain = plain_options(capture.direction);
-    let options: &[u8] = if capture.is_plain() { &plain } else { &long };
-    let total = DATA_AT + padded + options.len() + 4;
-    let block = out.get_mut(..total)?;
-    let mark = if capture.complete && path.source.is_ipv4() { 0 } else { UNFINISHED };
-    let mark = if capture.spoilt { mark | SPOILT } else { mark };
-    let (high, low) = ((capture.at_ns >> 32) as u32, capture.at_ns as u32);
-    let interface = capture.interface | mark;
-    let words = [ENHANCED_PACKET, total as u32, interface, high, low, kept as u32, length as u32];
-    for (place, word) in block.chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_ne_bytes());
+    let Capture { outer, bytes, .. } = *capture;
+    let packet_bytes = bytes + capture.trailer_bytes();
+    let length = outer.frame_bytes(packet_bytes);
+    if length > capture.snap || !capture.is_plain() {
+        return packet_with_more(out, capture, length, fill);
     }
-    let (frame, end) = block[DATA_AT..].split_at_mut(padded);
-    let (start, start_bytes) = stencil.cut(path, below, packet_bytes);
-    // In one piece of known length: what is too much of it is written over.
-    let mut at = match frame.first_chunk_mut::<BELOW_BYTES>() {
-        Some(place) if kept >= BELOW_BYTES => {
-            place.copy_from_slice(start);
-            start_bytes
-        }
-        _ => put(frame, 0, &start[..start_bytes], kept),
-    };
-    at = put(frame, at, head, kept);
-    let payload_end = kept.min(at + payload_bytes);
-    fill(&mut frame[at..payload_end]);
-    frame[payload_end..].fill(0);
-    end[..options.len()].copy_from_slice(options);
-    end[options.len()..].copy_from_slice(&(total as u32).to_ne_bytes());
+    let padded = length.next_multiple_of(4);
+    let total = DATA_AT + padded + PLAIN_END;
+    let block = out.get_mut(..total)?;
+    capture.begin(block, total, length, length);
+    let frame = &mut block[DATA_AT..];
+    outer.write(packet_bytes, frame.first_chunk_mut()?);
+    let (at, end) = (outer.bytes(), outer.bytes() + bytes);
+    fill(&mut frame[at..end]);
+    // What follows the payload is shorter than the block's end, which is written next.
+    frame[end..end + PLAIN_END].fill(0);
+    frame[padded..].copy_from_slice(&plain_end(capture.direction, total));
     Some(total)
 }
 
-/// Writes as much of `bytes` as is kept; returns where they end.
-#[inline]
-fn put(frame: &mut [u8], at: usize, bytes: &[u8], kept: usize) -> usize {
-    let end = kept.min(at + bytes.len());
-    frame[at..end].copy_from_slice(&bytes[..end - at]);
-    end
+/// [`packet`] with less than the whole frame, or with options that few packets have.
+#[cold]
+fn packet_with_more(
+    out: &mut [u8],
+    capture: &Capture<'_>,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Option<usize> {
+    let Capture { outer, bytes, .. } = *capture;
+    let kept = length.min(capture.snap);
+    let padded = kept.next_multiple_of(4);
+    let options = options(capture);
+    let total = DATA_AT + padded + options.len() + 4;
+    let block = out.get_mut(..total)?;
+    capture.begin(block, total, kept, length);
+    let (frame, end) = block[DATA_AT..].split_at_mut(padded);
+    let mut start = [0; BELOW_BYTES];
+    outer.write(bytes + capture.trailer_bytes(), &mut start);
+    let at = kept.min(outer.bytes());
+    frame[..at].copy_from_slice(&start[..at]);
+    let payload_end = kept.min(at + bytes);
+    fill(&mut frame[at..payload_end]);
+    frame[payload_end..].fill(0);
+    end[..options.len()].copy_from_slice(&options);
+    end[options.len()..].copy_from_slice(&(total as u32).to_ne_bytes());
+    Some(total)
 }
 
 impl Capture<'_> {
     /// Whether there is nothing to say of it but its direction.
     fn is_plain(&self) -> bool {
         self.comment.is_empty() && self.dropped == 0
+    }
+
+    /// Pad and invariant CRC that are added. Headers are multiples of 4.
+    fn trailer_bytes(&self) -> usize {
+        match self.complete {
+            true => 0,
+            false => (self.bytes.wrapping_neg() & 3) + ICRC_BYTES,
+        }
+    }
+
+    /// Writes what a packet's block begins with.
+    #[inline]
+    fn begin(&self, block: &mut [u8], total: usize, kept: usize, length: usize) {
+        let mark = if self.complete && self.outer.is_v4() { 0 } else { UNFINISHED };
+        let mark = if self.spoilt { mark | SPOILT } else { mark };
+        let (high, low) = ((self.at_ns >> 32) as u32, self.at_ns as u32);
+        let interface = self.interface | mark;
+        let words =
+            [ENHANCED_PACKET, total as u32, interface, high, low, kept as u32, length as u32];
+        for (place, word) in block.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
     }
 }
 
@@ -271,18 +238,22 @@ fn flags(direction: Direction) -> u32 {
     }
 }
 
-/// The options of nearly every packet.
+/// Bytes of the options of nearly every packet, and of the total length behind them.
+const PLAIN_END: usize = 16;
+
+/// The end of a block that says its direction only.
 #[inline]
-fn plain_options(direction: Direction) -> [u8; 12] {
-    let mut out = [0; 12];
+fn plain_end(direction: Direction, total: usize) -> [u8; PLAIN_END] {
+    // Code, length, value; no more options; length.
+    let mut out = [0; PLAIN_END];
     out[..2].copy_from_slice(&EPB_FLAGS.to_ne_bytes());
     out[2..4].copy_from_slice(&4u16.to_ne_bytes());
     out[4..8].copy_from_slice(&flags(direction).to_ne_bytes());
+    out[12..].copy_from_slice(&(total as u32).to_ne_bytes());
     out
 }
 
-#[cold]
-fn long_options(capture: &Capture<'_>) -> Vec<u8> {
+fn options(capture: &Capture<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     if !capture.comment.is_empty() {
         let end = capture.comment.floor_char_boundary_of(COMMENT_MAX);

@@ -18,7 +18,7 @@ use crate::srq::SrqObject;
 use crate::transmit::InARow;
 use crate::udp::Route;
 use crate::withdrawal::Withdrawal;
-use rdmalab_link::path::Path;
+use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
 
@@ -89,8 +89,9 @@ pub(crate) struct QpLinks {
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
     pub(crate) wire: Option<Route>,
-    /// Of a connection on this host, while something is armed: the paths that captures show.
-    pub(crate) shared_paths: Option<(Path, Path)>,
+    /// Of a connection on this host, while something is armed: the headers that captures show, of
+    /// what it sends and of what it receives.
+    pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
     /// What captures or disturbs its packets.
     pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.

@@ -79,15 +79,23 @@ impl Bth {
     /// Writes the header; only the low 2 bits of `pad_count` are used.
     #[inline]
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
-        let [p0, p1] = self.pkey.0.to_be_bytes();
-        let [_, q0, q1, q2] = self.dest_qp.get().to_be_bytes();
-        let [_, s0, s1, s2] = self.psn.get().to_be_bytes();
-        let flags = (self.solicited_event as u8) << 7
-            | (self.mig_req as u8) << 6
-            | (self.pad_count & 3) << 4;
-        let marks = (self.fecn as u8) << 7 | (self.becn as u8) << 6;
-        let ack = (self.ack_req as u8) << 7;
-        [self.opcode.byte(), flags, p0, p1, marks, q0, q1, q2, ack, s0, s1, s2]
+        // In whole words: a header is often read again at once, and what was stored in small
+        // pieces cannot be forwarded to such a load.
+        let flags = (self.solicited_event as u32) << 7
+            | (self.mig_req as u32) << 6
+            | (self.pad_count as u32 & 3) << 4;
+        let marks = (self.fecn as u32) << 7 | (self.becn as u32) << 6;
+        let words = [
+            (self.opcode.byte() as u32) << 24 | flags << 16 | self.pkey.0 as u32,
+            marks << 24 | self.dest_qp.get() & 0xff_ffff,
+            (self.ack_req as u32) << 31 | self.psn.get() & 0xff_ffff,
+        ];
+        let [a, b, c] = [words[0].to_be_bytes(), words[1].to_be_bytes(), words[2].to_be_bytes()];
+        let mut out = [0; Self::BYTES];
+        out.split_at_mut(4).0.copy_from_slice(&a);
+        out.split_at_mut(4).1.split_at_mut(4).0.copy_from_slice(&b);
+        out.split_at_mut(8).1.copy_from_slice(&c);
+        out
     }
 }
 

@@ -292,6 +292,10 @@ impl Opcode {
     /// Bytes of the BTH and the extended headers after it: where the payload begins.
     #[inline]
     pub const fn header_bytes(self) -> usize {
+        HEADER_BYTES[self.byte() as usize] as usize
+    }
+
+    const fn count_header_bytes(self) -> usize {
         12 + 16 * self.has_reth() as usize
             + 4 * self.has_aeth() as usize
             + 28 * self.has_atomic_eth() as usize
@@ -301,6 +305,17 @@ impl Opcode {
             + 4 * self.has_ieth() as usize
     }
 }
+
+/// [`Opcode::header_bytes`] by the opcode's byte: asked for with every packet.
+const HEADER_BYTES: [u8; 256] = {
+    let mut all = [0; 256];
+    let mut i = 0;
+    while i < Opcode::ALL.len() {
+        all[Opcode::ALL[i].byte() as usize] = Opcode::ALL[i].count_header_bytes() as u8;
+        i += 1;
+    }
+    all
+};
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use rdmalab_wire::packet::Packet;
 
 use super::*;
 use crate::expand;
+use crate::path::Below;
 
 fn path(v6: bool) -> Path {
     let (source, destination): (IpAddr, IpAddr) = match v6 {
@@ -20,14 +21,6 @@ fn path(v6: bool) -> Path {
         false => ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
     };
     Path { source, destination, source_port: 0xc123, destination_port: 4791 }
-}
-
-/// Of a packet to somebody else.
-fn other_stencil() -> Stencil {
-    let mut stencil = Stencil::default();
-    let path = Path { source_port: 7, ..path(true) };
-    stencil.cut(&path, &Below { hop_limit: 3, ..Below::default() }, 77);
-    stencil
 }
 
 /// A file with one SEND of `payload`, finished.
@@ -42,36 +35,25 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
     section(&mut out, "test", "a comment");
     interface(&mut out, "soft0", "one", 65_535);
     interface(&mut out, "soft1", "two", 65_535);
+    let outer = Outer::of(path(v6), &Below { hop_limit: 64, ..Below::default() });
     let capture = Capture {
         interface: 1,
         at_ns: 1_700_000_000_123_456_789,
         direction: Direction::Out,
-        path: &path(v6),
-        below: &Below { hop_limit: 64, ..Below::default() },
-        head: &head[..head_bytes],
-        payload_bytes: payload.len(),
+        outer: &outer,
+        bytes: head_bytes + payload.len(),
         complete: false,
         spoilt: false,
         comment,
         dropped,
         snap,
     };
+    let whole = [&head[..head_bytes], payload].concat();
     // What the place held before is no part of it.
-    let mut place = vec![0xee; BLOCK_OVERHEAD + head_bytes + payload.len()];
-    let mut stencil = Stencil::default();
-    let block =
-        packet(&mut place, &capture, &mut stencil, |to| to.copy_from_slice(&payload[..to.len()]));
+    let mut place = vec![0xee; BLOCK_OVERHEAD + whole.len()];
+    let block = packet(&mut place, &capture, |to| to.copy_from_slice(&whole[..to.len()]));
     let length = block.expect("room");
-    assert!(packet(&mut place[..length - 1], &capture, &mut stencil, |_| ()).is_none());
-    // One that was used for another packet is cut anew, one for the same is used again.
-    let mut used = place[..length].to_vec();
-    for mut stencil in [other_stencil(), stencil] {
-        used.fill(0xdd);
-        let again = packet(&mut used, &capture, &mut stencil, |to| {
-            to.copy_from_slice(&payload[..to.len()])
-        });
-        assert!(again == Some(length) && used == place[..length]);
-    }
+    assert!(packet(&mut place[..length - 1], &capture, |_| ()).is_none());
     out.extend_from_slice(&place[..length]);
     statistics(&mut out, 1, 5, 3, 2);
     finish(&mut out);

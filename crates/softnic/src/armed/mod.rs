@@ -11,6 +11,7 @@ pub(crate) mod network;
 mod stamp;
 pub(crate) mod tap;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -20,14 +21,14 @@ use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::faults::{Class, Flow, Medium, Sending};
+use rdmalab_link::outer::Outer;
 use rdmalab_link::path::{Below, Path, address_of};
-use rdmalab_link::pcapng;
 use rdmalab_link::seam::Direction;
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
-use rdmalab_wire::packet::{ICRC_BYTES, MAX_HEADER_BYTES};
+use rdmalab_wire::packet::ICRC_BYTES;
 
 use crate::copy;
 use crate::device;
@@ -134,15 +135,16 @@ fn first_gid(device: u32) -> Gid {
     device::gid_of(device.min(device::count() - 1), 0).unwrap_or_default()
 }
 
-/// The path that a frame from `source` to `destination` seems to have taken through shared memory.
-/// Ports are as adapters choose them, from the sender's queue pair.
-fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Path {
-    Path {
+/// The headers of frames from `source` to `destination`, as if they had not gone through shared
+/// memory. Ports are as adapters choose them, from the sender's queue pair.
+fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Outer {
+    let path = Path {
         source: address_of(source),
         destination: address_of(destination),
         source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
         destination_port: ROCE_V2_PORT,
-    }
+    };
+    Outer::of(path, &Below { hop_limit: 64, ..Below::default() })
 }
 
 /// The ends of a connection on this host: ours and the peer's.
@@ -166,7 +168,8 @@ pub(crate) fn transport_of(qp_type: QpType) -> Transport {
 pub(crate) struct Gate<'a> {
     armed: &'static Armed,
     peer: &'a Arc<Peer>,
-    path: Path,
+    /// A connection's are made once; a copy of them for each train would wait for its own stores.
+    outer: Cow<'a, Outer>,
     mtu: PathMtu,
     transport: Transport,
     device: u32,
@@ -179,7 +182,7 @@ impl QpInner {
     /// datagram's work request.
     #[inline(always)]
     pub(crate) fn gate<'a>(
-        &self,
+        &'a self,
         peer: &'a Arc<Peer>,
         train: &Train,
         position: u32,
@@ -187,71 +190,75 @@ impl QpInner {
         self.links.armed.map(|armed| self.make_gate(armed, peer, train, position))
     }
 
-    #[cold]
+    #[inline(never)]
     fn make_gate<'a>(
-        &self,
+        &'a self,
         armed: &'static Armed,
         peer: &'a Arc<Peer>,
         train: &Train,
         position: u32,
     ) -> Gate<'a> {
         let device = self.links.pd.context.device;
-        let path = match self.links.datagram {
+        let outer = match self.links.datagram {
             true if train.dst_qpn == Qpn::MULTICAST => {
                 let group = crate::multicast::gid_of(train);
-                shared_path(gid_like(device, group), group, train.src_qpn)
+                Cow::Owned(shared_path(gid_like(device, group), group, train.src_qpn))
             }
             true => {
                 let target = datagram_device(&self.qp.sq.ud(position).ah);
-                datagram_path(train, target)
+                Cow::Owned(datagram_path(train, target))
             }
-            false => self.shared_paths().0,
+            false => self.shared_path(0),
         };
         let transport = transport_of(self.qp.qp_type);
-        Gate { armed, peer, path, mtu: self.qp.mtu, transport, device, is_copy: false }
+        Gate { armed, peer, outer, mtu: self.qp.mtu, transport, device, is_copy: false }
     }
 
-    /// Of a connection on this host: the path of what it sends, and of what it receives.
-    fn shared_paths(&self) -> (Path, Path) {
-        if let Some(known) = self.links.shared_paths {
-            return known;
+    /// Of a connection on this host: the headers of what it sends (0), and receives (1).
+    #[inline]
+    fn shared_path(&self, direction: usize) -> Cow<'_, Outer> {
+        match &self.links.shared_paths {
+            Some(known) => Cow::Borrowed(&known[direction]),
+            None => Cow::Owned(self.make_shared_paths()[direction]),
         }
+    }
+
+    #[cold]
+    fn make_shared_paths(&self) -> [Outer; 2] {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
         let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
-        (shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn))
+        [shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn)]
     }
 
     /// After the address or the peer of a connection was set: remembers its paths.
     pub(crate) fn remember_shared_paths(&mut self) {
-        self.links.shared_paths = None;
-        if self.links.armed.is_some() && !self.links.datagram {
-            self.links.shared_paths = Some(self.shared_paths());
-        }
+        let is_needed = self.links.armed.is_some() && !self.links.datagram;
+        self.links.shared_paths = is_needed.then(|| Box::new(self.make_shared_paths()));
     }
 
     /// Captures a train that came through the ring; its payload lies at `bytes`.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
         let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
         let device = self.links.pd.context.device;
-        let path = if train.dst_qpn == Qpn::MULTICAST {
+        let outer = if train.dst_qpn == Qpn::MULTICAST {
             let group = crate::multicast::gid_of(train);
             let source = u32::from(train.slid.saturating_sub(1));
-            shared_path(gid_like(source, group), group, train.src_qpn)
+            Cow::Owned(shared_path(gid_like(source, group), group, train.src_qpn))
         } else if self.links.datagram {
-            datagram_path(train, device)
+            Cow::Owned(datagram_path(train, device))
         } else {
-            self.shared_paths().1
+            self.shared_path(1)
         };
         let transport = transport_of(self.qp.qp_type);
         let mtu = self.qp.mtu;
-        let frames = Frames { tap, device, path: &path, mtu, transport };
+        let frames = Frames { tap, device, outer: &outer, mtu, transport };
         frames.record(Direction::In, train, bytes, "", false);
     }
 }
 
-/// The path of a datagram to a port of this host, as its header has it: the same at both ends.
-fn datagram_path(train: &Train, device: u32) -> Path {
+/// The headers of a datagram to a port of this host, as its own header has it: the same at both ends.
+fn datagram_path(train: &Train, device: u32) -> Outer {
     let (source, destination) = device::gids_of(train, device).unwrap_or_default();
     let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
         true => source,
@@ -277,7 +284,7 @@ impl Gate<'_> {
     }
 
     /// What [`push`] does, with everything that is armed.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn push(
         &self,
         out: &mut Producer,
@@ -322,7 +329,7 @@ impl Gate<'_> {
             class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
             psn: train.first_psn,
             transmission: None,
-            bytes: pcapng::frame_bytes(&self.path, payload.len() + overhead) as u32,
+            bytes: self.outer.frame_bytes(payload.len() + overhead) as u32,
         };
         let decision = faults.decide(&sending);
         let is_spoilt = decision.fate.corrupt.is_some();
@@ -357,8 +364,8 @@ impl Gate<'_> {
         };
         let sender = if is_datagram { train.src_qpn.get() ^ member } else { 0 };
         Flow {
-            source: self.path.source,
-            destination: self.path.destination,
+            source: self.outer.path().source,
+            destination: self.outer.path().destination,
             destination_qp: train.dst_qpn,
             source_qp: Qpn::new(sender),
             is_response: train.kind.is_response(),
@@ -367,8 +374,8 @@ impl Gate<'_> {
 
     fn record(&self, train: &Train, bytes: *const u8, comment: &str, spoilt: bool) {
         let Some(tap) = self.armed.tap.filter(|_| !self.is_copy) else { return };
-        let Gate { device, path, mtu, transport, .. } = self;
-        let frames = Frames { tap, device: *device, path, mtu: *mtu, transport: *transport };
+        let Gate { device, outer, mtu, transport, .. } = self;
+        let frames = Frames { tap, device: *device, outer, mtu: *mtu, transport: *transport };
         frames.record(Direction::Out, train, bytes, comment, spoilt);
     }
 }
@@ -377,7 +384,7 @@ impl Gate<'_> {
 struct Frames<'a> {
     tap: &'a Tap,
     device: u32,
-    path: &'a Path,
+    outer: &'a Outer,
     mtu: PathMtu,
     transport: Transport,
 }
@@ -412,24 +419,25 @@ impl Frames<'_> {
         spoilt: bool,
     ) {
         let payload_bytes = packet.payload_bytes as usize;
+        let Some(opcode) = expand::opcode_of(packet, self.transport) else { return };
+        let head_bytes = opcode.header_bytes();
         let Some(entry) = self.tap.entry(self.device, payload_bytes + MAX_OVERHEAD_BYTES) else {
-            return;
-        };
-        let mut head = [0; MAX_HEADER_BYTES];
-        let Some(head_bytes) = expand::write_head(packet, self.transport, &mut head) else {
             return;
         };
         let record = Record {
             direction,
-            path: self.path,
-            below: &Below { hop_limit: 64, ..Below::default() },
-            head: &head[..head_bytes],
-            payload_bytes,
+            outer: self.outer,
+            bytes: head_bytes + payload_bytes,
             complete: false,
             spoilt,
             comment,
         };
         entry.record(&record, |place| {
+            // All headers are kept of every packet.
+            let Some((head, place)) = place.split_at_mut_checked(head_bytes) else {
+                return debug_assert!(false, "cut within its headers");
+            };
+            expand::write_head(packet, opcode, head);
             // SAFETY: the payload of the train lies at `from`, as its sender or the ring's check
             // made sure; `place` is part of our own queue, and no longer than the packet's part of
             // it. A copy by pointer, since the peer may write there.

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use rdmalab_link::faults::{Class, Flow, Medium, Sending};
+use rdmalab_link::outer::Outer;
 use rdmalab_link::path::Below;
 use rdmalab_link::pcapng;
 use rdmalab_link::receive::Verifier;
@@ -35,15 +36,13 @@ impl NetworkSeam {
         let hop_limit = if below.hop_limit == 0 { HOPS } else { below.hop_limit };
         let record = Record {
             direction: passage.direction,
-            path: &passage.path,
-            below: &Below { hop_limit, ..*below },
-            head: packet,
-            payload_bytes: 0,
+            outer: &Outer::of(passage.path, &Below { hop_limit, ..*below }),
+            bytes: packet.len(),
             complete: true,
             spoilt: false,
             comment,
         };
-        entry.record(&record, |_| {});
+        entry.record(&record, |place| place.copy_from_slice(&packet[..place.len()]));
     }
 }
 

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_link::path::{Below, Path};
-use rdmalab_link::pcapng::{self, Capture, Stencil};
+use rdmalab_link::outer::Outer;
+use rdmalab_link::pcapng::{self, Capture};
 use rdmalab_link::seam::Direction;
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
@@ -32,6 +32,8 @@ use crate::helper::{block_signals, restore_signals};
 /// Bytes of blocks that wait to be written, at most. As many again are being written. What was
 /// never needed is no memory.
 const QUEUE_BYTES: usize = 64 << 20;
+/// Where advice on memory may begin; a page or a multiple of it.
+const PAGE_BYTES: usize = 64 << 10;
 /// With so many bytes waiting, packets are cut to their headers: room for 180 000 more.
 const CUT_AT_BYTES: usize = QUEUE_BYTES / 2;
 /// With so many bytes waiting, the thread is told not to wait for more.
@@ -49,10 +51,9 @@ const SNAP_BYTES_MIN: usize = 128;
 /// A packet to capture.
 pub(crate) struct Record<'a> {
     pub(crate) direction: Direction,
-    pub(crate) path: &'a Path,
-    pub(crate) below: &'a Below,
-    pub(crate) head: &'a [u8],
-    pub(crate) payload_bytes: usize,
+    pub(crate) outer: &'a Outer,
+    /// BTH to the end of the payload; of a packet that is complete, to its end.
+    pub(crate) bytes: usize,
     pub(crate) complete: bool,
     pub(crate) spoilt: bool,
     pub(crate) comment: &'a str,
@@ -103,8 +104,6 @@ struct Queue {
     /// Cut to their headers for want of room.
     cut: u64,
     stamps: Stamps,
-    /// For what goes out, with payload and without, and for what comes in.
-    stencils: [Stencil; 4],
 }
 
 struct Output {
@@ -115,9 +114,18 @@ struct Output {
     failed: bool,
 }
 
-/// Pages of it cost nothing until they are used.
+/// Pages of it cost nothing until they are used: large ones where the system has them, since each
+/// new page is paid for by the packet that is the first in it.
 fn buffer() -> Box<[u8]> {
-    vec![0; QUEUE_BYTES].into_boxed_slice()
+    let mut buffer = vec![0; QUEUE_BYTES].into_boxed_slice();
+    let inside = buffer.as_mut_ptr().align_offset(PAGE_BYTES);
+    // SAFETY: whole pages of the buffer, which is longer than one. Advice changes no content, and
+    // whether it is taken is of no matter.
+    unsafe {
+        let start = buffer.as_mut_ptr().add(inside);
+        libc::madvise(start.cast(), QUEUE_BYTES - PAGE_BYTES, libc::MADV_HUGEPAGE);
+    }
+    buffer
 }
 
 /// The tap of this process, for its end.
@@ -243,7 +251,6 @@ impl Tap {
             dropped_since: 0,
             cut: 0,
             stamps: Stamps::new(),
-            stencils: Default::default(),
         };
         Ok(Tap {
             queue: BiasedLock::new(queue),
@@ -404,26 +411,21 @@ impl Entry<'_> {
             interface: self.device as u32,
             at_ns: queue.stamps.now_ns(),
             direction: record.direction,
-            path: record.path,
-            below: record.below,
-            head: record.head,
-            payload_bytes: record.payload_bytes,
+            outer: record.outer,
+            bytes: record.bytes,
             complete: record.complete,
             spoilt: record.spoilt,
             comment: record.comment,
             dropped: queue.dropped_since,
             snap: self.snap,
         };
-        let kind = usize::from(record.direction == Direction::In) << 1
-            | usize::from(record.payload_bytes > 0);
-        let (free, stencil) = (&mut queue.buffer[queue.used..], &mut queue.stencils[kind]);
-        let Some(length) = pcapng::packet(free, &capture, stencil, fill) else {
+        let free = &mut queue.buffer[queue.used..];
+        let Some(length) = pcapng::packet(free, &capture, fill) else {
             return debug_assert!(false, "there was room");
         };
         queue.used += length;
         queue.dropped_since = 0;
-        let packet_bytes = record.head.len() + record.payload_bytes;
-        let is_cut = self.cuts && pcapng::frame_bytes(record.path, packet_bytes) > self.snap;
+        let is_cut = self.cuts && record.outer.frame_bytes(record.bytes) > self.snap;
         queue.cut += u64::from(is_cut);
         let tell = match queue.writer {
             Writer::Asleep => Some(Writer::Gathering),
@@ -447,6 +449,8 @@ extern "C" fn at_exit() {
 
 #[cfg(test)]
 mod tests {
+    use rdmalab_link::path::{Below, Path};
+
     use super::*;
 
     #[test]
@@ -470,10 +474,8 @@ mod tests {
         };
         let record = Record {
             direction: Direction::Out,
-            path: &path,
-            below: &Below::default(),
-            head: &[0; 12],
-            payload_bytes: 1024,
+            outer: &Outer::of(path, &Below::default()),
+            bytes: 12 + 1024,
             complete: false,
             spoilt: false,
             comment: "",

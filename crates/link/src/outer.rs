@@ -1,0 +1,130 @@
+//! What lies around the packets of a flow in a capture: Ethernet, IP and UDP.
+
+use rdmalab_wire::ip::{Ethernet, Ipv4};
+
+use crate::path::{BELOW_BYTES, Below, Path};
+
+/// The Ethernet, IP and UDP headers of a flow's frames. Made once; only the lengths and IPv4's
+/// checksum differ between its packets, and are put in where a packet is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outer {
+    path: Path,
+    /// As of an empty packet.
+    start: [u8; BELOW_BYTES],
+    bytes: usize,
+    /// Of IPv4's header as it stands in `start`: the ones' complement of its checksum.
+    sum: u32,
+}
+
+/// Bytes of UDP's header, at the end.
+const UDP: usize = 8;
+/// Where IPv4's total length stands, its checksum, and IPv6's payload length.
+const TOTAL_LENGTH_AT: usize = Ethernet::BYTES + 2;
+/// See above.
+const CHECKSUM_AT: usize = Ethernet::BYTES + 10;
+/// See above.
+const PAYLOAD_LENGTH_AT: usize = Ethernet::BYTES + 4;
+
+/// A locally administered address for an interface that has none: told apart by the last octets of
+/// its IP address.
+fn mac(ip: std::net::IpAddr) -> [u8; 6] {
+    match ip {
+        std::net::IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            [2, 0, a, b, c, d]
+        }
+        std::net::IpAddr::V6(v6) => {
+            let o = v6.octets();
+            [2, o[11], o[12], o[13], o[14], o[15]]
+        }
+    }
+}
+
+fn put(out: &mut [u8; BELOW_BYTES], at: usize, value: u16) {
+    out[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+impl Outer {
+    /// The headers of what travels on this path.
+    pub fn of(path: Path, below: &Below) -> Outer {
+        let mut start = [0; BELOW_BYTES];
+        let macs = (mac(path.destination), mac(path.source));
+        let bytes = path.write_below(below, 0, macs, &mut start);
+        let sum = u16::from_be_bytes([start[CHECKSUM_AT], start[CHECKSUM_AT + 1]]);
+        Outer { path, start, bytes, sum: u32::from(!sum) }
+    }
+
+    /// Between which addresses.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length of these headers, bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of a frame with a packet of `packet_bytes` (BTH to ICRC).
+    #[inline]
+    pub fn frame_bytes(&self, packet_bytes: usize) -> usize {
+        self.bytes + packet_bytes
+    }
+
+    /// Whether the network header is IPv4's.
+    #[inline]
+    pub(crate) fn is_v4(&self) -> bool {
+        self.bytes == Ethernet::BYTES + Ipv4::BYTES + UDP
+    }
+
+    /// Writes the headers of a packet of `packet_bytes`. UDP's checksum is zero; bytes behind them
+    /// are overwritten, since a copy of known length is the cheapest.
+    #[inline]
+    pub(crate) fn write(&self, packet_bytes: usize, out: &mut [u8; BELOW_BYTES]) {
+        out.copy_from_slice(&self.start);
+        let udp_length = (UDP + packet_bytes) as u16;
+        if self.is_v4() {
+            // RFC 1624: the sum follows a field's change, carries added at its low end.
+            let sum = self.sum + packet_bytes as u32;
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            put(out, TOTAL_LENGTH_AT, Ipv4::BYTES as u16 + udp_length);
+            put(out, CHECKSUM_AT, !(sum as u16));
+            put(out, Ethernet::BYTES + Ipv4::BYTES + 4, udp_length);
+        } else {
+            put(out, PAYLOAD_LENGTH_AT, udp_length);
+            put(out, BELOW_BYTES - UDP + 4, udp_length);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_are_those_of_the_path(
+            v6: bool,
+            port: u16,
+            id: u16,
+            packet_bytes in 0..5000usize,
+            hop_limit: u8,
+        ) {
+            let (source, destination) = match v6 {
+                true => ("fe80::1".parse().unwrap(), "ff02::2".parse().unwrap()),
+                false => ("10.0.0.1".parse().unwrap(), "224.0.0.2".parse().unwrap()),
+            };
+            let path = Path { source, destination, source_port: port, destination_port: 4791 };
+            let below = Below { hop_limit, identification: id, ..Below::default() };
+            let outer = Outer::of(path, &below);
+            let (mut ours, mut theirs) = ([0xee; BELOW_BYTES], [0; BELOW_BYTES]);
+            let macs = (mac(destination), mac(source));
+            let bytes = path.write_below(&below, packet_bytes, macs, &mut theirs);
+            outer.write(packet_bytes, &mut ours);
+            prop_assert_eq!(bytes, outer.bytes());
+            prop_assert_eq!(&ours[..bytes], &theirs[..bytes]);
+        }
+    }
+}
