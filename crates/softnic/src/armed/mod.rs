@@ -257,7 +257,7 @@ impl QpInner {
     }
 }
 
-/// The headers of a datagram to a port of this host, as its own header has it: the same at both ends.
+/// The headers of a datagram to a port of this host, as its own header says: the same at both ends.
 fn datagram_path(train: &Train, device: u32) -> Outer {
     let (source, destination) = device::gids_of(train, device).unwrap_or_default();
     let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
