@@ -43,7 +43,7 @@ fn overview(trace: &Trace) {
         trace.foreign
     );
     for (reason, count) in &trace.malformed {
-        outln!("  {count} malformed: {reason}");
+        outln!("  {count} malformed, the first: {reason}");
     }
     if trace.crowded_psns > 0 {
         outln!(

@@ -36,11 +36,26 @@ pub fn write_npy(to: impl Write, samples: &[f64]) -> io::Result<()> {
 /// Reads an array that [`write_npy`] or NumPy wrote.
 ///
 /// # Errors
-/// Those of reading; `InvalidData` for anything but one dimension of `<f8`, or a wrong length.
+/// Those of reading; `InvalidData` for anything but a file of one dimension of `<f8`, or a wrong
+/// length.
 pub fn read_npy(path: &Path) -> io::Result<Vec<f64>> {
     let mut bytes = Vec::new();
-    File::open(path)?.read_to_end(&mut bytes)?;
+    regular(path)?.read_to_end(&mut bytes)?;
     parse(&bytes).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+/// Opens a file of a record. Records come from strangers: what is a link leads elsewhere, and a
+/// device or a pipe may never end.
+///
+/// # Errors
+/// Those of opening; `InvalidData` for anything but an ordinary file.
+pub(crate) fn regular(path: &Path) -> io::Result<File> {
+    let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    // Before it is opened: a pipe without a writer would wait.
+    if !std::fs::symlink_metadata(path)?.is_file() {
+        return Err(wrong("it is no ordinary file"));
+    }
+    File::open(path)
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<f64>, String> {

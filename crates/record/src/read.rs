@@ -1,6 +1,5 @@
 //! Reading a record, of this version or an older one, complete or torn.
 
-use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -145,8 +144,15 @@ fn header(dir: &Path) -> Result<Header, Error> {
     serde_json::from_value(value).map_err(|e| Error::Foreign { path, what: e.to_string() })
 }
 
+/// The bytes of a file of the record; see [`npy::regular`].
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut npy::regular(path)?, &mut bytes)?;
+    Ok(bytes)
+}
+
 fn read_json(path: &Path) -> Result<Value, Error> {
-    let text = fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let text = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     serde_json::from_slice(&text)
         .map_err(|e| Error::Foreign { path: path.to_owned(), what: e.to_string() })
 }
@@ -172,7 +178,7 @@ fn lines<T>(
     damage: &mut Vec<String>,
 ) -> Result<Vec<T>, Error> {
     let path = dir.join(name);
-    let text = match fs::read(&path) {
+    let text = match read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             damage.push(format!("{name} is missing"));
             return Ok(Vec::new());

@@ -246,6 +246,25 @@ fn a_name_in_a_record_leads_nowhere_else() {
 }
 
 #[test]
+fn a_link_in_place_of_a_file_is_not_followed() {
+    let home = tempfile::tempdir().unwrap();
+    let writer = written(home.path());
+    let dir = writer.dir();
+    let record = Record::open(dir).unwrap();
+    let series = record.points[0].series[0].clone();
+    let file = dir.join(&series.samples_file);
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    let refused = record.samples(&series).unwrap_err().to_string();
+    assert!(refused.contains("no ordinary file"), "{refused}");
+    let points = dir.join("points.jsonl");
+    fs::remove_file(&points).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &points).unwrap();
+    let refused = Record::open(dir).unwrap_err().to_string();
+    assert!(refused.contains("no ordinary file"), "{refused}");
+}
+
+#[test]
 fn strangers_and_the_future_are_refused_in_one_line() {
     let parent = tempfile::tempdir().unwrap();
     let open = |text: &str| {

@@ -140,7 +140,7 @@ pub fn trace_read(bytes: &[u8]) -> usize {
     }
     trace.finish();
     let rows: usize = trace.conversations.iter().map(|c| c.rows.len()).sum();
-    let malformed: u64 = trace.malformed.values().sum();
+    let malformed: u64 = trace.malformed.iter().map(|(_, count)| count).sum();
     assert_eq!(rows as u64 + malformed + trace.foreign, trace.frames);
     for row in trace.conversations.iter().flat_map(|c| &c.rows) {
         let (opcode, syndrome) = (row.packet.headers.bth.opcode, show::syndrome(&row.packet));

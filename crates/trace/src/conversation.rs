@@ -3,10 +3,10 @@
 mod notes;
 mod pairing;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use rdmalab_wire::aeth::NakCode;
+use rdmalab_wire::error::ParseError;
 use rdmalab_wire::opcode::Transport;
 
 pub use pairing::SHARERS_MAX;
@@ -128,8 +128,9 @@ pub struct Trace {
     pub frames: u64,
     /// Frames of something else.
     pub foreign: u64,
-    /// Frames that should be ours and cannot be read, by the reason.
-    pub malformed: BTreeMap<String, u64>,
+    /// Frames that should be ours and cannot be read: for each kind of reason the first one's, and
+    /// how many.
+    pub malformed: Vec<(ParseError, u64)>,
     /// PSNs that more than [`SHARERS_MAX`] directions between two addresses used: they do not say
     /// which directions belong together.
     pub crowded_psns: usize,
@@ -146,7 +147,12 @@ impl Trace {
             Ok(seen) => self.pending.push(seen),
             Err(Unread::Foreign) => self.foreign += 1,
             Err(Unread::Malformed(reason)) => {
-                *self.malformed.entry(reason.to_string()).or_default() += 1;
+                let kind = std::mem::discriminant(&reason);
+                let mut kinds = self.malformed.iter_mut();
+                match kinds.find(|(first, _)| std::mem::discriminant(first) == kind) {
+                    Some((_, count)) => *count += 1,
+                    None => self.malformed.push((reason, 1)),
+                }
             }
         }
     }

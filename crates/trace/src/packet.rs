@@ -69,13 +69,16 @@ pub struct Seen {
     pub headers: Headers,
     /// Bytes of payload, without pad.
     pub payload_bytes: usize,
-    /// The first bytes of the payload: enough for a management datagram.
+    /// The first bytes of a management datagram's payload; nothing of others.
     pub start: Vec<u8>,
     /// The verdict of the CRC.
     pub icrc: Icrc,
     /// What the capture's writer said of it; ours marks what never was on a wire.
     pub comment: String,
 }
+
+/// The queue pair of general services (IBA vol. 1, 3.9.4).
+const GSI: u32 = 1;
 
 /// Bytes of payload that [`Seen::start`] keeps: a management datagram (IBA vol. 1, 13.4.2).
 pub const START_BYTES: usize = 256;
@@ -148,7 +151,10 @@ impl Seen {
             to,
             headers: packet.headers,
             payload_bytes: packet.payload.len(),
-            start: packet.payload[..packet.payload.len().min(START_BYTES)].to_vec(),
+            start: match packet.headers.bth.dest_qp.get() {
+                GSI => packet.payload[..packet.payload.len().min(START_BYTES)].to_vec(),
+                _ => Vec::new(),
+            },
             icrc,
             comment: frame.comment.clone(),
         })
