@@ -61,10 +61,10 @@ pub fn run(args: &CompareArgs) -> Outcome {
     let expected = if args.expect.is_empty() {
         Ok(())
     } else {
-        sides[1].1.iter().try_for_each(|record| crate::expect::check(&args.expect, record))
+        crate::failure::for_each(&sides[1].1, |record| crate::expect::check(&args.expect, record))
     };
-    match found.regressions() {
-        0 => expected,
+    let regressions = match found.regressions() {
+        0 => Ok(()),
         n => Err(failed(format!(
             "{} is worse than {} by more than {:.1} % in {n} of {} comparisons",
             sides[1].0,
@@ -72,7 +72,8 @@ pub fn run(args: &CompareArgs) -> Outcome {
             args.threshold * 100.0,
             found.compared()
         ))),
-    }
+    };
+    crate::failure::for_each(&[expected, regressions], Outcome::clone)
 }
 
 /// The two sides: the two records, or the records of each of two conditions.

@@ -25,6 +25,33 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// This one, which came first and gives the exit code, and what failed after it.
+    pub fn then(self, later: Result<(), Failure>) -> Failure {
+        let Err(later) = later else { return self };
+        let both = |first: String| format!("{first}; then: {later}");
+        match self {
+            Self::Usage(line) => Self::Usage(both(line)),
+            Self::Run(line) => Self::Run(both(line)),
+            Self::Code(code, line) => Self::Code(code, both(line)),
+        }
+    }
+}
+
+/// Does something with each of several, whatever became of those before it: a wrong call comes
+/// first then, and else one line for all.
+pub fn for_each<T>(all: &[T], mut act: impl FnMut(&T) -> Outcome) -> Outcome {
+    let mut failures: Vec<Failure> = all.iter().filter_map(|one| act(one).err()).collect();
+    if failures.len() < 2 {
+        return failures.pop().map_or(Ok(()), Err);
+    }
+    if let Some(usage) = failures.iter().find(|one| matches!(one, Failure::Usage(_))) {
+        return Err(usage.clone());
+    }
+    let lines: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    Err(Failure::Run(lines.join("; ")))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(line) | Self::Run(line) | Self::Code(_, line)) = self;
@@ -46,3 +73,33 @@ pub fn usage(reason: impl fmt::Display) -> Failure {
 
 /// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_tried_and_a_wrong_call_is_said_first() {
+        let tried = |all: &[Outcome]| {
+            let mut count = 0;
+            let found = for_each(all, |one| {
+                count += 1;
+                one.clone()
+            });
+            assert_eq!(count, all.len());
+            found
+        };
+        let (a, b, wrong) = (Err(run("a")), Err(run("b")), Err(usage("wrong")));
+        assert_eq!(tried(&[Ok(()), Ok(())]), Ok(()));
+        assert_eq!(tried(&[a.clone(), Ok(())]), a);
+        assert_eq!(tried(&[a.clone(), b]), Err(run("a; b")));
+        assert_eq!(tried(&[a, wrong.clone()]), wrong);
+    }
+
+    #[test]
+    fn what_failed_later_does_not_hide_what_failed_first() {
+        assert_eq!(run("peer gone").then(Ok(())), run("peer gone"));
+        let both = run("peer gone").then(Err(usage("disk full")));
+        assert_eq!(both, run("peer gone; then: disk full"));
+    }
+}

@@ -43,7 +43,7 @@ fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
     if args.expect.is_empty() {
         return Ok(());
     }
-    records.iter().try_for_each(|record| crate::expect::check(&args.expect, record))
+    crate::failure::for_each(records, |record| crate::expect::check(&args.expect, record))
 }
 
 /// Writes the charts; with several records, a number of the record stands before each name.

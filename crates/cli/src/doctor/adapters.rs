@@ -26,14 +26,19 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
 
 fn adapter(tree: &Tree, device: &str) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut is_ethernet = false;
     for port in tree.names(&format!("{CLASS}/{device}/ports")) {
         found.push(state(tree, device, &port));
         let dir = format!("{CLASS}/{device}/ports/{port}");
         if tree.text(&format!("{dir}/link_layer")).as_deref() == Some("Ethernet") {
             found.push(gids(tree, device, &port));
+            is_ethernet = true;
         }
     }
-    found.extend(mtu(tree, device));
+    if is_ethernet {
+        // An InfiniBand port's interface is IPoIB's, and its MTU is no limit of RDMA's packets.
+        found.extend(mtu(tree, device));
+    }
     found.extend(bus(tree, device));
     found.extend(node(tree, device));
     found.extend(interrupts(tree, device));

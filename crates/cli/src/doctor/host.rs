@@ -116,6 +116,15 @@ fn clock_source(tree: &Tree) -> Finding {
         Some(source) if ["tsc", "arch_sys_counter"].contains(&source.as_str()) => {
             Finding::good(ABOUT, source)
         }
+        // A guest's, read without the kernel too.
+        Some(source) if ["kvm-clock", "hyperv_clocksource_tsc_page"].contains(&source.as_str()) => {
+            Finding::note(
+                ABOUT,
+                source,
+                "the host's clock for its guests, read without the kernel: somewhat slower than \
+                 the processor's counter, and only as steady as the host keeps it",
+            )
+        }
         Some(source) => {
             let available = tree.text(&format!("{file}/available_clocksource"));
             let has_tsc = available.is_some_and(|all| all.split(' ').any(|one| one == "tsc"));
@@ -229,7 +238,7 @@ fn locked_memory(tree: &Tree) -> Finding {
         )
         .mended_by(
             "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' \
-             >/etc/security/limits.d/rdma.conf   # stays",
+             >/etc/security/limits.d/90-rdma-memlock.conf   # stays",
         ),
         Ok(bytes) => Finding::good(ABOUT, format!("at most {} MiB", bytes >> 20)),
         Err(_) => Finding::good(ABOUT, soft),

@@ -245,3 +245,23 @@ fn this_machine_can_be_examined() {
     let found = examine(&Tree::at(std::path::Path::new("/")));
     assert!(found.len() >= 11, "{found:?}");
 }
+
+#[test]
+fn an_infiniband_ports_interface_limits_no_packet_and_a_guests_clock_hurts_nobody() {
+    let level = |files: &[(&str, &str)], about: &str| {
+        let found = findings(&root_of(files));
+        found.iter().find(|finding| finding.about == about).map(|finding| finding.level)
+    };
+    let nic = |layer| {
+        [
+            ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
+            ("sys/class/infiniband/mlx5_0/ports/1/link_layer", layer),
+            ("sys/class/infiniband/mlx5_0/device/net/ib0/mtu", "2044\n"),
+        ]
+    };
+    assert_eq!(level(&nic("InfiniBand\n"), "mlx5_0 MTU"), None);
+    assert_eq!(level(&nic("Ethernet\n"), "mlx5_0 MTU"), Some(Level::Hurts));
+    let file = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    assert_eq!(level(&[(file, "kvm-clock\n")], "clock"), Some(Level::Note));
+    assert_eq!(level(&[(file, "hpet\n")], "clock"), Some(Level::Hurts));
+}

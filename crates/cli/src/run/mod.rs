@@ -97,25 +97,34 @@ pub fn run_points(
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
     drop((session, hold));
-    if keep.points() > 0 {
-        keep.conclude()?;
-    }
+    let shown = show(&mut keep, how, gbits);
     if how.part.is_none() {
-        if keep.points() > 0 {
-            crate::report::print(&keep.read()?, how.format, gbits)?;
-        }
         notes(&plan, &keep, &clock, how.format);
     }
     for file in ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
     }
-    if failure.is_none() && !how.expect.is_empty() {
+    if let Some(failure) = failure {
+        let failure = failure.then(shown);
+        return Ok(Ended::CutShort(with_rest(failure, &keep, plan.turns.len())));
+    }
+    shown?;
+    if !how.expect.is_empty() {
         crate::expect::check(&how.expect, &keep.read()?)?;
     }
-    Ok(match failure {
-        None => Ended::Whole,
-        Some(failure) => Ended::CutShort(with_rest(failure, &keep, plan.turns.len())),
-    })
+    Ok(Ended::Whole)
+}
+
+/// Ends the record, and prints what it holds.
+fn show(keep: &mut Keep, how: &HowArgs, gbits: bool) -> Outcome {
+    if keep.points() == 0 {
+        return Ok(());
+    }
+    keep.conclude()?;
+    match how.part {
+        None => crate::report::print(&keep.read()?, how.format, gbits),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Measures the points in their order; each is kept when it is done.
@@ -161,7 +170,11 @@ pub fn measure(
                 failure = measured.cut_short.as_ref().map(failed);
             }
             if !measured.series.is_empty() || !measured.figures.is_empty() {
-                keep.add(point, (order, turn.repetition), when, &measured)?;
+                let kept = keep.add(point, (order, turn.repetition), when, &measured);
+                failure = match failure {
+                    Some(failure) => Some(failure.then(kept)),
+                    None => kept.err(),
+                };
             }
             if let Some(until) = &mut until {
                 until.add(turn.point, &measured);

@@ -125,12 +125,18 @@ impl Until {
         let worst = widths.iter().copied().fold(f64::NAN, f64::max);
         let known = match widths.len() {
             n if n == wide.len() => format!("the widest is +-{:.1} %", worst * 100.0),
-            _ => format!("a point needs {MIN_RUNS} runs"),
+            _ if wide.iter().any(|point| self.runs[*point].len() < MIN_RUNS) => {
+                format!("a point needs {MIN_RUNS} runs")
+            }
+            _ => "too few samples for this quantile: raise --messages".to_owned(),
+        };
+        let ended = match self.round {
+            MAX_ROUNDS.. => format!("{MAX_ROUNDS} rounds are done"),
+            _ => format!("--max-time {} s is over", self.max_time.as_secs_f64()),
         };
         (!wide.is_empty()).then(|| {
             format!(
-                "--max-time {} s is over, and {} of {} points are not known to +-{} %: {known}",
-                self.max_time.as_secs_f64(),
+                "{ended}, and {} of {} points are not known to +-{} %: {known}",
                 wide.len(),
                 self.runs.len(),
                 (self.goal.share * 1e11).round() / 1e9
@@ -230,5 +236,17 @@ mod tests {
         let said = until.shortfall().unwrap();
         assert!(said.contains("1 of 1 points are not known to +-0.0001 %"), "{said}");
         assert!(said.contains("needs 5 runs"), "{said}");
+    }
+
+    #[test]
+    fn a_quantile_too_far_out_is_told() {
+        let goal = Goal { quantile: 0.9999, share: 0.05 };
+        let mut until = Until::new(goal, 1, 7, Duration::from_secs(3600));
+        for _ in 0..MIN_RUNS {
+            assert_eq!(until.next_round().len(), 1);
+            until.add(0, &run(1000.0, 100));
+        }
+        let said = until.shortfall().unwrap();
+        assert!(said.contains("raise --messages"), "{said}");
     }
 }

@@ -155,6 +155,13 @@ fn one(
     outln!("\n== {}\n", part.title);
     let mut keep = Keep::new(&plan, how, &limits[0], clock)?;
     let failure = measure(&plan, session, &mut keep, interrupt).err();
+    let shown = show(part, &mut keep, pages);
+    outln!("\nThe same again: {}", command(part, &plan));
+    failure.map_or(shown.clone(), |failure| Err(cut_short(failure.then(shown))))
+}
+
+/// Prints what was measured of a part, and writes its page.
+fn show(part: &Part, keep: &mut Keep, pages: &mut Vec<String>) -> Outcome {
     if keep.points() > 0 {
         keep.conclude()?;
         let record = keep.read()?;
@@ -169,8 +176,7 @@ fn one(
             pages.push(page.display().to_string());
         }
     }
-    outln!("\nThe same again: {}", command(part, &plan));
-    failure.map_or(Ok(()), |failure| Err(cut_short(failure)))
+    Ok(())
 }
 
 fn cut_short(failure: Failure) -> Failure {
