@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use crate::curves;
 use crate::histogram::{Histogram, Scale};
-use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
+use crate::model::{Group, Merged, Model, NINTH, PEER, Row, TAIL, TENTH, group_name};
+use crate::ranking::{figure_ranking, median_ranking};
 use crate::svg::{self, Axis, Bin, Line, Mark, Rule, Words};
+use crate::theirs::{self, At, Theirs};
 use crate::value::{fmt_bytes, found_value, grouped, heading, percentile, shown};
 use crate::warnings::place;
 
@@ -16,6 +18,9 @@ pub const MAX_LINES: usize = 6;
 
 /// Charts of quantiles for one quantity: the rest is in the table.
 const MAX_PANELS: usize = 6;
+
+/// Rows from which on not even a page that draws all has a chart for each.
+const MANY: usize = 6;
 
 /// Histograms for one quantity.
 const MAX_HISTOGRAMS: usize = 3;
@@ -35,15 +40,52 @@ const WIDE_RATIO: f64 = 5.0;
 /// Places in one chart where something was found.
 const MAX_RULES: usize = 4;
 
-/// Bars in a ranking.
-const MAX_BARS: usize = 16;
-
 /// A chart with its caption.
 pub struct Chart {
     /// The caption.
     pub caption: String,
     /// The picture.
     pub svg: String,
+    /// Whether it says what the others show in detail.
+    pub is_main: bool,
+}
+
+impl Chart {
+    /// A chart of the first glance.
+    pub fn new(caption: String, svg: String) -> Self {
+        Self { caption, svg, is_main: true }
+    }
+
+    /// The same, for who looks closer.
+    fn aside(self) -> Self {
+        Self { is_main: false, ..self }
+    }
+}
+
+/// How much is drawn, and what beside it.
+#[derive(Clone, Copy, Default)]
+pub struct Scope<'a> {
+    /// Whether every series has its place in a chart; else as many as a glance takes, and the
+    /// table has the rest.
+    pub is_whole: bool,
+    /// Whether only what compares is drawn, and nothing of one line alone.
+    pub is_brief: bool,
+    /// Whether bars go from the 10 % to the 90 % quantile instead of being intervals of the median.
+    pub has_deciles: bool,
+    /// What a study printed of it.
+    pub theirs: &'a [Theirs<'a>],
+}
+
+impl Scope<'_> {
+    /// A bound that only a glance has.
+    pub fn at_most(&self, few: usize) -> usize {
+        if self.is_whole { usize::MAX } else { few }
+    }
+
+    /// So many of `n` rows have a chart each: where all is drawn, all of them if they are not many.
+    pub fn of_rows(&self, n: usize, few: usize) -> usize {
+        if self.is_whole && n <= MANY { n } else { few }
+    }
 }
 
 /// The parameter that charts run along: sizes before buffers before any other number.
@@ -123,35 +165,120 @@ fn follows(model: &Model, name: &str) -> bool {
 }
 
 /// All charts of one quantity's samples; `id` makes their names unique in the page.
-pub fn of_group(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
-    let mut charts = curves::patterns(model, group, &format!("{id}-p"));
-    let name = group_name(group.quantity, group.label);
-    if let Some(x) = along(model, &["size", "buffers"]) {
+pub fn of_group(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    if scope.is_brief {
+        return compared(model, group, id, scope);
+    }
+    let mut charts = curves::patterns(model, group, &format!("{id}-p"), scope);
+    let shapes = curves::distributions(model, group, &format!("{id}-d"), scope);
+    let bars = histograms(model, group, &format!("{id}-h"), scope).into_iter();
+    let details = if let Some(x) = along(model, &["size", "buffers"]) {
         let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
         let families = families(model, x, rows);
-        if families.len() > 1 {
-            charts.extend(medians(model, group, x, &families, &format!("{id}-m")));
+        let is_compared = families.len() > 1;
+        if is_compared {
+            charts.extend(medians(model, group, x, &families, &format!("{id}-m"), scope));
         }
-        for (i, (family, members)) in families.iter().take(MAX_PANELS).enumerate() {
-            if members.len() > 1 {
-                let title = match family.as_str() {
-                    "" => format!("{} over {}", sentence(&name), heading(x)),
-                    other => format!("{other}: {name} over {}", heading(x)),
-                };
-                let rules = found_at(model, x, &[family]);
-                let how = "median with 95 % interval, percentiles, maximum";
-                let over = Over { x, quantity: group.quantity, how, rules };
-                charts.push(quantiles(&over, members, title, &format!("{id}-q{i}")));
-            }
+        let panels = panels(model, group, x, &families, id, scope);
+        charts.extend(panels.map(|c| if is_compared { c.aside() } else { c }));
+        bars.chain(shapes).map(Chart::aside).collect::<Vec<Chart>>()
+    } else {
+        if group.rows.len() > 1 {
+            charts.extend(median_ranking(model, group, &format!("{id}-r"), scope));
         }
-    } else if group.rows.len() > 1 {
-        charts.extend(median_ranking(model, group, &format!("{id}-r")));
-    }
+        // Where nothing is a number to draw lines over, the shapes are what there is to compare.
+        bars.map(Chart::aside).chain(shapes).collect()
+    };
     charts.extend(curves::heat(model, group, &format!("{id}-2")));
-    charts.extend(histograms(model, group, &format!("{id}-h")));
-    charts.extend(curves::distributions(model, group, &format!("{id}-d")));
-    charts.extend(curves::in_time(model, group, &format!("{id}-s")));
+    charts.extend(details);
+    let in_time = curves::in_time(model, group, &format!("{id}-s"), scope);
+    charts.extend(in_time.into_iter().map(Chart::aside));
     charts
+}
+
+/// The one chart, or the few, in which all rows are.
+fn compared(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    let Some(x) = along(model, &["size", "buffers"]) else {
+        return median_ranking(model, group, &format!("{id}-r"), scope);
+    };
+    let rows = group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
+    medians(model, group, x, &families(model, x, rows), &format!("{id}-m"), scope)
+}
+
+/// What each peer has, side by side: at the last value of what charts run along.
+pub fn of_peers(model: &Model, peers: &[Group], id: &str, scope: &Scope) -> Vec<Chart> {
+    let Some(first) = peers.first() else { return Vec::new() };
+    let x = along(model, &["size", "buffers"]).unwrap_or_default();
+    let mut last: Vec<(String, f64)> = Vec::new();
+    for row in &model.rows {
+        let at = row.parameters.get(x).and_then(Value::as_f64).unwrap_or(0.0);
+        let name = family(model, x, row.parameters);
+        match last.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, most)) => *most = most.max(at),
+            None => last.push((name, at)),
+        }
+    }
+    let line = |(name, most): &(String, f64)| {
+        let is_it = |row: &Row| {
+            let at = row.parameters.get(x).and_then(Value::as_f64).unwrap_or(0.0);
+            at == *most && family(model, x, row.parameters) == *name
+        };
+        let mark = |peer: &Group| {
+            let number: f64 = peer.label.strip_prefix(PEER)?.parse().ok()?;
+            let (_, merged) = peer.rows.iter().find(|(row, m)| m.is_supported && is_it(row))?;
+            Some(median_mark(first.quantity, PEER.trim(), number, merged))
+        };
+        let mut marks: Vec<Mark> = peers.iter().filter_map(mark).collect();
+        marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Line { name: name.clone(), marks }
+    };
+    let lines: Vec<Line> = last.iter().map(line).filter(|l| !l.marks.is_empty()).collect();
+    let ends = last.iter().map(|(_, most)| *most).fold(0.0, f64::max);
+    let place = match x {
+        "" => String::new(),
+        x => format!(", at {} {}", heading(x), x_text(x, ends)),
+    };
+    let title = format!("Median {} of each peer{place}", first.quantity.name());
+    let (how, x) = ("with 95 % intervals", PEER.trim());
+    let theirs = Vec::new();
+    let over = Over { x, quantity: first.quantity, how, rules: Vec::new(), theirs };
+    let charts = if lines.is_empty() { Vec::new() } else { several(id, &title, &over, &lines) };
+    charts.into_iter().take(scope.at_most(MAX_PANELS)).collect()
+}
+
+/// One chart of percentiles for each family.
+fn panels<'m>(
+    model: &'m Model,
+    group: &'m Group,
+    x: &'m str,
+    families: &'m [(String, Vec<(f64, &'m Merged)>)],
+    id: &'m str,
+    scope: &'m Scope,
+) -> impl Iterator<Item = Chart> + 'm {
+    let name = group_name(group.quantity, group.label);
+    let shown = families.iter().take(scope.at_most(MAX_PANELS)).enumerate();
+    shown.filter(|(_, (_, members))| members.len() > 1).map(move |(i, (family, members))| {
+        let title = match family.as_str() {
+            "" => format!("{} over {}", sentence(&name), heading(x)),
+            other => format!("{other}: {name} over {}", heading(x)),
+        };
+        let theirs = of_samples(model, group, x, scope, None);
+        let here = theirs.into_iter().filter(|at| at.line.as_deref() == Some(family));
+        let theirs = here.map(|at| At { line: Some(at.stat.to_owned()), ..at }).collect();
+        let how = "median with 95 % interval, percentiles, maximum";
+        let rules = found_at(model, x, &[family]);
+        let over = Over { x, quantity: group.quantity, how, rules, theirs };
+        quantiles(&over, members, title, &format!("{id}-q{i}"), scope)
+    })
+}
+
+/// Where along `x` a study printed something of these samples: with its family, and of that number
+/// of a series only, where one is named.
+fn of_samples(model: &Model, group: &Group, x: &str, scope: &Scope, stat: Option<&str>) -> Vec<At> {
+    let each = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label));
+    let each = each.filter(|t| stat.is_none_or(|stat| t.stat() == stat));
+    let rows = group.rows.iter().map(|(row, _)| *row);
+    each.flat_map(|t| t.along(x, rows.clone(), |row| family(model, x, row.parameters))).collect()
 }
 
 fn medians(
@@ -160,18 +287,41 @@ fn medians(
     x: &str,
     families: &[(String, Vec<(f64, &Merged)>)],
     id: &str,
+    scope: &Scope,
 ) -> Vec<Chart> {
+    let has_deciles = scope.has_deciles && group.rows.iter().any(|(_, m)| deciles(m).is_some());
+    let mark = |at: f64, m: &Merged| {
+        let mark = median_mark(group.quantity, x, at, m);
+        if has_deciles { with_deciles(group.quantity, m, mark) } else { mark }
+    };
     let line = |(name, members): &(String, Vec<(f64, &Merged)>)| Line {
         name: name.clone(),
-        marks: members.iter().map(|(at, m)| median_mark(group.quantity, x, *at, m)).collect(),
+        marks: members.iter().map(|(at, m)| mark(*at, m)).collect(),
     };
     let lines: Vec<Line> = families.iter().map(line).collect();
     let name = group_name(group.quantity, group.label);
     let title = format!("Median {name} compared");
     let names: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
     let rules = found_at(model, x, &names);
-    let over = Over { x, quantity: group.quantity, how: "with 95 % intervals", rules };
+    let theirs = of_samples(model, group, x, scope, Some("median"));
+    let (title, how) = match has_deciles {
+        true => (format!("{title}, with bars from 10 % to 90 %"), "from 10 % to 90 %"),
+        false => (title, "with 95 % intervals"),
+    };
+    let over = Over { x, quantity: group.quantity, how, rules, theirs };
     several(id, &title, &over, &lines)
+}
+
+/// The 10 % and the 90 % quantile, where there are both.
+fn deciles(merged: &Merged) -> Option<(f64, f64)> {
+    merged.quantile(TENTH).zip(merged.quantile(NINTH))
+}
+
+/// With bars between the outer deciles.
+fn with_deciles(quantity: Quantity, merged: &Merged, mark: Mark) -> Mark {
+    let Some((low, high)) = deciles(merged) else { return Mark { interval: None, ..mark } };
+    let ends = format!("10 % {}, 90 % {}", quantity.format(low), quantity.format(high));
+    Mark { interval: Some((low, high)), text: format!("{}; {ends}", mark.text), ..mark }
 }
 
 fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
@@ -189,7 +339,13 @@ fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
     Mark { x: at, y: merged.median, interval, text }
 }
 
-fn quantiles(over: &Over, members: &[(f64, &Merged)], title: String, id: &str) -> Chart {
+fn quantiles(
+    over: &Over,
+    members: &[(f64, &Merged)],
+    title: String,
+    id: &str,
+    scope: &Scope,
+) -> Chart {
     let (quantity, x) = (over.quantity, over.x);
     let mark = |at: f64, y: f64, name: &str| Mark {
         x: at,
@@ -201,7 +357,8 @@ fn quantiles(over: &Over, members: &[(f64, &Merged)], title: String, id: &str) -
         name: "median".to_owned(),
         marks: members.iter().map(|(at, m)| median_mark(quantity, x, *at, m)).collect(),
     }];
-    for q in [TAIL[0], TAIL[1]] {
+    let body: &[f64] = if scope.is_whole { &[TENTH, NINTH] } else { &[] };
+    for q in body.iter().copied().chain([TAIL[0], TAIL[1]]) {
         let name = percentile(q);
         let marks: Vec<Mark> =
             members.iter().filter_map(|(at, m)| Some(mark(*at, m.quantile(q)?, &name))).collect();
@@ -215,7 +372,7 @@ fn quantiles(over: &Over, members: &[(f64, &Merged)], title: String, id: &str) -
 }
 
 /// Rates, bandwidths and shares over what varies.
-pub fn of_figures(model: &Model, id: &str) -> Vec<Chart> {
+pub fn of_figures(model: &Model, id: &str, scope: &Scope) -> Vec<Chart> {
     let mut quantities: Vec<Quantity> = Vec::new();
     for (quantity, _) in model.figures() {
         if !quantities.contains(&quantity) {
@@ -225,30 +382,39 @@ pub fn of_figures(model: &Model, id: &str) -> Vec<Chart> {
     quantities
         .iter()
         .enumerate()
-        .flat_map(|(i, q)| of_figure(model, *q, &format!("{id}f{i}")))
+        .flat_map(|(i, q)| of_figure(model, *q, &format!("{id}f{i}"), scope))
         .collect()
 }
 
-fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
+fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<Chart> {
     let labels: Vec<&str> =
         model.figures().into_iter().filter(|(q, _)| *q == quantity).map(|(_, l)| l).collect();
     let Some(x) = along(model, &["buffers", "size"]) else {
-        return figure_ranking(model, quantity, &labels, id).into_iter().collect();
+        return figure_ranking(model, quantity, &labels, id, scope);
     };
     let mut lines: Vec<Line> = Vec::new();
     let mut names: Vec<String> = Vec::new();
+    let mut theirs: Vec<At> = Vec::new();
     for label in &labels {
         let rows = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
-        for (family, members) in families(model, x, rows) {
-            let words = [family.as_str(), *label];
+        let named = |family: &str| -> String {
+            let words = [family, *label];
             let name: Vec<&str> = words.into_iter().filter(|t| !t.is_empty()).collect();
+            name.join(" ")
+        };
+        for at in scope.theirs.iter().filter(|t| t.is_of(quantity, label)) {
+            let rows = rows.clone().map(|(row, _)| row);
+            theirs.extend(at.along(x, rows, |row| named(&family(model, x, row.parameters))));
+        }
+        for (family, members) in families(model, x, rows) {
             let mark = |(at, y): &(f64, f64)| Mark {
                 x: *at,
                 y: *y,
                 interval: None,
                 text: format!("{}: {}", x_text(x, *at), quantity.format(*y)),
             };
-            lines.push(Line { name: name.join(" "), marks: members.iter().map(mark).collect() });
+            let marks = members.iter().map(mark).collect();
+            lines.push(Line { name: named(&family), marks });
             if !names.contains(&family) {
                 names.push(family);
             }
@@ -256,55 +422,16 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str) -> Vec<Chart> {
     }
     let map = labels.first().filter(|_| labels.len() == 1);
     let map = map.and_then(|l| curves::heat_of_figure(model, quantity, l, &format!("{id}-2")));
-    let bars = (quantity == Quantity::CpuShare)
-        .then(|| figure_ranking(model, quantity, &labels, &format!("{id}-b")))
-        .flatten();
+    let bars = match quantity {
+        Quantity::CpuShare => figure_ranking(model, quantity, &labels, &format!("{id}-b"), scope),
+        _ => Vec::new(),
+    };
     let title = format!("{} over {}", sentence(quantity.name()), heading(x));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let rules = found_at(model, x, &names);
-    let over = Over { x, quantity, how: "medians of the runs", rules };
+    let over = Over { x, quantity, how: "medians of the runs", rules, theirs };
     let charts = several(&format!("{id}-"), &title, &over, &lines);
-    charts.into_iter().take(MAX_PANELS).chain(map).chain(bars).collect()
-}
-
-fn figure_ranking(model: &Model, quantity: Quantity, labels: &[&str], id: &str) -> Option<Chart> {
-    let each = model.rows.iter().flat_map(|r| {
-        labels.iter().enumerate().filter_map(move |(class, label)| {
-            let value = r.figure(quantity, label)?;
-            let what = [place(model, r), (*label).to_owned()];
-            let name: Vec<&str> =
-                what.iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
-            Some((name.join(", "), class, value, quantity.format(value)))
-        })
-    });
-    rank(id, sentence(quantity.name()), each.collect())
-}
-
-fn median_ranking(model: &Model, group: &Group, id: &str) -> Option<Chart> {
-    let each = group
-        .rows
-        .iter()
-        .filter(|(_, m)| m.n > 0)
-        .map(|(row, m)| (place(model, row), 0, m.median, group.quantity.format(m.median)));
-    let title = format!("Median {}", group_name(group.quantity, group.label));
-    rank(id, title, each.collect())
-}
-
-fn rank(id: &str, title: String, rows: Vec<(String, usize, f64, String)>) -> Option<Chart> {
-    let (rows, title) = match rows.len() {
-        n if n > MAX_BARS => {
-            (rows[..MAX_BARS].to_vec(), format!("{title} (the first {MAX_BARS} of {n})"))
-        }
-        _ => (rows, title),
-    };
-    let end = rows.iter().map(|r| r.2).fold(0.0, f64::max);
-    if rows.is_empty() || end <= 0.0 {
-        return None;
-    }
-    let described: Vec<String> = rows.iter().map(|r| format!("{}: {}", r.0, r.3)).collect();
-    let words =
-        Words { id: id.to_owned(), title: title.clone(), description: described.join("; ") };
-    Some(Chart { caption: title, svg: svg::ranking(&words, end, &rows) })
+    charts.into_iter().take(scope.at_most(MAX_PANELS)).chain(map).chain(bars).collect()
 }
 
 /// What lines are drawn over, and of.
@@ -316,6 +443,8 @@ struct Over<'a> {
     how: &'a str,
     /// What was found along `x`.
     rules: Vec<Rule>,
+    /// What a study printed, each with the name of its line.
+    theirs: Vec<At>,
 }
 
 /// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
@@ -334,26 +463,30 @@ fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart> {
 
 /// Lines, over axes that hold `all`.
 fn draw(id: &str, title: String, over: &Over, lines: &[Line], all: &[Line]) -> Chart {
-    let Over { x, quantity, how, rules } = over;
+    let Over { x, quantity, how, rules, theirs } = over;
     let marks = || all.iter().flat_map(|l| &l.marks);
     let x_axis = x_axis(x, marks().map(|m| m.x).collect());
-    let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y)));
-    let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y)));
+    let printed = || theirs.iter().map(|at| at.value);
+    let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y))).chain(printed());
+    let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y))).chain(printed());
     let y_axis = y_axis(*quantity, (ends(low).0, ends(high).1));
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
+    let here: Vec<&At> = theirs.iter().filter(|at| at.is_of_one(&names)).collect();
     let found: Vec<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
     let found = match found.as_slice() {
         [] => String::new(),
         found => format!(" Found: {}.", found.join(", ")),
     };
     let description = format!(
-        "{} over {}, {how}. Lines: {}.{found} The numbers are in the table below.",
+        "{} over {}, {how}. Lines: {}.{found}{} The numbers are in the table below.",
         quantity.name(),
         heading(x),
-        names.join(", ")
+        names.join(", "),
+        theirs::described(&here)
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart { caption: title, svg: svg::lines(&words, &x_axis, &y_axis, lines, rules) }
+    let svg = svg::lines(&words, &x_axis, &y_axis, lines, rules, &theirs::drawn(&here, &names));
+    Chart::new(title, svg)
 }
 
 /// The least and the largest.
@@ -417,9 +550,10 @@ pub fn sentence(text: &str) -> String {
 }
 
 /// The first, the middle and the last row: the smallest and the largest of what varies.
-fn histograms(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let n = group.rows.len();
-    let mut picked = if n <= MAX_HISTOGRAMS { (0..n).collect() } else { vec![0, n / 2, n - 1] };
+    let most = scope.of_rows(n, MAX_HISTOGRAMS);
+    let mut picked = if n <= most { (0..n).collect() } else { vec![0, n / 2, n - 1] };
     picked.dedup();
     let each = picked.into_iter().enumerate();
     each.filter_map(|(i, at)| histogram(model, group, group.rows[at].0, &format!("{id}{i}")))
@@ -478,7 +612,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
         described.join(", ")
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart { caption: title, svg: svg::bars(&words, &x, &y, &bins, &rules) })
+    Some(Chart::new(title, svg::bars(&words, &x, &y, &bins, &rules)))
 }
 
 /// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,

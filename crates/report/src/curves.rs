@@ -5,8 +5,8 @@ use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
-use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, samples, sentence, tick, x_text};
-use crate::model::{Group, Model, Row, group_name};
+use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
+use crate::model::{Group, Merged, Model, Row, group_name};
 use crate::svg::{self, Line, Mark, Words};
 use crate::value::{grouped, heading, order};
 use crate::warnings::place;
@@ -16,6 +16,9 @@ const MARKS: usize = 28;
 
 /// How far up a cumulative curve goes: the tail has a curve of its own.
 const BODY: f64 = 0.99;
+
+/// Rows whose distributions are all drawn, where all is drawn.
+const MAX_CURVES: usize = 24;
 
 /// Columns of a chart in time: each shows the least, the middle and the largest of its samples.
 const COLUMNS: usize = 160;
@@ -32,9 +35,11 @@ const MAX_UNFOLDED: usize = 8;
 /// Cells along one side of a heat map: beyond, no name of a row can be read.
 const MAX_HEAT: usize = 20;
 
-/// The share of samples up to a value, and the share above one, for a few rows.
-pub fn distributions(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
-    let step = group.rows.len().div_ceil(MAX_LINES).max(1);
+/// The share of samples up to a value, and the share above one: of a few rows, or of all while they
+/// are not many.
+pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    let n = group.rows.len();
+    let step = n.div_ceil(if scope.is_whole && n <= MAX_CURVES { n } else { MAX_LINES }).max(1);
     let picked = group.rows.iter().step_by(step).map(|(row, _)| *row);
     let mut all: Vec<(String, Vec<f64>)> = Vec::new();
     for row in picked {
@@ -52,14 +57,32 @@ pub fn distributions(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
         let each = all.iter().map(|(_, s)| stats::quantile(s, q));
         each.fold(f64::NEG_INFINITY, f64::max).max(low)
     };
-    // A logarithm knows nothing of what is not above zero.
-    let is_positive = low > 0.0;
-    let tail = is_positive.then(|| tail(group, &all, (low, end_at(1.0)), &format!("{id}t")));
-    let body = cumulative(group, &all, (low, end_at(BODY)), &format!("{id}c"));
-    std::iter::once(body).chain(tail).collect()
+    let (body, last) = (end_at(BODY), end_at(1.0));
+    let count = all.len().div_ceil(MAX_LINES);
+    let mut charts = Vec::new();
+    for (i, part) in all.chunks(all.len().div_ceil(count)).enumerate() {
+        let which = match count {
+            1 if all.len() < n => format!(" ({} of {n} points)", all.len()),
+            1 => String::new(),
+            _ => format!(" ({} of {count})", i + 1),
+        };
+        let id = if i == 0 { id.to_owned() } else { format!("{id}{i}") };
+        charts.push(cumulative(group, part, (low, body), &which, &format!("{id}c")));
+        // A logarithm knows nothing of what is not above zero.
+        if low > 0.0 {
+            charts.push(tail(group, part, (low, last), &which, &format!("{id}t")));
+        }
+    }
+    charts
 }
 
-fn cumulative(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -> Chart {
+fn cumulative(
+    group: &Group,
+    all: &[(String, Vec<f64>)],
+    ends: (f64, f64),
+    which: &str,
+    id: &str,
+) -> Chart {
     let line = |(name, sorted): &(String, Vec<f64>)| {
         let at = |i: usize| {
             let share = BODY * i as f64 / MARKS as f64;
@@ -72,11 +95,18 @@ fn cumulative(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &
     };
     let lines: Vec<Line> = all.iter().map(line).collect();
     let y = svg::linear_axis("Share of samples", (0.0, 1.0), 5, |v| format!("{:.0} %", v * 100.0));
-    curve(group, "Share of samples up to a value, to 99 %", id, ends, &y, &lines)
+    let title = format!("Share of samples up to a value, to 99 %{which}");
+    curve(group, &title, id, ends, &y, &lines)
 }
 
 /// Down to the last sample: nothing is trimmed.
-fn tail(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -> Chart {
+fn tail(
+    group: &Group,
+    all: &[(String, Vec<f64>)],
+    ends: (f64, f64),
+    which: &str,
+    id: &str,
+) -> Chart {
     let line = |(name, sorted): &(String, Vec<f64>)| {
         let n = sorted.len();
         let at = |i: usize| {
@@ -103,7 +133,8 @@ fn tail(group: &Group, all: &[(String, Vec<f64>)], ends: (f64, f64), id: &str) -
         let digits = (-percent.log10().floor()).max(0.0) as usize;
         format!("{percent:.digits$} %")
     });
-    curve(group, "Share of samples at or above a value", id, ends, &y, &lines)
+    let title = format!("Share of samples at or above a value{which}");
+    curve(group, &title, id, ends, &y, &lines)
 }
 
 fn curve(
@@ -121,7 +152,7 @@ fn curve(
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
     let description = format!("{title}, of {}: {}.", quantity.name(), names.join("; "));
     let words = Words { id: id.to_owned(), title: title.to_owned(), description };
-    Chart { caption: title.to_owned(), svg: svg::lines(&words, &x, y, lines, &[]) }
+    Chart::new(title.to_owned(), svg::lines(&words, &x, y, lines, &[], &[]))
 }
 
 /// Two numbers that vary with three values or more each: the first pair of them.
@@ -193,12 +224,21 @@ fn map(
     let description = format!("{title}. {} cells; the numbers are in the table.", cells.len());
     let words = Words { id: id.to_owned(), title: title.clone(), description };
     let axes = [(heading(x), texts(x, &xs)), (heading(y), texts(y, &ys))];
-    (!cells.is_empty()).then(|| Chart { caption: title, svg: svg::heat(&words, &axes, &cells) })
+    (!cells.is_empty()).then(|| Chart::new(title, svg::heat(&words, &axes, &cells)))
 }
 
-/// Samples of the first row in the order in which they were taken, warm-up left out.
-pub fn in_time(model: &Model, group: &Group, id: &str) -> Option<Chart> {
-    let (row, _) = group.rows.first()?;
+/// Samples in the order in which they were taken, warm-up left out: of the first row, or of each
+/// while they are not many.
+pub fn in_time(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    let rows = group.rows.iter().take(scope.of_rows(group.rows.len(), 1)).enumerate();
+    let chart = |(i, (row, _)): (usize, &(&Row, Merged))| {
+        let id = if i == 0 { id.to_owned() } else { format!("{id}{i}") };
+        row_in_time(model, group, row, &id)
+    };
+    rows.filter_map(chart).collect()
+}
+
+fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
     let series = row.first_series(group.quantity, group.label)?;
     let samples = in_order(model.record, series)?;
     if samples.len() < MIN_SAMPLES {
@@ -239,17 +279,18 @@ pub fn in_time(model: &Model, group: &Group, id: &str) -> Option<Chart> {
     let description =
         format!("{} samples; least, median and largest of each {each}.", samples.len());
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &[]) })
+    Some(Chart::new(title, svg::columns(&words, &x, &y, &marks, &[])))
 }
 
-/// The pattern that an experiment found in its series, one chart for each of a few rows: what the
+/// The pattern that an experiment found in its series, for each of a few rows or of all: what the
 /// places of a period are like, those that stand out marked.
-pub fn patterns(model: &Model, group: &Group, id: &str) -> Vec<Chart> {
+pub fn patterns(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let fact = format!("pattern_{}", group.label.replace(' ', "_"));
     let has = |row: &&Row| {
         row.points.first().and_then(|p| p.fact(&fact)).is_some_and(|found| found != "none")
     };
-    let rows = group.rows.iter().map(|(row, _)| *row).filter(has).take(MAX_PATTERNS);
+    let rows = group.rows.iter().map(|(row, _)| *row).filter(has);
+    let rows = rows.take(scope.at_most(MAX_PATTERNS));
     let chart = |(i, row)| pattern(model, group, row, &format!("{id}{i}"));
     rows.enumerate().flat_map(chart).collect()
 }
@@ -313,7 +354,7 @@ fn unfolded(
          stand out most."
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) })
+    Some(Chart::new(title, svg::columns(&words, &x, &y, &marks, &picked)))
 }
 
 fn folded(
@@ -355,7 +396,7 @@ fn folded(
         found.false_alarm
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart { caption: title, svg: svg::columns(&words, &x, &y, &marks, &picked) }
+    Chart::new(title, svg::columns(&words, &x, &y, &marks, &picked))
 }
 
 /// A tick of a quantity.

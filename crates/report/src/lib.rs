@@ -19,9 +19,11 @@ mod model;
 mod page;
 mod perftest;
 mod pictures;
+mod ranking;
 mod study;
 mod svg;
 mod table;
+mod theirs;
 mod value;
 mod warnings;
 

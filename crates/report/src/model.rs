@@ -13,6 +13,15 @@ use crate::value::{heading, order, shown};
 /// Percentiles that tables show beside the median.
 pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
 
+/// What the label of a peer's series begins with.
+pub const PEER: &str = "peer ";
+
+/// What a study's bars begin at.
+pub const TENTH: f64 = 0.1;
+
+/// What a study's bars end at.
+pub const NINTH: f64 = 0.9;
+
 /// The whole record, arranged.
 pub struct Model<'a> {
     /// It.

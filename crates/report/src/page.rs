@@ -7,7 +7,7 @@ use rdmalab_measure::Quantity;
 use rdmalab_record::{Device, DeviceKind, Finding, Record};
 use serde_json::Value;
 
-use crate::charts::{self, Chart, sentence};
+use crate::charts::{self, Chart, Scope, sentence};
 use crate::model::{Group, Model, Row, group_name, is_disturbed};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
 use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
@@ -255,7 +255,7 @@ fn times(model: &Model, group: &Group, id: &str) -> Markup {
         section {
             h2 { (name) }
             p.meaning { (sentence(meaning(group.quantity))) "." }
-            (figures_of(&charts::of_group(model, group, id)))
+            (figures_of(&charts::of_group(model, group, id, &Scope::default())))
             (table(&caption, &heads, parameters, rows))
             (outliers(model, group))
         }
@@ -294,7 +294,7 @@ fn figures(model: &Model, id: &str) -> Markup {
             section {
                 h2 { "Rates and processor time" }
                 p.meaning { "One number for each point; with repeated runs, their median." }
-                (figures_of(&charts::of_figures(model, id)))
+                (figures_of(&charts::of_figures(model, id, &Scope::default())))
                 (table)
             }
         }

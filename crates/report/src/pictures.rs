@@ -2,7 +2,7 @@
 
 use rdmalab_record::Record;
 
-use crate::charts;
+use crate::charts::{self, Scope};
 use crate::model::{Model, device_line};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -22,9 +22,9 @@ pub fn pictures(record: &Record) -> Vec<Picture> {
     let model = Model::of(record);
     let mut all = Vec::new();
     for (i, group) in model.groups().iter().enumerate() {
-        all.extend(charts::of_group(&model, group, &format!("g{i}")));
+        all.extend(charts::of_group(&model, group, &format!("g{i}"), &Scope::default()));
     }
-    all.extend(charts::of_figures(&model, ""));
+    all.extend(charts::of_figures(&model, "", &Scope::default()));
     let device = device_line(record);
     let each = all.into_iter().enumerate().map(|(i, chart)| Picture {
         name: format!("{:02}-{}", i + 1, plain(&chart.caption)),

@@ -3,19 +3,26 @@
 use maud::{Markup, html};
 use rdmalab_record::{Object, Record};
 use rdmalab_study::{
-    Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study, Verdict,
+    Bars, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study,
+    Verdict,
 };
 
-use crate::charts::{self, sentence};
-use crate::model::{Model, group_name};
+use crate::charts::{self, Chart, Scope, sentence};
+use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{
     caution, figures_of, figures_table, parameter_cells, setup, shell, table, whole,
 };
-use crate::table::{time_cells, time_heads};
+use crate::table::{cells_of, heads_of};
+use crate::theirs::Theirs;
 use crate::value::heading;
 
-/// Charts of one sweep: the rest is on the page of its record.
-const MAX_CHARTS: usize = 6;
+/// Charts of one sweep that are seen at once: the rest is folded below them.
+const MAX_MAIN: usize = 12;
+
+/// Series of one sweep that have all kinds of charts: others have those that compare.
+const MAX_GROUPS: usize = 4;
+/// Peers that have a table each.
+const MAX_PEERS: usize = 8;
 
 /// The page of a study. Samples of its charts are read from the records' directories.
 #[must_use]
@@ -37,7 +44,7 @@ pub fn study_page(
         (claims(evaluation))
         (values(evaluation))
         @for (i, figure) in study.plan.figures.iter().enumerate() {
-            (one_figure(figure, parts, beside, i))
+            (one_figure(study, figure, parts, beside, i))
         }
         @if let Some(record) = records.first() { (setup(&Model::of(record))) }
         (repeat(parts))
@@ -285,18 +292,24 @@ fn standing(standing: &Standing) -> String {
     }
 }
 
-fn one_figure(figure: &Figure, parts: &[Part], beside: &[Beside], index: usize) -> Markup {
+fn one_figure(
+    study: &Study,
+    figure: &Figure,
+    parts: &[Part],
+    beside: &[Beside],
+    index: usize,
+) -> Markup {
     let of_it = parts.iter().enumerate().filter(|(_, part)| part.figure == figure.key);
     html! {
         section {
             h2 { "Figure " (figure.key) ": " (figure.title) }
             @if !figure.note.is_empty() { p.meaning { (figure.note) } }
-            @for (i, part) in of_it { (one_part(part, beside, &format!("s{index}p{i}"))) }
+            @for (i, part) in of_it { (one_part((study, figure), part, beside, &format!("s{index}p{i}"))) }
         }
     }
 }
 
-fn one_part(part: &Part, beside: &[Beside], id: &str) -> Markup {
+fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) -> Markup {
     let same = |other: &&Part| other.figure == part.figure && other.sweep == part.sweep;
     let others = beside
         .iter()
@@ -311,10 +324,10 @@ fn one_part(part: &Part, beside: &[Beside], id: &str) -> Markup {
             State::Measured(record) => {
                 @if let Some(all) = &all {
                     h4 { "Conditions side by side" }
-                    (measured(all, &format!("{id}c")))
+                    (measured(about, part, all, &format!("{id}c")))
                     h4 { (sentence(&condition(record))) }
                 }
-                (measured(record, id))
+                (measured(about, part, record, id))
             }
             State::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
             State::NotAsked => p.meaning { "Left out of this run." }
@@ -323,26 +336,48 @@ fn one_part(part: &Part, beside: &[Beside], id: &str) -> Markup {
     }
 }
 
-fn measured(record: &Record, id: &str) -> Markup {
+fn measured((study, figure): (&Study, &Figure), part: &Part, record: &Record, id: &str) -> Markup {
     let model = Model::of(record);
     let groups = model.groups();
+    let theirs = Theirs::of(study, part, &model);
+    let has_deciles = figure.bars == Bars::Deciles;
+    let scope = Scope { is_whole: true, is_brief: false, has_deciles, theirs: &theirs };
+    let (peers, groups): (Vec<Group>, Vec<Group>) =
+        groups.into_iter().partition(|group| group.label.starts_with(PEER));
     let mut charts = Vec::new();
     for (i, group) in groups.iter().enumerate() {
-        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}")).into_iter().take(3));
+        let scope = Scope { is_brief: i >= MAX_GROUPS, ..scope };
+        charts.extend(charts::of_group(&model, group, &format!("{id}g{i}"), &scope));
     }
-    charts.extend(charts::of_figures(&model, id).into_iter().take(2));
-    charts.truncate(MAX_CHARTS);
+    charts.extend(charts::of_peers(&model, &peers, &format!("{id}peers"), &scope));
+    charts.extend(charts::of_figures(&model, id, &scope));
+    let (mut main, mut rest): (Vec<Chart>, Vec<Chart>) =
+        charts.into_iter().partition(|chart| chart.is_main);
+    let more = main.split_off(main.len().min(MAX_MAIN));
+    rest.splice(0..0, more);
     let missing = record.unfinished_points();
     html! {
-        (figures_of(&charts))
+        (figures_of(&main))
+        @if !rest.is_empty() {
+            details {
+                summary { (some(rest.len(), "more chart")) ": each line by itself" }
+                (figures_of(&rest))
+            }
+        }
         details {
             summary { "The numbers, of " (record.points.len()) " measurements" }
-            @for group in &groups {
+            @for group in groups.iter().chain(peers.iter().take(MAX_PEERS)) {
                 @let name = sentence(&group_name(group.quantity, group.label));
                 h4 { (name) }
                 (times_table(&model, group, &name))
             }
             (rates_table(&model))
+            @if peers.len() > MAX_PEERS {
+                p.meaning {
+                    "Of " (peers.len()) " peers the first " (MAX_PEERS) " have a table here; "
+                    code { "rdmalab report --format csv" } " has all of them."
+                }
+            }
         }
         @if missing > 0 {
             p.meaning { (missing) " planned measurements are missing: the run was ended early." }
@@ -358,13 +393,16 @@ fn measured(record: &Record, id: &str) -> Markup {
     }
 }
 
-fn times_table(model: &Model, group: &crate::model::Group, caption: &str) -> Markup {
+fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
+    // A quantile that no record has is no column.
+    let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
+    let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
     let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     let parameters = heads.len();
-    heads.extend(time_heads(group));
+    heads.extend(heads_of(group, &body));
     let rows = group.rows.iter().map(|(row, merged)| {
         let mut cells = parameter_cells(model, row);
-        cells.extend(time_cells(group, merged));
+        cells.extend(cells_of(group, merged, &body));
         cells
     });
     table(caption, &heads, parameters, rows)

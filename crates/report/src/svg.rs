@@ -7,12 +7,14 @@
 mod axis;
 mod effects;
 mod heat;
+mod published;
 
 use std::fmt::Write as _;
 
 pub use axis::{Axis, binary_axis, linear_axis, log_axis, value_axis};
 pub use effects::{Effect, band, effects};
 pub use heat::heat;
+pub use published::Published;
 
 /// Size of a chart in its own units, about pixels.
 const WIDTH: f64 = 380.0;
@@ -146,14 +148,22 @@ pub struct Bin {
 }
 
 /// Lines over a common x, each with its name at its end, or below where names are long; vertical
-/// lines at named places.
-pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line], rules: &[Rule]) -> String {
+/// lines at named places; and what was printed elsewhere.
+pub fn lines(
+    words: &Words,
+    x: &Axis,
+    y: &Axis,
+    lines: &[Line],
+    rules: &[Rule],
+    printed: &[Published],
+) -> String {
     let longest = lines.iter().map(|l| l.name.chars().count()).max().unwrap_or(0);
     let is_beside = longest <= MAX_BESIDE;
     let right = if is_beside { longest as f64 * CHARACTER } else { 0.0 };
     let frame = Frame { x, y, right: RIGHT + right };
     let (legend, depth) = if is_beside { (String::new(), 0.0) } else { legend(lines) };
-    let mut out = open(words, HEIGHT + depth);
+    let (sources, more) = published::names(printed.iter(), HEIGHT + depth);
+    let mut out = open(words, HEIGHT + depth + more);
     frame.axes(&mut out);
     for (i, rule) in rules.iter().enumerate() {
         put(&mut out, frame.rule(i, rule));
@@ -182,10 +192,14 @@ pub fn lines(words: &Words, x: &Axis, y: &Axis, lines: &[Line], rules: &[Rule]) 
         }
         out.push_str("</g>");
     }
+    for one in printed {
+        let ends = (frame.x(one.ends.0), frame.x(one.ends.1));
+        put(&mut out, one.drawn(ends, frame.y(one.y)));
+    }
     if is_beside {
         names(&frame, lines, &mut out);
     }
-    out + &legend + "</svg>"
+    out + &legend + &sources + "</svg>"
 }
 
 /// The names of lines with their marks, below the chart, and how deep that is.
@@ -306,28 +320,64 @@ pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usiz
     out + "</svg>"
 }
 
+/// A bar with its name above.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// The name.
+    pub name: String,
+    /// Which colour.
+    pub class: usize,
+    /// How long it is.
+    pub value: f64,
+    /// That as text.
+    pub text: String,
+    /// What was printed of it elsewhere.
+    pub marks: Vec<Published>,
+}
+
 /// One bar for each name, with its value as text: where nothing is a number to draw lines over.
-pub fn ranking(words: &Words, end: f64, rows: &[(String, usize, f64, String)]) -> String {
+pub fn ranking(words: &Words, end: f64, bars: &[Bar]) -> String {
     const ROW: f64 = 30.0;
-    let height = rows.len() as f64 * ROW + 6.0;
-    let mut out = open(words, height);
-    for (i, (name, class, value, text)) in rows.iter().enumerate() {
+    /// Half of a mark, and a little air.
+    const HALF: f64 = 9.0;
+    let floor = bars.len() as f64 * ROW + 6.0;
+    let (sources, depth) = published::names(bars.iter().flat_map(|bar| &bar.marks), floor);
+    let mut out = open(words, floor + depth);
+    let width_of = |value: f64| (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
+    for (i, bar) in bars.iter().enumerate() {
         let y = i as f64 * ROW;
-        let width = (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
-        put(&mut out, text_at((2.0, y + 12.0), "tick", "start", &short(name, MAX_BAR_NAME)));
+        let width = width_of(bar.value);
+        let printed: Vec<&str> = bar.marks.iter().map(|mark| mark.shown.as_str()).collect();
+        let printed = printed.join(", ");
+        let room = MAX_BAR_NAME - printed.chars().count().min(MAX_BAR_NAME / 2);
+        put(&mut out, text_at((2.0, y + 12.0), "tick", "start", &short(&bar.name, room)));
+        if !printed.is_empty() {
+            put(&mut out, text_at((WIDTH - 2.0, y + 12.0), "name", "end", &printed));
+        }
         put(
             &mut out,
             format_args!(
                 "<g class='bars c{}'><rect x='2' y='{:.1}' width='{width:.1}' height='9'>\
                  <title>{}</title></rect></g>",
-                class % 7,
+                bar.class % 7,
                 y + 17.0,
-                escape(&format!("{name}: {text}"))
+                escape(&format!("{}: {}", bar.name, bar.text))
             ),
         );
-        put(&mut out, text_at((width + 8.0, y + 25.5), "label", "start", text));
+        let mut places: Vec<f64> = bar.marks.iter().map(|m| 2.0 + width_of(m.y)).collect();
+        for (mark, x) in bar.marks.iter().zip(&places) {
+            put(&mut out, mark.drawn((*x, *x), y + 21.5));
+        }
+        // The number stands after its bar, and behind a mark that would cover it.
+        let long = bar.text.chars().count() as f64 * NARROW;
+        places.sort_by(f64::total_cmp);
+        let after = |free: f64, x: &f64| {
+            if (free - HALF..free + long + HALF).contains(x) { x + HALF } else { free }
+        };
+        let at = places.iter().fold(width + 8.0, after);
+        put(&mut out, text_at((at, y + 25.5), "label", "start", &bar.text));
     }
-    out + "</svg>"
+    out + &sources + "</svg>"
 }
 
 fn open(words: &Words, height: f64) -> String {
@@ -388,7 +438,7 @@ mod tests {
         let all: Vec<Line> = [0.0, 1.0, 2.0, 3.0, 99.0, 100.0].map(line).to_vec();
         let words =
             Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
-        let text = lines(&words, &x, &y, &all, &[]);
+        let text = lines(&words, &x, &y, &all, &[], &[]);
         assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
         let mut ys: Vec<f64> = text
             .split("<text ")

@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use rdmalab_measure::Quantity;
 use rdmalab_record::Record;
 
-use crate::model::{Group, Merged, Model, Row, TAIL, device_line, group_name};
+use crate::model::{Group, Merged, Model, PEER, Row, TAIL, device_line, group_name};
 use crate::value::{grouped, heading, percentile, shown, unbreakable};
 use crate::warnings::warnings;
 
@@ -141,6 +141,11 @@ fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
 
 /// The columns of a table of times, after the parameters.
 pub fn time_heads(group: &Group) -> Vec<String> {
+    heads_of(group, &[])
+}
+
+/// The same with quantiles of the body before those of the tail.
+pub fn heads_of(group: &Group, body: &[f64]) -> Vec<String> {
     let any = |f: fn(&Merged) -> bool| group.rows.iter().any(|(_, m)| f(m));
     let mut heads = Vec::new();
     if any(|m| m.runs > 1) {
@@ -150,6 +155,7 @@ pub fn time_heads(group: &Group) -> Vec<String> {
     if any(|m| m.run_spread.is_some()) {
         heads.push("between runs".to_owned());
     }
+    heads.extend(body.iter().map(|q| percentile(*q)));
     // The first that no row supports says so; those beyond it could say nothing else.
     let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
     let shown = beyond.map_or(TAIL.len(), |first| first + 1);
@@ -163,7 +169,12 @@ pub fn time_heads(group: &Group) -> Vec<String> {
 
 /// The cells below [`time_heads`].
 pub fn time_cells(group: &Group, merged: &Merged) -> Vec<String> {
-    let heads = time_heads(group);
+    cells_of(group, merged, &[])
+}
+
+/// The cells below [`heads_of`].
+pub fn cells_of(group: &Group, merged: &Merged, body: &[f64]) -> Vec<String> {
+    let heads = heads_of(group, body);
     let format = |value| group.quantity.format(value);
     let cell = |head: &String| match head.as_str() {
         "runs" => merged.runs.to_string(),
@@ -187,7 +198,7 @@ pub fn time_cells(group: &Group, merged: &Merged) -> Vec<String> {
             (Some(i), _) => format!("{} (run {})", grouped(i), merged.max_run),
         },
         tail => {
-            let q = TAIL.into_iter().find(|q| percentile(*q) == tail);
+            let q = body.iter().copied().chain(TAIL).find(|q| percentile(*q) == tail);
             q.and_then(|q| merged.quantile(q)).map_or(TOO_SMALL.to_owned(), format)
         }
     };
@@ -215,7 +226,7 @@ fn tables(model: &Model) -> Vec<String> {
 }
 
 fn is_peer(group: &Group) -> bool {
-    group.label.starts_with("peer ")
+    group.label.starts_with(PEER)
 }
 
 /// What the peers of a fan have, one below the other.
@@ -239,7 +250,7 @@ fn times_of_peers(model: &Model, peers: &[Group]) -> String {
     let mut table = grid(&heads, text_columns);
     for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
         let mut cells = parameter_cells(model, row);
-        cells.push(label.trim_start_matches("peer ").to_owned());
+        cells.push(label.trim_start_matches(PEER).to_owned());
         cells.extend(time_cells(&all, merged));
         push(&mut table, &cells, text_columns);
     }

@@ -145,17 +145,20 @@ fn numbers_of_a_host_or_a_model_are_marked_in_every_form() {
     }
 }
 
+/// How many names of elements a page has; none is there twice.
+fn distinct_ids(text: &str) -> usize {
+    let name = |rest: &'_ str| rest[1..].split(['"', '\'']).next().unwrap().to_owned();
+    let ids: Vec<String> = text.split(" id=").skip(1).map(name).collect();
+    let distinct: std::collections::BTreeSet<&String> = ids.iter().collect();
+    assert_eq!(ids.len(), distinct.len(), "{ids:?}");
+    ids.len()
+}
+
 #[test]
 fn several_records_share_a_page_and_no_name() {
     let records = [common::words().1, common::blast().1, common::words().1];
     let text = rdmalab_report::pages(&records);
-    let ids: Vec<&str> = text
-        .split(" id=")
-        .skip(1)
-        .map(|rest| rest[1..].split(['"', '\'']).next().unwrap())
-        .collect();
-    let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
-    assert!(ids.len() > 10 && ids.len() == distinct.len(), "{ids:?}");
+    assert!(distinct_ids(&text) > 10);
     assert_eq!(text.matches("<article").count(), 3);
     for (i, _) in records.iter().enumerate() {
         assert!(text.contains(&format!("href=\"#r{i}\"")), "{i}");
@@ -367,13 +370,122 @@ fn a_study_sets_conditions_side_by_side() {
     }
     assert_eq!(figure.matches("<tr><th scope=\"row\">loaded</th>").count(), 6, "{figure}");
     assert!(figure.contains("<td>1 000</td>"), "samples of both runs of loaded: {figure}");
-    let ids: Vec<&str> = text
-        .split(" id=")
-        .skip(1)
-        .map(|rest| rest[1..].split(['"', '\'']).next().unwrap())
+    assert!(distinct_ids(&text) > 10);
+}
+
+/// The charts of a page, each with its caption before it, and whether they are folded.
+fn figures(text: &str) -> Vec<(bool, &str)> {
+    let mut all = Vec::new();
+    for rest in text.split("<figure>").skip(1) {
+        let before = &text[..rest.as_ptr() as usize - text.as_ptr() as usize];
+        let is_folded = before.matches("<details>").count() > before.matches("</details>").count();
+        all.push((is_folded, rest.split("</figure>").next().unwrap()));
+    }
+    all
+}
+
+#[test]
+fn what_a_study_printed_stands_in_the_charts_of_ours() {
+    let text = common::study();
+    let figures = figures(&text);
+    let of = |name: &str| {
+        let is_it = |figure: &&(bool, &str)| figure.1.starts_with(name);
+        figures.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {figures:?}")).1
+    };
+    let compared = of("<figcaption>Median RTT/2 compared");
+    // In the colour of its line, at its place, and a cross for what is contested.
+    let places = |svg: &str, start: &str| -> Vec<f64> {
+        let (_, rest) = svg.split_once(start).unwrap_or_else(|| panic!("{start}: {svg}"));
+        let path = rest.split("d='M").nth(1).unwrap().split(['l', 'h', '\'']).next().unwrap();
+        path.split(' ').map(|n| n.parse().unwrap()).collect()
+    };
+    let (send, write) = (places(compared, "<g class='pub c0'>"), places(compared, "'pub c1'>"));
+    let names: Vec<&str> = compared.split("class='label c").skip(1).collect();
+    assert!(names[0].contains(">send<") || names[1].contains(">send<"), "{names:?}");
+    assert!(send[0] > write[0], "512 bytes lie right of 8: {send:?} {write:?}");
+    assert!(send[1] + 5.5 < write[1] + 4.5, "500 ns lie above 400 ns: {send:?} {write:?}");
+    assert!(
+        compared.contains("l9 9m0 -9l-9 9'/><title>published: WRITE: ~400 ns (contested, p. 3)")
+    );
+    for name in ["published (calibration, p. 1)", "published (contested, p. 3)"] {
+        assert_eq!(compared.matches(&format!(">{name}</text>")).count(), 1, "{name}: {compared}");
+    }
+    // A percentile is beside no median; without a size it lies along all of them.
+    assert!(!compared.contains("the tail"));
+    let panel = of("<figcaption>write: RTT/2 over size");
+    assert!(panel.contains("<title>published: the tail: 3.5 us (context, p. 3)</title>"));
+    assert!(panel.contains("<path class='level' d='M"), "{panel}");
+    assert!(!of("<figcaption>send: RTT/2 over size").contains("the tail"));
+}
+
+#[test]
+fn a_study_draws_all_its_series_and_folds_what_is_much() {
+    let (_dir, mut record) = common::ping(200, &[8, 512, 32768]);
+    let own = record.points.clone();
+    record.points = (0..9u64)
+        .flat_map(|depth| own.iter().map(move |point| (depth, point.clone())))
+        .enumerate()
+        .map(|(number, (depth, mut point))| {
+            point.number = number as u64;
+            point.parameters.insert("tx_depth".to_owned(), format!("of {depth}").into());
+            point
+        })
         .collect();
-    let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
-    assert_eq!(ids.len(), distinct.len());
+    let text = common::study_of(record, "");
+    assert!(distinct_ids(&text) > 10);
+    let all = figures(&text);
+    for op in ["send", "write"] {
+        for depth in 0..9 {
+            let line = format!("{op} of {depth}");
+            let compared = |(_, f): &&(bool, &str)| {
+                f.starts_with("<figcaption>Median RTT/2 compared")
+                    && f.contains(&format!(">{line}<"))
+            };
+            assert_eq!(all.iter().filter(compared).count(), 1, "{line}");
+            let panel = format!("<figcaption>{line}: RTT/2 over size");
+            let panels: Vec<_> = all.iter().filter(|(_, f)| f.starts_with(&panel)).collect();
+            assert!(panels.len() == 1 && panels[0].0, "{line} has one of its own, folded");
+        }
+    }
+    assert!(all.iter().filter(|(is_folded, _)| !is_folded).count() <= 12);
+    assert!(text.contains("more charts: each line by itself"));
+}
+
+#[test]
+fn a_study_has_the_charts_that_its_figure_needs() {
+    let open = |text: &str, name: &str| {
+        let all = figures(text);
+        let names: Vec<&str> = all.iter().map(|(_, f)| f.split("</fig").next().unwrap()).collect();
+        let is_it = |figure: &&(bool, &str)| figure.1.starts_with(&format!("<figcaption>{name}"));
+        let found = all.iter().find(is_it).unwrap_or_else(|| panic!("{name}: {names:?}"));
+        assert!(!found.0, "{name} is folded");
+        found.1.to_owned()
+    };
+    let words = common::study_of(common::words().1, "");
+    assert!(open(&words, "Median round trip").contains("<g class='bars"));
+    assert!(open(&words, "Share of samples up to a value").contains("99"));
+    open(&words, "Share of samples at or above a value");
+    assert!(open(&common::study_of(common::grid().1, ""), "Median").contains("<svg"));
+    let grid = common::study_of(common::grid().1, "");
+    assert!(figures(&grid).iter().any(|(folded, f)| !folded && f.contains("class='heat'")));
+    let blast = common::study_of(common::blast().1, "");
+    assert!(open(&blast, "CPU (1 of ").contains("<g class='bars"), "processor time as bars");
+    let fan = common::study_of(common::fan(10).1, "");
+    let peers = open(&fan, "Median round trip of each peer, at peers 10");
+    assert_eq!(peers.matches("<circle").count(), 10, "rc: {peers}");
+    assert!(fan.contains("Of 10 peers the first 8 have a table here"));
+}
+
+#[test]
+fn bars_are_deciles_where_the_study_says_so() {
+    let deciles = common::study_of(common::ping(2000, &[8, 512]).1, "bars='deciles'");
+    let plain = common::study_of(common::ping(2000, &[8, 512]).1, "");
+    let name = "Median RTT/2 compared, with bars from 10 % to 90 %";
+    assert!(deciles.contains(name) && !plain.contains(name));
+    assert!(deciles.contains("; 10 % ") && !plain.contains("; 10 % "));
+    for text in [&deciles, &plain] {
+        assert!(text.contains(">p10</th>") && text.contains(">p90</th>"), "{text}");
+    }
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn of_record(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
     groups.into_iter().filter_map(cell).collect()
 }
 
-fn is_meant(parameters: &Object, side: &Side, range: Option<&Range>) -> bool {
+/// Whether parameters are those that a side and a range want.
+pub(crate) fn is_meant(parameters: &Object, side: &Side, range: Option<&Range>) -> bool {
     let has = |(name, wanted): (String, &toml::Value)| {
         parameters.get(&name).is_some_and(|value| text(value) == toml_text(wanted))
     };

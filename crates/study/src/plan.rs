@@ -38,9 +38,23 @@ pub struct Figure {
     /// What a reader should know about it.
     #[serde(default)]
     pub note: String,
+    /// What the bars of its medians are.
+    #[serde(default)]
+    pub bars: Bars,
     /// The sweeps that make it.
     #[serde(default, rename = "sweep")]
     pub sweeps: Vec<Sweep>,
+}
+
+/// What the bars of a figure's medians are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bars {
+    /// The 95 % interval of the median.
+    #[default]
+    Interval,
+    /// From the 10 % to the 90 % quantile.
+    Deciles,
 }
 
 /// One sweep: an experiment, and its options in the words of `rdmalab run`.

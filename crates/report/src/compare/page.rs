@@ -237,7 +237,7 @@ fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Op
     );
     let words = Words { id: format!("e{}-{}", id.0, id.1), title: title.clone(), description };
     let svg = svg::effects(&words, &axis, 1.0, (1.0 / bound, bound), &effects);
-    (each().count() > 0).then_some(Chart { caption: title, svg })
+    (each().count() > 0).then(|| Chart::new(title, svg))
 }
 
 /// Shift functions; where they are many, of the rows that differ first.
@@ -281,7 +281,7 @@ fn shift(comparison: &Comparison, row: &Row, id: &str) -> Chart {
     let description =
         format!("By how much each decile of B is later than that of A: {}.", each.join("; "));
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart { caption: title, svg: svg::band(&words, &x, &y, 0.0, &marks) }
+    Chart::new(title, svg::band(&words, &x, &y, 0.0, &marks))
 }
 
 fn method(comparison: &Comparison) -> Markup {

@@ -227,7 +227,8 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
                 [[figure]]\nkey='1'\ntitle='Sizes'\nnote='A note.'\n[[figure.sweep]]\nrun='ping'\n\
                 [[figure]]\nkey='2'\ntitle='Odd'\n[[figure.sweep]]\nname='odd'\nrun='odd'\n";
     let rows = "metric,value,unit,tolerance,kind,place,what\na,500,ns,5%,calibration,p. 1,SEND\n\
-                b,~9,us,,contested,p. 2,something else\n";
+                b,~9,us,,contested,p. 2,something else\n\
+                c,~400,ns,,contested,p. 3,WRITE\nd,3.5,us,,context,p. 3,the tail\n";
     let side = "left = { figure = '1', quantity = 'half_round_trip_ns', where = { op='write' } }\n\
                 right = { where = { op = 'send' } }\nsource = 'p. 1'\n";
     let claims = format!(
@@ -236,7 +237,11 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
          [[claim]]\nkey='c'\nsays='Odd.'\nrelation='<'\nright={{ value = 1 }}\nsource='p. 3'\n\
          left={{ figure='2', quantity='rate_per_s' }}\n\
          [[value]]\nmetric='a'\nours={{ figure='1', quantity='half_round_trip_ns',\
-         where={{ op='send', size_bytes=512 }} }}\n"
+         where={{ op='send', size_bytes=512 }} }}\n\
+         [[value]]\nmetric='c'\nours={{ figure='1', quantity='half_round_trip_ns',\
+         where={{ op='write', size_bytes=8 }} }}\n\
+         [[value]]\nmetric='d'\nours={{ figure='1', quantity='half_round_trip_ns',\
+         stat='p99', where={{ op='write' }} }}\n"
     );
     let study = Study::parse("s", plan, rows, &claims).unwrap();
     let (_dir, record) = ping(2000, &[8, 512, 32768]);
@@ -259,6 +264,44 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
     });
     let beside: Vec<_> = beside.collect();
     rdmalab_report::study_page(&study, &parts, &evaluation, &beside)
+}
+
+/// The page of a study of one figure, which has this record, drawn in this way.
+pub fn study_of(record: Record, figure: &str) -> String {
+    use rdmalab_study::{Part, State, Study, evaluate};
+    let plan = format!(
+        "key='s'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
+         {figure}\n[[figure.sweep]]\nrun='ping'\n"
+    );
+    let head = "metric,value,unit,tolerance,kind,place,what\n";
+    let study = Study::parse("s", &plan, head, "").unwrap();
+    let state = State::Measured(Box::new(record));
+    let line = vec!["rdmalab".to_owned()];
+    let parts = [Part { figure: "f".to_owned(), sweep: String::new(), line, state }];
+    rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
+}
+
+/// Round trips of each of some peers, which are more and more.
+pub fn fan(peers: u64) -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = header("fan", DeviceKind::Soft, &["rdmalab", "run", "fan"]);
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment("6.1.0"));
+    let writer = writer.as_mut().unwrap();
+    let mut random = Random(11);
+    for (order, (n, transport)) in
+        (1..=peers).flat_map(|n| ["rc", "ud"].map(|transport| (n, transport))).enumerate()
+    {
+        let mut outcome = Outcome::default();
+        for peer in 1..=n {
+            let floor = 500.0 + 20.0 * peer as f64;
+            let samples = (0..60).map(|_| random.latency(floor)).collect();
+            outcome.push_series(Quantity::RoundTrip, format!("peer {peer}"), 0, samples);
+        }
+        let parameters = object(json!({ "transport": transport, "peers": n }));
+        writer.append(&id(parameters, order as u64, 0), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
 }
 
 /// Round trips of which the 30th and 31st of each 32 take longer.

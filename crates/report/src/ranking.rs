@@ -1,0 +1,93 @@
+//! Bars, where nothing that varies is a number to draw lines over.
+
+use rdmalab_measure::Quantity;
+
+use crate::charts::{Chart, Scope, sentence};
+use crate::model::{Group, Model, Row, group_name};
+use crate::svg::{self, Bar, Words};
+use crate::theirs;
+use crate::warnings::place;
+
+/// Bars in a chart.
+const MAX_BARS: usize = 16;
+
+/// Bars of the medians.
+pub fn median_ranking(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    let each = group.rows.iter().filter(|(_, m)| m.n > 0).map(|(row, m)| {
+        let text = group.quantity.format(m.median);
+        (*row, Bar { name: place(model, row), class: 0, value: m.median, text, marks: Vec::new() })
+    });
+    let title = format!("Median {}", group_name(group.quantity, group.label));
+    let bars = with_theirs(each.collect(), group.quantity, group.label, scope, Some("median"));
+    rank(id, title, bars, scope)
+}
+
+/// Bars of a figure, those of each label in a colour.
+pub fn figure_ranking(
+    model: &Model,
+    quantity: Quantity,
+    labels: &[&str],
+    id: &str,
+    scope: &Scope,
+) -> Vec<Chart> {
+    let mut all: Vec<Bar> = Vec::new();
+    for row in &model.rows {
+        for (class, label) in labels.iter().enumerate() {
+            let Some(value) = row.figure(quantity, label) else { continue };
+            let what = [place(model, row), (*label).to_owned()];
+            let name: Vec<&str> =
+                what.iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
+            let (name, text) = (name.join(", "), quantity.format(value));
+            let bar = Bar { name, class, value, text, marks: Vec::new() };
+            all.extend(with_theirs(vec![(row, bar)], quantity, label, scope, None));
+        }
+    }
+    rank(id, sentence(quantity.name()), all, scope)
+}
+
+/// Bars with what a study printed of them.
+fn with_theirs(
+    bars: Vec<(&Row, Bar)>,
+    quantity: Quantity,
+    label: &str,
+    scope: &Scope,
+    stat: Option<&str>,
+) -> Vec<Bar> {
+    let own = scope.theirs.iter().filter(|t| t.is_of(quantity, label));
+    let own: Vec<_> = own.filter(|t| stat.is_none_or(|stat| t.stat() == stat)).collect();
+    let marked = |(row, mut bar): (&Row, Bar)| {
+        let here = own.iter().filter(|t| t.fits(row));
+        bar.marks =
+            here.map(|t| t.at((0.0, 0.0), None)).map(|at| theirs::mark(&at, None)).collect();
+        bar
+    };
+    bars.into_iter().map(marked).collect()
+}
+
+fn rank(id: &str, title: String, mut bars: Vec<Bar>, scope: &Scope) -> Vec<Chart> {
+    let all = bars.len();
+    bars.truncate(scope.at_most(MAX_BARS));
+    let values = bars.iter().flat_map(|b| b.marks.iter().map(|m| m.y).chain([b.value]));
+    let end = values.fold(0.0, f64::max);
+    if bars.is_empty() || end <= 0.0 {
+        return Vec::new();
+    }
+    let count = bars.len().div_ceil(MAX_BARS);
+    let one = |(i, part): (usize, &[Bar])| {
+        let title = match count {
+            1 if part.len() < all => format!("{title} (the first {MAX_BARS} of {all})"),
+            1 => title.clone(),
+            n => format!("{title} ({} of {n})", i + 1),
+        };
+        let said = |bar: &Bar| {
+            let theirs = bar.marks.iter().map(|m| format!(" ({})", m.text));
+            format!("{}: {}{}", bar.name, bar.text, theirs.collect::<String>())
+        };
+        let description = part.iter().map(said).collect::<Vec<_>>().join("; ");
+        let id = if i == 0 { id.to_owned() } else { format!("{id}-{i}") };
+        let words = Words { id, title: title.clone(), description };
+        Chart::new(title, svg::ranking(&words, end, part))
+    };
+    // As even as can be.
+    bars.chunks(bars.len().div_ceil(count)).enumerate().map(one).collect()
+}

@@ -1,0 +1,73 @@
+//! What a study printed, among lines and bars of ours: hollow and larger, in the colour of what it
+//! stands beside; its shape says how far it can be trusted.
+
+use rdmalab_study::Kind;
+
+use super::{LEGEND_ROW, escape, put, short, text_at};
+
+/// Longest name: it has a row of its own.
+const MAX_NAME: usize = 57;
+
+/// A published value.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The line that it stands beside, if one.
+    pub line: Option<usize>,
+    /// Along the x axis: a place, or from one to another.
+    pub ends: (f64, f64),
+    /// Along the y axis.
+    pub y: f64,
+    /// How far it can be trusted.
+    pub kind: Kind,
+    /// Its name in the legend.
+    pub name: String,
+    /// It as a number, where a chart has no axis for it.
+    pub shown: String,
+    /// What is shown when pointed at.
+    pub text: String,
+}
+
+impl Published {
+    /// It, at these places of the chart.
+    pub(super) fn drawn(&self, (from, to): (f64, f64), y: f64) -> String {
+        let class = self.line.map_or(String::new(), |line| format!(" c{}", line % 7));
+        let mut out = format!("<g class='pub{class}'>");
+        if to > from {
+            put(&mut out, format_args!("<path class='level' d='M{from:.1} {y:.1}H{to:.1}'/>"));
+        }
+        put(&mut out, shape(self.kind, f64::midpoint(from, to), y));
+        put(&mut out, format_args!("<title>{}</title></g>", escape(&self.text)));
+        out
+    }
+}
+
+/// A diamond is a value to be held against, a square a condition, a cross a contested value.
+fn shape(kind: Kind, x: f64, y: f64) -> String {
+    match kind {
+        Kind::Calibration => {
+            format!("<path d='M{x:.1} {:.1}l5.5 5.5l-5.5 5.5l-5.5 -5.5z'/>", y - 5.5)
+        }
+        Kind::Context => format!("<path d='M{:.1} {:.1}h8v8h-8z'/>", x - 4.0, y - 4.0),
+        Kind::Contested => {
+            format!("<path d='M{:.1} {:.1}l9 9m0 -9l-9 9'/>", x - 4.5, y - 4.5)
+        }
+    }
+}
+
+/// The names of what was printed, each once, in rows from `top` on; and how deep that is.
+pub(super) fn names<'a>(all: impl Iterator<Item = &'a Published>, top: f64) -> (String, f64) {
+    let mut known: Vec<&Published> = Vec::new();
+    for one in all {
+        if !known.iter().any(|other| other.name == one.name) {
+            known.push(one);
+        }
+    }
+    let mut out = String::new();
+    for (i, one) in known.iter().enumerate() {
+        let y = top + 10.0 + i as f64 * LEGEND_ROW;
+        put(&mut out, format_args!("<g class='pub'>{}</g>", shape(one.kind, 11.0, y)));
+        put(&mut out, text_at((26.0, y + 3.5), "name", "start", &short(&one.name, MAX_NAME)));
+    }
+    let depth = if known.is_empty() { 0.0 } else { known.len() as f64 * LEGEND_ROW + 6.0 };
+    (out, depth)
+}
