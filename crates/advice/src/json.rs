@@ -1,6 +1,5 @@
 //! Answers as one JSON document.
 
-use rdmalab_measure::stats::Estimate;
 use serde_json::{Value, json};
 
 use crate::answer::{Advice, Answer, Missing};
@@ -78,7 +77,7 @@ fn way(answer: &Answer, i: usize) -> Value {
         "name": way.name,
         answer.goal.field(): decision.medians[i],
         "of_runs": way.values,
-        "over_leader": effect.map(|effect| estimate(&effect.ratio)),
+        "over_leader": effect.map(|effect| effect.ratio),
         "relation": effect.map_or("leader", relation),
         "p99_over_median": way.tail.filter(|_| answer.goal == Goal::Predictability),
         "sent": way.sent,
@@ -92,15 +91,6 @@ fn relation(effect: Effect) -> &'static str {
         Relation::Same => "alike",
         Relation::Unknown => "unknown",
     }
-}
-
-fn estimate(estimate: &Estimate) -> Value {
-    json!({
-        "value": estimate.value,
-        "low": estimate.interval.map(|i| i.low),
-        "high": estimate.interval.map(|i| i.high),
-        "confidence": estimate.interval.map(|i| i.confidence),
-    })
 }
 
 fn missing(missing: &Missing) -> Value {

@@ -56,6 +56,20 @@ pub struct Estimate {
     pub interval: Option<Interval>,
 }
 
+/// Flat, as documents have it: `value`, and `low`, `high` and `confidence`, which are null where
+/// there is no interval.
+impl serde::Serialize for Estimate {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut fields = to.serialize_struct("Estimate", 4)?;
+        fields.serialize_field("value", &self.value)?;
+        fields.serialize_field("low", &self.interval.map(|i| i.low))?;
+        fields.serialize_field("high", &self.interval.map(|i| i.high))?;
+        fields.serialize_field("confidence", &self.interval.map(|i| i.confidence))?;
+        fields.end()
+    }
+}
+
 /// Puts samples in ascending order.
 pub fn sort(samples: &mut [f64]) {
     samples.sort_unstable_by(f64::total_cmp);

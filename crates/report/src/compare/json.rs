@@ -1,6 +1,6 @@
 //! A comparison as one JSON document.
 
-use rdmalab_measure::stats::{Estimate, Units};
+use rdmalab_measure::stats::Units;
 use serde_json::{Value, json};
 
 use super::{CONFIDENCE, Comparison, Known, Row};
@@ -57,25 +57,16 @@ fn row(row: &Row) -> Value {
         "label": row.label,
         "a": side(&row.a, unit),
         "b": side(&row.b, unit),
-        "ratio": row.ratio.map(|r| estimate(&r)),
+        "ratio": row.ratio,
         "rests_on": row.ratio.and_then(|r| r.interval).map(|_| "welch over runs"),
         "ratio_within_one_run": row.within.map(|i| json!({ "low": i.low, "high": i.high })),
         "p_value_corrected": row.p_value,
-        "cliffs_delta": delta.map(|d| estimate(&d)),
+        "cliffs_delta": delta,
         "cliffs_delta_p_value": row.dominance.map(|d| d.p_value),
         "deciles": deciles.collect::<Vec<_>>(),
         "verdict": row.verdict.name(),
         "is_regression": row.is_regression,
         "obstacle": row.obstacle,
-    })
-}
-
-fn estimate(estimate: &Estimate) -> Value {
-    json!({
-        "value": estimate.value,
-        "low": estimate.interval.map(|i| i.low),
-        "high": estimate.interval.map(|i| i.high),
-        "confidence": estimate.interval.map(|i| i.confidence),
     })
 }
 
