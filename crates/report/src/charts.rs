@@ -1,17 +1,16 @@
 //! Which charts a record deserves, and what they show.
 
-use rdmalab_measure::{Quantity, Summary, stats};
+use rdmalab_measure::Quantity;
 use rdmalab_record::{Finding, Object, Record, SeriesSummary};
 use serde_json::Value;
 
 use crate::curves;
-use crate::histogram::{Histogram, Scale};
+use crate::histograms::histograms;
 use crate::model::{Group, Merged, Model, NINTH, PEER, Row, TAIL, TENTH, group_name};
 use crate::ranking::{figure_ranking, median_ranking};
-use crate::svg::{self, Axis, Bin, Line, Mark, Rule, Words};
+use crate::svg::{self, Axis, Line, Mark, Rule, Words};
 use crate::theirs::{self, At, Theirs};
-use crate::value::{fmt_bytes, found_value, grouped, heading, percentile, shown};
-use crate::warnings::place;
+use crate::value::{fmt_bytes, found_value, heading, percentile, shown};
 
 /// Lines in one chart: beyond, neither colours nor names can be told apart.
 pub const MAX_LINES: usize = 6;
@@ -22,20 +21,11 @@ const MAX_PANELS: usize = 6;
 /// Rows from which on not even a page that draws all has a chart for each.
 const MANY: usize = 6;
 
-/// Histograms for one quantity.
-const MAX_HISTOGRAMS: usize = 3;
-
-/// A histogram shows so many of the samples where its largest one lies far out.
-const BODY: f64 = 0.995;
-
-/// Bins of a histogram.
-const BINS: usize = 60;
-
 /// Fewer samples have no shape to show.
 pub const MIN_SAMPLES: usize = 30;
 
 /// From this ratio on an axis is logarithmic.
-const WIDE_RATIO: f64 = 5.0;
+pub const WIDE_RATIO: f64 = 5.0;
 
 /// Places in one chart where something was found.
 const MAX_RULES: usize = 4;
@@ -89,7 +79,7 @@ impl Scope<'_> {
 }
 
 /// The parameter that charts run along: sizes before buffers before any other number.
-fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
+pub fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
     let values = |name: &str| -> Vec<f64> {
         let each = model.rows.iter().filter_map(|r| r.parameters.get(name)?.as_f64());
         let mut all: Vec<f64> = each.collect();
@@ -106,7 +96,7 @@ fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
 }
 
 /// Rows that differ along `x` only, with a name for the rest.
-fn families<'g, 'a, T>(
+pub fn families<'g, 'a, T>(
     model: &Model<'a>,
     x: &str,
     rows: impl Iterator<Item = (&'g Row<'a>, T)>,
@@ -324,7 +314,8 @@ fn with_deciles(quantity: Quantity, merged: &Merged, mark: Mark) -> Mark {
     Mark { interval: Some((low, high)), text: format!("{}; {ends}", mark.text), ..mark }
 }
 
-fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
+/// A median with its interval.
+pub fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mark {
     let interval = merged.interval.filter(|_| merged.is_supported);
     let text = match interval {
         Some((low, high)) => format!(
@@ -435,20 +426,21 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
 }
 
 /// What lines are drawn over, and of.
-struct Over<'a> {
+pub struct Over<'a> {
     /// The parameter along which they run.
-    x: &'a str,
-    quantity: Quantity,
+    pub x: &'a str,
+    /// What the y axis has.
+    pub quantity: Quantity,
     /// What a mark is.
-    how: &'a str,
+    pub how: &'a str,
     /// What was found along `x`.
-    rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     /// What a study printed, each with the name of its line.
-    theirs: Vec<At>,
+    pub theirs: Vec<At>,
 }
 
 /// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
-fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart> {
+pub fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart> {
     let count = lines.len().div_ceil(MAX_LINES).max(1);
     let parts = lines.chunks(lines.len().div_ceil(count).max(1)).enumerate();
     let one = |(i, part): (usize, &[Line])| {
@@ -547,86 +539,6 @@ pub fn tick(text: &str) -> String {
 pub fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
-}
-
-/// The first, the middle and the last row: the smallest and the largest of what varies.
-fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
-    let n = group.rows.len();
-    let most = scope.of_rows(n, MAX_HISTOGRAMS);
-    let mut picked = if n <= most { (0..n).collect() } else { vec![0, n / 2, n - 1] };
-    picked.dedup();
-    let each = picked.into_iter().enumerate();
-    each.filter_map(|(i, at)| histogram(model, group, group.rows[at].0, &format!("{id}{i}")))
-        .collect()
-}
-
-/// The histogram of a row's first run; `None` when its samples cannot be read. A few samples far
-/// out would leave one bar for all others: they are counted at the end, and seen in the tail.
-fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
-    let series = row.first_series(group.quantity, group.label)?;
-    let mut samples = samples(model.record, series)?;
-    if samples.len() < MIN_SAMPLES {
-        return None;
-    }
-    stats::sort(&mut samples);
-    let summary = &series.summary;
-    let is_far = summary.max > WIDE_RATIO * stats::median(&samples);
-    let body = if is_far { stats::quantile(&samples, BODY) } else { summary.max };
-    let beyond = samples.len() - samples.partition_point(|s| *s <= body);
-    samples.truncate(samples.len() - beyond);
-    // More bins than that, and each holds a handful of samples: noise instead of a shape.
-    let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
-    let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
-    let ends = (*histogram.edges.first()?, *histogram.edges.last()?);
-    let quantity = group.quantity;
-    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
-    let name = sentence(&group_name(quantity, group.label));
-    let x = if histogram.is_log {
-        svg::value_axis(&name, ends, text)
-    } else {
-        svg::linear_axis(&name, ends, 5, text)
-    };
-    let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
-    let y = svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| grouped(v.round() as u64));
-    let bin = |(e, count): (&[f64], &u64)| Bin {
-        ends: (e[0], e[1]),
-        count: *count,
-        text: format!(
-            "{} to {}: {} samples",
-            quantity.format(e[0]),
-            quantity.format(e[1]),
-            grouped(*count)
-        ),
-    };
-    let bins: Vec<Bin> = histogram.edges.windows(2).zip(&histogram.counts).map(bin).collect();
-    let rules = rules(quantity, summary, (body, beyond));
-    let title = match model.varying.is_empty() {
-        true => "Distribution".to_owned(),
-        false => format!("Distribution at {}", place(model, row)),
-    };
-    let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
-    let description = format!(
-        "Histogram of {} samples of {}: {}.",
-        grouped(summary.n),
-        group_name(quantity, group.label),
-        described.join(", ")
-    );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::bars(&words, &x, &y, &bins, &rules)))
-}
-
-/// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,
-/// so many of them and the largest.
-fn rules(quantity: Quantity, summary: &Summary, (end, beyond): (f64, usize)) -> Vec<Rule> {
-    let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
-    let last = match beyond {
-        0 => format!("max {}", quantity.format(summary.max)),
-        n => format!("{} more, max {}", grouped(n as u64), quantity.format(summary.max)),
-    };
-    let named = |name: &str, x: f64| Rule { x, name: format!("{name} {}", quantity.format(x)) };
-    let median = supported(0.5).map(|x| named("median", x));
-    let p99 = supported(0.99).filter(|x| *x <= end).map(|x| named("p99", x));
-    median.into_iter().chain(p99).chain([Rule { x: end, name: last }]).collect()
 }
 
 /// The samples that count.

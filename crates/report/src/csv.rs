@@ -11,7 +11,11 @@ use crate::json::{figure_name, series_fields};
 /// point without samples has one line. Empty: not there, or not supported by the samples.
 #[must_use]
 pub fn csv(record: &Record) -> String {
-    let rows: Vec<Object> = record.points.iter().flat_map(|p| rows(record, p)).collect();
+    lines(&record.points.iter().flat_map(|p| rows(record, p)).collect::<Vec<Object>>())
+}
+
+/// Rows as lines below a head of all their names.
+pub fn lines(rows: &[Object]) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for name in rows.iter().flat_map(Object::keys) {
         if !columns.contains(&name.as_str()) {
@@ -27,7 +31,8 @@ pub fn csv(record: &Record) -> String {
     lines.join("\n") + "\n"
 }
 
-fn rows(record: &Record, point: &Point) -> Vec<Object> {
+/// The lines of a point.
+pub fn rows(record: &Record, point: &Point) -> Vec<Object> {
     let mut common = Object::new();
     common.insert("experiment".to_owned(), record.header.experiment.as_str().into());
     common.insert("device".to_owned(), record.header.device.name.as_str().into());

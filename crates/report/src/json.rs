@@ -16,6 +16,11 @@ const FORMAT_VERSION: u32 = 1;
 /// `null` is a number that there is not, or a percentile that the samples do not support.
 #[must_use]
 pub fn json(record: &Record) -> String {
+    format!("{:#}\n", document(record))
+}
+
+/// The document.
+pub fn document(record: &Record) -> Value {
     let header = &record.header;
     let points: Vec<Value> = record.points.iter().map(point).collect();
     let skipped = record.skipped.iter().map(|s| {
@@ -27,7 +32,7 @@ pub fn json(record: &Record) -> String {
         })
     });
     let findings = record.findings.as_deref().unwrap_or_default();
-    let document = json!({
+    json!({
         "format": "rdmalab-report",
         "format_version": FORMAT_VERSION,
         "program_version": header.program_version,
@@ -43,8 +48,7 @@ pub fn json(record: &Record) -> String {
         "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "environment": record.environment,
         "warnings": warnings(record),
-    });
-    format!("{document:#}\n")
+    })
 }
 
 fn point(point: &Point) -> Value {

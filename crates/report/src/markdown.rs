@@ -73,7 +73,8 @@ fn block(text: &str) -> String {
     format!("\n{fence}sh\n{text}\n{fence}\n")
 }
 
-fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
+/// A table; the first columns are texts.
+pub fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
         format!("| {} |\n", cells.join(" | "))
@@ -86,6 +87,6 @@ fn table(heads: &[String], texts: usize, rows: impl Iterator<Item = Vec<String>>
 }
 
 /// Text that is no table, tag or line of its own.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }

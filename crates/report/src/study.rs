@@ -12,6 +12,7 @@ use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{
     caution, figures_of, figures_table, parameter_cells, setup, shell, table, whole,
 };
+use crate::sides::side_by_side;
 use crate::table::{cells_of, heads_of};
 use crate::theirs::Theirs;
 use crate::value::heading;
@@ -101,7 +102,7 @@ fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[Beside]) -
 
 /// The records of all conditions as one, in which the condition is a parameter. Only its
 /// summaries: samples stay with the records that they are of.
-fn side_by_side(own: &Record, others: &[(&str, &Record)]) -> Record {
+fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
     let mut all = own.clone();
     all.points.clear();
     all.findings = None;
@@ -283,7 +284,8 @@ fn values(evaluation: &Evaluation) -> Markup {
     }
 }
 
-fn standing(standing: &Standing) -> String {
+/// In words.
+pub fn standing(standing: &Standing) -> String {
     match standing {
         Standing::Within => "within the tolerance".to_owned(),
         Standing::Beyond => "beyond the tolerance".to_owned(),
@@ -304,9 +306,22 @@ fn one_figure(
         section {
             h2 { "Figure " (figure.key) ": " (figure.title) }
             @if !figure.note.is_empty() { p.meaning { (figure.note) } }
-            @for (i, part) in of_it { (one_part((study, figure), part, beside, &format!("s{index}p{i}"))) }
+            (sides(figure, parts, &format!("s{index}b")))
+            @for (i, part) in of_it {
+                (one_part((study, figure), part, beside, &format!("s{index}p{i}")))
+            }
         }
     }
+}
+
+/// The sweeps that the figure sets side by side, as far as they were measured.
+fn sides(figure: &Figure, parts: &[Part], id: &str) -> Markup {
+    let records = figure.side_by_side.iter().filter_map(|name| {
+        let mut own = parts.iter().filter(|p| p.figure == figure.key && p.sweep == *name);
+        Some((name.as_str(), own.find_map(record)?))
+    });
+    let records: Vec<(&str, &Record)> = records.collect();
+    side_by_side(&records, id)
 }
 
 fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) -> Markup {
@@ -316,7 +331,7 @@ fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) 
         .filter_map(|other| Some((other.name.as_str(), record(other.parts.iter().find(same)?)?)));
     let others: Vec<(&str, &Record)> = others.collect();
     let all = record(part).filter(|_| !others.is_empty());
-    let all = all.map(|own| side_by_side(own, &others));
+    let all = all.map(|own| all_conditions(own, &others));
     let words: Vec<String> = part.line.iter().map(|word| shell(word)).collect();
     html! {
         @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }

@@ -138,6 +138,10 @@ fn pages_fit_every_screen() {
     check_page("study", &common::study().replace("<details>", "<details open>"));
     let beside = common::study_beside(&[("loaded", 500), ("another condition", 500)]);
     check_page("conditions", &beside.replace("<details>", "<details open>"));
+    let open = |page: String| page.replace("<details>", "<details open>");
+    check_page("peers", &open(common::study_of(common::fan(10).1, "bars='deciles'")));
+    let [a, b] = [0, 1].map(|_| common::ping(500, &[8, 512, 32768]).1);
+    check_page("sides", &open(common::study_of_two([("ours", a), ("other", b)])));
     let records = [common::words().1, common::blast().1];
     check_page("two", &rdmalab_report::pages(&records));
     // The look itself: what is too wide must be found.

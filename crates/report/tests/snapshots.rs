@@ -477,6 +477,39 @@ fn a_study_has_the_charts_that_its_figure_needs() {
 }
 
 #[test]
+fn sweeps_stand_side_by_side() {
+    let (_one, ours) = common::ping(2000, &[8, 64, 512]);
+    let (_two, mut theirs) = common::ping(2000, &[8, 512]);
+    // An installed program knows neither of some parameters nor of repetitions.
+    theirs.points.retain(|point| point.repetition == 0);
+    for point in &mut theirs.points {
+        point.parameters.retain(|name, _| ["op", "size_bytes"].contains(&name.as_str()));
+    }
+    let text = common::study_of_two([("ours", ours), ("other", theirs)]);
+    let (_, table) = text.split_once("aria-label=\"Side by side\"").expect("the table");
+    let (table, below) = table.split_once("</table>").unwrap();
+    assert!(below.contains(">Ours</h3>"), "it stands before the sweeps");
+    for head in ["op", "size", "ours: min", "ours: median", "other: min", "ours / other"] {
+        assert!(table.contains(&format!(">{head}</th>")), "{head}: {table}");
+    }
+    let rows: Vec<&str> = table.split("<tr>").skip(2).collect();
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    assert!(rows[0].contains(">send</th>") && rows[0].contains(">8 B</th>"), "{}", rows[0]);
+    let ratio =
+        |row: &str| row.rsplit("<td").next().unwrap().split(['>', '<']).nth(1).unwrap().to_owned();
+    let same = ratio(rows[0]);
+    assert!(same.starts_with("1.00 (0.9") || same.starts_with("0.99 (0.9"), "{same}");
+    assert_eq!(ratio(rows[1]), "-", "there is none of 64 bytes: {}", rows[1]);
+    let caption = "<figcaption>Medians side by side over size</figcaption>";
+    let chart = text.split(caption).nth(1).unwrap().split("</figure>").next().unwrap();
+    for name in ["send ours", "send other", "write ours", "write other"] {
+        assert!(chart.contains(&format!(">{name}</text>")), "{name}");
+    }
+    assert!(distinct_ids(&text) > 10);
+    assert!(!common::study().contains("Side by side"));
+}
+
+#[test]
 fn bars_are_deciles_where_the_study_says_so() {
     let deciles = common::study_of(common::ping(2000, &[8, 512]).1, "bars='deciles'");
     let plain = common::study_of(common::ping(2000, &[8, 512]).1, "");

@@ -41,6 +41,10 @@ pub struct Figure {
     /// What the bars of its medians are.
     #[serde(default)]
     pub bars: Bars,
+    /// Names of its sweeps that stand side by side in a table: the same rows of each, and the first
+    /// over the others.
+    #[serde(default)]
+    pub side_by_side: Vec<String>,
     /// The sweeps that make it.
     #[serde(default, rename = "sweep")]
     pub sweeps: Vec<Sweep>,
@@ -114,6 +118,10 @@ impl Plan {
             is_key(&figure.key).map_err(|why| at(why.to_owned()))?;
             if self.figures[..i].iter().any(|other| other.key == figure.key) {
                 return Err(at("there are two of that key".to_owned()));
+            }
+            let is_sweep = |name: &&String| figure.sweeps.iter().any(|s| s.name == **name);
+            if let Some(other) = figure.side_by_side.iter().find(|name| !is_sweep(name)) {
+                return Err(at(format!("side_by_side: there is no sweep {other:?}")));
             }
             for (j, sweep) in figure.sweeps.iter().enumerate() {
                 sweep.words(false).and_then(|_| sweep.words(true)).map_err(at)?;
@@ -239,6 +247,8 @@ mod tests {
         assert!(sweep("ping --size").contains("--size in \"--size\" has no value"));
         assert!(sweep("ping --size 8 --size 9").contains("twice"));
         assert!(sweep("--size 8").contains("it begins with an experiment"));
+        assert!(error(&format!("{figure}side_by_side=['a']")).contains("there is no sweep \"a\""));
+        assert!(error(&format!("{figure}bars='wide'")).contains("`deciles`"));
         assert!(error(&format!("{figure}{figure}")).contains("two of that key"));
         assert!(error("[[figure]]\nkey='F F'\ntitle=''").contains("small letters"));
         assert!(error("").contains("missing field `figure`"));

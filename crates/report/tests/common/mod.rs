@@ -281,6 +281,26 @@ pub fn study_of(record: Record, figure: &str) -> String {
     rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
 }
 
+/// The page of a study whose figure sets two sweeps side by side.
+pub fn study_of_two(sweeps: [(&str, Record); 2]) -> String {
+    use rdmalab_study::{Part, State, Study, evaluate};
+    let [a, b] = [0, 1].map(|i| sweeps[i].0);
+    let plan = format!(
+        "key='s'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
+         side_by_side=['{a}','{b}']\n[[figure.sweep]]\nname='{a}'\nrun='ping'\n\
+         [[figure.sweep]]\nname='{b}'\nrun='ping'\n"
+    );
+    let head = "metric,value,unit,tolerance,kind,place,what\n";
+    let study = Study::parse("s", &plan, head, "").unwrap();
+    let parts = sweeps.map(|(name, record)| Part {
+        figure: "f".to_owned(),
+        sweep: name.to_owned(),
+        line: vec!["rdmalab".to_owned()],
+        state: State::Measured(Box::new(record)),
+    });
+    rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
+}
+
 /// Round trips of each of some peers, which are more and more.
 pub fn fan(peers: u64) -> (TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
@@ -295,7 +315,7 @@ pub fn fan(peers: u64) -> (TempDir, Record) {
         for peer in 1..=n {
             let floor = 500.0 + 20.0 * peer as f64;
             let samples = (0..60).map(|_| random.latency(floor)).collect();
-            outcome.push_series(Quantity::RoundTrip, format!("peer {peer}"), 0, samples);
+            outcome.push_series(Quantity::RoundTrip, &format!("peer {peer}"), 0, samples);
         }
         let parameters = object(json!({ "transport": transport, "peers": n }));
         writer.append(&id(parameters, order as u64, 0), &outcome).unwrap();

@@ -1,0 +1,99 @@
+//! Histograms of single rows.
+
+use rdmalab_measure::{Quantity, Summary, stats};
+
+use crate::charts::{Chart, MIN_SAMPLES, Scope, WIDE_RATIO, samples, sentence, tick};
+use crate::histogram::{Histogram, Scale};
+use crate::model::{Group, Model, Row, group_name};
+use crate::svg::{self, Bin, Rule, Words};
+use crate::value::grouped;
+use crate::warnings::place;
+
+/// Histograms for one quantity.
+const MAX_HISTOGRAMS: usize = 3;
+
+/// A histogram shows so many of the samples where its largest one lies far out.
+const BODY: f64 = 0.995;
+
+/// Bins of a histogram.
+const BINS: usize = 60;
+
+/// The first, the middle and the last row: the smallest and the largest of what varies.
+pub fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
+    let n = group.rows.len();
+    let most = scope.of_rows(n, MAX_HISTOGRAMS);
+    let mut picked = if n <= most { (0..n).collect() } else { vec![0, n / 2, n - 1] };
+    picked.dedup();
+    let each = picked.into_iter().enumerate();
+    each.filter_map(|(i, at)| histogram(model, group, group.rows[at].0, &format!("{id}{i}")))
+        .collect()
+}
+
+/// The histogram of a row's first run; `None` when its samples cannot be read. A few samples far
+/// out would leave one bar for all others: they are counted at the end, and seen in the tail.
+fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
+    let series = row.first_series(group.quantity, group.label)?;
+    let mut samples = samples(model.record, series)?;
+    if samples.len() < MIN_SAMPLES {
+        return None;
+    }
+    stats::sort(&mut samples);
+    let summary = &series.summary;
+    let is_far = summary.max > WIDE_RATIO * stats::median(&samples);
+    let body = if is_far { stats::quantile(&samples, BODY) } else { summary.max };
+    let beyond = samples.len() - samples.partition_point(|s| *s <= body);
+    samples.truncate(samples.len() - beyond);
+    // More bins than that, and each holds a handful of samples: noise instead of a shape.
+    let bins = (2.0 * (samples.len() as f64).sqrt()).ceil() as usize;
+    let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
+    let ends = (*histogram.edges.first()?, *histogram.edges.last()?);
+    let quantity = group.quantity;
+    let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
+    let name = sentence(&group_name(quantity, group.label));
+    let x = if histogram.is_log {
+        svg::value_axis(&name, ends, text)
+    } else {
+        svg::linear_axis(&name, ends, 5, text)
+    };
+    let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
+    let y = svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| grouped(v.round() as u64));
+    let bin = |(e, count): (&[f64], &u64)| Bin {
+        ends: (e[0], e[1]),
+        count: *count,
+        text: format!(
+            "{} to {}: {} samples",
+            quantity.format(e[0]),
+            quantity.format(e[1]),
+            grouped(*count)
+        ),
+    };
+    let bins: Vec<Bin> = histogram.edges.windows(2).zip(&histogram.counts).map(bin).collect();
+    let rules = rules(quantity, summary, (body, beyond));
+    let title = match model.varying.is_empty() {
+        true => "Distribution".to_owned(),
+        false => format!("Distribution at {}", place(model, row)),
+    };
+    let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
+    let description = format!(
+        "Histogram of {} samples of {}: {}.",
+        grouped(summary.n),
+        group_name(quantity, group.label),
+        described.join(", ")
+    );
+    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart::new(title, svg::bars(&words, &x, &y, &bins, &rules)))
+}
+
+/// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,
+/// so many of them and the largest.
+fn rules(quantity: Quantity, summary: &Summary, (end, beyond): (f64, usize)) -> Vec<Rule> {
+    let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
+    let last = match beyond {
+        0 => format!("max {}", quantity.format(summary.max)),
+        n => format!("{} more, max {}", grouped(n as u64), quantity.format(summary.max)),
+    };
+    let named = |name: &str, x: f64| Rule { x, name: format!("{name} {}", quantity.format(x)) };
+    let median = supported(0.5).map(|x| named("median", x));
+    let p99 = supported(0.99).filter(|x| *x <= end).map(|x| named("p99", x));
+    median.into_iter().chain(p99).chain([Rule { x: end, name: last }]).collect()
+}
