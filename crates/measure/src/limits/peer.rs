@@ -65,10 +65,9 @@ impl Map {
 
     /// The memory as lines.
     pub fn lines(&self) -> &[Line] {
-        // SAFETY: the mapping is page-aligned, so aligned for lines, and as long as the slice; it
-        // lives as long as `self`. A line is an atomic word, for which every content (zeros at
-        // first) is valid, and padding; this and `words` are the only references handed out, so
-        // that all access, also another process's, is atomic.
+        // SAFETY: page-aligned, as long as the slice, alive as long as `self`. A line is an atomic
+        // word, for which every content is valid, and padding; this and `words` give the only
+        // references, so that all access, also another process's, is atomic.
         unsafe { std::slice::from_raw_parts(self.base().cast(), self.bytes / size_of::<Line>()) }
     }
 

@@ -28,7 +28,7 @@ fn play(part: &str) -> ExitStatus {
 }
 
 #[test]
-#[ignore = "the child of the tests of this file"]
+#[ignore = "the child process that the other tests of this file start"]
 fn the_child() {
     // SAFETY: asks for no core file.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
