@@ -2,9 +2,10 @@
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
 //! that interface; its descriptor travels in letters. All of them send on it. One of them, its
-//! *owner*, reads it: the holder of a lock that the kernel passes on when the owner dies. The owner
-//! gives packets for other processes' queue pairs to them through the rings, and drops what finds a
-//! full one. Nothing waits for anything: a packet that is dropped is a packet that was lost.
+//! *owner*, reads it: the holder of a lock that it gives up when it exits, and that the kernel
+//! passes on when it dies. The owner gives packets for other processes' queue pairs to them through
+//! the rings, and drops what finds a full one. Nothing waits for anything: a packet that is dropped
+//! is a packet that was lost.
 //!
 //! A caller inside a verb reads the socket itself; the helper waits for it when nobody polls.
 //!
@@ -55,6 +56,8 @@ pub(crate) struct Wire {
     /// The memory whose lock makes its holder the owner; held as long as the process lives.
     ownership: OwnedFd,
     is_owner: AtomicBool,
+    /// The process exits: it is for others to read, if there are any.
+    is_leaving: AtomicBool,
     /// How often callers looked for packets. Two that collide count once, which does no harm.
     looks: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
@@ -75,6 +78,7 @@ impl Wire {
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
             ownership,
             is_owner: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             looks: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             outbox: Mutex::new(Outbox::new()),

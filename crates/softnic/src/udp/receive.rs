@@ -96,6 +96,10 @@ impl Process {
             return 0;
         }
         let Some(mut receiver) = wire.receiver.try_lock() else { return 0 };
+        // Meanwhile a thread may have handed it over, under this lock.
+        if !wire.is_owner.load(Ordering::Acquire) {
+            return 0;
+        }
         let Receiver { inbox, ask, verifier } = &mut *receiver;
         let mut held: Held = None;
         let (mut done, mut messages) = (0, 0);

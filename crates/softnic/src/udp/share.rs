@@ -32,6 +32,8 @@ const ANSWER_NS: u64 = 2_000_000_000;
 const ASK_AGAIN_NS: u64 = 100_000_000;
 /// What a process that exits waits for a thread that is reading.
 const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
+/// How long a process that exits waits for an heir, ns. It wakes in microseconds, if it is there.
+const HEIR_NS: u64 = 20_000_000;
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
 const PREFIX_BYTES: usize = 40;
 
@@ -88,7 +90,7 @@ impl Process {
         }
         // Whoever reads the socket, now or later, passes on only to those that it knows.
         self.introduce_to_everybody();
-        self.start_heir()
+        self.start_heir(true)
     }
 
     fn ask_for_wire(&self, interface: &Interface) {
@@ -143,29 +145,67 @@ impl Process {
         }
     }
 
-    /// Starts the thread that waits to inherit the socket.
-    fn start_heir(&'static self) -> VerbsResult<()> {
+    /// Starts the thread that waits to inherit the socket. While the process exits, it passes it
+    /// on once, if it may.
+    fn start_heir(&'static self, passes_on: bool) -> VerbsResult<()> {
         let before = block_signals();
         let spawned = std::thread::Builder::new()
             .name("rdmalab-heir".into())
             .stack_size(128 * 1024)
-            .spawn(move || self.inherit());
+            .spawn(move || self.inherit(passes_on));
         restore_signals(&before);
         spawned.map(std::mem::drop).map_err(|error| os_error("cannot start a thread", &error))
     }
 
-    fn inherit(&self) {
+    fn inherit(&self, mut passes_on: bool) {
         let Some(wire) = self.wire() else { return };
-        while !lock(wire.ownership_fd(), true) {
-            // A deadlock with the program's own record locks, or no memory for the lock.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+        loop {
+            while !lock(wire.ownership_fd(), true) {
+                // A deadlock with the program's own record locks, or no memory for the lock.
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            // What comes meanwhile waits in the socket. Who reads it knows whom to pass it on to: a
+            // packet for a stranger is dropped, and a datagram is not sent again.
+            self.introduce_to_everybody();
+            wire.is_owner.store(true, Ordering::SeqCst);
+            // It sleeps without the socket, as callers may that sleep for long: it looks after
+            // those.
+            self.helper.wake();
+            // Twice would be for ever, among processes that all exit.
+            if !std::mem::take(&mut passes_on)
+                || !wire.is_leaving.load(Ordering::SeqCst)
+                || !self.hand_over(wire)
+            {
+                return;
+            }
         }
-        // What comes meanwhile waits in the socket. Who reads it knows whom to pass it on to: a
-        // packet for a stranger is dropped, and a datagram is not sent again.
-        self.introduce_to_everybody();
-        wire.is_owner.store(true, Ordering::Release);
-        // It sleeps without the socket, as callers may that sleep for long: it looks after those.
-        self.helper.wake();
+    }
+
+    /// Stops reading, if another process goes on: a thread that ends with the process between
+    /// reading packets and passing them on takes them along, and what a program does in its last
+    /// handlers may take long. Returns whether another process reads now.
+    fn hand_over(&self, wire: &Wire) -> bool {
+        if self.neighbours().is_empty() {
+            return false;
+        }
+        // Whoever has it may be a thread that was cancelled there.
+        let calm = wire.receiver.try_lock_for(EXIT_WAIT);
+        if !wire.is_owner.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        unlock(wire.ownership_fd());
+        std::mem::drop(calm);
+        let give_up_ns = crate::clock::now_ns() + HEIR_NS;
+        while crate::clock::now_ns() < give_up_ns {
+            if is_locked_elsewhere(wire.ownership_fd()) {
+                return true;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        // The others use another interface, or none.
+        let is_back = lock(wire.ownership_fd(), false);
+        wire.is_owner.store(is_back, Ordering::SeqCst);
+        !is_back
     }
 
     /// Passes a packet on to the process that it is for.
@@ -187,8 +227,8 @@ impl Process {
     }
 }
 
-/// A thread that ends with the process between reading packets and passing them on takes them
-/// along. So a process that exits stops reading first: its heir finds the rest.
+/// A process that exits leaves the socket to its heir, if there is one. What the program does in
+/// handlers that come later goes on as in any process that does not read the socket.
 fn leave_the_rest_at_exit() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -198,11 +238,14 @@ fn leave_the_rest_at_exit() {
 }
 
 extern "C" fn at_exit() {
-    let wire = Process::existing().and_then(Process::wire);
+    let Some(process) = Process::existing() else { return };
     // In a forked child the socket is the parent's.
-    let Some(wire) = wire.filter(|wire| wire.fd() >= 0) else { return };
-    // Whoever has it may be a thread that was cancelled there.
-    std::mem::forget(wire.receiver.try_lock_for(EXIT_WAIT));
+    let Some(wire) = process.wire().filter(|wire| wire.fd() >= 0) else { return };
+    wire.is_leaving.store(true, Ordering::SeqCst);
+    if process.hand_over(wire) {
+        // The heir may go before we do. Without the thread we are as one who has no heir.
+        let _ = process.start_heir(false);
+    }
 }
 
 /// What tells one socket of a host from another.
@@ -234,17 +277,38 @@ fn ownership() -> VerbsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// A record lock of the one byte, of a kind.
+fn record_lock(kind: i32) -> libc::flock {
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_len = 1;
+    lock
+}
+
 /// Takes the record lock that the kernel drops when this process ends, or executes another
 /// program; waits for it if asked to. Returns whether it was taken.
 fn lock(fd: i32, wait: bool) -> bool {
-    // SAFETY: all-zero is a valid value of this plain C structure.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_len = 1;
+    let lock = record_lock(libc::F_WRLCK);
     let command = if wait { libc::F_SETLKW } else { libc::F_SETLK };
     // SAFETY: the kernel reads a live structure.
     unsafe { libc::fcntl(fd, command, &raw const lock) == 0 }
+}
+
+/// Gives it back, to whom waits for it.
+fn unlock(fd: i32) {
+    let lock = record_lock(libc::F_UNLCK);
+    // SAFETY: the kernel reads a live structure.
+    unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) };
+}
+
+/// Whether another process has it.
+fn is_locked_elsewhere(fd: i32) -> bool {
+    let mut lock = record_lock(libc::F_WRLCK);
+    // SAFETY: the kernel reads and writes a live structure.
+    let asked = unsafe { libc::fcntl(fd, libc::F_GETLK, &raw mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
 /// Puts a packet into a peer's ring, behind what the network said of it. Returns whether it had
@@ -337,5 +401,8 @@ mod tests {
         // The holder may take it again; another process may not, which the tests with processes
         // show.
         assert!(lock(memory.as_raw_fd(), false));
+        assert!(!is_locked_elsewhere(memory.as_raw_fd()), "it is ours");
+        unlock(memory.as_raw_fd());
+        assert!(!is_locked_elsewhere(memory.as_raw_fd()));
     }
 }
