@@ -121,7 +121,7 @@ impl Process {
     }
 
     /// The same for what one process sent.
-    fn ring_holds_something(&self, from: u16) -> bool {
+    pub(crate) fn ring_holds_something(&self, from: u16) -> bool {
         self.inbound().iter().any(|inbound| inbound.from == from && inbound.may_hold_something())
     }
 
@@ -150,7 +150,7 @@ impl Process {
                 }
                 _ => {
                     finish(current.take());
-                    self.take_stray(consumer, &slot)
+                    self.take_stray(consumer, &slot, from)
                 }
             };
             consumer.advance();
@@ -168,9 +168,9 @@ impl Process {
 
     /// A slot for no queue pair: a packet that another process read for us, or nothing of use.
     #[cold]
-    fn take_stray(&self, consumer: &Consumer, slot: &Slot) -> Option<u64> {
+    fn take_stray(&self, consumer: &Consumer, slot: &Slot, from: u16) -> Option<u64> {
         match codec::destination(slot.head).get() {
-            0 => self.take_forwarded(consumer, slot),
+            0 => self.take_forwarded(consumer, slot, from),
             _ => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
         }
         data_end(slot)
@@ -300,11 +300,14 @@ impl Process {
             let by_wire = guard.as_ref().is_some_and(|inner| inner.links.wire.is_some());
             drop(guard);
             self.take_from_rings();
-            if by_wire && self.drain_wire() == Left::Something {
-                return soon;
-            }
+            let left = if by_wire { self.drain_wire() } else { Left::Nothing };
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
+            if left == Left::Something
+                && guard.as_mut().is_some_and(|inner| inner.may_put_off(now_ns))
+            {
+                return soon;
+            }
         }
         // An idle QP leaves the list while its lock is held, so that whoever wants the next timer
         // puts it there again.
@@ -349,6 +352,16 @@ enum Look {
 impl QpInner {
     fn ack_is_due(&self, now_ns: u64) -> bool {
         matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
+    }
+
+    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too often.
+    fn may_put_off(&mut self, now_ns: u64) -> bool {
+        match self.qp.timer() {
+            Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns => {
+                self.links.put_off.once_more(at_ns)
+            }
+            _ => false,
+        }
     }
 
     fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {

@@ -27,7 +27,7 @@ pub(crate) mod vigil;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -40,8 +40,8 @@ use rdmalab_wire::ids::Gid;
 use crate::process::Process;
 use interface::Interface;
 use outbox::{Exit, Outbox};
-pub(crate) use receive::Left;
 use receive::Receiver;
+pub(crate) use receive::{Left, PutOff};
 pub(crate) use socket::Route;
 
 /// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
@@ -58,6 +58,8 @@ pub(crate) struct Wire {
     is_owner: AtomicBool,
     /// The process exits: it is for others to read, if there are any.
     is_leaving: AtomicBool,
+    /// The slot of the process that passed something on last; 0: none did yet.
+    read_by: AtomicU16,
     /// How often callers looked for packets. Two that collide count once, which does no harm.
     looks: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
@@ -79,6 +81,7 @@ impl Wire {
             ownership,
             is_owner: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
+            read_by: AtomicU16::new(0),
             looks: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             outbox: Mutex::new(Outbox::new()),

@@ -66,24 +66,48 @@ pub(crate) enum Left {
 /// ever.
 const LOOKS_MAX: usize = 32;
 
+/// How often the judgement of one deadline is put off because something may still lie somewhere, a
+/// millisecond or more each time. A thread that lost its processor while it reads has it back by
+/// then; a local stream that never ends must not keep what was lost from being sent again.
+const PUT_OFF_MAX: u32 = 32;
+
+/// What was put off of the latest deadline that passed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PutOff {
+    deadline_ns: u64,
+    times: u32,
+}
+
+impl PutOff {
+    /// Whether a deadline may be put off once more.
+    pub(crate) fn once_more(&mut self, deadline_ns: u64) -> bool {
+        if self.deadline_ns != deadline_ns {
+            *self = PutOff { deadline_ns, times: 0 };
+        }
+        self.times += 1;
+        self.times <= PUT_OFF_MAX
+    }
+}
+
 impl Process {
     /// Takes all that the network has brought so far, before a time-out is judged by it. Where
-    /// another process reads the socket, what it passed on is looked for in the rings.
+    /// another process reads the socket, what it passed on is looked for in its ring.
     #[cold]
     pub(crate) fn drain_wire(&self) -> Left {
         let Some(wire) = self.wire() else { return Left::Nothing };
         if !wire.is_owner.load(Ordering::Acquire) {
-            return match self.rings_hold_something() {
-                true => Left::Something,
-                false => Left::Nothing,
+            let may_hold = match wire.read_by.load(Ordering::Relaxed) {
+                0 => self.rings_hold_something(),
+                reader => self.ring_holds_something(reader),
             };
+            return if may_hold { Left::Something } else { Left::Nothing };
         }
         for _ in 0..LOOKS_MAX {
-            if wire.is_being_read() {
-                return Left::Something;
-            }
-            if self.take_from_wire() == 0 {
-                break;
+            match self.read_wire(wire) {
+                // Another thread has it, and perhaps just what is waited for.
+                None => return Left::Something,
+                Some((_, Left::Nothing)) => break,
+                Some((_, Left::Something)) => {}
             }
         }
         Left::Nothing
@@ -95,15 +119,21 @@ impl Process {
         if !wire.is_owner.load(Ordering::Acquire) {
             return 0;
         }
-        let Some(mut receiver) = wire.receiver.try_lock() else { return 0 };
+        self.read_wire(wire).map_or(0, |(packets, _)| packets)
+    }
+
+    /// Reads the socket once. Returns how many packets, and whether it was seen empty then; `None`
+    /// when another thread is reading.
+    fn read_wire(&self, wire: &Wire) -> Option<(u32, Left)> {
+        let mut receiver = wire.receiver.try_lock()?;
         // Meanwhile a thread may have handed it over, under this lock.
         if !wire.is_owner.load(Ordering::Acquire) {
-            return 0;
+            return Some((0, Left::Nothing));
         }
         let Receiver { inbox, ask, verifier } = &mut *receiver;
         let mut held: Held = None;
         let (mut done, mut messages) = (0, 0);
-        loop {
+        let left = loop {
             let asked = *ask;
             let got = inbox.receive(wire.fd(), asked);
             for index in 0..got {
@@ -111,13 +141,16 @@ impl Process {
             }
             messages += got;
             *ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
-            // One message that came alone is answered before anybody looks for the next.
-            if got < asked || asked == 1 || messages >= MESSAGES_PER_CALL {
-                break;
+            if got < asked {
+                break Left::Nothing;
             }
-        }
+            // One message that came alone is answered before anybody looks for the next.
+            if asked == 1 || messages >= MESSAGES_PER_CALL {
+                break Left::Something;
+            }
+        };
         finish(held);
-        done
+        Some((done, left))
     }
 
     fn take_message(
@@ -220,7 +253,7 @@ impl Process {
     /// A slot in the ring of another process of this host that is no train of its own: a packet
     /// that it read for us.
     #[cold]
-    pub(crate) fn take_forwarded(&self, consumer: &Consumer, slot: &Slot) {
+    pub(crate) fn take_forwarded(&self, consumer: &Consumer, slot: &Slot, reader: u16) {
         let Some((train, SlotPayload::Data(position))) =
             codec::decode(slot.head, &slot.body, false)
         else {
@@ -233,6 +266,9 @@ impl Process {
         // SAFETY: `data` checked that so many bytes lie there, in a mapping that cannot shrink.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), length) };
         let Some(arrival) = super::share::read_forwarded(&copy) else { return };
+        if let Some(wire) = self.wire() {
+            wire.read_by.store(reader, Ordering::Relaxed);
+        }
         let (mut verifier, mut held) = (Verifier::default(), None);
         let here = link::parse(arrival.bytes).is_ok_and(|packet| {
             let qpn = packet.headers.bth.dest_qp;
@@ -319,5 +355,19 @@ impl QpInner {
         self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
         self.handle_train(train, packet.payload.as_ptr());
         self.links.grh = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_put_off_so_often_and_the_next_anew() {
+        let mut put_off = PutOff::default();
+        for deadline_ns in [7, 9] {
+            assert!((0..PUT_OFF_MAX).all(|_| put_off.once_more(deadline_ns)));
+            assert!(!put_off.once_more(deadline_ns) && !put_off.once_more(deadline_ns));
+        }
     }
 }
