@@ -277,9 +277,11 @@ impl Interface {
         self.sole.contains(&address)
     }
 
-    /// Whether packets to that address leave with that many hops unless they say otherwise.
+    /// Whether packets to that address leave with that many hops unless they say otherwise. Those
+    /// to a group leave with one, whatever the setting for the others.
     pub(crate) fn is_usual(&self, destination: IpAddr, hop_limit: u8) -> bool {
-        hop_limit == 0 || hop_limit == self.usual_hops[usize::from(destination.is_ipv6())]
+        let usual = self.usual_hops[usize::from(destination.is_ipv6())];
+        hop_limit == 0 || !destination.is_multicast() && hop_limit == usual
     }
 
     /// Whether it is up and has a carrier, now.
@@ -328,6 +330,13 @@ mod tests {
         assert!(found.gids.contains(&gid_of("127.0.0.1".parse().unwrap())), "{found:?}");
         assert_eq!((found.mtu, found.index > 0), (PathMtu::Mtu4096, true));
         assert!(found.is_running());
+        let is_usual = |to: &str, hops| found.is_usual(to.parse().unwrap(), hops);
+        for (host, group, usual) in
+            [("10.0.0.1", "239.1.2.3", found.usual_hops[0]), ("fd00::1", "ff15::1", found.usual_hops[1])]
+        {
+            assert!(is_usual(host, usual) && is_usual(host, 0) && is_usual(group, 0));
+            assert!(!is_usual(group, usual), "{group}");
+        }
         let error = find("--interface", "no-such-if", 4791).unwrap_err();
         assert!(error.message.contains("there are: ") && error.message.contains("lo"), "{error}");
     }
