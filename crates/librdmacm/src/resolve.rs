@@ -8,6 +8,7 @@ use rdmalab_wire::ids::Gid;
 
 use crate::address;
 use crate::debug::{CallResult, Errno, answer, failed};
+use crate::device::{self, Device};
 use crate::id::{CmId, bind, complete, own, world};
 use crate::office::Peer;
 use crate::world::{self as worlds, Inner, Param, Posted, World};
@@ -123,6 +124,9 @@ fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResu
     for (device, found) in world.devices()?.iter().enumerate() {
         if let Some(sgid_index) = found.index_of(local_gid) {
             let remote_gid = Gid::of_ip(address::plain(ip));
+            if source.is_ipv6() && !can_reach(found, sgid_index, remote_gid)? {
+                return no(format!("nothing can be sent from {source} to {ip} now"));
+            }
             let (remote_lid, is_here) = (0xffff, false);
             return Ok(Some(Way {
                 device,
@@ -136,6 +140,23 @@ fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResu
         }
     }
     no(format!("the way to {ip} leads over {source}, which is not the named interface's"))
+}
+
+/// Whether datagrams can go that way. A new IPv6 address takes a while until it is in use: this
+/// waits for it, here, where the program's thread holds no lock, so that the first request is sent.
+fn can_reach(device: &Device, sgid_index: u8, remote_gid: Gid) -> CallResult<bool> {
+    let verbs = device::verbs()?;
+    let link = worlds::Link { sgid_index, remote_gid, ..worlds::Link::default() };
+    let mut attr = crate::qp::address_vector(&link);
+    // SAFETY: an open device's domain, and attributes that live during the call; what it makes is
+    // given back at once.
+    unsafe {
+        let ah = (verbs.create_ah)(device.pd, &raw mut attr);
+        if !ah.is_null() {
+            (verbs.destroy_ah)(ah);
+        }
+        Ok(!ah.is_null())
+    }
 }
 
 /// Notes the way to a peer.

@@ -331,9 +331,10 @@ mod tests {
         assert_eq!((found.mtu, found.index > 0), (PathMtu::Mtu4096, true));
         assert!(found.is_running());
         let is_usual = |to: &str, hops| found.is_usual(to.parse().unwrap(), hops);
-        for (host, group, usual) in
-            [("10.0.0.1", "239.1.2.3", found.usual_hops[0]), ("fd00::1", "ff15::1", found.usual_hops[1])]
-        {
+        for (host, group, usual) in [
+            ("10.0.0.1", "239.1.2.3", found.usual_hops[0]),
+            ("fd00::1", "ff15::1", found.usual_hops[1]),
+        ] {
             assert!(is_usual(host, usual) && is_usual(host, 0) && is_usual(group, 0));
             assert!(!is_usual(group, usual), "{group}");
         }

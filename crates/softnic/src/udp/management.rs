@@ -125,7 +125,8 @@ impl Process {
                 ),
             ));
         };
-        wire.check_address(ah)?;
+        // Who sends holds locks that others wait for; what fails is sent again, as what gets lost.
+        wire.check_address_within(ah, 0)?;
         if let Some(route) = wire.route(ah) {
             let train = self.management.next_train();
             let exit = wire.exit();

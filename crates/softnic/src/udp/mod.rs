@@ -183,11 +183,16 @@ impl Wire {
         }
     }
 
-    /// Refuses an address vector that can lead nowhere.
+    /// Refuses an address vector that can lead nowhere; waits for a new address of ours.
     ///
     /// # Errors
-    /// That its addresses are of two families, or that there is no route.
+    /// That its addresses are of two families, ours is not in use, or that there is no route.
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
+        self.check_address_within(ah, onset::ONSET_NS)
+    }
+
+    /// The same, with so much patience for a new address.
+    fn check_address_within(&self, ah: &AhAttr, patience_ns: u64) -> VerbsResult<()> {
         if !ah.is_global || crate::device::is_here(ah) {
             return Ok(());
         }
@@ -199,7 +204,7 @@ impl Wire {
                 ah.sgid_index
             )));
         };
-        onset::wait_until_usable(&self.interface.name, route.path.source)?;
+        onset::wait_until_usable(&self.interface.name, route.path.source, patience_ns)?;
         socket::check_route(&route).map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
             let name = &self.interface.name;

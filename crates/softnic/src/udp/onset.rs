@@ -11,7 +11,7 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use crate::clock::now_ns;
 
 /// How long that may take, ns: a random second, and one more for the answer.
-const ONSET_NS: u64 = 3_000_000_000;
+pub(super) const ONSET_NS: u64 = 3_000_000_000;
 /// How often to look, ms.
 const LOOK_MS: u64 = 20;
 /// `IFA_F_TENTATIVE` (linux/if_addr.h).
@@ -19,13 +19,17 @@ const TENTATIVE: u32 = 0x40;
 /// `IFA_F_DADFAILED`: somebody else has it.
 const TAKEN: u32 = 0x08;
 
-/// Waits until an address of this host may be used.
+/// Waits up to `patience_ns` until an address of this host may be used.
 ///
 /// # Errors
 /// That it did not come into use, and how to see why.
-pub(super) fn wait_until_usable(interface: &str, address: IpAddr) -> VerbsResult<()> {
+pub(super) fn wait_until_usable(
+    interface: &str,
+    address: IpAddr,
+    patience_ns: u64,
+) -> VerbsResult<()> {
     let IpAddr::V6(address) = address else { return Ok(()) };
-    let give_up_ns = now_ns() + ONSET_NS;
+    let give_up_ns = now_ns() + patience_ns;
     loop {
         // Without the file nothing is known, and the kernel says the rest.
         let Ok(table) = std::fs::read_to_string("/proc/net/if_inet6") else { return Ok(()) };
@@ -34,16 +38,20 @@ pub(super) fn wait_until_usable(interface: &str, address: IpAddr) -> VerbsResult
             return Ok(());
         }
         if flags & TAKEN != 0 || now_ns() >= give_up_ns {
-            return Err(VerbsError::new(
-                libc::EADDRNOTAVAIL,
-                format!(
-                    "the address {address} of interface {interface} is not in use: another host \
-                     may have it (ip -6 address show dev {interface}); choose another sgid_index"
-                ),
-            ));
+            return Err(not_usable(interface, address));
         }
         std::thread::sleep(std::time::Duration::from_millis(LOOK_MS));
     }
+}
+
+fn not_usable(interface: &str, address: Ipv6Addr) -> VerbsError {
+    VerbsError::new(
+        libc::EADDRNOTAVAIL,
+        format!(
+            "the address {address} of interface {interface} is not in use: it is new, or another \
+             host has it (ip -6 address show dev {interface}); choose another sgid_index"
+        ),
+    )
 }
 
 /// The flags of an address in the kernel's table: lines of address, index, prefix length, scope and
@@ -83,7 +91,8 @@ fd910000000000000000000000000002 02 40 00 88     eth0
 
     #[test]
     fn an_address_in_use_is_not_waited_for() {
-        wait_until_usable("lo", "::1".parse().unwrap()).unwrap();
-        wait_until_usable("lo", "127.0.0.1".parse().unwrap()).unwrap();
+        for address in ["::1", "127.0.0.1"] {
+            wait_until_usable("lo", address.parse().unwrap(), 0).unwrap();
+        }
     }
 }
