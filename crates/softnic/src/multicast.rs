@@ -162,6 +162,12 @@ impl Process {
     /// Makes sure that every process of the host knows us: what it sends from now on finds us. One
     /// that does not answer in time (it must be stopped) is not waited for again.
     pub(crate) fn introduce_to_everybody(&self) {
+        let silent = self.introduce_within(CONNECT_WAIT_MS);
+        self.groups.silent.lock().extend(silent.iter().map(|live| live.inode));
+    }
+
+    /// The same within `wait_ms`; returns who did not answer so far.
+    pub(crate) fn introduce_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
         let _calm = NoCancel::new();
         let live = self.live_slots();
         let knows_us = |slot| self.peer(slot).is_some_and(|peer| peer.knows_us());
@@ -173,7 +179,7 @@ impl Process {
             live.iter().filter(is_stranger).copied().collect()
         };
         let mut now_ns = crate::clock::now_ns();
-        let give_up_ns = now_ns + CONNECT_WAIT_MS * 1_000_000;
+        let give_up_ns = now_ns + wait_ms * 1_000_000;
         let mut again_at_ns = 0;
         while !strangers.is_empty() && now_ns < give_up_ns {
             if now_ns >= again_at_ns {
@@ -187,7 +193,7 @@ impl Process {
             strangers.retain(|live| !knows_us(live.slot));
             now_ns = crate::clock::now_ns();
         }
-        self.groups.silent.lock().extend(strangers.iter().map(|live| live.inode));
+        strangers
     }
 
     /// Gives a datagram to every member of its group in this process.

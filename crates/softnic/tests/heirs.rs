@@ -8,14 +8,22 @@ use std::sync::{Mutex, PoisonError};
 use rdmalab_engine::vocab::*;
 use support::net::{Net, connect, enter};
 use support::node::*;
-use support::{Cast, Link, Plan, Role, Stage};
+use support::{Cast, Link, Plan, Role, Stage, until_stopped};
 
 /// Path MTU 1024, which fits an Ethernet interface.
 const MTU_1024: u32 = 3;
 /// Messages of one go.
 const MESSAGES: u64 = 20;
 
-const ROLES: &[(&str, Role)] = &[("parting", parting), ("partner", partner), ("heir", heir)];
+const ROLES: &[(&str, Role)] = &[
+    ("parting", parting),
+    ("partner", partner),
+    ("heir", heir),
+    ("owner", owner),
+    ("writer", writer),
+    ("target", target),
+    ("bystander", bystander),
+];
 
 #[test]
 fn child_process_entry() {
@@ -119,4 +127,74 @@ fn who_exits_alone_still_hears_of_the_network() {
 fn who_exits_leaves_the_socket_to_its_heir() {
     let Some(net) = Net::of("who_exits_leaves_the_socket_to_its_heir", 2) else { return };
     start(&net, &[("parting", &[1]), ("partner", &[0, 2]), ("heir", &[])]).finish();
+}
+
+/// Reads its host's socket until it is killed.
+fn owner(stage: Stage) {
+    enter(1);
+    let _node = Node::open(0);
+    stage.parent.put(&[1]);
+    stage.parent.get();
+}
+
+/// Writes into the target's memory, before and after the death of whom it is told of.
+fn writer(mut stage: Stage) {
+    enter(2);
+    let node = Node::open(0);
+    let link = stage.link(2);
+    let (endpoint, mem) = connected(&node, &link);
+    let theirs = link.get();
+    let write = || {
+        let sges = [mem.sge(0, 64)];
+        endpoint.run(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
+    };
+    write();
+    stage.parent.put(&[1]);
+    assert_eq!(stage.parent.get(), [2]);
+    // All eight time-outs together are shorter than what a process has to say hello.
+    for _ in 0..MESSAGES {
+        write();
+    }
+    link.sync();
+}
+
+/// Inherits the socket.
+fn target(mut stage: Stage) {
+    enter(1);
+    let link = stage.link(1);
+    assert_eq!(stage.parent.get(), [1], "the owner is there");
+    let node = Node::open(0);
+    let (_endpoint, mem) = connected(&node, &link);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    link.sync();
+}
+
+/// A process of the target's host that uses no network, and that it never met.
+fn bystander(stage: Stage) {
+    // SAFETY: nobody else reads or changes the environment now.
+    unsafe { std::env::remove_var("RDMALAB_INTERFACE") };
+    enter(1);
+    assert_eq!(stage.parent.get(), [1], "the target is there");
+    let _node = Node::open(0);
+    stage.parent.put(&[2]);
+    stage.parent.get();
+}
+
+#[test]
+fn who_does_not_answer_keeps_no_heir_from_reading() {
+    let Some(net) = Net::of("who_does_not_answer_keeps_no_heir_from_reading", 2) else { return };
+    let mut cast =
+        start(&net, &[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
+    assert_eq!(cast.link(0).get(), [1]);
+    cast.link(2).put(&[1]);
+    assert_eq!(cast.link(1).get(), [1]);
+    cast.link(3).put(&[1]);
+    assert_eq!(cast.link(3).get(), [2]);
+    cast.signal(3, libc::SIGSTOP);
+    until_stopped(cast.pid(3));
+    cast.kill(0);
+    cast.link(1).put(&[2]);
+    cast.expect_end(1);
+    cast.expect_end(2);
+    cast.kill(3);
 }

@@ -34,6 +34,8 @@ const ASK_AGAIN_NS: u64 = 100_000_000;
 const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
 /// How long a process that exits waits for an heir, ns. It wakes in microseconds, if it is there.
 const HEIR_NS: u64 = 20_000_000;
+/// What an heir gives those that it does not know to answer before it reads, ms.
+const INTRODUCTION_MS: u64 = 50;
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
 const PREFIX_BYTES: usize = 40;
 
@@ -165,8 +167,9 @@ impl Process {
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
             // What comes meanwhile waits in the socket. Who reads it knows whom to pass it on to: a
-            // packet for a stranger is dropped, and a datagram is not sent again.
-            self.introduce_to_everybody();
+            // packet for a stranger is dropped, and a datagram is not sent again. But one that does
+            // not answer (it may be stopped) must not keep it from those that are known.
+            let strangers = self.introduce_within(INTRODUCTION_MS);
             wire.is_owner.store(true, Ordering::SeqCst);
             // It sleeps without the socket, as callers may that sleep for long: it looks after
             // those.
@@ -176,6 +179,9 @@ impl Process {
                 || !wire.is_leaving.load(Ordering::SeqCst)
                 || !self.hand_over(wire)
             {
+                if !strangers.is_empty() {
+                    self.introduce_to_everybody();
+                }
                 return;
             }
         }
