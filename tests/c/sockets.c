@@ -75,6 +75,40 @@ static void close_under_a_sleeper(int listener, int round)
     }
 }
 
+static void *sleep_in_accept(void *socket)
+{
+    is_up = 1;
+    CHECK(raccept(*(int *)socket, NULL, NULL) == -1);
+    return NULL;
+}
+
+static int new_listener(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    int listener = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(inet_pton(AF_INET, "127.0.0.1", &any.sin_addr) == 1);
+    EQUAL(rbind(listener, (struct sockaddr *)&any, sizeof any), 0);
+    EQUAL(rlisten(listener, 8), 0);
+    return listener;
+}
+
+static void close_under_those_who_accept(int round)
+{
+    int listener = new_listener();
+    pthread_t sleepers[2];
+    for (int i = 0; i < 2; i++) {
+        is_up = 0;
+        CHECK(pthread_create(&sleepers[i], NULL, sleep_in_accept, &listener) == 0);
+        while (!is_up) {
+            usleep(100);
+        }
+    }
+    usleep(300 * (round % 5));
+    EQUAL(rclose(listener), 0);
+    CHECK(pthread_join(sleepers[0], NULL) == 0);
+    CHECK(pthread_join(sleepers[1], NULL) == 0);
+}
+
 /* ---- Watching ---- */
 
 static atomic_int is_over;
@@ -134,6 +168,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < CLOSINGS && !(argc > 1 && argv[1][0] == 'w'); round++) {
         alarm(60); /* Ends the process if somebody sleeps on. */
         close_under_a_sleeper(listener, round);
+        close_under_those_who_accept(round);
     }
     watch_what_another_reads(listener);
     EQUAL(rclose(listener), 0);

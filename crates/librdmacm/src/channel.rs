@@ -185,19 +185,37 @@ unsafe fn next(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event)
     // SAFETY: the caller's contract.
     let queue = unsafe { queue_of(channel) };
     loop {
-        let Some(posted) = queue.pop() else {
-            if !queue.blocks() {
-                return Err(Errno(libc::EAGAIN));
+        // SAFETY: the caller's contract, and the caller's place for the event.
+        unsafe {
+            if let Some(made) = take(channel, &queue) {
+                event.write(made);
+                return Ok(());
             }
-            queue.wait()?;
-            continue;
-        };
+        }
+        if !queue.blocks() {
+            return Err(Errno(libc::EAGAIN));
+        }
+        queue.wait()?;
+    }
+}
+
+/// The next event, without waiting: to be given back as any.
+///
+/// # Safety
+/// The channel is one of ours, and alive.
+pub unsafe fn try_next(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_event> {
+    // SAFETY: the caller's contract.
+    unsafe { take(channel, &queue_of(channel)) }
+}
+
+unsafe fn take(channel: *mut rdma_event_channel, queue: &Queue) -> Option<*mut rdma_cm_event> {
+    while let Some(posted) = queue.pop() {
         if let Some(made) = crate::events::to_event(posted, channel) {
-            // SAFETY: the caller's place. The event is freed by `rdma_ack_cm_event`.
-            unsafe { event.write(Box::into_raw(made).cast()) };
-            return Ok(());
+            // It is freed by `rdma_ack_cm_event`.
+            return Some(Box::into_raw(made).cast());
         }
     }
+    None
 }
 
 /// Gives an event back; 0, or -1 and `errno`.

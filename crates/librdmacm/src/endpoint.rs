@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use rdmalab_abi::*;
 
 use crate::channel;
+use crate::cm_id::CmId;
 use crate::debug::{CallResult, Errno, answer, last_errno};
 use crate::id::{self, own};
 use crate::{qp, resolve};
@@ -143,15 +144,46 @@ pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id
 unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
     // SAFETY: the caller's contract.
     unsafe {
-        let on = own(listen)?;
-        if !on.is_sync() {
-            return Err(Errno(libc::EINVAL));
-        }
-        on.give_event_back();
+        let on = begin_request(listen)?;
         let mut event = std::ptr::null_mut();
         if channel::rdma_get_cm_event(on.channel(), &raw mut event) != 0 {
             return Err(last_errno());
         }
+        end_request(on, listen, event)
+    }
+}
+
+/// The next request to a listener without a channel; `EAGAIN` while there is none.
+///
+/// # Safety
+/// The caller's listener, which nobody frees meanwhile.
+pub unsafe fn try_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let on = begin_request(listen)?;
+        let event = channel::try_next(on.channel()).ok_or(Errno(libc::EAGAIN))?;
+        end_request(on, listen, event)
+    }
+}
+
+unsafe fn begin_request<'a>(listen: *mut rdma_cm_id) -> CallResult<&'a CmId> {
+    // SAFETY: the caller's contract.
+    let on = unsafe { own(listen)? };
+    if !on.is_sync() {
+        return Err(Errno(libc::EINVAL));
+    }
+    on.give_event_back();
+    Ok(on)
+}
+
+/// What an event of a listener comes to.
+unsafe fn end_request(
+    on: &CmId,
+    listen: *mut rdma_cm_id,
+    event: *mut rdma_cm_event,
+) -> CallResult<*mut rdma_cm_id> {
+    // SAFETY: the caller's listener, and an event of its channel.
+    unsafe {
         let made = match ((*event).status, (*event).event) {
             (0, RDMA_CM_EVENT_CONNECT_REQUEST) => prepare((*event).id, listen),
             (0, _) => Err(Errno(libc::EINVAL)),

@@ -122,6 +122,34 @@ impl Socket {
         }
     }
 
+    /// Takes the next request to a listener, waiting for it unless the socket does not; with what
+    /// the connection inherits.
+    fn next_request(&self) -> CallResult<(*mut rdma_cm_id, Sizes, bool)> {
+        let mut stream = self.lock();
+        loop {
+            if stream.is_closed() {
+                return Err(Errno(libc::EBADF));
+            }
+            if stream.state != State::Listening {
+                return Err(Errno(libc::EINVAL));
+            }
+            let is_nonblocking = stream.is_nonblocking;
+            // SAFETY: the listener's id; who closes it has to take the lock first.
+            match unsafe { endpoint::try_request(stream.id) } {
+                Err(Errno(libc::EAGAIN)) if !is_nonblocking => {}
+                found => return found.map(|id| (id, stream.sizes, is_nonblocking)),
+            }
+            let bell = Bell::own();
+            stream.sleepers.enter(bell.as_ref());
+            let polls = vec![readable(stream.channel_fd())];
+            drop(stream);
+            let slept = sleep_on(polls, bell.as_ref(), -1);
+            stream = self.lock();
+            stream.sleepers.leave(bell.as_ref());
+            slept?;
+        }
+    }
+
     /// Goes on with a connection that is being made; `true` once it is there.
     fn go_on(&self, stream: &mut Stream) -> CallResult<()> {
         if !stream.is_opening() {
@@ -246,18 +274,7 @@ unsafe fn accept(
     addr: *mut sockaddr,
     length: *mut socklen_t,
 ) -> CallResult<c_int> {
-    let (listen, sizes, is_nonblocking) = {
-        let stream = socket.lock();
-        if stream.state != State::Listening {
-            return Err(Errno(libc::EINVAL));
-        }
-        (stream.id, stream.sizes, stream.is_nonblocking)
-    };
-    let mut id = std::ptr::null_mut();
-    // SAFETY: the listener's id; several threads may wait for requests, one event each.
-    if unsafe { endpoint::rdma_get_request(listen, &raw mut id) } != 0 {
-        return Err(crate::debug::last_errno());
-    }
+    let (id, sizes, is_nonblocking) = socket.next_request()?;
     let mut stream = Stream::new(id, sizes);
     links::answer_request(&mut stream, is_nonblocking)?;
     // SAFETY: the id's address, and the caller's place for it.
