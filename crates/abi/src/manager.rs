@@ -90,7 +90,8 @@ cm_table! {
 /// the sender's GID, ours, and the datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct MadPort {
-    /// A descriptor that is readable while datagrams wait, or a negative error number.
+    /// A descriptor that is readable while datagrams wait, or a negative error number; the least
+    /// `int` where no way to other hosts was asked for.
     pub open: unsafe extern "C" fn() -> c_int,
     /// Sends (from, to, datagram); 0, or an error number.
     pub send: unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int,

@@ -4,10 +4,10 @@
 use core::ffi::{CStr, c_int, c_void};
 
 use rdmalab_abi::MadPort;
-use rdmalab_ring::madbox::MAD_BYTES;
+use rdmalab_ring::madbox::{MAD_BYTES, NO_INTERFACE};
 use rdmalab_wire::ids::Gid;
 
-use crate::debug::{CallResult, Errno, failed};
+use crate::debug::{CallResult, failed};
 
 /// A datagram as it came.
 #[repr(C)]
@@ -65,7 +65,8 @@ impl Door {
     /// goes.
     ///
     /// # Errors
-    /// What opening the device says, `ENOSYS` if our libibverbs is too old to have the port.
+    /// What the device says of the interface and of itself, `ENOSYS` if our libibverbs is too old
+    /// to have the port.
     pub fn open() -> CallResult<Option<Door>> {
         let ports = match crate::device::lent_mads() {
             Some(MadPort { open, send, receive }) => Some((open, send, receive)),
@@ -78,9 +79,12 @@ impl Door {
         };
         // SAFETY: takes nothing.
         match unsafe { open() } {
-            // No interface.
-            error if error == -libc::ENODEV => Ok(None),
-            error if error < 0 => Err(Errno(-error)),
+            NO_INTERFACE => Ok(None),
+            error if error < 0 => Err(failed(-error, "rdma_cm", || {
+                "the way to other hosts does not open (libibverbs.so.1 has said why, if it is of \
+                 the same build)"
+                    .to_owned()
+            })),
             fd => Ok(Some(Door { fd, send, receive })),
         }
     }

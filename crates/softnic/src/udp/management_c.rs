@@ -3,6 +3,8 @@
 
 use core::ffi::c_int;
 
+use rdmalab_ring::madbox::NO_INTERFACE;
+
 use super::interface;
 use super::management::{Gid, MAD_BYTES, ManagementPort};
 
@@ -18,12 +20,16 @@ struct Arrived {
 }
 
 /// Opens the port: a descriptor that is readable while datagrams wait, which stays ours; or a
-/// negative error number, `-ENODEV` where no interface leads to other hosts.
+/// negative error number, [`NO_INTERFACE`] where none was named that leads to other hosts.
 pub extern "C" fn open() -> c_int {
     match interface::named().and_then(|named| named.map(|_| ManagementPort::open()).transpose()) {
-        Ok(None) => -libc::ENODEV,
+        Ok(None) => NO_INTERFACE,
         Ok(Some(port)) => port.raw_fd(),
-        Err(error) => -error.errno,
+        Err(error) => {
+            // The number alone crosses the border.
+            crate::say(&error.message);
+            -error.errno
+        }
     }
 }
 

@@ -209,6 +209,20 @@ fn check(pairs: &[Pair], personality: &str) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// An interface that was named and is not there is an error, and not as if none had been named.
+#[test]
+fn an_interface_that_is_not_there_is_told() {
+    let Some(path) = programs::find("rping") else {
+        return programs::skipped("an_interface_that_is_not_there", "rping is not installed");
+    };
+    let _turn = programs::turn();
+    let options = ["-s", "-C", "1", "-p", &programs::free_port().to_string()].map(str::to_owned);
+    let variables = [("RDMALAB_INTERFACE".to_owned(), "etH0".to_owned())];
+    let ended = Program::start(&path, &options, &variables).end_by(Instant::now() + LIMIT);
+    assert!(ended.status.is_some() && !ended.succeeded(), "{}", ended.report());
+    assert!(ended.stderr.contains("there is no such network interface"), "{}", ended.report());
+}
+
 #[test]
 fn programs_connect() {
     check(SHORT, PERSONALITIES[0]);
