@@ -57,10 +57,18 @@ fn nobody_is_there(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
+fn is_readable(fd: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live pollfd.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
 /// Our connection to a peer: for sending, and to notice its end.
 struct Link {
     fd: OwnedFd,
     queue: VecDeque<Letter>,
+    /// The kernel had no memory for a letter, which does not make the socket unwritable.
+    is_short: bool,
 }
 
 /// The sockets of this process.
@@ -86,6 +94,8 @@ pub struct Office {
     /// Peers that are gone.
     lost: VecDeque<Peer>,
     door: Option<Door>,
+    /// There was no descriptor for who knocks here: the sockets stay readable, and are no use.
+    is_short: bool,
     kick: OwnedFd,
 }
 
@@ -106,6 +116,7 @@ impl Office {
             inbox: VecDeque::new(),
             lost: VecDeque::new(),
             door,
+            is_short: false,
             kick: crate::channel::event_fd()?,
         })
     }
@@ -188,7 +199,7 @@ impl Office {
             }
             Peer::Service(service) if self.services.contains_key(&service) => {
                 let own = Peer::Process(self.slot);
-                self.unanswered.push((own, mad, crate::world::now_ns()));
+                self.keep_unanswered(own, mad, crate::world::now_ns());
                 self.wake();
             }
             Peer::Service(service) => {
@@ -203,6 +214,13 @@ impl Office {
                     door.send(local, remote, &mad.to_bytes());
                 }
             }
+        }
+    }
+
+    /// Keeps a request that nobody here listens for; with too many it is lost, as on a wire.
+    fn keep_unanswered(&mut self, from: Peer, mad: Mad, since_ns: u64) {
+        if self.unanswered.len() < QUEUE_MAX {
+            self.unanswered.push((from, mad, since_ns));
         }
     }
 
@@ -247,7 +265,7 @@ impl Office {
         }
         match madbox::connect_slot(slot) {
             Ok(fd) => {
-                self.links.insert(slot, Link { fd, queue: VecDeque::new() });
+                self.links.insert(slot, Link { fd, queue: VecDeque::new(), is_short: false });
                 self.wake();
                 true
             }
@@ -263,6 +281,7 @@ impl Office {
     /// Sends what waits for a peer, as far as it reads.
     fn push(&mut self, slot: u16) {
         let Some(link) = self.links.get_mut(&slot) else { return };
+        link.is_short = false;
         while let Some(letter) = link.queue.front() {
             match madbox::send(link.fd.as_fd(), letter) {
                 Ok(()) => {
@@ -273,24 +292,29 @@ impl Office {
                     self.lost.push_back(Peer::Process(slot));
                     return;
                 }
-                Err(_) => return,
+                Err(error) => {
+                    link.is_short = error.kind() != io::ErrorKind::WouldBlock;
+                    return;
+                }
             }
         }
     }
 
-    /// What the thread has to wait for.
+    /// What the thread has to wait for, and whether it has to look again soon in any case.
     fn polls(&self) -> (Vec<libc::pollfd>, bool) {
         let poll = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
-        let mut polls = vec![
-            poll(self.kick.as_raw_fd(), libc::POLLIN),
-            poll(self.listening.as_raw_fd(), libc::POLLIN),
-        ];
+        let mut polls = vec![poll(self.kick.as_raw_fd(), libc::POLLIN)];
+        if !self.is_short {
+            polls.push(poll(self.listening.as_raw_fd(), libc::POLLIN));
+            polls.extend(self.services.values().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
+        }
         polls.extend(self.door.iter().map(|door| poll(door.fd(), libc::POLLIN)));
-        polls.extend(self.services.values().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
         polls.extend(self.incoming.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
-        let wanted = |link: &Link| if link.queue.is_empty() { 0 } else { libc::POLLOUT };
+        let waits = |link: &Link| !link.queue.is_empty() && !link.is_short;
+        let wanted = |link: &Link| if waits(link) { libc::POLLOUT } else { 0 };
         polls.extend(self.links.values().map(|link| poll(link.fd.as_raw_fd(), wanted(link))));
-        (polls, !self.knocking.is_empty() || !self.unanswered.is_empty())
+        let is_short = self.is_short || self.links.values().any(|link| link.is_short);
+        (polls, is_short || !self.knocking.is_empty() || !self.unanswered.is_empty())
     }
 
     /// Takes everything that came; the result is for the manager.
@@ -298,10 +322,18 @@ impl Office {
         crate::channel::drain(self.kick.as_fd());
         self.close_retired();
         let mut letters = Vec::new();
-        let doors: Vec<&OwnedFd> = self.services.values().chain([&self.listening]).collect();
-        for door in doors {
-            while let Ok(Some(fd)) = madbox::accept(door.as_fd()) {
-                self.incoming.push(fd);
+        self.is_short = false;
+        for door in self.services.values().chain([&self.listening]) {
+            loop {
+                match madbox::accept(door.as_fd()) {
+                    Ok(Some(fd)) => self.incoming.push(fd),
+                    Ok(None) => break,
+                    // The kernel takes a descriptor before it looks whether anybody knocks.
+                    Err(_) => {
+                        self.is_short |= is_readable(door);
+                        break;
+                    }
+                }
             }
         }
         self.incoming.retain(|fd| {
@@ -339,10 +371,8 @@ impl Office {
             match self.whose(&mad) {
                 Whose::Ours => mads.push((peer, mad)),
                 Whose::Nobodys if now_ns >= since_ns + GRACE_NS => mads.push((peer, mad)),
-                Whose::Nobodys if self.unanswered.len() < QUEUE_MAX => {
-                    self.unanswered.push((peer, mad, since_ns));
-                }
-                Whose::Nobodys | Whose::Others => {}
+                Whose::Nobodys => self.keep_unanswered(peer, mad, since_ns),
+                Whose::Others => {}
             }
         }
         // Requests come first: what is said about them goes another way, and may be here already.
@@ -357,7 +387,7 @@ impl Office {
             while let Ok(Some(fd)) = madbox::accept(door.as_fd()) {
                 while let Received::Letter(letter) = madbox::receive(fd.as_fd()) {
                     if let Some((peer, mad)) = self.unseal(&letter) {
-                        self.unanswered.push((peer, mad, crate::world::now_ns()));
+                        self.keep_unanswered(peer, mad, crate::world::now_ns());
                     }
                 }
             }
@@ -466,94 +496,4 @@ pub fn run(world: &'static World) {
 }
 
 #[cfg(test)]
-mod tests {
-    use rdmalab_wire::cm::Dreq;
-
-    use super::*;
-    use crate::world::now_ns;
-
-    /// What this process listens for here, and no other test.
-    fn own_service(number: u64) -> u64 {
-        u64::from(std::process::id()) << 24 | number
-    }
-
-    fn office(start: u16) -> Office {
-        Office::take_slot(std::process::id() as u16 ^ start, None).expect("a free slot")
-    }
-
-    /// A datagram for a process, and one for who holds a service.
-    fn mads(slot: u16, service_id: u64) -> [Mad; 2] {
-        let dreq = Dreq {
-            local_id: 1,
-            remote_id: u32::from(slot) << madbox::ID_BITS | 7,
-            remote_qpn: Qpn::new(2),
-            private_data: [0; Dreq::PRIVATE_BYTES],
-        };
-        let private_data = [0; rdmalab_wire::cm::SidrReq::PRIVATE_BYTES];
-        let ask =
-            rdmalab_wire::cm::SidrReq { request_id: 9, pkey: 0xffff, service_id, private_data };
-        [Message::Dreq(dreq), Message::SidrReq(ask)].map(|message| Mad { transaction: 3, message })
-    }
-
-    /// What reaches nobody now is neither answered for its addressee nor ends its connections.
-    fn keeps_quiet(office: &mut Office, slot: u16, service: u64) {
-        let [to_slot, to_service] = mads(slot, service);
-        assert!(matches!(office.whose(&to_slot), Whose::Others));
-        assert!(matches!(office.whose(&to_service), Whose::Others));
-        office.post(Peer::Process(slot), to_slot);
-        assert_eq!(office.next_lost(), None, "a process that lives was taken for dead");
-        let letter = office.letter(&to_service);
-        office.knock(service, letter.clone(), now_ns() - GRACE_NS);
-        assert_eq!(office.knocking.len(), 1, "nobody knocks again");
-        office.knocking.clear();
-        office.knock(service, letter, now_ns() - PATIENCE_NS);
-        assert!(office.knocking.is_empty(), "who does not look is knocked at for ever");
-        assert!(office.next_inside().is_none(), "answered for a service that somebody holds");
-    }
-
-    #[test]
-    fn who_does_not_look_is_not_gone() {
-        let (slot, here) = madbox::claim_slot(std::process::id() as u16 ^ 0x111).unwrap();
-        let service = own_service(1);
-        let listening = madbox::claim_service(service).unwrap();
-        let mut office = office(0x222);
-        // Until as many wait as may: nobody accepts.
-        while madbox::connect_slot(slot).is_ok() {}
-        while madbox::connect_service(service).is_ok() {}
-        keeps_quiet(&mut office, slot, service);
-        drop((here, listening));
-        let [to_slot, to_service] = mads(slot, service);
-        assert!(matches!(office.whose(&to_slot), Whose::Ours));
-        assert!(matches!(office.whose(&to_service), Whose::Nobodys));
-        office.post(Peer::Process(slot), to_slot);
-        assert_eq!(office.next_lost(), Some(Peer::Process(slot)));
-        let letter = office.letter(&to_service);
-        office.knock(service, letter, now_ns() - GRACE_NS);
-        assert!(office.knocking.is_empty() && office.next_inside().is_some());
-    }
-
-    #[test]
-    fn without_descriptors_nobody_is_gone() {
-        let (slot, _here) = madbox::claim_slot(std::process::id() as u16 ^ 0x333).unwrap();
-        let service = own_service(2);
-        let _listening = madbox::claim_service(service).unwrap();
-        let mut office = office(0x444);
-        let starved = std::thread::spawn(move || {
-            // SAFETY: takes integers only. From here on this thread has a table of descriptors of
-            // its own, a copy, so that the other tests are not short of them.
-            if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
-                return false;
-            }
-            // SAFETY: takes integers only.
-            while unsafe { libc::dup(office.kick.as_raw_fd()) } >= 0 {}
-            keeps_quiet(&mut office, slot, service);
-            // Its descriptors are closed with the table.
-            true
-        });
-        if !starved.join().expect("the checks hold") {
-            use std::io::Write as _;
-            let _ = io::stderr()
-                .write_all(b"SKIPPED without_descriptors: no table of descriptors of one's own\n");
-        }
-    }
-}
+mod tests;
