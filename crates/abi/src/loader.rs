@@ -94,6 +94,7 @@ macro_rules! verbs_table {
         /// says; the C conventions for errors (null, -1 and `errno`, or an error number) differ
         /// from one to the next and are named with each.
         #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
         pub struct VerbsTable {
             $(#[doc = $doc] pub $field: unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?,)*
         }

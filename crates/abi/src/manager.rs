@@ -89,6 +89,7 @@ cm_table! {
 /// our own librdmacm. Addresses are GIDs of 16 bytes, datagrams 256 bytes; what is received is
 /// the sender's GID, ours, and the datagram.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct MadPort {
     /// A descriptor that is readable while datagrams wait, or a negative error number; the least
     /// `int` where no way to other hosts was asked for.
@@ -106,6 +107,8 @@ pub struct MadPort {
 pub struct CmLoan {
     /// Bytes of this structure: another build's are refused.
     bytes: usize,
+    /// What it was built from, likewise.
+    build: u64,
     /// The verbs.
     pub verbs: VerbsTable,
     /// The way to other hosts.
@@ -116,14 +119,58 @@ impl CmLoan {
     /// A loan of these.
     #[must_use]
     pub const fn new(verbs: VerbsTable, mads: MadPort) -> Self {
-        Self { bytes: size_of::<Self>(), verbs, mads }
+        Self { bytes: size_of::<Self>(), build: BUILD, verbs, mads }
     }
 
-    /// Whether it is of the same build, as far as can be told.
+    /// Takes a copy of one that another shared object made; `None` when that is of another build,
+    /// so far as the sources of this interface differ.
+    ///
+    /// # Safety
+    /// Two words can be read there, and if they are those of this build, a loan.
     #[must_use]
-    pub const fn fits(&self) -> bool {
-        self.bytes == size_of::<Self>()
+    pub const unsafe fn take(from: *const Self) -> Option<Self> {
+        // SAFETY: the caller's contract; each word is looked at before what lies behind it.
+        unsafe {
+            if (*from).bytes != size_of::<Self>() || (*from).build != BUILD {
+                return None;
+            }
+            Some(*from)
+        }
     }
+
+    /// Whether all functions are the same.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let words = |loan: *const Self| {
+            // SAFETY: a live structure of nothing but words, without gaps between them.
+            unsafe { core::slice::from_raw_parts(loan.cast::<usize>(), WORDS) }
+        };
+        words(self) == words(other)
+    }
+}
+
+/// Words of a loan: size, build, and functions.
+const WORDS: usize = size_of::<CmLoan>() / size_of::<usize>();
+
+const _: () = assert!(
+    size_of::<CmLoan>() == 16 + size_of::<VerbsTable>() + size_of::<MadPort>()
+        && size_of::<usize>() == size_of::<u64>()
+);
+
+/// A hash of the sources that say what is lent: their functions, in order, and what those mean.
+const BUILD: u64 = {
+    let version = fnv(0xcbf2_9ce4_8422_2325, env!("CARGO_PKG_VERSION"));
+    fnv(fnv(version, include_str!("manager.rs")), include_str!("loader.rs"))
+};
+
+/// FNV-1a.
+const fn fnv(mut hash: u64, text: &str) -> u64 {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
 }
 
 impl CmTable {
@@ -157,13 +204,54 @@ impl CmTable {
                 borrow,
             )
         };
-        // SAFETY: a live loan, which it copies, after a look at the first word, which is its size
-        // in every build.
+        // SAFETY: a live loan, which it copies, after a look at the first words, which tell its
+        // size and build: older ones look at the size alone, and theirs is another.
         match unsafe { borrow(loan) } {
             // SAFETY: as in `load`.
             0 => unsafe { Self::from_library(&library) },
             libc::EALREADY => Err(refused("it uses other verbs already")),
             _ => Err(refused("it is of another build: use libraries and programs of one")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn number() -> c_int {
+        1
+    }
+
+    unsafe extern "C" fn other_number() -> c_int {
+        2
+    }
+
+    unsafe extern "C" fn send(_: *const u8, _: *const u8, _: *const u8) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn receive(_: *mut u8) -> c_int {
+        0
+    }
+
+    #[test]
+    fn a_loan_of_another_build_is_refused() {
+        let mads = MadPort { open: number, send, receive };
+        let loan = CmLoan::new(VerbsTable::UNSUPPORTED, mads);
+        let taken = |loan: &CmLoan| {
+            // SAFETY: a live loan.
+            unsafe { CmLoan::take(loan) }
+        };
+        assert!(taken(&loan).is_some_and(|taken| taken.is_same(&loan)));
+        assert!(taken(&CmLoan { bytes: loan.bytes - 8, ..loan }).is_none());
+        assert!(taken(&CmLoan { build: loan.build + 1, ..loan }).is_none());
+        let other = CmLoan { mads: MadPort { open: other_number, ..mads }, ..loan };
+        assert!(!other.is_same(&loan), "another way out");
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        assert_eq!(fnv(0xcbf2_9ce4_8422_2325, "foobar"), 0x8594_4171_f739_67e8);
     }
 }

@@ -45,22 +45,18 @@ type Source = Result<(VerbsTable, Option<MadPort>), String>;
 static VERBS: OnceLock<Source> = OnceLock::new();
 
 /// Takes the verbs of a program of ours that has the soft device in itself, before anything else is
-/// called: 0, or `EALREADY` when other verbs are in use, `EPROTO` when it is of another build.
+/// called: 0, or `EALREADY` when other verbs are in use, `EPROTO` when it is of another build. The
+/// same loan again is taken.
 ///
 /// # Safety
-/// A live loan, of which the first word is its size.
+/// A live loan, of which the first words are its size and its build.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __rdmalab_borrow(loan: *const CmLoan) -> c_int {
     crate::guard::guard(libc::EIO, || {
-        // SAFETY: the caller's contract; no more than the first word is looked at before it is
-        // known to fit.
-        if unsafe { loan.cast::<usize>().read() } != size_of::<CmLoan>() {
-            return libc::EPROTO;
-        }
-        // SAFETY: as above, and of this build.
-        let CmLoan { verbs, mads, .. } = unsafe { loan.read() };
-        match VERBS.get_or_init(|| Ok((verbs, Some(mads)))) {
-            Ok((_, Some(_))) => 0,
+        // SAFETY: the caller's contract.
+        let Some(loan) = (unsafe { CmLoan::take(loan) }) else { return libc::EPROTO };
+        match VERBS.get_or_init(|| Ok((loan.verbs, Some(loan.mads)))) {
+            Ok((verbs, Some(mads))) if loan.is_same(&CmLoan::new(*verbs, *mads)) => 0,
             _ => libc::EALREADY,
         }
     })
@@ -180,5 +176,38 @@ impl Device {
         let gids = self.gids();
         let ipv4 = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4());
         ipv4.or(gids.first()).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn open() -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn send(_: *const u8, _: *const u8, _: *const u8) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn send_otherwise(_: *const u8, _: *const u8, _: *const u8) -> c_int {
+        1
+    }
+
+    unsafe extern "C" fn receive(_: *mut u8) -> c_int {
+        0
+    }
+
+    #[test]
+    fn verbs_are_lent_once() {
+        let mads = MadPort { open, send, receive };
+        let lend = |mads| {
+            let loan = CmLoan::new(VerbsTable::UNSUPPORTED, mads);
+            // SAFETY: a live loan.
+            unsafe { __rdmalab_borrow(&raw const loan) }
+        };
+        assert_eq!((lend(mads), lend(mads)), (0, 0));
+        assert_eq!(lend(MadPort { send: send_otherwise, ..mads }), libc::EALREADY);
     }
 }
