@@ -78,7 +78,7 @@ fn bench_self_measures_elsewhere_when_asked() {
         for row in rows {
             let [ours, limit] = ["ours_runs", "limit_runs"].map(|of| row[of].as_array().unwrap());
             if let (true, Some(why)) = (may_miss, row["missing"].as_str()) {
-                eprintln!("SKIPPED {}: {why}", row["ours"]);
+                skipped(&row["ours"].to_string(), why);
                 continue;
             }
             assert!(ours.len() == 2 && limit.len() == 2, "{row}");

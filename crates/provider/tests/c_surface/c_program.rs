@@ -2,7 +2,6 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,6 +40,12 @@ fn slots(t: &VerbsTable) -> [*const c_void; 24] {
     ]
 }
 
+/// Says that a test cannot run here. The harness swallows what the printing macros say.
+fn skipped(name: &str, reason: &str) {
+    let line = format!("SKIPPED {name}: {reason}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
 /// Compiles the program; `None`, said aloud, where there is no compiler or no header.
 fn compile() -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
@@ -50,11 +55,7 @@ fn compile() -> Option<PathBuf> {
     std::fs::write(&probe, header).expect("the directory for temporary files can be written");
     let probed = Command::new("cc").arg("-fsyntax-only").arg(&probe).output();
     if !probed.is_ok_and(|output| output.status.success()) {
-        // Past the capture of the test's output, so that CI can list it.
-        let _ = writeln!(
-            std::io::stdout(),
-            "SKIPPED provider c_program: no cc, or no infiniband/verbs.h (libibverbs-dev)"
-        );
+        skipped("provider c_program", "no cc, or no infiniband/verbs.h (libibverbs-dev)");
         return None;
     }
     let output = Command::new("cc")

@@ -66,7 +66,21 @@ fn unfinished(file: &SourceFile, found: &mut Vec<Offence>) {
             let what = "an ignored test without a reason; write #[ignore = \"why\"]";
             found.push(Offence::new(&file.path, number, what));
         }
+        if swallows_a_skip(code, line) {
+            let what = "nobody sees it: the test harness swallows what macros print; write \
+                        `SKIPPED NAME: REASON` to stderr by write_all";
+            found.push(Offence::new(&file.path, number, what));
+        }
     }
+}
+
+/// `code` tells a call from prose, `line` still has the text.
+fn swallows_a_skip(code: &str, line: &str) -> bool {
+    let says = |text: &str| {
+        let text = text.trim_start().trim_start_matches('"').to_lowercase();
+        text.starts_with("skipped")
+    };
+    code.contains("println!(") && line.split("println!(").skip(1).any(says)
 }
 
 fn ignores_without_reason(code: &str, line: &str) -> bool {
@@ -114,6 +128,13 @@ fn what_is_not_done_is_found_in_code_only() {
     let text = "todo!(\"x\")\nunimplemented!()\ndbg!(x)\n\
                 #[ignore]\n#[ignore = \"\"]\n#[cfg_attr(a, ignore)]\n";
     assert_eq!(lines_of("a.rs", text), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_test_that_is_skipped_says_so_aloud() {
+    let text = "// println!(\"skipped: no cc\")\nprintln!(\"it skipped\");\nlet skipped = 1;\n\
+                eprintln!(\"skipped: no cc\");\nprintln!(\"SKIPPED a: {b}\");\n";
+    assert_eq!(lines_of("a.rs", text), [4, 5]);
 }
 
 #[test]
