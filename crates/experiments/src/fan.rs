@@ -89,6 +89,11 @@ pub(crate) trait Role<R> {
     /// The `part`-th part, of so many repetitions.
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped>;
 
+    /// Whether it has nothing to do.
+    fn is_idle(&self) -> bool {
+        false
+    }
+
     /// Messages that it heard.
     fn heard(&self) -> u64;
 
@@ -102,6 +107,10 @@ struct Idle;
 impl<R: Rank> Role<R> for Idle {
     fn part(&mut self, _: &R, _: usize, _: u64) -> Result<(), Stopped> {
         Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        true
     }
 
     fn heard(&self) -> u64 {
@@ -119,7 +128,7 @@ fn all_parts<R: Rank>(
     point: &Point,
     mut role: impl Role<R>,
 ) -> Result<Outcome, Stopped> {
-    let mut course = Course::new(rank, links);
+    let mut course = Course::new(rank, links).idle(role.is_idle());
     let mut effort = Effort::default();
     for (i, repetitions) in parts(point).into_iter().enumerate() {
         if !course.goes_on()? {
@@ -133,7 +142,7 @@ fn all_parts<R: Rank>(
     let mut words = effort.to_words().to_vec();
     words.push(role.heard());
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let all = match rank.exchange_to_end(&bytes) {
+    let all = match course.exchange(&bytes) {
         Ok(all) => all.iter().filter_map(|bytes| said(bytes)).collect(),
         Err(_) if course.cut_short.is_some() => Vec::new(),
         Err(error) => return Err(error),

@@ -21,7 +21,7 @@ use crate::pace::{DUE, Pace, Span, longest_gap_ns};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::stock::Stock;
-use crate::talk::{Begin, Course, Effort, OVERS, gather, stopped, through_losses_ns};
+use crate::talk::{Begin, Course, Effort, Losses, OVERS, gather, stopped, through_losses_ns};
 
 /// Marks of messages; above them are those that say that a part is over.
 const MARKS: u64 = 250;
@@ -68,6 +68,7 @@ struct Trips<'a, R> {
     /// Whose receive was used up and is to be posted again.
     owes: Option<usize>,
     heard: u64,
+    losses: Losses,
 }
 
 impl<'a, R: Rank> Trips<'a, R> {
@@ -95,6 +96,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             limit_ns: if answers_through { through_losses_ns(limit_ns) } else { limit_ns },
             owes: None,
             heard: 0,
+            losses: Losses::default(),
         })
     }
 
@@ -223,6 +225,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             self.tidy()?;
             heard = self.hear_answer(i)?;
             log.end(self.rank.now(), heard);
+            self.losses.note(heard, self.limit_ns, "the other end")?;
             self.settle()?;
         }
         Ok(heard)

@@ -13,9 +13,15 @@ use crate::sq::Account;
 
 /// Most receives posted at a time.
 const STEP_MAX: usize = 32;
-/// After so long without a credit over UC and UD, what is under way is taken to be lost. A busy
-/// machine keeps a receiver from its processor for less.
-const FORGIVE_NS: f64 = 250e6;
+/// After so long without a message over UC and UD, a receiver says again how far it is.
+const BEAT_NS: u64 = 250_000_000;
+/// So many times since a sender began to wait for it: then nothing is on its way any more, and what
+/// is missing is lost. No time says that: a busy machine keeps a receiver from its processor for
+/// longer than anybody would want to wait.
+const BEATS: i8 = 2;
+/// Where the beat stands in a credit, and how the count goes round in immediate data.
+const BEAT_SHIFT: u32 = 56;
+const IMM_BEAT_SHIFT: u32 = 24;
 /// Between two looks for a credit, where completions are waited for asleep.
 const NAP_NS: u64 = 20_000;
 
@@ -90,6 +96,35 @@ impl<'a> Stock<'a> {
     }
 }
 
+/// How far a receiver is: so many receives posted again, said so many times without news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Credit {
+    count: u64,
+    beat: u8,
+}
+
+impl Credit {
+    fn to_word(self) -> u64 {
+        u64::from(self.beat) << BEAT_SHIFT | self.count
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self { count: word & ((1 << BEAT_SHIFT) - 1), beat: (word >> BEAT_SHIFT) as u8 }
+    }
+
+    fn to_imm(self) -> u32 {
+        u32::from(self.beat) << IMM_BEAT_SHIFT | self.count as u32 & ((1 << IMM_BEAT_SHIFT) - 1)
+    }
+
+    /// The credit that follows this one; of one from before, which came late, `None`.
+    fn next_from_imm(self, imm: u32) -> Option<Self> {
+        let round = (1 << IMM_BEAT_SHIFT) - 1;
+        let more = imm.wrapping_sub(self.count as u32) & round;
+        let beat = (imm >> IMM_BEAT_SHIFT) as u8;
+        (more <= round / 2).then(|| Self { count: self.count + u64::from(more), beat })
+    }
+}
+
 /// Tells the other end how many receives were posted again, for each queue pair. By WRITE, or by
 /// SEND with the number as immediate data where there is no WRITE.
 pub(crate) struct Tellers<'a> {
@@ -99,6 +134,8 @@ pub(crate) struct Tellers<'a> {
     told: Vec<u64>,
     every: u64,
     is_on: bool,
+    is_reliable: bool,
+    beat: u8,
 }
 
 impl<'a> Tellers<'a> {
@@ -117,7 +154,55 @@ impl<'a> Tellers<'a> {
             told: vec![0; qps],
             every: (depth as u64 / 4).max(1),
             is_on: point.flow == Flow::Credit,
+            is_reliable: point.transport == Transport::Rc,
+            beat: 0,
         }
+    }
+
+    /// Waits for receive completions, at most `limit_ns`; 0 when nothing came. Where messages may
+    /// be lost the time is counted in pieces in each of which it looked: who was kept from its
+    /// processor has not waited. After each of them it says how far it is.
+    #[inline]
+    pub fn wait_for<R: Rank>(
+        &mut self,
+        rank: &R,
+        stocks: &[Stock<'a>],
+        limit_ns: u64,
+        wcs: &mut [Wc],
+    ) -> Result<usize, Stopped> {
+        if self.is_reliable {
+            return self.end.recv.wait_for(rank, limit_ns, wcs);
+        }
+        let mut left_ns = limit_ns;
+        loop {
+            let slice_ns = left_ns.min(BEAT_NS);
+            let found = self.end.recv.wait_for(rank, slice_ns, wcs)?;
+            left_ns -= slice_ns;
+            if found > 0 || left_ns == 0 {
+                return Ok(found);
+            }
+            self.beat(rank, stocks)?;
+        }
+    }
+
+    /// Whether it is time to say how far it is, when nothing came for so long; asked every
+    /// `slice_ns`.
+    pub fn is_due(waited_ns: u64, slice_ns: u64) -> bool {
+        waited_ns / BEAT_NS > waited_ns.saturating_sub(slice_ns) / BEAT_NS
+    }
+
+    /// Says how far it is, though nothing came.
+    #[cold]
+    pub fn beat<R: Rank>(&mut self, rank: &R, stocks: &[Stock<'a>]) -> Result<(), Stopped> {
+        if !self.is_on {
+            return Ok(());
+        }
+        self.beat = self.beat.wrapping_add(1);
+        for (qp, stock) in stocks.iter().enumerate() {
+            self.told[qp] = stock.restocked;
+            self.say(rank, qp, stock.restocked)?;
+        }
+        Ok(())
     }
 
     /// Tells it where there is enough to tell.
@@ -138,13 +223,14 @@ impl<'a> Tellers<'a> {
             let accounts = &mut self.accounts;
             each_completion(self.end, &wcs[..found], |qp, count| accounts[qp].free(count))?;
         }
-        self.end.memory().write_u64(self.end.layout.told(qp), count);
+        let credit = Credit { count, beat: self.beat };
+        self.end.memory().write_u64(self.end.layout.told(qp), credit.to_word());
         let (account, batch) = (&mut self.accounts[qp], &mut self.batches[qp]);
         let signals = account.take(1, false);
         batch.set_signaled(0, signals);
         batch.set_wr_id(0, wr_id(qp, account.posted()) | self.end.tag);
         if !self.end.peer.ahs.is_empty() {
-            batch.set_imm(0, count as u32);
+            batch.set_imm(0, credit.to_imm());
         }
         let posted = self.end.qps[qp].post_send_batch(batch);
         posted.map_err(|e| self.end.diagnose(failed(e)))
@@ -170,12 +256,12 @@ pub(crate) struct Credits<'a> {
     is_reliable: bool,
     depth: u64,
     sent: Vec<u64>,
-    told: Vec<u64>,
+    told: Vec<Credit>,
     /// What is taken to be lost.
     forgiven: Vec<u64>,
     /// Where credits come in as messages.
     stocks: Vec<Stock<'a>>,
-    /// Times that credit was missing for so long that messages were taken to be lost.
+    /// Times that the receiver had nothing more to take, and messages were taken to be lost.
     pub given_up: u64,
 }
 
@@ -196,7 +282,7 @@ impl<'a> Credits<'a> {
             is_reliable: point.transport == Transport::Rc,
             depth,
             sent: vec![0; qps],
-            told: vec![0; qps],
+            told: vec![Credit::default(); qps],
             forgiven: vec![0; qps],
             stocks,
             given_up: 0,
@@ -218,7 +304,16 @@ impl<'a> Credits<'a> {
     }
 
     fn known(&self, qp: usize) -> u64 {
-        (self.depth + self.told[qp] + self.forgiven[qp]).saturating_sub(self.sent[qp])
+        (self.depth + self.told[qp].count + self.forgiven[qp]).saturating_sub(self.sent[qp])
+    }
+
+    /// What the receiver says, unless it is of before. What it has taken was not lost.
+    fn heard(&mut self, qp: usize, credit: Credit) {
+        if credit.count >= self.told[qp].count {
+            self.told[qp] = credit;
+            let under_way = self.sent[qp].saturating_sub(credit.count);
+            self.forgiven[qp] = self.forgiven[qp].min(under_way);
+        }
     }
 
     /// Counts messages out.
@@ -229,7 +324,8 @@ impl<'a> Credits<'a> {
 
     fn listen(&mut self, qp: usize) -> Result<(), Stopped> {
         if self.stocks.is_empty() {
-            self.told[qp] = self.end.memory().read_u64(self.end.layout.heard(qp));
+            let word = self.end.memory().read_u64(self.end.layout.heard(qp));
+            self.heard(qp, Credit::from_word(word));
             return Ok(());
         }
         let mut wcs = [Wc::default(); TAKEN];
@@ -240,11 +336,8 @@ impl<'a> Credits<'a> {
             }
             let Some(of) = self.end.index_of(wc.qp_num()) else { continue };
             self.stocks[of].took()?;
-            let imm = wc.imm().unwrap_or(0);
-            // The number goes round with 32 bits.
-            let more = imm.wrapping_sub(self.told[of] as u32);
-            if more < 1 << 31 {
-                self.told[of] += u64::from(more);
+            if let Some(credit) = self.told[of].next_from_imm(wc.imm().unwrap_or(0)) {
+                self.heard(of, credit);
             }
         }
         Ok(())
@@ -270,6 +363,7 @@ impl<'a> Credits<'a> {
         mut meanwhile: impl FnMut() -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
         let (start, patience_ns) = (rank.now(), rank.patience_ns());
+        let first = self.told[qp].beat;
         loop {
             if self.allowed(qp)? >= count {
                 return Ok(());
@@ -282,8 +376,10 @@ impl<'a> Credits<'a> {
                 rank.spin_for(0, || None::<()>)?;
             }
             let waited_ns = rank.clock().ns_between(start, rank.now());
-            if !self.is_reliable && waited_ns > FORGIVE_NS {
-                self.forgiven[qp] = self.sent[qp].saturating_sub(self.told[qp]);
+            // As a difference with a sign: one that came late is of before.
+            let beats = self.told[qp].beat.wrapping_sub(first).cast_signed();
+            if !self.is_reliable && beats >= BEATS {
+                self.forgiven[qp] = self.sent[qp].saturating_sub(self.told[qp].count);
                 self.given_up += 1;
             } else if waited_ns > patience_ns as f64 {
                 return Err(crate::cq::timed_out(patience_ns, "a credit of the receiver"));
@@ -296,6 +392,27 @@ impl<'a> Credits<'a> {
 mod tests {
     use super::*;
     use crate::point::{Experiment, Op};
+
+    #[test]
+    fn a_credit_comes_back_and_a_late_one_does_not_count() {
+        for credit in [Credit::default(), Credit { count: 1 << 40, beat: 255 }] {
+            assert_eq!(Credit::from_word(credit.to_word()), credit);
+        }
+        let told = Credit { count: (7 << IMM_BEAT_SHIFT) - 10, beat: 255 };
+        for (count, beat) in [(told.count, 0), (told.count + 512, 255), (told.count + 32_768, 3)] {
+            let next = Credit { count, beat };
+            assert_eq!(told.next_from_imm(next.to_imm()), Some(next));
+        }
+        let late = Credit { count: told.count - 1, beat: 254 };
+        assert_eq!(told.next_from_imm(late.to_imm()), None);
+    }
+
+    #[test]
+    fn it_is_due_once_a_beat() {
+        let slice_ns = BEAT_NS / 25;
+        let due = (1..=100).filter(|n| Tellers::is_due(n * slice_ns, slice_ns));
+        assert_eq!(due.collect::<Vec<_>>(), [25, 50, 75, 100]);
+    }
 
     #[test]
     fn a_queue_is_stocked_in_whole_steps() {

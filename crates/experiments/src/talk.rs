@@ -1,7 +1,7 @@
 //! What the two ends tell each other beside the measurement: whether to go on, and what they found.
 
 use rdmalab_measure::Stamp;
-use rdmalab_rank::{CpuTime, Rank, Stopped};
+use rdmalab_rank::{CpuTime, Rank, Stopped, extremes};
 
 use crate::trouble::Troubled;
 
@@ -11,13 +11,18 @@ const CHUNK: usize = 1 << 20;
 /// Times that the end of a part is said where messages may be lost.
 pub(crate) const OVERS: usize = 3;
 
+/// So many lost messages in a row are waited for by who answers: then a part is taken to be over.
+const PATIENT: u64 = 20;
+
+/// So many answers in a row may be lost before who asks takes the other end to be gone, which then
+/// is: it has waited for long enough.
+pub(crate) const LOST_IN_A_ROW: u64 = 3 * PATIENT;
+
 /// How long an answering end waits for the next message, where the asking one waits `limit_ns` for
 /// an answer that may be lost: it goes on asking, so that a loss costs one trip; and when it is
 /// through, it says so.
 pub(crate) const fn through_losses_ns(limit_ns: u64) -> u64 {
-    /// So many lost messages in a row are waited for: then a part is taken to be over.
-    const PATIENT: u64 = 20;
-    /// And so much longer, ns.
+    /// So much longer than that takes, ns.
     const GRACE_NS: u64 = 1_000_000_000;
     limit_ns.saturating_mul(PATIENT).saturating_add(GRACE_NS)
 }
@@ -26,6 +31,8 @@ pub(crate) const fn through_losses_ns(limit_ns: u64) -> u64 {
 pub(crate) struct Course<'a, R> {
     rank: &'a R,
     end: &'a dyn Troubled,
+    /// Whether it has nothing to do in a part.
+    is_idle: bool,
     /// Why it ends before its time.
     pub cut_short: Option<String>,
 }
@@ -35,12 +42,34 @@ const NEWS_NS: u64 = 1_000_000_000;
 
 impl<'a, R: Rank> Course<'a, R> {
     pub fn new(rank: &'a R, end: &'a dyn Troubled) -> Self {
-        Self { rank, end, cut_short: None }
+        Self { rank, end, is_idle: false, cut_short: None }
+    }
+
+    /// Of a rank that may have nothing to do: then it waits until the others have done their part.
+    pub fn idle(self, is_idle: bool) -> Self {
+        Self { is_idle, ..self }
+    }
+
+    /// Gives a number, and gets the smallest and the largest.
+    fn agree(&self, number: u64) -> Result<(u64, u64), Stopped> {
+        if !self.is_idle {
+            return self.rank.agree(number);
+        }
+        let all = self.rank.exchange_at_leisure(&number.to_le_bytes())?;
+        extremes(all.iter().map(Vec::as_slice))
+    }
+
+    /// Gives what it found at the end.
+    pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        match self.is_idle {
+            true => self.rank.exchange_at_leisure(bytes),
+            false => self.rank.exchange_to_end(bytes),
+        }
     }
 
     /// Meets the other end before a part; whether there is to be one.
     pub fn goes_on(&mut self) -> Result<bool, Stopped> {
-        match self.rank.agree(u64::from(self.cut_short.is_none())) {
+        match self.agree(u64::from(self.cut_short.is_none())) {
             Ok((least, _)) => {
                 let goes_on = least == 1;
                 if !goes_on && self.cut_short.is_none() {
@@ -86,6 +115,37 @@ impl<'a, R: Rank> Course<'a, R> {
         };
         self.cut_short.get_or_insert(why);
         Ok(())
+    }
+}
+
+/// Answers that were lost one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Losses {
+    in_a_row: u64,
+}
+
+impl Losses {
+    /// An answer came, or did not within `limit_ns`.
+    ///
+    /// # Errors
+    /// When so many did not that nobody can be there. Else a rank would go on for as long as it has
+    /// messages, and the others would miss it.
+    #[inline]
+    pub fn note(
+        &mut self,
+        came: bool,
+        limit_ns: u64,
+        whose: impl std::fmt::Display,
+    ) -> Result<(), Stopped> {
+        self.in_a_row = if came { 0 } else { self.in_a_row + 1 };
+        if self.in_a_row < LOST_IN_A_ROW {
+            return Ok(());
+        }
+        Err(Stopped::TimedOut(format!(
+            "{LOST_IN_A_ROW} answers of {whose} in a row did not come within {} s each: it is \
+             stopped, or everything is lost on the way",
+            limit_ns as f64 / 1e9
+        )))
     }
 }
 

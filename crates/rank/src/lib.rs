@@ -168,7 +168,8 @@ pub trait Rank {
         bodies: Vec<Box<dyn FnOnce() -> T + Send + '_>>,
     ) -> Result<Vec<T>, Stopped>;
 
-    /// How long [`Rank::spin`], [`Rank::barrier`] and [`Rank::exchange`] wait at most.
+    /// How long [`Rank::spin`] waits at most. [`Rank::barrier`] and [`Rank::exchange`] may wait
+    /// longer: a rank that is missed there says first what it waits for itself.
     fn patience_ns(&self) -> u64;
 
     /// Whether it was asked to stop: cheap enough for each message.
@@ -195,6 +196,15 @@ pub trait Rank {
     /// As [`Rank::exchange`], without having been asked to stop.
     fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.exchange(bytes)
+    }
+
+    /// As [`Rank::exchange_to_end`], for a rank that has nothing to do until the others come: it
+    /// waits for as long as they take, since each wait of theirs has its own limit.
+    ///
+    /// # Errors
+    /// As [`Rank::exchange_to_end`], but for the limit.
+    fn exchange_at_leisure(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        self.exchange_to_end(bytes)
     }
 
     /// Gives a number, and gets the smallest and the largest of all ranks; where threads of a rank

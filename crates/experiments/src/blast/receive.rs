@@ -134,7 +134,7 @@ impl<R: Rank> Receiving<'_, R> {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            let count = self.end.recv.wait_for(self.rank, self.limit_ns, wcs)?;
+            let count = self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, wcs)?;
             if count == 0 {
                 if is_lossy {
                     return Ok(());

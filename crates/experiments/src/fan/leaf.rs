@@ -77,7 +77,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         let last = self.next + repetitions;
         let is_read = self.desk.point.op.reads();
-        if is_read && self.desk.point.direction == Direction::Out {
+        if Role::<R>::is_idle(self) {
             // It is read from, and has no hand in it.
             self.next = last;
             return Ok(());
@@ -99,6 +99,10 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         }
         self.next = last;
         Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.desk.point.op.reads() && self.desk.point.direction == Direction::Out
     }
 
     fn heard(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::result::Found;
 use super::shape::mark;
 use super::{Role, repetitions};
 use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, OVERS};
+use crate::talk::{Effort, Losses, OVERS};
 
 /// What stands for a time that there is not.
 pub(crate) const NONE: u64 = u64::MAX;
@@ -28,6 +28,8 @@ pub(crate) struct Root<'a> {
     /// Times in ns that others say of themselves.
     said_ns: Vec<u64>,
     found: Found,
+    /// Of each of the others.
+    losses: Vec<Losses>,
     /// Answers that came after their repetition, or twice.
     late: u64,
 }
@@ -38,7 +40,9 @@ impl<'a> Root<'a> {
         let found = Found::new(all, peers, desk.point.touch);
         let answers = vec![NONE; peers];
         let said_ns = vec![NONE; peers];
-        Self { desk, peers, next: 0, answers, missing: 0, sent: NONE, said_ns, found, late: 0 }
+        let losses = vec![Losses::default(); peers];
+        let (next, missing, late) = (0, 0, 0);
+        Self { desk, peers, next, answers, missing, sent: NONE, said_ns, found, losses, late }
     }
 
     /// Posts to all of them.
@@ -116,6 +120,10 @@ impl<'a> Root<'a> {
         self.post_all(ask)?;
         self.wait(rank, begin, mark(self.next))?;
         self.found.took(&self.answers, self.sent);
+        let limit_ns = self.desk.limit_ns(rank);
+        for (i, (losses, answer)) in self.losses.iter_mut().zip(&self.answers).enumerate() {
+            losses.note(*answer != NONE, limit_ns, format_args!("rank {}", i + 1))?;
+        }
         self.desk.return_used()
     }
 

@@ -133,7 +133,7 @@ impl<R: Rank> Receiving<'_, R> {
     #[inline]
     fn received(&mut self) -> Result<bool, Stopped> {
         let mut wcs = [Wc::default()];
-        if self.end.recv.wait_for(self.rank, self.limit_ns, &mut wcs)? == 0 {
+        if self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, &mut wcs)? == 0 {
             return Ok(false);
         }
         let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
@@ -184,6 +184,9 @@ impl<R: Rank> Receiving<'_, R> {
             waited_ns += slice_ns;
             if found.is_none() && is_lossy {
                 found = (expected..expected + places).filter_map(of).min();
+                if found.is_none() && Tellers::is_due(waited_ns, slice_ns) {
+                    self.tellers.beat(self.rank, &self.stocks)?;
+                }
             }
         }
         let Some(number) = found else { return Ok(false) };

@@ -120,10 +120,10 @@ impl Control {
     pub fn wait_exchanged(
         &self,
         round: u64,
-        patience: Duration,
+        limit: Option<Duration>,
         to_end: bool,
     ) -> Result<Vec<Vec<u8>>, Stopped> {
-        let until = Instant::now() + patience;
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut state = lock(&self.state);
         loop {
             if let Some((_, all)) = state.exchanged.take_if(|(of, _)| *of == round) {
@@ -134,9 +134,13 @@ impl Control {
             {
                 return Err(reason.clone());
             }
+            let Some(until) = until else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let s = patience.as_secs_f64();
+                let s = limit.unwrap_or_default().as_secs_f64();
                 let what = format!("waited {s} s for the other ranks to come to an exchange");
                 return Err(Stopped::TimedOut(what));
             }

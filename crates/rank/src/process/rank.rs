@@ -22,6 +22,9 @@ const LOOKS: u32 = 4096;
 const LOOKS_OF_LIMITED: u32 = 256;
 /// Stamps between two questions whether to go on thinking.
 const STAMPS_OF_THINKING: u32 = 256;
+/// Who waits in an exchange waits so many times longer than who waits alone: the rank that is
+/// missed may itself wait in vain, and then says first for what.
+const LONGER: u32 = 2;
 /// How far stamps of two cores may be apart where it was not measured. Linux compares the counters
 /// of all cores when they start, and drops the TSC when it sees a warp, which it does from the time
 /// on that a cache line takes from core to core: some hundred ns.
@@ -164,14 +167,38 @@ impl ProcessRank {
         let _ = self.send(&ToLauncher::Log(text.to_owned()));
     }
 
-    fn exchange_round(&self, bytes: &[u8], to_end: bool) -> Result<Vec<Vec<u8>>, Stopped> {
-        let bytes = ByteBuf::from(bytes);
-        self.round(to_end, |job, round| ToLauncher::Exchange { job, round, bytes })
+    /// How long an exchange waits.
+    fn longer(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.patience_ns).saturating_mul(LONGER))
     }
 
-    /// A round in which all ranks give something, and get what all gave.
+    fn exchange_round(
+        &self,
+        bytes: &[u8],
+        limit: Option<Duration>,
+        to_end: bool,
+    ) -> Result<Vec<Vec<u8>>, Stopped> {
+        let bytes = ByteBuf::from(bytes);
+        self.round(limit, to_end, |job, round| ToLauncher::Exchange { job, round, bytes })
+    }
+
+    /// The same also where this rank was asked to stop.
+    fn exchange_even_then(
+        &self,
+        bytes: &[u8],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Vec<u8>>, Stopped> {
+        match self.control.check() {
+            Ok(()) | Err(Stopped::Asked) => self.exchange_round(bytes, limit, true),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// A round in which all ranks give something, and get what all gave. Without a limit it waits
+    /// as long as all others are there.
     fn round(
         &self,
+        limit: Option<Duration>,
         to_end: bool,
         give: impl FnOnce(u64, u64) -> ToLauncher,
     ) -> Result<Vec<Vec<u8>>, Stopped> {
@@ -179,8 +206,7 @@ impl ProcessRank {
         *round += 1;
         let (job, round) = (self.job, *round);
         self.send(&give(job, round))?;
-        let patience = Duration::from_nanos(self.patience_ns);
-        self.control.wait_exchanged(round, patience, to_end)
+        self.control.wait_exchanged(round, limit, to_end)
     }
 
     /// Takes in what the launcher saw of each rank's clock.
@@ -315,7 +341,8 @@ impl Rank for ProcessRank {
             Ok(()) | Err(Stopped::Asked) => {}
             Err(reason) => return Err(reason),
         }
-        let parts = self.round(true, |job, round| ToLauncher::Align { job, round })?;
+        let align = |job, round| ToLauncher::Align { job, round };
+        let parts = self.round(self.longer(), true, align)?;
         self.see(&parts)
     }
 
@@ -468,14 +495,15 @@ impl Rank for ProcessRank {
 
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.control.check()?;
-        self.exchange_round(bytes, false)
+        self.exchange_round(bytes, self.longer(), false)
     }
 
     fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
-        match self.control.check() {
-            Ok(()) | Err(Stopped::Asked) => self.exchange_round(bytes, true),
-            Err(reason) => Err(reason),
-        }
+        self.exchange_even_then(bytes, self.longer())
+    }
+
+    fn exchange_at_leisure(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+        self.exchange_even_then(bytes, None)
     }
 
     fn cpu_time(&self) -> CpuTime {

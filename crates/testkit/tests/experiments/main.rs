@@ -9,6 +9,7 @@ mod process;
 mod recvq;
 mod truth;
 mod two;
+mod waits;
 
 /// The turn of a test that needs the processors in time; kept until it is dropped. More spinning
 /// ranks than that at once, and pauses of the scheduler are all that there is to be found.

@@ -1,0 +1,81 @@
+//! Waits of one end for another: a machine that is busy makes none of them end early, and who waits
+//! in vain says for what.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rdmalab_rank::process::{Spec, Team, TeamEvent, WorkerCommand};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::{LONG, command, text};
+
+fn team(commands: impl IntoIterator<Item = WorkerCommand>) -> Team {
+    let spec = |command| Spec { yielding: Some(true), ..Spec::local(command) };
+    Team::start(&commands.into_iter().map(spec).collect::<Vec<_>>()).expect("workers")
+}
+
+fn jobs(team: &Team, job: &str) -> Vec<Vec<u8>> {
+    vec![job.as_bytes().to_vec(); team.infos().count()]
+}
+
+/// A receiver that is kept from its processor tells nothing of what it has taken. That is no sign
+/// of a loss: who takes it for one sends more than there are receives.
+#[test]
+fn a_receiver_that_is_kept_waiting_loses_nothing() {
+    let signal = |pid: u32, signal| {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("it runs");
+    };
+    for options in ["op=send transport=uc", "op=send_imm transport=ud"] {
+        let mut team = team([command(), command()]);
+        let receiver = team.infos().nth(1).expect("rank 1").pid;
+        // Many more than the receive queue takes in the time of the stop.
+        let job = format!("blast {options} messages=8000 runs=1 warm-up=0 rate=5000 size=32");
+        let (mut ticks, jobs) = (0, jobs(&team, &job));
+        let result = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+            ticks += u32::from(event == TeamEvent::Tick);
+            match ticks {
+                6 => signal(receiver, Signal::STOP),
+                14 => signal(receiver, Signal::CONT),
+                _ => {}
+            }
+        });
+        let found = text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0]);
+        assert!(ticks >= 14, "{options}: over too soon, after {ticks} ticks");
+        for line in ["count lost 0\n", "count credit_given_up 0\n", "cut short: no\n"] {
+            assert!(found.contains(line), "{options}: {found}");
+        }
+    }
+}
+
+/// What the other end of a link that loses everything says is that it was not met.
+#[test]
+fn who_gets_no_answer_any_more_says_so_before_it_is_missed() {
+    let mut deaf = command();
+    deaf.envs.push(("RDMALAB_FAULTS".into(), "drop of request".into()));
+    let mut team = team([deaf, command()]);
+    let job = "fan transport=uc messages=100000 runs=1 warm-up=0 lost-after=20ms";
+    let jobs = jobs(&team, job);
+    let result = team.run(&jobs, Duration::from_secs(5), &AtomicBool::new(false), |_| {});
+    let error = result.expect_err("nothing is ever answered");
+    assert_eq!(error.rank, Some(0), "{error}");
+    assert!(error.what.contains("answers of rank 1 in a row did not come"), "{error}");
+}
+
+/// Of three ranks one reads, one is read from and one has no part in it. Those two wait for longer
+/// than anybody may wait for a message.
+#[test]
+fn who_has_nothing_to_do_waits_for_as_long_as_the_others_take() {
+    let patience = Duration::from_secs(2);
+    let mut team = team([command(), command(), command()]);
+    let interrupt = AtomicBool::new(false);
+    let job = "fan op=read direction=out peers=1 messages=10000000 runs=1 warm-up=0 touch=no";
+    let (mut ticks, jobs) = (0, jobs(&team, job));
+    let result = team.run(&jobs, patience, &interrupt, |event| {
+        ticks += u32::from(event == TeamEvent::Tick);
+        // More than twice the patience, for which an exchange waits.
+        interrupt.store(ticks >= 50, Ordering::Relaxed);
+    });
+    let found = text(&result.unwrap_or_else(|e| panic!("{e}"))[0]);
+    assert!(found.contains("series round trip") && found.contains("interrupted"), "{found}");
+}
