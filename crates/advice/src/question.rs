@@ -61,6 +61,18 @@ const FLOOD: (&str, &str) = ("messages", "50000");
 const SMALL_FLOOD: (&str, &str) = ("messages", "10000");
 const ONCE: (&str, &str) = ("runs", "1");
 
+type Options = &'static [(&'static str, &'static str)];
+
+/// Round trips, which tell times.
+const fn trips(options: Options, quick: Options) -> Sweep {
+    Sweep { experiment: "ping", goals: TIMES, options, quick }
+}
+
+/// Messages as fast as they go.
+const fn floods(options: Options, quick: Options) -> Sweep {
+    Sweep { experiment: "blast", goals: FLOODS, options, quick }
+}
+
 /// All questions, in the order of the answers.
 pub const QUESTIONS: &[Question] = &[OPCODE, TRANSPORT, INLINE, SIGNALS, BUFFERS, DEPTH, POLLING];
 
@@ -71,18 +83,14 @@ const OPCODE: Question = Question {
     options: &["op"],
     pick: Pick::Any,
     sweeps: &[
-        Sweep {
-            experiment: "ping",
-            goals: TIMES,
-            options: &[("op", "send,send_imm,write,write_imm,read"), TRIPS],
-            quick: &[("op", "send,write,read"), FEW_TRIPS],
-        },
-        Sweep {
-            experiment: "blast",
-            goals: FLOODS,
-            options: &[("op", "send,send_imm,write,write_imm,read"), FLOOD, ONCE],
-            quick: &[("op", "send,write,read"), SMALL_FLOOD, ONCE],
-        },
+        trips(
+            &[("op", "send,send_imm,write,write_imm,read"), TRIPS],
+            &[("op", "send,write,read"), FEW_TRIPS],
+        ),
+        floods(
+            &[("op", "send,send_imm,write,write_imm,read"), FLOOD, ONCE],
+            &[("op", "send,write,read"), SMALL_FLOOD, ONCE],
+        ),
     ],
     note: Some((
         TIMES,
@@ -97,18 +105,11 @@ const TRANSPORT: Question = Question {
     options: &["transport"],
     pick: Pick::Any,
     sweeps: &[
-        Sweep {
-            experiment: "ping",
-            goals: TIMES,
-            options: &[("transport", "rc,uc,ud"), TRIPS],
-            quick: &[("transport", "rc,uc,ud"), FEW_TRIPS],
-        },
-        Sweep {
-            experiment: "blast",
-            goals: FLOODS,
-            options: &[("transport", "rc,uc,ud"), FLOOD, ONCE],
-            quick: &[("transport", "rc,uc,ud"), SMALL_FLOOD, ONCE],
-        },
+        trips(&[("transport", "rc,uc,ud"), TRIPS], &[("transport", "rc,uc,ud"), FEW_TRIPS]),
+        floods(
+            &[("transport", "rc,uc,ud"), FLOOD, ONCE],
+            &[("transport", "rc,uc,ud"), SMALL_FLOOD, ONCE],
+        ),
     ],
     note: Some((&Goal::ALL, "rc sends again what is lost; uc and ud do not")),
 };
@@ -120,18 +121,14 @@ const INLINE: Question = Question {
     options: &["inline"],
     pick: Pick::Threshold { on: "on", off: "off" },
     sweeps: &[
-        Sweep {
-            experiment: "ping",
-            goals: TIMES,
-            options: &[("size", "16..1024*2"), ("inline", "on,off"), TRIPS],
-            quick: &[("size", "16,128,1024"), ("inline", "on,off"), FEW_TRIPS],
-        },
-        Sweep {
-            experiment: "blast",
-            goals: FLOODS,
-            options: &[("size", "16..1024*2"), ("inline", "on,off"), FLOOD, ONCE],
-            quick: &[("size", "16,128,1024"), ("inline", "on,off"), SMALL_FLOOD, ONCE],
-        },
+        trips(
+            &[("size", "16..1024*2"), ("inline", "on,off"), TRIPS],
+            &[("size", "16,128,1024"), ("inline", "on,off"), FEW_TRIPS],
+        ),
+        floods(
+            &[("size", "16..1024*2"), ("inline", "on,off"), FLOOD, ONCE],
+            &[("size", "16,128,1024"), ("inline", "on,off"), SMALL_FLOOD, ONCE],
+        ),
     ],
     note: None,
 };
@@ -143,18 +140,11 @@ const SIGNALS: Question = Question {
     options: &["signal-every"],
     pick: Pick::Least,
     sweeps: &[
-        Sweep {
-            experiment: "ping",
-            goals: TIMES,
-            options: &[("signal-every", "1,4,16,64"), TRIPS],
-            quick: &[("signal-every", "1,16"), FEW_TRIPS],
-        },
-        Sweep {
-            experiment: "blast",
-            goals: FLOODS,
-            options: &[("signal-every", "1,4,16,64"), FLOOD, ONCE],
-            quick: &[("signal-every", "1,4,16,64"), SMALL_FLOOD, ONCE],
-        },
+        trips(&[("signal-every", "1,4,16,64"), TRIPS], &[("signal-every", "1,16"), FEW_TRIPS]),
+        floods(
+            &[("signal-every", "1,4,16,64"), FLOOD, ONCE],
+            &[("signal-every", "1,4,16,64"), SMALL_FLOOD, ONCE],
+        ),
     ],
     note: None,
 };
@@ -165,12 +155,10 @@ const BUFFERS: Question = Question {
     parameters: &["buffers"],
     options: &["buffers"],
     pick: Pick::Least,
-    sweeps: &[Sweep {
-        experiment: "blast",
-        goals: FLOODS,
-        options: &[("buffers", "1,4,16,64,256"), ("tx-depth", "512"), FLOOD, ONCE],
-        quick: &[("buffers", "1,4,16,64"), SMALL_FLOOD, ONCE],
-    }],
+    sweeps: &[floods(
+        &[("buffers", "1,4,16,64,256"), ("tx-depth", "512"), FLOOD, ONCE],
+        &[("buffers", "1,4,16,64"), SMALL_FLOOD, ONCE],
+    )],
     note: None,
 };
 
@@ -180,12 +168,10 @@ const DEPTH: Question = Question {
     parameters: &["rx_depth"],
     options: &["rx-depth"],
     pick: Pick::Least,
-    sweeps: &[Sweep {
-        experiment: "blast",
-        goals: FLOODS,
-        options: &[("rx-depth", "16,64,256,1024"), FLOOD, ONCE],
-        quick: &[("rx-depth", "16,64,512"), SMALL_FLOOD, ONCE],
-    }],
+    sweeps: &[floods(
+        &[("rx-depth", "16,64,256,1024"), FLOOD, ONCE],
+        &[("rx-depth", "16,64,512"), SMALL_FLOOD, ONCE],
+    )],
     note: None,
 };
 
@@ -196,12 +182,10 @@ const POLLING: Question = Question {
     options: &["poll"],
     pick: Pick::Any,
     sweeps: &[
-        Sweep {
-            experiment: "ping",
-            goals: TIMES,
-            options: &[("poll", "busy,event"), ("messages", "5000")],
-            quick: &[("poll", "busy,event"), FEW_TRIPS],
-        },
+        trips(
+            &[("poll", "busy,event"), ("messages", "5000")],
+            &[("poll", "busy,event"), FEW_TRIPS],
+        ),
         Sweep {
             experiment: "blast",
             goals: &[Goal::Rate],

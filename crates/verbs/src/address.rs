@@ -1,7 +1,6 @@
 //! Addresses of datagrams.
 
 use std::net::Ipv6Addr;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdmalab_abi as abi;
@@ -10,6 +9,7 @@ use crate::buffer::Buffer;
 use crate::domain::Pd;
 use crate::endpoint::QpEndpoint;
 use crate::error::VerbsError;
+use crate::object::Object;
 use crate::qp::Path;
 
 /// Bytes in front of each received datagram: the room for a GRH, used or not.
@@ -21,14 +21,9 @@ pub struct AddressHandle(Arc<AhInner>);
 
 #[derive(Debug)]
 struct AhInner {
-    raw: NonNull<abi::ibv_ah>,
+    raw: Object<abi::ibv_ah>,
     pd: Pd,
 }
-
-// SAFETY: libibverbs may be called from any thread with any of its objects.
-unsafe impl Send for AhInner {}
-// SAFETY: as above.
-unsafe impl Sync for AhInner {}
 
 impl Drop for AhInner {
     fn drop(&mut self) {
@@ -49,7 +44,7 @@ impl Pd {
         // SAFETY: the domain is alive, and the attributes are valid.
         let raw = unsafe { (library.table().create_ah)(self.raw(), &raw mut attr) };
         let raw = library.not_null("ibv_create_ah", raw)?;
-        Ok(AddressHandle(Arc::new(AhInner { raw, pd: self.clone() })))
+        Ok(AddressHandle(Arc::new(AhInner { raw: raw.into(), pd: self.clone() })))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::error::VerbsError;
 use crate::event::wait_readable;
 use crate::library::{Library, last_errno};
+use crate::object::Object;
 pub use address::CmAddress;
 
 /// The connection manager that belongs to a library of verbs. Cheap to clone.
@@ -60,7 +61,7 @@ impl ConnectionManager {
             let flags = libc::fcntl(fd, libc::F_GETFL);
             flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) == 0
         };
-        let channel = ChannelInner { raw, manager: self.clone(), turn: Mutex::new(()) };
+        let channel = ChannelInner { raw: raw.into(), manager: self.clone(), turn: Mutex::new(()) };
         match is_set {
             true => Ok(CmChannel(Arc::new(channel))),
             false => Err(self.0.library.error("fcntl", last_errno())),
@@ -74,16 +75,11 @@ pub struct CmChannel(Arc<ChannelInner>);
 
 #[derive(Debug)]
 struct ChannelInner {
-    raw: NonNull<abi::rdma_event_channel>,
+    raw: Object<abi::rdma_event_channel>,
     manager: ConnectionManager,
     /// Held during each call on the channel or one of its ids.
     turn: Mutex<()>,
 }
-
-// SAFETY: librdmacm may be called from any thread, and calls take turns.
-unsafe impl Send for ChannelInner {}
-// SAFETY: as above.
-unsafe impl Sync for ChannelInner {}
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
@@ -185,7 +181,7 @@ impl CmChannel {
         });
         self.library().zero("rdma_create_id", result)?;
         let raw = self.library().not_null("rdma_create_id", raw)?;
-        Ok(CmId(Arc::new(IdInner { raw, channel: self.clone() })))
+        Ok(CmId::of(raw, self))
     }
 
     /// Takes the next event, at most after `timeout`; `None` when none came.
@@ -259,7 +255,7 @@ impl CmChannel {
             let is_new = kind == CmEventKind::ConnectRequest;
             let of = if is_new { event.listen_id } else { event.id };
             let request = NonNull::new(event.id).filter(|_| is_new);
-            let request = request.map(|raw| CmId(Arc::new(IdInner { raw, channel: self.clone() })));
+            let request = request.map(|raw| CmId::of(raw, self));
             CmEvent { key: CmKey(of.addr()), kind, status: event.status, private_data, request }
         }
     }
@@ -314,14 +310,9 @@ pub struct CmId(Arc<IdInner>);
 
 #[derive(Debug)]
 struct IdInner {
-    raw: NonNull<abi::rdma_cm_id>,
+    raw: Object<abi::rdma_cm_id>,
     channel: CmChannel,
 }
-
-// SAFETY: librdmacm may be called from any thread, and calls take turns.
-unsafe impl Send for IdInner {}
-// SAFETY: as above.
-unsafe impl Sync for IdInner {}
 
 impl Drop for IdInner {
     fn drop(&mut self) {
@@ -333,6 +324,10 @@ impl Drop for IdInner {
 }
 
 impl CmId {
+    fn of(raw: NonNull<abi::rdma_cm_id>, channel: &CmChannel) -> Self {
+        Self(Arc::new(IdInner { raw: raw.into(), channel: channel.clone() }))
+    }
+
     fn call(
         &self,
         verb: &'static str,

@@ -1,7 +1,6 @@
 //! Protection domains, memory regions, and how requests name memory.
 
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdmalab_abi as abi;
@@ -11,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::context::Context;
 use crate::error::VerbsError;
 use crate::flags::Access;
+use crate::object::Object;
 
 /// A protection domain: what belongs to it may be used together. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -18,14 +18,9 @@ pub struct Pd(Arc<PdInner>);
 
 #[derive(Debug)]
 struct PdInner {
-    raw: NonNull<abi::ibv_pd>,
+    raw: Object<abi::ibv_pd>,
     context: Context,
 }
-
-// SAFETY: libibverbs may be called from any thread with any of its objects.
-unsafe impl Send for PdInner {}
-// SAFETY: as above.
-unsafe impl Sync for PdInner {}
 
 impl Drop for PdInner {
     fn drop(&mut self) {
@@ -40,7 +35,7 @@ impl Pd {
         // SAFETY: the context is open.
         let raw = unsafe { (library.table().alloc_pd)(context.raw()) };
         let raw = library.not_null("ibv_alloc_pd", raw)?;
-        Ok(Self(Arc::new(PdInner { raw, context: context.clone() })))
+        Ok(Self(Arc::new(PdInner { raw: raw.into(), context: context.clone() })))
     }
 
     pub(crate) fn raw(&self) -> *mut abi::ibv_pd {
@@ -88,7 +83,7 @@ impl Pd {
         let raw = library.not_null("ibv_reg_mr", raw)?;
         // SAFETY: the region has just been made; its keys do not change.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
-        let inner = MrInner { raw, pd: self.clone(), buffer: Some(buffer.clone()) };
+        let inner = MrInner { raw: raw.into(), pd: self.clone(), buffer: Some(buffer.clone()) };
         Ok(Mr { lkey, rkey, addr, bytes, buffer: buffer.clone(), _keep: Arc::new(inner) })
     }
 }
@@ -106,15 +101,10 @@ pub struct Mr {
 
 #[derive(Debug)]
 struct MrInner {
-    raw: NonNull<abi::ibv_mr>,
+    raw: Object<abi::ibv_mr>,
     pd: Pd,
     buffer: Option<Buffer>,
 }
-
-// SAFETY: libibverbs may be called from any thread with any of its objects.
-unsafe impl Send for MrInner {}
-// SAFETY: as above.
-unsafe impl Sync for MrInner {}
 
 impl Drop for MrInner {
     fn drop(&mut self) {

@@ -46,6 +46,7 @@ mod flags;
 mod library;
 #[cfg(test)]
 mod mock;
+mod object;
 mod qp;
 mod recv;
 mod send;

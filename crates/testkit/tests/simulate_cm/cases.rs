@@ -19,15 +19,20 @@ impl World {
         }
     }
 
+    /// Host 0 asks host 1 for a connection with that queue pair.
+    fn ask(&mut self, qpn: u32) -> CommId {
+        let mut req = req(qpn);
+        req.ca_guid = self.hosts[0].cm.guid();
+        let id = self.hosts[0].cm.connect(self.now_ns, 1, req).unwrap();
+        self.hosts[0].seen.insert(id, Seen::Asked);
+        self.drain(0);
+        id
+    }
+
     /// Host 0 asks host 1 for a connection: as each names it.
     fn asked(&mut self) -> (CommId, CommId) {
         self.next_qpn += 1;
-        let (now_ns, qpn) = (self.now_ns, self.next_qpn);
-        let mut req = req(qpn);
-        req.ca_guid = self.hosts[0].cm.guid();
-        let active = self.hosts[0].cm.connect(now_ns, 1, req).unwrap();
-        self.hosts[0].seen.insert(active, Seen::Asked);
-        self.drain(0);
+        let active = self.ask(self.next_qpn);
         self.settle();
         let passive = *self.hosts[1].unseen.keys().next().expect("the request came");
         (active, passive)
@@ -76,13 +81,8 @@ fn a_stale_queue_pair_is_refused() {
     // The peer's process ended without a word, and its successor got the same queue pair.
     world.hosts[0].seen.remove(&active);
     world.hosts[0].cm = Manager::new(config(0, 9));
-    let mut again = req(world.next_qpn);
-    again.ca_guid = world.hosts[0].cm.guid();
-    let now_ns = world.now_ns;
-    let id = world.hosts[0].cm.connect(now_ns, 1, again).unwrap();
-    world.hosts[0].seen.insert(id, Seen::Asked);
     world.is_tracing = true;
-    world.drain(0);
+    let id = world.ask(world.next_qpn);
     world.settle();
     assert_eq!(world.hosts[0].seen[&id], Seen::Over);
     assert!(world.trace.iter().any(|line| line.contains("REJ")), "{:?}", world.trace);
@@ -129,12 +129,7 @@ fn a_stale_reply_is_refused() {
 fn a_backlog_is_a_bound() {
     let mut world = calm();
     for qpn in 0..BACKLOG as u32 + 3 {
-        let mut req = req(100 + qpn);
-        req.ca_guid = world.hosts[0].cm.guid();
-        let now_ns = world.now_ns;
-        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
-        world.hosts[0].seen.insert(id, Seen::Asked);
-        world.drain(0);
+        world.ask(100 + qpn);
     }
     world.settle();
     assert_eq!(world.hosts[1].seen.len(), BACKLOG);
@@ -147,12 +142,7 @@ fn a_backlog_is_a_bound() {
 fn what_was_refused_leaves_the_backlog() {
     let mut world = calm();
     for qpn in 0..2 * BACKLOG as u32 {
-        let mut req = req(100 + qpn);
-        req.ca_guid = world.hosts[0].cm.guid();
-        let now_ns = world.now_ns;
-        let id = world.hosts[0].cm.connect(now_ns, 1, req).unwrap();
-        world.hosts[0].seen.insert(id, Seen::Asked);
-        world.drain(0);
+        let id = world.ask(100 + qpn);
         world.settle();
         let asked = *world.hosts[1].unseen.keys().next().expect("the request came");
         let nothing = [0; Rej::PRIVATE_BYTES];
