@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::finding::parse_findings;
 use crate::point_json::{parse_point, parse_skipped};
+use crate::write::BEGUN;
 use crate::{
     ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, OLDEST_VERSION, Object,
     POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, SeriesSummary, Skipped,
@@ -123,6 +124,10 @@ fn header(dir: &Path) -> Result<Header, Error> {
             if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
             return Err(match dir.exists() {
+                true if is_begun(dir) => foreign(
+                    "a run was killed while it made this directory, and had measured nothing: \
+                     remove it, or let the next run that keeps its record beside it do so",
+                ),
                 true => foreign("it has no record.json"),
                 false => {
                     let source = io::Error::new(source.kind(), "there is no such directory");
@@ -149,6 +154,11 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut npy::regular(path)?, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Whether it is what a record is made as.
+fn is_begun(dir: &Path) -> bool {
+    dir.file_name().is_some_and(|name| name.to_string_lossy().ends_with(BEGUN))
 }
 
 fn read_json(path: &Path) -> Result<Value, Error> {

@@ -3,6 +3,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rdmalab_measure::outcome::Series;
 use rdmalab_measure::{Outcome, Summary};
@@ -18,6 +19,15 @@ use crate::{
 
 /// Names that are tried for a record before giving up: one per record begun in the same second.
 const MAX_NAMES: u32 = 1000;
+
+/// What names of records begin with.
+const PREFIX: &str = "rdmalab-";
+
+/// What a record is called until it is one: its name with this.
+pub(crate) const BEGUN: &str = ".begun";
+
+/// Making a record takes less. The beginning of one that is older was left by a program that died.
+const MAKING: Duration = Duration::from_secs(10);
 
 /// Characters of a label in a file name.
 const MAX_LABEL: usize = 40;
@@ -69,6 +79,9 @@ impl Writer {
         let begun = begun(dir);
         // Keeps the name for us, too.
         DirBuilder::new().create(&begun).map_err(fail)?;
+        // Says that we live, where the file system has locks.
+        let alive = File::open(&begun).map_err(fail)?;
+        let _ = alive.try_lock();
         let make = || -> io::Result<(Lines, Lines)> {
             if dir.symlink_metadata().is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -107,6 +120,19 @@ impl Writer {
             fs::remove_dir_all(dir).map_err(fail)?;
         }
         Ok(())
+    }
+
+    /// Removes what killed programs left of records that they had just begun in `parent`, and
+    /// returns what that was. Nothing that another program is about to make, or that is no
+    /// beginning of a record, is touched; what cannot be removed stays.
+    #[must_use]
+    pub fn clear_begun(parent: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut found: Vec<PathBuf> = paths.filter(|path| is_abandoned(path)).collect();
+        found.sort();
+        found.retain(|path| fs::remove_dir_all(path).is_ok());
+        found
     }
 
     /// Goes on with a record that was ended early, as [`Record::open`](crate::Record::open) read
@@ -257,13 +283,35 @@ fn point(number: u64, id: &PointId, outcome: &Outcome, files: &[String]) -> Poin
 /// Where a record is until it is one.
 fn begun(dir: &Path) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();
-    name.push(".begun");
+    name.push(BEGUN);
     dir.with_file_name(name)
 }
 
+/// Whether a program that is gone had begun a record there.
+fn is_abandoned(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_ours = name.starts_with(PREFIX) && name.ends_with(BEGUN);
+    if !is_ours || !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return false;
+    }
+    let Ok(dir) = File::open(path) else { return false };
+    let changed = dir.metadata().and_then(|found| found.modified());
+    let age = changed.ok().and_then(|changed| changed.elapsed().ok());
+    age.is_some_and(|age| age > MAKING)
+        && dir.try_lock().is_ok()
+        && holds_only(path, &[PARTS, &[HEADER_FILE]].concat()).unwrap_or(false)
+}
+
+/// What there is of a record before it has a header.
+const PARTS: &[&str] = &[ENVIRONMENT_FILE, POINTS_FILE, SKIPPED_FILE, SAMPLES_DIR];
+
 /// Whether there is the beginning of a record, without its header, and nothing else.
 fn is_half_made(dir: &Path) -> io::Result<bool> {
-    let parts = [ENVIRONMENT_FILE, POINTS_FILE, SKIPPED_FILE, SAMPLES_DIR];
+    holds_only(dir, PARTS)
+}
+
+/// Whether a directory has only these, and what was being written.
+fn holds_only(dir: &Path, parts: &[&str]) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
@@ -279,7 +327,7 @@ fn directory_name(header: &Header) -> String {
     // 2026-01-31T23:59:59.000Z without what a shell or another file system might mind.
     let time: String = header.started_utc.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let time = time.split('.').next().unwrap_or_default();
-    format!("rdmalab-{}-{time}Z", plain(&header.experiment))
+    format!("{PREFIX}{}-{time}Z", plain(&header.experiment))
 }
 
 /// Names of the sample files: distinct, also where labels are not.

@@ -44,6 +44,15 @@ impl Keep {
             let hint = "choose another place with --out DIR, or --no-record";
             usage(format!("--out {}: {e}; {hint}", parent.display()))
         })?;
+        if how.part.is_none() {
+            for left in Writer::clear_begun(&parent) {
+                errln!(
+                    "removed {}: a run that was killed at its begin had left it, with nothing \
+                     measured in it",
+                    left.display()
+                );
+            }
+        }
         let kind = match limits.kind.as_str() {
             "soft" => DeviceKind::Soft,
             "sim" => DeviceKind::Sim,

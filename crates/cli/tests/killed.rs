@@ -1,0 +1,107 @@
+//! A run that is killed: what it leaves is a record of what had ended by then, and says so.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use common::{Running, Said, processes, rdmalab, said};
+use rdmalab_record::Record;
+use serde_json::Value;
+
+fn report(dir: &Path, more: &[&str]) -> Said {
+    said(rdmalab(&["report"]).arg(dir).args(more))
+}
+
+/// What lies in a directory, by name.
+fn names(dir: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_killed_run_loses_the_running_point_only() {
+    let out = tempfile::tempdir().unwrap();
+    let place = out.path().to_str().unwrap();
+    // A tenth of a second each, asleep most of the time.
+    let words = "ping --size 8,64 --poll event --pause 1ms --messages 100 --runs 1 --repeat 100";
+    let mut run = rdmalab(&["run"]);
+    run.args(words.split(' ')).args(["--device", "soft0", "--out", place]);
+    let mut running = Running::start(&mut run);
+    running.within("two finished points", |_| {
+        let dir = names(out.path()).into_iter().find(|dir| dir.join("record.json").is_file())?;
+        let lines = fs::read_to_string(dir.join("points.jsonl")).ok()?.lines().count();
+        (lines >= 2).then_some(())
+    });
+    let ranks = fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.0.id())).unwrap();
+    let ranks: Vec<u32> = ranks.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(ranks.len(), 2);
+    running.0.kill().unwrap();
+    running.0.wait().unwrap();
+    let [dir] = <[PathBuf; 1]>::try_from(names(out.path())).expect("the record and nothing else");
+    running.within("the end of both ranks", |_| {
+        let alive = processes("worker", &[]);
+        (!ranks.iter().any(|pid| alive.contains(pid))).then_some(())
+    });
+    let record = Record::open(&dir).unwrap();
+    let kept = record.points.len();
+    assert!(kept >= 2 && record.unfinished_points() > 0, "{kept} points, killed too late");
+    assert!(record.points.iter().all(|point| point.cut_short.is_none()));
+    let missing = format!("{} of 200 planned points are missing", 200 - kept);
+    let shown = report(&dir, &[]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stdout.contains(&missing), "{shown:?}");
+
+    // Killed in the middle of its writing, at that: a line without its end, half of some samples.
+    let mut points = File::options().append(true).open(dir.join("points.jsonl")).unwrap();
+    points.write_all(b"{\"number\": 7, \"order").unwrap();
+    fs::write(dir.join("samples/000007-round_trip_ns.npy.partial"), b"\x93NUMPY").unwrap();
+    let torn = report(&dir, &["--format", "json"]);
+    assert_eq!(torn.code, Some(0), "{torn:?}");
+    let document: Value = serde_json::from_str(&torn.stdout).unwrap();
+    assert_eq!(document["points"].as_array().unwrap().len(), kept);
+    let warnings = document["warnings"].to_string();
+    assert!(warnings.contains(&missing) && warnings.contains("is torn"), "{warnings}");
+    let page = out.path().join("page.html");
+    let written = report(&dir, &["--html", page.to_str().unwrap()]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    assert!(fs::read_to_string(page).unwrap().contains("is torn"));
+}
+
+#[test]
+fn what_a_run_leaves_that_was_killed_at_its_begin_is_explained_and_removed() {
+    let out = tempfile::tempdir().unwrap();
+    let begun = |name: &str, age: Duration| {
+        let dir = out.path().join(name);
+        fs::create_dir_all(dir.join("samples")).unwrap();
+        fs::write(dir.join("environment.json"), "{}").unwrap();
+        File::open(&dir).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        dir
+    };
+    let hour = Duration::from_secs(3600);
+    let left = begun("rdmalab-ping-20260102T030405Z.begun", hour);
+    // Somebody's who makes it now, whose program holds it, and whose it is not known.
+    let young = begun("rdmalab-ping-20260102T030406Z.begun", Duration::ZERO);
+    let held = begun("rdmalab-ping-20260102T030407Z.begun", hour);
+    let holder = File::open(&held).unwrap();
+    holder.lock().unwrap();
+    let foreign = begun("rdmalab-ping-20260102T030408Z.begun", hour);
+    fs::write(foreign.join("thesis.tex"), "").unwrap();
+    File::open(&foreign).unwrap().set_modified(SystemTime::now() - hour).unwrap();
+
+    let explained = report(&left, &[]);
+    assert_eq!(explained.code, Some(2), "{explained:?}");
+    assert!(explained.stderr.contains("a run was killed while it made this"), "{explained:?}");
+    assert!(explained.stderr.contains("remove it"), "{explained:?}");
+    let words = ["--messages", "10", "--warm-up", "0", "--runs", "1", "--device", "soft0"];
+    let next = said(rdmalab(&["run", "ping", "--out"]).arg(out.path()).args(words));
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert!(next.stderr.contains(&format!("removed {}: ", left.display())), "{next:?}");
+    assert_eq!(next.stderr.matches("removed ").count(), 1, "{next:?}");
+    let there = names(out.path());
+    assert!([&young, &held, &foreign].iter().all(|dir| there.contains(dir)), "{there:?}");
+    assert_eq!(there.len(), 4, "{there:?}");
+}
