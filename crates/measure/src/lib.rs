@@ -30,5 +30,5 @@ pub mod sync;
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
 pub use hist::LatencyHistogram;
 pub use outcome::{Outcome, Series};
-pub use quantity::Quantity;
+pub use quantity::{Better, Quantity};
 pub use summary::Summary;

@@ -44,6 +44,17 @@ pub enum Quantity {
     CpuShare,
 }
 
+/// Which way a quantity is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More, as of a rate.
+    More,
+    /// Less, as of a time.
+    Less,
+    /// Neither: it says how something is, as how long a time-out truly is.
+    Neither,
+}
+
 impl Quantity {
     /// All of them, in the order of declaration.
     pub const ALL: [Self; 16] = [
@@ -124,10 +135,30 @@ impl Quantity {
         }
     }
 
-    /// Whether more is better (rates) or less (times).
+    /// Which way it is better. A processor that polls is no worse off than one that sleeps, a true
+    /// time-out may be longer or shorter than the nominal one, and what repeats itself is a
+    /// finding.
+    #[must_use]
+    pub const fn better(self) -> Better {
+        match self {
+            Self::Rate | Self::Bandwidth | Self::Fairness => Better::More,
+            Self::Timeout | Self::Period | Self::PeakHeight | Self::CpuShare => Better::Neither,
+            Self::OneWay
+            | Self::OneWayFromCopy
+            | Self::RoundTrip
+            | Self::HalfRoundTrip
+            | Self::PostCost
+            | Self::CompletionTime
+            | Self::MessageTime
+            | Self::CallCost
+            | Self::SetupTime => Better::Less,
+        }
+    }
+
+    /// Whether more is better; else less is, or neither: see [`Quantity::better`].
     #[must_use]
     pub const fn more_is_better(self) -> bool {
-        matches!(self, Self::Rate | Self::Bandwidth)
+        matches!(self.better(), Better::More)
     }
 
     /// A value, kept in [`Quantity::unit`], for people.
@@ -240,7 +271,27 @@ mod tests {
                 _ => "_bytes_per_s",
             };
             assert!(a.field().ends_with(suffix), "{a:?}");
-            assert_eq!(a.more_is_better(), a.unit().ends_with("/s"));
+            let is_time = a.unit() == "ns";
+            assert!(a.more_is_better() || !a.unit().ends_with("/s"), "{a:?}");
+            assert!(a.better() != Better::Less || is_time, "{a:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_better_either_way_is_neither() {
+        use Better::{Less, More, Neither};
+        for (quantity, better) in [
+            (Quantity::RoundTrip, Less),
+            (Quantity::CallCost, Less),
+            (Quantity::Rate, More),
+            (Quantity::Fairness, More),
+            (Quantity::Timeout, Neither),
+            (Quantity::Period, Neither),
+            (Quantity::PeakHeight, Neither),
+            (Quantity::CpuShare, Neither),
+        ] {
+            assert_eq!(quantity.better(), better, "{quantity}");
+            assert_eq!(quantity.more_is_better(), better == More, "{quantity}");
         }
     }
 

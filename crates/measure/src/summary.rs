@@ -92,7 +92,7 @@ impl Summary {
             max_index: max_index.map(|(i, _)| i as u64),
             mean,
             stdev: if n > 1 { (squares / (n - 1) as f64).sqrt() } else { f64::NAN },
-            effective_n: effective_n(&in_time),
+            effective_n: stats::effective_n(&in_time, &sorted, 0.5),
             largest: largest(series),
             lag1_autocorrelation: stats::lag1_autocorrelation(&in_time),
             quantiles: quantiles(&sorted),
@@ -118,11 +118,6 @@ impl Summary {
         let interval = median.interval?;
         (median.value > 0.0).then(|| (interval.high - interval.low) / median.value)
     }
-}
-
-fn effective_n(in_time: &[f64]) -> Option<f64> {
-    let timed = stats::Timed::new(&[in_time.to_vec()])?;
-    timed.quantile(0.5).map(|median| median.effective_n)
 }
 
 fn largest(series: &Series) -> Vec<Outlier> {

@@ -1,12 +1,15 @@
 //! Two records, or two sets of them, side by side: points matched by their parameters, and for each
 //! quantity what differs, by how much, and how certain that is.
 
+mod cautions;
+mod head;
 mod json;
 mod page;
 mod pair;
 mod text;
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
@@ -92,6 +95,8 @@ struct Row {
 /// What is known of a side.
 #[derive(Clone, Debug, Default)]
 struct Known {
+    /// Records that have runs: where there are several, each counts as one number.
+    records: usize,
     runs: usize,
     n: usize,
     lost: u64,
@@ -126,13 +131,14 @@ impl Comparison {
         let sides = [cells(a.records), cells(b.records)];
         let varying = varying(&sides);
         let [left, right] = &sides;
-        let key = |cell: &Cell| -> Vec<Option<Value>> {
-            varying.iter().map(|name| cell.parameters.get(*name).cloned()).collect()
+        let key = |cell: &Cell| -> Vec<Option<String>> {
+            varying.iter().map(|name| cell.parameters.get(*name).map(Value::to_string)).collect()
         };
+        let partners: HashMap<_, &Cell> = right.iter().map(|cell| (key(cell), cell)).collect();
         let mut pairs = Vec::new();
         let mut alone = [0, right.len()];
         for cell in left {
-            match right.iter().find(|other| key(other) == key(cell)) {
+            match partners.get(&key(cell)) {
                 Some(other) => {
                     alone[1] -= 1;
                     pairs.extend(pairs_of(cell, other, &varying, options));
@@ -146,18 +152,18 @@ impl Comparison {
         arrange(&mut pairs, &varying);
         let count = pairs.len();
         let rows: Vec<Row> = pairs.iter().map(|pair| pair::row(pair, options, count)).collect();
-        let differing = differing(&sides, &varying, a.records, b.records);
+        let differing = head::differing(&sides, &varying, [a.records, b.records]);
         let mut found = Self {
             options: options.clone(),
             names: [a.name.to_owned(), b.name.to_owned()],
-            descriptions: [describe(a.records), describe(b.records)],
+            descriptions: [head::describe(a.records), head::describe(b.records)],
             differing,
             varying: varying.iter().map(|name| (*name).to_owned()).collect(),
             rows,
             alone,
             cautions: Vec::new(),
         };
-        found.cautions = text::cautions(&found, a.records, b.records);
+        found.cautions = cautions::cautions(&found, a.records, b.records);
         Ok(found)
     }
 
@@ -197,18 +203,29 @@ impl Comparison {
     }
 }
 
+/// Points of equal parameters. A run that was cut short is none: when it ended, nobody chose.
 fn cells(records: &[Record]) -> Vec<Cell<'_>> {
     let mut cells: Vec<Cell> = Vec::new();
+    let mut places: HashMap<Vec<(&str, String)>, usize> = HashMap::new();
     for record in records {
-        for point in &record.points {
-            match cells.iter_mut().find(|cell| *cell.parameters == point.parameters) {
-                Some(cell) => cell.points.push((record, point)),
-                None => cells
-                    .push(Cell { parameters: &point.parameters, points: vec![(record, point)] }),
-            }
+        for point in record.points.iter().filter(|point| point.cut_short.is_none()) {
+            let each = point.parameters.iter();
+            let mut key: Vec<_> = each.map(|(k, v)| (k.as_str(), v.to_string())).collect();
+            key.sort_unstable();
+            let at = *places.entry(key).or_insert_with(|| {
+                cells.push(Cell { parameters: &point.parameters, points: Vec::new() });
+                cells.len() - 1
+            });
+            cells[at].points.push((record, point));
         }
     }
     cells
+}
+
+/// Runs that were cut short.
+fn cut_short(records: &[Record]) -> usize {
+    let points = records.iter().flat_map(|record| &record.points);
+    points.filter(|point| point.cut_short.is_some()).count()
 }
 
 /// All names of parameters, in the order of the records.
@@ -308,7 +325,11 @@ fn nothing_in_common(
         what.sort_unstable();
         what.dedup();
         let points = side.records.iter().map(|r| r.points.len()).sum::<usize>();
-        format!("{} has {points} points of {}", side.name, what.join(", "))
+        let cut = match cut_short(side.records) {
+            0 => String::new(),
+            n => format!(", {n} of them cut short"),
+        };
+        format!("{} has {points} points{cut} of {}", side.name, what.join(", "))
     };
     let only = options.only.as_ref().map(|only| format!(" whose name contains {only:?}"));
     format!(
@@ -317,47 +338,5 @@ fn nothing_in_common(
         has(&a, &sides[0]),
         has(&b, &sides[1]),
         if varying.is_empty() { "nothing".to_owned() } else { varying.join(", ") }
-    )
-}
-
-/// What each side has throughout, and the other one not.
-fn differing(
-    sides: &[Vec<Cell>; 2],
-    varying: &[&str],
-    a: &[Record],
-    b: &[Record],
-) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    let mut push = |name: &str, a: Option<&Value>, b: Option<&Value>| {
-        let text = |v: Option<&Value>| v.map_or("-".to_owned(), |v| crate::value::shown(name, v));
-        if a != b {
-            found.push((crate::value::heading(name), text(a), text(b)));
-        }
-    };
-    let firsts = [&sides[0], &sides[1]].map(|cells| cells.first().map(|cell| cell.parameters));
-    for name in names(sides).into_iter().filter(|name| !varying.contains(name)) {
-        let [left, right] = firsts.map(|parameters| parameters.and_then(|p| p.get(name)));
-        push(name, left, right);
-    }
-    let (Some(a), Some(b)) = (a.first(), b.first()) else { return found };
-    let version = |record: &Record| Value::from(record.header.program_version.as_str());
-    push("rdmalab", Some(&version(a)), Some(&version(b)));
-    for name in a.environment.keys().filter(|name| *name != "clock") {
-        push(name, a.environment.get(name), b.environment.get(name));
-    }
-    found
-}
-
-fn describe(records: &[Record]) -> String {
-    let Some(first) = records.first() else { return String::new() };
-    let more = match records.len() {
-        1 => String::new(),
-        n => format!(", and {} more records", n - 1),
-    };
-    format!(
-        "{} on {}, {}{more}",
-        first.header.experiment,
-        crate::model::device_line(first),
-        first.header.started_utc
     )
 }

@@ -19,6 +19,18 @@ struct Made {
     /// Slower by so much from 512 bytes on.
     factor: f64,
     kind: DeviceKind,
+    /// Seconds after which it began.
+    begin_s: u64,
+    /// Everything is slower by this: what this session differs by.
+    session: f64,
+    /// Runs are slower or faster by up to this, as a share.
+    spread: f64,
+    /// The last so many runs were cut short, and are ten times as slow.
+    cut: u32,
+    /// Processor time of a rank.
+    cpu: Option<f64>,
+    facts: &'static [(&'static str, &'static str)],
+    command: &'static str,
 }
 
 const USUAL: Made = Made {
@@ -29,13 +41,21 @@ const USUAL: Made = Made {
     n: 2000,
     factor: 1.0,
     kind: DeviceKind::Soft,
+    begin_s: 0,
+    session: 1.0,
+    spread: 0.0,
+    cut: 0,
+    cpu: None,
+    facts: &[],
+    command: "rdmalab run ping",
 };
 
 impl Made {
     fn record(&self) -> (TempDir, Record) {
         let dir = tempfile::tempdir().unwrap();
         let device = Device { name: "soft0".to_owned(), kind: self.kind };
-        let header = Header::new("ping", vec!["rdmalab".to_owned()], device);
+        let command = self.command.split(' ').map(str::to_owned).collect();
+        let header = Header::new("ping", command, device);
         let environment =
             Environment { kernel: Some("6.1.0".to_owned()), ..Environment::default() };
         let mut writer = Writer::create_at(&dir.path().join("r"), header, &environment).unwrap();
@@ -49,18 +69,27 @@ impl Made {
             (((z ^ (z >> 31)) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
         };
         for repetition in 0..self.runs {
+            let is_cut = repetition + self.cut >= self.runs;
+            let factor = self.session * if is_cut { 10.0 } else { 1.0 };
+            let run = factor * (1.0 + self.spread * (2.0 * uniform() - 1.0));
             for (order, size) in self.sizes.iter().rev().enumerate() {
-                let factor = if *size >= 512 { self.factor } else { 1.0 };
+                let factor = run * if *size >= 512 { self.factor } else { 1.0 };
                 let floor = 500.0 + *size as f64 / 10.0;
                 let mut outcome = Outcome::default();
                 let samples = (0..self.n).map(|_| factor * floor * (1.0 - 0.1 * uniform().ln()));
                 outcome.push_series(Quantity::RoundTrip, "", 10, samples.collect());
                 outcome.push_figure(Quantity::Rate, "", (1e9 + 1e7 * uniform()) / floor / factor);
+                if let Some(cpu) = self.cpu {
+                    outcome.push_figure(Quantity::CpuShare, "rank 0", cpu + 0.01 * uniform());
+                }
+                self.facts.iter().for_each(|(name, value)| outcome.push_fact(name, value));
+                outcome.cut_short = is_cut.then(|| "interrupted".to_owned());
+                let begin = Duration::from_secs(1_770_000_000 + self.begin_s);
                 let id = PointId {
                     parameters: parameters(self.op, *size),
                     repetition,
                     order_index: order as u64,
-                    started: SystemTime::now(),
+                    started: SystemTime::UNIX_EPOCH + begin + Duration::from_secs(order as u64),
                     elapsed: Duration::from_millis(1),
                 };
                 writer.append(&id, &outcome).unwrap();
@@ -76,10 +105,19 @@ fn parameters(op: &str, size: u64) -> Object {
 }
 
 fn compared(a: &Made, b: &Made, options: &Options) -> Result<Comparison, String> {
-    let (_keep_a, a) = a.record();
-    let (_keep_b, b) = b.record();
-    let side = |name, record| Side { name, records: std::slice::from_ref(record) };
-    Comparison::of(side("old", &a), side("new", &b), options)
+    all_compared(std::slice::from_ref(a), std::slice::from_ref(b), options)
+}
+
+/// Several records a side.
+fn all_compared(a: &[Made], b: &[Made], options: &Options) -> Result<Comparison, String> {
+    let (_keep_a, a): (Vec<TempDir>, Vec<Record>) = a.iter().map(Made::record).unzip();
+    let (_keep_b, b): (Vec<TempDir>, Vec<Record>) = b.iter().map(Made::record).unzip();
+    Comparison::of(Side { name: "old", records: &a }, Side { name: "new", records: &b }, options)
+}
+
+/// The text without line breaks within a warning.
+fn flat(comparison: &Comparison) -> String {
+    comparison.text(true).replace("\n         ", " ")
 }
 
 fn verdicts(comparison: &Comparison) -> Vec<Verdict> {
@@ -230,4 +268,153 @@ fn a_page_says_verdicts_in_words_and_draws_them() {
     let ids: Vec<&str> = page.split(" id=").skip(1).map(|r| &r[1..8]).collect();
     let distinct: std::collections::BTreeSet<&&str> = ids.iter().collect();
     assert_eq!(ids.len(), distinct.len(), "{ids:?}");
+}
+
+/// Records of sessions that differ, whose runs hardly do.
+fn sessions(seed: u64, each: &[f64]) -> Vec<Made> {
+    let one = |(i, session): (usize, &f64)| Made {
+        seed: seed + i as u64,
+        runs: 5,
+        n: 100,
+        spread: 0.005,
+        session: *session,
+        begin_s: 1000 * i as u64,
+        ..USUAL
+    };
+    each.iter().enumerate().map(one).collect()
+}
+
+#[test]
+fn records_of_a_side_count_as_one_number_each() {
+    // Sessions differ by 3 %, runs of one by less than half a percent, and the sides by 4 %: of
+    // runs as if each were a session of its own that would be certain.
+    let (a, b) = (sessions(1, &[0.97, 1.0, 1.03]), sessions(11, &[1.01, 1.04, 1.07]));
+    let found = all_compared(&a, &b, &Options::default()).unwrap();
+    assert_eq!(verdicts(&found), [Verdict::CannotTell; 4], "{}", found.text(true));
+    assert!(flat(&found).contains("3 records of a side, each of which counts as one number"));
+    assert!(!flat(&found).contains("one after the other"), "{}", flat(&found));
+    let json: Value = serde_json::from_str(&found.json()).unwrap();
+    let row = &json["rows"][0];
+    assert_eq!((&row["a"]["records"], &row["a"]["runs"]), (&json!(3), &json!(15)));
+    assert_eq!(row["rests_on"], "welch over records");
+    assert!(row["p_value_corrected"].as_f64().unwrap() > 0.5, "{row}");
+    assert!(row["cliffs_delta"]["low"].as_f64().unwrap() < 0.0, "{row}");
+    assert!(row["deciles"][4]["low_ns"].as_f64().unwrap() < 0.0, "{row}");
+    // One record beside several: how far off it is nobody knows better.
+    let one = all_compared(&a, &b[2..], &Options::default()).unwrap();
+    assert_eq!(verdicts(&one), [Verdict::CannotTell; 4], "{}", one.text(true));
+    assert!(flat(&one).contains("one side is a single record"), "{}", flat(&one));
+    // What is more than sessions differ by is found.
+    let slow = sessions(11, &[1.48, 1.5, 1.52]);
+    let found = all_compared(&a, &slow, &Options::default()).unwrap();
+    assert_eq!(verdicts(&found), [Verdict::Slower; 4], "{}", found.text(true));
+}
+
+#[test]
+fn sides_that_did_not_take_turns_are_called_so() {
+    let later = Made { begin_s: 1000, seed: 2, ..USUAL };
+    for (a, b, said) in [(&USUAL, &later, "A before B"), (&later, &USUAL, "B before A")] {
+        let found = compared(a, b, &Options::default()).unwrap();
+        let said = format!("measured one after the other, {said}: what else changed");
+        assert!(flat(&found).contains(&said), "{}", flat(&found));
+        assert!(found.page().contains("Measured one after the other"));
+    }
+    let same = compared(&USUAL, &USUAL, &Options::default()).unwrap();
+    assert!(!flat(&same).contains("one after the other"), "{}", flat(&same));
+}
+
+#[test]
+fn what_is_neither_better_nor_worse_is_more_or_less() {
+    let only = Options { only: Some("CPU".to_owned()), ..Options::default() };
+    let (busy, idle) = (Made { cpu: Some(0.9), ..USUAL }, Made { cpu: Some(0.2), ..USUAL });
+    for (a, b, verdict) in [(&idle, &busy, Verdict::More), (&busy, &idle, Verdict::Less)] {
+        let found = compared(a, b, &only).unwrap();
+        assert_eq!((verdicts(&found), found.regressions()), (vec![verdict; 2], 0));
+        let name = verdict.name();
+        let text = found.text(false);
+        assert!(text.contains(&format!("2 {name}; worse by more than 5 %: 0")), "{text}");
+        assert!(!text.contains("faster") && !text.contains("slower"), "{text}");
+        let page = found.page();
+        assert!(page.contains(&format!("CPU, rank 0 is {name} with new than with old")), "{page}");
+        let json: Value = serde_json::from_str(&found.json()).unwrap();
+        assert_eq!(json["rows"][0]["verdict"], name);
+    }
+}
+
+#[test]
+fn runs_that_were_cut_short_do_not_count() {
+    let cut = Made { cut: 2, runs: 6, seed: 2, ..USUAL };
+    let found = compared(&USUAL, &cut, &Options::default()).unwrap();
+    assert_eq!(verdicts(&found), [Verdict::NoDifference; 4], "{}", found.text(true));
+    // Two runs of two points each.
+    assert!(flat(&found).contains("4 runs of B were cut short, and are left out"));
+    let json: Value = serde_json::from_str(&found.json()).unwrap();
+    assert_eq!(json["rows"][0]["b"]["runs"], 4);
+    let none = compared(&USUAL, &Made { cut: 4, ..USUAL }, &Options::default()).unwrap_err();
+    assert!(none.contains("8 points, 8 of them cut short"), "{none}");
+}
+
+#[test]
+fn an_expectation_leaves_out_what_was_cut_short() {
+    use rdmalab_report::expect::Expectation;
+    let check = |text: &str, made: &Made| {
+        let (_keep, record) = made.record();
+        text.parse::<Expectation>().unwrap().check(&record).unwrap()
+    };
+    // Ten times as slow as the others, and not whole.
+    let cut = Made { cut: 2, runs: 7, ..USUAL };
+    for text in ["mean<700ns", "rate>1.7M/s", "p99<1us"] {
+        for one in check(text, &cut) {
+            assert!(one.holds && one.line.contains("without 2 runs that were cut"), "{}", one.line);
+        }
+    }
+    let nothing = check("mean<700ns", &Made { cut: 4, ..USUAL });
+    assert!(nothing.iter().all(|one| !one.holds && one.line.contains("(interrupted): does not")));
+    // Intervals of two runs are as wide as two runs know.
+    let two = check("p99<1us", &Made { runs: 2, spread: 0.1, ..USUAL });
+    assert!(two[0].line.contains("of too few runs for an interval"), "{}", two[0].line);
+}
+
+#[test]
+fn the_head_names_where_and_how_each_side_ran() {
+    let plain = Made { facts: &[("placement", "lane"), ("mtu_bytes", "4096")], ..USUAL };
+    let other = Made {
+        facts: &[
+            ("placement", "ring"),
+            ("mtu_bytes", "1024"),
+            ("capture", "a.pcapng"),
+            ("faults_at_rank_1", "drop 1%"),
+            ("stamp_cost_ns", "17.5"),
+        ],
+        command: "rdmalab run ping far --cores 2,3 --interface=eth1",
+        ..USUAL
+    };
+    let found = compared(&plain, &other, &Options::default()).unwrap();
+    let text = found.text(false).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "placement lane | ring",
+        "mtu 4 KiB | 1 KiB",
+        "capture - | yes",
+        "faults at rank 1 - | drop 1%",
+        "other end - | far",
+        "cores - | 2,3",
+        "interface - | eth1",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!text.contains("stamp cost"), "{text}");
+    let same = compared(&plain, &plain, &Options::default()).unwrap().text(false);
+    assert!(!same.contains("differ in"), "{same}");
+}
+
+#[test]
+fn an_obstacle_that_was_none_is_not_named() {
+    // Two runs know their p90 enough for a verdict; the interval of each side needs more.
+    let tail = Options { quantile: 0.9, only: Some("round trip".to_owned()), ..Options::default() };
+    let two = Made { runs: 2, n: 150, spread: 0.02, ..USUAL };
+    let found = compared(&two, &Made { seed: 5, factor: 3.0, ..two }, &tail).unwrap();
+    let json: Value = serde_json::from_str(&found.json()).unwrap();
+    assert_eq!(json["rows"][1]["verdict"], "slower", "{}", found.text(true));
+    assert_eq!(json["rows"][1]["a"]["low_ns"], Value::Null);
+    assert_eq!(json["rows"][1]["obstacle"], Value::Null);
 }

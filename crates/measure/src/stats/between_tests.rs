@@ -3,8 +3,14 @@
 use super::compare_tests::at_most;
 use super::tests::Random;
 use super::*;
+use crate::Better;
 
 const TRIES: u32 = 300;
+
+/// Of runs of one session a side.
+fn ratio(a: &[Vec<f64>], b: &[Vec<f64>], q: f64) -> Option<RunRatio> {
+    RunRatio::of(&Runs::of_session(a), &Runs::of_session(b), q)
+}
 
 /// How often sides of a few runs, of which the second is slower by `factor`, come out different,
 /// worse, and with an interval that misses `factor`.
@@ -14,12 +20,12 @@ fn tally(count: usize, between: f64, q: f64, factor: f64) -> (u32, u32, u32) {
     for _ in 0..TRIES {
         let a = random.runs(count, 300, 0.5, between);
         let b = times(random.runs(count, 300, 0.5, between), factor);
-        let ratio = RunRatio::of(&a, &b, q).unwrap();
+        let ratio = ratio(&a, &b, q).unwrap();
         let interval = ratio.interval(0.95);
         let differs = !interval.covers(1.0);
         differ += u32::from(differs);
         assert_eq!(differs, ratio.p_value() < 0.05, "{ratio:?}");
-        worse += u32::from(is_regression(Some(interval), 0.05, false));
+        worse += u32::from(is_regression(Some(interval), 0.05, Better::Less));
         missed += u32::from(!interval.covers(factor));
     }
     (differ, worse, missed)
@@ -56,7 +62,7 @@ fn a_few_runs_differ_from_their_like_as_seldom_as_they_may() {
     };
     for count in [3, 5, 9] {
         let differ = |_| {
-            let ratio = RunRatio::of(&side(count), &side(count), 0.5).unwrap();
+            let ratio = ratio(&side(count), &side(count), 0.5).unwrap();
             u32::from(ratio.p_value() < 0.05)
         };
         let differ = (0..TRIES).map(differ).sum::<u32>();
@@ -82,7 +88,7 @@ fn what_looks_within_runs_only_errs_often() {
     }
     assert!(differ > 60, "{differ}");
     let (one, five) = (random.runs(1, 50, 0.0, 0.0), random.runs(5, 50, 0.0, 0.0));
-    assert_eq!(RunRatio::of(&one, &five, 0.5), None);
+    assert_eq!(ratio(&one, &five, 0.5), None);
 }
 
 #[test]
@@ -93,20 +99,85 @@ fn shifts_between_runs_are_covered() {
         let a = random.runs(3, 200, 0.3, 0.05);
         let mut b = random.runs(3, 200, 0.3, 0.05);
         b.iter_mut().flatten().for_each(|v| *v += 400.0);
-        let shift = run_shift(&a, &b, 0.5, 0.95).unwrap();
+        let shift = run_shift(&Runs::of_session(&a), &Runs::of_session(&b), 0.5, 0.95).unwrap();
         missed += u32::from(!shift.interval.unwrap().covers(400.0));
     }
     assert!(at_most(missed, TRIES, 0.05), "{missed}");
-    assert_eq!(run_shift(&[vec![1.0]], &[vec![1.0], vec![2.0]], 0.5, 0.95), None);
+    let (one, two) = (Runs::of_session(&[vec![1.0]]), Runs::of_session(&[vec![1.0], vec![2.0]]));
+    assert_eq!(run_shift(&one, &two, 0.5, 0.95), None);
 }
 
 #[test]
 fn runs_that_a_step_of_the_clock_makes_equal_are_not_surer_than_it() {
     let side = |median: f64| vec![vec![median - 10.0, median, median, median + 10.0]; 3];
-    let same = RunRatio::of(&side(500.0), &side(500.0), 0.5).unwrap();
+    let same = ratio(&side(500.0), &side(500.0), 0.5).unwrap();
     assert_eq!(same.p_value(), 1.0);
-    let step = RunRatio::of(&side(500.0), &side(510.0), 0.5).unwrap();
+    let step = ratio(&side(500.0), &side(510.0), 0.5).unwrap();
     assert!(step.interval(0.95).covers(1.0) && step.p_value() > 0.9, "{step:?}");
-    let far = RunRatio::of(&side(500.0), &side(600.0), 0.5).unwrap();
+    let far = ratio(&side(500.0), &side(600.0), 0.5).unwrap();
     assert!(!far.interval(0.95).covers(1.0) && far.p_value() < 0.01, "{far:?}");
+}
+
+/// Sessions of five runs each, which differ by `sessions` and, within one, by `runs`.
+fn sessions(random: &mut Random, count: usize, sessions: f64, runs: f64) -> Vec<Vec<Vec<f64>>> {
+    let mut one = || {
+        let factor = (sessions * random.normal()).exp();
+        times(random.runs(5, 60, 0.3, runs), factor)
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+#[test]
+fn what_differs_between_sessions_is_no_difference_of_the_sides() {
+    for (of_a, of_b) in [(2, 2), (3, 3), (5, 3), (1, 4), (3, 1)] {
+        for (between, within) in [(0.03, 0.01), (0.0, 0.02)] {
+            let mut random = Random(22);
+            let (mut differ, mut worse, mut figures, mut shifts) = (0, 0, 0, 0);
+            for _ in 0..TRIES {
+                let a = sessions(&mut random, of_a, between, within);
+                let b = sessions(&mut random, of_b, between, within);
+                let means = |side: &[Vec<Vec<f64>>]| -> Vec<Vec<f64>> {
+                    let of = |run: &Vec<f64>| run.iter().sum::<f64>() / run.len() as f64;
+                    side.iter().map(|runs| runs.iter().map(of).collect()).collect()
+                };
+                let (_, p) = welch_ratio(&means(&a), &means(&b), 0.95).unwrap();
+                figures += u32::from(p < 0.05);
+                let (a, b) = (Runs::new(a), Runs::new(b));
+                let ratio = RunRatio::of(&a, &b, 0.5).unwrap();
+                differ += u32::from(ratio.p_value() < 0.05);
+                worse += u32::from(is_regression(Some(ratio.interval(0.95)), 0.05, Better::Less));
+                let shift = run_shift(&a, &b, 0.5, 0.95).unwrap().interval.unwrap();
+                shifts += u32::from(!shift.covers(0.0));
+            }
+            let what = format!("{of_a} and {of_b} sessions that differ by {between}");
+            for (name, hits) in [("medians", differ), ("means", figures), ("shifts", shifts)] {
+                assert!(at_most(hits, TRIES, 0.05), "{what}: {hits} of {TRIES} {name} differ");
+            }
+            assert!(at_most(worse, TRIES, 0.025), "{what}: {worse} regressions");
+        }
+    }
+    // As if each run were of its own: the reason why sessions count as one.
+    let mut random = Random(23);
+    let mut side = || -> Vec<Vec<f64>> { sessions(&mut random, 3, 0.03, 0.01).concat() };
+    let pooled = (0..100).filter(|_| ratio(&side(), &side(), 0.5).unwrap().p_value() < 0.05);
+    assert!(pooled.count() > 25);
+}
+
+#[test]
+fn what_is_there_is_found_in_sessions_too() {
+    let mut random = Random(24);
+    let (mut found, mut missed) = (0, 0);
+    for _ in 0..100 {
+        let a = sessions(&mut random, 4, 0.03, 0.01);
+        let b = sessions(&mut random, 4, 0.03, 0.01).into_iter().map(|runs| times(runs, 1.2));
+        let ratio = RunRatio::of(&Runs::new(a), &Runs::new(b.collect()), 0.5).unwrap();
+        let interval = ratio.interval(0.95);
+        found += u32::from(interval.low > 1.0);
+        missed += u32::from(!interval.covers(1.2));
+    }
+    assert!(found > 90 && at_most(missed, 100, 0.05), "{found} {missed}");
+    // A session of no runs, or of runs without samples, is none.
+    let odd = Runs::new(vec![vec![], vec![vec![]], vec![vec![1.0], vec![2.0], vec![]]]);
+    assert_eq!(RunRatio::of(&odd, &odd, 0.5).map(|ratio| ratio.value()), Some(1.0));
+    assert_eq!(RunRatio::of(&odd, &Runs::new(Vec::new()), 0.5), None);
 }

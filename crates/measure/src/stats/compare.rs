@@ -1,8 +1,11 @@
 //! Two sets of runs side by side: by which factor a quantile differs, how often one side's samples
 //! exceed the other's, and what to make of it.
 
+use super::between::logarithms;
+use super::difference::Side;
 use super::timed::{Timed, TimedQuantile};
 use super::{Estimate, Interval, assert_confidence, student};
+use crate::Better;
 
 /// The least p-value that is told apart from 0.
 pub const LEAST_P: f64 = 1e-12;
@@ -145,20 +148,17 @@ pub fn dominance(a: &Timed, b: &Timed, confidence: f64) -> Option<Dominance> {
     let of_a = a.spread(|s| place(b.sorted(), s))?;
     let of_b = b.spread(|s| place(a.sorted(), s))?;
     let larger = b.sorted().iter().map(|s| place(a.sorted(), *s)).sum::<f64>() / b.n() as f64;
-    let variance = of_a.variance + of_b.variance;
-    let share = |s: &super::timed::Spread| s.variance * s.variance / s.freedom;
-    // Satterthwaite's, as Welch uses them.
-    let freedom = (variance * variance / (share(&of_a) + share(&of_b))).max(1.0);
-    let freedom = if freedom.is_nan() { of_a.freedom + of_b.freedom } else { freedom };
+    let spread = of_a.against(of_b);
+    let freedom = spread.freedom;
     let delta = 2.0 * larger - 1.0;
-    let statistic = if delta == 0.0 { 0.0 } else { (larger - 0.5) / variance.sqrt() };
-    // However far apart: no arrangement of the blocks is rarer than one in all.
-    let rarest = 2.0 / arrangements(a.blocks(), b.blocks());
+    let statistic = if delta == 0.0 { 0.0 } else { (larger - 0.5) / spread.variance.sqrt() };
+    // However far apart: no arrangement of what counts as independent is rarer than one in all.
+    let rarest = 2.0 / arrangements(a.numbers(), b.numbers());
     let p_value = (2.0 * student::upper_tail(statistic.abs(), freedom)).max(rarest).min(1.0);
     let tail = (1.0 - confidence) / 2.0;
-    let reach = 2.0 * student::upper_quantile(tail, freedom) * variance.sqrt();
-    // Without overlap nothing varies; then as of a share of all blocks (Clopper and Pearson 1934).
-    let least = 2.0 * tail.powf(1.0 / a.blocks().min(b.blocks()) as f64) - 1.0;
+    let reach = 2.0 * student::upper_quantile(tail, freedom) * spread.variance.sqrt();
+    // Without overlap nothing varies; then as of a share of all (Clopper and Pearson 1934).
+    let least = 2.0 * tail.powf(1.0 / a.numbers().min(b.numbers()) as f64) - 1.0;
     let (mut low, mut high) = ((delta - reach).max(-1.0), (delta + reach).min(1.0));
     if delta == 1.0 {
         low = low.min(least);
@@ -176,19 +176,19 @@ fn arrangements(m: usize, n: usize) -> f64 {
 }
 
 /// The ratio of means of logarithms, `b` over `a`, with the interval and two-sided p-value of Welch
-/// (1947): for single numbers of whole runs, of which there are too few for ranks. `None` with
-/// fewer than two on a side, values that are not positive, or none that differ.
+/// (1947): for single numbers of whole runs, of which there are too few for ranks; the runs of a
+/// session stand together, see [`RunRatio`](super::RunRatio). `None` with fewer than two on a side,
+/// values that are not positive, or none that differ.
 ///
 /// # Panics
 /// When `confidence` is not strictly between 0 and 1.
 #[must_use]
-pub fn welch_ratio(a: &[f64], b: &[f64], confidence: f64) -> Option<(Estimate, f64)> {
+pub fn welch_ratio(a: &[Vec<f64>], b: &[Vec<f64>], confidence: f64) -> Option<(Estimate, f64)> {
     assert_confidence(confidence);
-    if !a.iter().chain(b).all(|v| *v > 0.0 && v.is_finite()) {
+    if !a.iter().chain(b).flatten().all(|v| *v > 0.0 && v.is_finite()) {
         return None;
     }
-    let logs = |side: &[f64]| side.iter().map(|v| v.ln()).collect::<Vec<_>>();
-    let found = welch(&logs(a), &logs(b))?;
+    let found = of_sides(&Side::of(&logarithms(a), 0.0)?, &Side::of(&logarithms(b), 0.0)?)?;
     let reach = student::upper_quantile((1.0 - confidence) / 2.0, found.freedom) * found.deviation;
     let (low, high) = ((found.difference - reach).exp(), (found.difference + reach).exp());
     let interval = Some(Interval { low, high, confidence });
@@ -221,21 +221,15 @@ pub struct Welch {
 /// than two samples on a side, or when nothing varies.
 #[must_use]
 pub fn welch(a: &[f64], b: &[f64]) -> Option<Welch> {
-    if a.len() < 2 || b.len() < 2 {
-        return None;
-    }
-    let side = |samples: &[f64]| {
-        let n = samples.len() as f64;
-        let mean = samples.iter().sum::<f64>() / n;
-        let squares: f64 = samples.iter().map(|s| (s - mean) * (s - mean)).sum();
-        (mean, squares / (n - 1.0) / n, n - 1.0)
-    };
-    let ((mean_a, var_a, free_a), (mean_b, var_b, free_b)) = (side(a), side(b));
-    let variance = var_a + var_b;
-    let freedom = variance * variance / (var_a * var_a / free_a + var_b * var_b / free_b);
-    let (difference, deviation) = (mean_b - mean_a, variance.sqrt());
-    let p_value = 2.0 * student::upper_tail((difference / deviation).abs(), freedom.max(1.0));
-    (variance > 0.0).then_some(Welch { difference, deviation, freedom, p_value })
+    let side = |samples: &[f64]| Side::of(&[samples.to_vec()], 0.0);
+    of_sides(&side(a)?, &side(b)?)
+}
+
+fn of_sides(a: &Side, b: &Side) -> Option<Welch> {
+    let spread = a.against(b);
+    let (difference, deviation) = (b.mean - a.mean, spread.variance.sqrt());
+    let p_value = 2.0 * student::upper_tail((difference / deviation).abs(), spread.freedom);
+    (deviation > 0.0).then_some(Welch { difference, deviation, freedom: spread.freedom, p_value })
 }
 
 /// What a comparison says.
@@ -245,6 +239,10 @@ pub enum Verdict {
     Faster,
     /// The second side is worse.
     Slower,
+    /// The second side has more, of what is neither better nor worse.
+    More,
+    /// The second side has less, of what is neither better nor worse.
+    Less,
     /// The interval holds 1, and nothing as far off as the threshold.
     NoDifference,
     /// The interval holds 1, and differences as large as the threshold too; or there is none.
@@ -252,20 +250,34 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Faster, Self::Slower, Self::More, Self::Less, Self::NoDifference, Self::CannotTell];
+
     /// From the interval of the ratio `b` over `a`; `threshold` is the share that matters, such as
     /// 0.05.
     #[must_use]
-    pub fn of(ratio: Option<Interval>, threshold: f64, more_is_better: bool) -> Self {
+    pub fn of(ratio: Option<Interval>, threshold: f64, better: Better) -> Self {
         let Some(ratio) = ratio else { return Self::CannotTell };
         let bound = 1.0 + threshold;
         if !ratio.covers(1.0) {
-            let is_more = ratio.low > 1.0;
-            if is_more == more_is_better { Self::Faster } else { Self::Slower }
+            match (better, ratio.low > 1.0) {
+                (Better::More, true) | (Better::Less, false) => Self::Faster,
+                (Better::More, false) | (Better::Less, true) => Self::Slower,
+                (Better::Neither, true) => Self::More,
+                (Better::Neither, false) => Self::Less,
+            }
         } else if ratio.low >= 1.0 / bound && ratio.high <= bound {
             Self::NoDifference
         } else {
             Self::CannotTell
         }
+    }
+
+    /// Whether the sides differ, with certainty.
+    #[must_use]
+    pub const fn is_difference(self) -> bool {
+        !matches!(self, Self::NoDifference | Self::CannotTell)
     }
 
     /// For tables.
@@ -274,15 +286,22 @@ impl Verdict {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
+            Self::More => "more",
+            Self::Less => "less",
             Self::NoDifference => "no difference seen",
             Self::CannotTell => "cannot tell",
         }
     }
 }
 
-/// Whether all of the interval is worse by more than `threshold`: more than "slower".
+/// Whether all of the interval is worse by more than `threshold`: more than "slower". Never of
+/// what is neither better nor worse.
 #[must_use]
-pub fn is_regression(ratio: Option<Interval>, threshold: f64, more_is_better: bool) -> bool {
+pub fn is_regression(ratio: Option<Interval>, threshold: f64, better: Better) -> bool {
     let bound = 1.0 + threshold;
-    ratio.is_some_and(|r| if more_is_better { r.high < 1.0 / bound } else { r.low > bound })
+    ratio.is_some_and(|r| match better {
+        Better::More => r.high < 1.0 / bound,
+        Better::Less => r.low > bound,
+        Better::Neither => false,
+    })
 }

@@ -2,10 +2,11 @@
 
 use super::tests::Random;
 use super::*;
+use crate::Better;
 
 impl Random {
     /// Standard normal, by the polar method (Marsaglia and Bray 1964).
-    fn normal(&mut self) -> f64 {
+    pub(super) fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.uniform() - 1.0, 2.0 * self.uniform() - 1.0);
             let square = x * x + y * y;
@@ -129,10 +130,10 @@ fn tally(
         let interval = a.quantile(q).unwrap().interval(0.95);
         found.covered += u32::from(interval.is_none_or(|i| i.covers(truth)));
         let ratio = QuantileRatio::of(&a, &b, q).unwrap().interval(0.95);
-        let verdict = Verdict::of(ratio, 0.05, false);
+        let verdict = Verdict::of(ratio, 0.05, Better::Less);
         found.slower += u32::from(verdict == Verdict::Slower);
         found.faster += u32::from(verdict == Verdict::Faster);
-        found.regressions += u32::from(is_regression(ratio, 0.05, false));
+        found.regressions += u32::from(is_regression(ratio, 0.05, Better::Less));
     }
     found
 }
@@ -150,7 +151,11 @@ fn a_side_compared_with_its_like_differs_as_seldom_as_it_may() {
         ("independent", 1, 1000, 0.0, 0.0),
         ("few", 1, 60, 0.0, 0.0),
         ("neighbours that depend on each other", 1, 2000, 0.9, 0.0),
+        ("two runs", 2, 600, 0.9, 0.0),
         ("a few runs", 3, 600, 0.9, 0.0),
+        ("two runs that differ by 3 %", 2, 600, 0.3, 0.03),
+        ("three runs that differ by 3 %", 3, 600, 0.3, 0.03),
+        ("four runs that differ by 3 %", 4, 600, 0.3, 0.03),
         ("runs that differ by 3 %", 5, 300, 0.3, 0.03),
         ("runs that differ by 20 %", 6, 300, 0.3, 0.2),
     ] {
@@ -253,15 +258,23 @@ fn verdicts_follow_from_the_interval() {
         (0.97, 1.06, Verdict::CannotTell, false),
         (0.9, 1.01, Verdict::CannotTell, false),
     ] {
-        assert_eq!(Verdict::of(of(low, high), 0.05, false), verdict, "{low} {high}");
-        assert_eq!(is_regression(of(low, high), 0.05, false), is_worse, "{low} {high}");
+        assert_eq!(Verdict::of(of(low, high), 0.05, Better::Less), verdict, "{low} {high}");
+        assert_eq!(is_regression(of(low, high), 0.05, Better::Less), is_worse, "{low} {high}");
     }
     // Of rates, more is better.
-    assert_eq!(Verdict::of(of(1.02, 1.04), 0.05, true), Verdict::Faster);
-    assert_eq!(Verdict::of(of(0.8, 0.9), 0.05, true), Verdict::Slower);
-    assert!(is_regression(of(0.8, 0.9), 0.05, true) && !is_regression(of(0.8, 0.96), 0.05, true));
-    assert_eq!(Verdict::of(None, 0.05, false), Verdict::CannotTell);
-    assert!(!is_regression(None, 0.05, false));
+    assert_eq!(Verdict::of(of(1.02, 1.04), 0.05, Better::More), Verdict::Faster);
+    assert_eq!(Verdict::of(of(0.8, 0.9), 0.05, Better::More), Verdict::Slower);
+    assert!(
+        is_regression(of(0.8, 0.9), 0.05, Better::More)
+            && !is_regression(of(0.8, 0.96), 0.05, Better::More)
+    );
+    // What is neither better nor worse is more or less, and never a regression.
+    for (low, high, verdict) in [(1.5, 2.0, Verdict::More), (0.1, 0.2, Verdict::Less)] {
+        assert_eq!(Verdict::of(of(low, high), 0.05, Better::Neither), verdict);
+        assert!(!is_regression(of(low, high), 0.05, Better::Neither) && verdict.is_difference());
+    }
+    assert_eq!(Verdict::of(None, 0.05, Better::Less), Verdict::CannotTell);
+    assert!(!is_regression(None, 0.05, Better::Less));
 }
 
 #[test]
@@ -287,11 +300,65 @@ fn a_mean_has_the_interval_of_student() {
 fn single_numbers_of_runs_are_compared_as_ratios() {
     let a = [100.0, 102.0, 98.0, 101.0, 99.0];
     let b = a.map(|v| v * 1.2);
-    let (ratio, p) = welch_ratio(&a, &b, 0.95).unwrap();
+    let one = |runs: &[f64]| [runs.to_vec()];
+    let welch_ratio = |a: &[f64], b: &[f64]| welch_ratio(&one(a), &one(b), 0.95);
+    let (ratio, p) = welch_ratio(&a, &b).unwrap();
     assert!((ratio.value - 1.2).abs() < 1e-12 && p < 1e-5, "{ratio:?} {p}");
     assert!(ratio.interval.unwrap().low > 1.15);
-    assert!(welch_ratio(&a, &[1.0], 0.95).is_none() && welch_ratio(&a, &[0.0, 1.0], 0.9).is_none());
-    assert!(welch_ratio(&[5.0; 3], &[5.0; 3], 0.95).is_none());
+    assert!(welch_ratio(&a, &[1.0]).is_none() && welch_ratio(&a, &[0.0, 1.0]).is_none());
+    assert!(welch_ratio(&[5.0; 3], &[5.0; 3]).is_none());
+}
+
+#[test]
+fn nothing_that_varies_leaves_numbers_that_are_numbers() {
+    let equal = |runs: usize| Timed::new(&vec![vec![7.0; 40]; runs]).unwrap();
+    for (a, b) in [(1, 1), (2, 3), (6, 5)] {
+        let found = dominance(&equal(a), &equal(b), 0.95).unwrap();
+        assert!(found.freedom >= 2.0 && found.freedom.is_finite(), "{a} {b}: {found:?}");
+        assert_eq!((found.delta.value, found.p_value), (0.0, 1.0));
+    }
+    // Variances whose squares no float holds.
+    for scale in [1e-160, 1e160] {
+        let sides = [[1.0, 2.0, 4.0], [1.0, 3.0, 4.0]].map(|side| side.map(|v| v * scale));
+        let found = welch(&sides[0], &sides[1]).unwrap();
+        assert!((found.freedom - 4.0).abs() < 0.1 && found.p_value > 0.5, "{found:?}");
+    }
+}
+
+#[test]
+fn an_interval_of_a_few_runs_is_known_as_well_as_there_are_runs() {
+    const TRIES: u32 = 400;
+    let mut random = Random(16);
+    for (count, wide) in [(2, 300), (3, 300), (4, 300), (5, 300)] {
+        let (mut mean, mut delta) = (0, 0);
+        for _ in 0..TRIES {
+            let runs = random.runs(count, wide, 0.3, 0.03);
+            let timed = Timed::new(&runs).unwrap();
+            // A log-normal of sigmas 0.1 and 0.03.
+            let truth = 1000.0 * f64::exp((0.01 + 0.0009) / 2.0);
+            mean += u32::from(!timed.mean(0.95).interval.unwrap().covers(truth));
+            let other = Timed::new(&random.runs(count, wide, 0.3, 0.03)).unwrap();
+            let found = dominance(&timed, &other, 0.95).unwrap();
+            delta += u32::from(!found.delta.interval.unwrap().covers(0.0));
+        }
+        assert!(at_most(mean, TRIES, 0.05), "{count} runs: {mean} means missed");
+        assert!(at_most(delta, TRIES, 0.05), "{count} runs: {delta} deltas missed");
+    }
+    // Sessions of several runs are known as well as there are sessions.
+    let mut missed = 0;
+    for _ in 0..TRIES {
+        let mut session = || {
+            let factor = (0.05 * random.normal()).exp();
+            let runs = random.runs(5, 40, 0.3, 0.01).into_iter();
+            runs.map(|run| run.iter().map(|v| v * factor).collect()).collect()
+        };
+        let sessions: Vec<Vec<Vec<f64>>> = (0..3).map(|_| session()).collect();
+        let timed = Timed::of_sessions(&sessions).unwrap();
+        assert_eq!((timed.sessions(), timed.runs(), timed.n()), (3, 15, 600));
+        let truth = 1000.0 * f64::exp((0.01 + 0.0025 + 0.0001) / 2.0);
+        missed += u32::from(!timed.mean(0.95).interval.unwrap().covers(truth));
+    }
+    assert!(at_most(missed, TRIES, 0.05), "{missed} missed");
 }
 
 #[test]
@@ -306,9 +373,9 @@ fn a_step_of_the_clock_is_no_difference() {
     let (of_a, of_b) = (a.quantile(0.5).unwrap(), b.quantile(0.5).unwrap());
     assert!(of_b.value > of_a.value && of_a.interval(0.95).unwrap().high < of_b.value);
     let found = QuantileRatio::of(&a, &b, 0.5).unwrap().interval(0.95);
-    assert_eq!(Verdict::of(found, 0.05, false), Verdict::NoDifference, "{found:?}");
+    assert_eq!(Verdict::of(found, 0.05, Better::Less), Verdict::NoDifference, "{found:?}");
     let two_steps = side(10.0, 20).sorted().iter().map(|s| s + 20.0).collect();
     let c = Timed::new(&[two_steps]).unwrap();
     let found = QuantileRatio::of(&a, &c, 0.5).unwrap().interval(0.95);
-    assert_eq!(Verdict::of(found, 0.05, false), Verdict::Slower, "{found:?}");
+    assert_eq!(Verdict::of(found, 0.05, Better::Less), Verdict::Slower, "{found:?}");
 }

@@ -7,7 +7,9 @@
 //! clustered surveys. No distribution is assumed, and ends of intervals are samples.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use super::difference::Spread;
 use super::{
     Estimate, Interval, assert_confidence, binomial, median, normal, quantile, sort, student,
 };
@@ -20,7 +22,7 @@ pub const MIN_RUNS: usize = 5;
 /// independent of each other; fewer are less certain (Schmeiser advises 10 to 30).
 const BLOCKS: usize = 24;
 
-/// What counted as independent.
+/// What samples were counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
     /// So many runs.
@@ -36,18 +38,86 @@ pub struct Timed {
     in_time: Vec<f64>,
     /// The same, ascending.
     sorted: Vec<f64>,
-    runs: Vec<Range<usize>>,
-    blocks: Vec<Range<usize>>,
-    step: f64,
+    layout: Layout,
+    step: OnceLock<f64>,
 }
 
-/// How well a mean is known.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spread {
-    /// Of the mean itself, not of what it is the mean of.
-    pub variance: f64,
-    /// Degrees of freedom.
-    pub freedom: f64,
+/// How samples are arranged.
+#[derive(Clone, Debug, Default)]
+struct Layout {
+    /// Each so many samples.
+    blocks: Vec<Range<usize>>,
+    /// Each so many blocks.
+    runs: Vec<Range<usize>>,
+    /// Each so many blocks, too.
+    sessions: Vec<Range<usize>>,
+}
+
+/// Of a block, a run or a session: the sum of its scores, and how many there are.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    scores: f64,
+    n: usize,
+}
+
+impl Layout {
+    /// Of runs of such lengths, in each session; those of none do not count.
+    fn of(sessions: &[Vec<usize>]) -> Self {
+        let count = sessions.iter().flatten().filter(|n| **n > 0).count();
+        let pieces = if count >= MIN_RUNS { 1 } else { BLOCKS.div_ceil(count.max(1)) };
+        let (mut layout, mut end) = (Self::default(), 0);
+        for session in sessions {
+            let first = layout.blocks.len();
+            for length in session.iter().filter(|n| **n > 0) {
+                let from = layout.blocks.len();
+                layout.blocks.extend(cut(&(end..end + length), pieces));
+                layout.runs.push(from..layout.blocks.len());
+                end += length;
+            }
+            if layout.blocks.len() > first {
+                layout.sessions.push(first..layout.blocks.len());
+            }
+        }
+        layout
+    }
+
+    /// How well the mean of `score` over all samples is known; `None` from a single block.
+    fn spread(&self, in_time: &[f64], score: impl Fn(f64) -> f64) -> Option<Spread> {
+        let of = |block: &Range<usize>| Sum {
+            scores: in_time[block.clone()].iter().map(|&sample| score(sample)).sum(),
+            n: block.len(),
+        };
+        let blocks: Vec<Sum> = self.blocks.iter().map(of).collect();
+        let together = |parts: &[Range<usize>]| -> Vec<Sum> {
+            parts.iter().map(|part| blocks[part.clone()].iter().copied().sum()).collect()
+        };
+        // What differs from run to run, or from session to session, is not seen between blocks, and
+        // is known only as well as there are runs, or sessions: also where a few of them happen to
+        // be near each other.
+        let wider = [&self.runs, &self.sessions].map(|parts| between(&together(parts)));
+        let both = |a: Spread, b: Spread| Spread {
+            variance: a.variance.max(b.variance),
+            freedom: a.freedom.min(b.freedom),
+        };
+        Some(wider.into_iter().flatten().fold(between(&blocks)?, both))
+    }
+
+    /// How well the share of samples below a quantile is known, `value` among `in_time`.
+    fn share_spread(&self, in_time: &[f64], q: f64, value: f64) -> Option<Spread> {
+        let share = |is_below: bool| f64::from(u8::from(is_below));
+        // Where samples are equal to it, "below" and "not above" differ.
+        let below = self.spread(in_time, |s| share(s < value))?;
+        let not_above = self.spread(in_time, |s| share(s <= value))?;
+        let wider = if not_above.variance > below.variance { not_above } else { below };
+        let independent = q * (1.0 - q) / in_time.len() as f64;
+        Some(Spread { variance: wider.variance.max(independent), ..wider })
+    }
+}
+
+impl std::iter::Sum for Sum {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |a, b| Self { scores: a.scores + b.scores, n: a.n + b.n })
+    }
 }
 
 impl Timed {
@@ -55,43 +125,49 @@ impl Timed {
     /// without samples do not count.
     #[must_use]
     pub fn new(runs: &[Vec<f64>]) -> Option<Self> {
-        let mut timed = Self::whole(runs)?;
-        if timed.runs.len() >= MIN_RUNS {
-            timed.blocks.clone_from(&timed.runs);
-        } else {
-            let each = BLOCKS.div_ceil(timed.runs.len());
-            timed.blocks = timed.runs.iter().flat_map(|run| cut(run, each)).collect();
-        }
-        Some(timed)
+        let lengths = runs.iter().map(Vec::len).collect();
+        Self::arranged(runs.concat(), Layout::of(&[lengths]))
+    }
+
+    /// The same, of the runs of several sessions (records, calls of the program): what differs
+    /// between these is in every interval, too.
+    #[must_use]
+    pub fn of_sessions(sessions: &[Vec<Vec<f64>>]) -> Option<Self> {
+        let lengths = |runs: &Vec<Vec<f64>>| runs.iter().map(Vec::len).collect();
+        let lengths: Vec<Vec<usize>> = sessions.iter().map(lengths).collect();
+        Self::arranged(sessions.iter().flatten().flatten().copied().collect(), Layout::of(&lengths))
     }
 
     /// Samples that are known to be independent: each is a block of its own.
     #[must_use]
     pub fn independent(samples: &[f64]) -> Option<Self> {
-        let mut timed = Self::whole(&[samples.to_vec()])?;
-        timed.blocks = (0..samples.len()).map(|i| i..i + 1).collect();
-        Some(timed)
+        let blocks: Vec<Range<usize>> = (0..samples.len()).map(|i| i..i + 1).collect();
+        let one = || std::iter::once(0..samples.len()).collect();
+        Self::arranged(samples.to_vec(), Layout { blocks, runs: one(), sessions: one() })
     }
 
-    fn whole(runs: &[Vec<f64>]) -> Option<Self> {
-        let in_time = runs.concat();
+    fn arranged(in_time: Vec<f64>, layout: Layout) -> Option<Self> {
         let mut sorted = in_time.clone();
         sort(&mut sorted);
-        let mut end = 0;
-        let mut ranges = Vec::new();
-        for run in runs.iter().filter(|run| !run.is_empty()) {
-            ranges.push(end..end + run.len());
-            end += run.len();
-        }
-        let step = runs.iter().filter_map(|run| step(run)).reduce(f64::min).unwrap_or(0.0);
-        (end > 0).then(|| Self { in_time, sorted, runs: ranges, blocks: Vec::new(), step })
+        (!in_time.is_empty()).then(|| Self { in_time, sorted, layout, step: OnceLock::new() })
     }
 
     /// The step of the clock, in the unit of the samples, as far as they show it: the least
     /// distance of two different samples of a run. 0 when all of each run are equal.
     #[must_use]
-    pub const fn step(&self) -> f64 {
-        self.step
+    pub fn step(&self) -> f64 {
+        let samples = |run: &Range<usize>| {
+            let blocks = &self.layout.blocks[run.clone()];
+            let mut samples: Vec<f64> =
+                blocks.iter().flat_map(|block| &self.in_time[block.clone()]).copied().collect();
+            sort(&mut samples);
+            samples
+        };
+        let least = || match self.layout.runs.as_slice() {
+            [_] => step(&self.sorted),
+            runs => runs.iter().filter_map(|run| step(&samples(run))).reduce(f64::min),
+        };
+        *self.step.get_or_init(|| least().unwrap_or(0.0))
     }
 
     /// Samples of all runs; at least one.
@@ -103,7 +179,13 @@ impl Timed {
     /// Runs that have samples.
     #[must_use]
     pub fn runs(&self) -> usize {
-        self.runs.len()
+        self.layout.runs.len()
+    }
+
+    /// Sessions whose runs have samples.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.layout.sessions.len()
     }
 
     /// All samples in ascending order.
@@ -112,24 +194,25 @@ impl Timed {
         &self.sorted
     }
 
-    /// What counts as independent.
+    /// What samples were counted by.
     #[must_use]
     pub fn units(&self) -> Units {
-        let count = self.blocks.len();
-        if self.runs.len() >= MIN_RUNS { Units::Runs(count) } else { Units::Blocks(count) }
+        let count = self.layout.blocks.len();
+        if self.runs() >= MIN_RUNS { Units::Runs(count) } else { Units::Blocks(count) }
     }
 
-    pub(super) fn blocks(&self) -> usize {
-        self.blocks.len()
+    /// Sessions, else runs, else blocks: whichever of them there are several of.
+    pub(super) fn numbers(&self) -> usize {
+        match (self.sessions(), self.runs()) {
+            (1, 1) => self.layout.blocks.len(),
+            (1, runs) => runs,
+            (sessions, _) => sessions,
+        }
     }
 
     /// How well the mean of `score` over all samples is known; `None` from a single block.
     pub(super) fn spread(&self, score: impl Fn(f64) -> f64) -> Option<Spread> {
-        let scores: Vec<f64> = self.in_time.iter().map(|&sample| score(sample)).collect();
-        let between = between(&scores, &self.blocks)?;
-        // Too few runs to be the blocks; yet what is seen between them is not less than it is.
-        let runs = between_variance(&scores, &self.runs).unwrap_or(0.0);
-        Some(Spread { variance: between.variance.max(runs), ..between })
+        self.layout.spread(&self.in_time, score)
     }
 
     /// The arithmetic mean, with an interval of Student's t over the blocks.
@@ -155,24 +238,23 @@ impl Timed {
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<TimedQuantile<'_>> {
         assert!(q > 0.0 && q < 1.0, "a quantile with an interval lies within 0 .. 1, not {q}");
-        let value = if q == 0.5 { median(&self.sorted) } else { quantile(&self.sorted, q) };
-        let share = |is_below: bool| f64::from(u8::from(is_below));
-        // Where samples are equal to it, "below" and "not above" differ.
-        let below = self.spread(|s| share(s < value))?;
-        let not_above = self.spread(|s| share(s <= value))?;
-        let independent = q * (1.0 - q) / self.n() as f64;
-        let variance = below.variance.max(not_above.variance).max(independent);
-        let effective_n = q * (1.0 - q) / variance;
-        let freedom = below.freedom;
-        Some(TimedQuantile {
-            q,
-            value,
-            effective_n,
-            freedom,
-            sorted: &self.sorted,
-            step: self.step,
-        })
+        let value = value_of(&self.sorted, q);
+        let spread = self.layout.share_spread(&self.in_time, q, value)?;
+        let effective_n = q * (1.0 - q) / spread.variance;
+        Some(TimedQuantile { q, value, effective_n, freedom: spread.freedom, timed: self })
     }
+}
+
+/// So many independent samples would know quantile `q` of one run as well as these do: in the
+/// order of measurement, and ascending. `None` from a single block.
+pub(crate) fn effective_n(in_time: &[f64], sorted: &[f64], q: f64) -> Option<f64> {
+    let layout = Layout::of(&[vec![in_time.len()]]);
+    let spread = layout.share_spread(in_time, q, value_of(sorted, q))?;
+    Some(q * (1.0 - q) / spread.variance)
+}
+
+fn value_of(sorted: &[f64], q: f64) -> f64 {
+    if q == 0.5 { median(sorted) } else { quantile(sorted, q) }
 }
 
 /// `range` in `pieces` of at least two, as equal as can be.
@@ -182,33 +264,22 @@ fn cut(range: &Range<usize>, pieces: usize) -> Vec<Range<usize>> {
     (0..pieces).map(|i| bound(i)..bound(i + 1)).collect()
 }
 
-/// The least distance of two different samples; what the conversion from ticks leaves is none.
-pub(super) fn step(run: &[f64]) -> Option<f64> {
-    let mut sorted = run.to_vec();
-    sort(&mut sorted);
+/// The least distance of two different samples of a run, which are ascending; what the conversion
+/// from ticks leaves is none.
+pub(super) fn step(sorted: &[f64]) -> Option<f64> {
     let apart = sorted.windows(2).map(|pair| (pair[1] - pair[0], pair[1].abs() * 1e-9));
     apart.filter(|(apart, least)| apart > least).map(|(apart, _)| apart).reduce(f64::min)
 }
 
-fn between(scores: &[f64], blocks: &[Range<usize>]) -> Option<Spread> {
-    let variance = between_variance(scores, blocks)?;
-    Some(Spread { variance, freedom: blocks.len() as f64 - 1.0 })
-}
-
-/// The variance of the mean of all blocks, each weighted by its length.
-fn between_variance(scores: &[f64], blocks: &[Range<usize>]) -> Option<f64> {
-    let count = blocks.len() as f64;
-    if blocks.len() < 2 {
-        return None;
-    }
-    let total: usize = blocks.iter().map(Range::len).sum();
-    let of = |block: &Range<usize>| scores[block.clone()].iter().sum::<f64>();
-    let mean = blocks.iter().map(of).sum::<f64>() / total as f64;
-    let square = |block: &Range<usize>| {
-        let deviation = (of(block) - mean * block.len() as f64) / total as f64;
-        deviation * deviation
-    };
-    Some(blocks.iter().map(square).sum::<f64>() * count / (count - 1.0))
+/// How well the mean of all is known, by how its parts differ, each weighted by its length. `None`
+/// from a single one.
+fn between(parts: &[Sum]) -> Option<Spread> {
+    let count = parts.len() as f64;
+    let all: Sum = parts.iter().copied().sum();
+    let mean = all.scores / all.n as f64;
+    let square = |part: &Sum| ((part.scores - mean * part.n as f64) / all.n as f64).powi(2);
+    let variance = parts.iter().map(square).sum::<f64>() * count / (count - 1.0);
+    (parts.len() > 1).then_some(Spread { variance, freedom: count - 1.0 })
 }
 
 /// A quantile of samples that may depend on each other.
@@ -221,8 +292,7 @@ pub struct TimedQuantile<'a> {
     /// So many independent samples would know it as well: at most those that there are.
     pub effective_n: f64,
     freedom: f64,
-    sorted: &'a [f64],
-    step: f64,
+    timed: &'a Timed,
 }
 
 impl TimedQuantile<'_> {
@@ -238,18 +308,19 @@ impl TimedQuantile<'_> {
         // Blocks know their own spread only so well: what t costs, in samples.
         let z = normal::upper_quantile(tail);
         let cost = z / student::upper_quantile(tail, self.freedom);
-        let n = self.sorted.len() as f64;
+        let sorted = self.timed.sorted();
+        let n = sorted.len() as f64;
         let known = (self.effective_n * cost * cost).min(n).floor().max(0.0);
         let ranks = binomial::ranks(known as u64, self.q, tail)?;
         let scale = n / known;
         let low = (ranks.low as f64 * scale).floor().max(1.0) as usize;
-        let high = ((ranks.high as f64 * scale).ceil() as usize).min(self.sorted.len());
-        Some(Interval { low: self.sorted[low - 1], high: self.sorted[high - 1], confidence })
+        let high = ((ranks.high as f64 * scale).ceil() as usize).min(sorted.len());
+        Some(Interval { low: sorted[low - 1], high: sorted[high - 1], confidence })
     }
 
     /// The least sample.
     pub(super) fn least(&self) -> f64 {
-        self.sorted[0]
+        self.timed.sorted[0]
     }
 
     /// The interval before the clock rounded it: a step wider at each end, as a time is the
@@ -259,7 +330,7 @@ impl TimedQuantile<'_> {
     /// When `confidence` is not strictly between 0 and 1.
     #[must_use]
     pub fn unrounded(&self, confidence: f64) -> Option<Interval> {
-        let rounded = self.step;
+        let rounded = self.timed.step();
         let interval = self.interval(confidence)?;
         Some(Interval { low: interval.low - rounded, high: interval.high + rounded, confidence })
     }

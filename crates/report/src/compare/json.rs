@@ -7,7 +7,7 @@ use super::{CONFIDENCE, Comparison, Known, Row};
 use crate::csv::unit_of_name;
 
 /// The version of the document's form; it rises when a field changes or goes.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 pub fn json(comparison: &Comparison) -> String {
     let sides = [0, 1].map(|i| {
@@ -58,7 +58,7 @@ fn row(row: &Row) -> Value {
         "a": side(&row.a, unit),
         "b": side(&row.b, unit),
         "ratio": row.ratio,
-        "rests_on": row.ratio.and_then(|r| r.interval).map(|_| "welch over runs"),
+        "rests_on": row.ratio.and_then(|r| r.interval).map(|_| basis(row)),
         "ratio_within_one_run": row.within.map(|i| json!({ "low": i.low, "high": i.high })),
         "p_value_corrected": row.p_value,
         "cliffs_delta": delta,
@@ -70,12 +70,18 @@ fn row(row: &Row) -> Value {
     })
 }
 
+/// What the interval of the ratio is made from.
+fn basis(row: &Row) -> &'static str {
+    if row.a.records.max(row.b.records) > 1 { "welch over records" } else { "welch over runs" }
+}
+
 fn side(known: &Known, unit: &str) -> Value {
     let units = known.units.map(|units| match units {
         Units::Runs(n) => json!({ "kind": "runs", "n": n }),
         Units::Blocks(n) => json!({ "kind": "blocks", "n": n }),
     });
     json!({
+        "records": known.records,
         "runs": known.runs,
         "n": known.n,
         "lost_n": known.lost,

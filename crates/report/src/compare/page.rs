@@ -178,6 +178,12 @@ pub fn in_words(comparison: &Comparison, row: &Row) -> String {
             };
             format!("{b} is {word} than {a}: {}{beyond}", certain(ends))
         }
+        (Verdict::More | Verdict::Less, Some(ends)) => format!(
+            "{} is {} with {b} than with {a}: {}",
+            group_name(row.quantity, &row.label),
+            row.verdict.name(),
+            certain(ends)
+        ),
         (Verdict::NoDifference, Some(ends)) => format!(
             "no difference between {a} and {b} is seen, and none of {threshold} is left possible: \
              {}",
@@ -225,7 +231,7 @@ fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Op
             word: verdict_word(comparison, row),
             value: row.ratio.map_or(f64::NAN, |ratio| ratio.value),
             interval: interval.or(within),
-            is_sure: matches!(row.verdict, Verdict::Faster | Verdict::Slower),
+            is_sure: row.verdict.is_difference(),
         }
     };
     let effects: Vec<Effect> = rows.iter().map(effect).collect();
@@ -244,7 +250,7 @@ fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Op
 fn shifts(comparison: &Comparison, rows: &[Row], index: usize) -> Vec<Chart> {
     let mut all: Vec<&Row> = rows.iter().filter(|row| row.deciles.len() == 9).collect();
     if all.len() > MAX_SHIFTS {
-        all.sort_by_key(|row| !matches!(row.verdict, Verdict::Faster | Verdict::Slower));
+        all.sort_by_key(|row| !row.verdict.is_difference());
     }
     let each = all.into_iter().take(MAX_SHIFTS).enumerate();
     each.map(|(i, row)| shift(comparison, row, &format!("s{index}-{i}"))).collect()
@@ -295,8 +301,8 @@ fn method(comparison: &Comparison) -> Markup {
             p.meaning {
                 "Points were matched by " (by) ". Intervals hold for all comparisons together with "
                 (percent(CONFIDENCE)) " (Bonferroni), and are made from how runs differ: each run \
-                is one number (Welch's test). One run a side decides nothing. The band of a shift \
-                is of each decile by itself."
+                is one number (Welch's test), and of several records of a side each record. One \
+                run a side decides nothing. The band of a shift is of each decile by itself."
             }
         }
     }

@@ -1,9 +1,8 @@
 //! One pair of points: from samples to a verdict.
 
-use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{
-    self, Estimate, MIN_RUNS, QuantileRatio, RunRatio, Timed, Verdict, dominance, is_regression,
-    run_shift, shift_at, welch_ratio,
+    self, Estimate, MIN_RUNS, QuantileRatio, RunRatio, Runs, Timed, Verdict, dominance,
+    is_regression, run_shift, shift_at, welch_ratio,
 };
 use rdmalab_record::{Point, Record, SeriesSummary};
 
@@ -35,37 +34,46 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
     };
     row.p_value = row.p_value.map(|p| (p * count as f64).min(1.0));
     let interval = row.ratio.and_then(|ratio| ratio.interval);
-    let more_is_better = pair.quantity.more_is_better();
-    row.verdict = Verdict::of(interval, options.threshold, more_is_better);
-    row.is_regression = pair.quantity != Quantity::CpuShare
-        && is_regression(interval, options.threshold, more_is_better);
+    let better = pair.quantity.better();
+    row.verdict = Verdict::of(interval, options.threshold, better);
+    row.is_regression = is_regression(interval, options.threshold, better);
     row
 }
 
+/// What `of` finds in the points of each record; records where it finds nothing are left out.
+fn by_record<T>(cell: &Cell, of: impl Fn(&Record, &Point) -> Option<T>) -> Vec<Vec<T>> {
+    let records = cell.points.chunk_by(|x, y| std::ptr::eq(x.0, y.0));
+    let found = records.map(|points| points.iter().filter_map(|(r, p)| of(r, p)).collect());
+    found.filter(|found: &Vec<T>| !found.is_empty()).collect()
+}
+
 fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
-    let values = |cell: &Cell| -> Vec<f64> {
-        let figures = cell.points.iter().flat_map(|(_, point)| &point.figures);
-        let ours = figures.filter(|f| f.quantity == pair.quantity && f.label == pair.label);
-        ours.map(|f| f.value).filter(|v| v.is_finite()).collect()
+    let value = |_: &Record, point: &Point| {
+        let mut figures = point.figures.iter();
+        let ours = figures.find(|f| f.quantity == pair.quantity && f.label == pair.label);
+        ours.map(|f| f.value).filter(|v| v.is_finite())
     };
-    let [a, b] = pair.cells.map(values);
-    let known = |values: &[f64]| {
-        let mut sorted = values.to_vec();
+    let [a, b] = pair.cells.map(|cell| by_record(cell, value));
+    let known = |records: &[Vec<f64>]| {
+        let mut sorted = records.concat();
         stats::sort(&mut sorted);
         Known {
-            runs: values.len(),
-            n: values.len(),
+            records: records.len(),
+            runs: sorted.len(),
+            n: sorted.len(),
             value: stats::median(&sorted),
             ..Known::default()
         }
     };
     (row.a, row.b) = (known(&a), known(&b));
-    match welch_ratio(&a, &b, confidence) {
+    let least = row.a.runs.min(row.b.runs);
+    let compared = if least > 1 { welch_ratio(&a, &b, confidence) } else { None };
+    match compared {
         Some((ratio, p)) => (row.ratio, row.p_value) = (Some(ratio), Some(p)),
         None => {
             let value = row.b.value / row.a.value;
             row.ratio = value.is_finite().then_some(Estimate { value, interval: None });
-            row.obstacle = Some(match a.len().min(b.len()) {
+            row.obstacle = Some(match least {
                 0 | 1 => "one number a run: measure with --repeat 5 or more".to_owned(),
                 _ => "the runs do not differ at all, or a number is not positive".to_owned(),
             });
@@ -83,43 +91,47 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
     };
     let lost = |cell: &Cell| {
         let series = cell.points.iter().filter_map(|(_, point)| series(point, pair));
-        series.map(|s| s.summary.lost).sum()
+        series.map(|s| s.summary.lost).fold(0, u64::saturating_add)
     };
     (row.a.lost, row.b.lost) = (lost(pair.cells[0]), lost(pair.cells[1]));
-    let samples = [a, b];
-    let (Some(a), Some(b)) = (Timed::new(&samples[0]), Timed::new(&samples[1])) else {
+    let q = options.quantile;
+    let supports = |run: &Vec<f64>| stats::supports_quantile(run.len() as u64, q);
+    let is_supported = a.iter().chain(&b).flatten().all(supports);
+    let (timed_a, timed_b) = (Timed::of_sessions(&a), Timed::of_sessions(&b));
+    let (Some(timed_a), Some(timed_b)) = (timed_a, timed_b) else {
         row.obstacle = Some("a side has no samples".to_owned());
         return row;
     };
-    let q = options.quantile;
-    row.a = known(&a, q, row.a.lost);
-    row.b = known(&b, q, row.b.lost);
-    if row.a.interval.is_none() || row.b.interval.is_none() {
-        row.obstacle = Some("too few samples for this quantile: measure more".to_owned());
-    }
-    let least = a.runs().min(b.runs());
-    let row = ratio(row, (&a, &b), &samples, q, confidence);
-    let decile = |q| match least {
-        1 => shift_at(&a, &b, q, CONFIDENCE),
-        _ => run_shift(&samples[0], &samples[1], q, CONFIDENCE),
+    let (a, b) =
+        (Both { timed: timed_a, runs: Runs::new(a) }, Both { timed: timed_b, runs: Runs::new(b) });
+    row.a = known(&a.timed, q, row.a.lost);
+    row.b = known(&b.timed, q, row.b.lost);
+    let row = ratio(row, (&a, &b), is_supported, q, confidence);
+    let decile = |q| match a.timed.runs().min(b.timed.runs()) {
+        1 => shift_at(&a.timed, &b.timed, q, CONFIDENCE),
+        _ => run_shift(&a.runs, &b.runs, q, CONFIDENCE),
     };
     let deciles = (1..10).map(|tenth| decile(f64::from(tenth) / 10.0));
     let deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
-    Row { dominance: dominance(&a, &b, CONFIDENCE), deciles, ..row }
+    Row { dominance: dominance(&a.timed, &b.timed, CONFIDENCE), deciles, ..row }
+}
+
+/// The samples of a side: all of them in time, and each run by itself.
+struct Both {
+    timed: Timed,
+    runs: Runs,
 }
 
 /// By which factor the sides differ, and how certain that is. What runs differ by is in it, or
 /// there is no certainty: what one run's samples know of that run says nothing of the next one.
-fn ratio(
-    mut row: Row,
-    (a, b): (&Timed, &Timed),
-    samples: &[Vec<Vec<f64>>; 2],
-    q: f64,
-    confidence: f64,
-) -> Row {
-    let within = QuantileRatio::of(a, b, q);
-    match a.runs().min(b.runs()) {
+fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confidence: f64) -> Row {
+    let within = QuantileRatio::of(&a.timed, &b.timed, q);
+    match a.timed.runs().min(b.timed.runs()) {
         1 => {
+            if row.a.interval.is_none() || row.b.interval.is_none() {
+                let why = "too few samples for this quantile: measure more";
+                row.obstacle = Some(why.to_owned());
+            }
             let value = within.as_ref().map(QuantileRatio::value);
             row.within = within.and_then(|ratio| ratio.interval(confidence));
             row.ratio = value.map(|value| Estimate { value, interval: None });
@@ -130,13 +142,13 @@ fn ratio(
                 )
             });
         }
-        _ if !samples.iter().flatten().all(|run| stats::supports_quantile(run.len() as u64, q)) => {
+        _ if !is_supported => {
             let value = within.as_ref().map(QuantileRatio::value);
             row.ratio = value.map(|value| Estimate { value, interval: None });
             row.obstacle = Some("too few samples of a run for this quantile: measure more".into());
         }
         _ => {
-            let between = RunRatio::of(&samples[0], &samples[1], q);
+            let between = RunRatio::of(&a.runs, &b.runs, q);
             row.ratio = between.map(|ratio| ratio.estimate(confidence));
             row.p_value = between.map(|ratio| ratio.p_value());
         }
@@ -151,6 +163,7 @@ fn ratio(
 fn known(timed: &Timed, q: f64, lost: u64) -> Known {
     let quantile = timed.quantile(q);
     Known {
+        records: timed.sessions(),
         runs: timed.runs(),
         n: timed.n(),
         lost,
@@ -165,11 +178,11 @@ fn series<'a>(point: &'a Point, pair: &Pair) -> Option<&'a SeriesSummary> {
     point.series(pair.quantity, pair.label)
 }
 
-/// The samples that count of each run, in the order of measurement.
-fn runs(cell: &Cell, pair: &Pair) -> Result<Vec<Vec<f64>>, String> {
-    let one = |(record, point): &(&Record, &Point)| {
+/// The samples that count of each run of each record, in the order of measurement.
+fn runs(cell: &Cell, pair: &Pair) -> Result<Vec<Vec<Vec<f64>>>, String> {
+    let one = |record: &Record, point: &Point| {
         let series = series(point, pair)?;
         Some(record.counted_samples(series).map_err(|e| e.to_string()))
     };
-    cell.points.iter().filter_map(one).collect()
+    by_record(cell, one).into_iter().map(|runs| runs.into_iter().collect()).collect()
 }

@@ -1,8 +1,7 @@
 //! A comparison for people.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::stats::{Interval, LEAST_P, MIN_RUNS, Verdict};
-use rdmalab_record::Record;
+use rdmalab_measure::stats::{Interval, LEAST_P, Verdict};
 
 use super::{Comparison, Known, Row};
 use crate::model::group_name;
@@ -11,12 +10,6 @@ use crate::value::{grouped, heading, percentile, shown};
 
 /// Deciles are shown without being asked for up to so many rows.
 const FEW: usize = 8;
-
-/// Below this share of its samples, what a side knows is worth a word.
-const DEPENDENT: f64 = 0.25;
-
-/// Points that a sentence names.
-const NAMED: usize = 3;
 
 pub fn text(comparison: &Comparison, all: bool) -> String {
     let mut parts = vec![head(comparison)];
@@ -156,11 +149,9 @@ pub fn probability(p: f64) -> String {
 
 pub fn verdict(comparison: &Comparison, row: &Row) -> String {
     let threshold = percent(comparison.options.threshold);
-    match (row.quantity, row.verdict) {
-        (Quantity::CpuShare, Verdict::Faster) => "less".to_owned(),
-        (Quantity::CpuShare, Verdict::Slower) => "more".to_owned(),
-        (_, verdict) if row.is_regression => format!("{} (beyond {threshold})", verdict.name()),
-        (_, verdict) => verdict.name().to_owned(),
+    match row.verdict {
+        verdict if row.is_regression => format!("{} (beyond {threshold})", verdict.name()),
+        verdict => verdict.name().to_owned(),
     }
 }
 
@@ -198,8 +189,8 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
 /// How often each verdict was reached; those that were.
 pub fn counts(comparison: &Comparison) -> Vec<(usize, Verdict)> {
     let count = |verdict| comparison.verdicts().filter(|v| *v == verdict).count();
-    let all = [Verdict::Faster, Verdict::Slower, Verdict::NoDifference, Verdict::CannotTell];
-    all.map(|verdict| (count(verdict), verdict)).into_iter().filter(|(n, _)| *n > 0).collect()
+    let all = Verdict::ALL.map(|verdict| (count(verdict), verdict));
+    all.into_iter().filter(|(n, _)| *n > 0).collect()
 }
 
 /// How it ends: a line for scripts and people.
@@ -213,91 +204,4 @@ fn summary(comparison: &Comparison) -> String {
         percent(comparison.options.threshold),
         comparison.regressions()
     )
-}
-
-/// What makes a comparison doubtful.
-pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<String> {
-    let mut found = Vec::new();
-    let kind = |records: &[Record]| records.first().map(|r| r.header.device.kind);
-    if let (Some(left), Some(right)) = (kind(a), kind(b))
-        && left != right
-    {
-        found.push(format!(
-            "A is a {left} device and B a {right} one: the difference is one of kinds, not of speed"
-        ));
-    }
-    for (record, letter) in a.iter().map(|r| (r, "A")).chain(b.iter().map(|r| (r, "B"))) {
-        found.extend(record.damage.iter().map(|what| format!("{letter}: {what}")));
-    }
-    for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
-        if *n > 0 {
-            found.push(format!("{n} points of {letter} have no partner, and are left out"));
-        }
-    }
-    let few = comparison.rows.iter().map(|row| row.a.runs.min(row.b.runs)).min().unwrap_or(0);
-    if comparison.rows.iter().any(|row| row.within.is_some()) {
-        found.push(
-            "intervals in brackets are of samples within one run of a side: they say nothing of \
-             what differs from run to run, and no verdict follows from them"
-                .to_owned(),
-        );
-    } else if (2..MIN_RUNS).contains(&few) {
-        found.push(format!(
-            "{few} runs of a side: the intervals are as wide as so few runs allow; measure with \
-             --repeat {MIN_RUNS} or more"
-        ));
-    }
-    found.extend(obstacles(comparison));
-    found.extend(dependence(comparison));
-    for (letter, lost) in [
-        ("A", comparison.rows.iter().map(|r| r.a.lost).sum::<u64>()),
-        ("B", comparison.rows.iter().map(|r| r.b.lost).sum::<u64>()),
-    ] {
-        if lost > 0 {
-            found.push(format!(
-                "{} messages of {letter} were lost: they have no time",
-                grouped(lost)
-            ));
-        }
-    }
-    found
-}
-
-/// Why pairs could not be compared, each reason once.
-fn obstacles(comparison: &Comparison) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for row in &comparison.rows {
-        let Some(reason) = row.obstacle.as_deref() else { continue };
-        let name = group_name(row.quantity, &row.label);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) if names.contains(&name) => {}
-            Some((_, names)) => names.push(name),
-            None => reasons.push((reason, vec![name])),
-        }
-    }
-    let sentence = |(reason, names): &(&str, Vec<String>)| {
-        let more = match names.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            n => format!(" and {n} more"),
-        };
-        let names: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
-        format!("{}{more}: {reason}", names.join("; "))
-    };
-    reasons.iter().map(sentence).collect()
-}
-
-fn dependence(comparison: &Comparison) -> Option<String> {
-    let sides = comparison.rows.iter().flat_map(|row| [&row.a, &row.b]);
-    let share = |known: &Known| Some(known.effective_n? / known.n as f64);
-    let worst = sides.filter_map(|known| Some((share(known)?, known)));
-    let (share, known) = worst.min_by(|x, y| x.0.total_cmp(&y.0))?;
-    (share < DEPENDENT).then(|| {
-        format!(
-            "successive samples depend on each other: at the worst point {} of them are worth {} \
-             independent ones; the intervals are made from {} and know it",
-            grouped(known.n as u64),
-            grouped(known.effective_n.unwrap_or(0.0).round() as u64),
-            if known.runs > 1 { "whole runs" } else { "blocks" }
-        )
-    })
 }

@@ -1,0 +1,76 @@
+//! How well means are known, and their difference: the arithmetic that all comparisons share.
+
+/// How well a mean is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Of the mean itself, not of what it is the mean of.
+    pub variance: f64,
+    /// Degrees of freedom.
+    pub freedom: f64,
+}
+
+impl Spread {
+    /// Of the difference to another mean, as Satterthwaite (1946) and Welch (1947) approximate it.
+    pub fn against(self, other: Self) -> Self {
+        let variance = self.variance + other.variance;
+        // By shares of the sum: squares of variances would leave the range of a float.
+        let part = |one: Self| (one.variance / variance).powi(2) / one.freedom;
+        let freedom = 1.0 / (part(self) + part(other));
+        // Where nothing varies, 0 / 0.
+        let both = self.freedom + other.freedom;
+        let freedom = if freedom.is_finite() { freedom.max(1.0) } else { both };
+        Self { variance, freedom }
+    }
+}
+
+/// One number for each run of a side: their mean, and how well it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    pub mean: f64,
+    pub spread: Spread,
+    /// Of a session's mean; of a run where there is one session.
+    of_one: f64,
+    sessions: usize,
+}
+
+impl Side {
+    /// Of the runs of each session (a record, a call of the program). What sessions differ by is
+    /// not seen within one, so where there are several each is one number; one session's runs are
+    /// a number each. `None` below two numbers. What varies less than the `step` of the clock does
+    /// not show: its rounding is added.
+    pub fn of(sessions: &[Vec<f64>], step: f64) -> Option<Self> {
+        let sessions: Vec<&Vec<f64>> = sessions.iter().filter(|runs| !runs.is_empty()).collect();
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let numbers = match sessions.as_slice() {
+            [only] => (*only).clone(),
+            several => several.iter().map(|runs| mean(runs)).collect(),
+        };
+        let n = numbers.len() as f64;
+        let middle = mean(&numbers);
+        let squares: f64 = numbers.iter().map(|v| (v - middle) * (v - middle)).sum();
+        let of_one = squares / (n - 1.0) + step * step / 12.0;
+        let spread = Spread { variance: of_one / n, freedom: n - 1.0 };
+        let side = Self { mean: middle, spread, of_one, sessions: sessions.len() };
+        (numbers.len() > 1).then_some(side)
+    }
+
+    /// How well the difference to another side is known.
+    pub fn against(&self, other: &Self) -> Spread {
+        match (self.sessions, other.sessions) {
+            (1, 2..) => self.alone_against(other),
+            (2.., 1) => other.alone_against(self),
+            _ => self.spread.against(other.spread),
+        }
+    }
+
+    /// One session against several: how far off one may be, only the others tell.
+    fn alone_against(&self, several: &Self) -> Spread {
+        let (own, others) = (self.spread, several.spread);
+        let (variance, freedom) = if own.variance > several.of_one {
+            (own.variance, own.freedom.min(others.freedom))
+        } else {
+            (several.of_one, others.freedom)
+        };
+        Spread { variance: variance + others.variance, freedom }
+    }
+}

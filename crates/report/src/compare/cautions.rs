@@ -1,0 +1,160 @@
+//! What makes a comparison doubtful, in sentences.
+
+use rdmalab_measure::stats::MIN_RUNS;
+use rdmalab_record::Record;
+
+use super::{Comparison, Known, Row};
+use crate::model::group_name;
+use crate::value::grouped;
+
+/// Below this share of its samples, what a side knows is worth a word.
+const DEPENDENT: f64 = 0.25;
+
+/// Points that a sentence names.
+const NAMED: usize = 3;
+
+/// What makes a comparison doubtful.
+pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<String> {
+    let mut found = Vec::new();
+    let kind = |records: &[Record]| records.first().map(|r| r.header.device.kind);
+    if let (Some(left), Some(right)) = (kind(a), kind(b))
+        && left != right
+    {
+        found.push(format!(
+            "A is a {left} device and B a {right} one: the difference is one of kinds, not of speed"
+        ));
+    }
+    for (record, letter) in a.iter().map(|r| (r, "A")).chain(b.iter().map(|r| (r, "B"))) {
+        found.extend(record.damage.iter().map(|what| format!("{letter}: {what}")));
+    }
+    for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
+        if *n > 0 {
+            found.push(format!("{n} points of {letter} have no partner, and are left out"));
+        }
+    }
+    for (records, letter) in [(a, "A"), (b, "B")] {
+        match super::cut_short(records) {
+            0 => {}
+            1 => found.push(format!("a run of {letter} was cut short, and is left out")),
+            n => found.push(format!("{n} runs of {letter} were cut short, and are left out")),
+        }
+    }
+    found.extend(in_time(a, b));
+    if comparison.rows.iter().any(|row| row.within.is_some()) {
+        found.push(
+            "intervals in brackets are of samples within one run of a side: they say nothing of \
+             what differs from run to run, and no verdict follows from them"
+                .to_owned(),
+        );
+    } else {
+        found.extend(few(comparison));
+    }
+    found.extend(obstacles(comparison));
+    found.extend(dependence(comparison));
+    for (letter, lost) in [
+        ("A", comparison.rows.iter().map(|r| r.a.lost).fold(0, u64::saturating_add)),
+        ("B", comparison.rows.iter().map(|r| r.b.lost).fold(0, u64::saturating_add)),
+    ] {
+        if lost > 0 {
+            found.push(format!(
+                "{} messages of {letter} were lost: they have no time",
+                grouped(lost)
+            ));
+        }
+    }
+    found
+}
+
+/// Whether one side as a whole was measured before the other: what a machine does differently an
+/// hour later is no difference of theirs, and looks like one.
+fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
+    let span = |records: &'_ [Record]| -> Option<(String, String)> {
+        let starts = || records.iter().flat_map(|r| &r.points).map(|point| &point.started_utc);
+        Some((starts().min()?.clone(), starts().max()?.clone()))
+    };
+    let (of_a, of_b) = (span(a)?, span(b)?);
+    let (first, second) = match (of_a.1 < of_b.0, of_b.1 < of_a.0) {
+        (true, _) => ("A", "B"),
+        (_, true) => ("B", "A"),
+        _ => return None,
+    };
+    Some(format!(
+        "measured one after the other, {first} before {second}: what else changed meanwhile, as \
+         the machine's load, looks like a difference; to be sure take turns (A, B, A, B ..., each \
+         record with its --condition) and compare all records"
+    ))
+}
+
+/// Sides of few numbers, and what they are.
+fn few(comparison: &Comparison) -> Vec<String> {
+    let mut found = Vec::new();
+    let rows = || comparison.rows.iter();
+    let runs = rows().filter(|row| row.a.records.max(row.b.records) < 2);
+    let runs = runs.map(|row| row.a.runs.min(row.b.runs)).min().unwrap_or(0);
+    if (2..MIN_RUNS).contains(&runs) {
+        found.push(format!(
+            "{runs} runs of a side: the intervals are as wide as so few runs allow; measure with \
+             --repeat {MIN_RUNS} or more"
+        ));
+    }
+    // One record beside several: what it lacks is taken from these.
+    let several = |row: &Row| match (row.a.records, row.b.records) {
+        (a, 0..2) => a,
+        (0..2, b) => b,
+        (a, b) => a.min(b),
+    };
+    let records = rows().map(several).filter(|records| *records > 1).min().unwrap_or(0);
+    if (2..MIN_RUNS).contains(&records) {
+        found.push(format!(
+            "{records} records of a side, each of which counts as one number, whatever its runs: \
+             the intervals are as wide as so few allow; measure more records, in turns"
+        ));
+    }
+    if rows().any(|row| (row.a.records.min(row.b.records), several(row) > 1) == (1, true)) {
+        found.push(
+            "one side is a single record: how far off one may be is taken from how the records of \
+             the other side differ"
+                .to_owned(),
+        );
+    }
+    found
+}
+
+/// Why pairs could not be compared, each reason once.
+fn obstacles(comparison: &Comparison) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &comparison.rows {
+        let Some(reason) = row.obstacle.as_deref() else { continue };
+        let name = group_name(row.quantity, &row.label);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    let sentence = |(reason, names): &(&str, Vec<String>)| {
+        let more = match names.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let names: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+        format!("{}{more}: {reason}", names.join("; "))
+    };
+    reasons.iter().map(sentence).collect()
+}
+
+fn dependence(comparison: &Comparison) -> Option<String> {
+    let sides = comparison.rows.iter().flat_map(|row| [&row.a, &row.b]);
+    let share = |known: &Known| Some(known.effective_n? / known.n as f64);
+    let worst = sides.filter_map(|known| Some((share(known)?, known)));
+    let (share, known) = worst.min_by(|x, y| x.0.total_cmp(&y.0))?;
+    (share < DEPENDENT).then(|| {
+        format!(
+            "successive samples depend on each other: at the worst point {} of them are worth {} \
+             independent ones; the intervals are made from {} and know it",
+            grouped(known.n as u64),
+            grouped(known.effective_n.unwrap_or(0.0).round() as u64),
+            if known.runs > 1 { "whole runs" } else { "blocks" }
+        )
+    })
+}

@@ -1,0 +1,165 @@
+//! What each side is, and what differs between them besides what was measured.
+
+use std::collections::BTreeSet;
+
+use rdmalab_record::{Point, Record};
+use serde_json::Value;
+
+use super::{Cell, names};
+use crate::value::{heading, shown};
+
+/// Options of the command that say where and how it ran, and that no parameter has.
+const OPTIONS: [&str; 6] = ["hosts", "ranks", "cores", "interface", "udp-port", "rendezvous"];
+
+/// Facts of points that a comparison has to know, at whichever rank.
+const FACTS: [&str; 11] = [
+    "faults",
+    "capture",
+    "placement",
+    "link",
+    "gid",
+    "port",
+    "mtu_bytes",
+    "inline_granted_bytes",
+    "backing",
+    "clock",
+    "counted_at",
+];
+
+/// Differences: their name, and the value of each side.
+struct Found(Vec<(String, String, String)>);
+
+impl Found {
+    fn push(&mut self, name: &str, [a, b]: [String; 2]) {
+        if a != b {
+            self.0.push((heading(name), a, b));
+        }
+    }
+}
+
+/// What each side has throughout, and the other one not.
+pub fn differing(
+    sides: &[Vec<Cell>; 2],
+    varying: &[&str],
+    records: [&[Record]; 2],
+) -> Vec<(String, String, String)> {
+    let mut found = Found(Vec::new());
+    for name in names(sides).into_iter().filter(|name| !varying.contains(name)) {
+        let of = |cells: &Vec<Cell>| {
+            text(name, cells.first().and_then(|cell| cell.parameters.get(name)))
+        };
+        found.push(name, [of(&sides[0]), of(&sides[1])]);
+    }
+    let each = |of: &dyn Fn(&Record) -> String| records.map(|side| all(side.iter().map(of)));
+    found.push("rdmalab", each(&|record| record.header.program_version.clone()));
+    found.push(
+        "idle states held to us",
+        each(&|record| {
+            record.header.held_dma_latency_us.map_or("-".to_owned(), |us| us.to_string())
+        }),
+    );
+    found.push("other end", each(&|record| other_end(&record.header.command)));
+    for name in OPTIONS {
+        found.push(name, each(&|record| option(&record.header.command, name)));
+    }
+    let known = records.iter().flat_map(|side| side.iter()).flat_map(|r| r.environment.keys());
+    let mut names: Vec<&String> = Vec::new();
+    for name in known.filter(|name| *name != "clock") {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    for name in names {
+        found.push(name, each(&|record| text(name, record.environment.get(name))));
+    }
+    facts(sides, &mut found);
+    found.0
+}
+
+fn text(name: &str, value: Option<&Value>) -> String {
+    value.map_or("-".to_owned(), |value| shown(name, value))
+}
+
+/// Each value once.
+fn all(values: impl Iterator<Item = String>) -> String {
+    let values: BTreeSet<String> = values.collect();
+    values.into_iter().collect::<Vec<_>>().join(" or ")
+}
+
+/// The host that follows the name of the experiment: `run ping HOST`.
+fn other_end(command: &[String]) -> String {
+    let mut words = command.iter().skip_while(|word| *word != "run").skip(2);
+    let host = words.next().filter(|word| !word.starts_with('-'));
+    host.map_or("-".to_owned(), Clone::clone)
+}
+
+/// The value of `--name VALUE` or `--name=VALUE`.
+fn option(command: &[String], name: &str) -> String {
+    let of = |(at, word): (usize, &String)| {
+        let rest = word.strip_prefix("--")?.strip_prefix(name)?;
+        match rest.strip_prefix('=') {
+            Some(value) => Some(value.to_owned()),
+            None => rest.is_empty().then(|| command.get(at + 1).cloned())?,
+        }
+    };
+    command.iter().enumerate().find_map(of).unwrap_or_else(|| "-".to_owned())
+}
+
+fn points<'a>(side: &[Cell<'a>]) -> Vec<&'a Point> {
+    side.iter().flat_map(|cell| cell.points.iter().map(|(_, point)| *point)).collect()
+}
+
+/// Facts that the points of one side have, and those of the other not.
+fn facts(sides: &[Vec<Cell>; 2], found: &mut Found) {
+    let sides = [points(&sides[0]), points(&sides[1])];
+    let told = sides.iter().flatten().flat_map(|point| &point.facts);
+    let is_wanted = |name: &str| FACTS.contains(&name.split("_at_rank_").next().unwrap_or(name));
+    let names: BTreeSet<&str> =
+        told.map(|fact| fact.name.as_str()).filter(|name| is_wanted(name)).collect();
+    for name in names {
+        let of = |point: &&Point| match point.fact(name) {
+            None | Some("none") => "-".to_owned(),
+            // Under which name the packets were kept is no difference.
+            Some(_) if name.starts_with("capture") => "yes".to_owned(),
+            Some(value) => match serde_json::from_str::<Value>(value) {
+                Ok(number) if number.is_number() => shown(name, &number),
+                _ => value.to_owned(),
+            },
+        };
+        found.push(name, [all(sides[0].iter().map(of)), all(sides[1].iter().map(of))]);
+    }
+}
+
+/// A side in a line.
+pub fn describe(records: &[Record]) -> String {
+    let Some(first) = records.first() else { return String::new() };
+    let more = match records.len() {
+        1 => String::new(),
+        n => format!(", and {} more records", n - 1),
+    };
+    format!(
+        "{} on {}, {}{more}",
+        first.header.experiment,
+        crate::model::device_line(first),
+        first.header.started_utc
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_ran_is_read_from_the_command() {
+        let command = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let one = command("/bin/rdmalab run ping far:99 --cores 1,2 --hosts=a,b --interface eth0");
+        assert_eq!(other_end(&one), "far:99");
+        let of = |name| option(&one, name);
+        assert_eq!([of("cores"), of("hosts"), of("interface")], ["1,2", "a,b", "eth0"]);
+        assert_eq!((of("ranks"), of("host")), ("-".to_owned(), "-".to_owned()));
+        for other in ["rdmalab run ping", "rdmalab run ping --size 8", "rdmalab run", "x --cores"] {
+            let other = command(other);
+            assert_eq!((other_end(&other), option(&other, "cores")), ("-".into(), "-".into()));
+        }
+    }
+}
