@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, Timed};
+use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, MIN_RUNS, Timed};
 use rdmalab_record::{Point, Record};
 
 use crate::model::{Model, Row, group_name, headline};
@@ -198,13 +198,35 @@ impl Expectation {
                 nowhere if nowhere.is_empty() => String::new(),
                 place => format!(" at {place}"),
             };
-            let one = self.measured(record, row)?;
+            // A run that was cut short is none: when it ended, nobody chose.
+            let (whole, cut): (Vec<&Point>, Vec<&Point>) =
+                row.points.iter().partition(|point| point.cut_short.is_none());
+            if let ([], [first, ..]) = (whole.as_slice(), cut.as_slice()) {
+                found.push(self.unmeasured(first, &at));
+                continue;
+            }
+            let mut one = self.measured(record, &Row { points: whole, ..*row })?;
+            match cut.len() {
+                0 => {}
+                1 => one.remark += ", without a run that was cut short",
+                n => one.remark += &format!(", without {n} runs that were cut short"),
+            }
             found.push(self.checked(&one, &at));
         }
         match found.is_empty() {
             true => Err(format!("--expect '{self}': the record has no points")),
             false => Ok(found),
         }
+    }
+
+    /// Of a point whose runs were all cut short.
+    fn unmeasured(&self, point: &Point, at: &str) -> Checked {
+        let why = point.cut_short.as_deref().unwrap_or_default();
+        let line = format!(
+            "{self}: nothing is known{at}, as its measurement was cut short ({why}): does not \
+             hold; measure it again"
+        );
+        Checked { holds: false, line }
     }
 
     fn checked(&self, found: &Found, at: &str) -> Checked {
@@ -267,30 +289,36 @@ impl Expectation {
             });
         };
         let ours = of_it.filter(|f| f.label == label);
-        let mut values: Vec<f64> = ours.map(|f| f.value).collect();
-        stats::sort(&mut values);
+        let values: Vec<f64> = ours.map(|f| f.value).collect();
+        // Both of the mean: beside a median, its interval would speak of another number.
         Ok(Found {
-            value: stats::median(&values),
+            value: values.iter().sum::<f64>() / values.len() as f64,
             interval: stats::mean_interval(&values, CONFIDENCE),
             name: group_name(quantity, label),
             quantity,
-            remark: if values.len() == 1 { ", of one run".to_owned() } else { String::new() },
+            remark: match values.len() {
+                1 => ", of one run".to_owned(),
+                n => format!(", the mean of {n} runs"),
+            },
         })
     }
 
     fn loss(&self, row: &Row) -> Result<Found, String> {
         let of = |point: &&Point| -> Option<(u64, u64)> {
             let counted = point.count("lost").zip(point.count("sent"));
-            let series =
-                || point.series.first().map(|s| (s.summary.lost, s.summary.n + s.summary.lost));
+            let series = || {
+                let first = point.series.first().map(|series| &series.summary);
+                first.map(|s| (s.lost, s.n.saturating_add(s.lost)))
+            };
             counted.or_else(series)
         };
         let each: Option<Vec<(u64, u64)>> = row.points.iter().map(of).collect();
         let each = each.ok_or_else(|| {
             format!("--expect '{self}': the experiment does not count lost messages")
         })?;
-        let lost: u64 = each.iter().map(|(lost, _)| lost).sum();
-        let sent: u64 = each.iter().map(|(_, sent)| sent).sum();
+        // Records come from strangers: their counts may be any.
+        let sum = |of: fn(&(u64, u64)) -> u64| each.iter().map(of).fold(0, u64::saturating_add);
+        let (lost, sent) = (sum(|both| both.0), sum(|both| both.1));
         Ok(Found {
             value: if sent == 0 { f64::NAN } else { lost as f64 / sent as f64 },
             interval: None,
@@ -330,7 +358,13 @@ impl Expectation {
             }
             Metric::Quantile(q) => {
                 let found = timed.quantile(q).ok_or_else(nothing)?;
-                (found.value, found.interval(CONFIDENCE), String::new())
+                let interval = found.interval(CONFIDENCE);
+                let remark = match (interval, timed.runs()) {
+                    (None, 2..MIN_RUNS) => ", of too few runs for an interval",
+                    (None, _) => ", of too few samples for an interval",
+                    _ => "",
+                };
+                (found.value, interval, remark.to_owned())
             }
             Metric::Loss | Metric::Figure(_) => return Err(nothing()),
         };
@@ -446,6 +480,32 @@ mod tests {
         let none = found("rate>1M/s", &[&[("offered", 9e6)]]).unwrap_err();
         assert!(none.contains("there are: rate, offered"), "{none}");
         assert!(found("rate>1M/s", &[&[]]).unwrap_err().contains("`blast` does"));
+    }
+
+    #[test]
+    fn a_rate_and_its_interval_are_of_the_same_number() {
+        let runs = [5e6, 5e6, 5e6, 5e6, 0.1e6].map(|rate| made::point(&[("", rate)]));
+        let parameters = rdmalab_record::Object::new();
+        let row = Row { parameters: &parameters, points: runs.iter().collect() };
+        let one = read("rate>2M/s").unwrap();
+        let found = one.figure(&row, Quantity::Rate).unwrap();
+        let interval = found.interval.unwrap();
+        assert!((found.value - 4.02e6).abs() < 1.0 && interval.covers(found.value));
+        assert!((found.value - interval.low - (interval.high - found.value)).abs() < 1.0);
+        let line = one.checked(&found, "").line;
+        assert!(line.contains("the mean of 5 runs") && line.contains("measure more"), "{line}");
+    }
+
+    #[test]
+    fn counts_of_any_size_are_added() {
+        let mut point = made::point(&[]);
+        for name in ["lost", "sent"] {
+            let name = name.to_owned();
+            point.counts.push(rdmalab_measure::outcome::Count { name, value: u64::MAX });
+        }
+        let parameters = rdmalab_record::Object::new();
+        let row = Row { parameters: &parameters, points: vec![&point; 3] };
+        assert_eq!(read("loss<1%").unwrap().loss(&row).unwrap().value, 1.0);
     }
 
     #[test]
