@@ -238,7 +238,7 @@ pub struct StudyArgs {
 /// Options of `report`.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// Directories of records
+    /// Directories of records; or one of a study, whose page is then written again
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// How they are printed

@@ -10,12 +10,23 @@ use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::findings::filled;
 use crate::run::args::Format;
+use crate::study::again;
 
 /// Bins of a histogram in the terminal.
 const BINS: usize = 24;
 
 /// Prints a record, or writes its page.
 pub fn run(args: &ReportArgs) -> Outcome {
+    if let Some(dir) = args.dirs.iter().find(|dir| again::is_one(dir)) {
+        return match args.dirs.as_slice() {
+            [_] => again::run(dir, args),
+            _ => Err(usage(format!(
+                "{0} is a study's directory, which is reported alone; the directories in it are \
+                 records",
+                dir.display()
+            ))),
+        };
+    }
     let records = args.dirs.iter().map(|dir| Record::open(dir).map(filled));
     let records: Result<Vec<Record>, _> = records.collect();
     let records = records.map_err(usage)?;
@@ -39,7 +50,10 @@ pub fn run(args: &ReportArgs) -> Outcome {
 }
 
 /// Holds all records to what is expected.
-fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
+///
+/// # Errors
+/// What does not hold.
+pub fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
     if args.expect.is_empty() {
         return Ok(());
     }
@@ -47,7 +61,10 @@ fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
 }
 
 /// Writes the charts; with several records, a number of the record stands before each name.
-fn pictures(records: &[Record], dir: &Path) -> Outcome {
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn pictures(records: &[Record], dir: &Path) -> Outcome {
     let wrong = |e: std::io::Error| failed(format!("--svg {}: {e}", dir.display()));
     std::fs::create_dir_all(dir).map_err(wrong)?;
     for (i, record) in records.iter().enumerate() {

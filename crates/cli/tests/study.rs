@@ -27,8 +27,8 @@ fn only(out: &Path) -> PathBuf {
 /// Studies one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The quick form, whole.
-fn in_quick_form(key: &str) {
+/// The quick form, whole; its records, and its page.
+fn in_quick_form(key: &str) -> (Vec<Record>, String) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let Said { code, stdout, stderr } = study(&out, &[key, "--quick", "--device", "soft0"]);
@@ -53,31 +53,46 @@ fn in_quick_form(key: &str) {
             assert!(point.cut_short.is_none(), "{name}: {point:?}");
         }
     }
+    (records, page)
 }
 
 #[test]
 fn potter2018_in_quick_form() {
-    in_quick_form("potter2018");
+    let (records, page) = in_quick_form("potter2018");
+    let programs = records.iter().filter(|r| r.header.experiment == "ib_send_lat");
+    let programs: Vec<&Record> = programs.filter(|r| !r.points.is_empty()).collect();
+    if programs.is_empty() {
+        let line = "SKIPPED potter2018_in_quick_form, part B: no ib_send_lat on the soft device\n";
+        return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+    }
+    for record in programs {
+        // All once, then all again.
+        let rounds: Vec<u32> = record.points.iter().map(|point| point.repetition).collect();
+        assert!(rounds.is_sorted() && rounds.contains(&1), "{}: {rounds:?}", record.dir.display());
+    }
+    let (_, beside) = page.split_once("aria-label=\"Side by side\"").expect("the table of part B");
+    let (beside, _) = beside.split_once("</table>").unwrap();
+    assert!(beside.contains(">ours / default</th>") && beside.contains(">64 B</th>"), "{beside}");
 }
 
 #[test]
 fn macarthur2012_in_quick_form() {
-    in_quick_form("macarthur2012");
+    let _ = in_quick_form("macarthur2012");
 }
 
 #[test]
 fn fukuoka2021_in_quick_form() {
-    in_quick_form("fukuoka2021");
+    let _ = in_quick_form("fukuoka2021");
 }
 
 #[test]
 fn viertel2006_in_quick_form() {
-    in_quick_form("viertel2006");
+    let _ = in_quick_form("viertel2006");
 }
 
 #[test]
 fn mordkovich2013_in_quick_form() {
-    in_quick_form("mordkovich2013");
+    let _ = in_quick_form("mordkovich2013");
 }
 
 #[test]
@@ -111,6 +126,67 @@ fn wrong_calls_say_what_there_is() {
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(says), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_minute_is_what_is_planned_then() {
+    let out = tempfile::tempdir().unwrap();
+    let planned = |more: &[&str]| -> (String, String) {
+        let call = [&["potter2018", "--plan", "--device", "soft0"], more].concat();
+        let Said { code, stdout, stderr } = study(&out, &call);
+        assert_eq!(code, Some(0), "{stderr}");
+        let (_, rest) = stdout.rsplit_once("\nabout ").expect("how long it takes");
+        (rest.split_once(" in all").unwrap().0.to_owned(), stdout)
+    };
+    let (whole, _) = planned(&[]);
+    assert!(whole.ends_with(" h"), "pauses of a second: {whole}");
+    let (cut, plan) = planned(&["--max-time", "1m"]);
+    let seconds = cut.strip_suffix(" s").unwrap_or_else(|| panic!("{cut}: {plan}"));
+    assert!(seconds.parse::<f64>().unwrap() < 100.0, "{cut}: {plan}");
+    assert!(plan.contains("--pause 1s") && plan.contains("--messages 6 "), "{plan}");
+    if plan.contains("ib_send_lat --transport") {
+        let left = "ib_send_lat --transport rc,uc,ud --size 8,4096 --messages 1000";
+        assert!(plan.contains(left), "{plan}");
+    }
+}
+
+#[test]
+fn a_study_is_reported_again() {
+    let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
+    let path = studies.path().display().to_string();
+    let call = ["own", "--studies", &path, "--device", "soft0"];
+    assert_eq!(study(&out, &call).code, Some(0));
+    let dir = only(out.path());
+    let page = dir.join("report.html");
+    let before = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    let name = dir.display().to_string();
+    let report = |more: &[&str]| -> Said { said(rdmalab(&["report", &name]).args(more)) };
+    let Said { code, stdout, stderr } = report(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("1 confirmed, 1 refuted, 1 cannot be seen here"), "{stdout}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), before);
+    let other = out.path().join("other.html").display().to_string();
+    assert_eq!(report(&["--html", &other]).code, Some(0));
+    assert_eq!(fs::read_to_string(&other).unwrap(), before);
+    let json: serde_json::Value =
+        serde_json::from_str(&report(&["--format", "json"]).stdout).unwrap();
+    assert_eq!(json["claims"][0]["verdict"], "confirmed", "{json:#}");
+    assert_eq!(json["parts"][0]["record"]["points"].as_array().unwrap().len(), 8);
+    assert_eq!(json["parts"][1]["state"], "not available");
+    let csv = report(&["--format", "csv"]).stdout;
+    assert!(csv.starts_with("figure,sweep,experiment,device,"), "{csv}");
+    assert_eq!(csv.lines().filter(|line| line.starts_with("f,,ping,soft0,")).count(), 8, "{csv}");
+    let markdown = report(&["--format", "markdown"]).stdout;
+    assert!(markdown.contains("| A wrong one. | refuted | "), "{markdown}");
+    assert!(markdown.contains("## ping on soft0") && markdown.contains("Not available: there is"));
+    assert_eq!(report(&["--expect", "round trip median<1ns"]).code, Some(1));
+    let Said { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("is a study's directory, which is reported alone"), "{stderr}");
+    // Of a study that is no longer there nothing can be said.
+    fs::remove_dir_all(studies.path().join("own")).unwrap();
+    assert_eq!(report(&[]).code, Some(2));
 }
 
 const OWN: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\n\

@@ -1,5 +1,6 @@
 //! `rdmalab study`: a published study again, on the device at hand.
 
+pub mod again;
 mod parts;
 mod place;
 mod program;
@@ -13,7 +14,7 @@ use rdmalab_experiments::{Limits, sweep};
 use rdmalab_rank::process::World;
 use rdmalab_record::Record;
 use rdmalab_report::Beside;
-use rdmalab_study::{State, Study, evaluate};
+use rdmalab_study::{Evaluation, State, Study, evaluate};
 
 use crate::args::StudyArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
@@ -107,7 +108,8 @@ fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
         .ok_or_else(|| usage(format!("there is no study {key:?}; there are {}", keys.join(", "))))
 }
 
-/// Cuts the parts to a time, each by the same share, as far as they can be.
+/// Cuts the parts to a time, each by the same share as far as it can be: what has to stay of one
+/// is made up for by the others.
 fn cut(parts: &mut [Part], time: Duration, limits: &Limits) {
     let expected_s = |parts: &[Part]| -> f64 {
         parts.iter().map(|part| part.size(Some(limits)).expected_s).sum()
@@ -116,12 +118,20 @@ fn cut(parts: &mut [Part], time: Duration, limits: &Limits) {
     if time_s >= all_s {
         return;
     }
-    parts.iter_mut().for_each(|part| trim_to(part, time_s / all_s));
+    let cut_by = |share: f64| -> Vec<Part> {
+        let mut parts = parts.to_vec();
+        parts.iter_mut().for_each(|part| trim_to(part, share));
+        parts
+    };
+    let share = trim::share_for(time_s, |share| expected_s(&cut_by(share)));
+    let cut = cut_by(share);
+    parts.clone_from_slice(&cut);
     let least_s = expected_s(parts);
     if least_s > time_s * SLACK {
         errln!(
-            "--max-time {}: the plan cannot be cut below {}: programs and a few messages of each \
-             point remain; choose parts with --figure",
+            "--max-time {}: the plan cannot be cut below {}: of each point a few messages remain \
+             (with long pauses, 6), of programs the first and the last size; choose parts with \
+             --figure",
             duration(time_s),
             duration(least_s)
         );
@@ -135,9 +145,14 @@ fn limits(device: &str) -> Outcome<Limits> {
 
 /// Less of a part, where it is more than its share of the time.
 fn trim_to(part: &mut Part, share: f64) {
-    let What::Experiment(_, points) = &part.what else { return };
-    let Some(point) = points.first() else { return };
-    (part.words, part.repeat) = trim::trimmed(&part.words, part.repeat, point, share);
+    (part.words, part.repeat) = match &part.what {
+        What::Experiment(_, points) => match points.first() {
+            Some(point) => trim::trimmed(&part.words, part.repeat, point, share),
+            None => return,
+        },
+        What::Program(cases) => program::trimmed(&part.words, part.repeat, cases, share),
+        What::Missing(_) | What::NotAsked => return,
+    };
     part.look_up();
 }
 
@@ -210,22 +225,19 @@ fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome
                 Ended::CutShort(failure) => Err(failure),
             }
         }
-        What::Program(cases) => program::run(cases, dir, &command, &asked.device, interrupt),
+        What::Program(cases) => program::run((cases, part.repeat), dir, &command, asked, interrupt),
         What::Missing(_) | What::NotAsked => Ok(()),
     }
 }
 
 /// What there is of each part.
 fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
-    let state = |part: &Part| match &part.what {
-        What::Missing(why) => State::Missing(why.clone()),
-        What::NotAsked => State::NotAsked,
-        What::Experiment(..) | What::Program(_) => {
-            match Record::open(&place.dir.join(part.name())) {
-                Ok(record) => State::Measured(Box::new(filled(record))),
-                Err(_) => State::Missing("it was not measured: the run was ended before".into()),
-            }
-        }
+    // A record that is there counts, also where its program is no longer installed.
+    let state = |part: &Part| match (Record::open(&place.dir.join(part.name())), &part.what) {
+        (_, What::NotAsked) => State::NotAsked,
+        (Ok(record), _) => State::Measured(Box::new(filled(record))),
+        (Err(_), What::Missing(why)) => State::Missing(why.clone()),
+        (Err(_), _) => State::Missing("it was not measured: the run was ended before".into()),
     };
     parts
         .iter()
@@ -245,8 +257,7 @@ fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
 fn beside(study: &Study, dirs: &[std::path::PathBuf]) -> Outcome<Vec<Beside>> {
     let one = |dir: &std::path::PathBuf| {
         let place = Place::begun(&study.plan.key, Some(dir), None)?;
-        let parts =
-            measured(&parts::of(&study.plan, &place.asked.figures, place.asked.quick), &place);
+        let parts = measured(&again::begun(study, &place), &place);
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = place.asked.condition.or(name).unwrap_or_else(|| dir.display().to_string());
         Ok(Beside { name, evaluation: evaluate(study, &parts), parts })
@@ -265,10 +276,7 @@ fn conclude(
     let parts = measured(parts, place);
     let evaluation = evaluate(study, &parts);
     show::verdicts(&evaluation, &place.asked);
-    let page = place.dir.join(PAGE);
-    let text = rdmalab_report::study_page(study, &parts, &evaluation, others);
-    std::fs::write(&page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
-    outln!("\n{}", page.display());
+    write_page(&place.dir.join(PAGE), study, &parts, &evaluation, others)?;
     match failures.first() {
         None => Ok(()),
         Some(first) => Err(Failure::Run(format!(
@@ -279,4 +287,18 @@ fn conclude(
             }
         ))),
     }
+}
+
+/// Writes the page, and says where.
+fn write_page(
+    page: &Path,
+    study: &Study,
+    parts: &[rdmalab_study::Part],
+    evaluation: &Evaluation,
+    others: &[Beside],
+) -> Outcome {
+    let text = rdmalab_report::study_page(study, parts, evaluation, others);
+    std::fs::write(page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;
+    outln!("\n{}", page.display());
+    Ok(())
 }

@@ -113,7 +113,8 @@ impl Part {
             What::Program(cases) => Size {
                 points: cases.len(),
                 impossible: 0,
-                expected_s: cases.iter().map(Case::expected_s).sum(),
+                expected_s: cases.iter().map(Case::expected_s).sum::<f64>()
+                    * f64::from(self.repeat),
             },
             What::Missing(_) | What::NotAsked => Size::default(),
         }

@@ -11,7 +11,7 @@ use crate::failure::{Outcome, run as failed, usage};
 /// Where directories of studies go unless told otherwise.
 const RECORDS: &str = "rdmalab-records";
 /// What was asked for, in the directory.
-const ASKED: &str = "study.json";
+pub const ASKED: &str = "study.json";
 /// The schema of that file.
 const SCHEMA: &str = "rdmalab-study";
 /// Directories of one second.
@@ -134,23 +134,34 @@ impl Place {
                 ))
             })?,
         };
-        let file = dir.join(ASKED);
-        let text = fs::read_to_string(&file)
-            .map_err(|e| usage(format!("--resume: {}: {e}", file.display())))?;
-        let asked: Asked = serde_json::from_str(&text)
-            .map_err(|e| usage(format!("--resume: {}: {e}", file.display())))?;
-        if asked.schema != SCHEMA || asked.schema_version != 1 {
-            return Err(usage(format!(
-                "--resume: {} is of {} version {}: use the rdmalab that wrote it",
-                file.display(),
-                asked.schema,
-                asked.schema_version
-            )));
-        }
+        let Self { dir, asked } =
+            Self::open(&dir).map_err(|what| usage(format!("--resume: {what}")))?;
         if asked.study != key {
             return Err(usage(format!("--resume: {} is a run of {}", dir.display(), asked.study)));
         }
         Ok(Self { dir, asked })
+    }
+}
+
+impl Place {
+    /// A directory that was begun.
+    ///
+    /// # Errors
+    /// Why it is none, with its name.
+    pub fn open(dir: &Path) -> Result<Self, String> {
+        let file = dir.join(ASKED);
+        let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let asked: Asked =
+            serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+        if asked.schema != SCHEMA || asked.schema_version != 1 {
+            return Err(format!(
+                "{} is of {} version {}: use the rdmalab that wrote it",
+                file.display(),
+                asked.schema,
+                asked.schema_version
+            ));
+        }
+        Ok(Self { dir: dir.to_owned(), asked })
     }
 }
 

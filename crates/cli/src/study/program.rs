@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use rdmalab_experiments::{Experiment, Inline, Point, sweep};
+use rdmalab_experiments::{Experiment, Inline, Point, shuffle, sweep};
 use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
 };
 use rdmalab_study::Words;
 
+use super::place::Asked;
+use super::trim;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 
@@ -138,26 +140,62 @@ impl Case {
     }
 }
 
-/// Runs the calls that are not in the record yet, each into it. A call that fails is a skipped
-/// point with the program's own last line.
+/// What is left of the calls when only `share` of them may be made: repetitions go first, then
+/// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
+pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
+    if share >= 1.0 {
+        return (words.clone(), repeat);
+    }
+    let repeats = ((f64::from(repeat) * share).floor() as u32).clamp(1, repeat);
+    let mut left = share * f64::from(repeat) / f64::from(repeats);
+    let mut words = words.clone();
+    type Value = fn(&Case) -> u64;
+    let lists: [(&str, Value); 2] =
+        [("size", |case| case.point.size_bytes), ("mtu", |case| case.point.mtu_bytes.into())];
+    for (name, value) in lists {
+        let mut all: Vec<u64> = cases.iter().map(value).collect();
+        all.sort_unstable();
+        all.dedup();
+        let kept = trim::spread(&all, (all.len() as f64 * left).floor() as usize);
+        left *= all.len() as f64 / kept.len().max(1) as f64;
+        let option = words.options.iter_mut().find(|(known, _)| known == name);
+        if let (Some((_, old)), true) = (option, kept.len() < all.len()) {
+            *old = kept.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        }
+    }
+    (words, repeats)
+}
+
+/// Runs the calls that are not in the record yet, each into it: all once in a random order, then
+/// all again in another one, as experiments are. A call that fails is a skipped point with the
+/// program's own last line.
 ///
 /// # Errors
 /// When the record cannot be written, or on an interrupt.
 pub fn run(
-    cases: &[Case],
+    (cases, repeat): (&[Case], u32),
     dir: &Path,
     command: &[String],
-    device: &str,
+    asked: &Asked,
     interrupt: &Interrupt,
 ) -> Outcome {
+    let device = asked.device.as_str();
     let kind = match crate::soft::find(device)?.kind() {
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
     };
-    let (mut writer, done) = writer(cases, dir, command, (device, kind))?;
-    for (order, case) in cases.iter().enumerate() {
+    let seed = cases.first().map_or(0, |case| case.point.seed);
+    let turns = shuffle(cases.len(), repeat as usize, seed);
+    let program = cases.first().map_or("", |case| case.program.as_str());
+    let mut header =
+        Header::new(program, command.to_vec(), Device { name: device.to_owned(), kind });
+    (header.planned_points, header.seed) = (turns.len() as u64, seed);
+    header.condition.clone_from(&asked.condition);
+    let (mut writer, done) = writer(dir, header)?;
+    for (order, turn) in turns.iter().enumerate() {
+        let (case, repetition) = (&cases[turn.point], turn.repetition as u32);
         let parameters = case.parameters();
-        if done.contains(&parameters) {
+        if done.contains(&(parameters.clone(), repetition)) {
             continue;
         }
         if interrupt.is_set() {
@@ -168,7 +206,7 @@ pub fn run(
             Ok(measured) => {
                 let id = PointId {
                     parameters,
-                    repetition: 0,
+                    repetition,
                     order_index: order as u64,
                     started,
                     elapsed: began.elapsed(),
@@ -179,7 +217,7 @@ pub fn run(
             Err(reason) => {
                 let skipped = rdmalab_record::Skipped {
                     order_index: order as u64,
-                    repetition: 0,
+                    repetition,
                     parameters,
                     reason,
                 };
@@ -190,24 +228,17 @@ pub fn run(
     Ok(())
 }
 
-fn writer(
-    cases: &[Case],
-    dir: &Path,
-    command: &[String],
-    (device, kind): (&str, DeviceKind),
-) -> Outcome<(Writer, Vec<Object>)> {
+/// The record, and which calls are in it already.
+fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     if dir.join("record.json").is_file() {
         let record = Record::open(dir).map_err(failed)?;
-        let points = record.points.iter().map(|p| p.parameters.clone());
-        let done = points.chain(record.skipped.iter().map(|s| s.parameters.clone())).collect();
+        let points = record.points.iter().map(|p| (p.parameters.clone(), p.repetition));
+        let skipped = record.skipped.iter().map(|s| (s.parameters.clone(), s.repetition));
+        let done = points.chain(skipped).collect();
         return Ok((Writer::resume(&record).map_err(failed)?, done));
     }
     Writer::clear(dir).map_err(failed)?;
-    let program = cases.first().map_or("", |case| case.program.as_str());
-    let device = Device { name: device.to_owned(), kind };
-    let mut header = Header::new(program, command.to_vec(), device.clone());
-    header.planned_points = cases.len() as u64;
-    let environment = Environment::here(&device.name, Some(ClockFacts::of(&Clock::new())));
+    let environment = Environment::here(&header.device.name, Some(ClockFacts::of(&Clock::new())));
     Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
 }
 
@@ -335,5 +366,16 @@ mod tests {
         let said: Vec<String> = found.iter().map(Case::described).collect();
         assert_eq!(said[1], "ib_send_lat -F -U -c UD -s 8 -n 100000 -I 0 -R");
         assert_eq!(found[0].parameters()["inline_bytes"], 0);
+        let line = "ib_send_lat --transport rc,ud --size 8..4K*2 --messages 1000";
+        let whole =
+            Words::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        let cut = |share: f64| {
+            let (words, repeat) = trimmed(&whole, 3, &cases(&whole).unwrap(), share);
+            (words.line()[4].clone(), repeat, cases(&words).unwrap().len())
+        };
+        assert_eq!(cut(1.0), ("8..4K*2".to_owned(), 3, 20));
+        assert_eq!(cut(0.4), ("8..4K*2".to_owned(), 1, 20));
+        assert_eq!(cut(0.1), ("8,128,4096".to_owned(), 1, 6));
+        assert_eq!(cut(1e-9), ("8,4096".to_owned(), 1, 4));
     }
 }

@@ -8,6 +8,19 @@ use rdmalab_study::Words;
 /// Messages of a run are not cut below this: a median needs them.
 const LEAST_MESSAGES: u64 = 20;
 
+/// Where each message has a long pause, nor below this: with fewer, no interval of a median has
+/// 95 %.
+const LEAST_PAUSED: u64 = 6;
+
+/// Nothing can be cut further than by this share.
+const LEAST_SHARE: f64 = 1e-7;
+
+/// Steps in which a share is found.
+const STEPS: usize = 14;
+
+/// A long pause.
+const LONG_NS: u64 = 100_000_000;
+
 /// Runs of `blast` are its samples: not cut below what an interval needs.
 const LEAST_RUNS: u64 = 6;
 
@@ -43,12 +56,31 @@ pub fn trimmed(words: &Words, repeat: u32, point: &Point, share: f64) -> (Words,
     } else {
         let fewer = cut(runs, left, 1);
         let left = left * runs as f64 / fewer as f64;
-        (fewer, cut(messages, left, LEAST_MESSAGES))
+        let least = if point.pause_ns >= LONG_NS { LEAST_PAUSED } else { LEAST_MESSAGES };
+        (fewer, cut(messages, left, least))
     };
     let mut words = words.clone();
     set(&mut words, "runs", runs, point.runs);
     set(&mut words, "messages", messages, point.messages);
     (words, repeats)
+}
+
+/// So many of some values, evenly: always the first and the last.
+pub fn spread(all: &[u64], wanted: usize) -> Vec<u64> {
+    let wanted = wanted.clamp(2.min(all.len()), all.len());
+    let at = |i: usize| all[(i * (all.len() - 1) + (wanted - 1) / 2) / (wanted - 1).max(1)];
+    if wanted < 2 { all.to_vec() } else { (0..wanted).map(at).collect() }
+}
+
+/// The largest share at which `expected_s` is not more than that time; as far down as it goes.
+pub fn share_for(time_s: f64, expected_s: impl Fn(f64) -> f64) -> f64 {
+    // Shares span many powers of ten: a pause of a second is a million short messages.
+    let (mut low, mut high) = (LEAST_SHARE.ln(), 0.0);
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        if expected_s(middle.exp()) <= time_s { low = middle } else { high = middle }
+    }
+    low.exp()
 }
 
 /// Sets an option that is no list, where the value is another one.
@@ -94,6 +126,33 @@ mod tests {
         assert_eq!(line(0.02, 5), "1 x oneway --runs 1 --messages 8000");
         assert_eq!(line(0.002, 5), "1 x oneway --runs 1 --messages 800");
         assert_eq!(line(1e-9, 5), "1 x oneway --runs 1 --messages 20");
+    }
+
+    #[test]
+    fn what_is_left_lies_evenly() {
+        let all: Vec<u64> = (0..10).collect();
+        assert_eq!(spread(&all, 0), [0, 9]);
+        assert_eq!(spread(&all, 3), [0, 5, 9]);
+        assert_eq!(spread(&all, 4), [0, 3, 6, 9]);
+        assert_eq!((spread(&all, 99), spread(&[7], 0), spread(&[], 3)), (all, vec![7], vec![]));
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_made_up_for_by_the_rest() {
+        // A floor of 30 s, and 1000 s of which everything can go.
+        let expected_s = |share: f64| f64::max(30.0, 50.0 * share) + 1000.0 * share;
+        let share = share_for(60.0, expected_s);
+        assert!((59.5..=60.0).contains(&expected_s(share)), "{share}");
+        assert!(share_for(10.0, expected_s) < 1e-6);
+    }
+
+    #[test]
+    fn long_pauses_leave_what_an_interval_needs() {
+        let words = Words::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
+        let mut point = Point::default_for(Experiment::Oneway);
+        (point.runs, point.messages, point.pause_ns) = (1, 8000, 1_000_000_000);
+        let (cut, _) = trimmed(&words, 1, &point, 1e-9);
+        assert_eq!(cut.line().join(" "), "oneway --messages 6");
     }
 
     #[test]
