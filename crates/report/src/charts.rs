@@ -96,7 +96,7 @@ pub fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
 }
 
 /// Rows that differ along `x` only, with a name for the rest.
-pub fn families<'g, 'a, T>(
+fn families<'g, 'a, T>(
     model: &Model<'a>,
     x: &str,
     rows: impl Iterator<Item = (&'g Row<'a>, T)>,
@@ -120,7 +120,7 @@ where
 }
 
 /// What else varies, as a name.
-fn family(model: &Model, x: &str, parameters: &Object) -> String {
+pub fn family(model: &Model, x: &str, parameters: &Object) -> String {
     let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
     let name = others.filter_map(|name| {
         let value = parameters.get(*name)?;

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::Quantity;
 
-use crate::charts::{Chart, Scope, sentence};
+use crate::charts::{Chart, Scope, family, sentence};
 use crate::model::{Group, Model, Row, group_name};
 use crate::svg::{self, Bar, Words};
 use crate::theirs;
@@ -11,11 +11,17 @@ use crate::warnings::place;
 /// Bars in a chart.
 const MAX_BARS: usize = 16;
 
+/// Longest name that is written out.
+const MAX_NAME: usize = 48;
+
 /// Bars of the medians.
 pub fn median_ranking(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<Chart> {
     let each = group.rows.iter().filter(|(_, m)| m.n > 0).map(|(row, m)| {
         let text = group.quantity.format(m.median);
-        (*row, Bar { name: place(model, row), class: 0, value: m.median, text, marks: Vec::new() })
+        (
+            *row,
+            Bar { name: named(model, row, ""), class: 0, value: m.median, text, marks: Vec::new() },
+        )
     });
     let title = format!("Median {}", group_name(group.quantity, group.label));
     let bars = with_theirs(each.collect(), group.quantity, group.label, scope, Some("median"));
@@ -34,15 +40,25 @@ pub fn figure_ranking(
     for row in &model.rows {
         for (class, label) in labels.iter().enumerate() {
             let Some(value) = row.figure(quantity, label) else { continue };
-            let what = [place(model, row), (*label).to_owned()];
-            let name: Vec<&str> =
-                what.iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
-            let (name, text) = (name.join(", "), quantity.format(value));
+            let (name, text) = (named(model, row, label), quantity.format(value));
             let bar = Bar { name, class, value, text, marks: Vec::new() };
             all.extend(with_theirs(vec![(row, bar)], quantity, label, scope, None));
         }
     }
     rank(id, sentence(quantity.name()), all, scope)
+}
+
+/// The name of a row's bar; where it is long, without the names of what speaks for itself.
+fn named(model: &Model, row: &Row, label: &str) -> String {
+    let joined = |place: String| {
+        let what = [place.as_str(), label];
+        what.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")
+    };
+    let whole = joined(place(model, row));
+    match whole.chars().count() {
+        n if n > MAX_NAME => joined(family(model, "", row.parameters)),
+        _ => whole,
+    }
 }
 
 /// Bars with what a study printed of them.

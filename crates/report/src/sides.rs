@@ -36,7 +36,7 @@ pub fn side_by_side(records: &[(&str, &Record)], id: &str) -> Markup {
     html! {
         h3 { "Side by side" }
         p.meaning { (meaning(&sides)) }
-        (figures_of(&lines(&sides, id)))
+        (figures_of(&lines(&sides, &common, id)))
         (rows(&sides, &common))
     }
 }
@@ -131,21 +131,33 @@ fn ratio(a: Option<&(Quantity, Merged)>, b: Option<&(Quantity, Merged)>) -> Stri
     }
 }
 
-/// A line for each family of each sweep, families together.
-fn lines(sides: &[Side], id: &str) -> Vec<Chart> {
+/// A line for each sweep and each of what else they have in common, that together.
+fn lines(sides: &[Side], common: &[&str], id: &str) -> Vec<Chart> {
     let Some(x) = charts::along(sides[0].model, &["size"]) else { return Vec::new() };
     let mut lines: Vec<(String, Line)> = Vec::new();
-    for side in sides.iter().filter(|side| side.model.varying.contains(&x)) {
-        let rows = side.group.rows.iter().filter(|(_, m)| m.is_supported).map(|(r, m)| (*r, m));
-        for (family, members) in charts::families(side.model, x, rows) {
-            let mark =
-                |(at, m): &(f64, &Merged)| charts::median_mark(side.group.quantity, x, *at, m);
+    for side in sides {
+        for (row, merged) in side.group.rows.iter().filter(|(_, m)| m.is_supported) {
+            let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
+            let others = common.iter().filter(|name| **name != x).filter_map(|name| {
+                let value = row.parameters.get(*name)?;
+                let text = shown(name, value);
+                Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
+            });
+            let family = others.collect::<Vec<_>>().join(" ");
             let name = format!("{family} {}", side.name).trim().to_owned();
-            lines.push((family, Line { name, marks: members.iter().map(mark).collect() }));
+            let mark = charts::median_mark(side.group.quantity, x, at, merged);
+            match lines.iter_mut().find(|(_, line)| line.name == name) {
+                Some((_, line)) => line.marks.push(mark),
+                None => lines.push((family, Line { name, marks: vec![mark] })),
+            }
         }
     }
     lines.sort_by(|a, b| a.0.cmp(&b.0));
-    let lines: Vec<Line> = lines.into_iter().map(|(_, line)| line).collect();
+    let each = lines.into_iter().map(|(_, mut line)| {
+        line.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+        line
+    });
+    let lines: Vec<Line> = each.collect();
     let quantity = sides[0].group.quantity;
     let title = format!("Medians side by side over {}", heading(x));
     let how = "medians with 95 % intervals";
