@@ -376,7 +376,7 @@ mod tests {
         };
         assert_eq!(cut(1.0), ("8..4K*2".to_owned(), 3, 20));
         assert_eq!(cut(0.4), ("8..4K*2".to_owned(), 1, 20));
-        assert_eq!(cut(0.1), ("8,128,4096".to_owned(), 1, 6));
+        assert_eq!(cut(0.1), ("8,256,4096".to_owned(), 1, 6));
         assert_eq!(cut(1e-9), ("8,4096".to_owned(), 1, 4));
     }
 }
