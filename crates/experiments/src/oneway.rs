@@ -13,7 +13,7 @@ use rdmalab_verbs::Wc;
 
 use crate::end::End;
 use crate::join::{Arrival, Joined, join};
-use crate::pace::{DUE, Pace, Span};
+use crate::pace::{DUE, Pace, Span, sleep_until_nearly};
 use crate::point::{Op, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
@@ -206,6 +206,7 @@ impl<R: Rank> Sending<'_, R> {
         let due = pace.due();
         pace.advance();
         self.due[self.sent] = due.0;
+        sleep_until_nearly(self.rank, self.point, due)?;
         while self.rank.now() < due {
             if !self.end.send.sleeps() {
                 look(self.rank, self.end, &mut self.senders, &mut self.comp)?;

@@ -2,8 +2,9 @@
 //! posts at once, and its lateness counts: the time from the intended start leaves nothing out.
 
 use rdmalab_measure::{Clock, Stamp};
+use rdmalab_rank::{Rank, Stopped};
 
-use crate::point::{Arrivals, Point};
+use crate::point::{Arrivals, Point, Polling};
 
 /// The series whose times begin when a message was due.
 pub(crate) const DUE: &str = "from the intended start";
@@ -78,6 +79,29 @@ impl Point {
         /// Above the numbers of threads.
         const SHIFT: u32 = 16;
         Self { stream: (repetition as u64) << SHIFT, ..self }
+    }
+}
+
+/// Sleeps until shortly before a message is due, where completions are waited for asleep: what that
+/// saves is not to be spent on looking at the clock.
+///
+/// # Errors
+/// When it was asked to stop.
+pub(crate) fn sleep_until_nearly<R: Rank>(
+    rank: &R,
+    point: &Point,
+    due: Stamp,
+) -> Result<(), Stopped> {
+    /// A sleeper may come so much too late.
+    const LATE_NS: u64 = 100_000;
+    if point.poll_send != Polling::Event {
+        return Ok(());
+    }
+    let now = rank.now();
+    let left_ns = if due > now { rank.clock().whole_ns_between(now, due) } else { 0 };
+    match left_ns.saturating_sub(LATE_NS) {
+        0 => Ok(()),
+        ns => rank.sleep(ns),
     }
 }
 

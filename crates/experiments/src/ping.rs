@@ -17,7 +17,7 @@ use crate::cq::{look_for, timed_out};
 use crate::end::End;
 use crate::oneway::receive::IDLE_NS;
 use crate::oneway::{parts, stamp_memory};
-use crate::pace::{DUE, Pace, Span, longest_gap_ns};
+use crate::pace::{DUE, Pace, Span, longest_gap_ns, sleep_until_nearly};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::stock::Stock;
@@ -352,6 +352,7 @@ impl<'a> Log<'a> {
         let due = pace.due();
         pace.advance();
         self.due[self.trips as usize] = due.0;
+        sleep_until_nearly(rank, self.point, due)?;
         loop {
             self.begin = rank.now();
             if self.begin >= due {
