@@ -19,6 +19,17 @@ pub fn skipped(name: &str, reason: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
 }
 
+/// Why times of messages cannot be told here and now, where so many programs want each processor
+/// that it is them who are measured.
+pub fn too_busy() -> Option<String> {
+    const PER_PROCESSOR: f64 = 3.0;
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split(' ').next()?.parse().ok()?;
+    let processors = std::thread::available_parallelism().ok()?.get() as f64;
+    let is_busy = load > PER_PROCESSOR * processors;
+    is_busy.then(|| format!("a load of {load} on {processors} processors leaves it open"))
+}
+
 /// How a command ended, and what it said.
 #[derive(Debug)]
 pub struct Said {

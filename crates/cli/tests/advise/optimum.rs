@@ -1,0 +1,157 @@
+//! Devices with a known optimum for each question, made by rules of faults or by what the device
+//! can, and devices that are the same for all ways.
+//!
+//! What is made are factors, of waits of milliseconds and of rates far below what a machine does.
+//! Completions are waited for asleep: whoever sleeps is woken in time on a busy machine too, where
+//! one that spins has used up its share. A busy machine may leave open what a calm one tells, and
+//! the advice says so then; it is asked again. What it may never do is to say something else.
+//!
+//! Of inlining no rule can make an optimum: rules see packets, and the packets of both ways are the
+//! same. What there is, is no difference, and the device's limit.
+
+use serde_json::{Value, json};
+
+use super::{answers, assert_worse};
+use crate::common::{rdmalab, said, skipped, too_busy};
+
+/// Times that an open answer is asked again.
+const ATTEMPTS: u32 = 4;
+
+/// The only answer for a goal, of runs with these options, under rules.
+fn answer(goal: &str, line: &str, faults: &str) -> Value {
+    let out = tempfile::tempdir().unwrap();
+    let rules: &[&str] = if faults.is_empty() { &[] } else { &["--faults", faults] };
+    let mut run = rdmalab(&["run"]);
+    run.args(line.split_whitespace()).args(rules).args(["--device", "soft0", "--out"]);
+    let made = said(run.arg(out.path()));
+    assert_eq!(made.code, Some(0), "{line}: {made:?}");
+    let dir = super::only(out.path());
+    let read = said(rdmalab(&["advise", "--json", "--for", goal]).arg(dir));
+    let found = answers(&read);
+    assert_eq!(found.len(), 1, "{line}: {found:?}");
+    assert_eq!(found[0]["goal"], goal);
+    assert_eq!(found[0]["faults"].as_str().unwrap_or_default(), faults);
+    found[0].clone()
+}
+
+/// The answer: a question, what came out, and what is chosen, which have to be these as soon as it
+/// is no open one. `None` where the machine is too busy for any other.
+fn chosen(
+    goal: &str,
+    line: &str,
+    faults: &str,
+    (question, outcome, chosen): (&str, &str, &[&str]),
+) -> Option<Value> {
+    let mut left = ATTEMPTS;
+    loop {
+        let answer = answer(goal, line, faults);
+        assert_eq!(answer["question"], question, "{answer:#}");
+        left -= 1;
+        if answer["outcome"] == "cannot tell" {
+            if left > 0 {
+                continue;
+            }
+            if let Some(reason) = too_busy() {
+                skipped(&format!("advise {question} for {goal}"), &reason);
+                return None;
+            }
+        }
+        assert_eq!(answer["outcome"], outcome, "{answer:#}");
+        assert!(chosen.is_empty() || answer["chosen"] == json!(chosen), "{answer:#}");
+        return Some(answer);
+    }
+}
+
+/// A sender that takes each completion waits for each late acknowledgement, in its own round trip.
+#[test]
+fn one_completion_in_many_where_completions_are_late() {
+    let line = "ping --poll event --signal-every 1,16 --messages 48 --warm-up 16 --repeat 6";
+    let expected = ("signalling", "best", &["16"][..]);
+    let Some(answer) = chosen("latency", line, "delay 4ms of ack", expected) else { return };
+    assert_worse(&answer, &["1"], 2.0);
+}
+
+/// What is under way fills the line: where acknowledgements are late, few messages do not, and more
+/// than enough gain nothing.
+#[test]
+fn as_many_messages_under_way_as_fill_the_line() {
+    // 4 in 10 ms are 400 a second; the line takes 1000, and 128 in 10 ms exceed it 12 times.
+    let line = "blast --poll event --size 4096 --buffers 4,128,256 --tx-depth 512 --messages 300 \
+                --warm-up 0 --runs 1 --repeat 7";
+    let faults = "delay 10ms of ack; rate 33Mbit of send";
+    assert_least_of_enough(line, faults, "buffers", ["4", "128"]);
+}
+
+/// The same with credits that come late: as many receives as are used up meanwhile.
+#[test]
+fn as_many_receives_as_are_used_until_the_credit_comes() {
+    let line = "blast --poll event --size 4096 --rx-depth 4,128,512 --messages 300 --warm-up 0 \
+                --runs 1 --repeat 7";
+    let faults = "delay 10ms of write; rate 33Mbit of send";
+    assert_least_of_enough(line, faults, "depth", ["4", "128"]);
+}
+
+/// The first is too few, by factors; of the others the smaller one is enough.
+fn assert_least_of_enough(line: &str, faults: &str, question: &str, names: [&str; 2]) {
+    let [few, enough] = names;
+    let expected = (question, "several alike", &[enough][..]);
+    let Some(answer) = chosen("rate", line, faults, expected) else { return };
+    let ways = answer["ways"].as_array().unwrap();
+    let few = ways.iter().find(|way| way["name"] == few).expect("it was measured");
+    assert_eq!(few["relation"], "worse", "{answer:#}");
+    let over_leader = &few["over_leader"];
+    assert!(over_leader["high"].as_f64().unwrap() < 0.6, "{answer:#}");
+}
+
+/// Four milliseconds lie between two messages, which one way sleeps through.
+#[test]
+fn events_where_little_happens_and_processor_time_counts() {
+    let line = "ping --poll busy,event --rate 250 --arrivals constant --messages 60 --warm-up 0 \
+                --repeat 6";
+    let Some(answer) = chosen("cpu", line, "", ("polling", "best", &["event"])) else { return };
+    assert_worse(&answer, &["busy"], 2.0);
+}
+
+/// Two or three in a hundred round trips of one way are late: its median does not show it.
+#[test]
+fn the_way_without_late_messages_where_predictability_counts() {
+    let line = "ping --poll event --op send,write_imm --messages 1000 --warm-up 0 --repeat 5";
+    let faults = "delay 30ms of write every 80";
+    let expected = ("opcode", "best", &["send"][..]);
+    let Some(answer) = chosen("predictability", line, faults, expected) else { return };
+    assert_worse(&answer, &["write_imm"], 1.5);
+}
+
+/// What a line lets through is the same, whatever is sent in which way.
+#[test]
+fn no_difference_where_the_line_is_what_limits() {
+    for (question, ways) in [
+        ("inline", "--poll event --inline on,off"),
+        ("polling", "--poll busy,event"),
+        ("transport", "--poll event --transport rc,uc"),
+        ("signalling", "--poll event --signal-every 1,16"),
+    ] {
+        let line =
+            format!("blast {ways} --size 1000 --messages 600 --warm-up 0 --runs 1 --repeat 9");
+        let expected = (question, "no difference", &[][..]);
+        let Some(answer) = chosen("rate", &line, "rate 40Mbit of send", expected) else { continue };
+        let ways = answer["ways"].as_array().unwrap();
+        let other = ways.iter().find(|way| way["relation"] == "alike").expect("a leader and this");
+        let end = |name: &str| other["over_leader"][name].as_f64().unwrap();
+        assert!(end("low") >= 0.97 && end("high") <= 1.031, "{answer:#}");
+    }
+}
+
+/// The soft device takes up to 1024 bytes inline: beyond that there is one way, and the other one
+/// is named with the reason.
+#[test]
+fn inlining_up_to_what_the_device_takes() {
+    let line = "blast --poll event --size 2048 --inline on,off --messages 200 --runs 1 --repeat 4";
+    let answer = answer("rate", line, "");
+    assert_eq!(answer["question"], "inline", "{answer:#}");
+    assert_eq!(answer["outcome"], "only one offered", "{answer:#}");
+    assert_eq!(answer["chosen"], json!(["off"]), "{answer:#}");
+    let refused = &answer["not_offered"][0];
+    assert_eq!(refused["name"], "on", "{answer:#}");
+    assert!(refused["reason"].as_str().unwrap().contains("1024"), "{answer:#}");
+}

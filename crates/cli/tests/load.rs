@@ -1,0 +1,52 @@
+//! `--rate sweep`: one command measures what a device does, loads it from far below to beyond that,
+//! and finds the knee. A line of known rate makes one.
+
+mod common;
+
+use common::{rdmalab, said, skipped, too_busy};
+use serde_json::Value;
+
+/// Messages of 4096 bytes: as frames 4160 to 4180, with or without an IPv6 header.
+const FRAME_BITS: f64 = 4170.0 * 8.0;
+/// What the line takes.
+const LINE_MBIT: f64 = 133.0;
+
+/// The knee that one command finds, in messages a second, with all that it said.
+fn knee() -> (f64, Value) {
+    let faults = format!("rate {LINE_MBIT}Mbit of send");
+    let how = ["--device", "soft0", "--no-record", "--format", "json", "--faults", &faults];
+    let words = "oneway --rate sweep --arrivals constant --poll event --op send --size 4096 \
+                 --messages 400 --warm-up 0 --runs 1";
+    let swept = said(rdmalab(&["run"]).args(words.split_whitespace()).args(how));
+    assert_eq!(swept.code, Some(0), "{swept:?}");
+    assert!(swept.stderr.contains("--rate sweep: "), "{swept:?}");
+    let document: Value = serde_json::from_str(&swept.stdout).expect("one JSON document");
+    assert_eq!(document["points"].as_array().unwrap().len(), 12, "{document:#}");
+    let findings = document["findings"].as_array().unwrap();
+    let found = findings.iter().find(|f| f["name"] == "knee").expect("it is looked for");
+    (found["value_per_s"].as_f64().unwrap_or(f64::NAN), found.clone())
+}
+
+/// With constant arrivals nothing waits as long as the line keeps up, and from there on everything:
+/// the knee is where the line ends. It lies between two rates that were measured, the last one
+/// below and the first one above. These are 10 and 20 in a hundred apart, and shares of a rate that
+/// was itself measured, which is off by a few in a hundred at most.
+#[test]
+fn a_sweep_of_rates_finds_the_knee_of_a_line() {
+    let line = LINE_MBIT * 1e6 / FRAME_BITS;
+    let near = 0.85 * line..1.25 * line;
+    let mut found = Vec::new();
+    // A busy machine lets messages of a lower rate wait as well, now and then.
+    for _ in 0..4 {
+        let (knee, finding) = knee();
+        if near.contains(&knee) {
+            assert!(finding["sentence"].as_str().unwrap().contains("the knee is"), "{finding:#}");
+            return;
+        }
+        found.push(finding);
+    }
+    if let Some(reason) = too_busy() {
+        return skipped("a_sweep_of_rates_finds_the_knee_of_a_line", &reason);
+    }
+    panic!("no knee within {near:?} a second: {found:#?}");
+}
