@@ -475,9 +475,10 @@ fn nobody_listens(mad: &Mad) -> Option<Mad> {
 pub fn run(world: &'static World) {
     loop {
         let (mut polls, timeout_ms) = {
-            let inner = world.lock();
+            let mut inner = world.lock();
             let (polls, knocks) = inner.office.polls();
-            let left_ms = inner.cm.next_deadline_ns().map(|at| {
+            inner.sleeps_until_ns = inner.cm.next_deadline_ns();
+            let left_ms = inner.sleeps_until_ns.map(|at| {
                 let left_ns = at.saturating_sub(crate::world::now_ns());
                 i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
             });

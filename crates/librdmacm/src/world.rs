@@ -134,6 +134,8 @@ pub struct Inner {
     ports: BTreeMap<u64, Vec<u64>>,
     next_id: u64,
     next_port: u16,
+    /// The deadline that the thread sleeps until, as it last looked.
+    pub sleeps_until_ns: Option<u64>,
 }
 
 /// Everything of the process.
@@ -181,6 +183,7 @@ pub fn get() -> CallResult<&'static World> {
         listeners: BTreeMap::new(),
         ports: BTreeMap::new(),
         next_id: 1,
+        sleeps_until_ns: None,
         next_port: (random() % u32::from(EPHEMERAL.end - EPHEMERAL.start)) as u16,
     };
     let world: &'static World = Box::leak(Box::new(World {
@@ -321,7 +324,6 @@ impl Inner {
 
     /// Does everything that follows from what was just done.
     pub fn flush(&mut self) {
-        let before = self.cm.next_deadline_ns();
         loop {
             if let Some(output) = self.cm.output() {
                 match output {
@@ -336,7 +338,8 @@ impl Inner {
                 break;
             }
         }
-        if self.cm.next_deadline_ns() != before {
+        // Not as it was when this began: what was just asked for may have set one before.
+        if self.cm.next_deadline_ns() != self.sleeps_until_ns {
             self.office.wake();
         }
     }

@@ -47,6 +47,49 @@ fn programs_connect_to_another_host() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// A new IPv6 address is not in use for a second or two: resolving waits for it, so that no message
+/// is lost to that.
+#[test]
+fn a_new_address_is_waited_for_before_anything_is_sent() {
+    let test = "a_new_address_is_waited_for_before_anything_is_sent";
+    if !are_installed(test, &["rping"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let server = lab.start(1, "rping -s -C 3 -a fd91::1");
+    std::thread::sleep(Duration::from_millis(1500));
+    lab.must(&format!("-n {} address add fd91::22/64 dev eth0", lab.namespace(2)));
+    let client = lab.start(2, "rping -c -C 3 -I fd91::22 -a fd91::1");
+    let client = client.end_by(Instant::now() + LIMIT);
+    let server = server.end_by(Instant::now() + LIMIT);
+    assert!(client.succeeded() && server.succeeded(), "{}{}", client.report(), server.report());
+    assert!(!client.stderr.contains("no message to"), "{}", client.report());
+}
+
+/// The first request is lost, and nothing else wakes anybody, not even the port, which is taken
+/// before: it is sent again.
+#[test]
+fn a_request_that_is_lost_is_sent_again() {
+    let test = "a_request_that_is_lost_is_sent_again";
+    if !are_installed(test, &["rping"]) {
+        return;
+    }
+    let _turn = programs::turn();
+    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let server = lab.start(1, "rping -s -C 3");
+    std::thread::sleep(Duration::from_millis(1500));
+    lab.must(&format!("-n {} link set eth0 down", lab.namespace(1)));
+    let mut client = lab.start(2, "rping -c -C 3 -I 10.91.0.2 -a 10.91.0.1");
+    // Until the kernel has given up looking for the host, with what it kept for it meanwhile.
+    std::thread::sleep(Duration::from_millis(4500));
+    assert!(!client.has_ended(), "{}", client.end_by(Instant::now()).report());
+    lab.must(&format!("-n {} link set eth0 up", lab.namespace(1)));
+    let client = client.end_by(Instant::now() + LIMIT);
+    let server = server.end_by(Instant::now() + LIMIT);
+    assert!(client.succeeded() && server.succeeded(), "{}{}", client.report(), server.report());
+}
+
 /// The experiment that makes connections, in both of its ways. The binary has the device inside and
 /// lends it to our librdmacm.
 #[test]
