@@ -2,6 +2,8 @@
 //! code on a time-out takes effect, from which load on times rise, what repeats itself. Kept in the
 //! record, and shown in all its forms.
 
+mod pattern;
+
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
 use rdmalab_measure::quantity::fmt_ns;
@@ -56,7 +58,7 @@ pub fn findings(record: &Record) -> Vec<Finding> {
         "mr" => of("size_bytes", cheaper),
         "timeout" => of("timeout", effective),
         "oneway" | "ping" => of("rate_per_s", knee),
-        "recvq" => patterns(record),
+        "recvq" => pattern::all(record),
         _ => Vec::new(),
     }
 }
@@ -308,33 +310,8 @@ fn slow_knee(at: &str, least: &str) -> String {
     format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
 }
 
-/// The period of each series that has one.
-fn patterns(record: &Record) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for point in &record.points {
-        let own = point.parameters.iter().filter(|(name, _)| varies(record, name));
-        let place: Object = own.map(|(name, value)| (name.clone(), value.clone())).collect();
-        for figure in point.figures.iter().filter(|f| f.quantity == Quantity::Period) {
-            let name = format!("pattern_{}", figure.label.replace(' ', "_"));
-            let Some(pattern) = point.fact(&name) else { continue };
-            let whose = format!("{}{}", words(&place), figure.label);
-            found.push(Finding {
-                name: "pattern".to_owned(),
-                label: figure.label.clone(),
-                unit: "messages".to_owned(),
-                value: Some(figure.value),
-                parameters: place.clone(),
-                points: vec![point.number],
-                sentence: format!("{whose}: {pattern}"),
-                ..Finding::default()
-            });
-        }
-    }
-    found
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::time::{Duration, SystemTime};
 
     use rdmalab_measure::Outcome;
@@ -348,7 +325,7 @@ mod tests {
         all(experiment, points).into_iter().map(|finding| finding.sentence).collect()
     }
 
-    fn all(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<Finding> {
+    pub fn all(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<Finding> {
         let home = tempfile::tempdir().unwrap();
         let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
         let header = Header::new(experiment, Vec::new(), device);
@@ -470,25 +447,6 @@ mod tests {
         let found = all("mr", two);
         assert_eq!(found[1].parameters["memory"], "private");
         assert_eq!(found[1].points, [2, 3]);
-    }
-
-    #[test]
-    fn a_pattern_is_found_where_one_is_told() {
-        let point = |depth: u32, period: Option<f64>| {
-            let mut outcome = Outcome::default();
-            let text = period.map_or("none".to_owned(), |p| format!("every {p}: +1 us at 3"));
-            if let Some(period) = period {
-                outcome.push_figure(Quantity::Period, "rank 0", period);
-            }
-            outcome.push_fact("pattern_rank_0", text);
-            (json!({ "rx_depth": depth }), outcome)
-        };
-        let found = all("recvq", vec![point(16, None), point(32, Some(32.0))]);
-        let [one] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(one.full_name(), "pattern[rank 0]");
-        assert_eq!((one.value, one.unit.as_str()), (Some(32.0), "messages"));
-        assert_eq!(one.points, [1]);
-        assert_eq!(one.sentence, "rx_depth 32: rank 0: every 32: +1 us at 3");
     }
 
     #[test]

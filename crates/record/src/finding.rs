@@ -28,8 +28,23 @@ pub struct Finding {
     pub parameters: Object,
     /// The numbers of the points from which it follows.
     pub points: Vec<u64>,
+    /// What else it says in numbers.
+    pub numbers: Vec<Number>,
     /// It in words.
     pub sentence: String,
+}
+
+/// A number that belongs to a finding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Number {
+    /// Its name, with its unit at the end as in a parameter's: `base_ns`.
+    pub name: String,
+    /// It; `None` where only bounds are known.
+    pub value: Option<f64>,
+    /// It is not less than this, as far as that is known.
+    pub low: Option<f64>,
+    /// It is not more than this, as far as that is known.
+    pub high: Option<f64>,
 }
 
 /// A line of `findings.jsonl`: what was found in so many points.
@@ -40,7 +55,7 @@ pub(crate) fn findings_line(points: usize, findings: &[Finding]) -> Value {
 
 fn to_json(finding: &Finding) -> Value {
     let unit = &finding.unit;
-    json!({
+    let mut object = json!({
         "name": finding.name,
         "label": finding.label,
         "unit": unit,
@@ -51,7 +66,15 @@ fn to_json(finding: &Finding) -> Value {
         "parameters": finding.parameters,
         "points": finding.points,
         "sentence": finding.sentence,
-    })
+    });
+    if !finding.numbers.is_empty() {
+        let each = finding.numbers.iter().map(|number| {
+            let ends = json!({ "value": number.value, "low": number.low, "high": number.high });
+            (number.name.clone(), ends)
+        });
+        object["numbers"] = Value::Object(each.collect());
+    }
+    object
 }
 
 impl Finding {
@@ -97,7 +120,19 @@ fn parse(value: &Value) -> Result<Finding, String> {
         along: value.get("along").and_then(Value::as_str).map(str::to_owned),
         parameters: parameters.unwrap_or_default(),
         points,
+        numbers: numbers(value),
         sentence: text("sentence")?,
         unit,
     })
+}
+
+/// Records from before there were such numbers have none.
+fn numbers(value: &Value) -> Vec<Number> {
+    let each = value.get("numbers").and_then(Value::as_object).into_iter().flatten();
+    let number = |(name, ends): (&String, &Value)| {
+        let end = |which: &str| ends.get(which).and_then(Value::as_f64);
+        let (value, low, high) = (end("value"), end("low"), end("high"));
+        Number { name: name.clone(), value, low, high }
+    };
+    each.map(number).collect()
 }

@@ -26,7 +26,7 @@ mod write;
 
 pub use environment::{ClockFacts, Environment};
 pub use error::Error;
-pub use finding::Finding;
+pub use finding::{Finding, Number};
 pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
 pub use point::{Point, PointId, SeriesSummary, Skipped};

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Object, PointId, Record,
-    Skipped, Writer,
+    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, PointId,
+    Record, Skipped, Writer,
 };
 use serde_json::json;
 
@@ -394,6 +394,18 @@ fn a_conclusion_is_of_the_points_that_there_were() {
     writer.conclude(&[finding()]).unwrap();
     let mended = read(&writer);
     assert_eq!((mended.findings, mended.damage), (Some(vec![finding()]), Vec::new()));
+}
+
+#[test]
+fn the_numbers_of_a_finding_come_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut writer = written(parent.path());
+    let base = Number { name: "base_ns".to_owned(), value: Some(3150.5), low: None, high: None };
+    let at = Number { value: None, low: Some(15.0), high: Some(16.0), ..base.clone() };
+    let numbers = vec![base, Number { name: "at_messages".to_owned(), ..at }];
+    let finding = Finding { numbers, ..finding() };
+    writer.conclude(std::slice::from_ref(&finding)).unwrap();
+    assert_eq!(Record::open(writer.dir()).unwrap().findings, Some(vec![finding]));
 }
 
 /// Tells the test binary, started again, where to write until it is stopped.
