@@ -208,11 +208,6 @@ fn some(n: usize, what: &str) -> String {
 }
 
 fn evidence(judged: &Judged) -> Markup {
-    let quantity = judged.claim.left.quantity();
-    let right = judged.claim.right_side().quantity().or(quantity);
-    let number = |quantity: Option<rdmalab_measure::Quantity>, value: f64| {
-        quantity.map_or_else(|| format!("{value:.3}"), |q| q.format(value))
-    };
     let sign = match judged.claim.factor {
         Some(factor) => format!("left {} {factor} right", judged.claim.relation.sign()),
         None => format!("left {} right", judged.claim.relation.sign()),
@@ -222,8 +217,8 @@ fn evidence(judged: &Judged) -> Markup {
         let ends = e.ratio.1.map(|(low, high)| format!("{low:.3} - {high:.3}"));
         vec![
             if e.place.is_empty() { "everywhere".to_owned() } else { e.place.clone() },
-            number(quantity, e.left.value),
-            number(right, e.right.value),
+            e.left.text(),
+            e.right.text(),
             format!("{:.3}", e.ratio.0),
             ends.unwrap_or_else(|| "n too small".to_owned()),
             match e.decision {
@@ -266,9 +261,10 @@ fn values(evaluation: &Evaluation) -> Markup {
     let plain = |v: &&Compared| {
         let p = &v.published;
         let value = format!("{} {}", p.value, p.unit);
-        vec![p.what.clone(), p.place.clone(), value, p.kind.name().to_owned()]
+        let kind = p.kind.name().to_owned();
+        vec![p.what.clone(), p.place.clone(), value, kind, standing(&v.standing)]
     };
-    let plain_heads = ["value", "where", "study", "kind"].map(str::to_owned);
+    let plain_heads = ["value", "where", "study", "kind", "standing"].map(str::to_owned);
     html! {
         section {
             h2 { "Published values beside ours" }
@@ -277,7 +273,7 @@ fn values(evaluation: &Evaluation) -> Markup {
             @if !others.is_empty() {
                 details {
                     summary { (some(others.len(), "published value")) " without a number of ours" }
-                    (table("Other published values", &plain_heads, 2, others.iter().map(plain)))
+                    (table("Values not produced here", &plain_heads, 2, others.iter().map(plain)))
                 }
             }
         }
@@ -291,6 +287,7 @@ pub fn standing(standing: &Standing) -> String {
         Standing::Beyond => "beyond the tolerance".to_owned(),
         Standing::Shown(why) => format!("shown only: {why}"),
         Standing::Absent(why) => format!("not measured: {why}"),
+        Standing::NotProduced(why) => format!("not produced here: {why}"),
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::error::{self, Error};
 use crate::plan::Plan;
 use crate::published::{Kind, Published};
+use crate::value::{self, Absent, Value};
 
 /// A statement of a study, in a form that can be held against measurements.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -91,10 +92,18 @@ pub struct Side {
     pub sweep: Option<String>,
     /// The quantity, by its field name, as `one_way_ns`.
     pub quantity: Option<String>,
-    /// Which of several series of it.
+    /// Instead of a quantity: what was found in several points together, as `crossover`.
+    pub finding: Option<String>,
+    /// Which number of the finding; its value, if not given. `found` is 1 where there is one, and 0
+    /// where there is none.
+    pub number: Option<String>,
+    /// Which of several series of the quantity, or whose finding.
     pub label: Option<String>,
     /// Which number of the series.
     pub stat: Option<Stat>,
+    /// Instead of a number of the series: the share of its samples above this, in the unit of the
+    /// quantity.
+    pub above: Option<f64>,
     /// What parameters have to be.
     #[serde(default, rename = "where")]
     pub place: BTreeMap<String, toml::Value>,
@@ -176,16 +185,6 @@ pub struct Range {
     pub to: f64,
 }
 
-/// A published value, and which of our numbers stands beside it.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Value {
-    /// The metric in `published.csv`.
-    pub metric: String,
-    /// Ours.
-    pub ours: Side,
-}
-
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -194,6 +193,8 @@ pub(crate) struct File {
     pub claims: Vec<Claim>,
     #[serde(default, rename = "value")]
     pub values: Vec<Value>,
+    #[serde(default, rename = "absent")]
+    pub absent: Vec<Absent>,
 }
 
 impl File {
@@ -212,11 +213,7 @@ impl File {
             }
             claim.check(plan, published).map_err(at)?;
         }
-        for value in &found.values {
-            let at = |what: String| wrong(format!("value {:?}: {what}", value.metric));
-            is_published(published, &value.metric).map_err(at)?;
-            value.ours.is_ours(plan).map_err(at)?;
-        }
+        value::check(&found.values, &found.absent, plan, published).map_err(wrong)?;
         Ok(found)
     }
 }
@@ -258,19 +255,7 @@ impl Claim {
     /// The right side with what it takes over from the left.
     #[must_use]
     pub fn right_side(&self) -> Side {
-        let (left, mut right) = (self.left.clone(), self.right.clone());
-        // Another figure has other sweeps.
-        if right.figure.is_none() {
-            right.sweep = right.sweep.or(left.sweep);
-        }
-        right.figure = right.figure.or(left.figure);
-        right.quantity = right.quantity.or(left.quantity);
-        right.label = right.label.or(left.label);
-        right.stat = right.stat.or(left.stat);
-        for (name, value) in left.place {
-            right.place.entry(name).or_insert(value);
-        }
-        right
+        self.right.completed(&self.left)
     }
 }
 
@@ -282,8 +267,48 @@ impl Side {
         Quantity::ALL.into_iter().find(|q| q.field() == name)
     }
 
+    /// It, with what it does not name as another side has it.
+    #[must_use]
+    pub fn completed(&self, other: &Self) -> Self {
+        let (other, mut side) = (other.clone(), self.clone());
+        // Another figure has other sweeps.
+        if side.figure.is_none() {
+            side.sweep = side.sweep.or(other.sweep);
+        }
+        side.figure = side.figure.or(other.figure);
+        if side.quantity.is_none() && side.finding.is_none() {
+            side.number = side.number.or(other.number);
+            side.above = side.above.or(other.above);
+            (side.quantity, side.finding) = (other.quantity, other.finding);
+        }
+        side.label = side.label.or(other.label);
+        side.stat = side.stat.or(other.stat);
+        for (name, value) in other.place {
+            side.place.entry(name).or_insert(value);
+        }
+        side
+    }
+
+    /// What it is, for people: `median round trip`, `pattern: base_ns`.
+    #[must_use]
+    pub fn described(&self) -> String {
+        match (&self.finding, &self.number) {
+            (Some(finding), None) => finding.replace('_', " "),
+            (Some(finding), Some(number)) => format!("{}: {number}", finding.replace('_', " ")),
+            (None, _) if self.above.is_some() => {
+                let quantity = self.quantity().unwrap_or(Quantity::MessageTime);
+                let above = quantity.format(self.above.unwrap_or_default());
+                format!("share of {} above {above}", quantity.name())
+            }
+            (None, _) => {
+                let stat = self.stat.unwrap_or(Stat::Median).name();
+                format!("{stat} {}", self.quantity().map_or("", Quantity::name))
+            }
+        }
+    }
+
     /// Whether it names a number of a figure.
-    fn is_ours(&self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn is_ours(&self, plan: &Plan) -> Result<(), String> {
         let Some(key) = &self.figure else { return Err("it names no figure".to_owned()) };
         let Some(figure) = plan.figure(key) else {
             let keys: Vec<&str> = plan.figures.iter().map(|f| f.key.as_str()).collect();
@@ -298,6 +323,18 @@ impl Side {
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             ));
         }
+        if self.finding.is_some() {
+            if self.quantity.is_some() || self.stat.is_some() || self.above.is_some() {
+                return Err("a finding has no `quantity`, no `stat` and no `above`".to_owned());
+            }
+            return Ok(());
+        }
+        if self.above.is_some() && self.stat.is_some() {
+            return Err("a share `above` a limit is of all samples: it has no `stat`".to_owned());
+        }
+        if self.number.is_some() {
+            return Err("`number` is one of a `finding`".to_owned());
+        }
         if self.quantity().is_none() {
             let fields: Vec<&str> = Quantity::ALL.into_iter().map(Quantity::field).collect();
             return Err(format!(
@@ -310,7 +347,7 @@ impl Side {
     }
 }
 
-fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
+pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
     match published.iter().find(|p| p.metric == metric) {
         Some(found) if found.in_base().is_some() => Ok(()),
         Some(found) => Err(format!("{metric:?} is {:?} {}, no number", found.value, found.unit)),
@@ -330,10 +367,10 @@ fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<File, String> {
+    pub fn parse(text: &str) -> Result<File, String> {
         let plan = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
                     [[figure.sweep]]\nname='s'\nrun='ping'\n";
         let plan = Plan::parse("plan", plan).unwrap();
@@ -366,6 +403,13 @@ mod tests {
         let right = file.claims[0].right_side();
         assert_eq!(right.quantity(), Some(Quantity::RoundTrip));
         assert_eq!(right.place["op"].as_str(), Some("write"));
+        let left = ("left", "{figure='f', finding='pattern', number='base_ns'}");
+        let of = |right| claim(&[left, ("right", right)]).unwrap().claims[0].right_side();
+        let right = of("{where={op='write'}}");
+        assert_eq!(right.described(), "pattern: base_ns");
+        // Another kind of number has its own name.
+        assert_eq!(of("{quantity='round_trip_ns'}").described(), "median round trip");
+        assert_eq!(of("{finding='knee'}").described(), "knee");
     }
 
     #[test]
@@ -375,6 +419,9 @@ mod tests {
             (("left", "{figure='g', quantity='round_trip_ns'}"), "there are f"),
             (("left", "{figure='f', quantity='rtt'}"), "no quantity \"rtt\"; there are one_way_ns"),
             (("left", "{figure='f', sweep='t', quantity='rate_per_s'}"), "it has s"),
+            (("left", "{figure='f', finding='knee', stat='max'}"), "a finding has no `quantity`"),
+            (("left", "{figure='f', quantity='rate_per_s', above=1, stat='max'}"), "no `stat`"),
+            (("left", "{figure='f', quantity='rate_per_s', number='a_ns'}"), "of a `finding`"),
             (("relation", "'='"), "unknown variant `=`, expected one of `<`"),
             (("relation", "'x'"), "needs a factor"),
             (("relation", "'crosses'"), "needs a range"),
@@ -390,7 +437,5 @@ mod tests {
             let found = claim(&[change]).expect_err(said);
             assert!(found.starts_with("a/claims.toml: ") && found.contains(said), "{found}");
         }
-        let value = "[[value]]\nmetric='q'\nours={figure='f',quantity='rate_per_s'}\n";
-        assert!(parse(value).unwrap_err().contains("value \"q\": published.csv has no metric"));
     }
 }

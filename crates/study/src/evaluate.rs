@@ -1,11 +1,10 @@
 //! A study against measurements: every claim, and every published value beside ours.
 
-use rdmalab_measure::Quantity;
 use rdmalab_record::DeviceKind;
 
-use crate::claim::{Claim, Stat};
-use crate::find::{Part, State, cells};
-use crate::judge::{Evidence, Verdict, judge, shown};
+use crate::claim::Claim;
+use crate::find::{Part, State};
+use crate::judge::{Evidence, Verdict, judge};
 use crate::published::{Kind, Published};
 use crate::study::Study;
 
@@ -57,6 +56,8 @@ pub enum Standing {
     Shown(String),
     /// There is none of ours: why.
     Absent(String),
+    /// Nothing here produces it: why.
+    NotProduced(String),
 }
 
 /// Holds a study against what was measured.
@@ -80,38 +81,38 @@ fn compared(
     published: &Published,
     kind: Option<DeviceKind>,
 ) -> Compared {
-    let absent = |figure: &str, why: &str| Compared {
+    let without = |figure: &str, standing: Standing| Compared {
         published: published.clone(),
         figure: figure.to_owned(),
         ours: None,
         ratio: None,
-        standing: Standing::Absent(why.to_owned()),
+        standing,
     };
-    let Some(value) = study.values.iter().find(|v| v.metric == published.metric) else {
-        return absent("", "");
+    let metric = &published.metric;
+    let Some(value) = study.values.iter().find(|v| v.metric == *metric) else {
+        let entry = study.absent.iter().find(|absent| absent.names(metric));
+        let why = entry.map_or("nothing is named in claims.toml", |absent| &absent.because);
+        return without("", Standing::NotProduced(why.to_owned()));
     };
     let figure = value.ours.figure.as_deref().unwrap_or_default();
-    let cell = match cells(parts, &value.ours, None) {
-        Err(why) => return absent(figure, &why),
-        Ok(found) if found.len() > 1 => return absent(figure, "several points of ours fit"),
-        Ok(mut found) => found.remove(0),
+    let cell = match value.cell(parts) {
+        Ok(cell) => cell,
+        Err(why) => return without(figure, Standing::Absent(why)),
     };
-    let quantity = value.ours.quantity().unwrap_or(Quantity::MessageTime);
     let theirs = published.in_base();
-    let stat = value.ours.stat.unwrap_or(Stat::Median).name();
     // A host's number over an adapter's would be a ratio of nothing.
     let is_soft = kind == Some(DeviceKind::Soft);
     let ratio = theirs.map(|theirs| cell.value / theirs).filter(|_| !is_soft);
     Compared {
         published: published.clone(),
         figure: figure.to_owned(),
-        ours: Some((format!("{stat} {}", quantity.name()), shown(quantity, &cell))),
+        ours: Some((value.described(), cell.whole_text())),
         ratio,
-        standing: standing(published, ratio, kind),
+        standing: standing(published, cell.value, kind),
     }
 }
 
-fn standing(published: &Published, ratio: Option<f64>, kind: Option<DeviceKind>) -> Standing {
+fn standing(published: &Published, ours: f64, kind: Option<DeviceKind>) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
     match (published.kind, kind) {
         (Kind::Contested, _) => return shown("contested"),
@@ -119,9 +120,9 @@ fn standing(published: &Published, ratio: Option<f64>, kind: Option<DeviceKind>)
         (_, Some(DeviceKind::Soft)) => return shown("a host's number, not an adapter's"),
         _ => {}
     }
-    match (published.relative_tolerance(), ratio) {
-        (Some(tolerance), Some(ratio)) if (ratio - 1.0).abs() <= tolerance => Standing::Within,
-        (Some(_), Some(_)) => Standing::Beyond,
-        _ => shown("no tolerance given"),
+    match published.allowed() {
+        Some((low, high)) if (low..=high).contains(&ours) => Standing::Within,
+        Some(_) => Standing::Beyond,
+        None => shown("no tolerance given"),
     }
 }

@@ -1,10 +1,12 @@
 //! The numbers of a figure that a side of a claim means.
 
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Object, Point, Record};
 use serde_json::Value;
 
 use crate::claim::{Range, Side, Stat};
+use crate::found;
 
 /// What became of a sweep.
 #[derive(Clone, Debug)]
@@ -35,9 +37,10 @@ pub enum State {
 pub struct Cell {
     /// The parameters of its points.
     pub parameters: Object,
-    /// The number, in the unit of its quantity.
+    /// The number, in its unit.
     pub value: f64,
-    /// A 95 % interval, or the ends of repeated runs; `None` where there is none.
+    /// A 95 % interval, or the ends of repeated runs; `None` where there is none. An end that lies
+    /// beyond what was measured is infinite.
     pub interval: Option<(f64, f64)>,
     /// Samples behind it.
     pub n: u64,
@@ -45,6 +48,55 @@ pub struct Cell {
     pub runs: usize,
     /// Whether each run gave one number, not samples: the interval is then that of the runs.
     pub is_one_a_run: bool,
+    /// What the number is in.
+    pub unit: Unit,
+}
+
+/// What a number is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// That of a quantity.
+    Of(Quantity),
+    /// As at the end of a name: `bytes`, `ns`, `messages`, `code`, `per_s`, `share`.
+    Named(String),
+}
+
+impl Unit {
+    /// A number in it, for people.
+    #[must_use]
+    pub fn format(&self, value: f64) -> String {
+        match self {
+            _ if value == f64::INFINITY => "any".to_owned(),
+            Self::Of(quantity) => quantity.format(value),
+            Self::Named(unit) => match unit.as_str() {
+                "ns" => fmt_ns(value),
+                "per_s" => Quantity::Rate.format(value),
+                "share" if value > 0.0 && value < 0.01 => format!("{value:.0e}"),
+                "share" => format!("{value:.3}"),
+                "code" => format!("{value:.0}"),
+                unit => format!("{value:.0} {unit}"),
+            },
+        }
+    }
+}
+
+impl Cell {
+    /// The number as its unit is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.unit.format(self.value)
+    }
+
+    /// The number with its interval.
+    #[must_use]
+    pub fn whole_text(&self) -> String {
+        match self.interval {
+            Some((low, high)) if self.runs > 0 => {
+                format!("{} ({} - {})", self.text(), self.unit.format(low), self.unit.format(high))
+            }
+            _ => self.text(),
+        }
+    }
 }
 
 /// Parameters that say how much was measured, not what.
@@ -63,15 +115,16 @@ pub(crate) fn cells(
     let of_side = |part: &&Part| {
         part.figure == figure && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
     };
-    let Some(quantity) = side.quantity() else { return Err("it names no quantity".to_owned()) };
     let mut found: Vec<Cell> = Vec::new();
     let mut why = None;
     for part in parts.iter().filter(of_side) {
         match &part.state {
             State::Measured(record) => {
-                found.extend(of_record(record, side, quantity, range));
+                let (cells, why_not) = of_record(record, side, range)?;
+                found.extend(cells);
                 if found.is_empty() {
-                    why = record.skipped.first().map(|s| s.reason.clone()).or(why);
+                    let skipped = record.skipped.first().map(|s| s.reason.clone());
+                    why = why_not.or(skipped).or(why);
                 }
             }
             State::Missing(reason) => why = Some(format!("figure {figure}: {reason}")),
@@ -86,7 +139,21 @@ pub(crate) fn cells(
     Ok(found)
 }
 
-fn of_record(record: &Record, side: &Side, quantity: Quantity, range: Option<&Range>) -> Vec<Cell> {
+/// Those of one record; why there are none, where that is known.
+fn of_record(
+    record: &Record,
+    side: &Side,
+    range: Option<&Range>,
+) -> Result<(Vec<Cell>, Option<String>), String> {
+    if let Some(name) = &side.finding {
+        let cells = found::of_record(record, side, name, range);
+        return Ok((cells, found::why_not(record, side, name)));
+    }
+    let Some(quantity) = side.quantity() else { return Err("it names no quantity".to_owned()) };
+    Ok((of_points(record, side, quantity, range), None))
+}
+
+fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Range>) -> Vec<Cell> {
     let mut groups: Vec<(&Object, Vec<&Point>)> = Vec::new();
     for point in record.points.iter().filter(|p| is_meant(&p.parameters, side, range)) {
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
@@ -95,9 +162,16 @@ fn of_record(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
         }
     }
     let cell = |(parameters, points): (&Object, Vec<&Point>)| {
-        let (value, interval, n, is_one_a_run) = number(&points, side, quantity)?;
         let (parameters, runs) = (parameters.clone(), points.len());
-        Some(Cell { parameters, value, interval, n, runs, is_one_a_run })
+        if let Some(limit) = side.above {
+            let (value, interval, n) = share_above(record, &points, side, quantity, limit)?;
+            let unit = Unit::Named("share".to_owned());
+            let is_one_a_run = false;
+            return Some(Cell { parameters, value, interval, n, runs, is_one_a_run, unit });
+        }
+        let (value, interval, n, is_one_a_run) = number(&points, side, quantity)?;
+        let unit = Unit::Of(quantity);
+        Some(Cell { parameters, value, interval, n, runs, is_one_a_run, unit })
     };
     groups.into_iter().filter_map(cell).collect()
 }
@@ -144,6 +218,30 @@ pub(crate) fn text(value: &Value) -> String {
 /// The number, its interval, the samples behind it, and whether each run gave one.
 type Number = (f64, Option<(f64, f64)>, u64, bool);
 
+/// The share of the samples above a limit, by Wilson's interval.
+fn share_above(
+    record: &Record,
+    points: &[&Point],
+    side: &Side,
+    quantity: Quantity,
+    limit: f64,
+) -> Option<(f64, Option<(f64, f64)>, u64)> {
+    let is_it = |label: &str| side.label.as_ref().is_none_or(|wanted| wanted == label);
+    let (mut above, mut all) = (0_usize, 0_usize);
+    for point in points {
+        let mut series = point.series.iter();
+        let one = series.find(|s| s.quantity == quantity && is_it(&s.label))?;
+        let samples = record.counted_samples(one).ok()?;
+        above += samples.iter().filter(|sample| **sample > limit).count();
+        all += samples.len();
+    }
+    let (n, share) = (all as f64, above as f64 / all as f64);
+    let z2 = 1.96_f64 * 1.96;
+    let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = (z2 * (share * (1.0 - share) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
+    (all > 0).then(|| (share, Some(((centre - half).max(0.0), centre + half)), all as u64))
+}
+
 /// Over repeated runs: the median of their numbers; the hull of their intervals.
 fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> {
     let is_it = |label: &str| side.label.as_ref().is_none_or(|wanted| wanted == label);
@@ -157,13 +255,20 @@ fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> 
     }
     let figures = points.iter().flat_map(|p| &p.figures);
     let of_it = figures.filter(|f| f.quantity == quantity && is_it(&f.label));
-    let mut values: Vec<f64> = of_it.map(|f| f.value).filter(|v| v.is_finite()).collect();
+    let values: Vec<f64> = of_it.map(|f| f.value).filter(|v| v.is_finite()).collect();
+    let n = values.len() as u64;
+    let (value, interval) = merged(values, RUNS_FOR_ENDS);
+    (n > 0).then_some((value, interval, n, true))
+}
+
+/// The median of what each run gave once, and from so many runs on their ends.
+pub(crate) fn merged(mut values: Vec<f64>, runs_for_ends: usize) -> (f64, Option<(f64, f64)>) {
     stats::sort(&mut values);
     let ends = values.first().zip(values.last()).map(|(a, b)| (*a, *b));
     // What is the same in each run is no estimate: a nominal value, or a count.
     let is_exact = values.len() > 1 && values.first() == values.last();
-    let interval = ends.filter(|_| is_exact || values.len() >= RUNS_FOR_ENDS);
-    (!values.is_empty()).then(|| (stats::median(&values), interval, values.len() as u64, true))
+    let interval = ends.filter(|_| is_exact || values.len() >= runs_for_ends);
+    (if values.is_empty() { f64::NAN } else { stats::median(&values) }, interval)
 }
 
 fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {

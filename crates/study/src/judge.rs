@@ -1,11 +1,10 @@
 //! One claim against measurements.
 
-use rdmalab_measure::Quantity;
 use rdmalab_record::{DeviceKind, Object};
 use serde_json::Value;
 
 use crate::claim::{Claim, Relation, Side};
-use crate::find::{AMOUNTS, Cell, Part, RUNS_FOR_ENDS, cells, fixed, text};
+use crate::find::{AMOUNTS, Cell, Part, RUNS_FOR_ENDS, Unit, cells, fixed, text};
 use crate::plan::{Plan, Sweep};
 use crate::published::Published;
 use crate::study::Study;
@@ -91,7 +90,7 @@ pub(crate) fn judge(
         None => claim.right.value,
     };
     let right = match plain {
-        Some(value) => Ok(vec![constant(value)]),
+        Some(value) => Ok(vec![constant(value, left[0].unit.clone())]),
         None => cells(parts, &right_side, claim.range.as_ref()),
     };
     let right = match right {
@@ -112,10 +111,10 @@ pub(crate) fn judge(
     (verdict, evidence)
 }
 
-fn constant(value: f64) -> Cell {
+fn constant(value: f64, unit: Unit) -> Cell {
     let ends = Some((value, value));
     let parameters = Object::new();
-    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false }
+    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false, unit }
 }
 
 /// Names of parameters with more than one value within a side.
@@ -156,7 +155,7 @@ fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<
 fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
     let ends = left.interval.zip(right.interval);
     let ends = ends.map(|(l, r)| (l.0 / r.1, l.1 / r.0));
-    (left.value / right.value, ends.filter(|e| e.0.is_finite() && e.1.is_finite()))
+    (left.value / right.value, ends.filter(|e| !e.0.is_nan() && !e.1.is_nan()))
 }
 
 /// `size_bytes 64, transport rc`.
@@ -308,34 +307,30 @@ fn crossing(claim: &Claim, evidence: &[Evidence], names: &[String]) -> Verdict {
             None => families.push((family, vec![entry])),
         }
     }
-    let (mut crossed, mut not) = (0, Vec::new());
+    let (mut crossed, mut not, mut short) = (0, Vec::new(), Vec::new());
     for (family, members) in &mut families {
         members.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let ends = members.first().zip(members.last()).map(|(a, b)| (a.0, b.0));
+        let is_whole = ends.is_some_and(|(low, high)| low <= range.from && range.to <= high);
         let mut decided = members.iter().filter(|m| m.1 != Decision::Open).map(|m| m.1);
         match (decided.next(), decided.next_back()) {
             (Some(first), Some(last)) if first != last => crossed += 1,
-            (Some(_), Some(_)) => not.push(family.clone()),
+            (Some(_), Some(_)) if is_whole => not.push(family.clone()),
+            // Where it was not looked for it may be.
+            (Some(_), Some(_)) => short.extend(ends),
             _ => {}
         }
     }
     let between = format!("{} {} to {}", range.parameter, range.from, range.to);
-    match (crossed, not.is_empty()) {
-        (0, true) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
-        (_, true) => Verdict::Confirmed(String::new()),
-        _ => Verdict::Refuted(format!("no crossing between {between}: {}", not.join("; "))),
+    if !not.is_empty() {
+        return Verdict::Refuted(format!("no crossing between {between}: {}", not.join("; ")));
     }
-}
-
-/// A number as its quantity is written.
-pub(crate) fn shown(quantity: Quantity, cell: &Cell) -> String {
-    match cell.interval {
-        Some((low, high)) if cell.runs > 0 => format!(
-            "{} ({} - {})",
-            quantity.format(cell.value),
-            quantity.format(low),
-            quantity.format(high)
-        ),
-        _ => quantity.format(cell.value),
+    match (crossed, short.first()) {
+        (0, Some((low, high))) => Verdict::CannotBeSeen(format!(
+            "no crossing from {low} to {high}, and less than {between} was measured"
+        )),
+        (0, None) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
+        _ => Verdict::Confirmed(String::new()),
     }
 }
 
@@ -377,7 +372,7 @@ mod tests {
 
     fn evidence(decisions: &[Decision]) -> Vec<Evidence> {
         let one = |(i, decision): (usize, &Decision)| {
-            let mut cell = constant(1.0);
+            let mut cell = constant(1.0, Unit::Named(String::new()));
             cell.parameters.insert("size_bytes".to_owned(), (i as u64).into());
             Evidence {
                 place: format!("size bytes {i}"),
@@ -412,10 +407,14 @@ mod tests {
     #[test]
     fn lines_cross_where_the_sign_changes() {
         use Decision::{Fails, Holds, Open};
-        let range = "range={parameter='size_bytes', from=0, to=9}";
+        let range = "range={parameter='size_bytes', from=0, to=2}";
         let claim = claim("crosses", range);
         let names = ["size_bytes".to_owned()];
         let of = |d: &[Decision]| crossing(&claim, &evidence(d), &names);
+        // Of less than the whole range that says nothing.
+        let less = of(&[Holds, Holds]);
+        assert!(less.why().contains("from 0 to 1, and less than size_bytes 0 to 2"), "{less:?}");
+        assert_eq!(less.name(), "cannot be seen");
         assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Open, Holds]), Verdict::Refuted(_)));
         assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));

@@ -74,27 +74,55 @@ impl Published {
         text.split("+-").next()?.trim().parse().ok()
     }
 
-    /// The number in the unit of our quantities (ns, 1/s, B/s, 1), and the factor that leads there.
+    /// The number in the unit of ours: ns, 1/s, B/s, B, or 1 of what is counted.
     #[must_use]
     pub fn in_base(&self) -> Option<f64> {
-        let factor = match self.unit.as_str() {
-            "ns" | "x" | "ratio" => 1.0,
-            "us" => 1e3,
+        Some(self.number()? * self.scale()?)
+    }
+
+    /// What leads from its unit to ours.
+    fn scale(&self) -> Option<f64> {
+        Some(match self.unit.as_str() {
+            "ns" | "x" | "ratio" | "messages" | "code" | "buffers" | "Hz" | "B" => 1.0,
+            "kHz" => 1e3,
+            // Of what is cited: sizes of memory are powers of two.
+            "KB" | "KiB" => 1024.0,
+            "us" | "us/node" => 1e3,
             "ms" => 1e6,
             "s" => 1e9,
             "%" => 0.01,
             "Mbit/s" => 1e6 / 8.0,
             "MB/s" => f64::from(1 << 20),
             _ => return None,
-        };
-        Some(self.number()? * factor)
+        })
     }
 
-    /// The tolerance as a share of the value, where it is one: `5%` is 0.05.
+    /// What is near enough, in the unit of ours: by `5%` of the value, `factor 2`, `15 points` (of
+    /// %), a plain share as `0.02`, `250-1000` in its own unit, or `exact`. `None` where the
+    /// tolerance is none of these.
     #[must_use]
-    pub fn relative_tolerance(&self) -> Option<f64> {
-        let first = self.tolerance.split(';').next()?.trim();
-        Some(first.strip_suffix('%')?.parse::<f64>().ok()? / 100.0)
+    pub fn allowed(&self) -> Option<(f64, f64)> {
+        let text = self.tolerance.split(';').next()?.trim();
+        let (value, scale) = (self.in_base()?, self.scale()?);
+        let around = |by: f64| Some((value - by, value + by));
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        if text == "exact" {
+            return around(value.abs() * 1e-9);
+        }
+        if let Some(percent) = text.strip_suffix('%') {
+            return around(value.abs() * number(percent)? / 100.0);
+        }
+        if let Some(points) = text.strip_suffix("points") {
+            return around(number(points)? * scale);
+        }
+        if let Some(factor) = text.strip_prefix("factor") {
+            let factor = number(factor)?;
+            return Some((value / factor, value * factor));
+        }
+        if let Some((low, high)) = text.split_once('-') {
+            return Some((number(low)? * scale, number(high)? * scale));
+        }
+        around(number(text)? * scale)
     }
 }
 
@@ -123,8 +151,25 @@ mod tests {
         );
         let rows = Published::parse("p", &text).unwrap();
         assert_eq!((rows[0].number(), rows[0].in_base()), (Some(0.9), Some(900.0)));
-        assert_eq!(rows[0].relative_tolerance(), Some(0.2));
+        assert_eq!(rows[0].allowed(), Some((720.0, 1080.0)));
         assert_eq!((rows[1].in_base(), rows[2].number()), (Some(303e9), None));
+    }
+
+    #[test]
+    fn a_tolerance_is_what_is_allowed() {
+        let of = |value: &str, unit: &str, tolerance: &str| {
+            let text = format!("{HEAD}a,{value},{unit},{tolerance},calibration,s,w\n");
+            let ends = Published::parse("p", &text).unwrap()[0].allowed()?;
+            Some(((ends.0 * 1e6).round() / 1e6, (ends.1 * 1e6).round() / 1e6))
+        };
+        assert_eq!(of("6.2", "us", "10%; of a server"), Some((5580.0, 6820.0)));
+        assert_eq!(of("120", "%", "15 points"), Some((1.05, 1.35)));
+        assert_eq!(of("0.06", "%", "factor 2"), Some((0.0003, 0.0012)));
+        assert_eq!(of("4.0", "ms", "3.3-5.5"), Some((3.3e6, 5.5e6)));
+        assert_eq!(of("0.87", "ratio", "0.02"), Some((0.85, 0.89)));
+        assert_eq!(of("12", "code", "exact"), Some((12.0, 12.0)));
+        assert_eq!(of("12", "us", "order of magnitude"), None);
+        assert_eq!(of("12", "QPs", "5%"), None);
     }
 
     #[test]

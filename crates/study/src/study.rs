@@ -4,11 +4,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::claim::{Claim, File, Value};
+use crate::claim::{Claim, File};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::published::Published;
 use crate::shipped::SHIPPED;
+use crate::value::{Absent, Value};
 
 /// A published study.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,8 @@ pub struct Study {
     pub claims: Vec<Claim>,
     /// Which of our numbers its values stand beside.
     pub values: Vec<Value>,
+    /// Which values have none of ours, and why.
+    pub absent: Vec<Absent>,
 }
 
 impl Study {
@@ -36,8 +39,9 @@ impl Study {
             return Err(Error { file: file("plan.toml"), what });
         }
         let published = Published::parse(&file("published.csv"), published)?;
-        let File { claims, values } = File::parse(&file("claims.toml"), claims, &plan, &published)?;
-        Ok(Self { plan, published, claims, values })
+        let File { claims, values, absent } =
+            File::parse(&file("claims.toml"), claims, &plan, &published)?;
+        Ok(Self { plan, published, claims, values, absent })
     }
 
     /// The studies that are part of this program.

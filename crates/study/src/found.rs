@@ -1,0 +1,180 @@
+//! What was found in several points together, as a side of a claim.
+
+use rdmalab_record::{Finding, Object, Record};
+
+use crate::claim::{Range, Side};
+use crate::find::{Cell, RUNS_FOR_ENDS, Unit, is_meant, merged};
+
+/// The number that every finding has: in which share of the runs it is there.
+const FOUND: &str = "found";
+
+/// The value and the ends of one finding's number.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    value: f64,
+    interval: Option<(f64, f64)>,
+}
+
+/// The numbers of a record's findings that a side means.
+pub(crate) fn of_record(
+    record: &Record,
+    side: &Side,
+    name: &str,
+    range: Option<&Range>,
+) -> Vec<Cell> {
+    if side.number.as_deref() == Some(FOUND) {
+        return shares(record, side, name, range);
+    }
+    let mut groups: Vec<(Object, Unit, u64, Vec<Ends>)> = Vec::new();
+    for finding in of_name(record, side, name) {
+        let parameters = common(record, finding);
+        if !is_meant(&parameters, side, range) {
+            continue;
+        }
+        let Some((unit, ends)) = number(finding, side.number.as_deref()) else { continue };
+        let n = finding.points.len() as u64;
+        match groups.iter_mut().find(|(known, ..)| *known == parameters) {
+            Some((.., points, all)) => {
+                *points += n;
+                all.push(ends);
+            }
+            None => groups.push((parameters, unit, n, vec![ends])),
+        }
+    }
+    let cell = |(parameters, unit, n, all): (Object, Unit, u64, Vec<Ends>)| {
+        let values = all.iter().map(|ends| ends.value).collect();
+        let hull = all.iter().map(|ends| ends.interval).reduce(|hull, one| {
+            let (hull, one) = hull.zip(one)?;
+            Some((hull.0.min(one.0), hull.1.max(one.1)))
+        });
+        cell(parameters, unit, (values, hull.flatten()), n)
+    };
+    groups.into_iter().map(cell).collect()
+}
+
+/// Of repeated runs: the median; without an interval of their own, their ends.
+fn cell(
+    parameters: Object,
+    unit: Unit,
+    (values, hull): (Vec<f64>, Option<(f64, f64)>),
+    n: u64,
+) -> Cell {
+    let runs = values.len();
+    let (value, ends) = merged(values, RUNS_FOR_ENDS);
+    let is_one_a_run = hull.is_none();
+    Cell { parameters, value, interval: hull.or(ends), n, runs, is_one_a_run, unit }
+}
+
+/// In how many of the runs there is such a finding.
+fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Vec<Cell> {
+    let is_there = |number: u64| {
+        let mut all = of_name(record, side, name);
+        all.any(|finding| finding.value.is_some() && finding.points.contains(&number))
+    };
+    let mut groups: Vec<(&Object, Vec<f64>)> = Vec::new();
+    for point in record.points.iter().filter(|p| is_meant(&p.parameters, side, range)) {
+        let there = f64::from(u8::from(is_there(point.number)));
+        match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
+            Some((_, all)) => all.push(there),
+            None => groups.push((&point.parameters, vec![there])),
+        }
+    }
+    let cell = |(parameters, all): (&Object, Vec<f64>)| {
+        let n = all.len() as u64;
+        let mean = all.iter().sum::<f64>() / n as f64;
+        let cell = cell(parameters.clone(), Unit::Named("share".to_owned()), (all, None), n);
+        Cell { value: mean, ..cell }
+    };
+    groups.into_iter().map(cell).collect()
+}
+
+fn of_name<'a>(
+    record: &'a Record,
+    side: &'a Side,
+    name: &'a str,
+) -> impl Iterator<Item = &'a Finding> {
+    let is_it = move |finding: &&Finding| {
+        finding.name == name && side.label.as_ref().is_none_or(|label| *label == finding.label)
+    };
+    record.findings.iter().flatten().filter(is_it)
+}
+
+/// The parameters of its points, as far as they agree.
+fn common(record: &Record, finding: &Finding) -> Object {
+    let mut points = record.points.iter().filter(|p| finding.points.contains(&p.number));
+    let mut common = points.next().map(|point| point.parameters.clone()).unwrap_or_default();
+    for point in points {
+        common.retain(|name, value| point.parameters.get(name) == Some(value));
+    }
+    common.extend(finding.parameters.clone());
+    common
+}
+
+/// The finding's value, or one of its other numbers. Where there is a bound and no value, that is
+/// the number.
+fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, Ends)> {
+    let (unit, value, low, high) = match name {
+        None => (finding.unit.as_str(), finding.value, finding.low, finding.high),
+        Some(name) => {
+            let number = finding.numbers.iter().find(|number| number.name == name)?;
+            let unit = name.rfind('_').map_or("", |at| &name[at + 1..]);
+            (unit, number.value, number.low, number.high)
+        }
+    };
+    // Of a value among those of a parameter the end that is not known lies beyond what was measured.
+    let is_place = name.is_none() && finding.along.is_some();
+    let interval = match (low, high) {
+        (Some(low), Some(high)) => Some((low, high)),
+        (None, None) if !is_place => None,
+        _ => Some((low.unwrap_or(0.0), high.unwrap_or(f64::INFINITY))),
+    };
+    let value = value.or(low).or(high)?;
+    Some((Unit::Named(unit.to_owned()), Ends { value, interval }))
+}
+
+/// Why there is none of these numbers.
+pub(crate) fn why_not(record: &Record, side: &Side, name: &str) -> Option<String> {
+    let meant = |finding: &&Finding| is_meant(&common(record, finding), side, None);
+    if let Some(finding) = of_name(record, side, name).find(meant) {
+        return Some(match &side.number {
+            None => finding.sentence.clone(),
+            Some(_) if finding.numbers.is_empty() => {
+                format!("{}: no more is kept", finding.sentence)
+            }
+            Some(number) => {
+                let names: Vec<&str> = finding.numbers.iter().map(|n| n.name.as_str()).collect();
+                format!("{name} has no number {number} here; it has {}", names.join(", "))
+            }
+        });
+    }
+    let is_measured = record.points.iter().any(|p| is_meant(&p.parameters, side, None));
+    let label = side.label.as_deref().map_or(String::new(), |label| format!(" of {label}"));
+    is_measured.then(|| format!("no {name}{label} was found there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_a_number_with_one_end() {
+        let crossover = |value, low, high| Finding {
+            name: "crossover".to_owned(),
+            unit: "bytes".to_owned(),
+            along: Some("size_bytes".to_owned()),
+            value,
+            low,
+            high,
+            ..Finding::default()
+        };
+        let of = |finding: &Finding| number(finding, None).map(|(_, e)| (e.value, e.interval));
+        let inf = f64::INFINITY;
+        assert_eq!(of(&crossover(Some(9.0), Some(8.0), None)), Some((9.0, Some((8.0, inf)))));
+        assert_eq!(of(&crossover(None, None, Some(4.0))), Some((4.0, Some((0.0, 4.0)))));
+        assert_eq!(of(&crossover(None, Some(4.0), None)), Some((4.0, Some((4.0, inf)))));
+        assert_eq!(of(&crossover(None, None, None)), None);
+        // What is no place among those measured has no ends but its own.
+        let period = Finding { along: None, ..crossover(Some(32.0), None, None) };
+        assert_eq!(of(&period), Some((32.0, None)));
+    }
+}
