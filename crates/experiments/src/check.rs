@@ -8,6 +8,7 @@ use crate::connect::By;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
 use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
+use crate::timeout::{self, Absent};
 
 /// Most memory for messages at one end.
 pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
@@ -355,17 +356,23 @@ fn list_of_calls(point: &Point) -> Result<(), Fault> {
 }
 
 /// How long a request to nobody may take.
-fn times(point: &Point, _: &Limits) -> Result<(), Fault> {
+fn times(point: &Point, limits: &Limits) -> Result<(), Fault> {
     if point.experiment != Experiment::Timeout {
         return Ok(());
     }
     must(point.timeout > 0, "timeout", || "0 waits for ever: choose 1 to 31".to_owned())?;
+    let by_gid = limits.needs_gid || point.gid_index.is_some();
+    must(point.absent != Absent::Lid || !by_gid, "absent", || {
+        "the ports have no LIDs, or are not addressed by them, and an IP address that nobody has \
+         is refused before anything is sent: choose queue_pair"
+            .to_owned()
+    })?;
     let attempts = u64::from(point.retry_cnt) + 1;
-    let least_ns = crate::timeout::nominal_ns(point.timeout).saturating_mul(attempts);
-    must(least_ns <= point.limit_ns, "timeout", || {
+    let least_ns = timeout::least_ns(point);
+    must(least_ns <= timeout::limit_ns(point), "timeout", || {
         format!(
-            "a sample takes {attempts} x {:.1} s or more: choose --retry-cnt 0, or a --limit above \
-             {:.0}s",
+            "a sample takes {attempts} x {:.1} s or more: choose fewer --retry-cnt, or a --limit \
+             above {:.0}s",
             least_ns as f64 / attempts as f64 / 1e9,
             (least_ns as f64 / 1e9).ceil()
         )

@@ -408,7 +408,7 @@ pub struct Point {
     pub call: Call,
     /// How connections are made, in `connect`.
     pub by: By,
-    /// The longest time that a sample of `timeout` may take.
+    /// The longest time that a sample of `timeout` may take; 0 for as long as its code allows.
     pub limit_ns: u64,
     /// What its request lacks.
     pub absent: Absent,
@@ -562,7 +562,7 @@ impl Point {
             min_rnr_timer: 12,
             call: Call::Read,
             by: By::Plain,
-            limit_ns: 20_000_000_000,
+            limit_ns: 0,
             absent: Absent::QueuePair,
             queue: Queue::Own,
             max_sge: 1,

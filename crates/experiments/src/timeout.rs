@@ -41,6 +41,23 @@ pub(crate) const fn nominal_ns(code: u8) -> u64 {
     4096 << (code & 31)
 }
 
+/// The least that a sample takes: T_tr for each attempt.
+pub(crate) const fn least_ns(point: &Point) -> u64 {
+    nominal_ns(point.timeout).saturating_mul(point.retry_cnt as u64 + 1)
+}
+
+/// The longest that a sample may take where nobody says so: what an adapter may take by IBA, and
+/// some more for what is not the adapter; of that not less, and not more than this.
+const LIMIT_NS: std::ops::RangeInclusive<u64> = 20_000_000_000..=600_000_000_000;
+
+/// The longest that a sample of a point may take.
+pub(crate) fn limit_ns(point: &Point) -> u64 {
+    match point.limit_ns {
+        0 => least_ns(point).saturating_mul(5).clamp(*LIMIT_NS.start(), *LIMIT_NS.end()),
+        given => given,
+    }
+}
+
 /// A queue pair, and what it hangs on.
 struct Lone {
     qp: Qp,
@@ -192,10 +209,10 @@ fn longer_than_limit(point: &Point, samples: usize) -> String {
         "--limit: after {samples} samples a request did not fail within {:.3} s, so T_o is more \
          than the samples say; at C_ACK {} and {} retries a request may take four times {:.3} s: \
          choose a larger --limit, or fewer retries",
-        point.limit_ns as f64 / 1e9,
+        limit_ns(point) as f64 / 1e9,
         point.timeout,
         point.retry_cnt,
-        nominal_ns(point.timeout) as f64 / 1e9 * (f64::from(point.retry_cnt) + 1.0)
+        least_ns(point) as f64 / 1e9
     )
 }
 
@@ -207,7 +224,7 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, 
     let mut wcs = [Wc::default()];
     loop {
         let waited_ns = rank.clock().ns_between(begin, rank.now());
-        let left_ns = point.limit_ns.saturating_sub(waited_ns as u64);
+        let left_ns = limit_ns(point).saturating_sub(waited_ns as u64);
         if left_ns == 0 {
             return Ok(None);
         }
@@ -233,12 +250,24 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, 
 
 #[cfg(test)]
 mod tests {
-    use super::{QpEndpoint, nominal_ns};
+    use super::{Point, QpEndpoint, nominal_ns};
+    use crate::point::Experiment;
 
     #[test]
     fn a_code_is_a_time() {
         assert_eq!((nominal_ns(0), nominal_ns(1), nominal_ns(14)), (4096, 8192, 67_108_864));
         assert_eq!(nominal_ns(31), 8_796_093_022_208);
+    }
+
+    #[test]
+    fn a_limit_grows_with_what_there_is_to_wait_for() {
+        let of = |timeout, retry_cnt, limit_ns| {
+            let point = Point::default_for(Experiment::Timeout);
+            super::limit_ns(&Point { timeout, retry_cnt, limit_ns, ..point }) / 1_000_000_000
+        };
+        // As fukuoka2021 has them: 8 x 4.3 s at the least, and four times that at the most.
+        assert_eq!((of(1, 7, 0), of(18, 7, 0), of(20, 7, 0)), (20, 42, 171));
+        assert_eq!((of(31, 7, 0), of(20, 7, 5_000_000_000)), (600, 5));
     }
 
     #[test]

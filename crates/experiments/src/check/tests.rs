@@ -33,6 +33,17 @@ fn what_experiments_do_by_default_is_possible() {
     }
 }
 
+#[test]
+fn a_lid_that_nobody_has_is_of_ports_that_have_some() {
+    let point = Point { absent: Absent::Lid, ..Point::default_for(Experiment::Timeout) };
+    assert_eq!(check(&point, &limits()), Ok(()));
+    let ethernet = Limits { needs_gid: true, ..limits() };
+    let said = check(&point, &ethernet).unwrap_err().to_string();
+    assert!(said.starts_with("--absent lid") && said.contains("choose queue_pair"), "{said}");
+    let by_address = Point { gid_index: Some(1), ..point };
+    assert!(check(&by_address, &limits()).is_err());
+}
+
 /// EXPERIMENT | a point that just goes | one that is just too much | how the error starts.
 const BOUNDS: &str = "
     ping   | op=read                      | op=read transport=uc              | --op read

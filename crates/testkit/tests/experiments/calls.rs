@@ -193,7 +193,10 @@ fn what_cannot_be_is_refused_with_a_reason() {
     for (experiment, options, says) in [
         (Experiment::Timeout, "timeout=0", "waits for ever"),
         (Experiment::Timeout, "timeout=31", "or a --limit above 17593s"),
-        (Experiment::Timeout, "timeout=20 retry-cnt=7", "choose --retry-cnt 0"),
+        (Experiment::Timeout, "timeout=20 retry-cnt=7", ""),
+        (Experiment::Timeout, "timeout=20 retry-cnt=7 limit=20s", "choose fewer --retry-cnt"),
+        (Experiment::Timeout, "timeout=27 retry-cnt=7", "a --limit above 4399s"),
+        (Experiment::Timeout, "absent=lid gid-index=0", "choose queue_pair"),
         (Experiment::Connect, "by=rdma_cm transport=uc", "choose --transport rc"),
         (Experiment::Connect, "transport=ud", "no connection"),
         (Experiment::Overhead, "list=all", "needs a length"),
