@@ -59,6 +59,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if !asked.hosts.is_empty() {
         parts.iter_mut().for_each(Part::leave_programs);
     }
+    parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
     if let Some(time) = args.max_time {
         cut(&mut parts, time, &limits);
     }
@@ -67,7 +68,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         return Ok(());
     }
     if !parts.iter().any(|part| matches!(part.what, What::Experiment(..) | What::Program(_))) {
-        return Err(usage(format!("{key}: nothing of it can be measured yet")));
+        return Err(usage(format!("{key}: nothing of it can be measured here")));
     }
     let place = match place {
         Some(place) => place,

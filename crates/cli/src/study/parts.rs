@@ -97,6 +97,15 @@ impl Part {
         };
     }
 
+    /// Where none of its points is possible here: why. Of single points the record says it.
+    pub fn leave_impossible(&mut self, limits: &Limits) {
+        let What::Experiment(_, points) = &self.what else { return };
+        let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
+        if let Some(first) = reasons.first().filter(|_| reasons.len() == points.len()) {
+            self.what = What::Missing(first.to_string());
+        }
+    }
+
     /// Points, of which so many are impossible here, measurements, and about how long they take.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
         match &self.what {
@@ -239,6 +248,26 @@ mod tests {
         assert!(why("ping --colour red").contains("--colour"), "{}", why("ping --colour red"));
         assert!(why("ping --transport xrc").contains("choose one of"));
         assert!(why("ping --stamps recv").contains("does not use it"));
+    }
+
+    #[test]
+    fn what_is_impossible_as_a_whole_is_not_started() {
+        let limits = |device: &str| {
+            let context = crate::soft::find(device).unwrap().open().unwrap();
+            Limits::query(&context, 1).unwrap()
+        };
+        let soft = limits("soft0");
+        let ethernet = Limits { needs_gid: true, ..soft.clone() };
+        let mut one = part("timeout --absent lid --timeout 10,12");
+        one.leave_impossible(&soft);
+        assert!(matches!(one.what, What::Experiment(..)), "{:?}", one.what);
+        one.leave_impossible(&ethernet);
+        let What::Missing(why) = &one.what else { panic!("{:?}", one.what) };
+        assert!(why.contains("choose queue_pair"), "{why}");
+        // One of two that is possible is measured, and the record says why the other is not.
+        let mut two = part("timeout --absent lid,queue_pair");
+        two.leave_impossible(&ethernet);
+        assert!(matches!(two.what, What::Experiment(..)), "{:?}", two.what);
     }
 
     #[test]
