@@ -1,6 +1,7 @@
 //! The shipped studies against what they themselves publish: no claim may be stricter or laxer.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::outcome::Figure;
@@ -37,7 +38,7 @@ fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> Part {
         header: Header::new("made up", Vec::new(), device),
         environment: Object::new(),
         points,
-        findings: None,
+        findings: Some(Vec::new()),
         skipped: Vec::new(),
         damage: Vec::new(),
     };
@@ -198,6 +199,8 @@ const ONCE_A_RUN: [Quantity; 6] = [
     Quantity::Period,
     Quantity::PeakHeight,
 ];
+/// Findings that each run has for itself; others are of all runs together.
+const FOUND_IN_A_RUN: [&str; 1] = ["pattern"];
 /// Runs whose ends enclose the median with 95 %.
 const RUNS: u32 = 6;
 
@@ -207,7 +210,9 @@ fn what_a_run_gives_once_is_measured_often_enough() {
     for study in Study::shipped().expect("the shipped studies can be read") {
         for claim in &study.claims {
             for side in [claim.left.clone(), claim.right_side()] {
-                if !side.quantity().is_some_and(|quantity| ONCE_A_RUN.contains(&quantity)) {
+                let is_once = side.quantity().is_some_and(|q| ONCE_A_RUN.contains(&q));
+                let finding = side.finding.as_deref();
+                if !is_once && !finding.is_some_and(|name| FOUND_IN_A_RUN.contains(&name)) {
                     continue;
                 }
                 let figure = side.figure.as_deref().and_then(|key| study.plan.figure(key));
@@ -249,4 +254,124 @@ fn too_few_runs_are_said_with_what_would_be_enough() {
                 without --quick, has 6";
     assert_eq!(verdict(2), Verdict::CannotBeSeen(said.to_owned()));
     assert_eq!(verdict(RUNS).name(), "confirmed");
+}
+
+/// The text of a shipped study's claims, for what is in its comments.
+fn claims_text(key: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    std::fs::read_to_string(root.join(key).join("claims.toml")).expect("a shipped claims.toml")
+}
+
+/// `# No claim of figure KEY, KEY: reason`, also over several lines.
+fn figures_without_claim(text: &str) -> BTreeSet<String> {
+    const START: &str = "# No claim of figure ";
+    let text = text.replace("\n#   ", " ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix(START));
+    let each = lines.flat_map(|line| {
+        let (keys, reason) = line.split_once(':').expect("figures, and a reason");
+        assert!(reason.trim().len() > 20, "{line}");
+        keys.split(", ").map(str::to_owned).collect::<Vec<_>>()
+    });
+    each.collect()
+}
+
+#[test]
+fn each_figure_has_a_claim_or_a_reason_for_none() {
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        let key = &study.plan.key;
+        let without = figures_without_claim(&claims_text(key));
+        let sides = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_side()]);
+        let claimed: BTreeSet<String> = sides.filter_map(|side| side.figure).collect();
+        for figure in &study.plan.figures {
+            let is_named = without.contains(&figure.key);
+            let is_claimed = claimed.contains(&figure.key);
+            assert_ne!(is_named, is_claimed, "{key}: figure {}", figure.key);
+        }
+        for name in &without {
+            assert!(study.plan.figure(name).is_some(), "{key}: there is no figure {name}");
+        }
+    }
+}
+
+#[test]
+fn each_published_value_stands_beside_ours_or_says_why_not() {
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        for published in &study.published {
+            let metric = &published.metric;
+            let is_mapped = study.values.iter().any(|value| value.metric == *metric);
+            let is_absent = study.absent.iter().any(|absent| absent.names(metric));
+            assert!(is_mapped != is_absent, "{}: {metric}", study.plan.key);
+        }
+    }
+}
+
+/// Nobody else would see a word that no experiment says: its claim could never be seen.
+#[test]
+fn findings_are_those_that_there_are() {
+    const NUMBERS: [&str; 7] = [
+        "found",
+        "chance_share",
+        "peak_1_ns",
+        "peak_2_ns",
+        "peak_1_at_messages",
+        "peak_2_at_messages",
+        "peak_1_places_messages",
+    ];
+    let mut seen = BTreeSet::new();
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        let claims = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_side()]);
+        for side in claims.chain(study.values.iter().map(|value| value.ours.clone())) {
+            let Some(name) = side.finding else { continue };
+            assert!(["pattern", "crossover", "c_ack"].contains(&name.as_str()), "{name}");
+            if let Some(number) = side.number {
+                assert!(NUMBERS.contains(&number.as_str()), "{number}");
+            }
+            seen.insert(name);
+        }
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
+/// Lines of viertel2006's figure 6 by its values: so long for each of n peers, in microseconds.
+fn lines_of_viertel(study: &Study, swapped: bool) -> Vec<(&'static str, Verdict)> {
+    let line = |sweep: &str, parameters: serde_json::Value, each_us: fn(f64) -> f64| {
+        let of = |peers: u32| {
+            let mut all = parameters.clone();
+            all["peers"] = peers.into();
+            let ns = each_us(f64::from(peers)) * f64::from(peers) * 1e3;
+            let (quantity, label) = (Quantity::RoundTrip, "all peers".to_owned());
+            let number = Figure { quantity, label, value: ns };
+            (0..3).map(move |run| point(&all, run, vec![number.clone()]))
+        };
+        let points = [1, 2, 4, 9, 12, 20, 30, 62, 63].into_iter().flat_map(of);
+        let mut part = part("1b", DeviceKind::System, points.collect());
+        part.sweep = sweep.to_owned();
+        part
+    };
+    let ud: fn(f64) -> f64 = |n| 20.5 / n + 2.95;
+    let multicast: fn(f64) -> f64 = |n| 45.5 / n + 1.07;
+    let write: fn(f64) -> f64 = |n| 16.4 / n + 3.6 + 0.17 * (n - 8.0).max(0.0);
+    let above: fn(f64) -> f64 = |n| 2.0 * (20.5 / n + 2.95);
+    let parts = [
+        line("sends", json!({ "transport": "ud", "op": "send" }), ud),
+        line("writes", json!({ "transport": "rc" }), if swapped { above } else { write }),
+        line("multicast", json!({ "transport": "ud" }), if swapped { above } else { multicast }),
+    ];
+    let found = evaluate(study, &parts).claims;
+    let of = |key: &'static str| {
+        let judged = found.iter().find(|judged| judged.claim.key == key).expect(key);
+        (key, judged.verdict.clone())
+    };
+    ["multicast-and-ud-cross", "writes-and-ud-cross"].map(of).to_vec()
+}
+
+#[test]
+fn lines_of_viertel_cross_and_others_do_not() {
+    let study = study("viertel2006");
+    for (key, verdict) in lines_of_viertel(&study, false) {
+        assert_eq!(verdict, Verdict::Confirmed(String::new()), "{key}");
+    }
+    for (key, verdict) in lines_of_viertel(&study, true) {
+        assert_eq!(verdict.name(), "refuted", "{key}: {verdict:?}");
+    }
 }
