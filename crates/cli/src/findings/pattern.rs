@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(found[0].sentence, "rank 1: every 16: +1 us at 3");
     }
 
-    /// Round trips of a run, as the study has them: of fewer, each 256th is not told from each 128th.
+    /// Round trips of a run, as the study has them: of fewer, a period of 256 passes for 128.
     const TRIPS: u32 = 10_000;
 
     /// A round trip of mordkovich2013 by its slides, in ns; of one receive the times have no order.
