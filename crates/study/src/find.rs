@@ -164,9 +164,9 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
     let cell = |(parameters, points): (&Object, Vec<&Point>)| {
         let (parameters, runs) = (parameters.clone(), points.len());
         if let Some(limit) = side.above {
-            let (value, interval, n) = share_above(record, &points, side, quantity, limit)?;
+            let (value, interval, n, is_one_a_run) =
+                share_above(record, &points, side, quantity, limit)?;
             let unit = Unit::Named("share".to_owned());
-            let is_one_a_run = false;
             return Some(Cell { parameters, value, interval, n, runs, is_one_a_run, unit });
         }
         let (value, interval, n, is_one_a_run) = number(&points, side, quantity)?;
@@ -225,7 +225,7 @@ fn share_above(
     side: &Side,
     quantity: Quantity,
     limit: f64,
-) -> Option<(f64, Option<(f64, f64)>, u64)> {
+) -> Option<Number> {
     let is_it = |label: &str| side.label.as_ref().is_none_or(|wanted| wanted == label);
     let (mut above, mut all) = (0_usize, 0_usize);
     for point in points {
@@ -239,7 +239,7 @@ fn share_above(
     let z2 = 1.96_f64 * 1.96;
     let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = (z2 * (share * (1.0 - share) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
-    (all > 0).then(|| (share, Some(((centre - half).max(0.0), centre + half)), all as u64))
+    (all > 0).then(|| (share, Some(((centre - half).max(0.0), centre + half)), all as u64, false))
 }
 
 /// Over repeated runs: the median of their numbers; the hull of their intervals.

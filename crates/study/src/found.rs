@@ -121,7 +121,7 @@ fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, Ends)> {
             (unit, number.value, number.low, number.high)
         }
     };
-    // Of a value among those of a parameter the end that is not known lies beyond what was measured.
+    // Of a value of a parameter the end that is not known lies beyond what was measured.
     let is_place = name.is_none() && finding.along.is_some();
     let interval = match (low, high) {
         (Some(low), Some(high)) => Some((low, high)),

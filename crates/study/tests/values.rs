@@ -89,7 +89,8 @@ fn a_share_above_a_limit_is_a_number() {
     let claim = |factor: u32| {
         let text = format!(
             "[[claim]]\nkey='c'\nsays='s'\nsource='p. 1'\nrelation='<'\nfactor={factor}\n\
-             left={{figure='f', quantity='one_way_ns', above=10000, where={{inline_bytes='off'}}}}\n\
+             left={{figure='f', quantity='one_way_ns', above=10000,\
+             where={{inline_bytes='off'}}}}\n\
              right={{published='tail'}}\n"
         );
         evaluated(&text).claims.remove(0).verdict
