@@ -126,8 +126,9 @@ impl Comparison {
     /// Compares two sides.
     ///
     /// # Errors
-    /// When they have nothing in common, with what each has.
+    /// When they have nothing in common, with what each has; when a side has a record twice.
     pub fn of(a: Side, b: Side, options: &Options) -> Result<Self, String> {
+        [a, b].iter().try_for_each(once_each)?;
         let sides = [cells(a.records), cells(b.records)];
         let varying = varying(&sides);
         let [left, right] = &sides;
@@ -200,6 +201,19 @@ impl Comparison {
     #[must_use]
     pub fn json(&self) -> String {
         json::json(self)
+    }
+}
+
+/// A record that counted twice would differ from itself by nothing, and make all look certain.
+fn once_each(side: &Side) -> Result<(), String> {
+    let mut dirs: Vec<_> = side.records.iter().map(|record| &record.dir).collect();
+    dirs.sort_unstable();
+    match dirs.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(format!(
+            "{} is given twice, and one record is one measurement: name each once",
+            pair[0].display()
+        )),
     }
 }
 

@@ -311,6 +311,17 @@ fn records_of_a_side_count_as_one_number_each() {
 }
 
 #[test]
+fn a_record_counts_once() {
+    let (_keep, one) = USUAL.record();
+    let twice = [one.clone(), one.clone()];
+    let side = |records| Side { name: "x", records };
+    let of = |a, b| Comparison::of(side(a), side(b), &Options::default());
+    let error = of(&twice[..1], &twice).unwrap_err();
+    assert!(error.contains("is given twice") && !error.contains('\n'), "{error}");
+    assert!(of(&twice[..1], &twice[1..]).is_ok());
+}
+
+#[test]
 fn sides_that_did_not_take_turns_are_called_so() {
     let later = Made { begin_s: 1000, seed: 2, ..USUAL };
     for (a, b, said) in [(&USUAL, &later, "A before B"), (&later, &USUAL, "B before A")] {
