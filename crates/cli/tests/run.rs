@@ -308,3 +308,42 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
     assert!(gone.stderr.contains("rdmalab serve"), "{}", gone.stderr);
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
 }
+
+/// Raw samples of all series: 8 bytes for each that was measured, however many series follow from
+/// it.
+#[test]
+fn a_sample_costs_eight_bytes_on_the_disk() {
+    let each = 220;
+    for (words, samples) in [
+        ("oneway --runs 1", 2 * each),
+        ("oneway --runs 1 --threads 3", 3 * 2 * each),
+        ("ping --runs 1 --threads 2", 2 * each),
+        // One for each run.
+        ("blast --runs 4 --threads 3 --size 64", 3 * 4),
+        ("fan --ranks 4 --runs 1", 3 * each + each),
+        // Two ways, of two peers.
+        ("fan --ranks 3 --runs 1 --op read", 2 * 2 * each),
+        ("fan --ranks 2 --runs 1 --op read", 2 * each),
+        ("mr --runs 1", 3 * each),
+        ("rpc --ranks 3 --runs 1 --call write", each),
+        ("rpc --ranks 3 --runs 1 --call read", each),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let mut command = rdmalab(&["run"]);
+        command.args(words.split(' ')).args(["--messages", "200", "--warm-up", "20", "--out"]);
+        let Said { code, stderr, .. } = said(command.arg(home.path()));
+        assert_eq!(code, Some(0), "{words}: {stderr}");
+        let record = std::fs::read_dir(home.path()).unwrap().next().unwrap().unwrap().path();
+        let files = std::fs::read_dir(record.join("samples")).unwrap();
+        let header = 128;
+        let bytes = files.map(|file| file.unwrap().metadata().unwrap().len() - header);
+        assert_eq!(bytes.sum::<u64>(), 8 * samples, "{words}");
+        // And nothing is missing for it.
+        let Said { code, stdout, .. } = said(rdmalab(&["report", "--format", "json"]).arg(&record));
+        assert_eq!(code, Some(0), "{words}: {stdout}");
+        let value: Value = serde_json::from_str(&stdout).unwrap();
+        let point = &points(&value)[0];
+        let series = point["series"].as_array().unwrap();
+        assert!(series.iter().all(|s| s["n"].as_u64() > Some(0)), "{words}: {point}");
+    }
+}

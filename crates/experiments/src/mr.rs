@@ -3,6 +3,7 @@
 //!
 //! Rank 0 does all of it; rank 1 has nothing to do.
 
+use rdmalab_measure::outcome::How;
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Buffer, Context, Pd};
@@ -16,7 +17,7 @@ use crate::talk::{Begin, Effort, cut_short};
 const RIGHTS: Access = Access::LOCAL_WRITE;
 
 /// Labels of the series, in the order of a round.
-const LABELS: [&str; 4] = ["register", "deregister", "register + deregister", "copy"];
+const LABELS: [&str; 3] = ["register", "deregister", "copy"];
 
 /// Runs it.
 pub(crate) fn run<R: Rank>(rank: &R, context: &Context, point: &Point) -> Result<Outcome, Stopped> {
@@ -106,14 +107,12 @@ impl<R: Rank> Rounds<'_, R> {
     fn series(&self, point: &Point, outcome: &mut Outcome) {
         let clock = self.rank.clock();
         let time = |ticks: u64| clock.ns_between(Stamp(0), Stamp(ticks));
-        let [register, deregister, copy] = &self.ticks;
-        let both = register.iter().zip(deregister).map(|(a, b)| a + b).collect();
-        let all: [&Vec<u64>; 4] = [register, deregister, &both, copy];
         let warm_up = (point.warm_up as usize).min(self.done);
-        for (ticks, label) in all.into_iter().zip(LABELS) {
+        for (ticks, label) in self.ticks.iter().zip(LABELS) {
             let samples = ticks[..self.done].iter().map(|t| time(*t)).collect();
             outcome.push_series(Quantity::CallCost, label, warm_up, samples);
         }
+        outcome.push_derived(Quantity::CallCost, "register + deregister", How::Sum, &[0, 1]);
         outcome.push_count("registered", self.done as u64);
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use rdmalab_measure::outcome::How;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
@@ -385,24 +386,16 @@ fn series(all: Vec<Outcome>, sum: &mut Outcome) {
         .unwrap_or_default();
     for (quantity, label) in labels {
         let same = |s: &&Series| s.quantity == quantity && s.label == label;
-        let each: Vec<Option<&Series>> =
-            all.iter().map(|one| one.series.iter().find(same)).collect();
+        let of_its_own = |(index, one): (usize, &Outcome)| {
+            let found = one.series.iter().find(same)?;
+            Some(Series { label: of_thread(&label, index), ..found.clone() })
+        };
+        let each = all.iter().enumerate().filter_map(of_its_own).collect();
         // The time per message of a run is a thread's, and no one's of all.
-        if quantity != Quantity::MessageTime {
-            let found = || each.iter().flatten();
-            let warm_ups = found().flat_map(|s| &s.samples[..s.warm_up.min(s.samples.len())]);
-            let mut samples: Vec<f64> = warm_ups.copied().collect();
-            let warm_up = samples.len();
-            for one in found() {
-                samples.extend(one.samples.iter().skip(one.warm_up));
-            }
-            sum.push_series(quantity, &label, warm_up, samples);
-        }
-        for (index, one) in each.into_iter().enumerate() {
-            if let Some(one) = one {
-                let label = of_thread(&label, index);
-                sum.push_series(quantity, &label, one.warm_up, one.samples.clone());
-            }
+        if quantity == Quantity::MessageTime {
+            sum.series.extend::<Vec<Series>>(each);
+        } else {
+            sum.push_with_parts(quantity, &label, How::Joined, each);
         }
     }
 }

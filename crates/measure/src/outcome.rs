@@ -38,6 +38,59 @@ pub struct Series {
     pub samples: Vec<f64>,
     /// When the largest of them were taken, where that is known, see [`Outcome::date_largest`].
     pub dated: Vec<Dated>,
+    /// From which others they follow; `None` where they were measured. A record keeps each sample
+    /// once.
+    #[serde(default)]
+    pub derived: Option<Derived>,
+}
+
+/// How the samples of a series follow from those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// The warm-ups of all, one after another, and behind them the others of all.
+    Joined,
+    /// The sum of the first of each, of the second of each, and so on.
+    Sum,
+    /// The largest of the first of each, of the second of each, and so on; NaN where one is lost.
+    Largest,
+}
+
+/// From which other series of its outcome a series follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Derived {
+    /// In which way.
+    pub how: How,
+    /// Their places among the series of the outcome; each was measured.
+    pub of: Vec<usize>,
+}
+
+impl How {
+    /// What follows from these samples, each with the length of its warm-up, and how long its own
+    /// warm-up is; `None` where they do not fit together.
+    #[must_use]
+    pub fn apply(self, parts: &[(&[f64], usize)]) -> Option<(Vec<f64>, usize)> {
+        let (first, rest) = parts.split_first()?;
+        let fold = |with: fn(f64, f64) -> f64| {
+            let fits = |part: &(&[f64], usize)| part.0.len() == first.0.len() && part.1 == first.1;
+            let fold = |i: usize| rest.iter().fold(first.0[i], |all, part| with(all, part.0[i]));
+            rest.iter().all(fits).then(|| ((0..first.0.len()).map(fold).collect(), first.1))
+        };
+        // NaN, where one of them is.
+        let larger = |a: f64, b: f64| if a >= b || a.is_nan() { a } else { b };
+        match self {
+            Self::Sum => fold(|a, b| a + b),
+            Self::Largest => fold(larger),
+            Self::Joined => {
+                let split = |part: &(&[f64], usize)| part.1.min(part.0.len());
+                let warm_ups = parts.iter().flat_map(|part| &part.0[..split(part)]);
+                let mut samples: Vec<f64> = warm_ups.copied().collect();
+                let warm_up = samples.len();
+                parts.iter().for_each(|part| samples.extend(&part.0[split(part)..]));
+                Some((samples, warm_up))
+            }
+        }
+    }
 }
 
 /// How many of the largest samples of a series are kept with their time.
@@ -92,8 +145,47 @@ impl Outcome {
         warm_up: usize,
         samples: Vec<f64>,
     ) {
-        let (label, dated) = (label.to_owned(), Vec::new());
-        self.series.push(Series { quantity, label, warm_up, samples, dated });
+        self.series.push(Series::new(quantity, label, warm_up, samples));
+    }
+
+    /// Adds samples that follow from those of `of`, series that are here already, by their places.
+    /// Adds none where those do not fit together.
+    pub fn push_derived(&mut self, quantity: Quantity, label: &str, how: How, of: &[usize]) {
+        let parts: Option<Vec<&Series>> = of.iter().map(|at| self.series.get(*at)).collect();
+        let found = parts.and_then(|parts| how.apply(&split(parts)));
+        if let Some((samples, warm_up)) = found {
+            let derived = Some(Derived { how, of: of.to_vec() });
+            let series = Series::new(quantity, label, warm_up, samples);
+            self.series.push(Series { derived, ..series });
+        }
+    }
+
+    /// Adds samples that follow from those of `parts`, which were measured, and the parts behind
+    /// them. Adds only the parts where they do not fit together.
+    pub fn push_with_parts(
+        &mut self,
+        quantity: Quantity,
+        label: &str,
+        how: How,
+        parts: Vec<Series>,
+    ) {
+        if let Some((samples, warm_up)) = how.apply(&split(&parts)) {
+            let first = self.series.len() + 1;
+            let derived = Some(Derived { how, of: (first..first + parts.len()).collect() });
+            let series = Series::new(quantity, label, warm_up, samples);
+            self.series.push(Series { derived, ..series });
+        }
+        self.series.extend(parts.into_iter().map(|part| Series { derived: None, ..part }));
+    }
+
+    /// Adds the series of another outcome.
+    pub fn push_all(&mut self, series: Vec<Series>) {
+        let first = self.series.len();
+        self.series.extend(series.into_iter().map(|mut one| {
+            let of = one.derived.iter_mut().flat_map(|derived| &mut derived.of);
+            of.for_each(|at| *at += first);
+            one
+        }));
     }
 
     /// Dates the largest samples of the series that was added last; `stamp` gives the ticks at
@@ -142,7 +234,19 @@ impl Outcome {
     }
 }
 
+/// The samples of each, with the length of the warm-up.
+fn split<'a>(series: impl IntoIterator<Item = &'a Series>) -> Vec<(&'a [f64], usize)> {
+    series.into_iter().map(|one| (&*one.samples, one.warm_up)).collect()
+}
+
 impl Series {
+    /// Measured samples, of which the first `warm_up` do not count.
+    #[must_use]
+    pub fn new(quantity: Quantity, label: &str, warm_up: usize, samples: Vec<f64>) -> Self {
+        let label = label.to_owned();
+        Self { quantity, label, warm_up, samples, dated: Vec::new(), derived: None }
+    }
+
     /// The samples that count: without the warm-up, and without the lost ones.
     pub fn counted(&self) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().skip(self.warm_up).copied().filter(|s| !s.is_nan())
@@ -197,6 +301,37 @@ mod tests {
         // Of equals the first ones, in their order.
         outcome.push_series(Quantity::RoundTrip, "", 0, vec![1.0; 20]);
         assert_eq!(outcome.series[1].largest(), (0..LARGEST).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_follows_from_others_says_how() {
+        let of = |samples: &[f64]| Series::new(Quantity::OneWay, "", 1, samples.to_vec());
+        let mut outcome = Outcome::default();
+        outcome.push_count("sent", 5);
+        let parts = vec![of(&[1.0, 2.0, 3.0]), of(&[4.0, 5.0])];
+        outcome.push_with_parts(Quantity::OneWay, "all", How::Joined, parts);
+        let all = &outcome.series[0];
+        assert_eq!((&*all.samples, all.warm_up), (&[1.0, 4.0, 2.0, 3.0, 5.0][..], 2));
+        assert_eq!(all.derived, Some(Derived { how: How::Joined, of: vec![1, 2] }));
+        assert!(outcome.series[1..].iter().all(|part| part.derived.is_none()));
+
+        outcome.series.push(of(&[7.0, f64::NAN]));
+        outcome.push_derived(Quantity::OneWay, "sum", How::Sum, &[2, 3]);
+        outcome.push_derived(Quantity::OneWay, "largest", How::Largest, &[3, 2]);
+        for (series, first) in outcome.series[4..].iter().zip([11.0, 7.0]) {
+            assert_eq!((series.samples[0], series.warm_up), (first, 1));
+            assert!(series.samples[1].is_nan());
+        }
+        // Of unequal lengths there is no sum, and of what is not there nothing.
+        outcome.push_derived(Quantity::OneWay, "none", How::Sum, &[1, 2]);
+        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[1, 99]);
+        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[]);
+        assert_eq!(outcome.series.len(), 6);
+
+        let mut both = Outcome::default();
+        both.push_series(Quantity::OneWay, "", 0, vec![]);
+        both.push_all(outcome.series);
+        assert_eq!(both.series[1].derived.as_ref().map(|d| &*d.of), Some(&[2, 3][..]));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | `points.jsonl` | one line for each finished point: parameters, summaries, figures, counts |
 //! | `skipped.jsonl` | one line for each point that was impossible, with the reason |
 //! | `findings.jsonl` | what the points say together: the last line counts |
-//! | `samples/*.npy` | raw samples as NumPy arrays of little-endian `f64`, 8 bytes each |
+//! | `samples/*.npy` | raw samples as NumPy arrays of `<f8`, 8 bytes each; each once |
 //!
 //! Field names carry their units. A record is only ever added to: a full disk or a killed run loses
 //! at most the point that was running. Opening one never panics and names what is missing.
@@ -29,7 +29,7 @@ pub use error::Error;
 pub use finding::{Finding, Number};
 pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
-pub use point::{Point, PointId, SeriesSummary, Skipped};
+pub use point::{Part, Point, PointId, Samples, SeriesSummary, Skipped};
 pub use read::Record;
 pub use write::Writer;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rdmalab_measure::outcome::{Count, Fact, Figure};
+use rdmalab_measure::outcome::{Count, Fact, Figure, How};
 use rdmalab_measure::{Quantity, Summary};
 
 use crate::Object;
@@ -58,10 +58,47 @@ pub struct SeriesSummary {
     pub quantity: Quantity,
     /// The study's name for it, or whose it is; may be empty.
     pub label: String,
-    /// The file of the samples, relative to the record's directory.
-    pub samples_file: String,
+    /// Where its samples are.
+    pub samples: Samples,
     /// Its numbers.
     pub summary: Summary,
+}
+
+/// Where the samples of a series are. File names are relative to the record's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Samples {
+    /// In a file of their own.
+    File(String),
+    /// They follow from those of other series, so that no sample is kept twice. Since version 4.
+    Derived {
+        /// In which way.
+        how: How,
+        /// From which files.
+        parts: Vec<Part>,
+    },
+    /// Elsewhere: this is a summary only.
+    Elsewhere,
+}
+
+/// The file of another series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name.
+    pub samples_file: String,
+    /// So many of its first samples are warm-up.
+    pub warm_up: u64,
+}
+
+impl Samples {
+    /// The files that have to be there.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let (own, parts): (Option<&str>, &[Part]) = match self {
+            Self::File(name) => (Some(name), &[]),
+            Self::Derived { parts, .. } => (None, parts),
+            Self::Elsewhere => (None, &[]),
+        };
+        own.into_iter().chain(parts.iter().map(|part| &*part.samples_file))
+    }
 }
 
 /// A point that could not be run here.

@@ -1,13 +1,15 @@
 //! Points as lines of JSON. By hand, since the names of numbers depend on their unit (`min_ns`),
 //! and since JSON has no NaN: it is `null`.
 
-use rdmalab_measure::outcome::{Count, Fact, Figure};
+use std::collections::HashSet;
+
+use rdmalab_measure::outcome::{Count, Fact, Figure, How};
 use rdmalab_measure::stats::Interval;
 use rdmalab_measure::summary::{Outlier, Quantile};
 use rdmalab_measure::{Quantity, Summary};
 use serde_json::{Value, json};
 
-use crate::{Object, Point, SeriesSummary, Skipped};
+use crate::{Object, Part, Point, Samples, SeriesSummary, Skipped};
 
 /// What a line lacks or has wrong.
 type Wrong = String;
@@ -80,10 +82,16 @@ fn series(series: &SeriesSummary) -> Value {
     let summary = &series.summary;
     let quantiles: Vec<Value> = summary.quantiles.iter().map(|q| quantile(q, unit)).collect();
     let largest: Vec<Value> = summary.largest.iter().map(|one| outlier(one, unit)).collect();
+    let (samples_file, samples_of) = match &series.samples {
+        Samples::File(name) => (Some(name), None),
+        Samples::Derived { how, parts } => (None, Some(samples_of(*how, parts))),
+        Samples::Elsewhere => (None, None),
+    };
     json!({
         "quantity": series.quantity,
         "label": series.label,
-        "samples_file": series.samples_file,
+        "samples_file": samples_file,
+        "samples_of": samples_of,
         "n": summary.n,
         "warm_up_n": summary.warm_up,
         "lost_n": summary.lost,
@@ -98,6 +106,12 @@ fn series(series: &SeriesSummary) -> Value {
         "quantiles": quantiles,
         "largest": largest,
     })
+}
+
+fn samples_of(how: How, parts: &[Part]) -> Value {
+    let part =
+        |part: &Part| json!({ "samples_file": part.samples_file, "warm_up_n": part.warm_up });
+    json!({ "how": how, "parts": parts.iter().map(part).collect::<Vec<Value>>() })
 }
 
 fn outlier(outlier: &Outlier, unit: &str) -> Value {
@@ -182,8 +196,29 @@ fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
         lag1_autocorrelation: field(value, "lag1_autocorrelation")?.as_f64(),
         quantiles: quantiles.collect::<Result<_, Wrong>>()?,
     };
-    let samples_file = text(value, "samples_file")?;
-    Ok(SeriesSummary { quantity, label: text(value, "label")?, samples_file, summary })
+    let samples = parse_samples(value)?;
+    Ok(SeriesSummary { quantity, label: text(value, "label")?, samples, summary })
+}
+
+fn parse_samples(value: &Value) -> Result<Samples, Wrong> {
+    // Records before version 4 have a file for each.
+    let of = match value.get("samples_of").filter(|of| !of.is_null()) {
+        Some(of) => of,
+        None if field(value, "samples_file")?.is_null() => return Ok(Samples::Elsewhere),
+        None => return Ok(Samples::File(text(value, "samples_file")?)),
+    };
+    let how = serde_json::from_value(field(of, "how")?.clone()).map_err(|e| e.to_string())?;
+    let part = |part: &Value| {
+        let samples_file = text(part, "samples_file")?;
+        Ok(Part { samples_file, warm_up: whole(part, "warm_up_n")? })
+    };
+    let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<Part>, Wrong>>()?;
+    // A file that is named again and again would fill the memory.
+    let names: HashSet<&str> = parts.iter().map(|part| &*part.samples_file).collect();
+    if parts.is_empty() || parts.len() > names.len() {
+        return Err(not("parts"));
+    }
+    Ok(Samples::Derived { how, parts })
 }
 
 fn parse_outlier(value: &Value, unit: &str) -> Result<Outlier, Wrong> {

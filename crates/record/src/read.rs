@@ -1,5 +1,6 @@
 //! Reading a record, of this version or an older one, complete or torn.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -10,8 +11,8 @@ use crate::point_json::{parse_point, parse_skipped};
 use crate::write::BEGUN;
 use crate::{
     ENVIRONMENT_FILE, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, OLDEST_VERSION, Object,
-    POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, SeriesSummary, Skipped,
-    npy,
+    POINTS_FILE, Point, SAMPLES_DIR, SCHEMA, SCHEMA_VERSION, SKIPPED_FILE, Samples, SeriesSummary,
+    Skipped, npy,
 };
 
 /// A record that was read. Its samples stay on the disk until asked for.
@@ -61,11 +62,11 @@ impl Record {
 
     fn with_missing_samples(mut self) -> Self {
         let series = self.points.iter().flat_map(|p| &p.series);
-        let missing = series.filter(|s| match self.path_of(s) {
-            Some(path) => !path.is_file(),
-            None => true,
-        });
-        let missing: Vec<&str> = missing.map(|s| s.samples_file.as_str()).collect();
+        let is_missing = |name: &&str| self.path_of(name).is_none_or(|path| !path.is_file());
+        let mut missing: Vec<&str> =
+            series.flat_map(|s| s.samples.files()).filter(is_missing).collect();
+        let mut seen = HashSet::new();
+        missing.retain(|name| seen.insert(*name));
         if let Some(first) = missing.first() {
             let others = match missing.len() {
                 1 => String::new(),
@@ -87,13 +88,33 @@ impl Record {
     /// The samples of a series, in the order of measurement, warm-up first; NaN for a lost one.
     ///
     /// # Errors
-    /// [`Error::Read`]; [`Error::Foreign`] for a name that leads out of the record.
+    /// [`Error::Read`]; [`Error::Foreign`] for a name that leads out of the record, for files that
+    /// do not fit together, and where there are no samples.
     pub fn samples(&self, series: &SeriesSummary) -> Result<Vec<f64>, Error> {
-        let Some(path) = self.path_of(series) else {
-            let what = "samples lie below samples/".to_owned();
-            return Err(Error::Foreign { path: PathBuf::from(&series.samples_file), what });
+        let foreign = |path: &str, what: &str| Error::Foreign {
+            path: PathBuf::from(path),
+            what: what.to_owned(),
         };
-        npy::read_npy(&path).map_err(|source| Error::Read { path, source })
+        let read = |name: &str| {
+            let path = self.path_of(name);
+            let path = path.ok_or_else(|| foreign(name, "samples lie below samples/"))?;
+            npy::read_npy(&path).map_err(|source| Error::Read { path, source })
+        };
+        match &series.samples {
+            Samples::File(name) => read(name),
+            Samples::Derived { how, parts } => {
+                let all: Result<Vec<Vec<f64>>, Error> =
+                    parts.iter().map(|part| read(&part.samples_file)).collect();
+                let all = all?;
+                let warm_ups =
+                    parts.iter().map(|p| usize::try_from(p.warm_up).unwrap_or(usize::MAX));
+                let all: Vec<_> = all.iter().map(Vec::as_slice).zip(warm_ups).collect();
+                let found = how.apply(&all).map(|(samples, _)| samples);
+                let first = parts.first().map_or("", |part| &part.samples_file);
+                found.ok_or_else(|| foreign(first, "its samples do not fit those of others"))
+            }
+            Samples::Elsewhere => Err(foreign(&series.label, "its samples are elsewhere")),
+        }
     }
 
     /// The samples of a series that count, in the order of measurement: without the warm-up, and
@@ -108,8 +129,8 @@ impl Record {
     }
 
     /// Records come from strangers: a name in one does not lead elsewhere.
-    fn path_of(&self, series: &SeriesSummary) -> Option<PathBuf> {
-        let name = Path::new(&series.samples_file).strip_prefix(SAMPLES_DIR).ok()?;
+    fn path_of(&self, samples_file: &str) -> Option<PathBuf> {
+        let name = Path::new(samples_file).strip_prefix(SAMPLES_DIR).ok()?;
         let mut parts = name.components();
         let is_plain = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
         is_plain.then(|| self.dir.join(SAMPLES_DIR).join(name))

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rdmalab_measure::outcome::Series;
+use rdmalab_measure::outcome::{Derived, Series};
 use rdmalab_measure::{Outcome, Summary};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::header::utc;
 use crate::point_json::{point_line, skipped_line};
 use crate::{
     ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, POINTS_FILE,
-    Point, PointId, SAMPLES_DIR, SKIPPED_FILE, SeriesSummary, Skipped, npy,
+    Part, Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped, npy,
 };
 
 /// Names that are tried for a record before giving up: one per record begun in the same second.
@@ -177,11 +177,18 @@ impl Writer {
     /// [`Error::Append`].
     pub fn append(&mut self, id: &PointId, outcome: &Outcome) -> Result<Point, Error> {
         let number = self.points.lines;
-        let files = file_names(number, &outcome.series);
-        let point = point(number, id, outcome, &files);
+        let samples = samples_of(number, &outcome.series);
+        let point = point(number, id, outcome, &samples);
         let line = point_line(&point);
+        let all = samples.iter().zip(&outcome.series);
+        let files: Vec<(&String, &Series)> = all
+            .filter_map(|(samples, series)| match samples {
+                Samples::File(name) => Some((name, series)),
+                _ => None,
+            })
+            .collect();
         let add = |points: &mut Lines| -> io::Result<()> {
-            for (file, series) in files.iter().zip(&outcome.series) {
+            for (file, series) in &files {
                 replace(&self.dir.join(file), |f| npy::write_npy(f, &series.samples))?;
             }
             if !files.is_empty() {
@@ -191,7 +198,7 @@ impl Writer {
         };
         add(&mut self.points).map_err(|source| {
             // Samples without a line would be taken for a point's that was lost.
-            for file in &files {
+            for (file, _) in &files {
                 let _ = fs::remove_file(self.dir.join(file));
             }
             self.append_error(source)
@@ -257,11 +264,11 @@ impl Lines {
     }
 }
 
-fn point(number: u64, id: &PointId, outcome: &Outcome, files: &[String]) -> Point {
-    let series = outcome.series.iter().zip(files).map(|(series, file)| SeriesSummary {
+fn point(number: u64, id: &PointId, outcome: &Outcome, samples: &[Samples]) -> Point {
+    let series = outcome.series.iter().zip(samples).map(|(series, samples)| SeriesSummary {
         quantity: series.quantity,
         label: series.label.clone(),
-        samples_file: file.clone(),
+        samples: samples.clone(),
         summary: Summary::of(series),
     });
     Point {
@@ -328,6 +335,40 @@ fn directory_name(header: &Header) -> String {
     let time: String = header.started_utc.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let time = time.split('.').next().unwrap_or_default();
     format!("{PREFIX}{}-{time}Z", plain(&header.experiment))
+}
+
+/// Where the samples of each series are to be: in a file, unless they follow from those in files.
+fn samples_of(number: u64, series: &[Series]) -> Vec<Samples> {
+    let names = file_names(number, series);
+    let one = |(series_of_it, name): (&Series, &String)| {
+        let derived = series_of_it.derived.as_ref().filter(|d| follows(series_of_it, d, series));
+        match derived {
+            None => Samples::File(name.clone()),
+            Some(derived) => {
+                let part = |at: &usize| Part {
+                    samples_file: names[*at].clone(),
+                    warm_up: series[*at].warm_up as u64,
+                };
+                Samples::Derived { how: derived.how, parts: derived.of.iter().map(part).collect() }
+            }
+        }
+    };
+    series.iter().zip(&names).map(one).collect()
+}
+
+/// Whether they do, bit by bit: a derivation that says so and does not hold would lose samples.
+fn follows(series: &Series, derived: &Derived, all: &[Series]) -> bool {
+    let parts: Option<Vec<&Series>> = derived.of.iter().map(|at| all.get(*at)).collect();
+    let Some(parts) = parts.filter(|p| p.iter().all(|part| part.derived.is_none())) else {
+        return false;
+    };
+    let parts: Vec<_> = parts.iter().map(|part| (&*part.samples, part.warm_up)).collect();
+    derived.how.apply(&parts).is_some_and(|(samples, warm_up)| {
+        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        warm_up == series.warm_up
+            && samples.len() == series.samples.len()
+            && samples.iter().zip(&series.samples).all(same)
+    })
 }
 
 /// Names of the sample files: distinct, also where labels are not.

@@ -24,7 +24,7 @@ fn python() -> Option<PathBuf> {
 #[test]
 fn the_books_example_reads_a_record() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let golden = root.join("tests/version-3");
+    let golden = root.join("tests/version-4");
     let Some(python) = python() else {
         return skip("no pandas: apt-get install python3-pandas");
     };

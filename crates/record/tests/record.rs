@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_measure::outcome::How;
+use rdmalab_measure::{Outcome, Quantity, Series};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, PointId,
-    Record, Skipped, Writer,
+    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, Part,
+    PointId, Record, Samples, SeriesSummary, Skipped, Writer, write_npy,
 };
 use serde_json::json;
 
@@ -62,6 +63,7 @@ fn outcome(n: usize) -> Outcome {
     outcome.set_times(|ticks| Some(1_700_000_000_123_000_000 + ticks));
     outcome.push_series(Quantity::PostCost, "rank 0/../x", 0, vec![0.1 + 0.2; 3]);
     outcome.push_series(Quantity::PostCost, "rank 0_.._x", 0, vec![]);
+    outcome.push_derived(Quantity::PostCost, "both", How::Joined, &[1, 2]);
     outcome.push_figure(Quantity::CpuShare, "rank 0", 1.0);
     outcome.push_figure(Quantity::Rate, "", f64::NAN);
     outcome.push_count("lost", 1);
@@ -120,9 +122,55 @@ fn what_is_written_is_read() {
     same(&record.samples(&point.series[0]).unwrap(), &outcome(30).series[0].samples);
     assert_eq!(record.samples(&point.series[1]).unwrap(), [0.1 + 0.2; 3]);
     // Labels that a file system would mind, or that meet in a name, keep their own files.
-    assert_ne!(point.series[1].samples_file, point.series[2].samples_file);
-    let on_disk = fs::metadata(writer.dir().join(&point.series[0].samples_file)).unwrap().len();
+    assert_ne!(file_of(&point.series[1]), file_of(&point.series[2]));
+    let on_disk = fs::metadata(writer.dir().join(file_of(&point.series[0]))).unwrap().len();
     assert_eq!(on_disk, 128 + 31 * 8);
+}
+
+fn file_of(series: &SeriesSummary) -> &str {
+    match &series.samples {
+        Samples::File(name) => name,
+        other => panic!("no file of its own: {other:?}"),
+    }
+}
+
+/// All kinds at once, and one that says what is not so: what was measured is on the disk once, and
+/// nothing that was is left out.
+#[test]
+fn no_sample_is_kept_twice() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(parent.path(), header(), &environment()).unwrap();
+    let of = |samples: &[f64]| Series::new(Quantity::OneWay, "", 1, samples.to_vec());
+    let mut outcome = Outcome::default();
+    let measured = [of(&[1.0, 2.0, f64::NAN]), of(&[0.1, 5.0, 7.0])];
+    outcome.push_with_parts(Quantity::OneWay, "all", How::Joined, measured.to_vec());
+    outcome.push_derived(Quantity::OneWay, "sum", How::Sum, &[1, 2]);
+    outcome.push_derived(Quantity::OneWay, "largest", How::Largest, &[2, 1]);
+    outcome.push_derived(Quantity::OneWay, "of what follows", How::Sum, &[3, 4]);
+    outcome.push_derived(Quantity::OneWay, "not so", How::Sum, &[1, 2]);
+    outcome.series[6].samples[1] = 8.0;
+    writer.append(&id(8, 0), &outcome).unwrap();
+
+    let record = Record::open(writer.dir()).unwrap();
+    assert_eq!(record.damage, Vec::<String>::new());
+    let point = &record.points[0];
+    let has_file = |s: &SeriesSummary| matches!(s.samples, Samples::File(_));
+    let files: Vec<bool> = point.series.iter().map(has_file).collect();
+    assert_eq!(files, [false, true, true, false, false, true, true]);
+    let samples = writer.dir().join("samples");
+    assert_eq!(fs::read_dir(&samples).unwrap().count(), 4);
+    for (kept, measured) in point.series.iter().zip(&outcome.series) {
+        same(&record.samples(kept).unwrap(), &measured.samples);
+        same(&record.counted_samples(kept).unwrap(), &measured.counted().collect::<Vec<_>>());
+    }
+    // A file that others need as well is missed once; one of another length is no part.
+    fs::write(samples.join("x"), b"").unwrap();
+    let part = writer.dir().join(file_of(&point.series[1]));
+    write_npy(fs::File::create(&part).unwrap(), &[1.0]).unwrap();
+    assert!(matches!(record.samples(&point.series[3]), Err(Error::Foreign { .. })));
+    fs::remove_file(part).unwrap();
+    let damage = Record::open(writer.dir()).unwrap().damage;
+    assert!(damage.len() == 1 && !damage[0].contains("more"), "{damage:?}");
 }
 
 #[test]
@@ -221,7 +269,7 @@ fn missing_pieces_are_named() {
     let parent = tempfile::tempdir().unwrap();
     let writer = written(parent.path());
     let record = Record::open(writer.dir()).unwrap();
-    fs::remove_file(writer.dir().join(&record.points[0].series[0].samples_file)).unwrap();
+    fs::remove_file(writer.dir().join(file_of(&record.points[0].series[0]))).unwrap();
     fs::remove_file(writer.dir().join("environment.json")).unwrap();
     fs::remove_file(writer.dir().join("skipped.jsonl")).unwrap();
     let lame = Record::open(writer.dir()).unwrap();
@@ -240,8 +288,12 @@ fn a_name_in_a_record_leads_nowhere_else() {
     let record = Record::open(writer.dir()).unwrap();
     let mut series = record.points[0].series[0].clone();
     for name in ["/etc/passwd", "../record.json", "samples/../record.json", "samples", "samples/"] {
-        series.samples_file = name.to_owned();
-        assert!(matches!(record.samples(&series), Err(Error::Foreign { .. })), "{name}");
+        let part = Part { samples_file: name.to_owned(), warm_up: 0 };
+        let derived = Samples::Derived { how: How::Joined, parts: vec![part] };
+        for samples in [Samples::File(name.to_owned()), derived] {
+            series.samples = samples;
+            assert!(matches!(record.samples(&series), Err(Error::Foreign { .. })), "{name}");
+        }
     }
 }
 
@@ -252,7 +304,7 @@ fn a_link_in_place_of_a_file_is_not_followed() {
     let dir = writer.dir();
     let record = Record::open(dir).unwrap();
     let series = record.points[0].series[0].clone();
-    let file = dir.join(&series.samples_file);
+    let file = dir.join(file_of(&series));
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
     let refused = record.samples(&series).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! A study as one page: what its claims came to, its values beside ours, and each figure.
 
 use maud::{Markup, html};
-use rdmalab_record::{Object, Record};
+use rdmalab_record::{Object, Record, Samples};
 use rdmalab_study::{
     Bars, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study,
     Verdict,
@@ -116,7 +116,7 @@ fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
             parameters.extend(std::mem::take(&mut point.parameters));
             point.parameters = parameters;
             point.number = all.points.len() as u64;
-            point.series.iter_mut().for_each(|series| series.samples_file.clear());
+            point.series.iter_mut().for_each(|series| series.samples = Samples::Elsewhere);
             all.points.push(point);
         }
     }

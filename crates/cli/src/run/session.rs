@@ -153,7 +153,7 @@ fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
             sum = Some(one);
             continue;
         };
-        sum.series.extend(one.series);
+        sum.push_all(one.series);
         sum.figures.extend(one.figures);
         for count in one.counts {
             if !sum.counts.contains(&count) {

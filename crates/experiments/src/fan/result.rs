@@ -1,6 +1,7 @@
 //! What rank 0 makes of the times.
 
-use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
+use rdmalab_measure::outcome::How;
+use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 
 use super::root::NONE;
 use super::shape::Course;
@@ -91,56 +92,83 @@ impl Part<'_> {
             ticks => self.clock.ns_between(Stamp(0), Stamp(ticks)),
         };
         let answer = |r: usize, peer: usize| ns(self.found.answers[r * peers + peer]);
-        // NaN, where one of them is.
-        let later = |a: f64, b: f64| if a >= b || a.is_nan() { a } else { b };
-        let longest = |r: &usize| (0..peers).map(|peer| answer(*r, peer)).fold(0.0, later);
-        let all = self.these.iter().map(longest).collect();
-        self.times(outcome, all, answer);
+        self.times(outcome, answer);
         let sent: Vec<f64> = self.these.iter().map(|r| ns(self.found.sent[*r])).collect();
-        self.push(outcome, Quantity::CompletionTime, "all sends", sent);
+        let label = format!("all sends{}", self.of);
+        outcome.push_series(Quantity::CompletionTime, &label, self.warm_up, sent);
     }
 
     fn reads(&self, outcome: &mut Outcome) {
         let peers = self.found.peers;
         let all = &self.found.reads;
         let ways: [(&str, Way); 2] = [("1:n", |t| t.0), ("n:1", |t| t.1)];
-        let longest =
-            |r: &usize, of: Way| all[r * peers..(r + 1) * peers].iter().map(of).fold(0.0, f64::max);
-        let sum = |r: &usize| ways.iter().map(|(_, of)| longest(r, *of)).sum();
-        let both = self.these.iter().map(sum).collect();
-        self.times(outcome, both, |r, peer| {
+        let there_and_back = |r: usize, peer: usize| {
             let (out, back) = all[r * peers + peer];
             out + back
-        });
+        };
         let is_there = |of: Way| all.iter().any(|t| of(t) > 0.0);
-        if ways.iter().all(|(_, of)| is_there(*of)) {
-            for (label, of) in ways {
-                let times: Vec<f64> = self.these.iter().map(|r| longest(r, of)).collect();
-                self.shares(outcome, &times, &format!("{label} "));
-                self.push(outcome, Quantity::RoundTrip, label, times);
+        if !ways.iter().all(|(_, of)| is_there(*of)) {
+            return self.times(outcome, there_and_back);
+        }
+        let longest =
+            |r: &usize, of: Way| all[r * peers..(r + 1) * peers].iter().map(of).fold(0.0, f64::max);
+        let way = |(label, of): &(&str, Way)| {
+            self.series(label, self.these.iter().map(|r| longest(r, *of)).collect())
+        };
+        let first = outcome.series.len();
+        let label = format!("all peers{}", self.of);
+        outcome.push_with_parts(
+            Quantity::RoundTrip,
+            &label,
+            How::Sum,
+            ways.iter().map(way).collect(),
+        );
+        for (at, of) in (first..).zip(["", "1:n ", "n:1 "]) {
+            let times = outcome.series[at].samples.clone();
+            self.shares(outcome, &times, of);
+        }
+        let each = self.of_peers(outcome, there_and_back);
+        match each {
+            // What both ways take is what the only one takes.
+            each if each.len() == 1 => {
+                let of = [first + 1, first + 2];
+                outcome.push_derived(Quantity::RoundTrip, &each[0].label, How::Sum, &of);
             }
+            each => outcome.series.extend(each),
         }
     }
 
     /// The times of all and of each, and what follows from them.
-    fn times(&self, outcome: &mut Outcome, all: Vec<f64>, answer: impl Fn(usize, usize) -> f64) {
-        let peers = self.found.peers;
-        self.shares(outcome, &all, "");
-        self.push(outcome, Quantity::RoundTrip, "all peers", all);
-        let mut means = Vec::with_capacity(peers);
-        for peer in 0..peers {
-            let times: Vec<f64> = self.these.iter().map(|r| answer(*r, peer)).collect();
-            let counted: Vec<f64> =
-                times.iter().skip(self.warm_up).copied().filter(|t| !t.is_nan()).collect();
-            means.push(counted.iter().sum::<f64>() / counted.len() as f64);
-            // With several sizes there would be a table of each.
-            if self.of.is_empty() {
-                self.push(outcome, Quantity::RoundTrip, &format!("peer {}", peer + 1), times);
-            }
+    fn times(&self, outcome: &mut Outcome, answer: impl Fn(usize, usize) -> f64) {
+        let (label, at) = (format!("all peers{}", self.of), outcome.series.len());
+        let each = self.of_peers(outcome, &answer);
+        if each.is_empty() {
+            // NaN, where one of them is.
+            let later = |a: f64, b: f64| if a >= b || a.is_nan() { a } else { b };
+            let peers = 0..self.found.peers;
+            let longest = |r: &usize| peers.clone().map(|p| answer(*r, p)).fold(0.0, later);
+            let all = self.these.iter().map(longest).collect();
+            outcome.push_series(Quantity::RoundTrip, &label, self.warm_up, all);
+        } else {
+            outcome.push_with_parts(Quantity::RoundTrip, &label, How::Largest, each);
         }
-        if let Some(index) = fairness(&means) {
+        let all = outcome.series[at].samples.clone();
+        self.shares(outcome, &all, "");
+    }
+
+    /// The times of each peer, and how fairly it was served; the former only of one size, since
+    /// with several there would be a table of each.
+    fn of_peers(&self, outcome: &mut Outcome, answer: impl Fn(usize, usize) -> f64) -> Vec<Series> {
+        let of_peer = |peer: usize| {
+            let times = self.these.iter().map(|r| answer(*r, peer)).collect();
+            self.series(&format!("peer {}", peer + 1), times)
+        };
+        let all: Vec<Series> = (0..self.found.peers).map(of_peer).collect();
+        let mean = |one: &Series| one.counted().sum::<f64>() / one.counted().count() as f64;
+        if let Some(index) = fairness(&all.iter().map(mean).collect::<Vec<f64>>()) {
             outcome.push_figure(Quantity::Fairness, self.of.trim_start_matches(", "), index);
         }
+        if self.of.is_empty() { all } else { Vec::new() }
     }
 
     /// The least and the mean of times, divided by the number of peers, as the study prints them.
@@ -157,8 +185,9 @@ impl Part<'_> {
         }
     }
 
-    fn push(&self, outcome: &mut Outcome, quantity: Quantity, label: &str, samples: Vec<f64>) {
-        outcome.push_series(quantity, &format!("{label}{}", self.of), self.warm_up, samples);
+    fn series(&self, label: &str, samples: Vec<f64>) -> Series {
+        let label = format!("{label}{}", self.of);
+        Series::new(Quantity::RoundTrip, &label, self.warm_up, samples)
     }
 }
 
