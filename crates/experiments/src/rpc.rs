@@ -2,7 +2,8 @@
 //! (mordkovich2013).
 //!
 //! Rank 0 is the client, rank 1 the master, all others its backups. A call is a SEND into a buffer
-//! of the master's shared receive queue. A read is answered from the log without a copy. A write is
+//! of the master's shared receive queue. A read is answered from the log without a copy, and asks
+//! no backup: those that are there sleep until they are told that a part is over. A write is
 //! appended to the log, sent to all backups at once, appended by each to its own, and answered when
 //! all of them have answered. One call is under way at a time, and is over when its answer is
 //! there.
@@ -70,11 +71,6 @@ pub(crate) fn run<R: Rank>(
     limits: &Limits,
     point: &Point,
 ) -> Result<Outcome, Stopped> {
-    if point.call == Call::Read && rank.count() > 2 {
-        return Err(failed(
-            "--call read: a read asks no backup: choose --ranks 2, or --call write",
-        ));
-    }
     let layout = Layout::of(point);
     let to: Vec<usize> = match rank.index() {
         1 => (0..rank.count()).filter(|other| *other != 1).collect(),
@@ -232,6 +228,11 @@ impl<R: Rank> Node<'_, R> {
             self.settle()?;
             self.served += 1;
         }
+        if self.point.call == Call::Read {
+            // The client's is the first.
+            (1..self.links.qps.len()).try_for_each(|backup| self.send(backup, 0, WORD))?;
+            self.settle()?;
+        }
         Ok(())
     }
 
@@ -252,8 +253,25 @@ impl<R: Rank> Node<'_, R> {
         self.send(call.qp, 0, WORD)
     }
 
+    /// A backup while others read: it sleeps until it is told that they have.
+    fn rests(&mut self) -> Result<(), Stopped> {
+        /// How often it looks.
+        const LOOK_NS: u64 = 1_000_000;
+        let mut wcs = [Wc::default()];
+        while self.links.recv.poll(&mut wcs)? == 0 {
+            self.rank.sleep(LOOK_NS)?;
+        }
+        if !wcs[0].is_ok() {
+            return Err(self.links.explain(&wcs[0], "receive"));
+        }
+        self.give_back(wcs[0].wr_id() as usize)
+    }
+
     /// A backup.
     fn backs_up(&mut self, calls: u64) -> Result<(), Stopped> {
+        if self.point.call == Call::Read {
+            return self.rests();
+        }
         let (memory, size) = (self.links.mr.buffer(), self.layout.size);
         for _ in 0..calls {
             let came = self.receive("the next value")?;
