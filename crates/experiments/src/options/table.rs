@@ -80,6 +80,32 @@ macro_rules! number {
     };
 }
 
+/// A field that is so or not.
+macro_rules! yes_no {
+    ($name:literal, $field:ident, $applies:expr, $help:literal) => {
+        Opt {
+            name: $name,
+            letter: None,
+            value_name: "YES|NO",
+            unit: "",
+            help: $help,
+            applies: $applies,
+            is_number: false,
+            words: &["yes", "no"],
+            bare: None,
+            get: |p| if p.$field { "yes" } else { "no" }.to_owned(),
+            set: |p, text| {
+                p.$field = match text {
+                    "yes" | "on" => true,
+                    "no" | "off" => false,
+                    other => return Err(no_such("answer", other, &["yes", "no"])),
+                };
+                Ok(())
+            },
+        }
+    };
+}
+
 /// A number within its bounds.
 pub(crate) fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
     let value = number::parse(text, unit == "ns")?;
@@ -425,48 +451,20 @@ const STAMPS: Opt = Opt {
     },
 };
 
-const TOUCH: Opt = Opt {
-    name: "touch",
-    letter: None,
-    value_name: "YES|NO",
-    unit: "",
-    help: "whether the memory for stamps is touched before, so that no page is missing",
-    applies: WARM,
-    is_number: false,
-    words: &["yes", "no"],
-    bare: None,
-    get: |p| if p.touch { "yes" } else { "no" }.to_owned(),
-    set: |p, text| {
-        p.touch = match text {
-            "yes" | "on" => true,
-            "no" | "off" => false,
-            other => return Err(no_such("answer", other, &["yes", "no"])),
-        };
-        Ok(())
-    },
-};
+const TOUCH: Opt = yes_no!(
+    "touch",
+    touch,
+    WARM,
+    "whether the memory for stamps is touched before, so that no page is missing"
+);
 
-const SHARE_QP: Opt = Opt {
-    name: "share-qp",
-    letter: None,
-    value_name: "YES|NO",
-    unit: "",
-    help: "whether all threads of an end post to the same queue pairs, each to its share of their \
-           send queues",
-    applies: LOADS,
-    is_number: false,
-    words: &["yes", "no"],
-    bare: None,
-    get: |p| if p.share_qp { "yes" } else { "no" }.to_owned(),
-    set: |p, text| {
-        p.share_qp = match text {
-            "yes" | "on" => true,
-            "no" | "off" => false,
-            other => return Err(no_such("answer", other, &["yes", "no"])),
-        };
-        Ok(())
-    },
-};
+const SHARE_QP: Opt = yes_no!(
+    "share-qp",
+    share_qp,
+    LOADS,
+    "whether all threads of an end post to the same queue pairs, each to its share of their send \
+     queues"
+);
 
 const GID_INDEX: Opt = Opt {
     name: "gid-index",
