@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::advise::AdviseArgs;
 use crate::compare::CompareArgs;
 use crate::doctor::DoctorArgs;
+use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 use crate::perftest::args::PerftestArgs;
 use crate::run::args::{Format, RunArgs};
@@ -233,6 +234,9 @@ pub struct StudyArgs {
     /// The program on the other hosts: a path, or a name that is found there
     #[arg(long, value_name = "PATH", default_value = "rdmalab", requires = "hosts")]
     pub remote_program: String,
+    /// Idle states of the processors.
+    #[command(flatten)]
+    pub latency: LatencyArgs,
 }
 
 /// Options of `report`.
@@ -319,6 +323,9 @@ pub struct BenchArgs {
     /// Rounds; more than --quick and the default give narrower intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub rounds: Option<u64>,
+    /// Idle states of the processors.
+    #[command(flatten)]
+    pub latency: LatencyArgs,
 }
 
 impl BenchArgs {

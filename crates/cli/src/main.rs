@@ -39,6 +39,7 @@ mod failure;
 mod findings;
 mod harness;
 mod interrupt;
+mod latency;
 mod link;
 mod man;
 mod output;

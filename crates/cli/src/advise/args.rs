@@ -8,6 +8,7 @@ use rdmalab_advice::{Goal, QUESTIONS, Question, question};
 
 use crate::args::ListFormat;
 use crate::failure::{Outcome, usage};
+use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 use crate::run::args::HowArgs;
 
@@ -16,7 +17,7 @@ use crate::run::args::HowArgs;
 pub struct AdviseArgs {
     /// Records to answer from, or directories of them, as `run`, `study` and `advise` keep them
     /// [default: measure]
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", conflicts_with = "hold_dma_latency")]
     pub records: Vec<PathBuf>,
     /// Best for what, separated by commas [default: each]
     #[arg(long = "for", value_name = "GOAL", value_delimiter = ',',
@@ -76,6 +77,9 @@ pub struct AdviseArgs {
     /// Where ranks of other hosts find this machine: HOST or HOST:PORT
     #[arg(long, value_name = "HOST", requires = "hosts")]
     pub rendezvous: Option<String>,
+    /// Idle states of the processors.
+    #[command(flatten)]
+    pub latency: LatencyArgs,
     /// What lies between the ends.
     #[command(flatten)]
     pub link: LinkArgs,
@@ -130,6 +134,7 @@ impl AdviseArgs {
             ssh: self.ssh.clone(),
             remote_program: self.remote_program.clone(),
             rendezvous: self.rendezvous.clone(),
+            latency: self.latency,
             link: self.link.clone(),
             ..HowArgs::default()
         })

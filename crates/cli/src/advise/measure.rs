@@ -51,6 +51,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
         args.runs(),
         duration(all_s)
     );
+    let _hold = how.latency.hold()?;
     let place = Place::new(args)?;
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
     let failures = lab.all(&parts, &place.dir);

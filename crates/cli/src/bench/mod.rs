@@ -53,6 +53,8 @@ struct Conditions {
     load_before: Option<f64>,
     load_after: Option<f64>,
     clock: String,
+    /// How long idle states of the processors were allowed to take to end; `None`: left alone.
+    held_dma_latency_us: Option<u32>,
 }
 
 /// Measures and prints.
@@ -76,6 +78,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         None if args.quick => ROUNDS_QUICK,
         None => ROUNDS,
     };
+    let _hold = args.latency.hold()?;
     let ends = Ends::pair(Some(format!("{},{}", cores.0, cores.1)));
     let mut sessions = Sessions::open(&interrupt, &args.device, ends)?;
     let kind = sessions
@@ -93,6 +96,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         load_before: load(),
         load_after: None,
         clock: clock.to_string(),
+        held_dma_latency_us: args.latency.hold_dma_latency,
     };
     let mut results = Vec::new();
     let mut failure = None;

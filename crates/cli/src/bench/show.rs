@@ -23,6 +23,9 @@ pub fn table(conditions: &Conditions, results: &[RowResult]) {
         number(c.load_after),
         c.clock
     );
+    if let Some(us) = c.held_dma_latency_us {
+        outln!("idle states that end within {us} us, by --hold-dma-latency");
+    }
     if c.one_cpu {
         outln!("WARNING: one core for both ends: spinning yields; the budgets do not apply");
     }

@@ -10,6 +10,7 @@ use rdmalab_report::expect::Expectation;
 
 use super::until::Goal;
 
+use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 
 /// What to run.
@@ -59,11 +60,9 @@ pub struct HowArgs {
     /// 'loss<0.1%'; may be given several times. Exits with 1 when one does not hold
     #[arg(long, value_name = "EXPECTATION")]
     pub expect: Vec<Expectation>,
-    /// Keep the processors of this machine out of idle states that take longer than so many
-    /// microseconds to end, while it runs: 0 keeps them awake. Needs write access to
-    /// /dev/cpu_dma_latency
-    #[arg(long, value_name = "US")]
-    pub hold_dma_latency: Option<u32>,
+    /// Idle states of the processors.
+    #[command(flatten)]
+    pub latency: LatencyArgs,
     /// What it is measured under, in a word, for comparisons and studies: quiet, loaded
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub condition: Option<String>,

@@ -63,7 +63,7 @@ impl Keep {
             std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut header = Header::new(plan.experiment.name(), command, device);
         header.seed = plan.seed;
-        header.held_dma_latency_us = how.hold_dma_latency;
+        header.held_dma_latency_us = how.latency.hold_dma_latency;
         header.condition.clone_from(&how.condition);
         header.planned_points =
             (plan.turns.len() + plan.impossible.len() * plan.repeat as usize) as u64;

@@ -5,7 +5,6 @@ mod armed;
 pub mod ends;
 pub mod job;
 pub mod keep;
-mod latency;
 mod load;
 pub mod plan;
 mod progress;
@@ -93,7 +92,7 @@ pub fn run_points(
     let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
     before(&device, &plan.points[0]);
     let clock = Clock::new();
-    let hold = how.hold_dma_latency.map(latency::Hold::of).transpose()?;
+    let hold = how.latency.hold()?;
     let mut keep = Keep::new(&plan, how, ours, &clock)?;
     let failure = measure(&plan, &mut session, &mut keep, &interrupt).err();
     drop((session, hold));

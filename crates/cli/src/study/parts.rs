@@ -170,6 +170,8 @@ impl Part {
         how.device = Some(asked.device.clone());
         how.repeat = self.repeat;
         how.condition.clone_from(&asked.condition);
+        let held = asked.hold_dma_latency.or(how.latency.hold_dma_latency);
+        how.latency.hold_dma_latency = held;
         how.cores = asked.cores.clone().or(how.cores);
         if !asked.hosts.is_empty() {
             how.hosts = asked.hosts.clone();

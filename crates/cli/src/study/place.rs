@@ -48,6 +48,9 @@ pub struct Asked {
     /// What it is measured under.
     #[serde(default)]
     pub condition: Option<String>,
+    /// How long idle states of the processors may take to end.
+    #[serde(default)]
+    pub hold_dma_latency: Option<u32>,
     /// When it began.
     pub started_utc: String,
 }
@@ -79,6 +82,7 @@ impl Asked {
             device,
             cores: args.cores.clone(),
             condition: args.condition.clone(),
+            hold_dma_latency: args.latency.hold_dma_latency,
             hosts: args.hosts.clone(),
             ssh: args.ssh.clone(),
             remote_program: args.remote_program.clone(),

@@ -18,6 +18,7 @@ use super::place::Asked;
 use super::trim;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
+use crate::latency::LatencyArgs;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
@@ -180,6 +181,8 @@ pub fn run(
     interrupt: &Interrupt,
 ) -> Outcome {
     let device = asked.device.as_str();
+    let latency = LatencyArgs { hold_dma_latency: asked.hold_dma_latency };
+    let _hold = latency.hold()?;
     let kind = match crate::soft::find(device)?.kind() {
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
@@ -191,6 +194,7 @@ pub fn run(
         Header::new(program, command.to_vec(), Device { name: device.to_owned(), kind });
     (header.planned_points, header.seed) = (turns.len() as u64, seed);
     header.condition.clone_from(&asked.condition);
+    header.held_dma_latency_us = asked.hold_dma_latency;
     let (mut writer, done) = writer(dir, header)?;
     for (order, turn) in turns.iter().enumerate() {
         let (case, repetition) = (&cases[turn.point], turn.repetition as u32);

@@ -1,14 +1,37 @@
-//! `--hold-dma-latency`: how long idle states of the processors may take to end, while a run lasts.
+//! `--hold-dma-latency`: how long idle states of the processors may take to end, while something is
+//! measured.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
+
+use clap::Args;
 
 use crate::failure::{Outcome, run as failed};
 
 /// The kernel's file: whoever holds it open with a number written to it has that many
 /// microseconds kept, for all processors (Documentation/power/pm_qos_interface.rst).
 const FILE: &str = "/dev/cpu_dma_latency";
+
+/// The option, wherever something is measured.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LatencyArgs {
+    /// Keep the processors of this machine out of idle states that take longer than so many
+    /// microseconds to end, while it measures: 0 keeps them awake. Needs write access to
+    /// /dev/cpu_dma_latency
+    #[arg(long, value_name = "US")]
+    pub hold_dma_latency: Option<u32>,
+}
+
+impl LatencyArgs {
+    /// Asks the kernel for it, if it is asked for.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do.
+    pub fn hold(self) -> Outcome<Option<Hold>> {
+        self.hold_dma_latency.map(Hold::of).transpose()
+    }
+}
 
 /// Holds the latency until dropped.
 #[derive(Debug)]
@@ -22,7 +45,7 @@ impl Hold {
     ///
     /// # Errors
     /// What is in the way, and what to do.
-    pub fn of(us: u32) -> Outcome<Self> {
+    fn of(us: u32) -> Outcome<Self> {
         Self::at(Path::new(FILE), us)
     }
 
