@@ -3,8 +3,10 @@
 //! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Where
 //! messages are noticed at rank 1 they are counted there; a WRITE and a READ, which are not, are
 //! counted by their completions at rank 0, which on RC says that they arrived. A run has one stamp
-//! at its begin and one at its end.
+//! at its begin and one at its end; at a `--rate` each message has one when it is due and one when
+//! it is over.
 
+mod open;
 pub(crate) mod receive;
 
 use rdmalab_measure::{Outcome, Quantity, Stamp};
@@ -13,11 +15,12 @@ use rdmalab_verbs::Wc;
 
 use crate::end::End;
 use crate::oneway::parts;
-use crate::pace::{Pace, Span};
+use crate::pace::Pace;
 use crate::point::{Flow, Op, Point, Transport};
 use crate::sender::{Places, Sender, TAKEN, each_completion};
 use crate::stock::Credits;
 use crate::talk::{Begin, Course, Effort, gather, stopped};
+use open::Times;
 
 /// A list as long as there are free buffers.
 const ALL: u32 = 0;
@@ -108,8 +111,7 @@ struct Sending<'a, R> {
     takes_all: bool,
     sent: u64,
     pace: Option<Pace>,
-    /// When messages of the runs were due.
-    offered: Span,
+    times: Option<Times>,
     ticks: Ticks,
 }
 
@@ -138,7 +140,7 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         takes_all: point.list == ALL,
         sent: 0,
         pace: Pace::of(point, rank.clock()),
-        offered: Span::default(),
+        times: Times::of(point, end.qps.len()),
         ticks: Ticks::new(point.stamp_every),
     };
     let (mut found, mut effort) = (Vec::new(), Effort::default());
@@ -146,6 +148,9 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
     for messages in parts(point) {
         if !course.goes_on()? {
             break;
+        }
+        if receive::are_dated(point) {
+            course.aligns()?;
         }
         let before = sending.sent;
         let begin = Begin::now(rank);
@@ -158,6 +163,9 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         let is_passive = receive::is_passive(point);
         course.took(result.and_then(|()| if is_passive { end.say_over(rank) } else { Ok(()) }))?;
     }
+    if receive::are_dated(point) {
+        course.aligns()?;
+    }
     sending.outcome(&found, effort, course.cut_short)
 }
 
@@ -166,36 +174,24 @@ impl<R: Rank> Sending<'_, R> {
         let (first, count) = (self.sent, self.senders.len() as u64);
         // Each queue pair has its share, so that each one's last message is known.
         self.left = (0..count).map(|q| messages * (q + 1) / count - messages * q / count).collect();
-        let begin = self.rank.now();
         if let Some(pace) = &mut self.pace {
-            pace.begin(begin);
+            pace.begin(self.rank.now());
         }
-        let mut last_due = begin;
         while self.sent < first + messages {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            if let Some(pace) = &mut self.pace {
-                last_due = pace.due();
-                if self.rank.now() < last_due {
-                    self.look()?;
-                    continue;
-                }
+            if self.pace.as_ref().is_some_and(|pace| self.rank.now() < pace.due()) {
+                self.look()?;
+                continue;
             }
-            let before = self.sent;
             if !self.post_some()? {
                 self.reap()?;
-            }
-            if let Some(pace) = &mut self.pace {
-                (before..self.sent).for_each(|_| pace.advance());
             }
             self.ticks.at(self.rank, self.sent - first);
         }
         while self.senders.iter().any(|s| s.account.is_awaiting()) {
             self.reap()?;
-        }
-        if first >= self.point.warm_up && self.pace.is_some() {
-            self.offered.add_run(begin, last_due, messages);
         }
         Ok(())
     }
@@ -224,6 +220,12 @@ impl<R: Rank> Sending<'_, R> {
             self.credits.spend(qp, list);
             self.left[qp] -= list;
             self.sent += list;
+            if let (Some(pace), Some(times)) = (&mut self.pace, &mut self.times) {
+                for _ in 0..list {
+                    times.posted(qp, pace.due());
+                    pace.advance();
+                }
+            }
             return Ok(true);
         }
         Ok(false)
@@ -232,23 +234,23 @@ impl<R: Rank> Sending<'_, R> {
     /// Waits for credit, and takes completions meanwhile.
     #[cold]
     fn starve(&mut self, qp: usize) -> Result<(), Stopped> {
-        let Self { rank, end, senders, credits, .. } = self;
+        let Self { rank, end, senders, times, credits, .. } = self;
         credits.wait(*rank, qp, || {
             let mut wcs = [Wc::default(); TAKEN];
             let found = end.send.poll(&mut wcs)?;
-            each_completion(end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+            completed(*rank, end, senders, times, &wcs[..found])
         })
     }
 
-    /// Takes completions that are there, unless they are waited for asleep.
+    /// Takes completions that are there, unless they are waited for asleep, and nothing is measured
+    /// by them.
     fn look(&mut self) -> Result<(), Stopped> {
-        if self.end.send.sleeps() {
+        if self.end.send.sleeps() && !receive::is_passive(self.point) {
             return Ok(());
         }
         let mut wcs = [Wc::default(); TAKEN];
         let found = self.end.send.poll(&mut wcs)?;
-        let senders = &mut self.senders;
-        each_completion(self.end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+        completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])
     }
 
     /// Waits for completions.
@@ -256,8 +258,7 @@ impl<R: Rank> Sending<'_, R> {
     fn reap(&mut self) -> Result<(), Stopped> {
         let mut wcs = [Wc::default(); TAKEN];
         let found = self.end.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
-        let senders = &mut self.senders;
-        each_completion(self.end, &wcs[..found], |qp, count| senders[qp].account.free(count))
+        completed(self.rank, self.end, &mut self.senders, &mut self.times, &wcs[..found])
     }
 
     /// Joins what both ends found.
@@ -279,9 +280,6 @@ impl<R: Rank> Sending<'_, R> {
         let sent = receive::runs_of(self.point, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
         let found = receive::Found::from_words(&theirs);
-        if let Some(rate) = self.offered.per_s(self.rank.clock()) {
-            outcome.push_figure(Quantity::Rate, "offered", rate);
-        }
         let is_counted_there = !receive::is_passive(self.point) && found.is_some();
         outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
         if let Some(found) = found.as_ref().filter(|_| is_counted_there) {
@@ -289,6 +287,9 @@ impl<R: Rank> Sending<'_, R> {
         }
         if !is_counted_there {
             rates(self.rank, self.point, &mut outcome, sent);
+            if let Some(times) = self.times.as_ref().filter(|_| receive::is_passive(self.point)) {
+                times.push_own(self.rank, self.point, &mut outcome);
+            }
             self.ticks(&mut outcome, self.ticks.ns_per_message.clone());
         }
         let both = [("rank 0", Some(effort)), ("rank 1", found.map(|f| f.effort))];
@@ -314,12 +315,22 @@ impl<R: Rank> Sending<'_, R> {
             .collect();
         let received: u64 = arrived.iter().map(|p| p.messages).sum();
         let all: u64 = sent.iter().map(|p| p.messages).sum();
+        let times = self.times.as_ref().filter(|_| receive::are_dated(self.point));
+        let joined = times.map(|times| (times, times.join(&found.arrivals)));
+        let (lost, duplicated) = match &joined {
+            Some((_, joined)) => (joined.lost, joined.duplicated),
+            None => (all.saturating_sub(received), received.saturating_sub(all)),
+        };
         outcome.push_count("received", received);
-        outcome.push_count("lost", all.saturating_sub(received));
-        outcome.push_count("duplicated", received.saturating_sub(all));
+        outcome.push_count("lost", lost);
+        outcome.push_count("duplicated", duplicated);
         outcome.push_count("reordered", found.reordered);
         outcome.push_count("credit_given_up", self.credits.given_up);
         rates(self.rank, self.point, outcome, &runs);
+        if let Some((times, joined)) = &joined {
+            outcome.push_count("strays", joined.strays);
+            times.push_joint(self.rank, self.point, joined, outcome);
+        }
         self.ticks(outcome, found.ns_per_message.clone());
     }
 
@@ -338,6 +349,13 @@ impl<R: Rank> Sending<'_, R> {
                     .to_owned(),
             );
         }
+        if self.times.is_some() && !open::is_told_apart(self.point) {
+            outcome.warnings.push(
+                "there are no times from the intended start: which message arrived is not known; \
+                 choose --op send_imm, or --transport rc"
+                    .to_owned(),
+            );
+        }
         if self.point.flow == Flow::Credit && self.credits.given_up > 0 {
             outcome.warnings.push(format!(
                 "messages were lost: the sender waited {} times in vain for the receiver; choose \
@@ -346,6 +364,24 @@ impl<R: Rank> Sending<'_, R> {
             ));
         }
     }
+}
+
+/// Takes completions of sends.
+#[inline]
+fn completed<R: Rank>(
+    rank: &R,
+    end: &End,
+    senders: &mut [Sender<'_>],
+    times: &mut Option<Times>,
+    wcs: &[Wc],
+) -> Result<(), Stopped> {
+    let now = if times.is_some() { rank.now().0 } else { 0 };
+    each_completion(end, wcs, |qp, count| {
+        senders[qp].account.free(count);
+        if let Some(times) = times {
+            times.completed(qp, count, now);
+        }
+    })
 }
 
 /// Rate, bandwidth and time of a message, of all runs and of each.

@@ -13,7 +13,7 @@ use rdmalab_verbs::Wc;
 
 use crate::end::End;
 use crate::join::{Arrival, Joined, join};
-use crate::pace::{DUE, Pace, Span, sleep_until_nearly};
+use crate::pace::{DUE, Pace, push_rates, sleep_until_nearly};
 use crate::point::{Op, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
@@ -21,6 +21,10 @@ use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// Words of an arrival between the ends.
 const WORDS: usize = 3;
+
+/// Of two clocks.
+pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared, \
+    so there are no one-way times: run both ends on one host, or use `ping`";
 
 /// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
 pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
@@ -335,27 +339,11 @@ impl<R: Rank> Sending<'_, R> {
 
     /// What was asked for, and what arrived.
     fn rates(&self, outcome: &mut Outcome, joined: &Joined) {
-        let runs = |from: usize| (from..self.sent).step_by(self.point.messages.max(1) as usize);
-        let warm_up = (self.point.warm_up as usize).min(self.sent);
-        let (mut offered, mut achieved) = (Span::default(), Span::default());
-        for first in runs(warm_up) {
-            let last = (first + self.point.messages as usize).min(self.sent);
-            if self.pace.is_some() {
-                offered.add(self.due[first..last].iter().copied());
-            }
-            let came = joined.first[first..last].iter().flatten().map(|a| a.recv);
-            let own = |recv| self.rank.to_own_clock(1, Stamp(recv)).0;
-            let came = came.filter(|recv| *recv != 0).map(own);
-            match self.due.get(first).filter(|_| self.rank.clock_error_ns(1).is_some()) {
-                Some(due) => achieved.add_from(*due, came),
-                None => achieved.add(came),
-            }
-        }
-        for (label, span) in [("offered", offered), ("achieved", achieved)] {
-            if let Some(rate) = span.per_s(self.rank.clock()) {
-                outcome.push_figure(Quantity::Rate, label, rate);
-            }
-        }
+        let due: &[u64] = if self.pace.is_some() { &self.due } else { &[] };
+        let is_one_clock = self.rank.clock_error_ns(1).is_some();
+        let own = |recv| self.rank.to_own_clock(1, Stamp(recv)).0;
+        let came = |i: usize| joined.first[i].map(|a| a.recv).filter(|recv| *recv != 0).map(own);
+        push_rates(self.rank, self.point, self.sent, (due, is_one_clock), came, outcome);
     }
 
     fn joint_series(&self, outcome: &mut Outcome, warm_up: usize, joined: &Joined) {
@@ -370,11 +358,7 @@ impl<R: Rank> Sending<'_, R> {
             outcome.push_count(name, value);
         }
         let Some(error_ns) = self.rank.clock_error_ns(1) else {
-            outcome.warnings.push(
-                "the two ends have different clocks that could not be compared, so there are no \
-                 one-way times: run both ends on one host, or use `ping`"
-                    .to_owned(),
-            );
+            outcome.warnings.push(NO_CLOCK.to_owned());
             return;
         };
         outcome.push_fact("clock_error_ns", format!("{error_ns:.1}"));
@@ -419,7 +403,7 @@ impl<R: Rank> Sending<'_, R> {
 
 /// Keeps one-way times, unless the clocks of two machines may be off by more than the typical one:
 /// then it is no result, and a warning says so.
-fn push_one_way(
+pub(crate) fn push_one_way(
     outcome: &mut Outcome,
     (quantity, label): (Quantity, &str),
     warm_up: usize,

@@ -1,7 +1,7 @@
 //! Open loop: when each message is due, whatever became of those before it. A sender that is late
 //! posts at once, and its lateness counts: the time from the intended start leaves nothing out.
 
-use rdmalab_measure::{Clock, Stamp};
+use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 
 use crate::point::{Arrivals, Point, Polling};
@@ -144,6 +144,35 @@ impl Span {
     pub fn per_s(&self, clock: &Clock) -> Option<f64> {
         let ns = clock.ns_between(Stamp(0), Stamp(self.ticks));
         (self.gaps > 0 && ns > 0.0).then(|| self.gaps as f64 / ns * 1e9)
+    }
+}
+
+/// What was asked for, and what became of it, over all runs. `due` holds when each message was due,
+/// with the warm-up, and none in a closed loop, and whether that is a stamp of the clock of those
+/// that `over` gives: when the message of that number was over.
+pub(crate) fn push_rates<R: Rank>(
+    rank: &R,
+    point: &Point,
+    sent: usize,
+    (due, is_one_clock): (&[u64], bool),
+    over: impl Fn(usize) -> Option<u64>,
+    outcome: &mut Outcome,
+) {
+    let warm_up = (point.warm_up as usize).min(sent);
+    let (mut offered, mut achieved) = (Span::default(), Span::default());
+    for first in (warm_up..sent).step_by(point.messages.max(1) as usize) {
+        let last = (first + point.messages as usize).min(sent);
+        let over = (first..last).filter_map(&over);
+        offered.add(due.get(first..last).unwrap_or_default().iter().copied());
+        match due.get(first).filter(|_| is_one_clock) {
+            Some(due) => achieved.add_from(*due, over),
+            None => achieved.add(over),
+        }
+    }
+    for (label, span) in [("offered", offered), ("achieved", achieved)] {
+        if let Some(rate) = span.per_s(rank.clock()) {
+            outcome.push_figure(Quantity::Rate, label, rate);
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
+use super::open::{by_qp, is_told_apart};
 use super::{Part, Ticks};
 use crate::cq::timed_out;
 use crate::end::End;
+use crate::join::Arrival;
 use crate::oneway::parts;
-use crate::oneway::receive::IDLE_NS;
+use crate::oneway::receive::{IDLE_NS, arrivals};
 use crate::pace::longest_gap_ns;
 use crate::point::{Op, Point, Transport};
 use crate::stock::{Stock, Tellers};
@@ -22,6 +24,11 @@ pub(crate) fn is_passive(point: &Point) -> bool {
     matches!(point.op, Op::Write | Op::Read)
 }
 
+/// Whether each arrival has a stamp of its own.
+pub(super) fn are_dated(point: &Point) -> bool {
+    point.rate_per_s > 0 && !is_passive(point) && is_told_apart(point)
+}
+
 /// The runs among the parts: without the warm-up.
 pub(super) fn runs_of<'a>(point: &Point, parts: &'a [Part]) -> &'a [Part] {
     parts.get(usize::from(point.warm_up > 0)..).unwrap_or(&[])
@@ -33,26 +40,36 @@ pub(crate) struct Found {
     pub effort: Effort,
     pub reordered: u64,
     pub parts: Vec<Part>,
+    /// In an open loop.
+    pub arrivals: Vec<Arrival>,
     pub ns_per_message: Vec<f64>,
 }
 
 impl Found {
     fn to_words(&self) -> Vec<u64> {
         let mut words = self.effort.to_words().to_vec();
-        words.extend([self.reordered, self.parts.len() as u64]);
+        words.extend([self.reordered, self.parts.len() as u64, self.arrivals.len() as u64]);
         words.extend(self.parts.iter().flat_map(|p| p.to_words()));
+        words.extend(self.arrivals.iter().flat_map(|a| [a.number, a.recv]));
         words.extend(self.ns_per_message.iter().map(|ns| ns.to_bits()));
         words
     }
 
     pub(crate) fn from_words(words: &[u64]) -> Option<Self> {
         let effort = Effort::from_words(words)?;
-        let [reordered, count] = *words.get(Effort::WORDS..Effort::WORDS + 2)? else { return None };
-        let rest = &words[Effort::WORDS + 2..];
-        let end = usize::try_from(count).ok()?.checked_mul(Part::WORDS)?;
-        let parts = rest.get(..end)?.chunks_exact(Part::WORDS).map(Part::from_words).collect();
-        let ns_per_message = rest[end..].iter().map(|w| f64::from_bits(*w)).collect();
-        Some(Self { effort, reordered, parts, ns_per_message })
+        let (head, rest) = words.get(Effort::WORDS..)?.split_first_chunk::<3>()?;
+        let [reordered, parts, arrivals] = *head;
+        let end = |count: u64, words| usize::try_from(count).ok()?.checked_mul(words);
+        let (parts, rest) = rest.split_at_checked(end(parts, Part::WORDS)?)?;
+        let (arrivals, rest) = rest.split_at_checked(end(arrivals, 2)?)?;
+        let arrival = |w: &[u64]| Arrival { number: w[0], recv: w[1], send: 0 };
+        Some(Self {
+            effort,
+            reordered,
+            parts: parts.chunks_exact(Part::WORDS).map(Part::from_words).collect(),
+            arrivals: arrivals.chunks_exact(2).map(arrival).collect(),
+            ns_per_message: rest.iter().map(|w| f64::from_bits(*w)).collect(),
+        })
     }
 }
 
@@ -65,6 +82,9 @@ struct Receiving<'a, R> {
     ticks: Ticks,
     /// The latest number of each queue pair.
     latest: Vec<Option<u32>>,
+    /// Messages of each queue pair that came.
+    came: Vec<u64>,
+    arrivals: Vec<Arrival>,
     reordered: u64,
     limit_ns: u64,
 }
@@ -81,6 +101,8 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         tellers: Tellers::new(end, point),
         ticks: Ticks::new(point.stamp_every),
         latest: vec![None; qps],
+        came: vec![0; qps],
+        arrivals: arrivals(if are_dated(point) { point.total() as usize } else { 0 }, point.touch),
         reordered: 0,
         limit_ns: patience_ns.max(longest_gap_ns(point)),
     };
@@ -90,6 +112,9 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         if !course.goes_on()? {
             break;
         }
+        if are_dated(point) {
+            course.aligns()?;
+        }
         let begin = Begin::now(rank);
         let mut part = Part::default();
         let result =
@@ -98,7 +123,11 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         found.parts.push(part);
         course.took(result)?;
     }
+    if are_dated(point) {
+        course.aligns()?;
+    }
     found.reordered = receiving.reordered;
+    found.arrivals = receiving.arrivals;
     found.ns_per_message = receiving.ticks.ns_per_message;
     let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
     match gather(rank, &found.to_words()) {
@@ -141,8 +170,9 @@ impl<R: Rank> Receiving<'_, R> {
                 }
                 return Err(timed_out(self.limit_ns, "the next message"));
             }
+            let now = if self.arrivals.capacity() > 0 { self.rank.now().0 } else { 0 };
             for wc in &wcs[..count] {
-                self.take(wc)?;
+                self.take(wc, now)?;
             }
             part.messages += count as u64;
             // Where some may be lost, each may be the last one.
@@ -155,7 +185,7 @@ impl<R: Rank> Receiving<'_, R> {
     }
 
     #[inline]
-    fn take(&mut self, wc: &Wc) -> Result<(), Stopped> {
+    fn take(&mut self, wc: &Wc, now: u64) -> Result<(), Stopped> {
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
@@ -165,6 +195,11 @@ impl<R: Rank> Receiving<'_, R> {
             let latest = self.latest[qp].replace(imm);
             self.reordered += u64::from(latest > Some(imm));
         }
+        if self.arrivals.len() < self.arrivals.capacity() {
+            let number = wc.imm().map_or_else(|| by_qp(qp, self.came[qp]), u64::from);
+            self.arrivals.push(Arrival { number, recv: now, send: 0 });
+        }
+        self.came[qp] += 1;
         self.stocks[qp].took()?;
         self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
     }
@@ -182,11 +217,14 @@ mod tests {
             effort: Effort { elapsed_ns: 5.0, ..Effort::default() },
             reordered: 1,
             parts: vec![part, part],
+            arrivals: vec![Arrival { number: 7, recv: 8, send: 0 }],
             ns_per_message: vec![1.5],
         };
         assert_eq!(Found::from_words(&found.to_words()), Some(found));
         assert_eq!(Found::from_words(&[]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX]), None);
+        assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
+        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
+        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
 }
 
 /// An empty list with room for so many arrivals: with its pages there, or not.
-fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
+pub(crate) fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
     let mut arrivals = Vec::with_capacity(count);
     if touch {
         arrivals.resize(count, Arrival { number: 1, recv: 1, send: 1 });

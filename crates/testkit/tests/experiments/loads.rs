@@ -1,9 +1,9 @@
 //! Open loops, and several threads.
 
-use rdmalab_experiments::{Experiment, Limits, check, load_rates};
+use rdmalab_experiments::{Experiment, load_rates};
 use rdmalab_measure::{Outcome, Quantity, Series};
 
-use crate::two::{TRAFFIC, Table, at_both, device, measure, point};
+use crate::two::{TRAFFIC, Table, at_both, measure, point, refused};
 
 const DUE: &str = "from the intended start";
 
@@ -27,26 +27,63 @@ fn what_is_offered_is_what_was_asked_for() {
         (Experiment::Ping, "op=send"),
         (Experiment::Ping, "op=read"),
         (Experiment::Blast, "op=send size=64 buffers=8"),
+        (Experiment::Blast, "op=send size=64 buffers=8 qps=3"),
+        (Experiment::Blast, "op=send_imm size=64 buffers=8 transport=ud qps=2"),
+        (Experiment::Blast, "op=write_imm size=64 transport=uc"),
         (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
+        (Experiment::Blast, "op=write size=64 buffers=8 signal-every=4"),
+        (Experiment::Blast, "op=read size=64 buffers=4 poll=event"),
     ] {
         let all = "messages=500 runs=2 warm-up=20 rate=5000 arrivals=constant";
         let outcome = measure(&point(experiment, &format!("{all} {options}")));
         let offered = figure(&outcome, "offered");
         assert!((offered / 5000.0 - 1.0).abs() < 1e-3, "{experiment} {options}: {offered}");
-        let label = if experiment == Experiment::Blast { "" } else { "achieved" };
-        let achieved = figure(&outcome, label);
-        assert!(achieved > 0.0, "{experiment} {options}");
-        if experiment != Experiment::Blast {
-            // Nothing is over before it is due.
-            assert!(achieved <= offered, "{experiment} {options}: {achieved}");
-            let due = series(&outcome, DUE);
-            assert_eq!((due.samples.len(), due.warm_up), (1020, 20));
-            let own = outcome.series.iter().find(|s| s.quantity == due.quantity && s.label != DUE);
-            let pairs = own.unwrap().samples.iter().zip(&due.samples);
-            // Nothing starts before it is due.
-            assert!(pairs.clone().all(|(own, due)| due.is_nan() || due >= own), "{options}");
+        let achieved = figure(&outcome, "achieved");
+        // Nothing is over before it is due.
+        assert!(achieved > 0.0 && achieved <= offered, "{experiment} {options}: {achieved}");
+        let due = series(&outcome, DUE);
+        assert_eq!((due.samples.len(), due.warm_up), (1020, 20));
+        let lossless = !options.contains("transport");
+        assert!(due.samples.iter().all(|ns| *ns > 0.0 || !lossless && ns.is_nan()), "{options}");
+        let own = outcome.series.iter().find(|s| s.quantity == due.quantity && s.label != DUE);
+        // Nothing starts before it is due.
+        let pairs = own.into_iter().flat_map(|own| own.samples.iter().zip(&due.samples));
+        assert!(pairs.clone().all(|(own, due)| due.is_nan() || due >= own), "{options}");
+        assert_eq!(pairs.count() > 0, experiment != Experiment::Blast, "{experiment} {options}");
+        if experiment == Experiment::Blast {
+            let is_noticed = outcome.fact("counted_at") == Some("receiver");
+            let lost = due.samples.iter().filter(|ns| ns.is_nan()).count() as u64;
+            assert_eq!(outcome.count("lost"), is_noticed.then_some(lost), "{options}");
         }
     }
+}
+
+/// Who posts on a full queue posts late, and the time from the intended start says so.
+#[test]
+fn a_blast_counts_what_waits_for_a_slow_end() {
+    for (op, buffers) in [("send", 2), ("send_imm", 2), ("write_imm", 4)] {
+        let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant size=64 rx-depth=2";
+        let blast = point(Experiment::Blast, &format!("{text} op={op} buffers={buffers}"));
+        let table = Table { delay_ns: 6_000_000, ..Table::default() };
+        let [here, there] = at_both(&table, [&blast, &blast]);
+        there.expect("rank 1 goes well");
+        let outcome = here.expect("rank 0 goes well");
+        let due = series(&outcome, DUE);
+        // At most two in 6 ms: the last one is due after 39 ms, and taken after 120.
+        assert!(due.samples.len() == 40 && due.samples[39] > 10e6, "{op}: {:?}", due.samples);
+        assert!(due.samples[39] > 2.0 * due.samples[0], "{op}: {:?}", due.samples);
+        let (offered, achieved) = (figure(&outcome, "offered"), figure(&outcome, "achieved"));
+        assert!(achieved < 0.9 * offered, "{op}: {achieved} of {offered}");
+    }
+}
+
+#[test]
+fn a_datagram_that_says_nothing_of_itself_has_no_time() {
+    let text = "messages=200 runs=1 warm-up=0 rate=20000 size=64 transport=ud op=send";
+    let outcome = measure(&point(Experiment::Blast, text));
+    assert!(outcome.series.iter().all(|s| s.label != DUE));
+    assert!(outcome.warnings.iter().any(|w| w.contains("choose --op send_imm")), "{outcome:?}");
+    assert!(outcome.count("lost").is_some());
 }
 
 #[test]
@@ -78,26 +115,32 @@ fn what_waits_for_a_slow_end_is_counted() {
     assert!(achieved < 0.6 * offered, "{achieved} of {offered}");
 }
 
+/// What so many threads found: each has sent its messages, and has results of its own.
+fn of_threads(experiment: Experiment, threads: u64, options: &str) -> Outcome {
+    let text = format!("messages=300 runs=2 warm-up=10 threads={threads} {options}");
+    let outcome = measure(&point(experiment, &text));
+    let each = if experiment == Experiment::Blast { 600 } else { 610 };
+    assert_eq!(outcome.count("sent"), Some(threads * each), "{experiment} {options}");
+    for thread in 0..threads {
+        let label = format!("thread {thread}");
+        let own = outcome.series.iter().filter(|s| s.label.ends_with(&label));
+        assert!(own.count() > 0, "{experiment} {options}: {label}");
+    }
+    outcome
+}
+
 #[test]
 fn each_thread_has_its_results_and_all_have_them_together() {
     for (experiment, options) in [
-        (Experiment::Oneway, "op=send_imm pause=0 threads=3"),
-        (Experiment::Oneway, "op=write rate=3000 threads=3"),
-        (Experiment::Ping, "op=send threads=3"),
-        (Experiment::Ping, "op=read threads=3"),
-        (Experiment::Blast, "op=send size=64 buffers=8 threads=3"),
-        (Experiment::Blast, "op=write size=64 buffers=8 qps=2 threads=3"),
-        (Experiment::Blast, "op=send_imm size=64 transport=ud threads=3"),
+        (Experiment::Oneway, "op=send_imm pause=0"),
+        (Experiment::Oneway, "op=write rate=3000"),
+        (Experiment::Ping, "op=send"),
+        (Experiment::Ping, "op=read"),
+        (Experiment::Blast, "op=send size=64 buffers=8"),
+        (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
+        (Experiment::Blast, "op=send_imm size=64 transport=ud"),
     ] {
-        let text = format!("messages=300 runs=2 warm-up=10 {options}");
-        let outcome = measure(&point(experiment, &text));
-        let each = if experiment == Experiment::Blast { 600 } else { 610 };
-        assert_eq!(outcome.count("sent"), Some(3 * each), "{experiment} {options}");
-        for thread in 0..3 {
-            let label = format!("thread {thread}");
-            let own = outcome.series.iter().filter(|s| s.label.ends_with(&label));
-            assert!(own.count() > 0, "{experiment} {options}: {label}");
-        }
+        let outcome = of_threads(experiment, 3, options);
         if experiment == Experiment::Blast {
             let each: f64 = (0..3).map(|i| figure(&outcome, &format!("thread {i}"))).sum();
             assert!((figure(&outcome, "") / each - 1.0).abs() < 1e-9);
@@ -120,19 +163,11 @@ fn threads_share_queue_pairs() {
         (Experiment::Blast, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
         (Experiment::Blast, "op=read size=64 buffers=8"),
     ] {
-        let text = format!("messages=300 runs=2 warm-up=10 threads=4 share-qp=yes {options}");
-        let outcome = measure(&point(experiment, &text));
-        let each = if experiment == Experiment::Blast { 600 } else { 610 };
-        assert_eq!(outcome.count("sent"), Some(4 * each), "{experiment} {options}");
+        let outcome = of_threads(experiment, 4, &format!("share-qp=yes {options}"));
         for name in ["lost", "duplicated", "strays"] {
             assert!(matches!(outcome.count(name), None | Some(0)), "{name}: {options}");
         }
         assert_eq!(outcome.fact("queue_pairs_of_a_thread"), Some("of all"));
-        for thread in 0..4 {
-            let label = format!("thread {thread}");
-            let own = outcome.series.iter().filter(|s| s.label.ends_with(&label));
-            assert!(own.count() > 0, "{experiment} {options}: {label}");
-        }
     }
 }
 
@@ -148,20 +183,22 @@ fn threads_have_their_share_of_a_send_queue() {
 
 #[test]
 fn what_cannot_be_shared_is_refused_with_what_can() {
-    let context = device().open().expect("it opens");
-    let limits = Limits::query(&context, 1).expect("limits");
-    for (experiment, options, says) in [
-        (Experiment::Blast, "op=write", "--share-qp yes: one thread has nobody"),
-        (Experiment::Blast, "op=send threads=2", "choose --op write or read"),
-        (Experiment::Ping, "op=write_imm threads=2", "could not tell whose"),
-        (Experiment::Ping, "op=read threads=2 poll-send=event", "--poll-send event: an event"),
-        (Experiment::Ping, "op=read threads=64 tx-depth=128", "choose 192 or more"),
-        (Experiment::Blast, "op=write buffers=64 threads=4 tx-depth=128", "of --tx-depth / --thr"),
-    ] {
-        let why = check(&point(experiment, &format!("share-qp=yes {options}")), &limits);
-        let why = why.expect_err(options).to_string();
-        assert!(why.contains(says), "{options}: {why}");
-    }
+    refused(&[
+        (Experiment::Blast, "share-qp=yes op=write", "--share-qp yes: one thread has nobody"),
+        (Experiment::Blast, "share-qp=yes op=send threads=2", "choose --op write or read"),
+        (Experiment::Ping, "share-qp=yes op=write_imm threads=2", "could not tell whose"),
+        (
+            Experiment::Ping,
+            "share-qp=yes op=read threads=2 poll-send=event",
+            "--poll-send event: an event",
+        ),
+        (Experiment::Ping, "share-qp=yes op=read threads=64 tx-depth=128", "choose 192 or more"),
+        (
+            Experiment::Blast,
+            "share-qp=yes op=write buffers=64 threads=4 tx-depth=128",
+            "of --tx-depth / --thr",
+        ),
+    ]);
 }
 
 #[test]
@@ -231,20 +268,17 @@ fn threads_with_unequal_numbers_of_messages_keep_what_they_have() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let context = device().open().expect("the soft device opens");
-    let limits = Limits::query(&context, 1).expect("limits");
-    for (experiment, options, says) in [
+    refused(&[
         (Experiment::Oneway, "rate=1000 burst=5", "a time of its own"),
         (Experiment::Blast, "rate=1000 list=4 buffers=4", "posted when it is due"),
         (Experiment::Oneway, "threads=2 stamps=send,recv", "--threads 1"),
         (Experiment::Blast, "threads=64 qps=300 buffers=300 rx-depth=64", "16384"),
         (Experiment::Ping, "threads=64 messages=1M", "take fewer"),
-    ] {
-        let error = check(&point(experiment, options), &limits).expect_err(options).to_string();
-        assert!(error.contains(says), "{options}: {error}");
-    }
+        (Experiment::Blast, "rate=1000 messages=20M runs=2", "take fewer"),
+        (Experiment::Blast, "messages=20M runs=2", ""),
+        (Experiment::Oneway, "rate=sweep", ""),
+    ]);
     let sweep = point(Experiment::Oneway, "rate=sweep");
-    assert_eq!(check(&sweep, &limits), Ok(()));
     let [here, _] = at_both(&Table::default(), [&sweep, &sweep]);
     assert!(here.expect_err("no rate").to_string().contains("sweep"));
     assert!(load_rates(1e5).len() >= 10);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdmalab_experiments::{Experiment, Point, run, sweep};
+use rdmalab_experiments::{Experiment, Limits, Point, check, run, sweep};
 use rdmalab_measure::{Clock, Outcome, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_softnic::{SoftNic, management_c};
@@ -304,4 +304,17 @@ pub fn point(experiment: Experiment, options: &str) -> Point {
     let mut points = sweep(experiment, &pairs).expect("options that exist");
     assert_eq!(points.len(), 1, "{options}");
     points.remove(0)
+}
+
+/// Has each point checked against the soft device: why it is refused has to say so; nothing where
+/// it is not to be refused.
+pub fn refused(cases: &[(Experiment, &str, &str)]) {
+    let context = device().open().expect("the soft device opens");
+    let limits = Limits::query(&context, 1).expect("limits");
+    for (experiment, options, says) in cases {
+        let result = check(&point(*experiment, options), &limits);
+        let why = result.err().map_or(String::new(), |e| e.to_string());
+        assert_eq!(why.is_empty(), says.is_empty(), "{experiment} {options}: {why}");
+        assert!(why.contains(says), "{experiment} {options}: {why}");
+    }
 }

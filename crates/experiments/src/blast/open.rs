@@ -1,0 +1,177 @@
+//! `blast` in an open loop: when each message was due, and when it was over.
+
+use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_rank::Rank;
+
+use super::receive::is_passive;
+use crate::join::{Arrival, Joined, join};
+use crate::oneway::{NO_CLOCK, push_one_way, stamp_memory};
+use crate::pace::{DUE, push_rates};
+use crate::point::{Point, Transport};
+
+/// Above the number of an arrival that is counted by its queue pair: which one. Other numbers have
+/// 32 bits.
+const QP_SHIFT: u32 = 40;
+/// Says that it is.
+const BY_QP: u64 = 1 << 63;
+
+/// The number of an arrival that brings none: the how many-th of its queue pair.
+pub(super) fn by_qp(qp: usize, count: u64) -> u64 {
+    BY_QP | (qp as u64) << QP_SHIFT | count
+}
+
+/// Whether each arrival can be told from others: by immediate data, or by its place in the order
+/// of its queue pair, which RC keeps.
+pub(super) fn is_told_apart(point: &Point) -> bool {
+    point.op.has_imm() || point.transport == Transport::Rc
+}
+
+/// The stamps of messages by their number, from 0, the warm-up included.
+pub(super) struct Times {
+    due: Vec<u64>,
+    /// When its completion was there; 0: not yet.
+    completed: Vec<u64>,
+    /// Numbers of the messages of each queue pair, in the order of their posts.
+    of: Vec<Vec<u32>>,
+    /// So many of each have completed.
+    done: Vec<usize>,
+}
+
+impl Times {
+    /// Those of a point; `None` where no message is due at a time.
+    pub fn of(point: &Point, qps: usize) -> Option<Self> {
+        // Without times, messages are not bounded by what memory can hold.
+        if point.rate_per_s == 0 {
+            return None;
+        }
+        let total = point.total() as usize;
+        let mut due = stamp_memory(total, point.touch);
+        due.clear();
+        let completed = stamp_memory(if is_passive(point) { total } else { 0 }, point.touch);
+        let of = (0..qps).map(|_| Vec::with_capacity(total.div_ceil(qps))).collect();
+        Some(Self { due, completed, of, done: vec![0; qps] })
+    }
+
+    /// The next message was posted.
+    #[inline]
+    pub fn posted(&mut self, qp: usize, due: Stamp) {
+        self.of[qp].push(self.due.len() as u32);
+        self.due.push(due.0);
+    }
+
+    /// All messages of a queue pair up to its `count`-th have completed.
+    #[inline]
+    pub fn completed(&mut self, qp: usize, count: u64, now: u64) {
+        if self.completed.is_empty() {
+            return;
+        }
+        let count = (count as usize).min(self.of[qp].len());
+        for number in &self.of[qp][self.done[qp].min(count)..count] {
+            self.completed[*number as usize] = now;
+        }
+        self.done[qp] = count.max(self.done[qp]);
+    }
+
+    /// The number of the message that arrived; of one that was never sent a number that is none.
+    fn number(&self, arrival: u64) -> u64 {
+        if arrival & BY_QP == 0 {
+            return arrival;
+        }
+        let (above, count) = (arrival & !BY_QP, arrival & ((1 << QP_SHIFT) - 1));
+        let of = self.of.get((above >> QP_SHIFT) as usize);
+        of.and_then(|of| of.get(count as usize)).map_or(u64::MAX, |number| u64::from(*number))
+    }
+
+    /// What arrived against what was sent.
+    pub fn join(&self, arrivals: &[Arrival]) -> Joined {
+        let numbered = |a: &Arrival| Arrival { number: self.number(a.number), ..*a };
+        join(self.due.len(), &arrivals.iter().map(numbered).collect::<Vec<_>>())
+    }
+
+    /// Rates, and the times of messages that nobody but the sender notices.
+    pub fn push_own<R: Rank>(&self, rank: &R, point: &Point, outcome: &mut Outcome) {
+        let over = |i: usize| Some(self.completed[i]).filter(|stamp| *stamp != 0);
+        push_rates(rank, point, self.due.len(), (&self.due, true), over, outcome);
+        let time = |i: usize| {
+            let since = |over| rank.clock().ns_between(Stamp(self.due[i]), Stamp(over));
+            over(i).map_or(f64::NAN, since)
+        };
+        let warm_up = (point.warm_up as usize).min(self.due.len());
+        let samples = (0..self.due.len()).map(time).collect();
+        outcome.push_series(Quantity::CompletionTime, DUE, warm_up, samples);
+        outcome.date_largest(|i| self.due.get(i).copied());
+    }
+
+    /// Rates, and the times of messages until they were noticed at the other end.
+    pub fn push_joint<R: Rank>(
+        &self,
+        rank: &R,
+        point: &Point,
+        joined: &Joined,
+        outcome: &mut Outcome,
+    ) {
+        let error_ns = rank.clock_error_ns(1);
+        let own = |recv| rank.to_own_clock(1, Stamp(recv)).0;
+        let over = |i: usize| joined.first[i].map(|arrival| own(arrival.recv));
+        push_rates(rank, point, self.due.len(), (&self.due, error_ns.is_some()), over, outcome);
+        let Some(error_ns) = error_ns else {
+            outcome.warnings.push(NO_CLOCK.to_owned());
+            return;
+        };
+        let time = |i: usize| {
+            let since = |over| rank.clock().ns_between(Stamp(self.due[i]), Stamp(over));
+            over(i).map_or(f64::NAN, since)
+        };
+        outcome.push_fact("clock_error_ns", format!("{error_ns:.1}"));
+        let bound_ns = if rank.shares_clock(1) { None } else { Some(error_ns) };
+        let warm_up = (point.warm_up as usize).min(self.due.len());
+        let samples = (0..self.due.len()).map(time).collect();
+        let before = outcome.series.len();
+        push_one_way(outcome, (Quantity::OneWay, DUE), warm_up, samples, bound_ns);
+        if outcome.series.len() > before {
+            outcome.date_largest(|i| self.due.get(i).copied());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::{Experiment, Op};
+
+    fn times(op: Op) -> Times {
+        let base = Point::default_for(Experiment::Blast);
+        let point = Point { op, rate_per_s: 1000, messages: 5, runs: 1, warm_up: 0, ..base };
+        let mut times = Times::of(&point, 2).expect("an open loop");
+        for (qp, due) in [(0, 10), (1, 20), (0, 30), (0, 40), (1, 50)] {
+            times.posted(qp, Stamp(due));
+        }
+        times
+    }
+
+    #[test]
+    fn a_completion_ends_all_before_it() {
+        let mut times = times(Op::Write);
+        times.completed(0, 2, 70);
+        times.completed(1, 2, 80);
+        times.completed(0, 3, 90);
+        // Nothing is taken back, and what was never posted is not counted.
+        times.completed(0, 1, 99);
+        times.completed(1, 9, 99);
+        assert_eq!(times.completed, [70, 80, 70, 90, 80]);
+        let base = Point::default_for(Experiment::Blast);
+        assert!(Times::of(&base, 1).is_none());
+    }
+
+    #[test]
+    fn arrivals_are_known_by_their_number_or_their_place() {
+        let times = times(Op::Send);
+        let at = |number| Arrival { number, recv: 1, send: 0 };
+        let joined = times.join(&[at(by_qp(0, 0)), at(by_qp(1, 1)), at(by_qp(0, 2)), at(1)]);
+        let came: Vec<bool> = joined.first.iter().map(Option::is_some).collect();
+        assert_eq!(came, [true, true, false, true, true]);
+        assert_eq!((joined.lost, joined.strays), (1, 0));
+        let joined = times.join(&[at(by_qp(0, 3)), at(by_qp(2, 0)), at(5)]);
+        assert_eq!((joined.lost, joined.strays), (5, 3));
+    }
+}
