@@ -8,6 +8,7 @@ use crate::connect::By;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
 use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
+use crate::share::NUMBERS;
 use crate::timeout::{self, Absent};
 
 /// Most memory for messages at one end.
@@ -285,19 +286,18 @@ fn sharing(point: &Point, limits: &Limits) -> Result<(), Fault> {
     must(point.threads > 1, "share-qp", || {
         "one thread has nobody to share with: choose --threads 2 or more".to_owned()
     })?;
-    let is_known_by_sender = matches!(point.op, Op::Write | Op::Read | Op::WriteRead);
-    must(is_known_by_sender, "share-qp", || {
+    must(!point.tags_payload() || point.size_bytes >= NUMBER_BYTES, "size", || {
         format!(
-            "what arrives by {} goes to whichever thread of the other end looks first, and it \
-             could not tell whose it is: choose --op write or read, or queue pairs of each \
-             thread's own",
-            point.op
+            "a receive of a shared queue pair takes whichever thread's message comes next, and \
+             its payload has to say whose it is: choose {NUMBER_BYTES} or more, or --op send_imm"
         )
     })?;
-    must(point.poll_send == Polling::Busy, "poll-send", || {
-        "an event of a shared completion queue wakes one thread, which may be another than the one \
-         it is for: choose --poll busy, or --share-qp no"
-            .to_owned()
+    must(!point.op.has_imm() || point.total() < NUMBERS, "messages", || {
+        format!(
+            "{} with all runs: immediate data that says whose a message is has room for {NUMBERS} \
+             of a thread; take fewer, or --op send",
+            point.total()
+        )
     })?;
     let own = point.of_a_thread();
     // A WRITE, a READ, and a WRITE that frees the slot of an earlier one.
@@ -309,10 +309,13 @@ fn sharing(point: &Point, limits: &Limits) -> Result<(), Fault> {
             least * point.threads
         )
     })?;
+    must(own.rx_depth >= 1, "rx-depth", || {
+        format!("{0} threads share it, and each needs one: choose {0} or more", point.threads)
+    })?;
     // Their limits hold for a thread's share too.
     lists(&own, limits)
         .and_then(|()| signals(&own, limits))
-        .map_err(|(option, why)| (option, format!("of --tx-depth / --threads: {why}")))
+        .map_err(|(option, why)| (option, format!("of each thread's share: {why}")))
 }
 
 /// Requests in one post.

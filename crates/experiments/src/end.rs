@@ -7,12 +7,13 @@ use rdmalab_verbs::{
     ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
 };
 
-use crate::cq::{Completions, failed, tag_of};
+use crate::cq::{Completions, failed, tag_of, thread_of};
 use crate::granted::Granted;
 use crate::layout::Layout;
 use crate::limits::Limits;
 use crate::options::OPTIONS;
 use crate::point::{Memory, Op, Point, Transport};
+use crate::share::{Share, TAG_BYTE};
 use crate::trouble::Troubled;
 
 /// Q_Key of both ends.
@@ -47,6 +48,8 @@ pub(crate) struct End {
     pub inline_bytes: u32,
     /// Above the number of each request: whose it is, where threads share queue pairs.
     pub tag: u64,
+    /// What messages say of that.
+    pub share: Share,
     pd: Pd,
     transport: QpType,
     path: Path,
@@ -62,6 +65,7 @@ struct Made {
     send: Completions,
     recv: Completions,
     mr: Mr,
+    share: Share,
     pd: Pd,
     inline_bytes: u32,
 }
@@ -105,6 +109,16 @@ fn memory(context: &Context, pd: &Pd, point: &Point, layout: &Layout) -> Result<
     pd.register(&buffer, rights()).map_err(failed)
 }
 
+/// Has what goes out say which thread it is of.
+fn tag_payload(mr: &Mr, point: &Point, layout: &Layout, thread: usize) {
+    if point.tags_payload() {
+        for place in 0..layout.out_places {
+            let byte = mr.buffer().byte(layout.out_at(place) + TAG_BYTE);
+            byte.store(thread as u8, std::sync::atomic::Ordering::Release);
+        }
+    }
+}
+
 fn make(
     context: &Context,
     limits: &Limits,
@@ -115,11 +129,20 @@ fn make(
     let mr = memory(context, &pd, point, layout)?;
     let sharers = point.sharers();
     let depth = |depth: u32| (depth + SPARE).min(limits.max_qp_wr);
-    let (tx, rx) = (depth(point.tx_depth * sharers), depth(point.rx_depth));
+    let receivers = if point.op.needs_receives() { sharers } else { 1 };
+    let (tx, rx) = (depth(point.tx_depth * sharers), depth(point.rx_depth * receivers));
     let cqe = |depth: u32| depth.saturating_mul(point.qps).min(limits.max_cqe);
     let send = Completions::new(context, cqe(tx), point.poll_send).map_err(failed)?;
-    let send = if sharers > 1 { send.shared(sharers as usize) } else { send };
     let recv = Completions::new(context, cqe(rx), point.poll_recv).map_err(failed)?;
+    let share = Share::of(point);
+    let (send, recv) = if sharers > 1 {
+        let of_poster = |wc: &Wc| Some(thread_of(wc.wr_id()));
+        let threads = sharers as usize;
+        let whose = share.whose(*layout);
+        (send.shared(threads, Box::new(of_poster), false), recv.shared(threads, whose, true))
+    } else {
+        (send, recv)
+    };
     // Words of control go inline too, where there is inline at all.
     let wanted = point.inline.wanted_bytes(point.size_bytes).max(WORD as u32);
     let wanted = wanted.min(limits.max_inline_bytes);
@@ -133,7 +156,7 @@ fn make(
         qp.to_init(point.port, rights(), QKEY).map_err(failed)?;
     }
     let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-    Ok(Made { qps, send, recv, mr, pd, inline_bytes })
+    Ok(Made { qps, send, recv, mr, share, pd, inline_bytes })
 }
 
 /// What one end tells the other: lines of words.
@@ -236,6 +259,7 @@ impl End {
             backing: other.backing,
         };
         let gid = ours.endpoints[0].gid;
+        tag_payload(&made.mr, point, &layout, 0);
         Ok(Self {
             qps: made.qps,
             send: made.send,
@@ -246,6 +270,7 @@ impl End {
             inline,
             inline_bytes: made.inline_bytes,
             tag: tag_of(0),
+            share: made.share,
             pd: made.pd,
             transport: qp_type(point.transport),
             path,
@@ -279,10 +304,10 @@ impl End {
         let peer = Peer {
             memory: other.memory,
             qpns: self.peer.qpns.clone(),
-            // Datagrams know no WRITE, and so are not shared.
-            ahs: Vec::new(),
+            ahs: self.peer.ahs.clone(),
             backing: other.backing,
         };
+        tag_payload(&mr, point, &layout, thread);
         Ok(Self {
             qps: self.qps.clone(),
             send: self.send.of_thread(thread),
@@ -291,6 +316,7 @@ impl End {
             layout,
             peer,
             tag: tag_of(thread),
+            share: self.share.of_thread(thread),
             pd: self.pd.clone(),
             device: self.device.clone(),
             gid: self.gid.clone(),

@@ -31,6 +31,7 @@ mod recvq;
 mod rpc;
 mod run;
 mod sender;
+mod share;
 mod sq;
 mod stock;
 mod sweep;

@@ -162,7 +162,8 @@ impl<R: Rank> Sending<'_, R> {
             let at = layout.out_at(number % layout.out_places);
             // At the end where the end is looked for; never 0, which stands for nothing.
             let at = if self.point.op == Op::Write { at + layout.size - 8 } else { at };
-            self.end.memory().write_u64(at, number as u64 + 1);
+            let word = (number as u64 + 1) | self.end.share.word();
+            self.end.memory().write_u64(at, word);
         }
         let qp = number % self.senders.len();
         let subm = self.rank.now();

@@ -20,6 +20,7 @@ use crate::oneway::{parts, stamp_memory};
 use crate::pace::{DUE, Pace, Span, longest_gap_ns, sleep_until_nearly};
 use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
+use crate::share::place_of;
 use crate::stock::Stock;
 use crate::talk::{Begin, Course, Effort, Losses, OVERS, gather, stopped, through_losses_ns};
 
@@ -65,8 +66,8 @@ struct Trips<'a, R> {
     seen: u8,
     is_lossy: bool,
     limit_ns: u64,
-    /// Whose receive was used up and is to be posted again.
-    owes: Option<usize>,
+    /// The queue pair and the number of a receive that was used up and is to be posted again.
+    owes: Option<(usize, u64)>,
     heard: u64,
     losses: Losses,
 }
@@ -127,7 +128,7 @@ impl<'a, R: Rank> Trips<'a, R> {
     #[inline]
     fn tidy(&mut self) -> Result<(), Stopped> {
         match self.owes.take() {
-            Some(qp) => self.stocks[qp].took(),
+            Some((qp, wr_id)) => self.stocks[qp].took(wr_id),
             None => Ok(()),
         }
     }
@@ -166,16 +167,27 @@ impl<'a, R: Rank> Trips<'a, R> {
         }
         // Two in a row only where messages were late.
         self.tidy()?;
-        self.owes = match self.stocks.len() {
+        let qp = match self.stocks.len() {
             1 => Some(0),
             _ => self.end.index_of(wcs[0].qp_num()),
         };
+        self.owes = qp.map(|qp| (qp, wcs[0].wr_id()));
         // A mark that comes with immediate data needs no look at memory.
         Ok(Some(match wcs[0].imm() {
-            Some(imm) => mark(imm.into()),
-            None if self.is_lossy => self.inbox.load(Ordering::Acquire),
+            Some(imm) => mark(self.end.share.number(imm).into()),
+            None if self.is_lossy => self.mark_at(wcs[0].wr_id()),
             None => expected,
         }))
+    }
+
+    /// The mark of a message that came into that receive.
+    fn mark_at(&self, wr_id: u64) -> u8 {
+        if !self.point.tags_payload() {
+            return self.inbox.load(Ordering::Acquire);
+        }
+        let layout = &self.end.layout;
+        let at = layout.in_at(place_of(wr_id)) + layout.size - 1;
+        self.end.share.memory(&self.end.mr, wr_id).byte(at).load(Ordering::Acquire)
     }
 
     /// Hears the answer to message `i`; whether it came. Answers to earlier ones are passed over.

@@ -105,7 +105,8 @@ impl<'a> Sender<'a> {
                 self.batch.set_wr_id(index, number | self.end.tag);
             }
             if self.has_imm {
-                self.batch.set_imm(index, (number + i as u64) as u32);
+                let imm = self.end.share.imm((number + i as u64) as u32);
+                self.batch.set_imm(index, imm);
             }
         }
     }

@@ -2,13 +2,14 @@
 //! sender's view of it.
 
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
+use rdmalab_verbs::{Mr, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
 
-use crate::cq::failed;
+use crate::cq::{failed, tag_of, thread_of};
 use crate::end::{End, QKEY, WORD};
 use crate::layout::Layout;
 use crate::point::{Flow, Point, Signal, Transport};
 use crate::sender::{TAKEN, each_completion, wr_id};
+use crate::share::place_of;
 use crate::sq::Account;
 
 /// Most receives posted at a time.
@@ -19,9 +20,10 @@ const BEAT_NS: u64 = 250_000_000;
 /// is missing is lost. No time says that: a busy machine keeps a receiver from its processor for
 /// longer than anybody would want to wait.
 const BEATS: i8 = 2;
-/// Where the beat stands in a credit, and how the count goes round in immediate data.
+/// Where the beat stands in a credit, and how the count goes round in immediate data, of which the
+/// upper six bits may be a thread ([`crate::share`]).
 const BEAT_SHIFT: u32 = 56;
-const IMM_BEAT_SHIFT: u32 = 24;
+const IMM_BEAT_SHIFT: u32 = 18;
 /// Between two looks for a credit, where completions are waited for asleep.
 const NAP_NS: u64 = 20_000;
 
@@ -32,7 +34,8 @@ fn steps(point: &Point, layout: &Layout) -> (usize, usize) {
     let step = 1 << step.ilog2();
     // Where each message has a place of its own, no two receives may share one.
     let own = layout.in_places / point.qps as usize;
-    let most = if layout.in_places > 1 && point.buffers == 1 { own.max(1) } else { rx };
+    let has_own = layout.in_places > 1 && point.buffers == 1 || point.tags_payload();
+    let most = if has_own { own.max(1) } else { rx };
     let step = step.min(most);
     (step, rx.min(most) / step * step)
 }
@@ -45,6 +48,9 @@ pub(crate) struct Stock<'a> {
     next: usize,
     step: u64,
     taken: u64,
+    /// Where another thread's receive may hold a message for this one: receives of a thread; each
+    /// one that was used up is posted again itself. The batches are those of all threads.
+    each: Option<usize>,
     /// Receives posted again so far.
     pub restocked: u64,
 }
@@ -55,18 +61,30 @@ impl<'a> Stock<'a> {
         let layout = &end.layout;
         let (step, depth) = steps(point, layout);
         let place = |j: usize| (qp * depth + j) % layout.in_places;
-        let sges: Vec<[Sge<'a>; 1]> = (0..depth)
-            .map(|j| [end.mr.sge(layout.recv_at(place(j)), layout.recv_bytes())])
-            .collect();
-        let requests: Vec<_> = sges
-            .iter()
-            .enumerate()
-            .map(|(j, sges)| RecvRequest::new(sges).wr_id(place(j) as u64))
-            .collect();
-        let batches = requests.chunks(step).map(RecvBatch::new).collect();
-        let mut stock =
-            Self { end, qp, batches, next: 0, step: step as u64, taken: 0, restocked: 0 };
-        for _ in 0..depth / step {
+        let each = point.tags_payload().then_some(depth);
+        let step = if each.is_some() { 1 } else { step };
+        let of = |mr: &'a Mr, tag: u64| -> Vec<RecvBatch<'a>> {
+            let sges: Vec<[Sge<'a>; 1]> = (0..depth)
+                .map(|j| [mr.sge(layout.recv_at(place(j)), layout.recv_bytes())])
+                .collect();
+            let requests: Vec<_> = sges
+                .iter()
+                .enumerate()
+                .map(|(j, sges)| RecvRequest::new(sges).wr_id(place(j) as u64 | tag))
+                .collect();
+            requests.chunks(step).map(RecvBatch::new).collect()
+        };
+        let (batches, first) = match each {
+            None => (of(&end.mr, end.tag), 0),
+            Some(depth) => {
+                let mates = end.share.mates(&end.mr).iter().enumerate();
+                let all = mates.flat_map(|(thread, mr)| of(mr, tag_of(thread))).collect();
+                (all, thread_of(end.tag) * depth)
+            }
+        };
+        let (next, step) = (first, step as u64);
+        let mut stock = Self { end, qp, batches, next, step, taken: 0, each, restocked: 0 };
+        for _ in 0..depth as u64 / step {
             stock.post()?;
         }
         Ok(stock)
@@ -79,10 +97,14 @@ impl<'a> Stock<'a> {
         Ok(())
     }
 
-    /// A receive was used up. They are posted again some at a time.
+    /// The receive of that number was used up. They are posted again some at a time.
     #[inline]
-    pub fn took(&mut self) -> Result<(), Stopped> {
+    pub fn took(&mut self, wr_id: u64) -> Result<(), Stopped> {
         self.taken += 1;
+        if let Some(depth) = self.each {
+            let own = place_of(wr_id).wrapping_sub(self.qp * depth);
+            self.next = (thread_of(wr_id) * depth + own).min(self.batches.len() - 1);
+        }
         if self.taken - self.restocked >= self.step {
             self.post()?;
             self.restocked += self.step;
@@ -92,7 +114,7 @@ impl<'a> Stock<'a> {
 
     /// For a receiver that looks at its memory: nothing is posted.
     pub fn empty(end: &'a End, qp: usize) -> Self {
-        Self { end, qp, batches: Vec::new(), next: 0, step: 1, taken: 0, restocked: 0 }
+        Self { end, qp, batches: Vec::new(), next: 0, step: 1, taken: 0, each: None, restocked: 0 }
     }
 }
 
@@ -230,7 +252,7 @@ impl<'a> Tellers<'a> {
         batch.set_signaled(0, signals);
         batch.set_wr_id(0, wr_id(qp, account.posted()) | self.end.tag);
         if !self.end.peer.ahs.is_empty() {
-            batch.set_imm(0, credit.to_imm());
+            batch.set_imm(0, self.end.share.imm(credit.to_imm()));
         }
         let posted = self.end.qps[qp].post_send_batch(batch);
         posted.map_err(|e| self.end.diagnose(failed(e)))
@@ -335,8 +357,9 @@ impl<'a> Credits<'a> {
                 return Err(self.end.explain(wc, "receive"));
             }
             let Some(of) = self.end.index_of(wc.qp_num()) else { continue };
-            self.stocks[of].took()?;
-            if let Some(credit) = self.told[of].next_from_imm(wc.imm().unwrap_or(0)) {
+            self.stocks[of].took(wc.wr_id())?;
+            let imm = wc.imm().unwrap_or(0) & self.end.share.mask();
+            if let Some(credit) = self.told[of].next_from_imm(imm) {
                 self.heard(of, credit);
             }
         }

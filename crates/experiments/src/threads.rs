@@ -39,6 +39,9 @@ pub(crate) fn run<R: Rank + Sync>(
             None => End::connect(rank, context, limits, point)?,
         });
     }
+    if point.share_qp {
+        ends[0].share.meet(ends.iter().map(|end| end.mr.clone()).collect());
+    }
     let crew = Crew::new(count);
     let one = |index: usize| {
         let member = Member { rank, crew: &crew, index };
@@ -66,9 +69,15 @@ impl Point {
         if self.share_qp { self.threads } else { 1 }
     }
 
-    /// The point as one of several threads sees it: of a send queue that all use it has its share.
+    /// The point as one of several threads sees it: of queues that all use it has its share.
     pub(crate) fn of_a_thread(&self) -> Self {
-        Self { tx_depth: self.tx_depth / self.sharers().max(1), ..self.clone() }
+        let sharers = self.sharers().max(1);
+        let receivers = if self.op.needs_receives() { sharers } else { 1 };
+        Self {
+            tx_depth: self.tx_depth / sharers,
+            rx_depth: self.rx_depth / receivers,
+            ..self.clone()
+        }
     }
 
     /// The same of that thread, whose arrivals are none of another thread's.

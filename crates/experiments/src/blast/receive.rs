@@ -191,16 +191,17 @@ impl<R: Rank> Receiving<'_, R> {
         }
         let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(()) };
-        if let Some(imm) = wc.imm() {
+        let number = wc.imm().map(|imm| self.end.share.number(imm));
+        if let Some(imm) = number {
             let latest = self.latest[qp].replace(imm);
             self.reordered += u64::from(latest > Some(imm));
         }
         if self.arrivals.len() < self.arrivals.capacity() {
-            let number = wc.imm().map_or_else(|| by_qp(qp, self.came[qp]), u64::from);
+            let number = number.map_or_else(|| by_qp(qp, self.came[qp]), u64::from);
             self.arrivals.push(Arrival { number, recv: now, send: 0 });
         }
         self.came[qp] += 1;
-        self.stocks[qp].took()?;
+        self.stocks[qp].took(wc.wr_id())?;
         self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
     }
 }

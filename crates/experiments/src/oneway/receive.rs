@@ -12,6 +12,7 @@ use crate::end::End;
 use crate::join::Arrival;
 use crate::pace::longest_gap_ns;
 use crate::point::{Op, Point, Transport};
+use crate::share::{number_of_word, place_of};
 use crate::stock::{Stock, Tellers};
 use crate::talk::{Begin, Course, Effort, gather, stopped};
 
@@ -141,11 +142,12 @@ impl<R: Rank> Receiving<'_, R> {
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
-        let (memory, layout) = (self.end.memory(), &self.end.layout);
-        let place = wc.wr_id() as usize;
+        let (share, layout) = (&self.end.share, &self.end.layout);
+        let memory = share.memory(&self.end.mr, wc.wr_id());
+        let place = place_of(wc.wr_id());
         let number = match wc.imm() {
-            Some(imm) => u64::from(imm),
-            None => memory.read_u64(layout.in_at(place)).wrapping_sub(1),
+            Some(imm) => u64::from(share.number(imm)),
+            None => number_of_word(memory.read_u64(layout.in_at(place))).wrapping_sub(1),
         };
         let send = if self.point.stamps.send {
             let is_write = self.point.op.writes();
@@ -157,7 +159,7 @@ impl<R: Rank> Receiving<'_, R> {
         self.keep(Arrival { number, recv, send });
         let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(true) };
-        self.stocks[qp].took()?;
+        self.stocks[qp].took(wc.wr_id())?;
         self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)?;
         Ok(true)
     }
@@ -172,7 +174,8 @@ impl<R: Rank> Receiving<'_, R> {
             memory.word(at).load(Ordering::Acquire)
         };
         // A later one in the same place has overtaken this one.
-        let of = |n: u64| word(n).checked_sub(1).filter(|found| *found >= n);
+        let number = |n: u64| number_of_word(word(n)).checked_sub(1);
+        let of = |n: u64| number(n).filter(|found| *found >= n);
         let expected = self.next;
         let is_lossy = self.point.transport != Transport::Rc;
         let look = || of(expected).or_else(|| if is_lossy { of(expected + 1) } else { None });

@@ -162,12 +162,50 @@ fn threads_share_queue_pairs() {
         (Experiment::Blast, "op=write size=64 buffers=16 qps=2 tx-depth=64"),
         (Experiment::Blast, "op=write size=64 buffers=8 list=4 signal-every=8 tx-depth=32"),
         (Experiment::Blast, "op=read size=64 buffers=8"),
+        // What arrives says whose it is.
+        (Experiment::Oneway, "op=send_imm pause=0"),
+        (Experiment::Oneway, "op=send pause=0 size=100 qps=2 rx-depth=32"),
+        (Experiment::Oneway, "op=write_imm rate=3000"),
+        (Experiment::Oneway, "op=send rate=3000 poll=event"),
+        (Experiment::Ping, "op=send size=8"),
+        (Experiment::Ping, "op=send transport=uc qps=2"),
+        (Experiment::Ping, "op=send_imm poll=event"),
+        (Experiment::Ping, "op=write_imm poll=event transport=uc"),
+        (Experiment::Ping, "op=read poll=event"),
+        (Experiment::Blast, "op=send size=64 buffers=16 qps=2"),
+        (Experiment::Blast, "op=send size=64 buffers=8 list=4 rx-depth=20 poll=event"),
+        (Experiment::Blast, "op=send_imm size=64 buffers=8 rx-depth=16"),
+        (Experiment::Blast, "op=write_imm size=5000 buffers=8 rate=4000"),
+        (Experiment::Blast, "op=send size=64 buffers=8 rate=4000"),
+        (Experiment::Blast, "op=write size=64 buffers=8 poll=event"),
     ] {
         let outcome = of_threads(experiment, 4, &format!("share-qp=yes {options}"));
         for name in ["lost", "duplicated", "strays"] {
             assert!(matches!(outcome.count(name), None | Some(0)), "{name}: {options}");
         }
+        if !options.contains("qps") {
+            assert!(matches!(outcome.count("reordered"), None | Some(0)), "{experiment} {options}");
+        }
         assert_eq!(outcome.fact("queue_pairs_of_a_thread"), Some("of all"));
+    }
+}
+
+/// Datagrams may be lost, and what is lost of one thread is no other one's.
+#[test]
+fn threads_share_queue_pairs_for_datagrams() {
+    for (experiment, options) in [
+        (Experiment::Oneway, "op=send"),
+        (Experiment::Oneway, "op=send_imm poll=event"),
+        (Experiment::Ping, "op=send"),
+        (Experiment::Blast, "op=send_imm size=64 buffers=8"),
+    ] {
+        let options = format!("share-qp=yes transport=ud {options}");
+        let outcome = of_threads(experiment, 2, &options);
+        let (sent, lost) = (outcome.count("sent"), outcome.count("lost"));
+        assert!(lost < sent, "{experiment} {options}: {lost:?} of {sent:?}");
+        for name in ["duplicated", "strays"] {
+            assert!(matches!(outcome.count(name), None | Some(0)), "{name}: {options}");
+        }
     }
 }
 
@@ -185,18 +223,15 @@ fn threads_have_their_share_of_a_send_queue() {
 fn what_cannot_be_shared_is_refused_with_what_can() {
     refused(&[
         (Experiment::Blast, "share-qp=yes op=write", "--share-qp yes: one thread has nobody"),
-        (Experiment::Blast, "share-qp=yes op=send threads=2", "choose --op write or read"),
-        (Experiment::Ping, "share-qp=yes op=write_imm threads=2", "could not tell whose"),
-        (
-            Experiment::Ping,
-            "share-qp=yes op=read threads=2 poll-send=event",
-            "--poll-send event: an event",
-        ),
+        (Experiment::Blast, "share-qp=yes op=send size=7 threads=2", "choose 8 or more, or --op"),
+        (Experiment::Blast, "share-qp=yes op=send size=8 threads=2", ""),
+        (Experiment::Ping, "share-qp=yes op=send threads=4 rx-depth=3", "choose 4 or more"),
+        (Experiment::Blast, "share-qp=yes op=send_imm threads=2 messages=20M", "room for 67108862"),
         (Experiment::Ping, "share-qp=yes op=read threads=64 tx-depth=128", "choose 192 or more"),
         (
             Experiment::Blast,
             "share-qp=yes op=write buffers=64 threads=4 tx-depth=128",
-            "of --tx-depth / --thr",
+            "of each thread's share",
         ),
     ]);
 }
