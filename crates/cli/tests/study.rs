@@ -172,11 +172,11 @@ fn a_study_is_reported_again() {
     let json: serde_json::Value =
         serde_json::from_str(&report(&["--format", "json"]).stdout).unwrap();
     assert_eq!(json["claims"][0]["verdict"], "confirmed", "{json:#}");
-    assert_eq!(json["parts"][0]["record"]["points"].as_array().unwrap().len(), 8);
+    assert_eq!(json["parts"][0]["record"]["points"].as_array().unwrap().len(), 16);
     assert_eq!(json["parts"][1]["state"], "not available");
     let csv = report(&["--format", "csv"]).stdout;
     assert!(csv.starts_with("figure,sweep,experiment,device,"), "{csv}");
-    assert_eq!(csv.lines().filter(|line| line.starts_with("f,,ping,soft0,")).count(), 8, "{csv}");
+    assert_eq!(csv.lines().filter(|line| line.starts_with("f,,ping,soft0,")).count(), 16, "{csv}");
     let markdown = report(&["--format", "markdown"]).stdout;
     assert!(markdown.contains("| A wrong one. | refuted | "), "{markdown}");
     assert!(markdown.contains("## ping on soft0") && markdown.contains("Not available: there is"));
@@ -189,7 +189,7 @@ fn a_study_is_reported_again() {
     assert_eq!(report(&[]).code, Some(2));
 }
 
-const OWN: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\n\
+const OWN: &str = "key = 'own'\ntitle = 'T'\nsource = 'S'\nhardware = 'H'\nrepeat = 2\n\
     [[figure]]\nkey = 'f'\ntitle = 'F'\n[[figure.sweep]]\n\
     run = 'ping --op send,write --size 8..64*2 --messages 400 --warm-up 0'\n\
     [[figure]]\nkey = 'g'\ntitle = 'G'\n[[figure.sweep]]\nrun = 'teleport --size 8'\n";

@@ -48,6 +48,10 @@ pub struct Cell {
     pub runs: usize,
     /// Whether each run gave one number, not samples: the interval is then that of the runs.
     pub is_one_a_run: bool,
+    /// What the samples of each run gave; empty where runs gave one number each, or no time. The
+    /// interval says how well the samples within the runs know it, and these how far off the next
+    /// run may be.
+    pub of_runs: Vec<f64>,
     /// What the number is in.
     pub unit: Unit,
 }
@@ -155,7 +159,9 @@ fn of_record(
 
 fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Range>) -> Vec<Cell> {
     let mut groups: Vec<(&Object, Vec<&Point>)> = Vec::new();
-    for point in record.points.iter().filter(|p| is_meant(&p.parameters, side, range)) {
+    // A run that was ended early is no whole one.
+    let whole = record.points.iter().filter(|p| p.cut_short.is_none());
+    for point in whole.filter(|p| is_meant(&p.parameters, side, range)) {
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
             Some((_, points)) => points.push(point),
             None => groups.push((&point.parameters, vec![point])),
@@ -167,11 +173,12 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
             let (value, interval, n, is_one_a_run) =
                 share_above(record, &points, side, quantity, limit)?;
             let unit = Unit::Named("share".to_owned());
-            return Some(Cell { parameters, value, interval, n, runs, is_one_a_run, unit });
+            let of_runs = Vec::new();
+            return Some(Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit });
         }
-        let (value, interval, n, is_one_a_run) = number(&points, side, quantity)?;
-        let unit = Unit::Of(quantity);
-        Some(Cell { parameters, value, interval, n, runs, is_one_a_run, unit })
+        let Number { value, interval, n, of_runs } = number(&points, side, quantity)?;
+        let (unit, is_one_a_run) = (Unit::Of(quantity), of_runs.is_empty());
+        Some(Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit })
     };
     groups.into_iter().filter_map(cell).collect()
 }
@@ -215,8 +222,13 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The number, its interval, the samples behind it, and whether each run gave one.
-type Number = (f64, Option<(f64, f64)>, u64, bool);
+/// As of a [`Cell`].
+struct Number {
+    value: f64,
+    interval: Option<(f64, f64)>,
+    n: u64,
+    of_runs: Vec<f64>,
+}
 
 /// The share of the samples above a limit, by Wilson's interval.
 fn share_above(
@@ -258,7 +270,7 @@ fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> 
     let values: Vec<f64> = of_it.map(|f| f.value).filter(|v| v.is_finite()).collect();
     let n = values.len() as u64;
     let (value, interval) = merged(values, RUNS_FOR_ENDS);
-    (n > 0).then_some((value, interval, n, true))
+    (n > 0).then_some(Number { value, interval, n, of_runs: Vec::new() })
 }
 
 /// The median of what each run gave once, and from so many runs on their ends.
@@ -295,5 +307,10 @@ fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
         hull = hull.zip(interval).map(|(h, i)| (h.0.min(i.0), h.1.max(i.1)));
     }
     stats::sort(&mut values);
-    (!values.is_empty()).then(|| (stats::median(&values), hull, n, false))
+    (!values.is_empty()).then(|| Number {
+        value: stats::median(&values),
+        interval: hull,
+        n,
+        of_runs: values,
+    })
 }

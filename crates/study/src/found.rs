@@ -62,7 +62,8 @@ fn cell(
     let runs = values.len();
     let (value, ends) = merged(values, RUNS_FOR_ENDS);
     let is_one_a_run = hull.is_none();
-    Cell { parameters, value, interval: hull.or(ends), n, runs, is_one_a_run, unit }
+    let (interval, of_runs) = (hull.or(ends), Vec::new());
+    Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit }
 }
 
 /// In how many of the runs there is such a finding.

@@ -1,5 +1,6 @@
 //! One claim against measurements.
 
+use rdmalab_measure::stats::{RunRatio, Runs};
 use rdmalab_record::{DeviceKind, Object};
 use serde_json::Value;
 
@@ -114,7 +115,9 @@ pub(crate) fn judge(
 fn constant(value: f64, unit: Unit) -> Cell {
     let ends = Some((value, value));
     let parameters = Object::new();
-    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false, unit }
+    // As if run after run had given it.
+    let of_runs = vec![value; 2];
+    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false, of_runs, unit }
 }
 
 /// Names of parameters with more than one value within a side.
@@ -155,7 +158,26 @@ fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<
 fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
     let ends = left.interval.zip(right.interval);
     let ends = ends.map(|(l, r)| (l.0 / r.1, l.1 / r.0));
-    (left.value / right.value, ends.filter(|e| !e.0.is_nan() && !e.1.is_nan()))
+    let ends = ends.filter(|e| !e.0.is_nan() && !e.1.is_nan());
+    let is_of_samples = |cell: &Cell| !cell.of_runs.is_empty();
+    let ends = match is_of_samples(left) && is_of_samples(right) {
+        true => between_runs(left, right)
+            .map(|(low, high)| ends.map_or((low, high), |e| (low.min(e.0), high.max(e.1)))),
+        false => ends,
+    };
+    (left.value / right.value, ends)
+}
+
+/// The interval by what runs differ by: many samples of one run know that run well, and say nothing
+/// of the next one. `None` where a side has but one.
+fn between_runs(left: &Cell, right: &Cell) -> Option<(f64, f64)> {
+    let runs = |cell: &Cell| {
+        let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
+        Runs::of_session(&each)
+    };
+    let ratio = RunRatio::of(&runs(right), &runs(left), 0.5)?;
+    let interval = ratio.interval(0.95);
+    Some((interval.low, interval.high))
 }
 
 /// `size_bytes 64, transport rc`.
@@ -236,6 +258,10 @@ fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
 /// Why there is no interval, and what would give one.
 fn without_interval(evidence: &[Evidence], planned_runs: usize) -> String {
     let cells = evidence.iter().flat_map(|e| [&e.left, &e.right]);
+    let is_alone = |c: &Cell| c.of_runs.len() == 1;
+    if evidence.iter().any(|e| is_alone(&e.left) || is_alone(&e.right)) {
+        return "there is one run, which says nothing of the next: repeat it".to_owned();
+    }
     let runs = cells.filter(|c| c.is_one_a_run && c.interval.is_none()).map(|c| c.runs).min();
     match runs {
         None => "too few samples or runs for an interval: measure more".to_owned(),
@@ -368,6 +394,64 @@ mod tests {
         assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (0.7, 0.68, 0.72)), Holds);
         assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (1.0, 0.98, 1.02)), Fails);
         assert_eq!(decide(&claim("<", ""), (0.5, None)), Open);
+    }
+
+    /// Of samples that know each run to a per mille.
+    fn of_runs(values: &[f64]) -> Cell {
+        let middle = values.iter().sum::<f64>() / values.len() as f64;
+        Cell {
+            value: middle,
+            interval: Some((middle * 0.999, middle * 1.001)),
+            n: 10_000,
+            runs: values.len(),
+            of_runs: values.to_vec(),
+            ..constant(middle, Unit::Named("ns".to_owned()))
+        }
+    }
+
+    #[test]
+    fn what_runs_differ_by_decides_and_one_of_them_tells_nothing() {
+        use Decision::{Holds, Open};
+        let less = claim("<", "");
+        let decision = |a: &[f64], b: &[f64]| decide(&less, ratio(&of_runs(a), &of_runs(b)));
+        assert_eq!(decision(&[90.0], &[100.0]), Open);
+        assert_eq!(decision(&[90.0, 96.0], &[100.0, 106.0]), Open);
+        assert_eq!(decision(&[90.0, 90.1], &[100.0, 100.1]), Holds);
+        assert_eq!(decision(&[90.0, 93.0, 91.0, 92.0], &[100.0, 103.0, 101.0, 102.0]), Holds);
+        // Against a number as well, and never narrower than what the samples leave open.
+        let number = constant(100.0, Unit::Named("ns".to_owned()));
+        assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 93.0]), &number)), Open);
+        assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 90.1]), &number)), Holds);
+        let (_, ends) = ratio(&of_runs(&[90.0, 90.0]), &of_runs(&[90.0, 90.0]));
+        let (low, high) = ends.unwrap();
+        assert!(low <= 0.998_1 && high >= 1.001_9, "{low} {high}");
+    }
+
+    /// Two equal sides, whose runs differ by 3 %.
+    #[test]
+    fn equal_sides_are_seldom_told_apart() {
+        for runs in [2, 3, 6] {
+            let mut told = 0;
+            let mut state = 20_261_122_u64;
+            // The sum of twelve uniform numbers: nearly normal.
+            let mut normal = || {
+                let mut sum = -6.0;
+                for _ in 0..12 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    sum += (state >> 11) as f64 / (1_u64 << 53) as f64;
+                }
+                sum
+            };
+            for _ in 0..2000 {
+                let mut side = || (0..runs).map(|_| 100.0 * (1.0 + 0.03 * normal())).collect();
+                let (a, b): (Vec<f64>, Vec<f64>) = (side(), side());
+                let (_, ends) = ratio(&of_runs(&a), &of_runs(&b));
+                let (low, high) = ends.unwrap();
+                told += usize::from(high < 1.0 || low > 1.0);
+            }
+            // Without the runs it is more than 80 % of them.
+            assert!(told < 140, "{runs} runs: {told} of 2000");
+        }
     }
 
     fn evidence(decisions: &[Decision]) -> Vec<Evidence> {
