@@ -117,7 +117,8 @@ pub(crate) fn cells(
 ) -> Result<Vec<Cell>, String> {
     let figure = side.figure.as_deref().unwrap_or_default();
     let of_side = |part: &&Part| {
-        part.figure == figure && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
+        part.figure.eq_ignore_ascii_case(figure)
+            && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
     };
     let mut found: Vec<Cell> = Vec::new();
     let mut why = None;

@@ -116,7 +116,8 @@ impl Plan {
         for (i, figure) in self.figures.iter().enumerate() {
             let at = |what: String| format!("figure {:?}: {what}", figure.key);
             is_key(&figure.key).map_err(|why| at(why.to_owned()))?;
-            if self.figures[..i].iter().any(|other| other.key == figure.key) {
+            let is_same = |other: &Figure| other.key.eq_ignore_ascii_case(&figure.key);
+            if self.figures[..i].iter().any(is_same) {
                 return Err(at("there are two of that key".to_owned()));
             }
             let is_sweep = |name: &&String| figure.sweeps.iter().any(|s| s.name == **name);

@@ -53,7 +53,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
             return Err(usage(format!("--figure {figure}: {what}")));
         }
     }
-    let others = beside(&study, &args.beside)?;
+    let others = beside(&study, &args.beside, asked.condition.as_ref())?;
     let limits = limits(&asked.device)?;
     let mut parts = parts::of(&study.plan, &asked.figures, asked.quick);
     if !asked.hosts.is_empty() {
@@ -254,8 +254,12 @@ fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
 /// Other runs of a study, to be set beside this one.
 ///
 /// # Errors
-/// When a directory is none.
-fn beside(study: &Study, dirs: &[std::path::PathBuf]) -> Outcome<Vec<Beside>> {
+/// When a directory is none, or two of the runs have one name; `own` is this one's.
+fn beside(
+    study: &Study,
+    dirs: &[std::path::PathBuf],
+    own: Option<&String>,
+) -> Outcome<Vec<Beside>> {
     let one = |dir: &std::path::PathBuf| {
         let place = Place::begun(&study.plan.key, Some(dir), None)?;
         let parts = measured(&again::begun(study, &place), &place);
@@ -263,7 +267,20 @@ fn beside(study: &Study, dirs: &[std::path::PathBuf]) -> Outcome<Vec<Beside>> {
         let name = place.asked.condition.or(name).unwrap_or_else(|| dir.display().to_string());
         Ok(Beside { name, evaluation: evaluate(study, &parts), parts })
     };
-    dirs.iter().map(one).collect()
+    let mut found = Vec::<Beside>::new();
+    for dir in dirs {
+        let next = one(dir)?;
+        // Under one name they would be taken for repetitions of each other.
+        if own == Some(&next.name) || found.iter().any(|other| other.name == next.name) {
+            return Err(usage(format!(
+                "--beside {}: there are two runs called {:?}: give each a --condition of its own",
+                dir.display(),
+                next.name
+            )));
+        }
+        found.push(next);
+    }
+    Ok(found)
 }
 
 /// Reads back what there is, holds the study against it, writes the page and says what came out.
