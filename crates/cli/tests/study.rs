@@ -251,10 +251,10 @@ fn a_killed_study_goes_on_where_it_stopped() {
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let after = Record::open(&dir).unwrap();
     assert_eq!(after.unfinished_points(), 0);
-    assert_eq!(after.points.len(), 8);
+    assert_eq!(after.points.len(), 16);
     let kept = &after.points[..before.points.len()];
     assert_eq!(format!("{kept:?}"), format!("{:?}", before.points));
     let mut orders: Vec<u64> = after.points.iter().map(|p| p.order_index).collect();
     orders.sort_unstable();
-    assert_eq!(orders, (0..8).collect::<Vec<_>>(), "each point once");
+    assert_eq!(orders, (0..16).collect::<Vec<_>>(), "each point once");
 }

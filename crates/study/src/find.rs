@@ -170,15 +170,14 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
     }
     let cell = |(parameters, points): (&Object, Vec<&Point>)| {
         let (parameters, runs) = (parameters.clone(), points.len());
-        if let Some(limit) = side.above {
-            let (value, interval, n, is_one_a_run) =
-                share_above(record, &points, side, quantity, limit)?;
-            let unit = Unit::Named("share".to_owned());
-            let of_runs = Vec::new();
-            return Some(Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit });
-        }
-        let Number { value, interval, n, of_runs } = number(&points, side, quantity)?;
-        let (unit, is_one_a_run) = (Unit::Of(quantity), of_runs.is_empty());
+        let (number, unit) = match side.above {
+            Some(limit) => (
+                share_above(record, &points, side, quantity, limit)?,
+                Unit::Named("share".to_owned()),
+            ),
+            None => (number(&points, side, quantity)?, Unit::Of(quantity)),
+        };
+        let Number { value, interval, n, is_one_a_run, of_runs } = number;
         Some(Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit })
     };
     groups.into_iter().filter_map(cell).collect()
@@ -228,6 +227,7 @@ struct Number {
     value: f64,
     interval: Option<(f64, f64)>,
     n: u64,
+    is_one_a_run: bool,
     of_runs: Vec<f64>,
 }
 
@@ -252,7 +252,9 @@ fn share_above(
     let z2 = 1.96_f64 * 1.96;
     let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = (z2 * (share * (1.0 - share) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
-    (all > 0).then(|| (share, Some(((centre - half).max(0.0), centre + half)), all as u64, false))
+    let interval = Some(((centre - half).max(0.0), centre + half));
+    let (n, is_one_a_run, of_runs) = (all as u64, false, Vec::new());
+    (all > 0).then_some(Number { value: share, interval, n, is_one_a_run, of_runs })
 }
 
 /// Over repeated runs: the median of their numbers; the hull of their intervals.
@@ -271,7 +273,7 @@ fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> 
     let values: Vec<f64> = of_it.map(|f| f.value).filter(|v| v.is_finite()).collect();
     let n = values.len() as u64;
     let (value, interval) = merged(values, RUNS_FOR_ENDS);
-    (n > 0).then_some(Number { value, interval, n, of_runs: Vec::new() })
+    (n > 0).then_some(Number { value, interval, n, is_one_a_run: true, of_runs: Vec::new() })
 }
 
 /// The median of what each run gave once, and from so many runs on their ends.
@@ -312,6 +314,7 @@ fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
         value: stats::median(&values),
         interval: hull,
         n,
+        is_one_a_run: false,
         of_runs: values,
     })
 }
