@@ -116,8 +116,13 @@ pub fn change(ratio: f64) -> String {
     match ratio {
         r if !r.is_finite() => "-".to_owned(),
         r if (0.5..=2.0).contains(&r) => format!("{:+.1} %", (r - 1.0) * 100.0),
-        r => format!("x {r:.2}"),
+        r => factor(r),
     }
+}
+
+/// `x 2.15`; what is so far off that only its size says something, as `x 3e9`.
+fn factor(ratio: f64) -> String {
+    if (0.01..1000.0).contains(&ratio) { format!("x {ratio:.2}") } else { format!("x {ratio:.0e}") }
 }
 
 /// Changes that belong together, all in one form.
@@ -126,7 +131,7 @@ pub fn changes<const N: usize>(ratios: [f64; N]) -> [String; N] {
     if ratios.iter().all(is_small) {
         return ratios.map(change);
     }
-    ratios.map(|ratio| if ratio.is_finite() { format!("x {ratio:.2}") } else { change(ratio) })
+    ratios.map(|ratio| if ratio.is_finite() { factor(ratio) } else { change(ratio) })
 }
 
 /// Where the change lies; in brackets where only one run's own samples say so.
@@ -204,4 +209,24 @@ fn summary(comparison: &Comparison) -> String {
         percent(comparison.options.threshold),
         comparison.regressions()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_as_long_as_they_say_something() {
+        for (ratio, text) in [
+            (1.031, "+3.1 %"),
+            (2.5, "x 2.50"),
+            (0.25, "x 0.25"),
+            (3.4e40, "x 3e40"),
+            (2e-7, "x 2e-7"),
+            (f64::INFINITY, "-"),
+        ] {
+            assert_eq!(change(ratio), text);
+        }
+        assert_eq!(changes([1.0, 3e-9, 5e9]), ["x 1.00", "x 3e-9", "x 5e9"]);
+    }
 }
