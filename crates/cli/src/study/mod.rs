@@ -215,7 +215,7 @@ impl Pace {
 
 fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome {
     let asked = &place.asked;
-    let command = part.command(&asked.device);
+    let command = part.command(asked);
     match &part.what {
         What::Experiment(args, _) => {
             let points = sweep(args.experiment, &args.sweep).map_err(usage)?;
@@ -245,7 +245,7 @@ fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
         .map(|part| rdmalab_study::Part {
             figure: part.figure.clone(),
             sweep: part.sweep.clone(),
-            line: part.command(&place.asked.device),
+            line: part.shown_command(&place.asked),
             state: state(part),
         })
         .collect()

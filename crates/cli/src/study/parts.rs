@@ -72,6 +72,10 @@ fn words(sweep: &Sweep, is_quick: bool) -> Words {
     sweep.words(is_quick).unwrap_or(none)
 }
 
+/// Options of a part's command that are not the sweep's, in the order of their values there.
+const OF_COMMAND: [&str; 6] =
+    ["--device", "--repeat", "--cores", "--hosts", "--condition", "--hold-dma-latency"];
+
 impl Part {
     /// The name of its directory: the figure, and the sweep where it has a name.
     pub fn name(&self) -> String {
@@ -193,14 +197,34 @@ impl Part {
     }
 
     /// The command that measures it alone.
-    pub fn command(&self, device: &str) -> Vec<String> {
+    pub fn command(&self, asked: &Asked) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned()];
         line.extend(self.words.line());
-        line.extend(["--device".to_owned(), device.to_owned()]);
-        if self.repeat > 1 {
-            line.extend(["--repeat".to_owned(), self.repeat.to_string()]);
+        let hosts = Some(asked.hosts.join(",")).filter(|hosts| !hosts.is_empty());
+        let repeat = (self.repeat > 1).then(|| self.repeat.to_string());
+        let hold = asked.hold_dma_latency.map(|us| us.to_string());
+        let values = [
+            Some(asked.device.clone()),
+            repeat,
+            asked.cores.clone(),
+            hosts,
+            asked.condition.clone(),
+            hold,
+        ];
+        for (name, value) in OF_COMMAND.iter().zip(values) {
+            line.extend(value.into_iter().flat_map(|value| [(*name).to_owned(), value]));
         }
         line
+    }
+
+    /// The command for people: one that there is, also for the cases of a program.
+    pub fn shown_command(&self, asked: &Asked) -> Vec<String> {
+        match &self.what {
+            What::Program(_) => ["rdmalab", "study", &asked.study, "--figure", &self.figure]
+                .map(str::to_owned)
+                .to_vec(),
+            _ => self.command(asked),
+        }
     }
 
     /// Takes over the words with which its record was begun.
@@ -211,8 +235,8 @@ impl Part {
             let end = (at + 2).min(line.len());
             line.drain(at..end).nth(1)
         };
-        let repeat = take("--repeat").and_then(|n| n.parse().ok());
-        take("--device");
+        let [_, repeat, ..] = OF_COMMAND.map(&mut take);
+        let repeat = repeat.and_then(|n| n.parse().ok());
         if let Ok(words) = Words::of_line(&line) {
             self.words = words;
             self.repeat = repeat.unwrap_or(1);
@@ -276,9 +300,18 @@ mod tests {
     fn a_command_leads_back_to_its_part() {
         let one = part("ping --size 8..64*2 --op send,write");
         assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
-        let mut other = part("ping");
-        other.adopt(&one.command("soft0"));
-        assert_eq!((other.words, other.repeat), (one.words, 3));
+        for asked in ["study s", "study s --hosts a,b --condition quiet --cores 0,1"] {
+            let words =
+                ["rdmalab"].into_iter().chain(asked.split(' ')).chain(["--device", "soft0"]);
+            let args = crate::args::Cli::try_parse_from(words).unwrap();
+            let crate::args::Command::Study(args) = args.command.unwrap() else { panic!() };
+            let asked = Asked::of("s", &args);
+            let mut other = part("ping");
+            let command = one.command(&asked);
+            assert_eq!(command.contains(&"a,b".to_owned()), !asked.hosts.is_empty());
+            other.adopt(&command);
+            assert_eq!((&other.words, other.repeat), (&one.words, 3));
+        }
     }
 
     #[test]
