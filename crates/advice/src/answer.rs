@@ -1,10 +1,12 @@
 //! From records to answers.
 
 use rdmalab_measure::stats::Timed;
-use rdmalab_record::{Device, Object, Record};
+use rdmalab_record::{Device, Object, Record, shell_word};
 use serde_json::Value;
 
-use crate::decide::{CONFIDENCE, Candidate, Decision, Rules, ZONE, decide, middle, runs_needed};
+use crate::decide::{
+    CONFIDENCE, Candidate, Decision, Outcome, Rules, ZONE, decide, middle, runs_needed,
+};
 use crate::find::{Found, Group, Round, groups};
 use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
 use crate::question::Question;
@@ -38,8 +40,10 @@ pub struct Answer {
     pub context: Object,
     /// The ways that were measured, in the order of the question.
     pub ways: Vec<Way>,
-    /// Those that the device does not offer, and why.
+    /// Those without a number: that the device does not offer, and why; and those of `silent`.
     pub not_offered: Vec<(String, String)>,
+    /// Those of them that were measured, in runs that have no such number.
+    pub silent: Vec<String>,
     /// What came out.
     pub decision: Decision,
     /// The command that measures it with more runs.
@@ -121,12 +125,12 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
         group.ways.iter().map(|found| (found, values(found))).collect();
     let (told, silent): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, v)| !v.is_empty());
     let mut not_offered = group.not_offered.clone();
-    if told.len() + not_offered.len() < 2 || told.is_empty() {
+    if told.len() + silent.len() + not_offered.len() < 2 || told.is_empty() {
         return None;
     }
-    let lacks = |(found, _): &(&Found, _)| {
-        (found.name.clone(), format!("its runs have no {}", goal.measure()))
-    };
+    // They were measured, and a longer run may have it: that is no reason for another way.
+    let silent: Vec<String> = silent.iter().map(|(found, _)| found.name.clone()).collect();
+    let lacks = |name: &String| (name.clone(), format!("its runs have no {}", goal.measure()));
     not_offered.extend(silent.iter().map(lacks));
     // Rounds in which each way has a number: what disturbed a round disturbed all.
     let is_common =
@@ -142,7 +146,10 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
     let candidates: Vec<Candidate> = ways.iter().map(candidate).collect();
     let zone = if goal.is_of_samples() { ZONE.max(step_share(group, &ways)) } else { ZONE };
     let rules = Rules { confidence: CONFIDENCE, zone, more_is_better: goal.more_is_better() };
-    let decision = decide(&candidates, &rules)?;
+    let mut decision = decide(&candidates, &rules)?;
+    if ways.len() == 1 && !silent.is_empty() {
+        decision.outcome = Outcome::Open;
+    }
     let enough = RUNS.max(decision.runs_needed);
     Some(Answer {
         question,
@@ -152,6 +159,7 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
         context: group.context.clone(),
         ways,
         not_offered,
+        silent,
         decision,
         command: again(&group.record.header.command, enough),
     })
@@ -228,10 +236,10 @@ fn again(command: &[String], runs: usize) -> String {
         match word.as_str() {
             "--repeat" => drop(rest.next()),
             word if word.starts_with("--repeat=") => {}
-            word if word.contains([' ', ';', '\'']) => {
-                words.push(format!("'{}'", word.replace('\'', "'\\''")));
-            }
-            word => words.push(word.to_owned()),
+            // It says when runs are enough, and excludes a number of them.
+            "--until" | "--max-time" => drop(rest.next()),
+            word if word.starts_with("--until=") || word.starts_with("--max-time=") => {}
+            word => words.push(shell_word(word)),
         }
     }
     format!("{} --repeat {runs}", words.join(" "))

@@ -112,14 +112,30 @@ fn split(parameters: &Object, question: &Question) -> Option<(Vec<Value>, Object
     Some((values?, context))
 }
 
-/// What has to be the same: the device, the machine, the condition and all other parameters.
+/// What has to be the same: the device, the machine, the other ends, the condition and all other
+/// parameters.
 fn key(record: &Record, context: &Object) -> String {
     let header = &record.header;
     let mut machine = record.environment.clone();
     machine.shift_remove("clock");
     let kind = header.device.kind.name();
     let held = header.held_dma_latency_us;
-    json!([header.device.name, kind, header.condition, held, machine, context]).to_string()
+    let ends = ["hosts", "interface", "cores"].map(|name| header.option(name));
+    // A capture costs each packet something; its file's name is of no matter.
+    let mut facts = record.points.iter().flat_map(|point| &point.facts);
+    let is_captured = facts.any(|fact| fact.name.starts_with("capture"));
+    json!([
+        header.device.name,
+        kind,
+        header.condition,
+        held,
+        machine,
+        header.other_end(),
+        ends,
+        is_captured,
+        context
+    ])
+    .to_string()
 }
 
 /// Rules of faults, of whichever end.

@@ -333,3 +333,23 @@ fn runs_at_a_rate_tell_of_processor_time_only() {
     assert!(page.contains("event is best; busy takes 10 times as much"), "{page}");
     assert!(page.contains("event 100 us; busy 1.00 ms"), "{page}");
 }
+
+/// Of few samples no p99 is known: that is no reason for the other way.
+#[test]
+fn a_way_whose_runs_have_no_such_number_is_not_one_that_is_not_offered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut book = Book::new(dir.path(), "a", None);
+    for round in 0..12 {
+        book.add(round, &ping("send", "rc", 32), &trips(1000.0, 3000.0));
+        let mut few = Measured::default();
+        few.push_series(Quantity::RoundTrip, "", 0, vec![1000.0; 20]);
+        book.add(round, &ping("send", "ud", 32), &few);
+    }
+    let records = [book.read()];
+    let found = of(&records, "transport", Goal::Predictability);
+    let answer = &found.answers[0];
+    assert_eq!(answer.silent, ["ud"]);
+    let said = text(&found, &records).replace('\n', " ").replace("  ", " ");
+    assert!(said.contains("cannot tell: the runs of ud have no "), "{said}");
+    assert!(!said.contains("only one that is offered"), "{said}");
+}

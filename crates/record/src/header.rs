@@ -86,6 +86,27 @@ pub struct Header {
 }
 
 impl Header {
+    /// The host of the other end: what follows the name of the experiment, as in `run ping HOST`.
+    #[must_use]
+    pub fn other_end(&self) -> Option<&str> {
+        let host = self.command.iter().skip_while(|word| *word != "run").nth(2);
+        host.map(String::as_str).filter(|word| !word.starts_with('-'))
+    }
+
+    /// The value of an option of the command: of `--NAME VALUE` or `--NAME=VALUE`.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let of = |(at, word): (usize, &'_ String)| {
+            let is_it = |rest: &str| rest.strip_prefix(name).map(str::len);
+            let left = is_it(word.strip_prefix("--")?)?;
+            match &word[word.len() - left..] {
+                "" => self.command.get(at + 1).map(String::as_str),
+                _ => self.command[at][word.len() - left..].strip_prefix('='),
+            }
+        };
+        self.command.iter().enumerate().find_map(of)
+    }
+
     /// A header of this version that begins now.
     #[must_use]
     pub fn new(experiment: &str, command: Vec<String>, device: Device) -> Self {
@@ -110,4 +131,30 @@ impl Header {
 pub fn utc(time: SystemTime) -> String {
     // What lies before 1970 has no such form; a clock that says so is wrong anyway.
     humantime::format_rfc3339_millis(time.max(SystemTime::UNIX_EPOCH)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_ran_is_read_from_the_command() {
+        let header = |text: &str| {
+            let command = text.split(' ').map(str::to_owned).collect();
+            let device = Device { name: "soft0".to_owned(), kind: DeviceKind::Soft };
+            Header::new("ping", command, device)
+        };
+        let one = header("/bin/rdmalab run ping far:99 --cores 1,2 --hosts=a,b --interface eth0");
+        assert_eq!(one.other_end(), Some("far:99"));
+        let of = |name| one.option(name);
+        assert_eq!(
+            [of("cores"), of("hosts"), of("interface")],
+            [Some("1,2"), Some("a,b"), Some("eth0")]
+        );
+        assert_eq!((of("ranks"), of("host")), (None, None));
+        for other in ["rdmalab run ping", "rdmalab run ping --size 8", "rdmalab run", "x --cores"] {
+            let other = header(other);
+            assert_eq!((other.other_end(), other.option("cores")), (None, None));
+        }
+    }
 }

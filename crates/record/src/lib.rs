@@ -22,6 +22,7 @@ mod npy;
 mod point;
 mod point_json;
 mod read;
+mod shell;
 mod write;
 
 pub use environment::{ClockFacts, Environment};
@@ -31,6 +32,7 @@ pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
 pub use point::{Part, Point, PointId, Samples, SeriesSummary, Skipped};
 pub use read::Record;
+pub use shell::shell_word;
 pub use write::Writer;
 
 /// A JSON object, in the order in which its fields were added.

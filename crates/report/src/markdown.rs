@@ -1,10 +1,10 @@
 //! A record as Markdown: tables that a wiki or an issue shows as such.
 
-use rdmalab_record::{Finding, Record};
+use rdmalab_record::{Finding, Record, shell_word};
 
 use crate::charts::sentence;
 use crate::model::{Model, device_line, group_name};
-use crate::page::{parameter_cells, shell};
+use crate::page::parameter_cells;
 use crate::table::{time_cells, time_heads};
 use crate::value::{found_value, heading, shown};
 use crate::warnings::warnings;
@@ -62,7 +62,7 @@ pub fn markdown(record: &Record) -> String {
     if !notes.is_empty() {
         out += &format!("\n{notes}");
     }
-    let command: Vec<String> = header.command.iter().map(|word| shell(word)).collect();
+    let command: Vec<String> = header.command.iter().map(|word| shell_word(word)).collect();
     out + &block(&command.join(" "))
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
-use rdmalab_record::{Device, DeviceKind, Finding, Record};
+use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
 use crate::charts::{self, Chart, Scope, sentence};
@@ -451,7 +451,7 @@ fn pairs(entries: impl Iterator<Item = (String, String)>) -> Markup {
 }
 
 fn repeat(record: &Record) -> Markup {
-    let command: Vec<String> = record.header.command.iter().map(|a| shell(a)).collect();
+    let command: Vec<String> = record.header.command.iter().map(|a| shell_word(a)).collect();
     let seed = record.header.seed;
     html! {
         section {
@@ -464,16 +464,6 @@ fn repeat(record: &Record) -> Markup {
                 "fewer than ten samples are expected beyond the percentile."
             }
         }
-    }
-}
-
-/// An argument as a shell takes it.
-pub fn shell(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%*".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) && !argument.contains('*') {
-        argument.to_owned()
-    } else {
-        format!("'{}'", argument.replace('\'', "'\\''"))
     }
 }
 
@@ -505,18 +495,5 @@ fn meaning(quantity: Quantity) -> &'static str {
         Quantity::PeakHeight => "by how much the highest peak of what repeats itself stands out",
         Quantity::Fairness => "how evenly all are served: 1 is alike, 1/n is one of n alone",
         Quantity::CpuShare => "processor time over elapsed time: 100 % is one busy core",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_can_be_pasted() {
-        assert_eq!(shell("--size"), "--size");
-        assert_eq!(shell("8..32K*2"), "'8..32K*2'");
-        assert_eq!(shell("it's"), "'it'\\''s'");
-        assert_eq!(shell(""), "''");
     }
 }

@@ -1,7 +1,7 @@
 //! A study as one page: what its claims came to, its values beside ours, and each figure.
 
 use maud::{Markup, html};
-use rdmalab_record::{Object, Record, Samples};
+use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
     Bars, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study,
     Verdict,
@@ -9,9 +9,7 @@ use rdmalab_study::{
 
 use crate::charts::{self, Chart, Scope, sentence};
 use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
-use crate::page::{
-    caution, figures_of, figures_table, parameter_cells, setup, shell, table, whole,
-};
+use crate::page::{caution, figures_of, figures_table, parameter_cells, setup, table, whole};
 use crate::sides::side_by_side;
 use crate::table::{cells_of, heads_of};
 use crate::theirs::Theirs;
@@ -329,7 +327,7 @@ fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) 
     let others: Vec<(&str, &Record)> = others.collect();
     let all = record(part).filter(|_| !others.is_empty());
     let all = all.map(|own| all_conditions(own, &others));
-    let words: Vec<String> = part.line.iter().map(|word| shell(word)).collect();
+    let words: Vec<String> = part.line.iter().map(|word| shell_word(word)).collect();
     html! {
         @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }
         @match &part.state {
@@ -433,7 +431,7 @@ fn repeat(parts: &[Part]) -> Markup {
     let commands = parts
         .iter()
         .filter(|part| record(part).is_some())
-        .map(|part| part.line.iter().map(|word| shell(word)).collect::<Vec<_>>().join(" "));
+        .map(|part| part.line.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "));
     html! {
         section {
             h2 { "Measure it again" }

@@ -197,7 +197,10 @@ fn markdown_quotes_the_command() {
     let (_, block) = text.split_once("\n````sh\n").expect("a fence longer than the argument's");
     let (script, rest) = block.split_once("\n````\n").expect("its end");
     assert_eq!(rest, "");
-    assert_eq!(script, "rdmalab run ping --expect 'p99<5us' --label 'it'\\''s' 'a\n```\nb'");
+    assert_eq!(
+        script,
+        "rdmalab run ping --expect 'p99<5us' --label 'it'\\''s' $'a\\u000a```\\u000ab'"
+    );
 }
 
 #[test]

@@ -17,6 +17,11 @@ pub fn verdict(answer: &Answer) -> String {
     let decision = &answer.decision;
     let leader = name(answer, decision.leader);
     match decision.outcome {
+        _ if answer.ways.len() == 1 && !answer.silent.is_empty() => format!(
+            "cannot tell: the runs of {} have no {}: raise --messages",
+            answer.silent.join(" and "),
+            answer.goal.measure()
+        ),
         _ if answer.ways.len() == 1 => format!("{leader} is the only one that is offered here"),
         Outcome::Best => {
             format!("{leader} is best{}{}; {}", edge(answer), losses(answer), worse(answer))

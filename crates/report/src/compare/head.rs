@@ -58,9 +58,9 @@ pub fn differing(
             record.header.held_dma_latency_us.map_or("-".to_owned(), |us| us.to_string())
         }),
     );
-    found.push("other end", each(&|record| other_end(&record.header.command)));
+    found.push("other end", each(&|record| word(record.header.other_end())));
     for name in OPTIONS {
-        found.push(name, each(&|record| option(&record.header.command, name)));
+        found.push(name, each(&|record| word(record.header.option(name))));
     }
     let known = records.iter().flat_map(|side| side.iter()).flat_map(|r| r.environment.keys());
     let mut names: Vec<&String> = Vec::new();
@@ -86,23 +86,8 @@ fn all(values: impl Iterator<Item = String>) -> String {
     values.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
-/// The host that follows the name of the experiment: `run ping HOST`.
-fn other_end(command: &[String]) -> String {
-    let mut words = command.iter().skip_while(|word| *word != "run").skip(2);
-    let host = words.next().filter(|word| !word.starts_with('-'));
-    host.map_or("-".to_owned(), Clone::clone)
-}
-
-/// The value of `--name VALUE` or `--name=VALUE`.
-fn option(command: &[String], name: &str) -> String {
-    let of = |(at, word): (usize, &String)| {
-        let rest = word.strip_prefix("--")?.strip_prefix(name)?;
-        match rest.strip_prefix('=') {
-            Some(value) => Some(value.to_owned()),
-            None => rest.is_empty().then(|| command.get(at + 1).cloned())?,
-        }
-    };
-    command.iter().enumerate().find_map(of).unwrap_or_else(|| "-".to_owned())
+fn word(value: Option<&str>) -> String {
+    value.unwrap_or("-").to_owned()
 }
 
 fn points<'a>(side: &[Cell<'a>]) -> Vec<&'a Point> {
@@ -143,23 +128,4 @@ pub fn describe(records: &[Record]) -> String {
         crate::model::device_line(first),
         first.header.started_utc
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_it_ran_is_read_from_the_command() {
-        let command = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let one = command("/bin/rdmalab run ping far:99 --cores 1,2 --hosts=a,b --interface eth0");
-        assert_eq!(other_end(&one), "far:99");
-        let of = |name| option(&one, name);
-        assert_eq!([of("cores"), of("hosts"), of("interface")], ["1,2", "a,b", "eth0"]);
-        assert_eq!((of("ranks"), of("host")), ("-".to_owned(), "-".to_owned()));
-        for other in ["rdmalab run ping", "rdmalab run ping --size 8", "rdmalab run", "x --cores"] {
-            let other = command(other);
-            assert_eq!((other_end(&other), option(&other, "cores")), ("-".into(), "-".into()));
-        }
-    }
 }
