@@ -139,3 +139,28 @@ fn no_bytes_are_too_strange() {
     assert!(taken > seeds / 100, "{taken} of {seeds} taken by the receiver");
     assert!(traced as u64 > seeds, "{traced} packets in {seeds} captures");
 }
+
+/// Writes the frames of the kernel's captures where the fuzzers look for what to begin with.
+#[test]
+#[ignore = "it writes fuzz/corpus, which only fuzzers read: CONTRIBUTING has the command"]
+fn the_corpus_of_the_fuzzers() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let mut rng = Rng::new(1);
+    let mut taken = 0;
+    for (number, frame) in frames().into_iter().enumerate() {
+        let packet = received(&frame, &mut rng);
+        let mut capture = vec![0];
+        capture.extend((frame.len() as u16).to_le_bytes());
+        capture.extend(&frame);
+        taken += usize::from(fuzz::link_receive(&packet));
+        for (target, bytes) in
+            [("wire_parse", &frame), ("link_receive", &packet), ("trace_read", &capture)]
+        {
+            let directory = corpus.join(target);
+            std::fs::create_dir_all(&directory).expect("the repository is writable");
+            let file = directory.join(format!("kernel-{number:04}"));
+            std::fs::write(file, bytes).expect("the repository is writable");
+        }
+    }
+    assert!(taken > 0, "no packet is one for a receiver");
+}
