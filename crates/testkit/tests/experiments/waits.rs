@@ -69,7 +69,8 @@ fn who_has_nothing_to_do_waits_for_as_long_as_the_others_take() {
     let patience = Duration::from_secs(2);
     let mut team = team([command(), command(), command()]);
     let interrupt = AtomicBool::new(false);
-    let job = "fan op=read direction=out peers=1 messages=10000000 runs=1 warm-up=0 touch=no";
+    // Of a size that takes minutes wherever it runs.
+    let job = "fan op=read direction=out peers=1 size=262144 messages=10000000 runs=1 warm-up=0";
     let (mut ticks, jobs) = (0, jobs(&team, job));
     let result = team.run(&jobs, patience, &interrupt, |event| {
         ticks += u32::from(event == TeamEvent::Tick);
