@@ -39,9 +39,9 @@ unsafe fn slot<T: Copy>(
         return None;
     }
     let base = ctx.wrapping_byte_sub(offset_of!(verbs_context, context));
+    let sz = base.wrapping_byte_add(offset_of!(verbs_context, sz)).cast::<usize>();
     // SAFETY: an extended context has its size just in front.
-    let sz =
-        unsafe { base.wrapping_byte_add(offset_of!(verbs_context, sz)).cast::<usize>().read() };
+    let sz = unsafe { sz.read() };
     if sz < size_of::<verbs_context>() - offset {
         return None;
     }

@@ -91,8 +91,8 @@ cm_table! {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MadPort {
-    /// A descriptor that is readable while datagrams wait, or a negative error number; the least
-    /// `int` where no way to other hosts was asked for.
+    /// A descriptor that is readable while datagrams wait, or a negative error number; `-ENODEV`
+    /// where no way to other hosts was asked for, and only there.
     pub open: unsafe extern "C" fn() -> c_int,
     /// Sends (from, to, datagram); 0, or an error number.
     pub send: unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int,

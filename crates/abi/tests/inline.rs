@@ -175,9 +175,10 @@ fn windows_are_checked_before_they_are_bound() {
     mw.context = context.pointer();
     (mw.pd, mr.pd) = (&mut pd, &mut other);
     let mut bind = ibv_mw_bind::zeroed();
-    // SAFETY: live objects; the checks are made before the QP is looked at.
-    let call =
-        |mw: &mut ibv_mw, bind: &mut ibv_mw_bind| unsafe { ibv_bind_mw(null_mut(), mw, bind) };
+    let call = |mw: &mut ibv_mw, bind: &mut ibv_mw_bind| {
+        // SAFETY: live objects; the checks are made before the QP is looked at.
+        unsafe { ibv_bind_mw(null_mut(), mw, bind) }
+    };
     mw.r#type = IBV_MW_TYPE_2;
     assert_eq!(call(&mut mw, &mut bind), libc::EINVAL);
     mw.r#type = IBV_MW_TYPE_1;

@@ -71,7 +71,7 @@ impl core::fmt::Display for VerbsError {
 
 impl std::error::Error for VerbsError {}
 
-/// The result of a verb.
+/// What a verb gives, or its error number and why.
 pub type VerbsResult<T> = Result<T, VerbsError>;
 
 /// Why a work request was refused when it was posted; nothing of it was queued.
@@ -135,42 +135,72 @@ pub struct DeviceInfo {
 
 /// What a device can do (`struct ibv_device_attr` and what programs ask of the extended query).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct DeviceCaps {
+    /// Version of the firmware.
     pub fw_ver: String,
+    /// The node GUID, in host order.
     pub node_guid: u64,
+    /// The GUID of the system image, in host order.
     pub sys_image_guid: u64,
+    /// The largest memory region, in bytes.
     pub max_mr_size: u64,
+    /// Sizes of pages: bit n stands for 2^n bytes.
     pub page_size_cap: u64,
+    /// The vendor's number of the IEEE.
     pub vendor_id: u32,
+    /// The vendor's number of the model.
     pub vendor_part_id: u32,
+    /// The vendor's number of its version.
     pub hw_ver: u32,
+    /// Queue pairs.
     pub max_qp: u32,
+    /// Requests that wait in a queue of a queue pair.
     pub max_qp_wr: u32,
     /// `enum ibv_device_cap_flags`.
     pub device_cap_flags: u32,
+    /// Pieces of memory of a request.
     pub max_sge: u32,
+    /// Pieces of memory of a READ.
     pub max_sge_rd: u32,
+    /// Completion queues.
     pub max_cq: u32,
+    /// Completions that a queue holds.
     pub max_cqe: u32,
+    /// Memory regions.
     pub max_mr: u32,
+    /// Protection domains.
     pub max_pd: u32,
+    /// READs and atomics of its peer that a queue pair answers at a time.
     pub max_qp_rd_atom: u32,
+    /// READs and atomics that all queue pairs answer at a time.
     pub max_res_rd_atom: u32,
+    /// READs and atomics of its own that a queue pair has in flight.
     pub max_qp_init_rd_atom: u32,
     /// 0 none, 1 within the adapter, 2 also with the CPU (`enum ibv_atomic_cap`).
     pub atomic_cap: u32,
+    /// Memory windows.
     pub max_mw: u32,
+    /// Multicast groups.
     pub max_mcast_grp: u32,
+    /// Queue pairs of a multicast group.
     pub max_mcast_qp_attach: u32,
+    /// Queue pairs of all multicast groups together.
     pub max_total_mcast_qp_attach: u32,
+    /// Address handles.
     pub max_ah: u32,
+    /// Shared receive queues.
     pub max_srq: u32,
+    /// Requests that wait in a shared receive queue.
     pub max_srq_wr: u32,
+    /// Pieces of memory of a request there.
     pub max_srq_sge: u32,
+    /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
+    /// How long an acknowledgement may take to leave it: 4.096 us x 2^this.
     pub local_ca_ack_delay: u8,
+    /// Ports.
     pub phys_port_cnt: u8,
+    /// Bytes that a request may carry itself.
     pub max_inline_data: u32,
     /// Completion time stamps: valid bits, 0 when there are none.
     pub completion_timestamp_mask: u64,
@@ -180,34 +210,48 @@ pub struct DeviceCaps {
 
 /// The state of a port (`struct ibv_port_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct PortInfo {
+    /// Whether it takes and gives data.
     pub active: bool,
     /// As `enum ibv_mtu`.
     pub max_mtu: u32,
     /// As `enum ibv_mtu`.
     pub active_mtu: u32,
+    /// Entries of its GID table.
     pub gid_tbl_len: u32,
+    /// Its capability mask (IBA vol. 1, 14.2.5.6).
     pub port_cap_flags: u32,
+    /// The largest message, in bytes.
     pub max_msg_sz: u32,
+    /// Entries of its P_Key table.
     pub pkey_tbl_len: u16,
+    /// Its LID; 0 on Ethernet.
     pub lid: u16,
+    /// The LID of the subnet manager.
     pub sm_lid: u16,
+    /// How many low bits of the LID choose a path.
     pub lmc: u8,
+    /// Virtual lanes, as coded in IBA vol. 1, 14.2.5.6.
     pub max_vl_num: u8,
+    /// Lanes: 1, 2, 4 and 8 stand for 1, 4, 8 and 12.
     pub active_width: u8,
+    /// Speed of a lane: 1 stands for 2.5 Gb/s, 4 for 10, 32 for 25.
     pub active_speed: u8,
+    /// State of the physical layer: 5 is up.
     pub phys_state: u8,
+    /// What it is made of.
     pub link_layer: LinkLayer,
 }
 
 /// The kind of a GID table entry (`enum ibv_gid_type_sysfs`/`ibv_gid_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[allow(missing_docs)]
 pub enum GidType {
+    /// Of InfiniBand.
     Ib = 0,
+    /// Of RoCE, whose packets have a GRH.
     RoceV1 = 1,
+    /// Of RoCEv2, whose packets are UDP.
     RoceV2 = 2,
 }
 
@@ -222,11 +266,12 @@ pub struct GidEntry {
     pub ifindex: u32,
 }
 
-/// A memory region's keys and extent, after registration.
+/// A memory region's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct MrInfo {
+    /// For requests of this process.
     pub lkey: u32,
+    /// For requests of the peer.
     pub rkey: u32,
 }
 
@@ -247,33 +292,44 @@ pub struct CqInit<'a, Ch> {
 
 /// How a shared receive queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct SrqInit {
+    /// Requests that must fit.
     pub max_wr: u32,
+    /// Pieces of memory of a request.
     pub max_sge: u32,
+    /// Fewer requests than this raise an event; 0: none does.
     pub srq_limit: u32,
+    /// The caller's word for it.
     pub cookie: u64,
 }
 
 /// The state of a shared receive queue (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct SrqInfo {
+    /// Requests that fit.
     pub max_wr: u32,
+    /// Pieces of memory of a request.
     pub max_sge: u32,
+    /// Fewer requests than this raise an event; 0: none does.
     pub srq_limit: u32,
 }
 
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct QpInit<'a, Cq, Srq> {
+    /// The transport.
     pub qp_type: QpType,
+    /// Where completions of sends go.
     pub send_cq: &'a Cq,
+    /// Where completions of receives go.
     pub recv_cq: &'a Cq,
+    /// Where receives come from, instead of a queue of its own.
     pub srq: Option<&'a Srq>,
+    /// How much must fit.
     pub cap: QpCap,
+    /// Whether every send has a completion.
     pub sq_sig_all: bool,
+    /// The caller's word for it.
     pub cookie: u64,
 }
 
@@ -342,10 +398,12 @@ pub enum MwType {
 
 /// What `ibv_rereg_mr` changes; `None` leaves it.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct MrChange<'a, Pd> {
+    /// Other memory: its address and its bytes.
     pub translation: Option<(u64, u64)>,
+    /// Another protection domain.
     pub pd: Option<&'a Pd>,
+    /// Other rights.
     pub access: Option<Access>,
 }
 

@@ -204,9 +204,9 @@ mod tests {
         (wc.slid, wc.sl, wc.dlid_path_bits) = (7, 3, 1);
         let mut attr = ibv_ah_attr::zeroed();
         let none = core::ptr::null_mut();
+        let grh = core::ptr::null_mut();
         // SAFETY: without the GRH flag, neither context nor header is looked at.
-        let ret =
-            unsafe { ibv_init_ah_from_wc(none, 2, &mut wc, core::ptr::null_mut(), &mut attr) };
+        let ret = unsafe { ibv_init_ah_from_wc(none, 2, &mut wc, grh, &mut attr) };
         assert_eq!(ret, 0);
         assert_eq!((attr.dlid, attr.sl, attr.src_path_bits), (7, 3, 1));
         assert_eq!((attr.port_num, attr.is_global), (2, 0));

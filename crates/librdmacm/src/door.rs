@@ -40,9 +40,9 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 
 /// The functions of the libibverbs that is loaded.
 fn of_libibverbs() -> Option<(Open, Send, Receive)> {
+    let flags = libc::RTLD_NOW | libc::RTLD_NODELETE;
     // SAFETY: a C string; the library is loaded already, and is never closed.
-    let library =
-        unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+    let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), flags) };
     if library.is_null() {
         return None;
     }
@@ -58,6 +58,19 @@ fn of_libibverbs() -> Option<(Open, Send, Receive)> {
             std::mem::transmute::<*mut c_void, Receive>(receive),
         )
     })
+}
+
+/// What the port answered: a descriptor, or none where no interface was named.
+fn opened(answer: c_int) -> CallResult<Option<c_int>> {
+    match answer {
+        NO_INTERFACE => Ok(None),
+        error if error < 0 => Err(failed(error.saturating_neg(), "rdma_cm", || {
+            "the way to other hosts does not open (libibverbs.so.1 has said why, if it is of the \
+             same build)"
+                .to_owned()
+        })),
+        fd => Ok(Some(fd)),
+    }
 }
 
 impl Door {
@@ -78,15 +91,8 @@ impl Door {
             }));
         };
         // SAFETY: takes nothing.
-        match unsafe { open() } {
-            NO_INTERFACE => Ok(None),
-            error if error < 0 => Err(failed(-error, "rdma_cm", || {
-                "the way to other hosts does not open (libibverbs.so.1 has said why, if it is of \
-                 the same build)"
-                    .to_owned()
-            })),
-            fd => Ok(Some(Door { fd, send, receive })),
-        }
+        let fd = opened(unsafe { open() })?;
+        Ok(fd.map(|fd| Door { fd, send, receive }))
     }
 
     /// A descriptor that is readable while datagrams wait.
@@ -117,3 +123,18 @@ impl Door {
 
 // `Gid` is its bytes, as the other library writes them.
 const _: () = assert!(size_of::<Arrived>() == 32 + MAD_BYTES && size_of::<Gid>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debug::Errno;
+
+    /// What each build of libibverbs answers where none was named.
+    #[test]
+    fn without_an_interface_there_is_no_door() {
+        assert_eq!(opened(-libc::ENODEV), Ok(None));
+        assert_eq!(opened(-libc::ENXIO), Err(Errno(libc::ENXIO)));
+        assert_eq!(opened(-libc::EADDRINUSE), Err(Errno(libc::EADDRINUSE)));
+        assert_eq!(opened(0), Ok(Some(0)));
+    }
+}

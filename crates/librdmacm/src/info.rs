@@ -27,8 +27,8 @@ pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context
 fn devices() -> CallResult<(*mut *mut ibv_context, c_int)> {
     let devices = world()?.devices()?;
     // SAFETY: zeroed memory for one pointer more than there are devices.
-    let list: *mut *mut ibv_context =
-        unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) }.cast();
+    let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
+    let list: *mut *mut ibv_context = list.cast();
     if list.is_null() {
         return Err(Errno(libc::ENOMEM));
     }

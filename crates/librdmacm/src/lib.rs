@@ -10,9 +10,9 @@
 //! their states inside the program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
 //!
 //! From below: `world` is everything of the process under one lock, `office` moves letters,
-//! `channel` queues events; `id`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` are the
-//! functions of `<rdma/rdma_cma.h>`, `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this
-//! library: see `guard`.
+//! `channel` queues events, `reach` looks whether peers can be reached; `id`, `connect`, `qp`,
+//! `endpoint`, `multicast`, `addrinfo` are the functions of `<rdma/rdma_cma.h>`, `rsocket` those of
+//! `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
 
 #[macro_use]
 mod guard;
@@ -34,6 +34,7 @@ mod info;
 mod multicast;
 mod office;
 mod qp;
+mod reach;
 mod resolve;
 mod rsocket;
 mod world;

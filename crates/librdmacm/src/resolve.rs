@@ -8,12 +8,13 @@ use rdmalab_wire::ids::Gid;
 
 use crate::address;
 use crate::debug::{CallResult, Errno, answer, failed};
-use crate::device::{self, Device};
 use crate::id::{CmId, bind, complete, own, world};
 use crate::office::Peer;
+use crate::reach;
 use crate::world::{self as worlds, Inner, Param, Posted, World};
 
-/// Looks for the way to a peer; the result is an event. 0, or -1 and `errno`.
+/// Looks for the way to a peer; the result is an event. 0, or -1 and `errno`. That takes as long as
+/// the device waits for a new address to come into use (a few seconds), whatever the time-out says.
 pub unsafe fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut libc::sockaddr,
@@ -31,8 +32,9 @@ pub unsafe fn resolve_addr(
     dst_addr: *const libc::sockaddr,
 ) -> CallResult<()> {
     // SAFETY: the caller's contract.
-    let (own, source, destination) =
-        unsafe { (own(id)?, address::read(src_addr), address::read(dst_addr)) };
+    let own = unsafe { own(id)? };
+    // SAFETY: as above.
+    let (source, destination) = unsafe { (address::read(src_addr), address::read(dst_addr)) };
     let Some(destination) = destination else {
         return Err(failed(libc::EINVAL, "rdma_resolve_addr", || {
             "the destination must be an IPv4 or IPv6 address".to_owned()
@@ -50,17 +52,41 @@ pub unsafe fn resolve_addr(
     }
     own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
     let world = world()?;
-    let found = find_way(own, destination)?;
-    let mut inner = world.lock();
-    let (event, status) = match found {
-        Some(way) => (resolved(&mut inner, own.number, destination, way)?, 0),
-        None => (RDMA_CM_EVENT_ADDR_ERROR, -libc::ENODEV),
-    };
-    let id_number = own.number;
-    inner.post(Posted { event, status, id: id_number, listener: None, param: Param::None });
-    drop(inner);
+    match find_way(own, destination)? {
+        // A new IPv6 address takes a while until it is in use, and the program's thread may hold
+        // locks, or have other things to do.
+        Some(way) if !way.is_here && way.source.is_ipv6() => {
+            let (id, pair) = (own.number, (way.device, way.sgid_index, way.remote_gid));
+            reach::begin(world, id, pair, move |inner, reached| {
+                // Who freed the id does not ask any more.
+                let _gone = settle(inner, id, destination, reached.map(|()| way));
+            })?;
+        }
+        found => {
+            let found = found.ok_or(Errno(libc::ENODEV));
+            settle(&mut world.lock(), own.number, destination, found)?;
+        }
+    }
     // SAFETY: as above.
     unsafe { complete(id) }
+}
+
+/// Tells the program of the way that was found, or why there is none.
+///
+/// # Errors
+/// `EINVAL` for an id that is gone.
+fn settle(
+    inner: &mut Inner,
+    id: u64,
+    destination: SocketAddr,
+    found: CallResult<Way>,
+) -> CallResult<()> {
+    let (event, status) = match found {
+        Ok(way) => (resolved(inner, id, destination, way)?, 0),
+        Err(Errno(errno)) => (RDMA_CM_EVENT_ADDR_ERROR, -errno),
+    };
+    inner.post(Posted { event, status, id, listener: None, param: Param::None });
+    Ok(())
 }
 
 fn is_bound(own: &CmId) -> CallResult<bool> {
@@ -68,6 +94,7 @@ fn is_bound(own: &CmId) -> CallResult<bool> {
 }
 
 /// The way to a peer.
+#[derive(Clone, Copy)]
 struct Way {
     device: usize,
     sgid_index: u8,
@@ -124,9 +151,6 @@ fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResu
     for (device, found) in world.devices()?.iter().enumerate() {
         if let Some(sgid_index) = found.index_of(local_gid) {
             let remote_gid = Gid::of_ip(address::plain(ip));
-            if source.is_ipv6() && !can_reach(found, sgid_index, remote_gid)? {
-                return no(format!("nothing can be sent from {source} to {ip} now"));
-            }
             let (remote_lid, is_here) = (0xffff, false);
             return Ok(Some(Way {
                 device,
@@ -140,23 +164,6 @@ fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResu
         }
     }
     no(format!("the way to {ip} leads over {source}, which is not the named interface's"))
-}
-
-/// Whether datagrams can go that way. A new IPv6 address takes a while until it is in use: this
-/// waits for it, here, where the program's thread holds no lock, so that the first request is sent.
-fn can_reach(device: &Device, sgid_index: u8, remote_gid: Gid) -> CallResult<bool> {
-    let verbs = device::verbs()?;
-    let link = worlds::Link { sgid_index, remote_gid, ..worlds::Link::default() };
-    let mut attr = crate::qp::address_vector(&link);
-    // SAFETY: an open device's domain, and attributes that live during the call; what it makes is
-    // given back at once.
-    unsafe {
-        let ah = (verbs.create_ah)(device.pd, &raw mut attr);
-        if !ah.is_null() {
-            (verbs.destroy_ah)(ah);
-        }
-        Ok(!ah.is_null())
-    }
 }
 
 /// Notes the way to a peer.

@@ -5,10 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rdmalab_abi::*;
-use rdmalab_engine::cm::{CommId, Config, Event, MAX_CONNECTIONS, Manager, Output};
+use rdmalab_engine::cm::{CommId, Config, MAX_CONNECTIONS, Manager, Output};
 use rdmalab_ring::madbox;
-use rdmalab_wire::cm::{IpHeader, Rej, Rep, Req, SidrRep, SidrReq, port_space, reason};
+use rdmalab_wire::cm::port_space;
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 
 use crate::channel::Queue;
@@ -17,6 +16,7 @@ use crate::device::{self, Device};
 use crate::door::Door;
 use crate::id::CmId;
 use crate::office::{Office, Peer};
+use crate::reach::Looks;
 
 /// Ports that are given to who does not name one, as in Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
@@ -136,6 +136,7 @@ pub struct Inner {
     next_port: u16,
     /// The deadline that the thread sleeps until, as it last looked.
     pub sleeps_until_ns: Option<u64>,
+    pub looks: Looks,
 }
 
 /// Everything of the process.
@@ -184,6 +185,7 @@ pub fn get() -> CallResult<&'static World> {
         ports: BTreeMap::new(),
         next_id: 1,
         sleeps_until_ns: None,
+        looks: Looks::default(),
         next_port: (random() % u32::from(EPHEMERAL.end - EPHEMERAL.start)) as u16,
     };
     let world: &'static World = Box::leak(Box::new(World {
@@ -192,7 +194,8 @@ pub fn get() -> CallResult<&'static World> {
         devices: OnceLock::new(),
         opening: Mutex::new(()),
     }));
-    start_thread(world)?;
+    start_thread("rdmalab-cm", move || crate::office::run(world))
+        .map_err(|error| errno_of(&error))?;
     WORLD.store(std::ptr::from_ref(world).cast_mut(), Ordering::Release);
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
@@ -204,8 +207,11 @@ extern "C" fn after_fork_in_child() {
     WORLD.store(std::ptr::null_mut(), Ordering::Release);
 }
 
-/// Starts the thread with every signal blocked: signals are the program's.
-fn start_thread(world: &'static World) -> CallResult<()> {
+/// Starts a thread with every signal blocked: signals are the program's.
+///
+/// # Errors
+/// What the kernel says.
+pub fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     // SAFETY: signal sets are plain data, which these functions fill.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -214,13 +220,10 @@ fn start_thread(world: &'static World) -> CallResult<()> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     };
-    let spawned = std::thread::Builder::new()
-        .name("rdmalab-cm".into())
-        .stack_size(256 * 1024)
-        .spawn(move || crate::office::run(world));
+    let spawned = std::thread::Builder::new().name(name.into()).stack_size(256 * 1024).spawn(body);
     // SAFETY: the set that was just saved.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    spawned.map(drop).map_err(|error| errno_of(&error))
+    spawned.map(drop)
 }
 
 impl World {
@@ -357,198 +360,9 @@ impl Inner {
             self.post(Posted { event, status, id, listener: None, param });
         }
     }
-
-    fn on_event(&mut self, event: Event<Peer>) {
-        match event {
-            Event::Request { id, peer, req } => self.on_request(id, peer, &req),
-            Event::Reply { id, rep } => self.on_reply(id, &rep),
-            Event::Rejected { id, rej } => {
-                let param = conn_with(rej.private_data.to_vec());
-                self.tell(id, RDMA_CM_EVENT_REJECTED, i32::from(rej.reason), param);
-            }
-            Event::Established { id } => {
-                self.tell(id, RDMA_CM_EVENT_ESTABLISHED, 0, Param::None);
-            }
-            Event::Unreachable { id } => {
-                self.tell(id, RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Param::None);
-            }
-            Event::Disconnected { id, is_unconfirmed } => {
-                let status = if is_unconfirmed { -libc::ETIMEDOUT } else { 0 };
-                self.tell(id, RDMA_CM_EVENT_DISCONNECTED, status, Param::None);
-            }
-            Event::TimewaitExit { id } => {
-                self.tell(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::None);
-            }
-            Event::SidrRequest { id, peer, req } => self.on_sidr_request(id, peer, &req),
-            Event::SidrReply { id, rep } => self.on_sidr_reply(id, &rep),
-        }
-    }
-
-    /// The listener for a request: one that is bound to the address, or to any.
-    fn listener_for(&self, service: u64, header: &IpHeader) -> Option<u64> {
-        let ids = self.listeners.get(&service)?;
-        let asked = crate::address::plain(header.destination);
-        let fits = |number: &&u64| {
-            let source = self.ids.get(number).and_then(|id| id.source);
-            let Some(at) = source.map(|source| crate::address::plain(source.ip())) else {
-                return true;
-            };
-            at.is_unspecified() || at == asked
-        };
-        ids.iter().find(fits).copied()
-    }
-
-    /// A new id for a request, and its listener; or the request is refused.
-    fn requested(
-        &mut self,
-        comm: CommId,
-        peer: Peer,
-        service: u64,
-        private_data: &[u8],
-    ) -> Option<(u64, u64)> {
-        let listener = IpHeader::parse(private_data).and_then(|header| {
-            let listener = self.listener_for(service, &header)?;
-            Some((listener, self.ids.get(&listener)?, header))
-        });
-        let Some((listener, on, header)) = listener else {
-            let _told = failed(libc::ECONNREFUSED, "rdma_cm", || {
-                let asked = IpHeader::parse(private_data).map(|header| header.destination);
-                format!("refused: nobody listens for service {service:#x} at {asked:?}")
-            });
-            let nothing = [0; Rej::PRIVATE_BYTES];
-            // Questions for datagram services have no reasons: letting go of one answers it.
-            let _answered = self.cm.reject(comm, reason::INVALID_SERVICE_ID, nothing);
-            self.cm.destroy(now_ns(), comm);
-            return None;
-        };
-        let state = IdState {
-            c: std::ptr::null_mut(),
-            queue: on.queue.clone(),
-            ps: on.ps,
-            qp_type: on.qp_type,
-            source: Some(SocketAddr::new(header.destination, service as u16)),
-            destination: Some(SocketAddr::new(header.source, header.source_port)),
-            device: None,
-            peer: Some(peer),
-            comm: None,
-            bound: None,
-            listening: None,
-            link: Link::default(),
-            reuse_address: false,
-            ack_timeout: on.ack_timeout,
-            tos: on.tos,
-            fetched: 0,
-            acknowledged: 0,
-        };
-        let id = self.add(state);
-        self.link(id, comm);
-        Some((id, listener))
-    }
-
-    fn on_request(&mut self, comm: CommId, peer: Peer, req: &Req) {
-        let Some((id, listener)) = self.requested(comm, peer, req.service_id, &req.private_data)
-        else {
-            return;
-        };
-        if let Some(state) = self.ids.get_mut(&id) {
-            state.link = Link {
-                sgid_index: 0,
-                local_gid: req.path.remote_gid,
-                remote_gid: req.path.local_gid,
-                remote_lid: req.path.local_lid,
-                remote_qpn: req.qpn,
-                rq_psn: Psn::new(random()),
-                sq_psn: req.starting_psn,
-                mtu: req.path_mtu,
-                initiator_depth: req.responder_resources,
-                responder_resources: req.initiator_depth,
-                retry_count: req.retry_count,
-                rnr_retry_count: req.rnr_retry_count,
-                ack_timeout: req.path.ack_timeout,
-                traffic_class: req.path.traffic_class,
-                qkey: 0,
-            };
-        }
-        let param = Param::Conn {
-            responder_resources: req.initiator_depth,
-            initiator_depth: req.responder_resources,
-            flow_control: req.flow_control,
-            retry_count: req.retry_count,
-            rnr_retry_count: req.rnr_retry_count,
-            srq: req.srq,
-            qp_num: req.qpn.get(),
-            private_data: req.private_data[IpHeader::BYTES..].to_vec(),
-        };
-        let event = RDMA_CM_EVENT_CONNECT_REQUEST;
-        self.post(Posted { event, status: 0, id, listener: Some(listener), param });
-    }
-
-    fn on_sidr_request(&mut self, comm: CommId, peer: Peer, req: &SidrReq) {
-        let Some((id, listener)) = self.requested(comm, peer, req.service_id, &req.private_data)
-        else {
-            return;
-        };
-        let private_data = req.private_data[IpHeader::BYTES..].to_vec();
-        let param = Param::Ud { qp_num: 0, qkey: 0, private_data };
-        let event = RDMA_CM_EVENT_CONNECT_REQUEST;
-        self.post(Posted { event, status: 0, id, listener: Some(listener), param });
-    }
-
-    fn on_reply(&mut self, comm: CommId, rep: &Rep) {
-        let Some(&id) = self.by_comm.get(&comm) else { return };
-        if let Some(state) = self.ids.get_mut(&id) {
-            let link = &mut state.link;
-            link.remote_qpn = rep.qpn;
-            link.sq_psn = rep.starting_psn;
-            link.initiator_depth = rep.responder_resources;
-            link.responder_resources = rep.initiator_depth;
-            link.rnr_retry_count = rep.rnr_retry_count;
-            state.peer = self.cm.peer(comm).copied();
-        }
-        let param = Param::Conn {
-            responder_resources: rep.initiator_depth,
-            initiator_depth: rep.responder_resources,
-            flow_control: rep.flow_control,
-            retry_count: 0,
-            rnr_retry_count: rep.rnr_retry_count,
-            srq: rep.srq,
-            qp_num: rep.qpn.get(),
-            private_data: rep.private_data.to_vec(),
-        };
-        self.tell(comm, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, param);
-    }
-
-    fn on_sidr_reply(&mut self, comm: CommId, rep: &SidrRep) {
-        if rep.status != 0 {
-            let status = i32::from(rep.status);
-            self.tell(comm, RDMA_CM_EVENT_UNREACHABLE, status, Param::None);
-            return;
-        }
-        let private_data = rep.private_data.to_vec();
-        let (qp_num, qkey) = (rep.qpn.get(), rep.qkey);
-        if let Some(state) = self.by_comm.get(&comm).and_then(|id| self.ids.get_mut(id)) {
-            state.link.remote_qpn = rep.qpn;
-            state.link.qkey = rep.qkey;
-        }
-        let param = Param::Ud { qp_num, qkey, private_data };
-        self.tell(comm, RDMA_CM_EVENT_ESTABLISHED, 0, param);
-    }
 }
 
-/// Parameters of which only the private data counts.
-fn conn_with(private_data: Vec<u8>) -> Param {
-    Param::Conn {
-        responder_resources: 0,
-        initiator_depth: 0,
-        flow_control: false,
-        retry_count: 0,
-        rnr_retry_count: 0,
-        srq: false,
-        qp_num: 0,
-        private_data,
-    }
-}
-
+mod arrivals;
 mod ports;
 pub use ports::service_of;
 

@@ -41,10 +41,9 @@ pub(crate) fn list<B: Backend>() -> VerbsResult<Vec<*mut ibv_device>> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut devices = Vec::with_capacity(present.len());
     for info in present {
+        let mut of_backend = known.iter().filter(|k| k.backend == TypeId::of::<B>());
         // SAFETY: every known device is alive for ever and immutable.
-        let same =
-            |k: &&Known| k.backend == TypeId::of::<B>() && unsafe { (*k.device).info == info };
-        let found = known.iter().find(same).map(|k| k.device);
+        let found = of_backend.find(|k| unsafe { (*k.device).info == info }).map(|k| k.device);
         let device = found.unwrap_or_else(|| {
             let device = Box::into_raw(Box::new(make(info.clone())));
             known.push(Known { backend: TypeId::of::<B>(), device });

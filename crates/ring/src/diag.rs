@@ -28,9 +28,9 @@ pub(crate) fn holder_uid(name: &str) -> io::Result<Option<u32>> {
     wanted.extend_from_slice(name.as_bytes());
     let mut part = vec![0_u8; 1 << 16];
     for _ in 0..PARTS {
+        let fd = socket.as_raw_fd();
         // SAFETY: writes at most `part.len()` bytes to a live buffer.
-        let got =
-            unsafe { libc::recv(socket.as_raw_fd(), part.as_mut_ptr().cast(), part.len(), 0) };
+        let got = unsafe { libc::recv(fd, part.as_mut_ptr().cast(), part.len(), 0) };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         match search(&part[..got], &wanted)? {
             Search::Found(uid) => return Ok(Some(uid)),

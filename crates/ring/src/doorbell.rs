@@ -187,9 +187,9 @@ impl Event {
     /// Takes all signals so far. Whether there was one.
     pub fn drain(&self) -> bool {
         let mut count = [0_u8; 8];
+        let fd = self.fd.as_raw_fd();
         // SAFETY: writes at most eight bytes to a live array.
-        let got =
-            unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        let got = unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
         got == 8
     }
 

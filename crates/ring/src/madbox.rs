@@ -21,9 +21,10 @@ pub const SLOT_MAX: u16 = 4095;
 pub const ID_BITS: u32 = 20;
 /// Bytes of a management datagram.
 pub const MAD_BYTES: usize = 256;
-/// What opening the way to other hosts answers where no interface was named: no error number, of
-/// which each tells that one was named and why it does not do.
-pub const NO_INTERFACE: i32 = i32::MIN;
+/// What opening the way to other hosts answers where no interface was named: `-ENODEV`, which is
+/// not answered where one was named and does not do. Of the two libraries that exchange it, either
+/// may be of another build, so it stays what it is.
+pub const NO_INTERFACE: i32 = -libc::ENODEV;
 
 /// Bytes of a letter: what it is, the sender's slot, the datagram.
 const LETTER_BYTES: usize = 4 + 4 + MAD_BYTES;

@@ -336,9 +336,10 @@ impl Mailbox {
         let mut bytes = vec![0_u8; MAIL_BYTES_MAX];
         let mut control = [0_u64; CONTROL_WORDS];
         let mut content = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        // SAFETY: all-zero is a valid value of these plain C structures.
-        let (mut message, mut address): (libc::msghdr, libc::sockaddr_un) =
-            unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        // SAFETY: as above.
+        let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
         message.msg_name = (&raw mut address).cast();
         message.msg_namelen = size_of::<libc::sockaddr_un>() as libc::socklen_t;
         message.msg_iov = &raw mut content;

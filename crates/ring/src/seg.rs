@@ -86,9 +86,10 @@ impl Segment {
         if seals & libc::F_SEAL_SHRINK == 0 {
             return Err(refuse("the segment is not sealed against shrinking"));
         }
-        // SAFETY: all-zero is a valid value of these plain C structures.
-        let (mut stat, mut fs) =
-            unsafe { (core::mem::zeroed::<libc::stat>(), core::mem::zeroed::<libc::statfs>()) };
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+        // SAFETY: as above.
+        let mut fs: libc::statfs = unsafe { core::mem::zeroed() };
         // SAFETY: both pointers are to live structures of the right type.
         unsafe {
             check(libc::fstat(raw, &raw mut stat))?;

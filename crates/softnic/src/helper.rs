@@ -272,6 +272,10 @@ fn serve(process: &Process) {
         }
     } else {
         process.doorbell.disarm();
+        if process.is_at_a_ring() {
+            // It may have lost its processor, and need this very one.
+            wait_readable(&[process.mail_fd(), helper.kick.as_raw_fd()], RETRY_MS);
+        }
     }
     helper.asleep.store(false, Ordering::Relaxed);
 }
@@ -429,10 +433,14 @@ mod tests {
                 std::thread::yield_now();
             }
             let gave_up = || nobody_comes(helper, helper.stamp.load(Ordering::Relaxed), kick);
-            // One that has lost its processor is given up.
-            let times = (0..50).filter(|_| gave_up()).count();
+            // One that has lost its processor is given up, which may be so for long.
+            let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            let mut was_seen = false;
+            while !was_seen && std::time::Instant::now() < limit {
+                was_seen = !gave_up();
+            }
             done.store(true, Ordering::Relaxed);
-            assert!(times < 50);
+            assert!(was_seen);
         });
     }
 }

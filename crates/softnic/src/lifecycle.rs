@@ -56,7 +56,6 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         wire: None,
         shared_paths: None,
         armed: process.armed,
-        put_off: crate::udp::PutOff::default(),
         grh: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);

@@ -158,6 +158,11 @@ impl Inbound {
         }
     }
 
+    /// Whether a thread is at the ring.
+    pub(crate) fn is_being_read(&self) -> bool {
+        self.ring.try_lock().is_none()
+    }
+
     /// Lets go of the ring of a dead peer, unless something is left in it.
     pub(crate) fn retire(&self) -> bool {
         let Some(mut ring) = self.ring.try_lock() else { return false };
@@ -225,8 +230,8 @@ impl Peer {
         let ring = Segment::from_fd(hello.ring, ring_bytes)?;
         // SAFETY: the ring's memory is kept in the peer beside the producer, and this process is
         // its only producer: the peer made it for us.
-        let producer =
-            unsafe { Producer::attach(ring.ptr(), ring.len()) }.map_err(std::io::Error::other)?;
+        let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) };
+        let producer = producer.map_err(std::io::Error::other)?;
         let base = segment.ptr();
         let event = Event::from_fd(hello.event)?;
         // SAFETY: the segment is kept in the peer, and its slot `own_slot` is ours because we hold

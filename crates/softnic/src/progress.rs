@@ -18,7 +18,7 @@ use crate::layout;
 use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
 use crate::transmit::{Sent, scatter};
-use crate::udp::{Left, Wire};
+use crate::udp::{Left, Wire, patience};
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -122,6 +122,11 @@ impl Process {
     /// Whether any ring holds something, or may: somebody is at it.
     pub(crate) fn rings_hold_something(&self) -> bool {
         self.inbound().iter().any(|inbound| inbound.may_hold_something())
+    }
+
+    /// Whether a thread is at one of the rings. One that lost its processor is for long.
+    pub(crate) fn is_at_a_ring(&self) -> bool {
+        self.inbound().iter().any(|inbound| inbound.is_being_read())
     }
 
     /// The same for what one process sent.
@@ -299,16 +304,19 @@ impl Process {
         // Somebody works on it: look again soon.
         let soon = Look::At(now_ns + TICK_NS);
         let Some(mut guard) = object.inner.try_lock() else { return soon };
-        if guard.as_ref().is_some_and(|inner| inner.ack_is_due(now_ns)) {
+        if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
+            let by_wire = inner.links.wire.is_some();
+            if by_wire && now_ns < inner.judged_at_ns() {
+                return Look::At(inner.judged_at_ns());
+            }
             // The peer may have answered long ago, and nobody looked.
-            let by_wire = guard.as_ref().is_some_and(|inner| inner.links.wire.is_some());
             drop(guard);
             self.take_from_rings();
             let left = if by_wire { self.drain_wire() } else { Left::Nothing };
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
             if left == Left::Something
-                && guard.as_mut().is_some_and(|inner| inner.may_put_off(now_ns))
+                && guard.as_ref().is_some_and(|inner| inner.may_put_off(now_ns))
             {
                 return soon;
             }
@@ -358,11 +366,22 @@ impl QpInner {
         matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
     }
 
-    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too often.
-    fn may_put_off(&mut self, now_ns: u64) -> bool {
+    /// When the time-out over the network that passed is judged.
+    fn judged_at_ns(&self) -> u64 {
         match self.qp.timer() {
-            Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns => {
-                self.links.put_off.once_more(at_ns)
+            Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
+                let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
+                patience::judged_at_ns(due_ns, period_ns, spent)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
+    fn may_put_off(&self, now_ns: u64) -> bool {
+        match self.qp.timer() {
+            Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
+                now_ns < patience::judged_at_last_ns(due_ns, self.qp.ack_period_ns())
             }
             _ => false,
         }

@@ -16,7 +16,7 @@ use crate::peer::{Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::transmit::InARow;
-use crate::udp::{PutOff, Route};
+use crate::udp::Route;
 use crate::withdrawal::Withdrawal;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
@@ -89,8 +89,6 @@ pub(crate) struct QpLinks {
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
     pub(crate) wire: Option<Route>,
-    /// How often its latest time-out over the network was put off.
-    pub(crate) put_off: PutOff,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,

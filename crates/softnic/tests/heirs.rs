@@ -3,17 +3,25 @@
 
 mod support;
 
+use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use rdmalab_engine::backend::Backend;
 use rdmalab_engine::vocab::*;
-use support::net::{Net, connect, enter};
+use rdmalab_link::path::gid_of;
+use rdmalab_softnic::SoftNic;
+use support::net::{MTU_1024, Net, connect, enter};
 use support::node::*;
-use support::{Cast, Link, Plan, Role, Stage, until_stopped};
+use support::{Link, Role, Stage, until_stopped};
 
-/// Path MTU 1024, which fits an Ethernet interface.
-const MTU_1024: u32 = 3;
 /// Messages of one go.
 const MESSAGES: u64 = 20;
+/// 537 ms for an acknowledgement, eight times: on a busy machine a thread may be away for long.
+const TIMEOUT: u8 = 17;
+/// What a test gives a process to come to where it waits, or to go wrong. No test needs it to
+/// succeed.
+const A_MOMENT: Duration = Duration::from_millis(300);
 
 const ROLES: &[(&str, Role)] = &[
     ("parting", parting),
@@ -30,13 +38,8 @@ fn child_process_entry() {
     support::play(ROLES);
 }
 
-fn start(net: &Net, roles: &[(&str, &[u64])]) -> Cast {
-    Cast::start_plan(&Plan { roles, links: 1, env: &net.env() })
-}
-
-/// Eight time-outs of 67 ms.
 fn connected(node: &Node, link: &Link) -> (Endpoint, Mem) {
-    let setup = Setup::new(QpType::Rc).mtu(MTU_1024);
+    let setup = Setup { timeout: TIMEOUT, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(4096, Kind::Heap));
     connect(node, &endpoint, link, 1);
     (endpoint, mem)
@@ -48,6 +51,25 @@ fn send_all(endpoint: &Endpoint, mem: &Mem) {
     }
 }
 
+/// The process that owns the socket of this host, if it is another one than this.
+fn other_owner() -> Option<u64> {
+    let name_of = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let fds = std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();
+    let mut fds = fds.filter_map(|fd| fd.file_name().to_str()?.parse::<RawFd>().ok());
+    let is_it = |fd: &RawFd| name_of(*fd).to_string_lossy().contains("memfd:rdmalab-wire");
+    let memory = fds.find(is_it).expect("the memory whose first byte's lock says who is the owner");
+    // SAFETY: all-zero is a valid value of this plain C structure, which the kernel reads and
+    // writes.
+    let owner = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_len = 1;
+        assert_eq!(libc::fcntl(memory, libc::F_GETLK, &raw mut lock), 0);
+        (i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid)
+    };
+    owner.map(|pid| pid as u64)
+}
+
 /// What a process still has to say when it exits, and to whom it tells that it has begun.
 static LAST_WORDS: Mutex<Option<(Endpoint, Mem, Option<Link>)>> = Mutex::new(None);
 
@@ -57,10 +79,17 @@ extern "C" fn last_words() {
     let (endpoint, mem, heir) = words.expect("it was set before the end");
     if let Some(heir) = heir {
         heir.put(&[1]);
-        assert_eq!(heir.get(), [2], "the heir is through");
+        let pid = heir.get()[0];
+        assert_eq!(other_owner(), Some(pid), "the heir is through, and has the socket");
     }
     send_all(&endpoint, &mem);
 }
+
+/// Who is there when a process exits that reads the socket: nobody else, an heir, or one that does
+/// not run at that moment.
+const ALONE: u64 = 0;
+const AN_HEIR: u64 = 1;
+const SLOW_HEIR: u64 = 2;
 
 /// Reads its host's socket, exits, and sends while it exits: what destructors of C++ do.
 fn parting(mut stage: Stage) {
@@ -70,11 +99,15 @@ fn parting(mut stage: Stage) {
     enter(1);
     let node = Node::open(0);
     let (endpoint, mem) = connected(&node, &stage.link(1));
-    let heir = (stage.args[0] == 1).then(|| stage.link(2));
+    let heir = (stage.args[0] != ALONE).then(|| stage.link(2));
     if let Some(heir) = &heir {
         // Now it may open the device; and now it has.
         heir.sync();
         heir.sync();
+        assert_eq!(other_owner(), None, "it is this process");
+    }
+    if stage.args[0] == SLOW_HEIR {
+        stage.parent.sync();
     }
     let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     *words = Some((endpoint, mem, heir));
@@ -112,7 +145,7 @@ fn heir(mut stage: Stage) {
     owner.sync();
     assert_eq!(owner.get(), [1], "it is about to exit");
     send_all(&endpoint, &mem);
-    owner.put(&[2]);
+    owner.put(&[std::process::id().into()]);
     // It passes on what is for the other, until that has ended.
     assert_eq!(owner.try_get(), None);
 }
@@ -120,13 +153,29 @@ fn heir(mut stage: Stage) {
 #[test]
 fn who_exits_alone_still_hears_of_the_network() {
     let Some(net) = Net::of("who_exits_alone_still_hears_of_the_network", 2) else { return };
-    start(&net, &[("parting", &[0]), ("partner", &[0])]).finish();
+    net.start(&[("parting", &[ALONE]), ("partner", &[0])]).finish();
 }
 
 #[test]
 fn who_exits_leaves_the_socket_to_its_heir() {
     let Some(net) = Net::of("who_exits_leaves_the_socket_to_its_heir", 2) else { return };
-    start(&net, &[("parting", &[1]), ("partner", &[0, 2]), ("heir", &[])]).finish();
+    net.start(&[("parting", &[AN_HEIR]), ("partner", &[0, 2]), ("heir", &[])]).finish();
+}
+
+/// As on a busy machine, where the heir's thread waits for a processor.
+#[test]
+fn who_exits_leaves_the_socket_to_an_heir_that_comes_late() {
+    let test = "who_exits_leaves_the_socket_to_an_heir_that_comes_late";
+    let Some(net) = Net::of(test, 2) else { return };
+    let cast = net.start(&[("parting", &[SLOW_HEIR]), ("partner", &[0, 2]), ("heir", &[])]);
+    let heir = 2;
+    assert_eq!(cast.link(0).get(), [u64::MAX], "both are connected");
+    cast.signal(heir, libc::SIGSTOP);
+    until_stopped(cast.pid(heir));
+    cast.link(0).put(&[u64::MAX]);
+    std::thread::sleep(A_MOMENT);
+    cast.signal(heir, libc::SIGCONT);
+    cast.finish();
 }
 
 /// Reads its host's socket until it is killed.
@@ -149,16 +198,20 @@ fn writer(mut stage: Stage) {
         endpoint.run(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
     };
     write();
-    stage.parent.put(&[1]);
-    assert_eq!(stage.parent.get(), [2]);
-    // All eight time-outs together are shorter than what a process has to say hello.
+    stage.parent.sync();
+    mem.fill(0, 64, MARK);
     for _ in 0..MESSAGES {
         write();
     }
     link.sync();
 }
 
-/// Inherits the socket.
+/// What the writer writes once the owner is dead.
+const MARK: u8 = 0x5a;
+
+/// Inherits the socket. What it introduces itself to everybody for, from before the owner's death,
+/// ends when the bystander's time to answer is over; the heir's own time would begin at the death.
+/// So what comes before the first is over came while the bystander was still waited for.
 fn target(mut stage: Stage) {
     enter(1);
     let link = stage.link(1);
@@ -166,6 +219,12 @@ fn target(mut stage: Stage) {
     let node = Node::open(0);
     let (_endpoint, mem) = connected(&node, &link);
     link.put(&[mem.addr(), mem.rkey as u64]);
+    let member = node.endpoint(&Setup::new(QpType::Ud));
+    stage.parent.sync();
+    stage.parent.put(&[2]);
+    let group = gid_of("239.92.1.2".parse().expect("an address"));
+    SoftNic::attach_mcast(&member.qp, group, 0).expect("a group");
+    assert_eq!(mem.read(0, 1), [MARK], "nobody read the socket while the bystander was silent");
     link.sync();
 }
 
@@ -184,16 +243,19 @@ fn bystander(stage: Stage) {
 fn who_does_not_answer_keeps_no_heir_from_reading() {
     let Some(net) = Net::of("who_does_not_answer_keeps_no_heir_from_reading", 2) else { return };
     let mut cast =
-        start(&net, &[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
+        net.start(&[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
     assert_eq!(cast.link(0).get(), [1]);
     cast.link(2).put(&[1]);
-    assert_eq!(cast.link(1).get(), [1]);
+    assert_eq!(cast.link(1).get(), [u64::MAX], "the writer has written");
     cast.link(3).put(&[1]);
     assert_eq!(cast.link(3).get(), [2]);
     cast.signal(3, libc::SIGSTOP);
     until_stopped(cast.pid(3));
+    cast.link(2).sync();
+    assert_eq!(cast.link(2).get(), [2], "it is about to introduce itself");
+    std::thread::sleep(A_MOMENT);
     cast.kill(0);
-    cast.link(1).put(&[2]);
+    cast.link(1).put(&[u64::MAX]);
     cast.expect_end(1);
     cast.expect_end(2);
     cast.kill(3);

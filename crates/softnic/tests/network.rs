@@ -16,13 +16,10 @@ use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
 use rdmalab_softnic::{SoftNic, set_wire_seam, wire_drops};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 use rdmalab_wire::opcode::Transport;
-use support::net::{Net, ah_of, connect, enter};
+use support::net::{MTU_1024, Net, ah_of, connect, enter};
 use support::node::*;
 use support::storm::{ROOM, Storm};
-use support::{Cast, Dice, Plan, Role, Stage, seeds, until};
-
-/// Path MTU 1024, which fits an Ethernet interface.
-const MTU_1024: u32 = 3;
+use support::{Dice, Role, Stage, seeds, until};
 
 const ROLES: &[(&str, Role)] = &[
     ("storm", storm),
@@ -37,10 +34,6 @@ const ROLES: &[(&str, Role)] = &[
 #[test]
 fn child_process_entry() {
     support::play(ROLES);
-}
-
-fn start(net: &Net, roles: &[(&str, &[u64])]) -> Cast {
-    Cast::start_plan(&Plan { roles, links: 1, env: &net.env() })
 }
 
 /// Drops that were counted for a reason.
@@ -122,7 +115,7 @@ fn a_storm_over_a_network() {
     let Some(net) = Net::of("a_storm_over_a_network", 2) else { return };
     for gid_index in [1, 2] {
         let args: &[u64] = &[1, gid_index, 0];
-        start(&net, &[("storm", args), ("storm", args)]).finish();
+        net.start(&[("storm", args), ("storm", args)]).finish();
     }
 }
 
@@ -132,7 +125,7 @@ fn a_storm_over_a_network_that_loses_packets() {
     for seed in seeds(1, 2) {
         for (gid_index, lost) in [(1, 10), (2, 30)] {
             let args: &[u64] = &[seed, gid_index, lost];
-            start(&net, &[("storm", args), ("storm", args)]).finish();
+            net.start(&[("storm", args), ("storm", args)]).finish();
         }
     }
 }
@@ -202,7 +195,7 @@ fn every_byte_arrives_however_many_packets_are_lost() {
     for seed in seeds(11, 1) {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
             let args: &[u64] = &[seed, gid_index, sleeps];
-            start(&net, &[("letters", args), ("letters", args)]).finish();
+            net.start(&[("letters", args), ("letters", args)]).finish();
         }
     }
 }
@@ -314,7 +307,7 @@ fn packets_of_strangers_do_nothing() {
     for seed in seeds(1, 1) {
         let roles: [(&str, &[u64]); 3] =
             [("victim", &[]), ("attacker", &[1, seed]), ("attacker", &[0, seed])];
-        start(&net, &roles).finish();
+        net.start(&roles).finish();
     }
 }
 
@@ -399,7 +392,7 @@ fn a_group_reaches_every_process_of_every_host() {
             ("listener", &two),
             ("listener", &three),
         ];
-        let cast = start(&net, &roles);
+        let cast = net.start(&roles);
         (0..6).for_each(|child| assert_eq!(cast.link(child).get(), [1]));
         cast.link(0).put(&[1]);
         (1..6).for_each(|child| assert_eq!(cast.link(child).get(), [2]));
@@ -445,6 +438,6 @@ fn manager(mut stage: Stage) {
 #[test]
 fn management_datagrams_find_qp1_here_and_there() {
     let Some(net) = Net::of("management_datagrams_find_qp1_here_and_there", 2) else { return };
-    start(&net, &[("manager", &[1, 2]), ("manager", &[2, 1])]).finish();
-    start(&net, &[("manager", &[1, 1]), ("manager", &[1, 1])]).finish();
+    net.start(&[("manager", &[1, 2]), ("manager", &[2, 1])]).finish();
+    net.start(&[("manager", &[1, 1]), ("manager", &[1, 1])]).finish();
 }

@@ -237,9 +237,9 @@ impl Context {
     pub fn query_gid(&self, port_num: u8, index: u32) -> Result<Ipv6Addr, VerbsError> {
         let mut gid = abi::ibv_gid { raw: [0; 16] };
         let slot = i32::try_from(index).unwrap_or(i32::MAX);
+        let query_gid = self.library().table().query_gid;
         // SAFETY: the context is open, and the GID is valid for writes.
-        let result =
-            unsafe { (self.library().table().query_gid)(self.raw(), port_num, slot, &raw mut gid) };
+        let result = unsafe { query_gid(self.raw(), port_num, slot, &raw mut gid) };
         self.library().zero("ibv_query_gid", result)?;
         Ok(attr::gid(&gid))
     }

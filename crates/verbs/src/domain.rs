@@ -77,9 +77,9 @@ impl Pd {
         let library = self.context().library();
         let addr = buffer.addr() + start as u64;
         let at = addr as *mut std::ffi::c_void;
+        let access = access.bits();
         // SAFETY: the domain is alive; the memory is, as long as the region keeps the buffer.
-        let raw =
-            unsafe { inline::ibv_reg_mr(library.table(), self.raw(), at, bytes, access.bits()) };
+        let raw = unsafe { inline::ibv_reg_mr(library.table(), self.raw(), at, bytes, access) };
         let raw = library.not_null("ibv_reg_mr", raw)?;
         // SAFETY: the region has just been made; its keys do not change.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };

@@ -44,6 +44,7 @@ mod error;
 mod event;
 mod flags;
 mod library;
+mod list;
 #[cfg(test)]
 mod mock;
 mod object;

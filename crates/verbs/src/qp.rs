@@ -14,8 +14,9 @@ use crate::domain::Pd;
 use crate::endpoint::QpEndpoint;
 use crate::error::{PostError, VerbsError};
 use crate::flags::{Access, QpState, QpType};
-use crate::recv::{self, RecvBatch, RecvRequest};
-use crate::send::{self, SendBatch, SendRequest};
+use crate::list;
+use crate::recv::{RecvBatch, RecvRequest};
+use crate::send::{SendBatch, SendRequest};
 use crate::srq::Srq;
 
 /// The queue pair number that multicast datagrams are sent to (IBA vol. 1, 10.5.2).
@@ -346,9 +347,9 @@ impl Qp {
 
     fn modify(&self, attr: &mut abi::ibv_qp_attr, mask: u32) -> Result<(), VerbsError> {
         let library = self.inner.pd.context().library();
+        let modify_qp = library.table().modify_qp;
         // SAFETY: the queue pair is alive, and the attributes are valid.
-        let result =
-            unsafe { (library.table().modify_qp)(self.raw.as_ptr(), &raw mut *attr, mask as i32) };
+        let result = unsafe { modify_qp(self.raw.as_ptr(), &raw mut *attr, mask as i32) };
         library.zero("ibv_modify_qp", result)
     }
 
@@ -379,9 +380,9 @@ impl Qp {
     pub fn join(&self, group: Ipv6Addr, lid: u16) -> Result<(), VerbsError> {
         let library = self.inner.pd.context().library();
         let gid = abi::ibv_gid { raw: group.octets() };
+        let attach_mcast = library.table().attach_mcast;
         // SAFETY: the queue pair is alive, and the address is read before the call returns.
-        let result =
-            unsafe { (library.table().attach_mcast)(self.raw.as_ptr(), &raw const gid, lid) };
+        let result = unsafe { attach_mcast(self.raw.as_ptr(), &raw const gid, lid) };
         library.zero("ibv_attach_mcast", result)?;
         self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner).push((group, lid));
         Ok(())
@@ -493,7 +494,9 @@ impl Qp {
         // SAFETY: the queue pair is alive; what the requests name is borrowed, and posting copies
         // what it needs of the list.
         let result = unsafe {
-            send::post_list(requests, |wr, bad| inline::ibv_post_send(self.raw.as_ptr(), wr, bad))
+            list::post(requests, SendRequest::raw, |wr, bad| {
+                inline::ibv_post_send(self.raw.as_ptr(), wr, bad)
+            })
         };
         result.map_err(|(posted, errno)| self.refused("ibv_post_send", posted, errno))
     }
@@ -506,7 +509,9 @@ impl Qp {
     pub fn post_recv(&self, requests: &[RecvRequest<'_, '_>]) -> Result<(), PostError> {
         // SAFETY: as in `post_send`.
         let result = unsafe {
-            recv::post_list(requests, |wr, bad| inline::ibv_post_recv(self.raw.as_ptr(), wr, bad))
+            list::post(requests, RecvRequest::raw, |wr, bad| {
+                inline::ibv_post_recv(self.raw.as_ptr(), wr, bad)
+            })
         };
         result.map_err(|(posted, errno)| self.refused("ibv_post_recv", posted, errno))
     }
@@ -523,7 +528,7 @@ impl Qp {
         if result == 0 {
             return Ok(());
         }
-        Err(self.refused("ibv_post_send", recv::place(head, bad, batch.len()), result))
+        Err(self.refused("ibv_post_send", list::place(head, bad, batch.len()), result))
     }
 
     /// Posts `count` requests of a prepared list, from `first` on, as one list.
@@ -548,7 +553,7 @@ impl Qp {
             if result == 0 {
                 return Ok(());
             }
-            Err(self.refused("ibv_post_send", recv::place(head, bad, count), result))
+            Err(self.refused("ibv_post_send", list::place(head, bad, count), result))
         })
     }
 
@@ -564,7 +569,7 @@ impl Qp {
         if result == 0 {
             return Ok(());
         }
-        Err(self.refused("ibv_post_recv", recv::place(head, bad, batch.len()), result))
+        Err(self.refused("ibv_post_recv", list::place(head, bad, batch.len()), result))
     }
 
     #[cold]

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use rdmalab_abi as abi;
 
 use crate::domain::Sge;
+use crate::list;
 
 /// A receive request: where one message goes.
 #[derive(Clone, Copy, Debug)]
@@ -34,50 +35,12 @@ impl<'s, 'm> RecvRequest<'s, 'm> {
         self.raw.wr_id = wr_id;
         self
     }
-}
 
-/// How many requests are linked on the stack at a time.
-const CHUNK: usize = 16;
-
-/// Links the requests on the stack and posts them chunk by chunk, until one is refused: how many
-/// were posted, and the error number.
-///
-/// # Safety
-/// `post` posts a list as `ibv_post_recv` does, and reads nothing of it afterwards.
-#[inline]
-pub(crate) unsafe fn post_list(
-    requests: &[RecvRequest<'_, '_>],
-    mut post: impl FnMut(*mut abi::ibv_recv_wr, *mut *mut abi::ibv_recv_wr) -> i32,
-) -> Result<(), (usize, i32)> {
-    if let [one] = requests {
-        let (mut wr, mut bad) = (one.raw, null_mut());
-        return match post(&raw mut wr, &raw mut bad) {
-            0 => Ok(()),
-            result => Err((0, result)),
-        };
+    /// As C has it.
+    #[inline]
+    pub(crate) fn raw(&self) -> abi::ibv_recv_wr {
+        self.raw
     }
-    for (index, chunk) in requests.chunks(CHUNK).enumerate() {
-        let mut list = [const { abi::ibv_recv_wr::zeroed() }; CHUNK];
-        let start = list.as_mut_ptr();
-        for (i, request) in chunk.iter().enumerate() {
-            let next = if i + 1 < chunk.len() { start.wrapping_add(i + 1) } else { null_mut() };
-            list[i] = abi::ibv_recv_wr { next, ..request.raw };
-        }
-        let mut bad = null_mut();
-        let start = list.as_mut_ptr();
-        let result = post(start, &raw mut bad);
-        if result != 0 {
-            return Err((index * CHUNK + place(start, bad, chunk.len()), result));
-        }
-    }
-    Ok(())
-}
-
-/// The index of `bad` in a list of `n` at `start`; 0 where a library did not say.
-pub(crate) fn place<T>(start: *mut T, bad: *mut T, n: usize) -> usize {
-    let bytes = (bad as usize).wrapping_sub(start as usize);
-    let index = bytes / size_of::<T>();
-    if index < n { index } else { 0 }
 }
 
 /// Receive requests made once, as a list that is posted as a whole, often.
@@ -93,21 +56,9 @@ impl<'m> RecvBatch<'m> {
     /// A list of such requests.
     #[must_use]
     pub fn new(requests: &[RecvRequest<'_, 'm>]) -> Self {
-        let mut sges: Vec<abi::ibv_sge> = Vec::new();
-        for request in requests {
-            // SAFETY: the request borrows the slice that it was made from.
-            sges.extend_from_slice(unsafe { pieces(request.raw.sg_list, request.raw.num_sge) });
-        }
-        let mut list: Vec<abi::ibv_recv_wr> = requests.iter().map(|r| r.raw).collect();
-        let mut at = sges.as_mut_ptr();
-        let start = list.as_mut_ptr();
-        let count = list.len();
-        for (i, request) in list.iter_mut().enumerate() {
-            request.sg_list = at;
-            at = at.wrapping_add(request.num_sge as usize);
-            request.next = if i + 1 < count { start.wrapping_add(i + 1) } else { null_mut() };
-        }
-        Self { requests: list, sges, _memory: PhantomData }
+        // SAFETY: each request borrows the slice that it was made from.
+        let (requests, sges) = unsafe { list::copied(requests.iter().map(RecvRequest::raw)) };
+        Self { requests, sges, _memory: PhantomData }
     }
 
     /// How many requests it has.
@@ -140,14 +91,4 @@ impl<'m> RecvBatch<'m> {
     pub(crate) fn head(&mut self) -> *mut abi::ibv_recv_wr {
         if self.requests.is_empty() { null_mut() } else { self.requests.as_mut_ptr() }
     }
-}
-
-/// The pieces of a request as a slice.
-///
-/// # Safety
-/// The pointer and the count are those of a slice that lives as long as the result.
-pub(crate) unsafe fn pieces<'a>(start: *mut abi::ibv_sge, count: i32) -> &'a [abi::ibv_sge] {
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the caller's contract.
-    unsafe { std::slice::from_raw_parts(start, count) }
 }

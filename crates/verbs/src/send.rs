@@ -7,7 +7,7 @@ use rdmalab_abi as abi;
 
 use crate::address::AddressHandle;
 use crate::domain::{RemoteBuffer, Sge};
-use crate::recv::{pieces, place};
+use crate::list;
 
 /// A send request. `'s` is the list of its pieces, `'m` the memory and addresses that they name.
 #[derive(Clone, Copy)]
@@ -29,6 +29,12 @@ impl std::fmt::Debug for SendRequest<'_, '_> {
 }
 
 impl<'s, 'm> SendRequest<'s, 'm> {
+    /// As C has it.
+    #[inline]
+    pub(crate) fn raw(&self) -> abi::ibv_send_wr {
+        self.raw
+    }
+
     fn new(opcode: u32, sges: &'s [Sge<'m>]) -> Self {
         let mut raw = abi::ibv_send_wr::zeroed();
         raw.opcode = opcode;
@@ -165,43 +171,6 @@ impl<'s, 'm> SendRequest<'s, 'm> {
     }
 }
 
-/// How many requests are linked on the stack at a time.
-const CHUNK: usize = 16;
-
-/// Links the requests on the stack and posts them chunk by chunk, until one is refused: how many
-/// were posted, and the error number.
-///
-/// # Safety
-/// `post` posts a list as `ibv_post_send` does, and reads nothing of it afterwards.
-#[inline]
-pub(crate) unsafe fn post_list(
-    requests: &[SendRequest<'_, '_>],
-    mut post: impl FnMut(*mut abi::ibv_send_wr, *mut *mut abi::ibv_send_wr) -> i32,
-) -> Result<(), (usize, i32)> {
-    if let [one] = requests {
-        let (mut wr, mut bad) = (one.raw, null_mut());
-        return match post(&raw mut wr, &raw mut bad) {
-            0 => Ok(()),
-            result => Err((0, result)),
-        };
-    }
-    for (index, chunk) in requests.chunks(CHUNK).enumerate() {
-        let mut list = [const { abi::ibv_send_wr::zeroed() }; CHUNK];
-        let start = list.as_mut_ptr();
-        for (i, request) in chunk.iter().enumerate() {
-            let next = if i + 1 < chunk.len() { start.wrapping_add(i + 1) } else { null_mut() };
-            list[i] = abi::ibv_send_wr { next, ..request.raw };
-        }
-        let mut bad = null_mut();
-        let start = list.as_mut_ptr();
-        let result = post(start, &raw mut bad);
-        if result != 0 {
-            return Err((index * CHUNK + place(start, bad, chunk.len()), result));
-        }
-    }
-    Ok(())
-}
-
 /// Send requests made once, as a list that is posted as a whole, often.
 pub struct SendBatch<'m> {
     requests: Vec<abi::ibv_send_wr>,
@@ -220,21 +189,9 @@ impl<'m> SendBatch<'m> {
     /// A list of such requests.
     #[must_use]
     pub fn new(requests: &[SendRequest<'_, 'm>]) -> Self {
-        let mut sges: Vec<abi::ibv_sge> = Vec::new();
-        for request in requests {
-            // SAFETY: the request borrows the slice that it was made from.
-            sges.extend_from_slice(unsafe { pieces(request.raw.sg_list, request.raw.num_sge) });
-        }
-        let mut list: Vec<abi::ibv_send_wr> = requests.iter().map(|r| r.raw).collect();
-        let mut at = sges.as_mut_ptr();
-        let start = list.as_mut_ptr();
-        let count = list.len();
-        for (i, request) in list.iter_mut().enumerate() {
-            request.sg_list = at;
-            at = at.wrapping_add(request.num_sge as usize);
-            request.next = if i + 1 < count { start.wrapping_add(i + 1) } else { null_mut() };
-        }
-        Self { requests: list, sges, _memory: PhantomData }
+        // SAFETY: each request borrows the slice that it was made from.
+        let (requests, sges) = unsafe { list::copied(requests.iter().map(SendRequest::raw)) };
+        Self { requests, sges, _memory: PhantomData }
     }
 
     /// How many requests it has.

@@ -8,7 +8,8 @@ use rdmalab_abi::inline;
 
 use crate::domain::Pd;
 use crate::error::{PostError, VerbsError};
-use crate::recv::{self, RecvRequest};
+use crate::list;
+use crate::recv::RecvRequest;
 
 /// Receives that several queue pairs take from. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -61,7 +62,9 @@ impl Srq {
     pub fn post_recv(&self, requests: &[RecvRequest<'_, '_>]) -> Result<(), PostError> {
         // SAFETY: the queue is alive, and posting copies what it needs of the list.
         let result = unsafe {
-            recv::post_list(requests, |wr, bad| inline::ibv_post_srq_recv(self.raw(), wr, bad))
+            list::post(requests, RecvRequest::raw, |wr, bad| {
+                inline::ibv_post_srq_recv(self.raw(), wr, bad)
+            })
         };
         result.map_err(|(posted, errno)| PostError {
             posted,

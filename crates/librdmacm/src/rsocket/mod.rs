@@ -221,9 +221,9 @@ pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         });
         return answer(Err(error));
     }
+    let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: a null channel asks for one of the id's own.
-    let made =
-        unsafe { id::create(std::ptr::null_mut(), std::ptr::null_mut(), RDMA_PS_TCP, IBV_QPT_RC) };
+    let made = unsafe { id::create(channel, context, RDMA_PS_TCP, IBV_QPT_RC) };
     number(made.map(|id| {
         // SAFETY: the id that was just made.
         unsafe { (*id).route.addr.src_storage.ss_family = domain as libc::sa_family_t };

@@ -26,8 +26,9 @@ pub unsafe extern "C-unwind" fn ibv_init_ah_from_wc<B: Backend>(
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
     // SAFETY: by the contract of the module.
-    let result =
-        unsafe { ah::from_wc::<B>(context, port_num, &*wc, grh).map(|attr| ah_attr.write(attr)) };
+    let attr = unsafe { ah::from_wc::<B>(context, port_num, &*wc, grh) };
+    // SAFETY: as above.
+    let result = attr.map(|attr| unsafe { ah_attr.write(attr) });
     answer::minus_one("ibv_init_ah_from_wc", result)
 }
 

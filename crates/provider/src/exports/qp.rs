@@ -26,8 +26,9 @@ pub unsafe extern "C-unwind" fn ibv_modify_qp<B: Backend>(
     attr_mask: c_int,
 ) -> c_int {
     // SAFETY: by the contract of the module.
-    let result =
-        unsafe { modify::<B>(qp, &*attr, attr_mask).map(|state| (*qp).state = state as u32) };
+    let state = unsafe { modify::<B>(qp, &*attr, attr_mask) };
+    // SAFETY: as above.
+    let result = state.map(|state| unsafe { (*qp).state = state as u32 });
     answer::status("ibv_modify_qp", result)
 }
 

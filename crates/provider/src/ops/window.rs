@@ -91,8 +91,9 @@ unsafe fn bind_type_1<B: Backend>(
     let new_rkey = B::next_mw_rkey(&own.backend);
     let mut request = blank(bind.wr_id, WrOpcode::BindMw, SendFlags(bind.send_flags));
     // SAFETY: by the contract; `rkey` is a plain number.
-    request.bind =
-        Some(unsafe { window(ptr::read(&raw const (*mw).rkey), new_rkey, &bind.bind_info) });
+    let rkey = unsafe { ptr::read(&raw const (*mw).rkey) };
+    // SAFETY: by the contract.
+    request.bind = Some(unsafe { window(rkey, new_rkey, &bind.bind_info) });
     B::post_send(&qp.backend, iter::once(request))
         .map_err(|(_, error)| VerbsError::new(error.errno(), post::sentence(error)))?;
     // SAFETY: the caller gave the window to this call.

@@ -161,10 +161,10 @@ pub(super) fn probe_atomic(addr: *mut u64) -> Result<(), Fault> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_LT, -2048)`, so that hardly ever anybody is woken.
     const OR_ZERO: u32 = (2 << 28) | (2 << 24) | 0x800;
     let op = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
-    let nobody = 0_u32;
+    let word = 0_u32;
+    let nobody = &raw const word;
     // SAFETY: wakes none of the none that wait on `nobody`; a bad `addr` is reported.
-    let done =
-        unsafe { libc::syscall(libc::SYS_futex, &raw const nobody, op, 0, 0_usize, addr, OR_ZERO) };
+    let done = unsafe { libc::syscall(libc::SYS_futex, nobody, op, 0, 0_usize, addr, OR_ZERO) };
     // Anything but a bad address (a sandbox without futex) says nothing about the page.
     if done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT) {
         return Err(Fault { side: Side::Destination });

@@ -28,7 +28,7 @@ fn play(part: &str) -> ExitStatus {
 }
 
 #[test]
-#[ignore = "the child process that the other tests of this file start"]
+#[ignore = "the other tests of this file start it: cargo test -p rdmalab-softnic --lib guard"]
 fn the_child() {
     // SAFETY: asks for no core file.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };

@@ -166,7 +166,7 @@ fn another_process_sees_the_last_byte_last() {
 }
 
 #[test]
-#[ignore = "takes many minutes; run it after a change of an instruction"]
+#[ignore = "minutes: cargo test --release -p rdmalab-softnic --lib -- --ignored the_last_byte"]
 fn the_last_byte_is_last_in_millions_of_rounds() {
     race_threads(LONG);
     race_kernel(LONG / 4);

@@ -25,9 +25,9 @@ impl Pages {
     pub(super) fn with_flags(pages: usize, flags: i32) -> Self {
         let len = pages * PAGE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = flags | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, access, flags | libc::MAP_ANONYMOUS, -1, 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         Self { start: start.cast(), len }
     }

@@ -126,9 +126,8 @@ pub(crate) unsafe fn vm_read(
                 let own = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
                 let at = remote.wrapping_add(done as u64);
                 // SAFETY: reads into `byte`.
-                let remote_is_fine =
-                    unsafe { transfer(libc::process_vm_readv, pid, &own, at, 1) }.is_ok();
-                let side = if remote_is_fine { Side::Destination } else { Side::Source };
+                let remote = unsafe { transfer(libc::process_vm_readv, pid, &own, at, 1) };
+                let side = if remote.is_ok() { Side::Destination } else { Side::Source };
                 VmError::Fault { side, done }
             }
             other => other,

@@ -286,10 +286,20 @@ impl Interface {
 
     /// Whether it is up and has a carrier, now.
     pub(crate) fn is_running(&self) -> bool {
-        let Ok(answer) = ask(&self.name, libc::SIOCGIFFLAGS as libc::c_ulong) else { return false };
-        // SAFETY: SIOCGIFFLAGS fills this member.
-        let flags = i32::from(unsafe { answer.ifr_ifru.ifru_flags });
+        let flags = self.flags();
         flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0
+    }
+
+    /// Whether the kernel has to ask its link for the link addresses of others.
+    pub(crate) fn asks_for_neighbours(&self) -> bool {
+        self.flags() & (libc::IFF_LOOPBACK | libc::IFF_NOARP | libc::IFF_POINTOPOINT) == 0
+    }
+
+    /// As SIOCGIFFLAGS has them, now; 0: unknown.
+    fn flags(&self) -> i32 {
+        let Ok(answer) = ask(&self.name, libc::SIOCGIFFLAGS as libc::c_ulong) else { return 0 };
+        // SAFETY: SIOCGIFFLAGS fills this member.
+        i32::from(unsafe { answer.ifr_ifru.ifru_flags })
     }
 }
 

@@ -28,8 +28,16 @@ pub extern "C" fn open() -> c_int {
         Err(error) => {
             // The number alone crosses the border.
             crate::say(&error.message);
-            -error.errno
+            answer_of(error.errno)
         }
+    }
+}
+
+/// The answer for an error: never that no interface was named.
+fn answer_of(errno: c_int) -> c_int {
+    match -errno {
+        NO_INTERFACE => -libc::ENXIO,
+        answer => answer,
     }
 }
 
@@ -38,9 +46,9 @@ pub extern "C" fn open() -> c_int {
 /// # Safety
 /// Two GIDs and a datagram of 256 bytes.
 pub unsafe extern "C" fn send(from: *const u8, to: *const u8, mad: *const u8) -> c_int {
+    let (from, to) = (from.cast::<[u8; 16]>(), to.cast::<[u8; 16]>());
     // SAFETY: the caller's contract.
-    let (from, to, mad) =
-        unsafe { (from.cast::<[u8; 16]>().read(), to.cast::<[u8; 16]>().read(), &*mad.cast()) };
+    let (from, to, mad) = unsafe { (from.read(), to.read(), &*mad.cast()) };
     let sent = ManagementPort::open().and_then(|port| {
         let index = port.gids().iter().position(|gid| gid.0 == from).unwrap_or(usize::MAX);
         port.send(u8::try_from(index).unwrap_or(u8::MAX), Gid(to), mad)
@@ -61,5 +69,16 @@ pub unsafe extern "C" fn receive(datagram: *mut u8) -> c_int {
             unsafe { datagram.cast::<Arrived>().write(arrived) };
             1
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_from_no_interface() {
+        assert_eq!(answer_of(libc::ENODEV), -libc::ENXIO);
+        assert_eq!(answer_of(libc::EADDRINUSE), -libc::EADDRINUSE);
     }
 }

@@ -15,8 +15,10 @@ pub(crate) mod interface;
 pub mod management;
 pub mod management_c;
 mod members;
+mod neighbour;
 mod onset;
 mod outbox;
+pub(crate) mod patience;
 mod receive;
 mod refuse;
 mod send;
@@ -24,7 +26,8 @@ mod share;
 mod socket;
 pub(crate) mod vigil;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
@@ -40,13 +43,17 @@ use rdmalab_wire::ids::Gid;
 use crate::process::Process;
 use interface::Interface;
 use outbox::{Exit, Outbox};
+pub(crate) use receive::Left;
 use receive::Receiver;
-pub(crate) use receive::{Left, PutOff};
 pub(crate) use socket::Route;
 
 /// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
 /// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
 pub(crate) const WINDOW_PACKETS: u32 = 128;
+
+/// How long whoever is next on the way to a peer may take to answer, ns: the kernel asks three
+/// times, a second apart.
+const NEIGHBOUR_NS: u64 = 3_500_000_000;
 
 /// This process's share of the host's socket.
 pub(crate) struct Wire {
@@ -69,6 +76,8 @@ pub(crate) struct Wire {
     pub(crate) counters: Counters,
     /// Memberships in IP groups, by their GID.
     memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
+    /// To whom packets can leave: who was waited for once is not asked about again.
+    answered: Mutex<BTreeSet<IpAddr>>,
     /// Taps and fault rules.
     seam: OnceLock<Box<dyn Seam>>,
 }
@@ -88,6 +97,7 @@ impl Wire {
             receiver: Mutex::new(Receiver::new(interface.port)),
             counters: Counters::default(),
             memberships: Mutex::default(),
+            answered: Mutex::default(),
             seam: OnceLock::new(),
         }
     }
@@ -183,12 +193,21 @@ impl Wire {
         }
     }
 
-    /// Refuses an address vector that can lead nowhere; waits for a new address of ours.
+    /// Refuses an address vector that can lead nowhere; waits for a new address of ours, and for
+    /// the answer of whoever is next on the way.
     ///
     /// # Errors
-    /// That its addresses are of two families, ours is not in use, or that there is no route.
+    /// That its addresses are of two families, ours is not in use, that there is no route, or that
+    /// nobody answers.
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
-        self.check_address_within(ah, onset::ONSET_NS)
+        self.check_address_within(ah, onset::ONSET_NS)?;
+        let Some(route) = self.route(ah) else { return Ok(()) };
+        let destination = route.path.destination;
+        if !self.answered.lock().contains(&destination) {
+            neighbour::wait_for(self.interface, destination, NEIGHBOUR_NS)?;
+            self.answered.lock().insert(destination);
+        }
+        Ok(())
     }
 
     /// The same, with so much patience for a new address.

@@ -66,29 +66,6 @@ pub(crate) enum Left {
 /// ever.
 const LOOKS_MAX: usize = 32;
 
-/// How often the judgement of one deadline is put off because something may still lie somewhere, a
-/// millisecond or more each time. A thread that lost its processor while it reads has it back by
-/// then; a local stream that never ends must not keep what was lost from being sent again.
-const PUT_OFF_MAX: u32 = 32;
-
-/// What was put off of the latest deadline that passed.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct PutOff {
-    deadline_ns: u64,
-    times: u32,
-}
-
-impl PutOff {
-    /// Whether a deadline may be put off once more.
-    pub(crate) fn once_more(&mut self, deadline_ns: u64) -> bool {
-        if self.deadline_ns != deadline_ns {
-            *self = PutOff { deadline_ns, times: 0 };
-        }
-        self.times += 1;
-        self.times <= PUT_OFF_MAX
-    }
-}
-
 impl Process {
     /// Takes all that the network has brought so far, before a time-out is judged by it. Where
     /// another process reads the socket, what it passed on is looked for in its ring.
@@ -96,9 +73,11 @@ impl Process {
     pub(crate) fn drain_wire(&self) -> Left {
         let Some(wire) = self.wire() else { return Left::Nothing };
         if !wire.is_owner.load(Ordering::Acquire) {
-            let may_hold = match wire.read_by.load(Ordering::Relaxed) {
-                0 => self.rings_hold_something(),
-                reader => self.ring_holds_something(reader),
+            let reader = Some(wire.read_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
+            // The heir of one that is gone may have passed on nothing yet.
+            let may_hold = match reader.and_then(|slot| self.peer(slot)) {
+                Some(peer) if peer.is_alive() => self.ring_holds_something(peer.slot),
+                _ => self.rings_hold_something(),
             };
             return if may_hold { Left::Something } else { Left::Nothing };
         }
@@ -355,19 +334,5 @@ impl QpInner {
         self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
         self.handle_train(train, packet.payload.as_ptr());
         self.links.grh = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_is_put_off_so_often_and_the_next_anew() {
-        let mut put_off = PutOff::default();
-        for deadline_ns in [7, 9] {
-            assert!((0..PUT_OFF_MAX).all(|_| put_off.once_more(deadline_ns)));
-            assert!(!put_off.once_more(deadline_ns) && !put_off.once_more(deadline_ns));
-        }
     }
 }

@@ -32,8 +32,14 @@ const ANSWER_NS: u64 = 2_000_000_000;
 const ASK_AGAIN_NS: u64 = 100_000_000;
 /// What a process that exits waits for a thread that is reading.
 const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
-/// How long a process that exits waits for an heir, ns. It wakes in microseconds, if it is there.
-const HEIR_NS: u64 = 20_000_000;
+/// How long a process that exits waits for an heir to take the socket, ns. It does so in
+/// microseconds, unless its thread does not get a processor: on a busy machine that takes up to
+/// seconds. Nobody waits where there is no heir; one that is stopped costs this time once.
+const HEIR_NS: u64 = 2_000_000_000;
+/// The byte of the memory whose lock makes its holder the owner.
+const OWNER_BYTE: i64 = 0;
+/// The byte that everybody has a read lock on who uses the socket, and would inherit it.
+const USER_BYTE: i64 = 1;
 /// What an heir gives those that it does not know to answer before it reads, ms.
 const INTRODUCTION_MS: u64 = 50;
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
@@ -82,6 +88,7 @@ impl Process {
 
     fn keep_wire(&'static self, wire: Wire) -> VerbsResult<()> {
         let owns = wire.is_owner.load(Ordering::Relaxed);
+        stand_by(wire.ownership_fd());
         if let Some(armed) = self.armed {
             let _ = wire.seam.set(Box::new(NetworkSeam::new(armed)));
         }
@@ -191,7 +198,7 @@ impl Process {
     /// reading packets and passing them on takes them along, and what a program does in its last
     /// handlers may take long. Returns whether another process reads now.
     fn hand_over(&self, wire: &Wire) -> bool {
-        if self.neighbours().is_empty() {
+        if !has_heir(wire.ownership_fd()) {
             return false;
         }
         // Whoever has it may be a thread that was cancelled there.
@@ -202,13 +209,14 @@ impl Process {
         unlock(wire.ownership_fd());
         std::mem::drop(calm);
         let give_up_ns = crate::clock::now_ns() + HEIR_NS;
-        while crate::clock::now_ns() < give_up_ns {
+        // The last heir may end meanwhile.
+        while crate::clock::now_ns() < give_up_ns && has_heir(wire.ownership_fd()) {
             if is_locked_elsewhere(wire.ownership_fd()) {
                 return true;
             }
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
-        // The others use another interface, or none.
+        // There is none any more, or it is stopped.
         let is_back = lock(wire.ownership_fd(), false);
         wire.is_owner.store(is_back, Ordering::SeqCst);
         !is_back
@@ -248,9 +256,10 @@ extern "C" fn at_exit() {
     // In a forked child the socket is the parent's.
     let Some(wire) = process.wire().filter(|wire| wire.fd() >= 0) else { return };
     wire.is_leaving.store(true, Ordering::SeqCst);
-    if process.hand_over(wire) {
-        // The heir may go before we do. Without the thread we are as one who has no heir.
-        let _ = process.start_heir(false);
+    // The heir may go before we do.
+    if process.hand_over(wire) && process.start_heir(false).is_err() {
+        // Without the thread nobody may count on us.
+        set_lock(wire.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
     }
 }
 
@@ -283,38 +292,57 @@ fn ownership() -> VerbsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// A record lock of the one byte, of a kind.
-fn record_lock(kind: i32) -> libc::flock {
+/// A record lock of one byte, of a kind.
+fn record_lock(kind: i32, byte: i64) -> libc::flock {
     // SAFETY: all-zero is a valid value of this plain C structure.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_len = 1;
+    (lock.l_start, lock.l_len) = (byte as libc::off_t, 1);
     lock
 }
 
-/// Takes the record lock that the kernel drops when this process ends, or executes another
-/// program; waits for it if asked to. Returns whether it was taken.
-fn lock(fd: i32, wait: bool) -> bool {
-    let lock = record_lock(libc::F_WRLCK);
+/// Sets a record lock, which the kernel drops when this process ends, or executes another program;
+/// waits for it if asked to. Returns whether it was set.
+fn set_lock(fd: i32, kind: i32, byte: i64, wait: bool) -> bool {
+    let lock = record_lock(kind, byte);
     let command = if wait { libc::F_SETLKW } else { libc::F_SETLK };
     // SAFETY: the kernel reads a live structure.
     unsafe { libc::fcntl(fd, command, &raw const lock) == 0 }
 }
 
-/// Gives it back, to whom waits for it.
-fn unlock(fd: i32) {
-    let lock = record_lock(libc::F_UNLCK);
-    // SAFETY: the kernel reads a live structure.
-    unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) };
+/// Becomes the owner; waits for that if asked to. Returns whether it is.
+fn lock(fd: i32, wait: bool) -> bool {
+    set_lock(fd, libc::F_WRLCK, OWNER_BYTE, wait)
 }
 
-/// Whether another process has it.
-fn is_locked_elsewhere(fd: i32) -> bool {
-    let mut lock = record_lock(libc::F_WRLCK);
+/// Is owner no longer: whoever waits for that is.
+fn unlock(fd: i32) {
+    set_lock(fd, libc::F_UNLCK, OWNER_BYTE, false);
+}
+
+/// Whether another process has a lock on a byte.
+fn is_held_elsewhere(fd: i32, byte: i64) -> bool {
+    let mut lock = record_lock(libc::F_WRLCK, byte);
     // SAFETY: the kernel reads and writes a live structure.
     let asked = unsafe { libc::fcntl(fd, libc::F_GETLK, &raw mut lock) };
     asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// Whether another process is the owner.
+fn is_locked_elsewhere(fd: i32) -> bool {
+    is_held_elsewhere(fd, OWNER_BYTE)
+}
+
+/// From now on others know that somebody would inherit from them.
+fn stand_by(fd: i32) {
+    // Nobody's lock of this byte is in the way of another one's.
+    set_lock(fd, libc::F_RDLCK, USER_BYTE, false);
+}
+
+/// Whether another process would inherit the socket.
+fn has_heir(fd: i32) -> bool {
+    is_held_elsewhere(fd, USER_BYTE)
 }
 
 /// Puts a packet into a peer's ring, behind what the network said of it. Returns whether it had
@@ -410,5 +438,7 @@ mod tests {
         assert!(!is_locked_elsewhere(memory.as_raw_fd()), "it is ours");
         unlock(memory.as_raw_fd());
         assert!(!is_locked_elsewhere(memory.as_raw_fd()));
+        stand_by(memory.as_raw_fd());
+        assert!(!has_heir(memory.as_raw_fd()), "nobody is his own heir");
     }
 }

@@ -121,9 +121,9 @@ fn plain_address(octets: [u8; 16]) -> IpAddr {
 
 /// Whether a packet to that address would find a way, by asking the kernel for a route.
 pub(crate) fn check_route(route: &Route) -> io::Result<()> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: takes integers.
-    let raw =
-        check(unsafe { libc::socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    let raw = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) })?;
     // SAFETY: a fresh descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     let to = socket_address(route.path.destination, route.path.destination_port, route.interface);
@@ -131,6 +131,24 @@ pub(crate) fn check_route(route: &Route) -> io::Result<()> {
     // SAFETY: the kernel reads a live structure of the length given.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), length) })?;
     Ok(())
+}
+
+/// The port where datagrams are thrown away (RFC 863).
+const DISCARD_PORT: u16 = 9;
+
+/// Makes the kernel ask for the link address of whoever is next on the way to `destination`, by an
+/// empty datagram that means nothing to anybody: a user has no other means.
+pub(crate) fn make_kernel_ask(interface: u32, destination: IpAddr) {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes integers.
+    let Ok(raw) = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) }) else { return };
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    let to = socket_address(destination, DISCARD_PORT, interface);
+    let length = size_of_val(&to) as libc::socklen_t;
+    let fd = socket.as_raw_fd();
+    // SAFETY: no bytes are read; the kernel reads a live address of the length given.
+    unsafe { libc::sendto(fd, std::ptr::null(), 0, 0, (&raw const to).cast(), length) };
 }
 
 /// Where a packet goes, and with which marks.
@@ -227,9 +245,9 @@ pub(crate) fn send(fd: RawFd, route: &Route, bytes: &[u8], segment_bytes: u16) -
     message.msg_iovlen = 1;
     message.msg_control = control.words.as_mut_ptr().cast();
     message.msg_controllen = control.used as _;
+    let flags = libc::MSG_NOSIGNAL;
     // SAFETY: all pointers in the message are to live buffers of the lengths given.
-    let sent =
-        unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -291,9 +309,9 @@ impl Inbox {
         if limit == 1 {
             // The simpler call costs less.
             let header = &mut self.headers[0];
+            let message = &raw mut header.msg_hdr;
             // SAFETY: the header points to our own buffers, of the lengths it says.
-            let got =
-                unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header.msg_hdr, flags) };
+            let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd, message, flags) };
             header.msg_len = u32::try_from(got).unwrap_or(0);
             return usize::from(got >= 0);
         }

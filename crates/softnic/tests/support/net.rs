@@ -11,9 +11,11 @@ use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
 use rdmalab_wire::ids::Gid;
 
-use super::Link;
 use super::node::*;
+use super::{Cast, Link, Plan};
 
+/// Path MTU 1024, which fits an Ethernet interface.
+pub const MTU_1024: u32 = 3;
 /// Tells children which hosts there are.
 const NET: &str = "RDMALAB_TEST_NET";
 
@@ -66,8 +68,13 @@ impl Net {
         Some(net)
     }
 
+    /// Children on these hosts, with a link between each two.
+    pub fn start(&self, roles: &[(&str, &[u64])]) -> Cast {
+        Cast::start_plan(&Plan { roles, links: 1, env: &self.env() })
+    }
+
     /// The variables that children need.
-    pub fn env(&self) -> [(&str, &str); 2] {
+    fn env(&self) -> [(&str, &str); 2] {
         [(NET, &self.base), ("RDMALAB_INTERFACE", "eth0")]
     }
 }

@@ -78,6 +78,17 @@ impl Qp {
         self.req.timer
     }
 
+    /// T_tr, the shortest time that a request has for its answer (IBA vol. 1, 9.7.6.1.3). Without a
+    /// time-out it has no meaning.
+    pub fn ack_period_ns(&self) -> u64 {
+        4096u64 << self.attr.timeout.min(31)
+    }
+
+    /// Time-outs in a row that were counted as retries, since the peer answered anything.
+    pub fn retries_spent(&self) -> u8 {
+        self.attr.retry_cnt.saturating_sub(self.req.retries_left)
+    }
+
     /// Computes the deadline of a wanted timer; `now_ns` is the driver's clock. An infinite ACK
     /// time-out waits for `infinite_ns`, when the driver wants to look for itself.
     pub fn arm_timer(&mut self, now_ns: u64, infinite_ns: u64) {
@@ -85,7 +96,7 @@ impl Qp {
             let wait_ns = match kind {
                 TimerKind::Rnr(delay_ns) => delay_ns,
                 TimerKind::Ack if self.attr.timeout == 0 => infinite_ns,
-                TimerKind::Ack => 4096u64 << self.attr.timeout.min(31),
+                TimerKind::Ack => self.ack_period_ns(),
             };
             self.req.timer = Timer::At(kind, now_ns.saturating_add(wait_ns));
         }

@@ -1,0 +1,108 @@
+//! The link address of a peer on another host (network namespaces): who has not answered yet is
+//! waited for, and who does not exist is told of.
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::time::Duration;
+
+use rdmalab_engine::backend::Backend;
+use rdmalab_engine::vocab::*;
+use rdmalab_link::path::gid_of;
+use rdmalab_softnic::SoftNic;
+use support::net::{MTU_1024, Net, ah_of, connect, enter};
+use support::node::*;
+use support::{Role, Stage};
+
+/// The GID of the IPv4 address.
+const IPV4: u8 = 1;
+/// How long a host does not answer: longer than all retries of a queue pair with `timeout` 14.
+const SILENT: Duration = Duration::from_millis(2500);
+
+const ROLES: &[(&str, Role)] = &[("early", early), ("late", late), ("lonely", lonely)];
+
+#[test]
+fn child_process_entry() {
+    support::play(ROLES);
+}
+
+fn opened() -> (Node, Endpoint, Mem) {
+    let node = Node::open(0);
+    let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    let (endpoint, mem) = (node.endpoint(&setup), node.mem(4096, Kind::Heap));
+    (node, endpoint, mem)
+}
+
+/// Connects to a host that does not answer yet, and sends at once.
+fn early(mut stage: Stage) {
+    enter(1);
+    let link = stage.link(1);
+    let (node, endpoint, mem) = opened();
+    link.sync();
+    connect(&node, &endpoint, &link, IPV4);
+    let wc = endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
+    assert_eq!(wc.status, WcStatus::Success);
+    link.sync();
+}
+
+fn arp(state: &str) {
+    let done = Command::new("ip").args(["link", "set", "eth0", "arp", state]).status();
+    assert!(done.is_ok_and(|status| status.success()), "ip link set eth0 arp {state}");
+}
+
+/// The host that answers nobody for a while.
+fn late(mut stage: Stage) {
+    enter(2);
+    let link = stage.link(0);
+    let (node, endpoint, mem) = opened();
+    endpoint.to_init();
+    endpoint.recv(1, &[mem.sge(0, 4096)]);
+    arp("off");
+    link.sync();
+    // Threads are on the host of who starts them.
+    let answers = std::thread::spawn(|| {
+        std::thread::sleep(SILENT);
+        arp("on");
+    });
+    connect(&node, &endpoint, &link, IPV4);
+    assert_eq!(endpoint.recv_done().status, WcStatus::Success);
+    answers.join().expect("it answers");
+    link.sync();
+}
+
+#[test]
+fn who_does_not_answer_yet_is_waited_for() {
+    let Some(net) = Net::of("who_does_not_answer_yet_is_waited_for", 2) else { return };
+    net.start(&[("early", &[]), ("late", &[])]).finish();
+}
+
+/// Names an address that nobody has.
+fn lonely(_stage: Stage) {
+    use QpAttrMask as M;
+    enter(1);
+    let (_node, endpoint, _mem) = opened();
+    endpoint.to_init();
+    let nobody = IpAddr::V4(Ipv4Addr::new(10, 92, 0, 77));
+    let attr = QpAttr {
+        qp_state: QpState::Rtr,
+        path_mtu: MTU_1024,
+        dest_qp_num: 77,
+        min_rnr_timer: 1,
+        max_dest_rd_atomic: 1,
+        ah_attr: ah_of(gid_of(nobody), IPV4),
+        ..QpAttr::default()
+    };
+    let mask = M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let mask = mask | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+    let refused = SoftNic::modify_qp(&endpoint.qp, &attr, mask).expect_err("there is nobody");
+    assert_eq!(refused.errno, libc::ETIMEDOUT, "{refused:?}");
+    assert!(refused.message.contains("10.92.0.77") && refused.message.contains("eth0"));
+    assert_eq!(endpoint.state(), QpState::Init, "a refused change changes nothing");
+}
+
+#[test]
+fn an_address_that_nobody_has_is_told_of() {
+    let Some(net) = Net::of("an_address_that_nobody_has_is_told_of", 1) else { return };
+    net.start(&[("lonely", &[])]).finish();
+}
