@@ -63,8 +63,7 @@ pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Grou
 fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let experiments: Vec<&str> = question.sweeps.iter().map(|sweep| sweep.experiment).collect();
-    let whole = record.points.iter().filter(|point| point.cut_short.is_none());
-    for point in whole {
+    for point in record.whole_points() {
         let Some((values, context)) = split(&point.parameters, question) else { continue };
         if !experiments.iter().any(|name| context.get("experiment") == Some(&json!(name))) {
             continue;

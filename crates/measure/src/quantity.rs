@@ -155,6 +155,13 @@ impl Quantity {
         }
     }
 
+    /// Whether it begins at one end and is over at the other, so that it is as wrong as the clocks
+    /// of the two are apart.
+    #[must_use]
+    pub const fn is_between_ends(self) -> bool {
+        matches!(self, Self::OneWay | Self::OneWayFromCopy)
+    }
+
     /// Whether more is better; else less is, or neither: see [`Quantity::better`].
     #[must_use]
     pub const fn more_is_better(self) -> bool {

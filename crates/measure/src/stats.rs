@@ -11,16 +11,18 @@ mod compare;
 mod difference;
 pub(crate) mod normal;
 mod paired;
+mod share;
 mod student;
 mod timed;
 mod two_sample;
 
-pub use between::{RunRatio, Runs, run_shift};
+pub use between::{RunRatio, Runs, hidden_by, run_shift};
 pub use compare::{
     Dominance, LEAST_P, QuantileRatio, Verdict, Welch, dominance, is_regression, mean_interval,
-    shift_at, welch, welch_ratio,
+    mean_interval_of, shift_at, welch, welch_ratio,
 };
 pub use paired::{PairedRatio, paired_ratio, paired_shift};
+pub use share::{few_trials, many_trials};
 pub(crate) use timed::effective_n;
 pub use timed::{MIN_RUNS, Timed, TimedQuantile, Units};
 pub use two_sample::{RankTest, hodges_lehmann, hodges_lehmann_ratio, mann_whitney};

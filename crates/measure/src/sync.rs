@@ -17,6 +17,12 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How far stamps of two cores of a machine may be apart where it was not measured. Linux compares
+/// the counters of all cores when they start, and drops the TSC when it sees a warp, which it does
+/// from the time on that a cache line takes from core to core: some hundred ns. The error between
+/// two machines holds this, and what it takes to ask the other one.
+pub const UNMEASURED_SKEW_NS: f64 = 1000.0;
+
 /// One question and its answer: times in ns, each on the clock of the end that took it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {

@@ -46,6 +46,15 @@ pub enum Error {
         /// The version of the program that wrote it, if it says.
         written_by: String,
     },
+    /// A record that cannot be gone on with, since what is added would be of another version.
+    Resume {
+        /// The record.
+        dir: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The version of the program that wrote it.
+        written_by: String,
+    },
 }
 
 impl fmt::Display for Error {
@@ -82,6 +91,14 @@ impl fmt::Display for Error {
                 crate::OLDEST_VERSION,
                 crate::SCHEMA_VERSION
             ),
+            Self::Resume { dir, found, written_by } => write!(
+                f,
+                "{} is a record of version {found}, and this rdmalab adds points of version {}, \
+                 which nobody looks for in it: finish it with rdmalab {written_by}, which began \
+                 it, or measure anew in another directory; reading it goes on working",
+                dir.display(),
+                crate::SCHEMA_VERSION
+            ),
         }
     }
 }
@@ -92,7 +109,7 @@ impl std::error::Error for Error {
             Self::Create { source, .. }
             | Self::Append { source, .. }
             | Self::Read { source, .. } => Some(source),
-            Self::Foreign { .. } | Self::Version { .. } => None,
+            Self::Foreign { .. } | Self::Version { .. } | Self::Resume { .. } => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::outcome::{Count, Fact, Figure, How};
+use rdmalab_measure::sync::UNMEASURED_SKEW_NS;
 use rdmalab_measure::{Quantity, Summary};
 
 use crate::Object;
@@ -23,7 +24,7 @@ pub struct PointId {
 }
 
 /// A finished point, as the record has it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
     /// Its line in `points.jsonl`, from 0; in the names of its sample files.
     pub number: u64,
@@ -115,6 +116,13 @@ pub struct Skipped {
 }
 
 impl Point {
+    /// Whether it ended in its own time. When a run was cut short, nobody chose its end: it is
+    /// shown where there is nothing else, and decides nothing.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.cut_short.is_none()
+    }
+
     /// The series of that quantity and label.
     #[must_use]
     pub fn series(&self, quantity: Quantity, label: &str) -> Option<&SeriesSummary> {
@@ -137,5 +145,18 @@ impl Point {
     #[must_use]
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.facts.iter().find(|f| f.name == name).map(|f| f.value.as_str())
+    }
+
+    /// How far all its times of that quantity may be off, together and in one direction, because
+    /// they begin on the clock of one host and end on that of another; 0 where one clock saw both.
+    ///
+    /// Cores of one machine share a counter, and what they may be apart is the same for all records
+    /// of that machine: no error from session to session. Between machines it is more than that.
+    #[must_use]
+    pub fn clock_error_ns(&self, quantity: Quantity) -> f64 {
+        let error_ns = self.fact("clock_error_ns").and_then(|value| value.parse::<f64>().ok());
+        let is_of_hosts = |error_ns: &f64| *error_ns > UNMEASURED_SKEW_NS;
+        let error_ns = error_ns.filter(|_| quantity.is_between_ends()).filter(is_of_hosts);
+        error_ns.unwrap_or(0.0)
     }
 }

@@ -78,6 +78,12 @@ impl Record {
         self
     }
 
+    /// The points that count: those that ended in their own time. One that was cut short may be
+    /// there once more, measured again.
+    pub fn whole_points(&self) -> impl Iterator<Item = &Point> + Clone {
+        self.points.iter().filter(|point| point.is_whole())
+    }
+
     /// Points of the plan that neither finished nor were skipped: the run was ended early.
     #[must_use]
     pub fn unfinished_points(&self) -> u64 {

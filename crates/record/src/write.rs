@@ -170,12 +170,27 @@ impl Writer {
         self.points.lines
     }
 
+    /// Whether anything may be added: a header of an older version would promise lines of that
+    /// version, and a reader that knows no newer one would believe it.
+    ///
+    /// # Errors
+    /// [`Error::Resume`].
+    pub fn may_grow(&self) -> Result<(), Error> {
+        let found = self.header.schema_version;
+        let (dir, written_by) = (self.dir.clone(), self.header.program_version.clone());
+        match found {
+            crate::SCHEMA_VERSION => Ok(()),
+            _ => Err(Error::Resume { dir, found, written_by }),
+        }
+    }
+
     /// Adds a finished point and returns what was kept of it. After an error the record is as it
     /// was before, and another point may be tried.
     ///
     /// # Errors
-    /// [`Error::Append`].
+    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
     pub fn append(&mut self, id: &PointId, outcome: &Outcome) -> Result<Point, Error> {
+        self.may_grow()?;
         let number = self.points.lines;
         let samples = samples_of(number, &outcome.series);
         let point = point(number, id, outcome, &samples);
@@ -209,8 +224,9 @@ impl Writer {
     /// Notes a point that is impossible here.
     ///
     /// # Errors
-    /// [`Error::Append`].
+    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
     pub fn skip(&mut self, skipped: &Skipped) -> Result<(), Error> {
+        self.may_grow()?;
         let line = skipped_line(skipped);
         self.skipped.push(&line).map_err(|source| self.append_error(source))
     }
@@ -218,8 +234,9 @@ impl Writer {
     /// Notes what all points together say; a later conclusion takes the place of it.
     ///
     /// # Errors
-    /// [`Error::Append`].
+    /// [`Error::Append`]; [`Error::Resume`] as of [`Writer::may_grow`].
     pub fn conclude(&mut self, findings: &[Finding]) -> Result<(), Error> {
+        self.may_grow()?;
         let path = self.dir.join(FINDINGS_FILE);
         let file = if path.exists() { Lines::resume(&path) } else { Lines::create(&path) };
         let line = findings_line(self.points.lines as usize, findings);

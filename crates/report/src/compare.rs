@@ -105,6 +105,8 @@ struct Known {
     interval: Option<Interval>,
     effective_n: Option<f64>,
     units: Option<Units>,
+    /// How far all its values may be off together, since the clocks of two hosts made them.
+    clock_error_ns: f64,
 }
 
 /// Points of equal parameters of one side.
@@ -222,7 +224,7 @@ fn cells(records: &[Record]) -> Vec<Cell<'_>> {
     let mut cells: Vec<Cell> = Vec::new();
     let mut places: HashMap<Vec<(&str, String)>, usize> = HashMap::new();
     for record in records {
-        for point in record.points.iter().filter(|point| point.cut_short.is_none()) {
+        for point in record.whole_points() {
             let each = point.parameters.iter();
             let mut key: Vec<_> = each.map(|(k, v)| (k.as_str(), v.to_string())).collect();
             key.sort_unstable();
@@ -239,7 +241,7 @@ fn cells(records: &[Record]) -> Vec<Cell<'_>> {
 /// Runs that were cut short.
 fn cut_short(records: &[Record]) -> usize {
     let points = records.iter().flat_map(|record| &record.points);
-    points.filter(|point| point.cut_short.is_some()).count()
+    points.filter(|point| !point.is_whole()).count()
 }
 
 /// All names of parameters, in the order of the records.

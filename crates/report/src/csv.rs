@@ -42,6 +42,9 @@ pub fn rows(record: &Record, point: &Point) -> Vec<Object> {
     common.insert("repetition".to_owned(), point.repetition.into());
     common.insert("started_utc".to_owned(), point.started_utc.as_str().into());
     common.insert("elapsed_s".to_owned(), point.elapsed_s.into());
+    if let Some(reason) = &point.cut_short {
+        common.insert("cut_short".to_owned(), reason.as_str().into());
+    }
     common.extend(point.parameters.clone());
     for figure in &point.figures {
         let name = figure_name(figure.quantity, &figure.label);

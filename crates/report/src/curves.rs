@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
 use crate::model::{Group, Merged, Model, Row, group_name};
 use crate::svg::{self, Line, Mark, Words};
+use crate::theirs::{self, At, Theirs};
 use crate::value::{grouped, heading, order};
 use crate::warnings::place;
 
@@ -16,6 +17,9 @@ const MARKS: usize = 28;
 
 /// How far up a cumulative curve goes: the tail has a curve of its own.
 const BODY: f64 = 0.99;
+
+/// What was printed of a share from here on stands in the curve of the tail too.
+const TAIL_FROM: f64 = 0.9;
 
 /// Rows whose distributions are all drawn, where all is drawn.
 const MAX_CURVES: usize = 24;
@@ -41,20 +45,24 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
     let n = group.rows.len();
     let step = n.div_ceil(if scope.is_whole && n <= MAX_CURVES { n } else { MAX_LINES }).max(1);
     let picked = group.rows.iter().step_by(step).map(|(row, _)| *row);
-    let mut all: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut all: Vec<Shape> = Vec::new();
     for row in picked {
         let series = row.first_series(group.quantity, group.label);
         let found = series.and_then(|series| samples(model.record, series));
         let Some(mut sorted) = found.filter(|s| s.len() >= MIN_SAMPLES) else { continue };
         stats::sort(&mut sorted);
-        all.push((place(model, row), sorted));
+        let said = scope.theirs.iter().filter_map(|t| {
+            let said = t.of_samples(group.quantity, group.label, row)?;
+            Some((t.at((0.0, 0.0), None), said))
+        });
+        all.push(Shape { name: place(model, row), sorted, printed: said.collect() });
     }
     if all.is_empty() {
         return Vec::new();
     }
-    let low = all.iter().map(|(_, s)| s[0]).fold(f64::INFINITY, f64::min);
+    let low = all.iter().map(|one| one.sorted[0]).fold(f64::INFINITY, f64::min);
     let end_at = |q: f64| {
-        let each = all.iter().map(|(_, s)| stats::quantile(s, q));
+        let each = all.iter().map(|one| stats::quantile(&one.sorted, q));
         each.fold(f64::NEG_INFINITY, f64::max).max(low)
     };
     let (body, last) = (end_at(BODY), end_at(1.0));
@@ -76,14 +84,31 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
     charts
 }
 
-fn cumulative(
-    group: &Group,
-    all: &[(String, Vec<f64>)],
-    ends: (f64, f64),
-    which: &str,
-    id: &str,
-) -> Chart {
-    let line = |(name, sorted): &(String, Vec<f64>)| {
+/// The samples of a row, sorted, and what a study printed of them: a value, and the share below.
+struct Shape {
+    name: String,
+    sorted: Vec<f64>,
+    printed: Vec<(At, (f64, f64))>,
+}
+
+/// What a study printed of the samples of these lines whose share is `drawn`, at the height of it;
+/// what is of several lines, once.
+fn beside(all: &[Shape], drawn: impl Fn(&Shape, f64) -> Option<f64>) -> Vec<svg::Published> {
+    let mut found: Vec<svg::Published> = Vec::new();
+    for (line, shape) in all.iter().enumerate() {
+        for (at, (value, share)) in &shape.printed {
+            let Some(y) = drawn(shape, *share) else { continue };
+            match found.iter_mut().find(|one| one.text == at.text && one.y == y) {
+                Some(known) => known.line = None,
+                None => found.push(theirs::upright(at, Some(line), Some((*value, y)))),
+            }
+        }
+    }
+    found
+}
+
+fn cumulative(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -> Chart {
+    let line = |Shape { name, sorted, .. }: &Shape| {
         let at = |i: usize| {
             let share = BODY * i as f64 / MARKS as f64;
             let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len());
@@ -96,18 +121,13 @@ fn cumulative(
     let lines: Vec<Line> = all.iter().map(line).collect();
     let y = svg::linear_axis("Share of samples", (0.0, 1.0), 5, |v| format!("{:.0} %", v * 100.0));
     let title = format!("Share of samples up to a value, to 99 %{which}");
-    curve(group, &title, id, ends, &y, &lines)
+    let printed = beside(all, |_, share| (share <= BODY).then_some(share));
+    curve(group, &title, id, ends, &y, (&lines, &printed))
 }
 
 /// Down to the last sample: nothing is trimmed.
-fn tail(
-    group: &Group,
-    all: &[(String, Vec<f64>)],
-    ends: (f64, f64),
-    which: &str,
-    id: &str,
-) -> Chart {
-    let line = |(name, sorted): &(String, Vec<f64>)| {
+fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -> Chart {
+    let line = |Shape { name, sorted, .. }: &Shape| {
         let n = sorted.len();
         let at = |i: usize| {
             let beyond = (n as f64).powf(1.0 - i as f64 / MARKS as f64).round() as usize;
@@ -126,7 +146,8 @@ fn tail(
         Line { name: name.clone(), marks }
     };
     let lines: Vec<Line> = all.iter().map(line).collect();
-    let least = all.iter().map(|(_, s)| 1.0 / s.len() as f64).fold(1.0, f64::min);
+    let rarest = |shape: &Shape| 1.0 / shape.sorted.len() as f64;
+    let least = all.iter().map(rarest).fold(1.0, f64::min);
     let y = svg::log_axis("Share of samples (log)", (least, 1.0), |v| {
         let percent = v * 100.0;
         // A power of ten as a float has digits that nobody asked for.
@@ -134,7 +155,12 @@ fn tail(
         format!("{percent:.digits$} %")
     });
     let title = format!("Share of samples at or above a value{which}");
-    curve(group, &title, id, ends, &y, &lines)
+    // The body has a curve of its own. The largest sample is one of them all.
+    let printed = beside(all, |shape, share| {
+        let beyond = if share == 1.0 { rarest(shape) } else { 1.0 - share };
+        (share >= TAIL_FROM && beyond >= least).then_some(beyond)
+    });
+    curve(group, &title, id, ends, &y, (&lines, &printed))
 }
 
 fn curve(
@@ -143,16 +169,19 @@ fn curve(
     id: &str,
     ends: (f64, f64),
     y: &svg::Axis,
-    lines: &[Line],
+    (lines, printed): (&[Line], &[svg::Published]),
 ) -> Chart {
     let quantity = group.quantity;
     let text = |v: f64| value_text(quantity, v);
     let name = sentence(&group_name(quantity, group.label));
-    let x = svg::value_axis(&name, ends, text);
+    let others = printed.iter().map(|one| one.ends.0).filter(|v| *v > 0.0);
+    let x = svg::value_axis(&name, svg::reaching(ends, others, svg::is_wide), text);
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
-    let description = format!("{title}, of {}: {}.", quantity.name(), names.join("; "));
+    let texts: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();
+    let description =
+        format!("{title}, of {}: {}.{}", quantity.name(), names.join("; "), theirs::said(&texts));
     let words = Words { id: id.to_owned(), title: title.to_owned(), description };
-    Chart::new(title.to_owned(), svg::lines(&words, &x, y, lines, &[], &[]))
+    Chart::new(title.to_owned(), svg::lines(&words, &x, y, lines, &[], printed))
 }
 
 /// Two numbers that vary with three values or more each: the first pair of them.
@@ -172,19 +201,28 @@ fn two_numbers<'a>(model: &Model<'a>) -> Option<[(&'a str, Vec<&'a Value>); 2]> 
 }
 
 /// Medians over two parameters, by their colour and as numbers; one map for each of the rest.
-pub fn heat(model: &Model, group: &Group, id: &str) -> Option<Chart> {
+pub fn heat(model: &Model, group: &Group, id: &str, scope: &Scope) -> Option<Chart> {
     let value = |row: &Row| {
         let merged = row.merged(group.quantity, group.label)?;
         merged.is_supported.then_some(merged.median)
     };
+    let own = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label));
+    let own: Vec<&Theirs> = own.filter(|t| t.stat() == "median").collect();
     let name = format!("Median {}", group_name(group.quantity, group.label));
-    map(model, group.quantity, &name, id, value)
+    map(model, group.quantity, &name, id, (value, &own))
 }
 
 /// The same of a figure.
-pub fn heat_of_figure(model: &Model, quantity: Quantity, label: &str, id: &str) -> Option<Chart> {
+pub fn heat_of_figure(
+    model: &Model,
+    quantity: Quantity,
+    label: &str,
+    id: &str,
+    scope: &Scope,
+) -> Option<Chart> {
+    let own: Vec<&Theirs> = scope.theirs.iter().filter(|t| t.is_of(quantity, label)).collect();
     let name = sentence(&group_name(quantity, label));
-    map(model, quantity, &name, id, |row| row.figure(quantity, label))
+    map(model, quantity, &name, id, (|row: &Row| row.figure(quantity, label), &own))
 }
 
 fn map(
@@ -192,7 +230,7 @@ fn map(
     quantity: Quantity,
     name: &str,
     id: &str,
-    value: impl Fn(&Row) -> Option<f64>,
+    (value, theirs): (impl Fn(&Row) -> Option<f64>, &[&Theirs]),
 ) -> Option<Chart> {
     let [(x, xs), (y, ys)] = two_numbers(model)?;
     // What else varies is held at what the first row has, and said.
@@ -207,7 +245,13 @@ fn map(
             all.iter().position(|v| row.parameters.get(name) == Some(*v))
         };
         if let (Some(i), Some(j), Some(v)) = (place(x, &xs), place(y, &ys), value(row)) {
-            cells.push((i, j, v, quantity.format(v)));
+            let here = theirs.iter().filter(|t| t.fits(row)).map(|t| t.at((0.0, 0.0), None));
+            let printed = here.map(|at| {
+                let shown = quantity.format(at.value);
+                svg::Published { shown, ..theirs::mark(&at, None) }
+            });
+            let (text, printed) = (quantity.format(v), printed.collect());
+            cells.push(svg::Cell { place: (i, j), value: v, text, printed });
         }
     }
     let texts = |name: &str, all: &[&Value]| -> Vec<String> {
@@ -221,7 +265,17 @@ fn map(
     if !held.is_empty() {
         title = format!("{title}, at {}", held.join(", "));
     }
-    let description = format!("{title}. {} cells; the numbers are in the table.", cells.len());
+    let texts_of = |cell: &svg::Cell| -> Vec<String> {
+        cell.printed.iter().map(|one| one.text.clone()).collect()
+    };
+    let mut printed: Vec<String> = cells.iter().flat_map(texts_of).collect();
+    printed.dedup();
+    let printed: Vec<&str> = printed.iter().map(String::as_str).collect();
+    let description = format!(
+        "{title}. {} cells; the numbers are in the table.{}",
+        cells.len(),
+        theirs::said(&printed)
+    );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
     let axes = [(heading(x), texts(x, &xs)), (heading(y), texts(y, &ys))];
     (!cells.is_empty()).then(|| Chart::new(title, svg::heat(&words, &axes, &cells)))

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rdmalab_measure::Quantity;
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, MIN_RUNS, Timed};
 use rdmalab_record::{Point, Record};
 
@@ -139,11 +140,22 @@ fn bound(text: &str, metric: Metric) -> Result<f64, String> {
     if number.is_finite() && number >= 0.0 { Ok(number * factor) } else { Err(wrong()) }
 }
 
+/// Whether an expectation holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It does.
+    Holds,
+    /// It does not, or nothing was measured.
+    Fails,
+    /// The clocks of two hosts are off by so much that it may hold and may not.
+    CannotTell,
+}
+
 /// What became of an expectation at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// Whether it holds.
-    pub holds: bool,
+    pub answer: Answer,
     /// A line: what was measured, its interval, and the bound.
     pub line: String,
 }
@@ -155,6 +167,8 @@ struct Found {
     name: String,
     /// How it is written.
     quantity: Quantity,
+    /// How far the value may be off since it is a time between the clocks of two hosts.
+    clock_error_ns: f64,
     remark: String,
 }
 
@@ -198,15 +212,12 @@ impl Expectation {
                 nowhere if nowhere.is_empty() => String::new(),
                 place => format!(" at {place}"),
             };
-            // A run that was cut short is none: when it ended, nobody chose.
-            let (whole, cut): (Vec<&Point>, Vec<&Point>) =
-                row.points.iter().partition(|point| point.cut_short.is_none());
-            if let ([], [first, ..]) = (whole.as_slice(), cut.as_slice()) {
+            if let Some(first) = row.points.first().filter(|point| !point.is_whole()) {
                 found.push(self.unmeasured(first, &at));
                 continue;
             }
-            let mut one = self.measured(record, &Row { points: whole, ..*row })?;
-            match cut.len() {
+            let mut one = self.measured(record, row)?;
+            match row.cut_short(record) {
                 0 => {}
                 1 => one.remark += ", without a run that was cut short",
                 n => one.remark += &format!(", without {n} runs that were cut short"),
@@ -226,7 +237,7 @@ impl Expectation {
             "{self}: nothing is known{at}, as its measurement was cut short ({why}): does not \
              hold; measure it again"
         );
-        Checked { holds: false, line }
+        Checked { answer: Answer::Fails, line }
     }
 
     fn checked(&self, found: &Found, at: &str) -> Checked {
@@ -236,26 +247,43 @@ impl Expectation {
             _ => found.quantity.format(v),
         };
         let holds = self.relation.holds(found.value, self.bound);
+        let error = found.clock_error_ns;
+        let is_beyond = |ends: [f64; 2]| {
+            let [low, high] = [ends[0] - error, ends[1] + error];
+            [low, high].into_iter().all(|end| self.relation.holds(end, self.bound) == holds)
+        };
         let interval = found.interval.map_or(String::new(), |i| {
             format!(", 95 % interval {} .. {}", format(i.low), format(i.high))
         });
-        let is_sure = found.interval.is_none_or(|i| {
-            [i.low, i.high].into_iter().all(|end| self.relation.holds(end, self.bound) == holds)
-        });
-        let verdict = match (holds, is_sure) {
-            (true, true) => "holds",
-            (true, false) => "holds, but its interval reaches beyond: measure more to be sure",
-            (false, true) => "does not hold",
-            (false, false) => "does not hold, though its interval reaches across: measure more",
+        let is_sure = found.interval.is_none_or(|i| is_beyond([i.low, i.high]));
+        let clocks = match error {
+            0.0 => String::new(),
+            error => format!(", and the clocks of the two hosts may be off by {}", fmt_ns(error)),
+        };
+        let (answer, verdict) = match (holds, is_sure) {
+            // More messages do not lessen it.
+            _ if !is_beyond([found.value; 2]) => (
+                Answer::CannotTell,
+                "cannot be seen, as the clocks decide: expect something of round trips (ping), \
+                 which need one clock",
+            ),
+            (true, true) => (Answer::Holds, "holds"),
+            (true, false) => {
+                (Answer::Holds, "holds, but its interval reaches beyond: measure more to be sure")
+            }
+            (false, true) => (Answer::Fails, "does not hold"),
+            (false, false) => {
+                (Answer::Fails, "does not hold, though its interval reaches across: measure more")
+            }
         };
         let line = format!(
-            "{self}: {}{at} is {}{interval}{}; the bound is {}: {verdict}",
+            "{self}: {}{at} is {}{interval}{}{clocks}; the bound is {}: {verdict}",
             found.name,
             format(found.value),
             found.remark,
             format(self.bound)
         );
-        Checked { holds, line }
+        Checked { answer, line }
     }
 
     fn measured(&self, record: &Record, row: &Row) -> Result<Found, String> {
@@ -296,6 +324,7 @@ impl Expectation {
             interval: stats::mean_interval(&values, CONFIDENCE),
             name: group_name(quantity, label),
             quantity,
+            clock_error_ns: 0.0,
             remark: match values.len() {
                 1 => ", of one run".to_owned(),
                 n => format!(", the mean of {n} runs"),
@@ -324,6 +353,7 @@ impl Expectation {
             interval: None,
             name: "loss".to_owned(),
             quantity: Quantity::CpuShare,
+            clock_error_ns: 0.0,
             remark: format!(" ({} of {})", grouped(lost), grouped(sent)),
         })
     }
@@ -368,7 +398,9 @@ impl Expectation {
             }
             Metric::Loss | Metric::Figure(_) => return Err(nothing()),
         };
-        Ok(Found { value, interval, name, quantity, remark })
+        let errors = row.points.iter().map(|point| point.clock_error_ns(quantity));
+        let clock_error_ns = errors.fold(0.0, f64::max);
+        Ok(Found { value, interval, name, quantity, clock_error_ns, remark })
     }
 
     fn metric_name(&self) -> String {
@@ -494,6 +526,34 @@ mod tests {
         assert!((found.value - interval.low - (interval.high - found.value)).abs() < 1.0);
         let line = one.checked(&found, "").line;
         assert!(line.contains("the mean of 5 runs") && line.contains("measure more"), "{line}");
+    }
+
+    #[test]
+    fn what_the_clocks_of_two_hosts_could_turn_is_not_said() {
+        let of = |text: &str, value: f64, clock_error_ns: f64| {
+            let interval =
+                Some(Interval { low: value - 10.0, high: value + 10.0, confidence: 0.95 });
+            let (name, remark) = ("median".to_owned(), String::new());
+            let quantity = Quantity::OneWay;
+            let found = Found { value, interval, name, quantity, clock_error_ns, remark };
+            let Checked { answer, line } = read(text).unwrap().checked(&found, "");
+            (answer, line)
+        };
+        for (text, value, answer) in [
+            ("median<22us", 20e3, Answer::CannotTell),
+            ("median<22us", 24e3, Answer::CannotTell),
+            ("median<22us", 16e3, Answer::Holds),
+            ("median<22us", 28e3, Answer::Fails),
+            ("median>=22us", 20e3, Answer::CannotTell),
+        ] {
+            assert_eq!(of(text, value, 5e3).0, answer, "{text} {value}");
+            assert_ne!(of(text, value, 0.0).0, Answer::CannotTell);
+        }
+        let (_, line) = of("median<22us", 20e3, 5e3);
+        assert!(line.contains("off by 5.00 us") && line.contains("cannot be seen"), "{line}");
+        // By its samples it may be beyond, and by its clocks it need not.
+        let (answer, line) = of("median<22us", 16.995e3, 5e3);
+        assert!(answer == Answer::Holds && line.contains("reaches beyond"), "{line}");
     }
 
     #[test]

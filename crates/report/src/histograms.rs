@@ -6,6 +6,7 @@ use crate::charts::{Chart, MIN_SAMPLES, Scope, WIDE_RATIO, samples, sentence, ti
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Model, Row, group_name};
 use crate::svg::{self, Bin, Rule, Words};
+use crate::theirs;
 use crate::value::grouped;
 use crate::warnings::place;
 
@@ -25,13 +26,15 @@ pub fn histograms(model: &Model, group: &Group, id: &str, scope: &Scope) -> Vec<
     let mut picked = if n <= most { (0..n).collect() } else { vec![0, n / 2, n - 1] };
     picked.dedup();
     let each = picked.into_iter().enumerate();
-    each.filter_map(|(i, at)| histogram(model, group, group.rows[at].0, &format!("{id}{i}")))
-        .collect()
+    let one = |(i, at): (usize, usize)| {
+        histogram(model, group, group.rows[at].0, &format!("{id}{i}"), scope)
+    };
+    each.filter_map(one).collect()
 }
 
 /// The histogram of a row's first run; `None` when its samples cannot be read. A few samples far
 /// out would leave one bar for all others: they are counted at the end, and seen in the tail.
-fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart> {
+fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -> Option<Chart> {
     let series = row.first_series(group.quantity, group.label)?;
     let mut samples = samples(model.record, series)?;
     if samples.len() < MIN_SAMPLES {
@@ -48,6 +51,9 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
     let histogram = Histogram::of(&samples, Scale::Auto, bins.min(BINS));
     let ends = (*histogram.edges.first()?, *histogram.edges.last()?);
     let quantity = group.quantity;
+    let printed = printed(group, row, scope);
+    let others = printed.iter().map(|one| one.ends.0);
+    let ends = svg::reaching(ends, others.filter(|v| *v > 0.0), |_| histogram.is_log);
     let text = |v: f64| if v == 0.0 { "0".to_owned() } else { tick(&quantity.format(v)) };
     let name = sentence(&group_name(quantity, group.label));
     let x = if histogram.is_log {
@@ -74,14 +80,22 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Chart>
         false => format!("Distribution at {}", place(model, row)),
     };
     let described: Vec<&str> = rules.iter().map(|r| r.name.as_str()).collect();
+    let beside: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();
     let description = format!(
-        "Histogram of {} samples of {}: {}.",
+        "Histogram of {} samples of {}: {}.{}",
         grouped(summary.n),
         group_name(quantity, group.label),
-        described.join(", ")
+        described.join(", "),
+        theirs::said(&beside)
     );
     let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::bars(&words, &x, &y, &bins, &rules)))
+    Some(Chart::new(title, svg::bars(&words, (&x, &y), &bins, &rules, &printed)))
+}
+
+/// What a study printed of these samples, each with its value along the x axis.
+fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::Published> {
+    let own = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label) && t.fits(row));
+    own.map(|t| theirs::upright(&t.at((0.0, 0.0), None), None, None)).collect()
 }
 
 /// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,

@@ -118,10 +118,19 @@ impl<'a> Model<'a> {
         Self { record, varying, constant, rows, findings }
     }
 
+    /// The points of all rows, in the order of the record.
+    fn shown(&self) -> impl Iterator<Item = &'a Point> {
+        let is_in_row = |point: &&Point| {
+            let mut rows = self.rows.iter().filter(|row| *row.parameters == point.parameters);
+            rows.any(|row| row.points.iter().any(|other| std::ptr::eq(*other, *point)))
+        };
+        self.record.points.iter().filter(move |point| point.is_whole() || is_in_row(point))
+    }
+
     /// The quantities that have samples, in the order in which they first appear.
     pub fn groups(&'a self) -> Vec<Group<'a>> {
         let mut keys: Vec<(Quantity, &str)> = Vec::new();
-        for series in self.record.points.iter().flat_map(|p| &p.series) {
+        for series in self.shown().flat_map(|p| &p.series) {
             let key = (series.quantity, series.label.as_str());
             if !keys.contains(&key) {
                 keys.push(key);
@@ -138,7 +147,7 @@ impl<'a> Model<'a> {
     /// The figures that there are, in the order in which they first appear.
     pub fn figures(&self) -> Vec<(Quantity, &'a str)> {
         let mut keys: Vec<(Quantity, &str)> = Vec::new();
-        for figure in self.record.points.iter().flat_map(|p| &p.figures) {
+        for figure in self.shown().flat_map(|p| &p.figures) {
             let key = (figure.quantity, figure.label.as_str());
             if !keys.contains(&key) {
                 keys.push(key);
@@ -214,6 +223,11 @@ fn rows<'a>(record: &'a Record, varying: &[&str]) -> Vec<Row<'a>> {
         }
     }
     for row in &mut rows {
+        // A run that was cut short is none, and may have been measured again; alone it is all that
+        // there is to show, with a warning beside it.
+        if row.points.iter().any(|point| point.is_whole()) {
+            row.points.retain(|point| point.is_whole());
+        }
         row.points.sort_by_key(|p| p.repetition);
     }
     // Points ran in random order; people read them in the order of the plan.
@@ -225,6 +239,12 @@ fn rows<'a>(record: &'a Record, varying: &[&str]) -> Vec<Row<'a>> {
 }
 
 impl Row<'_> {
+    /// Runs of it that were cut short.
+    pub fn cut_short(&self, record: &Record) -> usize {
+        let own = record.points.iter().filter(|point| point.parameters == *self.parameters);
+        own.filter(|point| !point.is_whole()).count()
+    }
+
     /// The series of all its runs as one; `None` when no run has it.
     pub fn merged(&self, quantity: Quantity, label: &str) -> Option<Merged> {
         let each = self.points.iter().filter_map(|p| p.series(quantity, label));
@@ -374,19 +394,48 @@ pub mod made {
     pub fn point(rates: &[(&str, f64)]) -> Point {
         let mut found = rdmalab_measure::Outcome::default();
         rates.iter().for_each(|(label, rate)| found.push_figure(Quantity::Rate, label, *rate));
-        Point {
-            number: 0,
-            order_index: 0,
-            repetition: 0,
-            parameters: Object::new(),
-            started_utc: String::new(),
-            elapsed_s: 1.0,
-            series: Vec::new(),
-            figures: found.figures,
-            counts: Vec::new(),
-            facts: Vec::new(),
-            warnings: Vec::new(),
-            cut_short: None,
-        }
+        Point { elapsed_s: 1.0, figures: found.figures, ..Point::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_record::{Device, DeviceKind, Header};
+
+    use super::*;
+
+    /// A run of that size, cut short or whole.
+    fn run(size_bytes: u64, rate: f64, is_whole: bool) -> Point {
+        let mut point = made::point(&[("", rate)]);
+        point.parameters.insert("size_bytes".to_owned(), size_bytes.into());
+        point.cut_short = (!is_whole).then(|| "interrupted".to_owned());
+        point
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_counts_only_where_there_is_no_other() {
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+        let mut cut = run(8, 900.0, false);
+        cut.figures[0].label = "of a cut run only".to_owned();
+        let record = Record {
+            dir: std::path::PathBuf::new(),
+            header: Header::new("blast", Vec::new(), device),
+            environment: Object::new(),
+            // As after `--resume`: the run was measured again.
+            points: vec![cut, run(8, 900.0, false), run(8, 1.0, true), run(64, 5.0, false)],
+            skipped: Vec::new(),
+            findings: None,
+            damage: Vec::new(),
+        };
+        let model = Model::of(&record);
+        let rates: Vec<Option<f64>> =
+            model.rows.iter().map(|row| row.figure(Quantity::Rate, "")).collect();
+        assert_eq!(rates, [Some(1.0), Some(5.0)]);
+        assert_eq!(model.figures(), [(Quantity::Rate, "")]);
+        let counts: Vec<usize> = model.rows.iter().map(|row| row.cut_short(&record)).collect();
+        assert_eq!(counts, [2, 1]);
+        let warned = crate::warnings::warnings(&record);
+        let beside = warned.iter().filter(|w| w.contains("does not count beside whole runs"));
+        assert_eq!(beside.count(), 2, "{warned:?}");
     }
 }

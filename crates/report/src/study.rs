@@ -3,14 +3,15 @@
 use maud::{Markup, html};
 use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
-    Bars, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Standing, State, Study,
-    Verdict,
+    Bars, Claim, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Range, Relation,
+    Standing, State, Study, Verdict,
 };
 
 use crate::charts::{self, Chart, Scope, sentence};
 use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{caution, figures_of, figures_table, parameter_cells, setup, table, whole};
 use crate::sides::side_by_side;
+use crate::study_text::without_ours;
 use crate::table::{cells_of, heads_of};
 use crate::theirs::Theirs;
 use crate::value::heading;
@@ -121,7 +122,8 @@ fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
     all
 }
 
-fn record(part: &Part) -> Option<&Record> {
+/// What was measured of a part.
+pub(crate) fn record(part: &Part) -> Option<&Record> {
     match &part.state {
         State::Measured(record) => Some(record),
         _ => None,
@@ -164,9 +166,11 @@ fn claims(evaluation: &Evaluation) -> Markup {
         section {
             h2 { "What the study says, and what was seen here" }
             p.meaning {
-                "A difference counts where the 95 % intervals of both sides leave no doubt; with \
-                repeated runs an interval is the hull of theirs. Two medians that came out \
-                different are no finding yet."
+                "A difference counts where its 95 % interval leaves no doubt. The interval covers \
+                what the runs of both sides differ by (Welch's, of logarithms) and what the \
+                samples within the runs leave open; of what is found or counted over runs it is \
+                binomial, or their ends from six runs on. One run says nothing of the next. Two \
+                medians that came out different are no finding yet."
             }
             div.claims {
                 @for judged in &evaluation.claims { (one_claim(judged)) }
@@ -189,7 +193,7 @@ fn one_claim(judged: &Judged) -> Markup {
             @if !judged.verdict.why().is_empty() {
                 p.at { (sentence(judged.verdict.why())) "." }
             }
-            p.at { "Source: " (claim.source) }
+            p.at { "Judged by: " (condition_of(claim)) ". Source: " (claim.source) }
             @if !judged.evidence.is_empty() {
                 details {
                     summary { (some(judged.evidence.len(), "pair")) " of numbers" }
@@ -200,9 +204,36 @@ fn one_claim(judged: &Judged) -> Markup {
     }
 }
 
+/// What a claim is judged by, in words: `left < right, by 5 % at least, size bytes 1 to 255`.
+pub fn condition_of(claim: &Claim) -> String {
+    let percent = (claim.tolerance * 1000.0).round() / 10.0;
+    let mut text = vec![match (claim.relation, claim.factor) {
+        (Relation::Times, Some(factor)) => format!("left = {factor} right"),
+        (relation, Some(factor)) => format!("left {} {factor} right", relation.sign()),
+        (relation, None) => format!("left {} right", relation.sign()),
+    }];
+    match claim.relation {
+        _ if claim.tolerance == 0.0 => {}
+        Relation::Near | Relation::Times => text.push(format!("within {percent} %")),
+        _ => text.push(format!("a difference counts from {percent} % on")),
+    }
+    if let Some(Range { parameter, from, to }) = &claim.range {
+        text.push(format!("{} {from} to {to}", parameter.replace('_', " ")));
+    }
+    if claim.every {
+        text.push("at every point".to_owned());
+    }
+    text.join(", ")
+}
+
 /// `1 pair`, `2 pairs`.
 fn some(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+/// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.
+pub fn behind(n: u64, runs: usize) -> String {
+    if runs == 0 { "-".to_owned() } else { format!("{n}, {runs}") }
 }
 
 fn evidence(judged: &Judged) -> Markup {
@@ -210,15 +241,22 @@ fn evidence(judged: &Judged) -> Markup {
         Some(factor) => format!("left {} {factor} right", judged.claim.relation.sign()),
         None => format!("left {} right", judged.claim.relation.sign()),
     };
-    let heads = ["at", "left", "right", "left / right", "interval", &sign].map(str::to_owned);
+    let heads =
+        ["at", "left", "n, runs", "right", "n, runs", "left / right", "95 % interval", &sign];
+    let heads = heads.map(str::to_owned);
     let row = |e: &Evidence| {
         let ends = e.ratio.1.map(|(low, high)| format!("{low:.3} - {high:.3}"));
         vec![
             if e.place.is_empty() { "everywhere".to_owned() } else { e.place.clone() },
             e.left.text(),
+            behind(e.left.n, e.left.runs),
             e.right.text(),
+            behind(e.right.n, e.right.runs),
             format!("{:.3}", e.ratio.0),
-            ends.unwrap_or_else(|| "n too small".to_owned()),
+            ends.unwrap_or_else(|| match e.left.runs == 1 || e.right.runs == 1 {
+                true => "one run".to_owned(),
+                false => "too few".to_owned(),
+            }),
             match e.decision {
                 Decision::Holds => "holds",
                 Decision::Fails => "fails",
@@ -238,7 +276,8 @@ fn values(evaluation: &Evaluation) -> Markup {
         Some(caution) => format!("here ({caution})"),
         None => "here".to_owned(),
     };
-    let heads = ["value", "where", "study", "tolerance", &ours, "here / study", "standing"];
+    let heads =
+        ["value", "where", "study", "tolerance", &ours, "n, runs", "here / study", "standing"];
     let heads = heads.map(str::to_owned);
     let row = |v: &&Compared| {
         let p = &v.published;
@@ -252,20 +291,21 @@ fn values(evaluation: &Evaluation) -> Markup {
             format!("{} {}", p.value, p.unit),
             if p.tolerance.is_empty() { "-".to_owned() } else { p.tolerance.clone() },
             number,
+            v.samples_and_runs.map_or("-".to_owned(), |(n, runs)| behind(n, runs)),
             v.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
             standing(&v.standing),
         ]
     };
-    let plain = |v: &&Compared| {
-        let p = &v.published;
-        let value = format!("{} {}", p.value, p.unit);
-        let kind = p.kind.name().to_owned();
-        vec![p.what.clone(), p.place.clone(), value, kind, standing(&v.standing)]
-    };
+    let plain = |v: &&Compared| without_ours(v);
     let plain_heads = ["value", "where", "study", "kind", "standing"].map(str::to_owned);
     html! {
         section {
             h2 { "Published values beside ours" }
+            p.meaning {
+                "In brackets: between what ours lies with 95 %, by what the runs differ by and \
+                what their samples leave open; of one run nothing is known of the next. Within \
+                the tolerance is what lies there with all of its interval."
+            }
             @if compared.is_empty() { p.meaning { "None of its values has a number of ours." } }
             @else { (table("Published values beside ours", &heads, 2, compared.iter().map(row))) }
             @if !others.is_empty() {
@@ -283,6 +323,7 @@ pub fn standing(standing: &Standing) -> String {
     match standing {
         Standing::Within => "within the tolerance".to_owned(),
         Standing::Beyond => "beyond the tolerance".to_owned(),
+        Standing::CannotTell(why) => format!("cannot tell: {why}"),
         Standing::Shown(why) => format!("shown only: {why}"),
         Standing::Absent(why) => format!("not measured: {why}"),
         Standing::NotProduced(why) => format!("not produced here: {why}"),

@@ -1,6 +1,6 @@
 //! A study as Markdown, JSON and CSV.
 
-use rdmalab_record::{Object, Record};
+use rdmalab_record::Object;
 use rdmalab_study::{Cell, Compared, Decision, Evaluation, Evidence, Judged, Part, State, Study};
 use serde_json::{Value, json};
 
@@ -8,17 +8,10 @@ use crate::charts::sentence;
 use crate::csv::{lines, rows};
 use crate::json::document;
 use crate::markdown::{self, plain};
-use crate::study::standing;
+use crate::study::{behind, condition_of, record, standing};
 
 /// The version of the JSON document's form; it rises when a field changes or goes.
 const FORMAT_VERSION: u32 = 1;
-
-fn record(part: &Part) -> Option<&Record> {
-    match &part.state {
-        State::Measured(record) => Some(record),
-        _ => None,
-    }
-}
 
 /// A study as Markdown: verdicts, values beside ours, and the tables of each sweep.
 #[must_use]
@@ -34,19 +27,29 @@ pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) ->
     let claims = evaluation.claims.iter().map(|judged| {
         let claim = &judged.claim;
         let why = judged.verdict.why().to_owned();
-        vec![claim.says.clone(), judged.verdict.name().to_owned(), why, claim.source.clone()]
+        let by = condition_of(claim);
+        vec![claim.says.clone(), judged.verdict.name().to_owned(), why, by, claim.source.clone()]
     });
     out += "\n## What the study says, and what was seen here\n\n";
-    out += &markdown::table(&["claim", "verdict", "why", "source"].map(str::to_owned), 4, claims);
+    let heads = ["claim", "verdict", "why", "judged by", "source"].map(str::to_owned);
+    out += &markdown::table(&heads, 5, claims);
     let own = evaluation.values.iter().filter(|v| !v.figure.is_empty()).map(|v| {
         let p = &v.published;
         let ours = v.ours.as_ref().map_or("-".to_owned(), |(what, n)| format!("{n} ({what})"));
         let theirs = format!("{} {}", p.value, p.unit);
-        vec![p.what.clone(), p.place.clone(), standing(&v.standing), theirs, ours]
+        let behind = v.samples_and_runs.map_or("-".to_owned(), |(n, runs)| behind(n, runs));
+        vec![p.what.clone(), p.place.clone(), standing(&v.standing), theirs, ours, behind]
     });
     out += "\n## Published values beside ours\n\n";
-    let heads = ["value", "where", "standing", "study", "here"].map(str::to_owned);
+    let heads = ["value", "where", "standing", "study", "here", "n, runs"].map(str::to_owned);
     out += &markdown::table(&heads, 3, own);
+    let others = evaluation.values.iter().filter(|v| v.figure.is_empty());
+    let others: Vec<Vec<String>> = others.map(without_ours).collect();
+    if !others.is_empty() {
+        out += "\n## Published values without a number of ours\n\n";
+        let heads = ["value", "where", "study", "kind", "why"].map(str::to_owned);
+        out += &markdown::table(&heads, 5, others.into_iter());
+    }
     for figure in &plan.figures {
         out += &format!("\n# Figure {}: {}\n", figure.key, plain(&figure.title));
         for part in parts.iter().filter(|part| part.figure == figure.key) {
@@ -61,6 +64,14 @@ pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) ->
         }
     }
     out
+}
+
+/// A published value that nothing of ours stands beside, with the reason.
+pub fn without_ours(compared: &Compared) -> Vec<String> {
+    let p = &compared.published;
+    let value = format!("{} {}", p.value, p.unit);
+    let kind = p.kind.name().to_owned();
+    vec![p.what.clone(), p.place.clone(), value, kind, standing(&compared.standing)]
 }
 
 /// A study as one JSON document: claims with their evidence, published values beside ours, and
@@ -88,6 +99,11 @@ fn claim(judged: &Judged) -> Value {
         "key": judged.claim.key,
         "says": judged.claim.says,
         "source": judged.claim.source,
+        "judged_by": condition_of(&judged.claim),
+        "tolerance": judged.claim.tolerance,
+        "range": judged.claim.range.as_ref().map(|range| json!({
+            "parameter": range.parameter, "from": range.from, "to": range.to,
+        })),
         "verdict": judged.verdict.name(),
         "why": judged.verdict.why(),
         "evidence": judged.evidence.iter().map(evidence).collect::<Vec<_>>(),
@@ -131,6 +147,8 @@ fn value(compared: &Compared) -> Value {
         "kind": p.kind.name(),
         "figure": (!compared.figure.is_empty()).then_some(&compared.figure),
         "ours": compared.ours.as_ref().map(|(what, number)| json!({ "is": what, "text": number })),
+        "n": compared.samples_and_runs.map(|both| both.0),
+        "runs": compared.samples_and_runs.map(|both| both.1),
         "ours_over_theirs": compared.ratio,
         "standing": standing(&compared.standing),
     })

@@ -11,9 +11,9 @@ mod published;
 
 use std::fmt::Write as _;
 
-pub use axis::{Axis, binary_axis, linear_axis, log_axis, value_axis};
+pub use axis::{Axis, binary_axis, is_wide, linear_axis, log_axis, reaching, value_axis};
 pub use effects::{Effect, band, effects};
-pub use heat::heat;
+pub use heat::{Cell, heat};
 pub use published::Published;
 
 /// Size of a chart in its own units, about pixels.
@@ -125,12 +125,17 @@ impl Frame<'_> {
         put(out, text_at((2.0, 11.0), "name", "start", &self.y.label));
     }
 
+    /// On which side of a vertical line its name stands.
+    fn beside(&self, at: f64) -> (f64, &'static str) {
+        let is_left = at > f64::midpoint(LEFT, WIDTH - self.right);
+        if is_left { (-4.0, "end") } else { (4.0, "start") }
+    }
+
     /// The how many-th vertical line: its name lies below those before it.
     fn rule(&self, i: usize, rule: &Rule) -> String {
         let (at, floor) = (self.x(rule.x), HEIGHT - BOTTOM);
         let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
-        let is_left = at > f64::midpoint(LEFT, WIDTH - self.right);
-        let (shift, anchor) = if is_left { (-4.0, "end") } else { (4.0, "start") };
+        let (shift, anchor) = self.beside(at);
         format!("<path class='rule' d='M{at:.1} {floor}V{:.1}'/>", top - 4.0)
             + &text_at((at + shift, top + 4.0), "label", anchor, &rule.name)
     }
@@ -193,8 +198,8 @@ pub fn lines(
         out.push_str("</g>");
     }
     for one in printed {
-        let ends = (frame.x(one.ends.0), frame.x(one.ends.1));
-        put(&mut out, one.drawn(ends, frame.y(one.y)));
+        let (ends, y) = ((frame.x(one.ends.0), frame.x(one.ends.1)), frame.y(one.y));
+        put(&mut out, if one.is_upright { one.upright(&frame, y) } else { one.drawn(ends, y) });
     }
     if is_beside {
         names(&frame, lines, &mut out);
@@ -266,10 +271,18 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
     }
 }
 
-/// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places.
-pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[Bin], rules: &[Rule]) -> String {
+/// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places: ours, and
+/// what was printed elsewhere.
+pub fn bars(
+    words: &Words,
+    (x, y): (&Axis, &Axis),
+    bins: &[Bin],
+    rules: &[Rule],
+    printed: &[Published],
+) -> String {
     let frame = Frame { x, y, right: RIGHT };
-    let mut out = open(words, HEIGHT);
+    let (sources, more) = published::names(printed.iter(), HEIGHT);
+    let mut out = open(words, HEIGHT + more);
     frame.axes(&mut out);
     let floor = HEIGHT - BOTTOM;
     out.push_str("<g class='bars c0'>");
@@ -292,7 +305,12 @@ pub fn bars(words: &Words, x: &Axis, y: &Axis, bins: &[Bin], rules: &[Rule]) -> 
     for (i, rule) in rules.iter().enumerate() {
         put(&mut out, frame.rule(i, rule));
     }
-    out + "</svg>"
+    for (i, one) in printed.iter().enumerate() {
+        let y = TOP + 5.0 + (rules.len() + i) as f64 * LINE_HEIGHT;
+        put(&mut out, one.upright(&frame, y));
+        put(&mut out, one.label(&frame, y));
+    }
+    out + &sources + "</svg>"
 }
 
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.

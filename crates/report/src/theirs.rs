@@ -61,6 +61,24 @@ impl<'a> Theirs<'a> {
         self.value.ours.quantity() == Some(quantity) && self.label == label
     }
 
+    /// What it says of the samples of a series at this row: a value, and the share of them below
+    /// it.
+    pub fn of_samples(&self, quantity: Quantity, label: &str, row: &Row) -> Option<(f64, f64)> {
+        if !self.is_of(quantity, label) {
+            return None;
+        }
+        match self.value.ours.above {
+            Some(value) => {
+                let is_here = self.value.is_share_of(row.parameters);
+                is_here.then_some((value, 1.0 - self.number))
+            }
+            None => {
+                let stat = self.value.ours.stat.unwrap_or(Stat::Median);
+                stat.share().filter(|_| self.fits(row)).map(|share| (self.number, share))
+            }
+        }
+    }
+
     /// Which number of a series it is.
     pub fn stat(&self) -> &'static str {
         self.value.ours.stat.unwrap_or(Stat::Median).name()
@@ -143,11 +161,24 @@ pub fn drawn(all: &[&At], names: &[&str]) -> Vec<svg::Published> {
 /// As it is drawn, in the colour of a line.
 pub fn mark(at: &At, line: Option<usize>) -> svg::Published {
     let At { ends, value, kind, name, shown, text, .. } = at.clone();
-    svg::Published { line, ends, y: value, kind, name, shown, text }
+    svg::Published { line, ends, y: value, kind, name, shown, text, is_upright: false }
+}
+
+/// As it is drawn where the x axis has its values: at its own, or where a share of samples is said
+/// of another value, at that one and that share's height.
+pub fn upright(at: &At, line: Option<usize>, place: Option<(f64, f64)>) -> svg::Published {
+    let (x, y) = place.unwrap_or((at.value, 0.0));
+    let shown = at.shown.replacen("published", &format!("published {}", at.stat), 1);
+    let At { ends: _, kind, name, text, .. } = at.clone();
+    svg::Published { line, ends: (x, x), y, kind, name, shown, text, is_upright: true }
 }
 
 /// For who cannot see the chart.
 pub fn described(all: &[&At]) -> String {
-    let texts: Vec<&str> = all.iter().map(|at| at.text.as_str()).collect();
+    said(&all.iter().map(|at| at.text.as_str()).collect::<Vec<_>>())
+}
+
+/// The same of texts.
+pub fn said(texts: &[&str]) -> String {
     if texts.is_empty() { String::new() } else { format!(" Beside: {}.", texts.join("; ")) }
 }

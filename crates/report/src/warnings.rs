@@ -43,7 +43,12 @@ fn unfinished(record: &Record, found: &mut Vec<String>) {
     }
     for point in &record.points {
         if let Some(reason) = &point.cut_short {
-            found.push(format!("point {} was cut short: {reason}", point.number));
+            let mut whole = record.whole_points();
+            let counts = match whole.any(|other| other.parameters == point.parameters) {
+                true => "; it does not count beside whole runs of the same",
+                false => "",
+            };
+            found.push(format!("point {} was cut short: {reason}{counts}", point.number));
         }
     }
 }

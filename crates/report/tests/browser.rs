@@ -139,6 +139,15 @@ fn pages_fit_every_screen() {
     let beside = common::study_beside(&[("loaded", 500), ("another condition", 500)]);
     check_page("conditions", &beside.replace("<details>", "<details open>"));
     let open = |page: String| page.replace("<details>", "<details open>");
+    let values = common::printed_of_round_trips();
+    let printed = common::page_with(common::words().1, common::PRINTED, &values);
+    check_page("published", &open(printed));
+    let side = "ours.quantity='message_time_ns'\nours.label='runs'\nours.where={ size_bytes=512 }";
+    let rows = "a,0.5,us,5%,calibration,p. 1,any number of buffers\n";
+    check_page(
+        "cells",
+        &open(common::page_with(common::grid().1, rows, &common::value("a", side))),
+    );
     check_page("peers", &open(common::study_of(common::fan(10).1, "bars='deciles'")));
     let [a, b] = [0, 1].map(|_| common::ping(500, &[8, 512, 32768]).1);
     check_page("sides", &open(common::study_of_two([("ours", a), ("other", b)])));

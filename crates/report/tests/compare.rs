@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// What a made-up record is like.
 struct Made {
     seed: u64,
+    quantity: Quantity,
     op: &'static str,
     sizes: &'static [u64],
     runs: u32,
@@ -35,6 +36,7 @@ struct Made {
 
 const USUAL: Made = Made {
     seed: 1,
+    quantity: Quantity::RoundTrip,
     op: "send",
     sizes: &[8, 512],
     runs: 4,
@@ -77,7 +79,7 @@ impl Made {
                 let floor = 500.0 + *size as f64 / 10.0;
                 let mut outcome = Outcome::default();
                 let samples = (0..self.n).map(|_| factor * floor * (1.0 - 0.1 * uniform().ln()));
-                outcome.push_series(Quantity::RoundTrip, "", 10, samples.collect());
+                outcome.push_series(self.quantity, "", 10, samples.collect());
                 outcome.push_figure(Quantity::Rate, "", (1e9 + 1e7 * uniform()) / floor / factor);
                 if let Some(cpu) = self.cpu {
                     outcome.push_figure(Quantity::CpuShare, "rank 0", cpu + 0.01 * uniform());
@@ -367,7 +369,7 @@ fn runs_that_were_cut_short_do_not_count() {
 
 #[test]
 fn an_expectation_leaves_out_what_was_cut_short() {
-    use rdmalab_report::expect::Expectation;
+    use rdmalab_report::expect::{Answer, Expectation};
     let check = |text: &str, made: &Made| {
         let (_keep, record) = made.record();
         text.parse::<Expectation>().unwrap().check(&record).unwrap()
@@ -376,11 +378,19 @@ fn an_expectation_leaves_out_what_was_cut_short() {
     let cut = Made { cut: 2, runs: 7, ..USUAL };
     for text in ["mean<700ns", "rate>1.7M/s", "p99<1us"] {
         for one in check(text, &cut) {
-            assert!(one.holds && one.line.contains("without 2 runs that were cut"), "{}", one.line);
+            assert!(
+                one.answer == Answer::Holds && one.line.contains("without 2 runs that were cut"),
+                "{}",
+                one.line
+            );
         }
     }
     let nothing = check("mean<700ns", &Made { cut: 4, ..USUAL });
-    assert!(nothing.iter().all(|one| !one.holds && one.line.contains("(interrupted): does not")));
+    assert!(
+        nothing
+            .iter()
+            .all(|one| one.answer == Answer::Fails && one.line.contains("(interrupted): does not"))
+    );
     // Intervals of two runs are as wide as two runs know.
     let two = check("p99<1us", &Made { runs: 2, spread: 0.1, ..USUAL });
     assert!(two[0].line.contains("of too few runs for an interval"), "{}", two[0].line);
@@ -428,4 +438,52 @@ fn an_obstacle_that_was_none_is_not_named() {
     assert_eq!(json["rows"][1]["verdict"], "slower", "{}", found.text(true));
     assert_eq!(json["rows"][1]["a"]["low_ns"], Value::Null);
     assert_eq!(json["rows"][1]["obstacle"], Value::Null);
+}
+
+#[test]
+fn what_clocks_of_two_hosts_could_turn_is_no_difference() {
+    // 44 times 500 ns are 22 us, against 20.
+    let far = |clock| Made {
+        quantity: Quantity::OneWay,
+        sizes: &[8],
+        session: 40.0,
+        runs: 9,
+        facts: clock,
+        ..USUAL
+    };
+    let only = Options { only: Some("one-way".to_owned()), ..Options::default() };
+    let of = |clock: &'static [(&str, &str)]| {
+        let slow = Made { seed: 2, session: 44.0, ..far(clock) };
+        let found = compared(&far(clock), &slow, &only).unwrap();
+        let json: Value = serde_json::from_str(&found.json()).unwrap();
+        (found.regressions(), verdicts(&found), flat(&found), json["rows"][0].clone())
+    };
+    // A clock of one host is the same in both records.
+    for clock in [&[][..], &[("clock_error_ns", "1000.0")]] {
+        let (regressions, verdicts, text, _) = of(clock);
+        assert_eq!((regressions, &verdicts[..]), (1, &[Verdict::Slower][..]), "{text}");
+        assert!(!text.contains("clocks"), "{text}");
+    }
+    let (regressions, verdicts, text, json) = of(&[("clock_error_ns", "5000.0")]);
+    assert_eq!((regressions, &verdicts[..]), (0, &[Verdict::CannotTell][..]), "{text}");
+    for part in ["off by up to 5.00 us in A and 5.00 us in B", "cannot be seen", "wider by both"] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert_eq!(json["a"]["clock_error_ns"], 5000.0);
+    assert_eq!(json["cliffs_delta"], Value::Null);
+    let number = |value: &Value| value.as_f64().unwrap();
+    let (low, high) = (number(&json["ratio"]["low"]), number(&json["ratio"]["high"]));
+    assert!(low < 17.0 / 25.0 && 27.0 / 15.0 < high, "{json:#}");
+    assert!(number(&json["p_value_corrected"]) > 0.5, "{json:#}");
+    let (low, high) = (number(&json["a"]["low_ns"]), number(&json["a"]["high_ns"]));
+    assert!(high - low > 10_000.0, "{json:#}");
+    // Round trips need one clock, and what is off by more than itself has no interval.
+    let facts = &[("clock_error_ns", "90000.0")][..];
+    let (_, verdicts, text, json) = of(facts);
+    assert_eq!((&verdicts[..], &json["ratio"]["low"]), (&[Verdict::CannotTell][..], &Value::Null));
+    assert!(text.contains("cannot be seen"), "{text}");
+    let round = |seed, session| Made { seed, session, quantity: Quantity::RoundTrip, ..far(facts) };
+    let trips = Options { only: Some("round trip".to_owned()), ..Options::default() };
+    let found = compared(&round(1, 40.0), &round(2, 44.0), &trips).unwrap();
+    assert_eq!(found.regressions(), 1, "{}", found.text(true));
 }

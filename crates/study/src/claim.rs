@@ -35,7 +35,7 @@ pub struct Claim {
     #[serde(default)]
     pub factor: Option<f64>,
     /// Whether it says so of every point: then not even so few contradictions as chance makes are
-    /// let pass. Of no use with `crosses`, whose points differ by what it says.
+    /// let pass. Of no use with lines that cross, whose points differ by what it says.
     #[serde(default)]
     pub every: bool,
     /// Where the study says it.
@@ -63,12 +63,21 @@ pub enum Relation {
     /// The left one is [`Claim::factor`] times the right one, within the tolerance.
     #[serde(rename = "x")]
     Times,
-    /// Which one is larger changes within the range.
-    #[serde(rename = "crosses")]
-    Crosses,
+    /// Within the range the left one is smaller first, and larger in the end.
+    #[serde(rename = "rises above")]
+    RisesAbove,
+    /// Within the range the left one is larger first, and smaller in the end.
+    #[serde(rename = "falls below")]
+    FallsBelow,
 }
 
 impl Relation {
+    /// Whether it is of two lines that cross.
+    #[must_use]
+    pub const fn crosses(self) -> bool {
+        matches!(self, Self::RisesAbove | Self::FallsBelow)
+    }
+
     /// Its sign, for people.
     #[must_use]
     pub const fn sign(self) -> &'static str {
@@ -77,7 +86,8 @@ impl Relation {
             Self::More => ">",
             Self::Near => "≈",
             Self::Times => "×",
-            Self::Crosses => "crosses",
+            Self::RisesAbove => "rises above",
+            Self::FallsBelow => "falls below",
         }
     }
 }
@@ -154,6 +164,16 @@ impl Stat {
             Self::P99 => Some(0.99),
             Self::P999 => Some(0.999),
             Self::Mean | Self::Min | Self::Max => None,
+        }
+    }
+
+    /// The share of samples that lie below it, if it is known.
+    #[must_use]
+    pub const fn share(self) -> Option<f64> {
+        match self {
+            Self::Min => Some(0.0),
+            Self::Max => Some(1.0),
+            other => other.quantile(),
         }
     }
 
@@ -237,11 +257,11 @@ impl Claim {
         if self.relation == Relation::Times && self.factor.is_none() {
             return Err("relation \"x\" needs a factor".to_owned());
         }
-        if self.relation == Relation::Crosses && self.range.is_none() {
-            return Err("relation \"crosses\" needs a range".to_owned());
+        if self.relation.crosses() && self.range.is_none() {
+            return Err(format!("relation {:?} needs a range", self.relation.sign()));
         }
-        if self.relation == Relation::Crosses && self.every {
-            return Err("`every` does not go with relation \"crosses\"".to_owned());
+        if self.relation.crosses() && self.every {
+            return Err(format!("`every` does not go with relation {:?}", self.relation.sign()));
         }
         if let Some(range) = self.range.as_ref().filter(|range| range.from > range.to) {
             return Err(format!("range: from = {} is above to = {}", range.from, range.to));
@@ -424,7 +444,7 @@ pub mod tests {
             (("left", "{figure='f', quantity='rate_per_s', number='a_ns'}"), "of a `finding`"),
             (("relation", "'='"), "unknown variant `=`, expected one of `<`"),
             (("relation", "'x'"), "needs a factor"),
-            (("relation", "'crosses'"), "needs a range"),
+            (("relation", "'rises above'"), "needs a range"),
             (("right", "{published='n'}"), "no metric \"n\""),
             (("right", "{published='w'}"), "no number"),
             (("right", "{published='d'}"), "\"d\" is contested: such values are shown"),
@@ -436,6 +456,25 @@ pub mod tests {
         ] {
             let found = claim(&[change]).expect_err(said);
             assert!(found.starts_with("a/claims.toml: ") && found.contains(said), "{found}");
+        }
+    }
+
+    #[test]
+    fn the_book_names_every_number_of_a_series() {
+        let chapter = include_str!("../../../docs/book/src/studies.md");
+        let (_, list) = chapter.split_once("`stat` chooses ").unwrap();
+        let (list, _) = list.split_once(';').unwrap();
+        for stat in [
+            Stat::Median,
+            Stat::Mean,
+            Stat::Min,
+            Stat::Max,
+            Stat::P10,
+            Stat::P90,
+            Stat::P99,
+            Stat::P999,
+        ] {
+            assert!(list.contains(&format!("`{}`", stat.name())), "{} in {list}", stat.name());
         }
     }
 }

@@ -3,10 +3,11 @@
 use rdmalab_record::DeviceKind;
 
 use crate::claim::Claim;
-use crate::find::{Part, State};
+use crate::find::{Cell, Part, State, with_note};
 use crate::judge::{Evidence, Verdict, judge};
 use crate::published::{Kind, Published};
 use crate::study::Study;
+use crate::value::Value;
 
 /// What measurements say to a study.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct Compared {
     pub figure: String,
     /// Ours: what it is, and the number with its interval.
     pub ours: Option<(String, String)>,
+    /// Samples and runs behind ours.
+    pub samples_and_runs: Option<(u64, usize)>,
     /// Ours over theirs.
     pub ratio: Option<f64>,
     /// What the two can be said to be to each other.
@@ -48,10 +51,12 @@ pub struct Compared {
 /// What ours and theirs can be said to be to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Ours lies within the study's tolerance.
+    /// Ours lies within the study's tolerance, and so does all of its interval.
     Within,
-    /// It does not.
+    /// None of its interval does.
     Beyond,
+    /// Some of it does, or there is none: why.
+    CannotTell(String),
     /// It is not to be judged by: why.
     Shown(String),
     /// There is none of ours: why.
@@ -85,6 +90,7 @@ fn compared(
         published: published.clone(),
         figure: figure.to_owned(),
         ours: None,
+        samples_and_runs: None,
         ratio: None,
         standing,
     };
@@ -97,7 +103,10 @@ fn compared(
     let figure = value.ours.figure.as_deref().unwrap_or_default();
     let cell = match value.cell(parts) {
         Ok(cell) => cell,
-        Err(why) => return without(figure, Standing::Absent(why)),
+        Err(why) => {
+            let why = with_note(&study.plan, &value.ours, why);
+            return without(figure, Standing::Absent(why));
+        }
     };
     let theirs = published.in_base();
     // A host's number over an adapter's would be a ratio of nothing.
@@ -107,22 +116,35 @@ fn compared(
         published: published.clone(),
         figure: figure.to_owned(),
         ours: Some((value.described(), cell.whole_text())),
+        samples_and_runs: Some((cell.n, cell.runs)),
         ratio,
-        standing: standing(published, cell.value, kind),
+        standing: standing(published, value, &cell, kind),
     }
 }
 
-fn standing(published: &Published, ours: f64, kind: Option<DeviceKind>) -> Standing {
+fn standing(
+    published: &Published,
+    value: &Value,
+    ours: &Cell,
+    kind: Option<DeviceKind>,
+) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
-    match (published.kind, kind) {
-        (Kind::Contested, _) => return shown("contested"),
-        (Kind::Context, _) => return shown("context"),
-        (_, Some(DeviceKind::Soft)) => return shown("a host's number, not an adapter's"),
+    match (published.kind, kind, &value.shown) {
+        (Kind::Contested, ..) => return shown("contested"),
+        (Kind::Context, ..) => return shown("context"),
+        (_, Some(DeviceKind::Soft), _) => return shown("a host's number, not an adapter's"),
+        (_, _, Some(why)) => return shown(why),
         _ => {}
     }
-    match published.allowed() {
-        Some((low, high)) if (low..=high).contains(&ours) => Standing::Within,
-        Some(_) => Standing::Beyond,
-        None => shown("no tolerance given"),
+    let cannot_tell = |why: &str| Standing::CannotTell(why.to_owned());
+    match (published.allowed(), ours.ends()) {
+        (None, _) => shown("no tolerance given"),
+        (_, None) if ours.runs == 1 => {
+            cannot_tell("there is one run, which says nothing of the next: repeat it")
+        }
+        (_, None) => cannot_tell("too few samples or runs for an interval: measure more"),
+        (Some((from, to)), Some((low, high))) if from <= low && high <= to => Standing::Within,
+        (Some((from, to)), Some((low, high))) if high < from || to < low => Standing::Beyond,
+        _ => cannot_tell("its interval crosses the tolerance: more repetitions may tell"),
     }
 }

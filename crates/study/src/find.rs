@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::claim::{Range, Side, Stat};
 use crate::found;
+use crate::plan::Plan;
 
 /// What became of a sweep.
 #[derive(Clone, Debug)]
@@ -39,21 +40,34 @@ pub struct Cell {
     pub parameters: Object,
     /// The number, in its unit.
     pub value: f64,
-    /// A 95 % interval, or the ends of repeated runs; `None` where there is none. An end that lies
-    /// beyond what was measured is infinite.
+    /// How well it is known with 95 %: of samples, how well those within the runs know it; else
+    /// what the runs say of the next one. `None` where they are too few. An end that lies beyond
+    /// what was measured is infinite.
     pub interval: Option<(f64, f64)>,
     /// Samples behind it.
     pub n: u64,
-    /// Repetitions.
+    /// Repetitions; 0 of what was not measured.
     pub runs: usize,
-    /// Whether each run gave one number, not samples: the interval is then that of the runs.
-    pub is_one_a_run: bool,
-    /// What the samples of each run gave; empty where runs gave one number each, or no time. The
-    /// interval says how well the samples within the runs know it, and these how far off the next
-    /// run may be.
+    /// Where it comes from.
+    pub basis: Basis,
+    /// What each run gave, where that tells how far off the next run may be.
     pub of_runs: Vec<f64>,
+    /// How far the number may be off since the clocks of two hosts made it, the same way in every
+    /// run; 0 where one clock did.
+    pub clock_error_ns: f64,
     /// What the number is in.
     pub unit: Unit,
+}
+
+/// Where a number comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Each run gave samples, or one number.
+    Runs,
+    /// It was found in so many of the runs.
+    FoundIn(usize),
+    /// It follows from what the runs are between them, as a share or a crossover does.
+    Together,
 }
 
 /// What a number is in.
@@ -85,22 +99,57 @@ impl Unit {
 }
 
 impl Cell {
+    /// The same where the clocks of two hosts may be off by so much, in every run the same way. Of
+    /// a share of samples above a limit there is no knowing then.
+    fn off_by(self, clock_error_ns: f64) -> Self {
+        if clock_error_ns == 0.0 {
+            return self;
+        }
+        let is_time = matches!(self.unit, Unit::Of(_));
+        let interval = self.interval.filter(|_| is_time);
+        let interval =
+            interval.map(|(low, high)| ((low - clock_error_ns).max(0.0), high + clock_error_ns));
+        Self { interval, clock_error_ns, ..self }
+    }
+
     /// The number as its unit is written.
     #[must_use]
     pub fn text(&self) -> String {
         self.unit.format(self.value)
     }
 
-    /// The number with its interval.
+    /// The number with what is known of it over runs.
     #[must_use]
     pub fn whole_text(&self) -> String {
-        match self.interval {
+        match self.ends() {
             Some((low, high)) if self.runs > 0 => {
                 format!("{} ({} - {})", self.text(), self.unit.format(low), self.unit.format(high))
             }
             _ => self.text(),
         }
     }
+
+    /// Between what the number lies with 95 %, also that of the next run. `None` of one run, which
+    /// says nothing of the next.
+    #[must_use]
+    pub fn ends(&self) -> Option<(f64, f64)> {
+        match (self.runs, self.of_runs.is_empty()) {
+            (1, _) => None,
+            (_, true) => self.interval,
+            _ => {
+                let between = stats::mean_interval(&self.of_runs, 0.95)?;
+                let (low, high) =
+                    (between.low - self.clock_error_ns, between.high + self.clock_error_ns);
+                // They are times, rates and shares.
+                Some(hull((low.max(0.0), high), self.interval))
+            }
+        }
+    }
+}
+
+/// What covers both.
+pub(crate) fn hull(one: (f64, f64), other: Option<(f64, f64)>) -> (f64, f64) {
+    other.map_or(one, |other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
 /// Parameters that say how much was measured, not what.
@@ -116,13 +165,9 @@ pub(crate) fn cells(
     range: Option<&Range>,
 ) -> Result<Vec<Cell>, String> {
     let figure = side.figure.as_deref().unwrap_or_default();
-    let of_side = |part: &&Part| {
-        part.figure.eq_ignore_ascii_case(figure)
-            && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
-    };
     let mut found: Vec<Cell> = Vec::new();
     let mut why = None;
-    for part in parts.iter().filter(of_side) {
+    for part in parts.iter().filter(|part| is_of(part, side)) {
         match &part.state {
             State::Measured(record) => {
                 let (cells, why_not) = of_record(record, side, range)?;
@@ -139,9 +184,44 @@ pub(crate) fn cells(
         }
     }
     if found.is_empty() {
-        return Err(why.unwrap_or_else(|| format!("figure {figure} has no such point")));
+        return Err(why.unwrap_or_else(|| no_such_point(figure)));
     }
     Ok(found)
+}
+
+/// The least value of the range's parameter at which the device could not measure what a side is
+/// of.
+pub(crate) fn impossible_from(parts: &[Part], side: &Side, range: Option<&Range>) -> Option<f64> {
+    let records =
+        parts.iter().filter(|part| is_of(part, side)).filter_map(|part| match &part.state {
+            State::Measured(record) => Some(record),
+            _ => None,
+        });
+    let skipped = records.flat_map(|record| &record.skipped);
+    let meant = skipped.filter(|skipped| is_meant(&skipped.parameters, side, range));
+    let at = meant.filter_map(|s| s.parameters.get(&range?.parameter)?.as_f64());
+    at.reduce(f64::min)
+}
+
+fn is_of(part: &Part, side: &Side) -> bool {
+    let figure = side.figure.as_deref().unwrap_or_default();
+    part.figure.eq_ignore_ascii_case(figure)
+        && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
+}
+
+fn no_such_point(figure: &str) -> String {
+    format!("figure {figure} has no such point")
+}
+
+/// Why there are no numbers, and where `--quick` leaves them out, why it does.
+pub(crate) fn with_note(plan: &Plan, side: &Side, why: String) -> String {
+    let figure = side.figure.as_deref().and_then(|key| Some((key, plan.figure(key)?)));
+    match figure {
+        Some((key, figure)) if !figure.quick_note.is_empty() && why == no_such_point(key) => {
+            format!("{why} (with --quick: {})", figure.quick_note)
+        }
+        _ => why,
+    }
 }
 
 /// Those of one record; why there are none, where that is known.
@@ -161,8 +241,7 @@ fn of_record(
 fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Range>) -> Vec<Cell> {
     let mut groups: Vec<(&Object, Vec<&Point>)> = Vec::new();
     // A run that was ended early is no whole one.
-    let whole = record.points.iter().filter(|p| p.cut_short.is_none());
-    for point in whole.filter(|p| is_meant(&p.parameters, side, range)) {
+    for point in record.whole_points().filter(|p| is_meant(&p.parameters, side, range)) {
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
             Some((_, points)) => points.push(point),
             None => groups.push((&point.parameters, vec![point])),
@@ -177,17 +256,23 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
             ),
             None => (number(&points, side, quantity)?, Unit::Of(quantity)),
         };
-        let Number { value, interval, n, is_one_a_run, of_runs } = number;
-        Some(Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit })
+        let Number { value, interval, n, basis, of_runs } = number;
+        let clock_error_ns = 0.0;
+        let cell =
+            Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit };
+        let errors = points.iter().map(|point| point.clock_error_ns(quantity));
+        Some(cell.off_by(errors.fold(0.0, f64::max)))
     };
     groups.into_iter().filter_map(cell).collect()
 }
 
-/// Whether parameters are those that a side and a range want.
+/// Whether parameters are those that a side and a range want. A side that says itself what the
+/// parameter of the range has to be is held against all of the range.
 pub(crate) fn is_meant(parameters: &Object, side: &Side, range: Option<&Range>) -> bool {
     let has = |(name, wanted): (String, &toml::Value)| {
         parameters.get(&name).is_some_and(|value| text(value) == toml_text(wanted))
     };
+    let range = range.filter(|range| !side.place.contains_key(&range.parameter));
     let in_range = |range: &Range| {
         let value = parameters.get(&range.parameter).and_then(Value::as_f64);
         value.is_some_and(|v| range.from <= v && v <= range.to)
@@ -227,11 +312,12 @@ struct Number {
     value: f64,
     interval: Option<(f64, f64)>,
     n: u64,
-    is_one_a_run: bool,
+    basis: Basis,
     of_runs: Vec<f64>,
 }
 
-/// The share of the samples above a limit, by Wilson's interval.
+/// The share of the samples above a limit. Slow messages come together, so what the runs differ by
+/// counts as well as what so many samples leave open.
 fn share_above(
     record: &Record,
     points: &[&Point],
@@ -240,21 +326,21 @@ fn share_above(
     limit: f64,
 ) -> Option<Number> {
     let is_it = |label: &str| side.label.as_ref().is_none_or(|wanted| wanted == label);
-    let (mut above, mut all) = (0_usize, 0_usize);
+    let (mut above, mut all, mut of_runs) = (0, 0, Vec::new());
     for point in points {
         let mut series = point.series.iter();
         let one = series.find(|s| s.quantity == quantity && is_it(&s.label))?;
         let samples = record.counted_samples(one).ok()?;
-        above += samples.iter().filter(|sample| **sample > limit).count();
-        all += samples.len();
+        let here = samples.iter().filter(|sample| **sample > limit).count() as u64;
+        of_runs.push(here as f64 / samples.len() as f64);
+        (above, all) = (above + here, all + samples.len() as u64);
     }
-    let (n, share) = (all as f64, above as f64 / all as f64);
-    let z2 = 1.96_f64 * 1.96;
-    let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
-    let half = (z2 * (share * (1.0 - share) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
-    let interval = Some(((centre - half).max(0.0), centre + half));
-    let (n, is_one_a_run, of_runs) = (all as u64, false, Vec::new());
-    (all > 0).then_some(Number { value: share, interval, n, is_one_a_run, of_runs })
+    let within = stats::many_trials(above, all, 0.95)?;
+    let between = stats::mean_interval(&of_runs, 0.95);
+    let between = between.map(|i| (i.low.max(0.0), i.high.min(1.0)));
+    let interval = Some(hull((within.low, within.high), between));
+    let (value, basis) = (above as f64 / all as f64, Basis::Together);
+    Some(Number { value, interval, n: all, basis, of_runs: Vec::new() })
 }
 
 /// Over repeated runs: the median of their numbers; the hull of their intervals.
@@ -272,17 +358,16 @@ fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> 
     let of_it = figures.filter(|f| f.quantity == quantity && is_it(&f.label));
     let values: Vec<f64> = of_it.map(|f| f.value).filter(|v| v.is_finite()).collect();
     let n = values.len() as u64;
-    let (value, interval) = merged(values, RUNS_FOR_ENDS);
-    (n > 0).then_some(Number { value, interval, n, is_one_a_run: true, of_runs: Vec::new() })
+    let (value, interval) = merged(&values);
+    (n > 0).then_some(Number { value, interval, n, basis: Basis::Runs, of_runs: values })
 }
 
-/// The median of what each run gave once, and from so many runs on their ends.
-pub(crate) fn merged(mut values: Vec<f64>, runs_for_ends: usize) -> (f64, Option<(f64, f64)>) {
+/// The median of what each run gave once, and from [`RUNS_FOR_ENDS`] on their ends.
+pub(crate) fn merged(values: &[f64]) -> (f64, Option<(f64, f64)>) {
+    let mut values = values.to_vec();
     stats::sort(&mut values);
     let ends = values.first().zip(values.last()).map(|(a, b)| (*a, *b));
-    // What is the same in each run is no estimate: a nominal value, or a count.
-    let is_exact = values.len() > 1 && values.first() == values.last();
-    let interval = ends.filter(|_| is_exact || values.len() >= runs_for_ends);
+    let interval = ends.filter(|_| values.len() >= RUNS_FOR_ENDS);
     (if values.is_empty() { f64::NAN } else { stats::median(&values) }, interval)
 }
 
@@ -300,10 +385,8 @@ fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
             (Stat::Min, _) => (summary.min, None),
             (Stat::Max, _) => (summary.max, None),
             _ => {
-                // Of the normal approximation; a mean of so many samples allows it.
-                let error = 1.96 * summary.stdev / (summary.n as f64).sqrt();
-                let ends = (summary.mean - error, summary.mean + error);
-                (summary.mean, error.is_finite().then_some(ends))
+                let ends = stats::mean_interval_of(summary.mean, summary.stdev, summary.n, 0.95);
+                (summary.mean, ends.map(|i| (i.low, i.high)))
             }
         };
         values.push(value);
@@ -314,7 +397,7 @@ fn of_summaries(summaries: &[Summary], stat: Stat) -> Option<Number> {
         value: stats::median(&values),
         interval: hull,
         n,
-        is_one_a_run: false,
+        basis: Basis::Runs,
         of_runs: values,
     })
 }

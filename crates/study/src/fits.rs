@@ -10,9 +10,19 @@ impl Value {
     /// several numbers, or is a share or a finding, is no number of a point.
     #[must_use]
     pub fn fits(&self, parameters: &Object) -> bool {
+        self.ours.above.is_none() && self.is_of_point(parameters)
+    }
+
+    /// Whether it is a share of the samples of a point with these parameters: of those above
+    /// [`Side::above`](crate::Side::above).
+    #[must_use]
+    pub fn is_share_of(&self, parameters: &Object) -> bool {
+        self.ours.above.is_some() && self.is_of_point(parameters)
+    }
+
+    fn is_of_point(&self, parameters: &Object) -> bool {
         let is_plain = self.over.is_none() && self.less.is_none();
-        let of_point = self.ours.finding.is_none() && self.ours.above.is_none();
-        is_plain && of_point && is_meant(parameters, &self.ours, None)
+        is_plain && self.ours.finding.is_none() && is_meant(parameters, &self.ours, None)
     }
 }
 
@@ -39,5 +49,16 @@ mod tests {
         }
         let found: Value = toml::from_str("metric='m'\nours={finding='knee'}").unwrap();
         assert!(!found.fits(one.as_object().unwrap()));
+        assert!(!value.is_share_of(one.as_object().unwrap()));
+    }
+
+    #[test]
+    fn a_share_is_of_its_point_and_is_no_number_of_it() {
+        let ours = "metric='m'\nours={quantity='q', above=600, where={size_bytes=8}}";
+        let value: Value = toml::from_str(ours).unwrap();
+        let (own, other) = (json!({ "size_bytes": 8 }), json!({ "size_bytes": 64 }));
+        assert!(value.is_share_of(own.as_object().unwrap()));
+        assert!(!value.is_share_of(other.as_object().unwrap()));
+        assert!(!value.fits(own.as_object().unwrap()));
     }
 }

@@ -1,9 +1,11 @@
 //! What was found in several points together, as a side of a claim.
 
+use rdmalab_measure::stats;
 use rdmalab_record::{Finding, Object, Record};
+use serde_json::Value;
 
 use crate::claim::{Range, Side};
-use crate::find::{Cell, RUNS_FOR_ENDS, Unit, is_meant, merged};
+use crate::find::{Basis, Cell, Unit, hull, is_meant, merged};
 
 /// The number that every finding has: in which share of the runs it is there.
 const FOUND: &str = "found";
@@ -15,6 +17,9 @@ struct Ends {
     interval: Option<(f64, f64)>,
 }
 
+/// Findings of the same parameters, each with its number.
+type Found<'a> = Vec<(&'a Finding, Ends)>;
+
 /// The numbers of a record's findings that a side means.
 pub(crate) fn of_record(
     record: &Record,
@@ -25,45 +30,62 @@ pub(crate) fn of_record(
     if side.number.as_deref() == Some(FOUND) {
         return shares(record, side, name, range);
     }
-    let mut groups: Vec<(Object, Unit, u64, Vec<Ends>)> = Vec::new();
+    let mut groups: Vec<(Object, Unit, Found)> = Vec::new();
     for finding in of_name(record, side, name) {
         let parameters = common(record, finding);
         if !is_meant(&parameters, side, range) {
             continue;
         }
         let Some((unit, ends)) = number(finding, side.number.as_deref()) else { continue };
-        let n = finding.points.len() as u64;
         match groups.iter_mut().find(|(known, ..)| *known == parameters) {
-            Some((.., points, all)) => {
-                *points += n;
-                all.push(ends);
-            }
-            None => groups.push((parameters, unit, n, vec![ends])),
+            Some((.., all)) => all.push((finding, ends)),
+            None => groups.push((parameters, unit, vec![(finding, ends)])),
         }
     }
-    let cell = |(parameters, unit, n, all): (Object, Unit, u64, Vec<Ends>)| {
-        let values = all.iter().map(|ends| ends.value).collect();
-        let hull = all.iter().map(|ends| ends.interval).reduce(|hull, one| {
-            let (hull, one) = hull.zip(one)?;
-            Some((hull.0.min(one.0), hull.1.max(one.1)))
-        });
-        cell(parameters, unit, (values, hull.flatten()), n)
-    };
-    groups.into_iter().map(cell).collect()
+    groups.into_iter().map(|(parameters, unit, all)| cell(record, parameters, unit, &all)).collect()
 }
 
-/// Of repeated runs: the median; without an interval of their own, their ends.
-fn cell(
-    parameters: Object,
-    unit: Unit,
-    (values, hull): (Vec<f64>, Option<(f64, f64)>),
-    n: u64,
-) -> Cell {
-    let runs = values.len();
-    let (value, ends) = merged(values, RUNS_FOR_ENDS);
-    let is_one_a_run = hull.is_none();
-    let (interval, of_runs) = (hull.or(ends), Vec::new());
-    Cell { parameters, value, interval, n, runs, is_one_a_run, of_runs, unit }
+/// The median of what the runs found, and between what that of the next one may lie.
+fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)]) -> Cell {
+    let values: Vec<f64> = all.iter().map(|(_, ends)| ends.value).collect();
+    let own = all.iter().map(|(_, ends)| ends.interval).reduce(|sum, one| {
+        let (sum, one) = sum.zip(one)?;
+        Some(hull(sum, Some(one)))
+    });
+    let own = own.flatten();
+    let n = all.iter().map(|(finding, _)| finding.points.len() as u64).sum();
+    let (value, of_runs, clock_error_ns) = (merged(&values).0, Vec::new(), 0.0);
+    let Some(runs) = all.iter().find_map(|(finding, _)| runs_along(record, finding)) else {
+        let runs = record.whole_points().filter(|p| p.parameters == parameters).count();
+        let runs = runs.max(values.len());
+        let interval = ends_over_runs(&values, runs).map(|ends| hull(ends, own));
+        let basis = Basis::FoundIn(values.len());
+        return Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit };
+    };
+    let (interval, basis) = (own, Basis::Together);
+    Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit }
+}
+
+/// The ends of what some of so many runs found; `None` while those that did not may be as many, or
+/// those that did are too few.
+fn ends_over_runs(values: &[f64], runs: usize) -> Option<(f64, f64)> {
+    let share = stats::few_trials(values.len() as u64, runs as u64, 0.95)?;
+    merged(values).1.filter(|_| share.low > 0.5)
+}
+
+/// How often what a finding along a parameter follows from was measured: the least of its places.
+/// `None` of what each run finds for itself.
+fn runs_along(record: &Record, finding: &Finding) -> Option<usize> {
+    let along = finding.along.as_ref()?;
+    let mut places: Vec<(Option<&Value>, usize)> = Vec::new();
+    for point in record.whole_points().filter(|p| finding.points.contains(&p.number)) {
+        let at = point.parameters.get(along);
+        match places.iter_mut().find(|(known, _)| *known == at) {
+            Some((_, runs)) => *runs += 1,
+            None => places.push((at, 1)),
+        }
+    }
+    Some(places.iter().map(|(_, runs)| *runs).min().unwrap_or(1))
 }
 
 /// In how many of the runs there is such a finding.
@@ -72,21 +94,30 @@ fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Ve
         let mut all = of_name(record, side, name);
         all.any(|finding| finding.value.is_some() && finding.points.contains(&number))
     };
-    let mut groups: Vec<(&Object, Vec<f64>)> = Vec::new();
-    for point in record.points.iter().filter(|p| is_meant(&p.parameters, side, range)) {
-        let there = f64::from(u8::from(is_there(point.number)));
+    let mut groups: Vec<(&Object, Vec<bool>)> = Vec::new();
+    for point in record.whole_points().filter(|p| is_meant(&p.parameters, side, range)) {
+        let there = is_there(point.number);
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
             Some((_, all)) => all.push(there),
             None => groups.push((&point.parameters, vec![there])),
         }
     }
-    let cell = |(parameters, all): (&Object, Vec<f64>)| {
-        let n = all.len() as u64;
-        let mean = all.iter().sum::<f64>() / n as f64;
-        let cell = cell(parameters.clone(), Unit::Named("share".to_owned()), (all, None), n);
-        Cell { value: mean, ..cell }
+    let cell = |(parameters, all): (&Object, Vec<bool>)| {
+        let (there, runs) = (all.iter().filter(|is| **is).count(), all.len());
+        let share = stats::few_trials(there as u64, runs as u64, 0.95)?;
+        Some(Cell {
+            parameters: parameters.clone(),
+            value: there as f64 / runs as f64,
+            interval: Some((share.low, share.high)),
+            n: runs as u64,
+            runs,
+            basis: Basis::Together,
+            of_runs: Vec::new(),
+            clock_error_ns: 0.0,
+            unit: Unit::Named("share".to_owned()),
+        })
     };
-    groups.into_iter().map(cell).collect()
+    groups.into_iter().filter_map(cell).collect()
 }
 
 fn of_name<'a>(

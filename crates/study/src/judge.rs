@@ -1,11 +1,15 @@
 //! One claim against measurements.
 
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{RunRatio, Runs};
 use rdmalab_record::{DeviceKind, Object};
-use serde_json::Value;
 
 use crate::claim::{Claim, Relation, Side};
-use crate::find::{AMOUNTS, Cell, Part, RUNS_FOR_ENDS, Unit, cells, fixed, text};
+use crate::cross::crossing;
+use crate::find::{
+    AMOUNTS, Basis, Cell, Part, RUNS_FOR_ENDS, Unit, cells, fixed, hull, impossible_from, text,
+    with_note,
+};
 use crate::plan::{Plan, Sweep};
 use crate::published::Published;
 use crate::study::Study;
@@ -81,7 +85,7 @@ pub(crate) fn judge(
     }
     let left = match cells(parts, &claim.left, claim.range.as_ref()) {
         Ok(found) => found,
-        Err(why) => return unseen(why),
+        Err(why) => return unseen(with_note(&study.plan, &claim.left, why)),
     };
     let right_side = claim.right_side();
     let plain = match &claim.right.published {
@@ -96,7 +100,7 @@ pub(crate) fn judge(
     };
     let right = match right {
         Ok(found) => found,
-        Err(why) => return unseen(why),
+        Err(why) => return unseen(with_note(&study.plan, &right_side, why)),
     };
     let mut names = varying(&left, &right);
     let own = [fixed(&claim.left), fixed(&right_side)].concat();
@@ -106,7 +110,11 @@ pub(crate) fn judge(
         return unseen("no two points of it differ in nothing else".to_owned());
     }
     let verdict = match claim.relation {
-        Relation::Crosses => crossing(claim, &evidence, &names),
+        relation if relation.crosses() => {
+            let sides = [&claim.left, &right_side];
+            let beyond = sides.map(|side| impossible_from(parts, side, claim.range.as_ref()));
+            crossing(claim, &evidence, &names, beyond.into_iter().flatten().reduce(f64::min))
+        }
         _ => verdict(claim, &evidence, planned_runs(claim, &study.plan)),
     };
     (verdict, evidence)
@@ -117,7 +125,8 @@ fn constant(value: f64, unit: Unit) -> Cell {
     let parameters = Object::new();
     // As if run after run had given it.
     let of_runs = vec![value; 2];
-    Cell { parameters, value, interval: ends, n: 0, runs: 0, is_one_a_run: false, of_runs, unit }
+    let (interval, basis, clock_error_ns) = (ends, Basis::Runs, 0.0);
+    Cell { parameters, value, interval, n: 0, runs: 0, basis, of_runs, clock_error_ns, unit }
 }
 
 /// Names of parameters with more than one value within a side.
@@ -139,12 +148,16 @@ fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<
     let is_same = |a: &Cell, b: &Cell| {
         b.runs == 0 || names.iter().all(|name| a.parameters.get(name) == b.parameters.get(name))
     };
+    let mut shown = names.to_vec();
+    // Also where the right side is one place of it.
+    let along = claim.range.as_ref().map(|range| range.parameter.clone());
+    shown.extend(along.filter(|name| !names.contains(name)));
     let mut found = Vec::new();
     for l in left {
         for r in right.iter().filter(|r| is_same(l, r)) {
             let ratio = ratio(l, r);
             found.push(Evidence {
-                place: place(&l.parameters, names),
+                place: place(&l.parameters, &shown),
                 left: l.clone(),
                 right: r.clone(),
                 ratio,
@@ -155,17 +168,21 @@ fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<
     found
 }
 
-fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
-    let ends = left.interval.zip(right.interval);
-    let ends = ends.map(|(l, r)| (l.0 / r.1, l.1 / r.0));
-    let ends = ends.filter(|e| !e.0.is_nan() && !e.1.is_nan());
-    let is_of_samples = |cell: &Cell| !cell.of_runs.is_empty();
-    let ends = match is_of_samples(left) && is_of_samples(right) {
-        true => between_runs(left, right)
-            .map(|(low, high)| ends.map_or((low, high), |e| (low.min(e.0), high.max(e.1)))),
-        false => ends,
+/// Left over right, with the ends that the runs allow: none where a side has one run only.
+pub(crate) fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
+    let value = left.value / right.value;
+    if left.runs == 1 || right.runs == 1 {
+        return (value, None);
+    }
+    let over = |(l, r): ((f64, f64), (f64, f64))| (l.0 / r.1, l.1 / r.0);
+    let is_number = |ends: &(f64, f64)| !ends.0.is_nan() && !ends.1.is_nan();
+    let ends = if left.of_runs.is_empty() || right.of_runs.is_empty() {
+        left.ends().zip(right.ends()).map(over).filter(is_number)
+    } else {
+        let within = left.interval.zip(right.interval).map(over).filter(is_number);
+        between_runs(left, right).map(|between| hull(between, within))
     };
-    (left.value / right.value, ends)
+    (value, ends)
 }
 
 /// The interval by what runs differ by: many samples of one run know that run well, and say nothing
@@ -173,7 +190,7 @@ fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
 fn between_runs(left: &Cell, right: &Cell) -> Option<(f64, f64)> {
     let runs = |cell: &Cell| {
         let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
-        Runs::of_session(&each)
+        Runs::of_session(&each).off_by(cell.clock_error_ns)
     };
     let ratio = RunRatio::of(&runs(right), &runs(left), 0.5)?;
     let interval = ratio.interval(0.95);
@@ -181,7 +198,7 @@ fn between_runs(left: &Cell, right: &Cell) -> Option<(f64, f64)> {
 }
 
 /// `size_bytes 64, transport rc`.
-fn place(parameters: &Object, names: &[String]) -> String {
+pub(crate) fn place(parameters: &Object, names: &[String]) -> String {
     let each = names.iter().filter_map(|name| {
         let value = parameters.get(name)?;
         Some(format!("{} {}", name.replace('_', " "), text(value)))
@@ -207,7 +224,7 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
         Relation::Less => {
             if high < 1.0 && value <= 1.0 - tolerance {
                 Decision::Holds
-            } else if low >= 1.0 - tolerance {
+            } else if low >= 1.0 {
                 Decision::Fails
             } else {
                 Decision::Open
@@ -216,14 +233,14 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
         Relation::More => {
             if low > 1.0 && value >= 1.0 + tolerance {
                 Decision::Holds
-            } else if high <= 1.0 + tolerance {
+            } else if high <= 1.0 {
                 Decision::Fails
             } else {
                 Decision::Open
             }
         }
         // On either side of a crossing the sign has to be sure, and the difference has to count.
-        Relation::Crosses => {
+        Relation::RisesAbove | Relation::FallsBelow => {
             if high < 1.0 && value <= 1.0 - tolerance {
                 Decision::Holds
             } else if low > 1.0 && value >= 1.0 + tolerance {
@@ -234,6 +251,20 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
         }
         Relation::Near | Relation::Times => within(),
     }
+}
+
+/// Whether the sides of `<` or `>` are surely nearer to each other than what counts.
+fn is_small(claim: &Claim, e: &Evidence) -> bool {
+    let factor = claim.factor.unwrap_or(1.0);
+    let ends = e.ratio.1.map(|(low, high)| (low / factor, high / factor));
+    let (from, to) = (1.0 - claim.tolerance, 1.0 + claim.tolerance);
+    let is_order = matches!(claim.relation, Relation::Less | Relation::More);
+    is_order && ends.is_some_and(|(low, high)| from < low && high < to)
+}
+
+/// A share as a number of per cent, to a tenth.
+fn percent(share: f64) -> f64 {
+    (share * 1000.0).round() / 10.0
 }
 
 /// Places of a contradiction that are named.
@@ -257,26 +288,30 @@ fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
 
 /// Why there is no interval, and what would give one.
 fn without_interval(evidence: &[Evidence], planned_runs: usize) -> String {
-    let cells = evidence.iter().flat_map(|e| [&e.left, &e.right]);
-    let is_alone = |c: &Cell| c.of_runs.len() == 1;
-    if evidence.iter().any(|e| is_alone(&e.left) || is_alone(&e.right)) {
-        return "there is one run, which says nothing of the next: repeat it".to_owned();
-    }
-    let runs = cells.filter(|c| c.is_one_a_run && c.interval.is_none()).map(|c| c.runs).min();
-    match runs {
-        None => "too few samples or runs for an interval: measure more".to_owned(),
-        Some(runs) => {
-            let needs = RUNS_FOR_ENDS;
-            let plan = match planned_runs {
-                enough if enough >= needs => {
-                    format!("the whole plan, without --quick, has {enough}")
-                }
-                few => format!("the plan has {few}"),
-            };
-            format!(
-                "an interval needs {needs} runs of what each gives once, here are {runs}: {plan}"
-            )
+    let cells = || evidence.iter().flat_map(|e| [&e.left, &e.right]);
+    let plan = match planned_runs {
+        enough if enough >= RUNS_FOR_ENDS => {
+            format!("the whole plan, without --quick, has {enough}")
         }
+        few => format!("the plan has {few}"),
+    };
+    let found = cells().filter_map(|c| match c.basis {
+        Basis::FoundIn(there) if c.interval.is_none() => Some((there, c.runs)),
+        _ => None,
+    });
+    match found.min() {
+        _ if cells().any(|c| c.runs == 1) => {
+            "there is one run, which says nothing of the next: repeat it".to_owned()
+        }
+        Some((there, runs)) if there < runs => format!(
+            "{there} of {runs} runs have it, which may be half of them or less: more repetitions \
+             may tell"
+        ),
+        Some((_, runs)) => format!(
+            "an interval needs {RUNS_FOR_ENDS} runs of what each finds once, here are {runs}: \
+             {plan}"
+        ),
+        None => "too few samples or runs for an interval: measure more".to_owned(),
     }
 }
 
@@ -299,16 +334,50 @@ fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict
             _ => format!("except at {} ({fails} of {all})", exceptions()),
         });
     }
-    let without = evidence.iter().filter(|e| e.ratio.1.is_none()).count();
-    let why = if without == all {
-        without_interval(evidence, planned_runs)
-    } else {
-        format!(
-            "the intervals allow both at {} of {all} points: more repetitions may tell",
-            all - holds - fails
-        )
-    };
+    let why = clocks(evidence).unwrap_or_else(|| open(claim, evidence, planned_runs));
     Verdict::CannotBeSeen(why)
+}
+
+/// That it is the clocks that leave it open, where it would not be if they had no error: of these
+/// more repetitions tell nothing.
+fn clocks(evidence: &[Evidence]) -> Option<String> {
+    let open = || evidence.iter().filter(|e| e.decision == Decision::Open);
+    let error_ns = |e: &Evidence| e.left.clock_error_ns.max(e.right.clock_error_ns);
+    // One run, or too few samples, leave it open in any case. Shares have lost their interval.
+    let is_by_clocks = |e: &Evidence| {
+        error_ns(e) > 0.0 && (e.ratio.1.is_some() || matches!(e.left.unit, Unit::Named(_)))
+    };
+    let largest = open().map(error_ns).fold(0.0, f64::max);
+    open().all(is_by_clocks).then(|| {
+        format!(
+            "times from host to host, whose clocks may be off by up to {}, leave it open: measure \
+             both ends on one host, or round trips",
+            fmt_ns(largest)
+        )
+    })
+}
+
+/// Why nothing can be told.
+fn open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
+    let all = evidence.len();
+    if evidence.iter().all(|e| e.ratio.1.is_none()) {
+        return without_interval(evidence, planned_runs);
+    }
+    let undecided = evidence.iter().filter(|e| e.decision == Decision::Open);
+    let (small, wide): (Vec<&Evidence>, Vec<&Evidence>) =
+        undecided.partition(|e| is_small(claim, e));
+    let small = (!small.is_empty()).then(|| {
+        format!(
+            "the difference is smaller than what counts ({} %) at {} of {all} points",
+            percent(claim.tolerance),
+            small.len()
+        )
+    });
+    let wide = (!wide.is_empty()).then(|| {
+        let n = wide.len();
+        format!("the intervals allow both at {n} of {all} points: more repetitions may tell")
+    });
+    small.into_iter().chain(wide).collect::<Vec<_>>().join("; ")
 }
 
 fn where_it_fails(evidence: &Evidence) -> String {
@@ -319,52 +388,11 @@ fn where_it_fails(evidence: &Evidence) -> String {
     if evidence.place.is_empty() { times } else { format!("{}: {times}", evidence.place) }
 }
 
-/// Whether the sign changes along the range's parameter, for each family of the other ones.
-fn crossing(claim: &Claim, evidence: &[Evidence], names: &[String]) -> Verdict {
-    let Some(range) = &claim.range else { return Verdict::CannotBeSeen("no range".to_owned()) };
-    let others: Vec<String> = names.iter().filter(|n| **n != range.parameter).cloned().collect();
-    let mut families: Vec<(String, Vec<(f64, Decision)>)> = Vec::new();
-    for e in evidence {
-        let at = e.left.parameters.get(&range.parameter).and_then(Value::as_f64);
-        let family = place(&e.left.parameters, &others);
-        let entry = (at.unwrap_or(f64::NAN), e.decision);
-        match families.iter_mut().find(|(name, _)| *name == family) {
-            Some((_, members)) => members.push(entry),
-            None => families.push((family, vec![entry])),
-        }
-    }
-    let (mut crossed, mut not, mut short) = (0, Vec::new(), Vec::new());
-    for (family, members) in &mut families {
-        members.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let ends = members.first().zip(members.last()).map(|(a, b)| (a.0, b.0));
-        let is_whole = ends.is_some_and(|(low, high)| low <= range.from && range.to <= high);
-        let mut decided = members.iter().filter(|m| m.1 != Decision::Open).map(|m| m.1);
-        match (decided.next(), decided.next_back()) {
-            (Some(first), Some(last)) if first != last => crossed += 1,
-            (Some(_), Some(_)) if is_whole => not.push(family.clone()),
-            // Where it was not looked for it may be.
-            (Some(_), Some(_)) => short.extend(ends),
-            _ => {}
-        }
-    }
-    let between = format!("{} {} to {}", range.parameter, range.from, range.to);
-    if !not.is_empty() {
-        return Verdict::Refuted(format!("no crossing between {between}: {}", not.join("; ")));
-    }
-    match (crossed, short.first()) {
-        (0, Some((low, high))) => Verdict::CannotBeSeen(format!(
-            "no crossing from {low} to {high}, and less than {between} was measured"
-        )),
-        (0, None) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
-        _ => Verdict::Confirmed(String::new()),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn claim(relation: &str, more: &str) -> Claim {
+    pub fn claim(relation: &str, more: &str) -> Claim {
         let text = format!(
             "key='k'\nsays='s'\nleft={{figure='f',quantity='round_trip_ns'}}\nright={{value=1}}\n\
              relation='{relation}'\nsource=''\n{more}\n"
@@ -383,8 +411,12 @@ mod tests {
         assert_eq!(decision("<", "", (0.9, 0.85, 1.05)), Open);
         assert_eq!(decision("<", "", (1.2, 1.1, 1.3)), Fails);
         assert_eq!(decision("<", "factor=64", (50.0, 45.0, 55.0)), Holds);
-        // A certain difference that is too small to count does not hold.
-        assert_eq!(decision("<", "tolerance=0.1", (0.98, 0.97, 0.99)), Fails);
+        // A certain difference that is too small to count does not hold, and is none the other way.
+        assert_eq!(decision("<", "tolerance=0.05", (0.98, 0.97, 0.99)), Open);
+        assert_eq!(decision("<", "tolerance=0.05", (1.0, 0.99, 1.01)), Open);
+        assert_eq!(decision("<", "tolerance=0.05", (1.02, 1.01, 1.03)), Fails);
+        assert_eq!(decision(">", "tolerance=0.05", (1.02, 1.01, 1.03)), Open);
+        assert_eq!(decision(">", "tolerance=0.05", (0.98, 0.97, 0.99)), Fails);
         assert_eq!(decision(">", "", (1.2, 1.1, 1.3)), Holds);
         assert_eq!(decision(">", "", (0.9, 0.85, 0.95)), Fails);
         assert_eq!(decision(">", "tolerance=0.1", (1.2, 0.9, 1.3)), Open);
@@ -427,6 +459,31 @@ mod tests {
         assert!(low <= 0.998_1 && high >= 1.001_9, "{low} {high}");
     }
 
+    #[test]
+    fn what_clocks_of_two_hosts_could_turn_is_not_decided() {
+        let less = claim("<", "");
+        let of = |ns: f64, clock_error_ns: f64| Cell {
+            n: 10_000,
+            clock_error_ns,
+            ..of_runs(&[ns, ns * 1.001, ns * 1.002])
+        };
+        let judged = |a: f64, b: f64, error_ns: f64| {
+            let (left, right) = (of(a, error_ns), of(b, error_ns));
+            let ratio = ratio(&left, &right);
+            let decision = decide(&less, ratio);
+            let one = Evidence { place: String::new(), left, right, ratio, decision };
+            verdict(&less, &[one], 3)
+        };
+        assert_eq!(judged(20e3, 22e3, 0.0), Verdict::Confirmed(String::new()));
+        assert!(matches!(judged(22e3, 20e3, 0.0), Verdict::Refuted(_)));
+        for (a, b) in [(20e3, 22e3), (22e3, 20e3)] {
+            let verdict = judged(a, b, 5e3);
+            assert_eq!(verdict.name(), "cannot be seen");
+            assert!(verdict.why().contains("off by up to 5.00 us"), "{verdict:?}");
+        }
+        assert_eq!(judged(20e3, 42e3, 5e3), Verdict::Confirmed(String::new()));
+    }
+
     /// Two equal sides, whose runs differ by 3 %.
     #[test]
     fn equal_sides_are_seldom_told_apart() {
@@ -454,7 +511,7 @@ mod tests {
         }
     }
 
-    fn evidence(decisions: &[Decision]) -> Vec<Evidence> {
+    pub fn evidence(decisions: &[Decision]) -> Vec<Evidence> {
         let one = |(i, decision): (usize, &Decision)| {
             let mut cell = constant(1.0, Unit::Named(String::new()));
             cell.parameters.insert("size_bytes".to_owned(), (i as u64).into());
@@ -489,32 +546,32 @@ mod tests {
     }
 
     #[test]
-    fn lines_cross_where_the_sign_changes() {
-        use Decision::{Fails, Holds, Open};
-        let range = "range={parameter='size_bytes', from=0, to=2}";
-        let claim = claim("crosses", range);
-        let names = ["size_bytes".to_owned()];
-        let of = |d: &[Decision]| crossing(&claim, &evidence(d), &names);
-        // Of less than the whole range that says nothing.
-        let less = of(&[Holds, Holds]);
-        assert!(less.why().contains("from 0 to 1, and less than size_bytes 0 to 2"), "{less:?}");
-        assert_eq!(less.name(), "cannot be seen");
-        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed(String::new()));
-        assert!(matches!(of(&[Holds, Open, Holds]), Verdict::Refuted(_)));
-        assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
-    }
-
-    #[test]
     fn to_come_nearer_is_not_to_cross() {
         use Decision::{Fails, Holds, Open};
         let more = "tolerance=0.1\nrange={parameter='size_bytes', from=0, to=9}";
-        let of = |value: f64| decision("crosses", more, (value, value - 0.02, value + 0.02));
+        let of = |value: f64| decision("rises above", more, (value, value - 0.02, value + 0.02));
         let all = [0.7, 0.95, 1.05, 1.2].map(of);
         assert_eq!(all, [Holds, Open, Open, Fails]);
         // Sure on neither side.
-        assert_eq!(decision("crosses", more, (0.85, 0.7, 1.1)), Open);
-        assert_eq!(decision("crosses", more, (1.2, 0.95, 1.3)), Open);
-        let found = crossing(&claim("crosses", more), &evidence(&all[..2]), &["size_bytes".into()]);
+        assert_eq!(decision("falls below", more, (0.85, 0.7, 1.1)), Open);
+        assert_eq!(decision("falls below", more, (1.2, 0.95, 1.3)), Open);
+        let claim = claim("rises above", more);
+        let found = crossing(&claim, &evidence(&all[..2]), &["size_bytes".into()], None);
         assert!(!matches!(found, Verdict::Confirmed(_)), "{found:?}");
+    }
+
+    #[test]
+    fn a_difference_too_small_to_count_is_told_as_such() {
+        use Decision::{Holds, Open};
+        let claim = claim("<", "tolerance=0.05");
+        let mut all = evidence(&[Open, Open, Holds]);
+        for e in &mut all[..2] {
+            e.ratio = (0.98, Some((0.97, 0.99)));
+        }
+        let said = "the difference is smaller than what counts (5 %) at 2 of 3 points";
+        assert_eq!(verdict(&claim, &all, 1), Verdict::CannotBeSeen(said.to_owned()));
+        all[0].ratio = (0.9, Some((0.8, 1.1)));
+        let both = verdict(&claim, &all, 1);
+        assert!(both.why().contains("at 1 of 3 points; the intervals allow both at 1"), "{both:?}");
     }
 }

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod cross;
 mod error;
 mod evaluate;
 mod find;
@@ -28,7 +29,7 @@ mod value;
 pub use claim::{Claim, Range, Relation, Side, Stat};
 pub use error::Error;
 pub use evaluate::{Compared, Evaluation, Judged, Standing, evaluate};
-pub use find::{Cell, Part, State, Unit};
+pub use find::{Basis, Cell, Part, State, Unit};
 pub use judge::{Decision, Evidence, Verdict};
 pub use plan::{Bars, Figure, Plan, Sweep, Words};
 pub use published::{Kind, Published};

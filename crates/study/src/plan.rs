@@ -38,6 +38,9 @@ pub struct Figure {
     /// What a reader should know about it.
     #[serde(default)]
     pub note: String,
+    /// What `--quick` leaves out of it, that a claim or a value is of, and why.
+    #[serde(default)]
+    pub quick_note: String,
     /// What the bars of its medians are.
     #[serde(default)]
     pub bars: Bars,

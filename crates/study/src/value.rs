@@ -1,10 +1,12 @@
 //! Published values and what of ours stands beside each: a number, what follows from two of them,
 //! or why there is none.
 
+use rdmalab_measure::stats::{Runs, run_shift};
 use serde::Deserialize;
 
 use crate::claim::{Side, is_published};
-use crate::find::{Cell, Part, Unit, cells};
+use crate::find::{Basis, Cell, Part, Unit, cells, hull};
+use crate::judge::ratio;
 use crate::plan::Plan;
 use crate::published::Published;
 
@@ -28,6 +30,9 @@ pub struct Value {
     /// How the ratio is told.
     #[serde(default, rename = "as")]
     pub form: Form,
+    /// Why it is shown beside ours, and not judged by.
+    #[serde(default)]
+    pub shown: Option<String>,
 }
 
 /// How a ratio is told.
@@ -115,6 +120,9 @@ impl Value {
         if self.per.is_some() && self.less.is_none() {
             return Err("`per` is of a difference: it needs `less`".to_owned());
         }
+        if self.shown.as_ref().is_some_and(|why| why.trim().is_empty()) {
+            return Err("shown says why it is not judged".to_owned());
+        }
         if self.per.is_some_and(|per| per <= 0.0 || !per.is_finite()) {
             return Err("per: a number above 0".to_owned());
         }
@@ -147,9 +155,9 @@ impl Value {
         let Some(less) = &self.less else { return Ok(ours) };
         let less = one(parts, &less.completed(&self.ours))?;
         let per = self.per.unwrap_or(1.0);
-        let interval = ours.interval.zip(less.interval);
-        let interval = interval.map(|(o, l)| ((o.0 - l.1) / per, (o.1 - l.0) / per));
-        Ok(Cell { value: (ours.value - less.value) / per, interval, ..ours })
+        let value = (ours.value - less.value) / per;
+        let interval = difference(&ours, &less).map(|(low, high)| (low / per, high / per));
+        Ok(following(&ours, &less, value, interval))
     }
 
     fn told(&self, ours: &Cell, over: &Cell) -> Cell {
@@ -158,12 +166,42 @@ impl Value {
             Form::Increase => ratio - 1.0,
             Form::Reduction => 1.0 - ratio,
         };
-        let ends = ours.interval.zip(over.interval);
-        let ends = ends.map(|(o, v)| (form(o.0 / v.1), form(o.1 / v.0)));
+        let (value, ends) = ratio(ours, over);
+        let ends = ends.map(|(low, high)| (form(low), form(high)));
         let interval = ends.map(|(a, b)| (a.min(b), a.max(b)));
         let unit = Unit::Named("share".to_owned());
-        Cell { value: form(ours.value / over.value), interval, unit, ..ours.clone() }
+        Cell { unit, ..following(ours, over, form(value), interval) }
     }
+}
+
+/// What follows from two numbers: as well known as both together.
+fn following(one: &Cell, other: &Cell, value: f64, interval: Option<(f64, f64)>) -> Cell {
+    Cell {
+        value,
+        interval,
+        n: one.n.min(other.n),
+        runs: one.runs.min(other.runs),
+        basis: Basis::Together,
+        of_runs: Vec::new(),
+        clock_error_ns: one.clock_error_ns.max(other.clock_error_ns),
+        ..one.clone()
+    }
+}
+
+/// Between what a difference lies, by what the runs of both differ by and what their samples leave
+/// open. `None` where there is one run of either.
+fn difference(ours: &Cell, less: &Cell) -> Option<(f64, f64)> {
+    let by_ends = |o: (f64, f64), l: (f64, f64)| (o.0 - l.1, o.1 - l.0);
+    let runs = |cell: &Cell| {
+        let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
+        Runs::of_session(&each).off_by(cell.clock_error_ns)
+    };
+    if ours.of_runs.is_empty() || less.of_runs.is_empty() {
+        return Some(by_ends(ours.ends()?, less.ends()?));
+    }
+    let between = run_shift(&runs(less), &runs(ours), 0.5, 0.95)?.interval?;
+    let within = ours.interval.zip(less.interval).map(|(o, l)| by_ends(o, l));
+    Some(hull((between.low, between.high), within))
 }
 
 /// The one number that a side means.
@@ -194,6 +232,7 @@ mod tests {
             (value("m", "as='increase'"), "it needs `over`"),
             (value("m", "per=2"), "it needs `less`"),
             (value("m", "less={}\nper=0"), "a number above 0"),
+            (value("m", "shown=''"), "shown says why"),
             (twice, "there are two of that metric"),
             (both, "choose one"),
             ("[[absent]]\nmetrics=['q*']\nbecause='b'".to_owned(), "\"q*\": published.csv has no"),

@@ -1,9 +1,9 @@
 //! What was found in several points, as the side of a claim and beside a published value.
 
-use std::path::PathBuf;
+mod common;
 
-use rdmalab_record::{Device, DeviceKind, Finding, Header, Number, Object, Point, Record};
-use rdmalab_study::{Evaluation, Part, Standing, State, Study, Verdict, evaluate};
+use rdmalab_record::{DeviceKind, Finding, Number, Point};
+use rdmalab_study::{Evaluation, Standing, Study, Verdict, evaluate};
 use serde_json::json;
 
 const PLAN: &str = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\nrepeat=6\n\
@@ -12,20 +12,8 @@ const PUBLISHED: &str = "metric,value,unit,tolerance,kind,place,what\n\
     period,32,messages,exact,calibration,p. 1,w\npeak,4.4,us,5%,calibration,p. 1,w\n";
 
 fn point(number: u64, depth: u64) -> Point {
-    Point {
-        number,
-        order_index: number,
-        repetition: 0,
-        parameters: json!({ "rx_depth": depth, "queue": "srq" }).as_object().unwrap().clone(),
-        started_utc: String::new(),
-        elapsed_s: 1.0,
-        series: Vec::new(),
-        figures: Vec::new(),
-        counts: Vec::new(),
-        facts: Vec::new(),
-        warnings: Vec::new(),
-        cut_short: None,
-    }
+    let parameters = json!({ "rx_depth": depth, "queue": "srq" }).as_object().unwrap().clone();
+    Point { number, order_index: number, parameters, elapsed_s: 1.0, ..Point::default() }
 }
 
 fn pattern(point: u64, period: f64, peak_ns: f64) -> Finding {
@@ -65,24 +53,18 @@ fn crossover(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> Finding
 /// What measurements with such findings say to such a claims.toml.
 fn evaluated(claims: &str, kind: DeviceKind, points: Vec<Point>, all: Vec<Finding>) -> Evaluation {
     let study = Study::parse("a", PLAN, PUBLISHED, claims).unwrap();
-    let device = Device { name: "made up".to_owned(), kind };
-    let record = Record {
-        dir: PathBuf::new(),
-        header: Header::new("made up", Vec::new(), device),
-        environment: Object::new(),
-        points,
-        findings: Some(all),
-        skipped: Vec::new(),
-        damage: Vec::new(),
-    };
-    let state = State::Measured(Box::new(record));
-    let part = Part { figure: "f".to_owned(), sweep: String::new(), line: Vec::new(), state };
-    evaluate(&study, &[part])
+    evaluate(&study, &[common::part("f", common::record(kind, points, all))])
 }
 
 fn verdict(claim: &str, all: Vec<Finding>) -> Verdict {
+    verdict_of(6, claim, all)
+}
+
+/// Of so many runs with 32 receives, which come first, and with one.
+fn verdict_of(runs: u64, claim: &str, all: Vec<Finding>) -> Verdict {
     let claims = format!("[[claim]]\nkey='c'\nsays='s'\nsource='p. 1'\n{claim}\n");
-    let points = (0..6).map(|i| point(i, 32)).chain((6..12).map(|i| point(i, 1))).collect();
+    let deep = (0..runs).map(|i| point(i, 32));
+    let points = deep.chain((runs..2 * runs).map(|i| point(i, 1))).collect();
     evaluated(&claims, DeviceKind::System, points, all).claims.remove(0).verdict
 }
 
@@ -97,10 +79,19 @@ const PERIOD: &str = "left={figure='f', finding='pattern', label='rank 0', where
 fn a_period_is_a_side_of_a_claim() {
     assert_eq!(verdict(PERIOD, in_runs(&[32.0; 6])), Verdict::Confirmed(String::new()));
     assert_eq!(verdict(PERIOD, in_runs(&[31.0; 6])).name(), "refuted");
-    // Two runs that agree are no estimate; two that do not are too few.
-    assert_eq!(verdict(PERIOD, in_runs(&[32.0; 2])).name(), "confirmed");
-    let said = verdict(PERIOD, in_runs(&[32.0, 16.0]));
-    assert!(said.why().contains("an interval needs 6 runs"), "{said:?}");
+    // Two runs are too few, also where they agree.
+    for few in [[32.0, 32.0], [32.0, 16.0]] {
+        let said = verdict_of(2, PERIOD, in_runs(&few));
+        let needs = "an interval needs 6 runs of what each finds once, here are 2: the whole plan, \
+                     without --quick, has 6";
+        assert_eq!(said, Verdict::CannotBeSeen(needs.to_owned()));
+    }
+    let one = verdict_of(1, PERIOD, in_runs(&[32.0]));
+    assert!(one.why().starts_with("there is one run"), "{one:?}");
+    // What most runs have not is not judged by those that have it.
+    let said = verdict(PERIOD, in_runs(&[32.0; 2]));
+    assert!(said.why().starts_with("2 of 6 runs have it, which may be half"), "{said:?}");
+    assert_eq!(verdict(PERIOD, in_runs(&[32.0; 5])).name(), "cannot be seen");
     let none = Verdict::CannotBeSeen("no pattern of rank 0 was found there".to_owned());
     assert_eq!(verdict(PERIOD, Vec::new()), none);
     let other = PERIOD.replace("rank 0", "rank 1");
@@ -115,7 +106,7 @@ fn other_numbers_of_a_finding_are_sides_too() {
     };
     let peak = "relation='~'\ntolerance=0.05\nright={published='peak'}";
     assert_eq!(of("peak_1_ns", peak), Verdict::Confirmed(String::new()));
-    // A bound has its own ends, and needs no runs.
+    // A bound has its own ends.
     assert_eq!(of("chance_share", "relation='<'\nright={value=0.01}").name(), "confirmed");
     let said = of("base_ns", "relation='<'\nright={value=1}");
     assert!(said.why().contains("has no number base_ns here; it has peak_1_ns"), "{said:?}");
@@ -123,18 +114,23 @@ fn other_numbers_of_a_finding_are_sides_too() {
 
 #[test]
 fn that_there_is_none_is_a_number_too() {
-    let of = |depth: u32, relation: &str, all| {
+    let of_runs = |runs: u64, depth: u32, relation: &str, all| {
         let claim = format!(
             "left={{figure='f', finding='pattern', number='found', where={{rx_depth={depth}}}}}\n\
              relation='{relation}'\nright={{value=0.5}}"
         );
-        verdict(&claim, all)
+        verdict_of(runs, &claim, all)
     };
+    let of = |depth, relation, all| of_runs(6, depth, relation, all);
     assert_eq!(of(32, ">", in_runs(&[32.0; 6])).name(), "confirmed");
     assert_eq!(of(32, ">", Vec::new()).name(), "refuted");
     assert_eq!(of(1, "<", in_runs(&[32.0; 6])).name(), "confirmed");
     // In three runs of six: nothing can be told.
     assert_eq!(of(32, ">", in_runs(&[32.0; 3])).name(), "cannot be seen");
+    // None of two may be four in five (Clopper and Pearson: 0.84), and two of two one in five.
+    assert_eq!(of_runs(2, 1, "<", in_runs(&[32.0; 2])).name(), "cannot be seen");
+    assert_eq!(of_runs(2, 32, ">", in_runs(&[32.0; 2])).name(), "cannot be seen");
+    assert_eq!(of_runs(5, 32, ">", in_runs(&[32.0; 5])).name(), "cannot be seen");
 }
 
 #[test]
@@ -150,6 +146,11 @@ fn a_crossover_beyond_what_was_measured_is_a_bound() {
     assert_eq!(of("<", crossover(None, None, Some(512.0))).name(), "confirmed");
     assert_eq!(of("<", crossover(None, Some(8192.0), None)).name(), "refuted");
     assert_eq!(of(">", crossover(None, Some(8192.0), None)).name(), "confirmed");
+    // Of one run at each place nothing is known of the next.
+    let alone =
+        Finding { points: vec![0, 6], ..crossover(Some(2048.0), Some(1024.0), Some(3000.0)) };
+    let said = of("<", alone);
+    assert!(said.why().starts_with("there is one run"), "{said:?}");
     let none = of("<", crossover(None, None, None));
     assert_eq!(none, Verdict::CannotBeSeen("measure more than one size".to_owned()));
 }
@@ -158,8 +159,11 @@ fn a_crossover_beyond_what_was_measured_is_a_bound() {
 fn a_finding_stands_beside_a_published_value() {
     let claims = "[[value]]\nmetric='period'\nours={figure='f', finding='pattern'}\n\
         [[value]]\nmetric='peak'\nours={figure='f', finding='pattern', number='peak_1_ns'}\n";
-    let points: Vec<Point> = (0..2).map(|i| point(i, 32)).collect();
-    let all = in_runs(&[32.0, 32.0]);
+    let points: Vec<Point> = (0..6).map(|i| point(i, 32)).collect();
+    let two = in_runs(&[32.0, 32.0]);
+    let few = evaluated(claims, DeviceKind::System, points.clone(), two).values;
+    assert!(matches!(few[1].standing, Standing::CannotTell(_)), "{:?}", few[1].standing);
+    let all = in_runs(&[32.0; 6]);
     let found = evaluated(claims, DeviceKind::System, points.clone(), all.clone()).values;
     let ours: Vec<_> = found.iter().map(|v| v.ours.clone().unwrap()).collect();
     assert_eq!(ours[0], ("pattern".to_owned(), "32 messages (32 messages - 32 messages)".into()));

@@ -1,12 +1,14 @@
 //! The shipped studies against what they themselves publish: no claim may be stricter or laxer.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+mod common;
 
-use rdmalab_measure::Quantity;
-use rdmalab_measure::outcome::Figure;
-use rdmalab_record::{Device, DeviceKind, Header, Object, Point, Record};
-use rdmalab_study::{Judged, Kind, Part, Published, State, Study, Verdict, evaluate};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rdmalab_measure::outcome::{Figure, Series};
+use rdmalab_measure::{Quantity, Summary};
+use rdmalab_record::{DeviceKind, Finding, Point, Samples, SeriesSummary};
+use rdmalab_study::{Judged, Kind, Part, Published, Study, Sweep, Verdict, evaluate};
 use serde_json::json;
 
 fn study(key: &str) -> Study {
@@ -15,50 +17,32 @@ fn study(key: &str) -> Study {
 }
 
 fn point(parameters: &serde_json::Value, repetition: u32, figures: Vec<Figure>) -> Point {
-    Point {
-        number: 0,
-        order_index: 0,
-        repetition,
-        parameters: parameters.as_object().expect("an object").clone(),
-        started_utc: String::new(),
-        elapsed_s: 1.0,
-        series: Vec::new(),
-        figures,
-        counts: Vec::new(),
-        facts: Vec::new(),
-        warnings: Vec::new(),
-        cut_short: None,
-    }
+    let parameters = parameters.as_object().expect("an object").clone();
+    Point { repetition, parameters, elapsed_s: 1.0, figures, ..Point::default() }
 }
 
 fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> Part {
-    let device = Device { name: "made up".to_owned(), kind };
-    let record = Record {
-        dir: PathBuf::new(),
-        header: Header::new("made up", Vec::new(), device),
-        environment: Object::new(),
-        points,
-        findings: Some(Vec::new()),
-        skipped: Vec::new(),
-        damage: Vec::new(),
-    };
-    Part {
-        figure: figure.to_owned(),
-        sweep: String::new(),
-        line: Vec::new(),
-        state: State::Measured(Box::new(record)),
-    }
+    common::part(figure, common::record(kind, points, Vec::new()))
 }
 
-/// Time-outs of an adapter whose smallest C_ACK with effect is `c0`.
+/// Time-outs of an adapter whose smallest C_ACK with effect is `c0`, as the experiment gives them:
+/// T_o as four samples in each of two runs, T_tr as a number.
 fn timeouts(kind: DeviceKind, c0: u32) -> Part {
     let t_tr = |c: u32| 4096.0 * f64::from(1u32 << c);
-    let figure =
-        |label: &str, value| Figure { quantity: Quantity::Timeout, label: label.to_owned(), value };
     let points = (1..=20).flat_map(|c: u32| {
-        (0..3).map(move |repetition| {
-            let figures = vec![figure("T_tr", t_tr(c)), figure("T_o", 2.0 * t_tr(c.max(c0)))];
-            point(&json!({ "timeout": c }), repetition, figures)
+        (0..2).map(move |repetition| {
+            let t_o = 2.0 * t_tr(c.max(c0)) * (1.0 + 0.002 * f64::from(repetition));
+            let samples = (0..4).map(|i| t_o * (1.0 + 0.001 * f64::from(i))).collect();
+            let of = Quantity::Timeout;
+            let number = Figure { quantity: of, label: "T_tr".to_owned(), value: t_tr(c) };
+            let mut point = point(&json!({ "timeout": c }), repetition, vec![number]);
+            point.series.push(SeriesSummary {
+                quantity: of,
+                label: "T_o".to_owned(),
+                samples: Samples::Elsewhere,
+                summary: Summary::of(&Series::new(of, "T_o", 0, samples)),
+            });
+            point
         })
     });
     part("timeout", kind, points.collect())
@@ -83,6 +67,8 @@ fn the_adapters_of_fukuoka_do_not_refute_it() {
         let found = verdict(timeouts(DeviceKind::System, c0), from_10);
         assert!(matches!(found, Verdict::CannotBeSeen(_)), "{c0}: {found:?}");
     }
+    let found = verdict(timeouts(DeviceKind::System, 10), "time-out-at-least-t-tr");
+    assert!(matches!(found, Verdict::Confirmed(_)), "{found:?}");
     let found = verdict(timeouts(DeviceKind::Soft, 1), from_10);
     assert!(matches!(found, Verdict::Confirmed(_)), "{found:?}");
     let found = verdict(timeouts(DeviceKind::Soft, 16), from_10);
@@ -190,70 +176,106 @@ fn lists_that_are_no_faster_do_not_help() {
     }
 }
 
-/// Quantities that an experiment gives once a run: of samples there are none.
-const ONCE_A_RUN: [Quantity; 6] = [
-    Quantity::CpuShare,
-    Quantity::Rate,
-    Quantity::Bandwidth,
-    Quantity::Fairness,
-    Quantity::Period,
-    Quantity::PeakHeight,
-];
 /// Findings that each run has for itself; others are of all runs together.
 const FOUND_IN_A_RUN: [&str; 1] = ["pattern"];
 /// Runs whose ends enclose the median with 95 %.
 const RUNS: u32 = 6;
 
 #[test]
-fn what_a_run_gives_once_is_measured_often_enough() {
-    let mut checked = 0;
+fn what_is_judged_is_measured_often_enough() {
     for study in Study::shipped().expect("the shipped studies can be read") {
+        let key = &study.plan.key;
         for claim in &study.claims {
             for side in [claim.left.clone(), claim.right_side()] {
-                let is_once = side.quantity().is_some_and(|q| ONCE_A_RUN.contains(&q));
                 let finding = side.finding.as_deref();
-                if !is_once && !finding.is_some_and(|name| FOUND_IN_A_RUN.contains(&name)) {
-                    continue;
-                }
+                let is_rare = finding.is_some_and(|name| FOUND_IN_A_RUN.contains(&name));
+                // One run says nothing of the next.
+                let least = if is_rare { RUNS } else { 2 };
                 let figure = side.figure.as_deref().and_then(|key| study.plan.figure(key));
-                let sweeps = figure.expect("its figure").sweeps.iter();
-                for sweep in
-                    sweeps.filter(|s| side.sweep.as_ref().is_none_or(|name| *name == s.name))
-                {
+                let is_its =
+                    |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
+                for sweep in figure.expect("its figure").sweeps.iter().filter(is_its) {
                     let runs = sweep.repeat.unwrap_or(study.plan.repeat);
-                    let key = &study.plan.key;
-                    assert!(runs >= RUNS, "{key} {}: {runs} runs of {}", claim.key, sweep.run);
-                    checked += 1;
+                    assert!(runs >= least, "{key} {}: {runs} runs of {}", claim.key, sweep.run);
                 }
             }
         }
+        assert!(study.plan.quick_repeat >= 2, "{key}");
     }
-    assert!(checked > 0, "no claim is of such a quantity");
+}
+
+#[test]
+fn a_run_has_samples_enough_for_an_interval() {
+    let mut checked = 0;
+    for study in Study::shipped().expect("the shipped studies can be read") {
+        for sweep in study.plan.figures.iter().flat_map(|figure| &figure.sweeps) {
+            for text in [&sweep.run, &sweep.quick] {
+                let mut words = text.split_whitespace().skip_while(|word| *word != "--messages");
+                let Some(number) = words.nth(1).and_then(|word| word.parse::<u32>().ok()) else {
+                    continue;
+                };
+                assert!(number >= RUNS, "{}: {text}: no claim can be judged", study.plan.key);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 0, "no sweep says how many messages");
 }
 
 #[test]
 fn too_few_runs_are_said_with_what_would_be_enough() {
-    let study = study("macarthur2012");
-    let share = |value| Figure { quantity: Quantity::CpuShare, label: "rank 0".to_owned(), value };
+    let study = study("mordkovich2013");
     let verdict = |runs: u32| {
-        let points = ["busy", "event"].into_iter().flat_map(|poll| {
+        let parameters = json!({ "queue": "srq", "rx_depth": 32 });
+        let mut points: Vec<Point> =
+            (0..runs).map(|run| point(&parameters, run, Vec::new())).collect();
+        for (number, point) in (0..).zip(&mut points) {
+            point.number = number;
+        }
+        let finding = |number: u64| Finding {
+            name: "pattern".to_owned(),
+            label: "rank 0".to_owned(),
+            value: Some(32.0),
+            points: vec![number],
+            ..Finding::default()
+        };
+        let findings = (0..u64::from(runs)).map(finding).collect();
+        let record = common::record(DeviceKind::System, points, findings);
+        let part = common::part("depth", record);
+        let found = evaluate(&study, &[part]).claims;
+        let is_it = |judged: &Judged| judged.claim.key == "shared-queue-repeats";
+        found.into_iter().find(is_it).expect("the claim").verdict
+    };
+    let said = "an interval needs 6 runs of what each finds once, here are 2: the whole plan, \
+                without --quick, has 6";
+    assert_eq!(verdict(2), Verdict::CannotBeSeen(said.to_owned()));
+    assert_eq!(verdict(RUNS).name(), "confirmed");
+}
+
+/// What a run gives once is known by what runs differ by, as what has samples is.
+#[test]
+fn numbers_of_two_runs_are_compared() {
+    let study = study("macarthur2012");
+    let verdict = |shares: &[(f64, f64)]| {
+        let of = |poll: &str, values: Vec<f64>| -> Vec<Point> {
             let parameters =
                 json!({ "poll_send": poll, "poll_recv": poll, "size_bytes": 65536, "op": "send" });
-            (0..runs).map(move |run| {
-                let value = if poll == "busy" { 1.0 } else { 0.3 } - f64::from(run) / 100.0;
-                point(&parameters, run, vec![share(value)])
-            })
-        });
-        let mut part = part("5", DeviceKind::System, points.collect());
+            let number =
+                |value| Figure { quantity: Quantity::CpuShare, label: "rank 0".to_owned(), value };
+            let each = (0..).zip(values);
+            each.map(|(run, value)| point(&parameters, run, vec![number(value)])).collect()
+        };
+        let busy = of("busy", shares.iter().map(|both| both.0).collect());
+        let event = of("event", shares.iter().map(|both| both.1).collect());
+        let mut part = part("5", DeviceKind::System, [busy, event].concat());
         part.sweep = "to-1m".to_owned();
         let found = evaluate(&study, &[part]).claims;
         let is_it = |judged: &Judged| judged.claim.key == "events-save-processor";
         found.into_iter().find(is_it).expect("the claim").verdict
     };
-    let said = "an interval needs 6 runs of what each gives once, here are 2: the whole plan, \
-                without --quick, has 6";
-    assert_eq!(verdict(2), Verdict::CannotBeSeen(said.to_owned()));
-    assert_eq!(verdict(RUNS).name(), "confirmed");
+    assert_eq!(verdict(&[(1.0, 0.3), (0.99, 0.29)]).name(), "confirmed");
+    assert_eq!(verdict(&[(1.0, 0.3), (0.5, 0.6)]).name(), "cannot be seen");
+    assert!(verdict(&[(1.0, 0.3)]).why().starts_with("there is one run"));
 }
 
 /// The text of a shipped study's claims, for what is in its comments.
@@ -332,8 +354,19 @@ fn findings_are_those_that_there_are() {
     assert_eq!(seen.len(), 3, "{seen:?}");
 }
 
+/// What lines do.
+#[derive(Clone, Copy, PartialEq)]
+enum Lines {
+    /// They are as published.
+    Published,
+    /// They stay above that of UD.
+    Above,
+    /// They cross it the other way.
+    OtherWay,
+}
+
 /// Lines of viertel2006's figure 6 by its values: so long for each of n peers, in microseconds.
-fn lines_of_viertel(study: &Study, swapped: bool) -> Vec<(&'static str, Verdict)> {
+fn lines_of_viertel(study: &Study, lines: Lines) -> Vec<(&'static str, Verdict)> {
     let line = |sweep: &str, parameters: serde_json::Value, each_us: fn(f64) -> f64| {
         let of = |peers: u32| {
             let mut all = parameters.clone();
@@ -351,11 +384,17 @@ fn lines_of_viertel(study: &Study, swapped: bool) -> Vec<(&'static str, Verdict)
     let ud: fn(f64) -> f64 = |n| 20.5 / n + 2.95;
     let multicast: fn(f64) -> f64 = |n| 45.5 / n + 1.07;
     let write: fn(f64) -> f64 = |n| 16.4 / n + 3.6 + 0.17 * (n - 8.0).max(0.0);
+    let rising: fn(f64) -> f64 = |n| (20.5 / n + 2.95) * (0.5 + n / 40.0);
     let above: fn(f64) -> f64 = |n| 2.0 * (20.5 / n + 2.95);
+    let [writes, multicasts] = match lines {
+        Lines::Published => [write, multicast],
+        Lines::Above => [above, above],
+        Lines::OtherWay => [multicast, rising],
+    };
     let parts = [
         line("sends", json!({ "transport": "ud", "op": "send" }), ud),
-        line("writes", json!({ "transport": "rc" }), if swapped { above } else { write }),
-        line("multicast", json!({ "transport": "ud" }), if swapped { above } else { multicast }),
+        line("writes", json!({ "transport": "rc" }), writes),
+        line("multicast", json!({ "transport": "ud" }), multicasts),
     ];
     let found = evaluate(study, &parts).claims;
     let of = |key: &'static str| {
@@ -368,10 +407,13 @@ fn lines_of_viertel(study: &Study, swapped: bool) -> Vec<(&'static str, Verdict)
 #[test]
 fn lines_of_viertel_cross_and_others_do_not() {
     let study = study("viertel2006");
-    for (key, verdict) in lines_of_viertel(&study, false) {
+    for (key, verdict) in lines_of_viertel(&study, Lines::Published) {
         assert_eq!(verdict, Verdict::Confirmed(String::new()), "{key}");
     }
-    for (key, verdict) in lines_of_viertel(&study, true) {
-        assert_eq!(verdict.name(), "refuted", "{key}: {verdict:?}");
+    for (lines, why) in [(Lines::Above, "no crossing"), (Lines::OtherWay, "the other way")] {
+        for (key, verdict) in lines_of_viertel(&study, lines) {
+            assert_eq!(verdict.name(), "refuted", "{key}: {verdict:?}");
+            assert!(verdict.why().contains(why), "{key}: {verdict:?}");
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! Published values beside what follows from two of our numbers, beside a share, and beside none.
 
+mod common;
+
 use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, Writer};
-use rdmalab_study::{Compared, Part, Standing, State, Study, Verdict, evaluate};
+use rdmalab_study::{Compared, Standing, Study, Verdict, evaluate};
 use serde_json::{Value, json};
 
 const PLAN: &str = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n\
@@ -14,17 +16,19 @@ const PUBLISHED: &str = "metric,value,unit,tolerance,kind,place,what\n\
     slope,0.02,us/node,20%,calibration,p. 1,w\ntail,1,%,factor 2,calibration,p. 1,w\n\
     words,much,-,,context,p. 1,w\nctx.size,32,B,exact,context,p. 1,w\n";
 
-/// 1000 ns and 720 ns; of the first, two samples of a hundred are above 10 us.
-fn record(parent: &std::path::Path) -> Record {
+/// 1000 ns and 720 ns, so many times as long in each run; of the first, 1.6 % are above 10 us.
+/// Of two hosts, maybe, whose clocks may be off by so much.
+fn record(parent: &std::path::Path, runs: &[f64], clock_error_ns: Option<f64>) -> Record {
     let device = Device { name: "made up".to_owned(), kind: DeviceKind::System };
     let header = Header::new("oneway", Vec::new(), device);
     let mut writer = Writer::create(parent, header, &Environment::default()).unwrap();
-    for (order, (inline, ns, peers)) in
-        [("off", 1000.0, 9), ("on", 720.0, 9), ("on", 1020.0, 24)].into_iter().enumerate()
-    {
-        let samples = (0..2000).map(|i| if i % 50 == 7 && inline == "off" { 11e3 } else { ns });
+    let all = [("off", 1000.0, 9), ("on", 720.0, 9), ("on", 1020.0, 24)];
+    let all = all.iter().flat_map(|(i, ns, p)| runs.iter().map(move |run| (*i, ns * run, *p)));
+    for (order, (inline, ns, peers)) in all.enumerate() {
+        let samples = (0..2000).map(|i| if i % 64 == 7 && inline == "off" { 11e3 } else { ns });
         let mut outcome = Outcome::default();
         outcome.push_series(Quantity::OneWay, "t_lat", 0, samples.collect());
+        clock_error_ns.into_iter().for_each(|ns| outcome.push_fact("clock_error_ns", ns));
         let parameters: Value = json!({ "inline_bytes": inline, "peers": peers });
         let id = PointId {
             parameters: parameters.as_object().unwrap().clone(),
@@ -39,11 +43,21 @@ fn record(parent: &std::path::Path) -> Record {
 }
 
 fn evaluated(claims: &str) -> rdmalab_study::Evaluation {
+    in_runs(&[1.0; 3], claims)
+}
+
+fn in_runs(runs: &[f64], claims: &str) -> rdmalab_study::Evaluation {
+    evaluated_of(runs, claims, None)
+}
+
+fn evaluated_of(
+    runs: &[f64],
+    claims: &str,
+    clock_error_ns: Option<f64>,
+) -> rdmalab_study::Evaluation {
     let home = tempfile::tempdir().unwrap();
     let study = Study::parse("a", PLAN, PUBLISHED, claims).unwrap();
-    let state = State::Measured(Box::new(record(home.path())));
-    let part = Part { figure: "f".to_owned(), sweep: String::new(), line: Vec::new(), state };
-    evaluate(&study, &[part])
+    evaluate(&study, &[common::part("f", record(home.path(), runs, clock_error_ns))])
 }
 
 fn value(metric: &str, place: &str, rest: &str) -> Compared {
@@ -78,27 +92,63 @@ fn what_follows_from_two_numbers_stands_beside_a_value() {
 }
 
 #[test]
+fn a_value_whose_interval_crosses_the_tolerance_is_not_judged() {
+    let claims = "[[value]]\nmetric='off'\n\
+        ours={figure='f', quantity='one_way_ns', where={inline_bytes='off'}}\n";
+    let standing = |runs: &[f64], more: &str| {
+        let values = in_runs(runs, &format!("{claims}{more}")).values;
+        values.into_iter().find(|v| v.published.metric == "off").unwrap()
+    };
+    // 1000 ns, 3 %.
+    assert_eq!(standing(&[1.0, 1.001, 1.0], "").standing, Standing::Within);
+    assert_eq!(standing(&[1.1, 1.101, 1.1], "").standing, Standing::Beyond);
+    let why = |runs: &[f64]| match standing(runs, "").standing {
+        Standing::CannotTell(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(&[1.0]).starts_with("there is one run"));
+    assert!(why(&[0.98, 1.02]).starts_with("its interval crosses"));
+    assert!(why(&[1.02, 1.04, 1.03]).starts_with("its interval crosses"));
+    let behind = standing(&[1.0, 1.001, 1.0], "").samples_and_runs;
+    assert_eq!(behind, Some((6000, 3)));
+    // One of several that cannot all be it.
+    let shown = standing(&[1.1, 1.101, 1.1], "shown='of another adapter'\n").standing;
+    assert_eq!(shown, Standing::Shown("of another adapter".to_owned()));
+    // A difference is as well known as both of its sides.
+    let slope = "[[value]]\nmetric='slope'\nless={where={peers=9}}\nper=15\n\
+        ours={figure='f', quantity='one_way_ns', where={inline_bytes='on', peers=24}}\n";
+    let of = |runs: &[f64]| in_runs(runs, slope).values.remove(2).standing;
+    assert_eq!(of(&[1.0; 3]), Standing::Within);
+    assert!(matches!(of(&[1.0, 1.1, 0.9]), Standing::CannotTell(_)));
+    assert!(matches!(of(&[1.0]), Standing::CannotTell(_)));
+}
+
+#[test]
 fn a_share_above_a_limit_is_a_number() {
     let claims = "[[value]]\nmetric='tail'\nours={figure='f', quantity='one_way_ns', above=10000, \
         where={inline_bytes='off'}}\n";
     let found = evaluated(claims).values.into_iter().find(|v| v.published.metric == "tail");
     let found = found.unwrap();
-    // 2 %: a factor of two of 1 %.
+    // 1.6 %: a factor of two of 1 %.
     assert_eq!(found.standing, Standing::Within);
     assert_eq!(found.ours.unwrap().0, "share of one-way above 10.0 us");
-    let claim = |factor: u32| {
+    let claim_in = |runs: &[f64], factor: f64| {
         let text = format!(
             "[[claim]]\nkey='c'\nsays='s'\nsource='p. 1'\nrelation='<'\nfactor={factor}\n\
              left={{figure='f', quantity='one_way_ns', above=10000,\
              where={{inline_bytes='off'}}}}\n\
              right={{published='tail'}}\n"
         );
-        evaluated(&text).claims.remove(0).verdict
+        in_runs(runs, &text).claims.remove(0).verdict
     };
-    assert_eq!(claim(4), Verdict::Confirmed(String::new()));
-    assert_eq!(claim(1).name(), "refuted");
-    // Forty of 2000: the interval has 2 %, and allows a little more.
-    assert_eq!(claim(2).name(), "cannot be seen");
+    let claim = |factor| claim_in(&[1.0; 3], factor);
+    assert_eq!(claim(4.0), Verdict::Confirmed(String::new()));
+    assert_eq!(claim(1.0).name(), "refuted");
+    // 96 of 6000: the interval goes from 1.3 to 2.0 %.
+    assert_eq!(claim(1.5).name(), "cannot be seen");
+    // Slow messages come together: of one run all may be, and of two that differ half of them.
+    assert_eq!(claim_in(&[1.0], 4.0).name(), "cannot be seen");
+    assert_eq!(claim_in(&[1.0, 20.0], 4.0).name(), "cannot be seen");
 }
 
 #[test]
@@ -112,4 +162,29 @@ fn a_value_that_nothing_produces_says_why() {
     assert_eq!(standing("words"), Standing::NotProduced("a condition".to_owned()));
     let nothing = Standing::NotProduced("nothing is named in claims.toml".to_owned());
     assert_eq!(standing("off"), nothing);
+}
+
+#[test]
+fn times_between_two_hosts_are_known_no_better_than_their_clocks() {
+    let interval = |clock_error_ns: Option<f64>, above: &str| {
+        let side = |inline: &str| {
+            format!(
+                "{{figure='f', quantity='one_way_ns', where={{inline_bytes='{inline}', peers=9}}\
+                 {above}}}"
+            )
+        };
+        let (left, right) = (side("on"), side("off"));
+        let text = format!(
+            "[[claim]]\nkey='c'\nsays='s'\nsource='p. 1'\nrelation='<'\nleft={left}\n\
+             right={right}\n"
+        );
+        let found = evaluated_of(&[1.0; 3], &text, clock_error_ns).claims.remove(0);
+        found.evidence[0].left.interval
+    };
+    assert_eq!(interval(None, ""), Some((720.0, 720.0)));
+    // Cores of one host share a counter.
+    assert_eq!(interval(Some(900.0), ""), Some((720.0, 720.0)));
+    assert_eq!(interval(Some(1500.0), ""), Some((0.0, 2220.0)));
+    assert!(interval(None, ", above=10").is_some());
+    assert_eq!(interval(Some(1500.0), ", above=10"), None);
 }

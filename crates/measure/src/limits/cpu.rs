@@ -92,9 +92,9 @@ fn affinity() -> io::Result<Mask> {
 }
 
 fn set_affinity(mask: &Mask) -> io::Result<()> {
-    // SAFETY: the kernel reads the given number of bytes, all of them the mask's.
-    let failed =
-        unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) } != 0;
+    let (size, from) = (size_of::<Mask>(), mask.as_ptr().cast());
+    // SAFETY: the kernel reads `size` bytes, all of them the mask's.
+    let failed = unsafe { libc::sched_setaffinity(0, size, from) } != 0;
     if failed {
         return Err(io::Error::last_os_error());
     }

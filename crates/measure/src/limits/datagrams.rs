@@ -95,9 +95,10 @@ impl Batch {
         name_bytes: libc::socklen_t,
         call: impl FnOnce(*mut libc::mmsghdr) -> libc::c_int,
     ) -> io::Result<(usize, usize)> {
-        // SAFETY: all-zero is a valid value of these plain C structures.
-        let (mut headers, mut pieces): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
-            unsafe { std::mem::zeroed() };
+        // SAFETY: all-zero is a valid value of this plain C structure.
+        let mut headers: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut pieces: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
         for ((header, piece), data) in headers.iter_mut().zip(&mut pieces).zip(&mut self.data) {
             *piece = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: DATAGRAM_BYTES };
             header.msg_hdr.msg_iov = piece;

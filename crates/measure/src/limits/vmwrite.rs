@@ -87,10 +87,10 @@ impl VmWrite {
     fn write(&self) -> Result<(), Unsupported> {
         let local = span(self.source.as_ptr().cast_mut(), self.source.len());
         let remote = span(self.target.base(), self.source.len());
+        let pid = self.child.pid();
         // SAFETY: `local` is ours to read for the whole call. `remote` is an address of the child,
         // which the kernel checks there; nothing of this process is written.
-        let written =
-            unsafe { libc::process_vm_writev(self.child.pid(), &local, 1, &remote, 1, 0) };
+        let written = unsafe { libc::process_vm_writev(pid, &local, 1, &remote, 1, 0) };
         if written == self.source.len() as isize {
             return Ok(());
         }

@@ -21,6 +21,8 @@ pub struct Runs {
     sessions: Vec<Vec<Vec<f64>>>,
     /// The least step of the clock in all.
     step: f64,
+    /// How far all of them may be off together.
+    error: f64,
 }
 
 impl Runs {
@@ -35,7 +37,14 @@ impl Runs {
         sessions.retain(|session| !session.is_empty());
         let runs = sessions.iter().flatten();
         let step = runs.filter_map(|run| timed::step(run)).reduce(f64::min).unwrap_or(0.0);
-        Self { sessions, step }
+        Self { sessions, step, error: 0.0 }
+    }
+
+    /// The same, where all of them may be off by so much, and in the same direction, as times
+    /// between two clocks are: more runs do not lessen that.
+    #[must_use]
+    pub fn off_by(self, error: f64) -> Self {
+        Self { error, ..self }
     }
 
     /// Of one session.
@@ -58,7 +67,7 @@ pub struct RunRatio {
     /// Of logarithms, `b` - `a`.
     difference: f64,
     spread: Spread,
-    /// What the clock's steps may hide, in logarithms.
+    /// What the clock's steps, and its error, may hide, in logarithms.
     slack: f64,
 }
 
@@ -76,12 +85,14 @@ impl RunRatio {
                 return None;
             }
             // A step as a share of the smallest: steps of logarithms differ.
-            let step = runs.step / values.iter().flatten().copied().reduce(f64::min)?;
-            Some((Side::of(&logarithms(&values), step)?, step))
+            let least = values.iter().flatten().copied().reduce(f64::min)?;
+            let step = runs.step / least;
+            Some((Side::of(&logarithms(&values), step)?, step, hidden_by(runs.error, least)))
         };
-        let ((a, step_a), (b, step_b)) = (side(a)?, side(b)?);
+        let ((a, step_a, hidden_a), (b, step_b, hidden_b)) = (side(a)?, side(b)?);
         let difference = b.mean - a.mean;
-        Some(Self { difference, spread: a.against(&b), slack: step_a.max(step_b) })
+        let slack = step_a.max(step_b) + hidden_a + hidden_b;
+        Some(Self { difference, spread: a.against(&b), slack })
     }
 
     /// `b` over `a`: of the geometric means.
@@ -90,7 +101,8 @@ impl RunRatio {
         self.difference.exp()
     }
 
-    /// The interval of the ratio, a step of the clock wider at each end.
+    /// The interval of the ratio, wider at each end by a step of the clock, and by what
+    /// [`Runs::off_by`] says of both sides.
     ///
     /// # Panics
     /// When `confidence` is not strictly between 0 and 1.
@@ -112,7 +124,8 @@ impl RunRatio {
         Estimate { value: self.value(), interval: Some(self.interval(confidence)) }
     }
 
-    /// Two-sided, that the sides do not differ by more than a step. At least [`LEAST_P`].
+    /// Two-sided, that the sides do not differ by more than the clock may hide. At least
+    /// [`LEAST_P`].
     #[must_use]
     pub fn p_value(&self) -> f64 {
         let beyond = self.difference.abs() - self.slack;
@@ -124,12 +137,24 @@ impl RunRatio {
     }
 }
 
+/// By which share, as a logarithm, a value may be off whose clock may be off by `error`; infinite
+/// where nothing of the value is left.
+#[must_use]
+pub fn hidden_by(error: f64, value: f64) -> f64 {
+    match error {
+        0.0 => 0.0,
+        error if error < value => -(-error / value).ln_1p(),
+        _ => f64::INFINITY,
+    }
+}
+
 /// The logarithms of the numbers of each session's runs.
 pub(super) fn logarithms(sessions: &[Vec<f64>]) -> Vec<Vec<f64>> {
     sessions.iter().map(|runs| runs.iter().map(|v| v.ln()).collect()).collect()
 }
 
-/// The difference `b` - `a` of quantile `q` with its interval, by how runs differ. `None` below two
+/// The difference `b` - `a` of quantile `q` with its interval, by how runs differ and how far the
+/// clock may be off. `None` below two
 /// runs a side.
 ///
 /// # Panics
@@ -141,7 +166,7 @@ pub fn run_shift(a: &Runs, b: &Runs, q: f64, confidence: f64) -> Option<Estimate
     let of_b = Side::of(&b.quantiles(q), b.step)?;
     let (difference, spread) = (of_b.mean - of_a.mean, of_a.against(&of_b));
     let t = student::upper_quantile((1.0 - confidence) / 2.0, spread.freedom);
-    let reach = t * spread.variance.sqrt() + a.step.max(b.step);
+    let reach = t * spread.variance.sqrt() + a.step.max(b.step) + a.error + b.error;
     let interval = Interval { low: difference - reach, high: difference + reach, confidence };
     Some(Estimate { value: difference, interval: Some(interval) })
 }

@@ -181,3 +181,26 @@ fn what_is_there_is_found_in_sessions_too() {
     assert_eq!(RunRatio::of(&odd, &odd, 0.5).map(|ratio| ratio.value()), Some(1.0));
     assert_eq!(RunRatio::of(&odd, &Runs::new(Vec::new()), 0.5), None);
 }
+
+#[test]
+fn what_clocks_are_off_by_is_in_the_interval_however_many_runs_there_are() {
+    let run = |ns: f64| (0..101).map(|i| ns + f64::from(i) - 50.0).collect::<Vec<f64>>();
+    let side = |ns: f64| (0..9).map(|i| run(ns + 10.0 * f64::from(i))).collect::<Vec<_>>();
+    let (a, b) = (side(20_000.0), side(22_000.0));
+    let of = |error_a: f64, error_b: f64| {
+        let (a, b) = (Runs::of_session(&a).off_by(error_a), Runs::of_session(&b).off_by(error_b));
+        let ratio = RunRatio::of(&a, &b, 0.5).unwrap();
+        let shift = run_shift(&a, &b, 0.5, 0.95).unwrap().interval.unwrap();
+        let differs = !ratio.interval(0.95).covers(1.0);
+        assert_eq!(differs, ratio.p_value() < 0.05, "{ratio:?}");
+        assert_eq!(differs, !shift.covers(0.0), "{shift:?}");
+        (differs, ratio.interval(0.95))
+    };
+    assert!(of(0.0, 0.0).0 && of(500.0, 500.0).0);
+    assert!(!of(5000.0, 5000.0).0 && !of(0.0, 5000.0).0 && !of(5000.0, 0.0).0);
+    // The truth may be 25 against 17 us as well as 15 against 27.
+    let widest = of(5000.0, 5000.0).1;
+    assert!(widest.covers(17.0 / 25.0) && widest.covers(27.0 / 15.0), "{widest:?}");
+    // Where the clocks are off by more than the time there is no end to it.
+    assert_eq!((of(30_000.0, 0.0).1.low, of(30_000.0, 0.0).1.high), (0.0, f64::INFINITY));
+}

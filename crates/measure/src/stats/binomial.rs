@@ -90,6 +90,15 @@ pub fn fair_at_most(n: u64, k: u64) -> f64 {
     probability[..known.min(probability.len())].iter().sum()
 }
 
+/// The probability of at least `k` successes in `n` trials of probability `p`, which lies strictly
+/// between 0 and 1.
+pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
+    let distribution = Binomial::new(n, p);
+    let below = k.saturating_sub(distribution.first) as usize;
+    let probability = &distribution.probability;
+    probability[below.min(probability.len())..].iter().sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

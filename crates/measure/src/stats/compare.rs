@@ -204,6 +204,22 @@ pub fn mean_interval(samples: &[f64], confidence: f64) -> Option<Interval> {
     Timed::independent(samples)?.mean(confidence).interval
 }
 
+/// The same of numbers of which only the mean, the standard deviation and how many are kept.
+///
+/// # Panics
+/// When `confidence` is not strictly between 0 and 1.
+#[must_use]
+pub fn mean_interval_of(mean: f64, deviation: f64, n: u64, confidence: f64) -> Option<Interval> {
+    assert_confidence(confidence);
+    if n < 2 {
+        return None;
+    }
+    let t = student::upper_quantile((1.0 - confidence) / 2.0, (n - 1) as f64);
+    let reach = t * deviation / (n as f64).sqrt();
+    let is_number = (mean + reach).is_finite();
+    is_number.then_some(Interval { low: mean - reach, high: mean + reach, confidence })
+}
+
 /// Welch's test of two means.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Welch {

@@ -285,6 +285,11 @@ fn a_mean_has_the_interval_of_student() {
     let found = mean_interval(&hours, 0.95).unwrap();
     assert!((found.low - 0.8976775).abs() < 1e-6 && (found.high - 3.7623225).abs() < 1e-6);
     assert_eq!(mean_interval(&[1.0], 0.95), None);
+    // Of R, to the digits that are kept: mean(extra) 2.33, sd(extra) 2.002249.
+    let kept = mean_interval_of(2.33, 2.002249, 10, 0.95).unwrap();
+    assert!((kept.low - found.low).abs() < 1e-5 && (kept.high - found.high).abs() < 1e-5);
+    assert_eq!(mean_interval_of(2.33, f64::NAN, 10, 0.95), None);
+    assert_eq!(mean_interval_of(2.33, 0.0, 1, 0.95), None);
     // Means of dependent samples, in blocks.
     let mut random = Random(15);
     let mut covered = 0;

@@ -1,5 +1,6 @@
 //! What makes a comparison doubtful, in sentences.
 
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
 use rdmalab_record::Record;
 
@@ -49,6 +50,7 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     } else {
         found.extend(few(comparison));
     }
+    found.extend(clocks(comparison));
     found.extend(obstacles(comparison));
     found.extend(dependence(comparison));
     for (letter, lost) in [
@@ -118,6 +120,21 @@ fn few(comparison: &Comparison) -> Vec<String> {
         );
     }
     found
+}
+
+/// How far times between two hosts may be off.
+fn clocks(comparison: &Comparison) -> Option<String> {
+    let largest = |of: fn(&Row) -> f64| comparison.rows.iter().map(of).fold(0.0, f64::max);
+    let (a, b) = (largest(|row| row.a.clock_error_ns), largest(|row| row.b.clock_error_ns));
+    (a + b > 0.0).then(|| {
+        format!(
+            "one-way times between two hosts are all off by what their clocks are, up to {} in A \
+             and {} in B: the intervals are wider by both, which no number of runs lessens, and \
+             there is no delta",
+            fmt_ns(a),
+            fmt_ns(b)
+        )
+    })
 }
 
 /// Why pairs could not be compared, each reason once.

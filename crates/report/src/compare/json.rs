@@ -87,6 +87,7 @@ fn side(known: &Known, unit: &str) -> Value {
         "lost_n": known.lost,
         "effective_n": known.effective_n,
         "independent_units": units,
+        "clock_error_ns": known.clock_error_ns,
         format!("value_{unit}"): known.value,
         format!("low_{unit}"): known.interval.map(|i| i.low),
         format!("high_{unit}"): known.interval.map(|i| i.high),

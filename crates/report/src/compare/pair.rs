@@ -1,8 +1,9 @@
 //! One pair of points: from samples to a verdict.
 
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{
-    self, Estimate, MIN_RUNS, QuantileRatio, RunRatio, Runs, Timed, Verdict, dominance,
-    is_regression, run_shift, shift_at, welch_ratio,
+    self, Estimate, Interval, MIN_RUNS, QuantileRatio, RunRatio, Runs, Timed, Verdict, dominance,
+    hidden_by, is_regression, run_shift, shift_at, welch_ratio,
 };
 use rdmalab_record::{Point, Record, SeriesSummary};
 
@@ -102,24 +103,45 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
         row.obstacle = Some("a side has no samples".to_owned());
         return row;
     };
-    let (a, b) =
-        (Both { timed: timed_a, runs: Runs::new(a) }, Both { timed: timed_b, runs: Runs::new(b) });
-    row.a = known(&a.timed, q, row.a.lost);
-    row.b = known(&b.timed, q, row.b.lost);
-    let row = ratio(row, (&a, &b), is_supported, q, confidence);
+    let [error_a, error_b] = pair.cells.map(|cell| clock_error_ns(cell, pair));
+    let a = Both { timed: timed_a, runs: Runs::new(a).off_by(error_a), error_ns: error_a };
+    let b = Both { timed: timed_b, runs: Runs::new(b).off_by(error_b), error_ns: error_b };
+    row.a = known(&a, q, row.a.lost);
+    row.b = known(&b, q, row.b.lost);
+    let mut row = ratio(row, (&a, &b), is_supported, q, confidence);
+    row.obstacle =
+        row.obstacle.take().or_else(|| clocks_decide(&row, options, confidence, (&a, &b)));
     let decile = |q| match a.timed.runs().min(b.timed.runs()) {
-        1 => shift_at(&a.timed, &b.timed, q, CONFIDENCE),
+        1 => shift_at(&a.timed, &b.timed, q, CONFIDENCE).map(|shift| Estimate {
+            interval: shift.interval.map(|i| wider(i, error_a + error_b)),
+            ..shift
+        }),
         _ => run_shift(&a.runs, &b.runs, q, CONFIDENCE),
     };
     let deciles = (1..10).map(|tenth| decile(f64::from(tenth) / 10.0));
-    let deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
-    Row { dominance: dominance(&a.timed, &b.timed, CONFIDENCE), deciles, ..row }
+    row.deciles = deciles.collect::<Option<Vec<Estimate>>>().unwrap_or_default();
+    // Which sample is larger is the clocks' to say, where these may be off.
+    let is_one_clock = error_a + error_b == 0.0;
+    row.dominance = dominance(&a.timed, &b.timed, CONFIDENCE).filter(|_| is_one_clock);
+    row
 }
 
 /// The samples of a side: all of them in time, and each run by itself.
 struct Both {
     timed: Timed,
     runs: Runs,
+    /// How far all of them may be off together.
+    error_ns: f64,
+}
+
+/// The largest of a side's points: each had its clocks compared anew, and with the same bias.
+fn clock_error_ns(cell: &Cell, pair: &Pair) -> f64 {
+    let errors = cell.points.iter().map(|(_, point)| point.clock_error_ns(pair.quantity));
+    errors.fold(0.0, f64::max)
+}
+
+fn wider(interval: Interval, by: f64) -> Interval {
+    Interval { low: interval.low - by, high: interval.high + by, ..interval }
 }
 
 /// By which factor the sides differ, and how certain that is. What runs differ by is in it, or
@@ -133,7 +155,11 @@ fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confi
                 row.obstacle = Some(why.to_owned());
             }
             let value = within.as_ref().map(QuantileRatio::value);
-            row.within = within.and_then(|ratio| ratio.interval(confidence));
+            let hidden = [(a, &row.a), (b, &row.b)].map(|(s, k)| hidden_by(s.error_ns, k.value));
+            let times = (hidden[0] + hidden[1]).exp();
+            let within = within.and_then(|ratio| ratio.interval(confidence));
+            let within = within.map(|i| Interval { low: i.low / times, high: i.high * times, ..i });
+            row.within = within.filter(|i| i.high.is_finite());
             row.ratio = value.map(|value| Estimate { value, interval: None });
             row.obstacle.get_or_insert_with(|| {
                 format!(
@@ -151,6 +177,11 @@ fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confi
             let between = RunRatio::of(&a.runs, &b.runs, q);
             row.ratio = between.map(|ratio| ratio.estimate(confidence));
             row.p_value = between.map(|ratio| ratio.p_value());
+            let ratio = row.ratio.as_mut();
+            // Wider than any number.
+            if let Some(r) = ratio.filter(|r| r.interval.is_some_and(|i| i.high.is_infinite())) {
+                r.interval = None;
+            }
         }
     }
     if row.ratio.is_none() {
@@ -160,7 +191,32 @@ fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confi
     row
 }
 
-fn known(timed: &Timed, q: f64, lost: u64) -> Known {
+/// That the clocks decide, where there would be a verdict if they had no error.
+fn clocks_decide(
+    row: &Row,
+    options: &Options,
+    confidence: f64,
+    (a, b): (&Both, &Both),
+) -> Option<String> {
+    let exact = |side: &Both| side.runs.clone().off_by(0.0);
+    let without = RunRatio::of(&exact(a), &exact(b), options.quantile)?.interval(confidence);
+    let is_open = |interval| {
+        let better = row.quantity.better();
+        Verdict::of(interval, options.threshold, better) == Verdict::CannotTell
+    };
+    let decide = !is_open(Some(without)) && is_open(row.ratio.and_then(|ratio| ratio.interval));
+    decide.then(|| {
+        format!(
+            "cannot be seen, as the clocks of the two hosts may be off by up to {} in A and {} in \
+             B, which decides: compare round trips (ping), which need one clock",
+            fmt_ns(a.error_ns),
+            fmt_ns(b.error_ns)
+        )
+    })
+}
+
+fn known(side: &Both, q: f64, lost: u64) -> Known {
+    let timed = &side.timed;
     let quantile = timed.quantile(q);
     Known {
         records: timed.sessions(),
@@ -168,9 +224,12 @@ fn known(timed: &Timed, q: f64, lost: u64) -> Known {
         n: timed.n(),
         lost,
         value: quantile.map_or_else(|| stats::quantile(timed.sorted(), q), |found| found.value),
-        interval: quantile.and_then(|found| found.interval(CONFIDENCE)),
+        interval: quantile
+            .and_then(|found| found.interval(CONFIDENCE))
+            .map(|interval| wider(interval, side.error_ns)),
         effective_n: quantile.map(|found| found.effective_n),
         units: Some(timed.units()),
+        clock_error_ns: side.error_ns,
     }
 }
 

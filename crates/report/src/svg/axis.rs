@@ -27,6 +27,13 @@ impl Axis {
         Self { ends, ticks, ..self }
     }
 
+    /// Whether a value lies between its ends.
+    pub(super) fn holds(&self, value: f64) -> bool {
+        let (low, high) = self.ends;
+        let hair = (high - low).abs() * 1e-9;
+        (low - hair..=high + hair).contains(&value)
+    }
+
     /// Where a value lies, 0 ..= 1; beyond the ends: at them.
     pub(super) fn part(&self, value: f64) -> f64 {
         let (low, high) = self.ends;
@@ -85,12 +92,41 @@ const WIDE_RATIO: f64 = 5.0;
 
 /// Logarithmic where the values span much, and said so; else linear. Its ends are the values'.
 pub fn value_axis(label: &str, (low, high): (f64, f64), text: impl Fn(f64) -> String) -> Axis {
-    let axis = if low > 0.0 && high > WIDE_RATIO * low {
+    let axis = if is_wide((low, high)) {
         log_axis(&format!("{label} (log)"), (low, high), text)
     } else {
         linear_axis(label, (low, high), 5, text)
     };
     axis.between((low, if high > low { high } else { axis_end(low) }))
+}
+
+/// The least part of an axis that its own values keep where others are to be seen too.
+const OWN_PART: f64 = 0.4;
+
+/// Ends that hold others' values too, as far as the own ones still have room; `is_log` says of
+/// which ends an axis is logarithmic.
+pub fn reaching(
+    own: (f64, f64),
+    others: impl Iterator<Item = f64>,
+    is_log: impl Fn((f64, f64)) -> bool,
+) -> (f64, f64) {
+    let mut others: Vec<f64> = others.filter(|v| v.is_finite()).collect();
+    // The nearest first: a far one takes no place from it.
+    let far = |v: &f64| (own.0 - v).max(v - own.1);
+    others.sort_by(|a, b| far(a).total_cmp(&far(b)));
+    others.into_iter().fold(own, |ends, v| {
+        let wider = (ends.0.min(v), ends.1.max(v));
+        let (long, whole) = match is_log(wider) {
+            true => ((own.1 / own.0).ln(), (wider.1 / wider.0).ln()),
+            false => (own.1 - own.0, wider.1 - wider.0),
+        };
+        if long >= OWN_PART * whole { wider } else { ends }
+    })
+}
+
+/// Whether [`value_axis`] is logarithmic between these ends.
+pub fn is_wide((low, high): (f64, f64)) -> bool {
+    low > 0.0 && high > WIDE_RATIO * low
 }
 
 /// An end for an axis of one value.
@@ -126,6 +162,21 @@ mod tests {
         assert_eq!(values(&axis), [1.0, 2.0, 3.0, 5.0, 7.0, 10.0]);
         let axis = binary_axis("", (8.0, 32768.0), |v| v.to_string());
         assert_eq!(values(&axis), [8.0, 64.0, 512.0, 4096.0, 32768.0]);
+    }
+
+    #[test]
+    fn others_have_a_place_while_the_own_values_have_room() {
+        let linear = |others: &[f64]| reaching((10.0, 20.0), others.iter().copied(), |_| false);
+        assert_eq!(linear(&[]), (10.0, 20.0));
+        assert_eq!(linear(&[15.0, 22.0, 8.0]), (8.0, 22.0));
+        assert_eq!(linear(&[35.0, 1000.0, f64::NAN]), (10.0, 35.0), "25 are more than twice 10");
+        assert_eq!(linear(&[36.0, 5.0]), (5.0, 20.0), "the nearer one");
+        let log = |other| reaching((10.0, 100.0), std::iter::once(other), is_wide);
+        assert_eq!((log(300.0), log(1e5)), ((10.0, 300.0), (10.0, 100.0)));
+        // A linear axis that would become a logarithmic one, and one that is none at 0.
+        assert_eq!(reaching((10.0, 40.0), std::iter::once(90.0), is_wide), (10.0, 90.0));
+        assert_eq!(reaching((10.0, 40.0), std::iter::once(-5.0), is_wide), (-5.0, 40.0));
+        assert_eq!(reaching((7.0, 7.0), std::iter::once(8.0), is_wide), (7.0, 7.0));
     }
 
     #[test]

@@ -1,14 +1,28 @@
 //! Heat maps: cells over two parameters.
 
+use super::published::{self, Published, shape};
 use super::{BOTTOM, CHARACTER, TOP, WIDTH, Words, escape, open, put, text_at};
 
-/// A cell: its column, its row, its value, and that as text.
-pub type Cell = (usize, usize, f64, String);
+/// A cell.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its column and its row.
+    pub place: (usize, usize),
+    /// Its value.
+    pub value: f64,
+    /// That as text.
+    pub text: String,
+    /// What was printed of it elsewhere: each a line below, with its mark.
+    pub printed: Vec<Published>,
+}
 
 /// Width of a character in a cell.
 const LETTER: f64 = 6.2;
-/// Height of a row with one line of text, and with two.
-const ROWS: [f64; 2] = [22.0, 32.0];
+/// Height of a row with one line of text, and of each line more.
+const ROW: f64 = 22.0;
+const MORE: f64 = 11.0;
+/// From the middle of a mark to the number behind it.
+const MARK: f64 = 8.0;
 /// Squares of the legend.
 const STEPS: usize = 5;
 /// From this shade on, the panel's colour is read more easily than the ink's.
@@ -21,19 +35,25 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
     let left = (longest(ys.iter()) * CHARACTER).max(30.0) + 6.0;
     let width = (WIDTH - left - 4.0) / xs.len().max(1) as f64;
     // Where a number and its unit do not fit side by side, they stand one above the other.
-    let is_narrow = longest(cells.iter().map(|cell| &cell.3)) * LETTER > width;
-    let row = ROWS[usize::from(is_narrow)];
+    let is_narrow = longest(cells.iter().map(|cell| &cell.text)) * LETTER > width;
+    let printed = cells.iter().map(|cell| cell.printed.len()).max().unwrap_or(0);
+    let row = ROW + MORE * (usize::from(is_narrow) + printed) as f64;
     let height = TOP + ys.len() as f64 * row + BOTTOM;
-    let mut out = open(words, height);
-    let values = || cells.iter().filter(|cell| cell.2 > 0.0);
-    let least = values().min_by(|a, b| a.2.total_cmp(&b.2));
-    let most = values().max_by(|a, b| a.2.total_cmp(&b.2));
-    let (low, high) = (least.map_or(0.0, |c| c.2), most.map_or(0.0, |c| c.2));
-    for (i, j, value, text) in cells {
-        let part = if high > low { (value / low).ln() / (high / low).ln() } else { 0.5 };
+    let all = cells.iter().flat_map(|cell| &cell.printed);
+    let (sources, depth) = published::names(all, height);
+    let mut out = open(words, height + depth);
+    let values = || cells.iter().filter(|cell| cell.value > 0.0);
+    let least = values().min_by(|a, b| a.value.total_cmp(&b.value));
+    let most = values().max_by(|a, b| a.value.total_cmp(&b.value));
+    let (low, high) = (least.map_or(0.0, |c| c.value), most.map_or(0.0, |c| c.value));
+    for cell in cells {
+        let (i, j) = cell.place;
+        let part = if high > low { (cell.value / low).ln() / (high / low).ln() } else { 0.5 };
         let shade = shade(part);
-        let (x, y) = (left + *i as f64 * width, TOP + (ys.len() - 1 - j) as f64 * row);
-        let tip = escape(&format!("{x_name} {}, {y_name} {}: {text}", xs[*i], ys[*j]));
+        let (x, y) = (left + i as f64 * width, TOP + (ys.len() - 1 - j) as f64 * row);
+        let theirs: String = cell.printed.iter().map(|one| format!("; {}", one.text)).collect();
+        let tip = format!("{x_name} {}, {y_name} {}: {}{theirs}", xs[i], ys[j], cell.text);
+        let tip = escape(&tip);
         put(
             &mut out,
             format_args!(
@@ -43,19 +63,11 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
                 row - 1.0
             ),
         );
-        let class = if shade > DARK { "cell dark" } else { "cell" };
-        let lines: Vec<&str> =
-            if is_narrow { text.splitn(2, ' ').collect() } else { vec![text.as_str()] };
-        for (k, line) in lines.iter().enumerate() {
-            let middle = y + row / 2.0 + 3.5;
-            let at = middle + (k as f64 - (lines.len() - 1) as f64 / 2.0) * 12.0;
-            if line.chars().count() as f64 * LETTER <= width {
-                put(&mut out, text_at((x + width / 2.0, at), class, "middle", line));
-            }
-        }
+        let (middle, dark) = ((x + width / 2.0, y + row / 2.0), shade > DARK);
+        put(&mut out, in_cell(cell, middle, width, (is_narrow, dark)));
     }
     if let (Some(least), Some(most)) = (least, most) {
-        put(&mut out, legend(&least.3, &most.3));
+        put(&mut out, legend(&least.text, &most.text));
     }
     let every = (longest(xs.iter()) * CHARACTER / width).ceil().max(1.0) as usize;
     for (i, text) in xs.iter().enumerate().step_by(every) {
@@ -69,7 +81,40 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
     let middle = f64::midpoint(left, WIDTH);
     put(&mut out, text_at((middle, height - 6.0), "name", "middle", x_name));
     put(&mut out, text_at((2.0, 11.0), "name", "start", y_name));
-    out + "</svg>"
+    out + &sources + "</svg>"
+}
+
+/// The number of a cell, and below it what was printed, around the middle of the cell; a number
+/// that has no room is shown when pointed at.
+fn in_cell(
+    cell: &Cell,
+    (x, y): (f64, f64),
+    width: f64,
+    (is_narrow, is_dark): (bool, bool),
+) -> String {
+    let class = if is_dark { "cell dark" } else { "cell" };
+    let own: Vec<&str> =
+        if is_narrow { cell.text.splitn(2, ' ').collect() } else { vec![cell.text.as_str()] };
+    let count = own.len() + cell.printed.len();
+    let at = |k: usize| y + (k as f64 - (count - 1) as f64 / 2.0) * (MORE + 1.0);
+    let long = |text: &str| text.chars().count() as f64 * LETTER;
+    let mut out = String::new();
+    for (k, line) in own.iter().enumerate().filter(|(_, line)| long(line) <= width) {
+        put(&mut out, text_at((x, at(k) + 3.5), class, "middle", line));
+    }
+    for (k, one) in cell.printed.iter().enumerate() {
+        let y = at(own.len() + k);
+        let is_shown = long(&one.shown) + 2.0 * MARK <= width;
+        let start = if is_shown { x - long(&one.shown) / 2.0 } else { x };
+        let dark = if is_dark { " dark" } else { "" };
+        let shape = shape(one.kind, start, y);
+        put(&mut out, format_args!("<g class='pub{dark}'>{shape}"));
+        put(&mut out, format_args!("<title>{}</title></g>", escape(&one.text)));
+        if is_shown {
+            put(&mut out, text_at((start + MARK, y + 3.5), class, "start", &one.shown));
+        }
+    }
+    out
 }
 
 fn shade(part: f64) -> f64 {

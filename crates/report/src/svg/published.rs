@@ -3,7 +3,7 @@
 
 use rdmalab_study::Kind;
 
-use super::{LEGEND_ROW, escape, put, short, text_at};
+use super::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
 
 /// Longest name: it has a row of its own.
 const MAX_NAME: usize = 57;
@@ -25,24 +25,58 @@ pub struct Published {
     pub shown: String,
     /// What is shown when pointed at.
     pub text: String,
+    /// Whether it is a value of the x axis: then a line goes up to it.
+    pub is_upright: bool,
 }
 
 impl Published {
     /// It, at these places of the chart.
     pub(super) fn drawn(&self, (from, to): (f64, f64), y: f64) -> String {
+        let level = format!("M{from:.1} {y:.1}H{to:.1}");
+        self.marked(Some(level).filter(|_| to > from), (f64::midpoint(from, to), y))
+    }
+
+    /// It in a chart where it is a value of the x axis, at that height. Beyond the axis an arrow
+    /// says where, and how far.
+    pub(super) fn upright(&self, frame: &Frame, y: f64) -> String {
+        let value = self.ends.0;
+        let x = frame.x(value);
+        if frame.x.holds(value) {
+            return self.marked(Some(format!("M{x:.1} {:.1}V{y:.1}", HEIGHT - BOTTOM)), (x, y));
+        }
+        // Within the chart, where a shape and its arrow have room.
+        let is_below = value < frame.x.ends.0;
+        let (inside, anchor) = if is_below { (1.0, "start") } else { (-1.0, "end") };
+        let arrow =
+            if is_below { format!("← {}", self.shown) } else { format!("{} →", self.shown) };
+        let at = (x + inside * 12.0, y + 3.5);
+        self.marked(None, (x + inside * 4.0, y)) + &text_at(at, "label", anchor, &arrow)
+    }
+
+    /// Its name, beside its line.
+    pub(super) fn label(&self, frame: &Frame, y: f64) -> String {
+        if !frame.x.holds(self.ends.0) {
+            return String::new();
+        }
+        let at = frame.x(self.ends.0);
+        let (shift, anchor) = frame.beside(at);
+        text_at((at + 2.0 * shift, y + 3.5), "label", anchor, &self.shown)
+    }
+
+    fn marked(&self, path: Option<String>, (x, y): (f64, f64)) -> String {
         let class = self.line.map_or(String::new(), |line| format!(" c{}", line % 7));
         let mut out = format!("<g class='pub{class}'>");
-        if to > from {
-            put(&mut out, format_args!("<path class='level' d='M{from:.1} {y:.1}H{to:.1}'/>"));
+        if let Some(path) = path {
+            put(&mut out, format_args!("<path class='level' d='{path}'/>"));
         }
-        put(&mut out, shape(self.kind, f64::midpoint(from, to), y));
+        put(&mut out, shape(self.kind, x, y));
         put(&mut out, format_args!("<title>{}</title></g>", escape(&self.text)));
         out
     }
 }
 
 /// A diamond is a value to be held against, a square a condition, a cross a contested value.
-fn shape(kind: Kind, x: f64, y: f64) -> String {
+pub(super) fn shape(kind: Kind, x: f64, y: f64) -> String {
     match kind {
         Kind::Calibration => {
             format!("<path d='M{x:.1} {:.1}l5.5 5.5l-5.5 5.5l-5.5 -5.5z'/>", y - 5.5)

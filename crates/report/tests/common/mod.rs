@@ -1,5 +1,7 @@
 //! Records that are the same each time: made up, from a seed.
 
+#![allow(dead_code)] // Each test uses a part.
+
 use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
@@ -268,17 +270,63 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
 
 /// The page of a study of one figure, which has this record, drawn in this way.
 pub fn study_of(record: Record, figure: &str) -> String {
-    use rdmalab_study::{Part, State, Study, evaluate};
+    let (study, parts) = one_figure(record, figure, "", "");
+    let evaluation = rdmalab_study::evaluate(&study, &parts);
+    rdmalab_report::study_page(&study, &parts, &evaluation, &[])
+}
+
+/// A study of one figure, which has this record; with published values (rows), and what of ours
+/// stands beside them.
+pub fn one_figure(
+    record: Record,
+    figure: &str,
+    rows: &str,
+    values: &str,
+) -> (rdmalab_study::Study, Vec<rdmalab_study::Part>) {
+    use rdmalab_study::{Part, State, Study};
     let plan = format!(
         "key='s'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
          {figure}\n[[figure.sweep]]\nrun='ping'\n"
     );
     let head = "metric,value,unit,tolerance,kind,place,what\n";
-    let study = Study::parse("s", &plan, head, "").unwrap();
+    let study = Study::parse("s", &plan, &format!("{head}{rows}"), values).unwrap();
     let state = State::Measured(Box::new(record));
     let line = vec!["rdmalab".to_owned()];
-    let parts = [Part { figure: "f".to_owned(), sweep: String::new(), line, state }];
-    rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
+    let part = Part { figure: "f".to_owned(), sweep: String::new(), line, state };
+    (study, vec![part])
+}
+
+/// An entry of what stands beside a published value.
+pub fn value(metric: &str, more: &str) -> String {
+    format!("[[value]]\nmetric='{metric}'\nours.figure='f'\n{more}\n")
+}
+
+/// The page of a study of one figure with published values.
+pub fn page_with(record: Record, rows: &str, values: &str) -> String {
+    let (study, parts) = one_figure(record, "", rows, values);
+    rdmalab_report::study_page(&study, &parts, &rdmalab_study::evaluate(&study, &parts), &[])
+}
+
+/// What was printed of round trips.
+pub const PRINTED: &str = "a,0.45,us,5%,calibration,p. 1,the usual\n\
+                    b,0.6,us,5%,context,p. 2,ninety of a hundred\n\
+                    c,0.9,us,,contested,p. 3,the worst\n\
+                    d,44,us,,context,p. 4,another machine\n\
+                    e,2,%,,calibration,p. 5,above 600 ns\n\
+                    f,28,%,,calibration,p. 6,what it saves\n";
+
+/// What of ours stands beside each of [`PRINTED`], in the record of [`words`].
+pub fn printed_of_round_trips() -> String {
+    let side = "ours.quantity='round_trip_ns'\nours.where={ transport='rc', op='send' }\n";
+    [
+        value("a", side),
+        value("b", &format!("{side}ours.stat='p90'")),
+        value("c", &format!("{side}ours.stat='max'")),
+        value("d", &format!("{side}ours.stat='p99'")),
+        value("e", &format!("{side}ours.above=600")),
+        value("f", &format!("{side}over={{ where={{ op='write' }} }}\nas='reduction'")),
+    ]
+    .concat()
 }
 
 /// The page of a study whose figure sets two sweeps side by side.

@@ -1,0 +1,27 @@
+//! Made-up measurements, in memory.
+#![allow(dead_code)] // Each test uses a part.
+
+use std::path::PathBuf;
+
+use rdmalab_record::{Device, DeviceKind, Finding, Header, Object, Point, Record};
+use rdmalab_study::{Part, State};
+
+/// A whole record with such points and findings, and nothing else.
+pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> Record {
+    let device = Device { name: "made up".to_owned(), kind };
+    Record {
+        dir: PathBuf::new(),
+        header: Header::new("made up", Vec::new(), device),
+        environment: Object::new(),
+        points,
+        findings: Some(findings),
+        skipped: Vec::new(),
+        damage: Vec::new(),
+    }
+}
+
+/// What was measured of a figure that has one sweep.
+pub fn part(figure: &str, record: Record) -> Part {
+    let state = State::Measured(Box::new(record));
+    Part { figure: figure.to_owned(), sweep: String::new(), line: Vec::new(), state }
+}
