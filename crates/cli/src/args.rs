@@ -191,7 +191,7 @@ pub struct StudyArgs {
     /// Only these figures, separated by commas
     #[arg(short = 'F', long, value_delimiter = ',', value_name = "KEY")]
     pub figure: Vec<String>,
-    /// Fewer points and samples: all of a study in about two minutes
+    /// Fewer points and samples: --plan says how long that takes
     #[arg(long)]
     pub quick: bool,
     /// Go on with what was ended early: the newest directory of the study, or this one

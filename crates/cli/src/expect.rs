@@ -2,7 +2,7 @@
 
 use rdmalab_experiments::{Experiment, Point};
 use rdmalab_record::Record;
-use rdmalab_report::expect::{Checked, Expectation};
+use rdmalab_report::expect::{Answer, Checked, Expectation};
 
 use crate::failure::{Outcome, run as failed, usage};
 
@@ -30,10 +30,57 @@ pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let each = expectations.iter().map(|one| one.check(record).map_err(usage));
     let all: Vec<Checked> = each.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
     for one in &all {
-        errln!("{}{}", if one.holds { "" } else { "EXPECTED " }, one.line);
+        errln!("{}{}", if one.answer == Answer::Holds { "" } else { "EXPECTED " }, one.line);
     }
-    match all.iter().filter(|one| !one.holds).count() {
-        0 => Ok(()),
-        n => Err(failed(format!("{n} of {} expectations do not hold", all.len()))),
+    let count = |answer| all.iter().filter(|one| one.answer == answer).count();
+    match (count(Answer::Fails), count(Answer::CannotTell)) {
+        (0, 0) => Ok(()),
+        // As of what the samples cannot know.
+        (0, n) => Err(usage(format!(
+            "{n} of {} expectations cannot be answered: the clocks of the hosts are off by too \
+             much",
+            all.len()
+        ))),
+        (n, _) => Err(failed(format!("{n} of {} expectations do not hold", all.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use rdmalab_measure::{Outcome as Measured, Quantity};
+    use rdmalab_record::{Device, DeviceKind, Environment, Header, Object, PointId, Writer};
+
+    use super::*;
+    use crate::failure::Failure;
+
+    #[test]
+    fn what_clocks_of_two_hosts_could_turn_ends_as_what_the_samples_cannot_know() {
+        let home = tempfile::tempdir().unwrap();
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
+        let header = Header::new("oneway", Vec::new(), device);
+        let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
+        let mut measured = Measured::default();
+        measured.push_series(Quantity::OneWay, "t_lat", 0, vec![20e3; 100]);
+        measured.push_fact("clock_error_ns", "5000.0");
+        let id = PointId {
+            parameters: Object::new(),
+            repetition: 0,
+            order_index: 0,
+            started: SystemTime::UNIX_EPOCH,
+            elapsed: Duration::from_secs(1),
+        };
+        writer.append(&id, &measured).unwrap();
+        let record = Record::open(writer.dir()).unwrap();
+        let of = |texts: &[&str]| {
+            let expected: Vec<Expectation> = texts.iter().map(|t| t.parse().unwrap()).collect();
+            check(&expected, &record)
+        };
+        assert_eq!(of(&["median<30us", "median>10us"]), Ok(()));
+        assert!(matches!(of(&["median<22us", "median<30us"]), Err(Failure::Usage(_))));
+        assert!(matches!(of(&["median<18us"]), Err(Failure::Usage(_))));
+        // What surely does not hold comes first.
+        assert!(matches!(of(&["median<22us", "median<10us"]), Err(Failure::Run(_))));
     }
 }

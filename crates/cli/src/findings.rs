@@ -2,11 +2,13 @@
 //! code on a time-out takes effect, from which load on times rise, what repeats itself. Kept in the
 //! record, and shown in all its forms.
 
+mod codes;
 mod pattern;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
 use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
 
@@ -56,7 +58,7 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     };
     match record.header.experiment.as_str() {
         "mr" => of("size_bytes", cheaper),
-        "timeout" => of("timeout", effective),
+        "timeout" => of("timeout", codes::effective),
         "oneway" | "ping" => of("rate_per_s", knee),
         "recvq" => pattern::all(record),
         _ => Vec::new(),
@@ -72,7 +74,7 @@ pub fn filled(mut record: Record) -> Record {
 }
 
 fn varies(record: &Record, name: &str) -> bool {
-    let mut values = record.points.iter().map(|p| p.parameters.get(name));
+    let mut values = record.whole_points().map(|p| p.parameters.get(name));
     let first = values.next();
     values.any(|value| Some(value) != first)
 }
@@ -80,7 +82,7 @@ fn varies(record: &Record, name: &str) -> bool {
 /// The points of a record by all parameters but that one.
 fn lines<'a>(record: &'a Record, x: &'a str) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    for point in &record.points {
+    for point in record.whole_points() {
         let Some(at) = point.parameters.get(x).and_then(Value::as_f64) else { continue };
         let others = point.parameters.iter().filter(|(name, _)| *name != x && varies(record, name));
         let place: Object = others.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -107,18 +109,32 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The median of the runs' medians, with the widest of their intervals.
-fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
+/// The median of each run.
+fn medians(points: &[&Point], quantity: Quantity, label: &str) -> Vec<f64> {
     let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
-    let medians = summaries.filter_map(|s| s.quantile(0.5));
-    let mut values: Vec<f64> = medians.clone().map(|m| m.value).filter(|v| v.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let value = *values.get(values.len() / 2)?;
-    let widest = medians.filter_map(|m| m.interval).reduce(|mut sum, one| {
+    let medians = summaries.filter_map(|s| Some(s.quantile(0.5)?.value));
+    medians.filter(|value| value.is_finite()).collect()
+}
+
+/// The median of the runs' medians, with the widest of their intervals, and between what the next
+/// run may lie, as far as several tell.
+fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
+    let values = medians(points, quantity, label);
+    let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
+    let intervals = summaries.filter_map(|s| s.quantile(0.5)?.interval);
+    let between = between_runs(&values);
+    let widest = intervals.chain(between).reduce(|mut sum, one| {
         (sum.low, sum.high) = (sum.low.min(one.low), sum.high.max(one.high));
         sum
     });
-    Some(Known { value, interval: widest })
+    Some(Known { value: median(values.into_iter())?, interval: widest })
+}
+
+/// The interval of a median by what runs differ by, which is positive as they are.
+fn between_runs(values: &[f64]) -> Option<Interval> {
+    let one = Runs::of_session(&[vec![1.0], vec![1.0]]);
+    let each: Vec<Vec<f64>> = values.iter().map(|value| vec![*value]).collect();
+    Some(RunRatio::of(&one, &Runs::of_session(&each), 0.5)?.interval(0.95))
 }
 
 /// From which size on registering is cheaper than copying.
@@ -184,42 +200,6 @@ fn placed(
         Place::Before => Finding { high: Some(first), ..finding },
         Place::Behind => Finding { low: Some(last), ..finding },
     }
-}
-
-/// The lowest code that takes effect: T_o within what IBA allows for it, as for each above.
-fn effective(line: &Line) -> Vec<Finding> {
-    let measured: Vec<(f64, Known)> = line
-        .places
-        .iter()
-        .filter_map(|(code, points)| Some((*code, known(points, Quantity::Timeout, "T_o")?)))
-        .collect();
-    let nominal_ns = |code: f64| 4096.0 * code.exp2();
-    let takes_effect = |(code, t_o): &&(f64, Known)| t_o.value <= 4.0 * nominal_ns(*code);
-    let Some((lowest, least)) = measured.iter().rev().take_while(takes_effect).last() else {
-        return Vec::new();
-    };
-    let (first, t_o_first) = &measured[0];
-    let t_o = format!("T_o {} for T_tr {}", fmt_ns(least.value), fmt_ns(nominal_ns(*lowest)));
-    let below = if first == lowest {
-        ", the lowest one measured".to_owned()
-    } else {
-        format!("; below, T_o is {} at code {first:.0}", fmt_ns(t_o_first.value))
-    };
-    let sentence = format!("the lowest code that takes effect is {lowest:.0} ({t_o}){below}");
-    // Where it is the lowest one measured, a lower one may take effect as well.
-    let low = (first != lowest).then_some(*lowest);
-    let code = line.finding("c_ack", "code", &sentence);
-    let code = Finding { value: Some(*lowest), low, high: Some(*lowest), ..code };
-    let sentence = format!("T_o is {} at code {lowest:.0}", fmt_ns(least.value));
-    let mut found = vec![code, timed(line.finding("t_o", "ns", &sentence), *least)];
-    if let Some((code, t_o)) = measured.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code)) {
-        let sentence = format!(
-            "at code {code:.0} T_o is {}, less than T_tr, which IBA does not allow",
-            fmt_ns(t_o.value)
-        );
-        found.push(timed(line.finding("t_o_below_t_tr", "ns", &sentence), *t_o));
-    }
-    found
 }
 
 /// A time that was measured along a parameter, and is no value of it.
@@ -301,9 +281,14 @@ fn knee(line: &Line) -> Vec<Finding> {
 fn rate_of(points: &[&Point], label: &str) -> Option<f64> {
     let figures = points.iter().flat_map(|p| &p.figures);
     let of = figures.filter(|f| f.quantity == Quantity::Rate && f.label == label);
-    let mut values: Vec<f64> = of.map(|f| f.value).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    median(of.map(|f| f.value))
+}
+
+/// The median of what is a number; `None` when nothing is.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+    stats::sort(&mut values);
+    (!values.is_empty()).then(|| stats::median(&values))
 }
 
 fn slow_knee(at: &str, least: &str) -> String {
@@ -344,7 +329,7 @@ pub mod tests {
     }
 
     /// Samples around a value.
-    fn around(value: f64) -> Vec<f64> {
+    pub fn around(value: f64) -> Vec<f64> {
         (0..101).map(|i| value * (0.99 + 0.0002 * f64::from(i))).collect()
     }
 
@@ -377,25 +362,21 @@ pub mod tests {
     }
 
     #[test]
-    fn the_lowest_code_that_takes_effect() {
-        let codes = |codes: &[u32], least: f64, factor: f64| {
-            let point = |code: &u32| {
-                let mut outcome = Outcome::default();
-                let t_o = (factor * 4096.0 * f64::from(1u32 << code)).max(least);
-                outcome.push_series(Quantity::Timeout, "T_o", 0, around(t_o));
-                (json!({ "timeout": code }), outcome)
-            };
-            of("timeout", codes.iter().map(point).collect())
+    fn of_two_runs_the_middle_counts_and_of_those_cut_short_none() {
+        let run = |ms: f64, cut_short: Option<&str>| {
+            let mut outcome = Outcome::default();
+            outcome.push_series(Quantity::Timeout, "T_o", 0, vec![ms * 1e6; 101]);
+            outcome.cut_short = cut_short.map(str::to_owned);
+            (json!({ "timeout": 14 }), outcome)
         };
-        // An adapter that takes 2 T_tr, and never less than that of code 12.
-        let found = codes(&[14, 8, 10, 11, 12, 13], 33.5e6, 2.0);
-        assert!(found[0].starts_with("the lowest code that takes effect is 11 "), "{found:?}");
-        assert!(found[0].contains("below, T_o is 33.5 ms at code 8"), "{found:?}");
-        assert_eq!(found[1], "T_o is 33.5 ms at code 11");
-        let found = codes(&[1, 2, 3], 0.0, 1.1);
-        assert!(found[0].contains("effect is 1 ") && found[0].contains("lowest one measured"));
-        let found = codes(&[5, 6], 0.0, 0.5);
-        assert!(found[2].contains("IBA does not allow"), "{found:?}");
+        let t_o = |runs: Vec<(Value, Outcome)>| {
+            let found = all("timeout", runs).into_iter().find(|finding| finding.name == "t_o");
+            found.and_then(|finding| finding.value)
+        };
+        assert_eq!(t_o(vec![run(100.0, None), run(200.0, None)]), Some(150e6));
+        let cut = || run(900.0, Some("interrupted"));
+        assert_eq!(t_o(vec![cut(), cut(), run(100.0, None)]), Some(100e6));
+        assert_eq!(t_o(vec![cut()]), None);
     }
 
     #[test]

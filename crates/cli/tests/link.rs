@@ -204,6 +204,53 @@ fn a_lost_datagram_costs_one_round_trip() {
     }
 }
 
+/// The sixth message of each end comes half a second after nobody waits for it any more, and the
+/// ninth one is lost. A request is answered in its turn or not at all; an answer that comes while
+/// the next one is waited for is late, and has its time.
+#[test]
+fn a_late_answer_is_not_lost() {
+    let mut command = rdmalab(&["run", "ping", "--transport", "ud", "--op", "send_imm"]);
+    command.args(["--messages", "20", "--warm-up", "0", "--runs", "1", "--no-record"]);
+    let faults = "delay 2500ms nth 6 of request; drop nth 9 of request";
+    command.args(["--faults", faults, "--format", "json"]);
+    let Said { code, stdout, stderr } = said(&mut command);
+    assert_eq!(code, Some(0), "{stderr}");
+    let point = &json(&stdout)["points"][0];
+    let counts = &point["counts"];
+    // Request 6, request 9, and the answer to 11; late is the answer to 7.
+    let found = [&counts["sent"], &counts["lost"], &counts["late"]].map(|n| n.as_u64().unwrap());
+    assert_eq!(found, [20, 3, 1], "{point}");
+    let trips = &point["series"][0];
+    assert_eq!(trips["n"], 17, "{point}");
+    assert!(trips["max_ns"].as_f64().unwrap() >= 2.5e9, "{point}");
+}
+
+/// Which message came is known, by its immediate data or by its payload: two are lost, one comes
+/// twice, and one after its follower.
+#[test]
+fn messages_at_a_rate_are_told_apart() {
+    let faults = "drop nth 6,20 of send; duplicate nth 30 of send; reorder nth 40 of send";
+    for (transport, op) in [("ud", "send"), ("ud", "send_imm"), ("uc", "send"), ("uc", "send_imm")]
+    {
+        let mut command = rdmalab(&["run", "blast", "--transport", transport, "--op", op]);
+        command.args(["--rate", "2000", "--size", "64", "--messages", "100", "--warm-up", "0"]);
+        command.args(["--runs", "1", "--rx-depth", "1024", "--no-record", "--format", "json"]);
+        let Said { code, stdout, stderr } = said(command.args(["--faults", faults]));
+        assert_eq!(code, Some(0), "{transport} {op}: {stderr}");
+        let point = &json(&stdout)["points"][0];
+        let counts = &point["counts"];
+        for (name, count) in [("sent", 100), ("lost", 2), ("duplicated", 1), ("strays", 0)] {
+            assert_eq!(counts[name], count, "{transport} {op}, {name}: {point}");
+        }
+        // The second of two may come after a later one too.
+        let reordered = counts["reordered"].as_u64().unwrap();
+        assert!((1..=2).contains(&reordered), "{transport} {op}: {point}");
+        let series = point["series"].as_array().unwrap().iter();
+        let mut timed = series.filter(|s| s["label"] == "from the intended start");
+        assert_eq!(timed.next().unwrap()["n"], 98, "{transport} {op}: {point}");
+    }
+}
+
 #[test]
 fn ctrl_c_leaves_whole_captures() {
     let home = tempfile::tempdir().unwrap();

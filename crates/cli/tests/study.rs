@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use common::shapes::{self, Kind};
 use common::{Running, Said, rdmalab, said};
-use rdmalab_record::Record;
+use rdmalab_record::{Point, Record};
 use tempfile::TempDir;
 
 fn study(out: &TempDir, arguments: &[&str]) -> Said {
@@ -51,9 +52,24 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
         assert!(!record.points.is_empty() || !record.skipped.is_empty(), "{name}");
         for point in &record.points {
             assert!(point.cut_short.is_none(), "{name}: {point:?}");
+            has_its_shapes(&record.header.experiment, point);
         }
     }
     (records, page)
+}
+
+/// What the plans are held against (`study/selects.rs`) is what experiments give.
+fn has_its_shapes(experiment: &str, point: &Point) {
+    let text = |name: &str| match point.parameters.get(name) {
+        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+        None => String::new(),
+    };
+    for (quantity, label, kind) in shapes::of(experiment, text) {
+        let series = point.series.iter().any(|s| s.quantity == *quantity && s.label == *label);
+        let figure = point.figures.iter().any(|f| f.quantity == *quantity && f.label == *label);
+        let is_it = if *kind == Kind::Figure { figure && !series } else { series && !figure };
+        assert!(is_it, "{experiment}: {quantity:?} {label:?} is no {kind:?} of {point:?}");
+    }
 }
 
 #[test]

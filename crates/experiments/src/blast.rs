@@ -13,13 +13,15 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
+use crate::check::NUMBER_BYTES;
 use crate::end::End;
 use crate::oneway::parts;
 use crate::pace::Pace;
 use crate::point::{Flow, Op, Point, Transport};
 use crate::sender::{Places, Sender, TAKEN, each_completion};
+use crate::share::word_of_number;
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 use open::Times;
 
 /// A list as long as there are free buffers.
@@ -100,6 +102,10 @@ struct Sending<'a, R> {
     end: &'a End,
     point: &'a Point,
     senders: Vec<Sender<'a>>,
+    /// The buffers of each of them.
+    shares: Vec<Places>,
+    /// Messages carry their number.
+    is_numbered: bool,
     credits: Credits<'a>,
     /// Whose turn it is.
     turn: usize,
@@ -133,6 +139,8 @@ fn send<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped>
         end,
         point,
         senders: shares.iter().enumerate().map(sender).collect(),
+        is_numbered: point.numbers_payload(),
+        shares,
         credits: Credits::new(end, point, point.op.needs_receives())?,
         turn: 0,
         left: Vec::new(),
@@ -216,6 +224,9 @@ impl<R: Rank> Sending<'_, R> {
                 self.starve(qp)?;
                 return Ok(true);
             }
+            if self.is_numbered {
+                self.write_number(qp);
+            }
             self.senders[qp].post(list as usize, self.sent, wanted, list == left)?;
             self.credits.spend(qp, list);
             self.left[qp] -= list;
@@ -229,6 +240,14 @@ impl<R: Rank> Sending<'_, R> {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Writes the number of the next message into it: alone in its list, as all are at a rate.
+    #[inline]
+    fn write_number(&self, qp: usize) {
+        let (place, _) = self.shares[qp][self.senders[qp].at()];
+        let word = word_of_number(self.sent) | self.end.share.word();
+        self.end.memory().write_u64(self.end.layout.out_at(place), word);
     }
 
     /// Waits for credit, and takes completions meanwhile.
@@ -269,14 +288,8 @@ impl<R: Rank> Sending<'_, R> {
         cut_short: Option<String>,
     ) -> Result<Outcome, Stopped> {
         let mut outcome = Outcome { cut_short, ..Outcome::default() };
-        let theirs = match gather(self.rank, &[]) {
-            Ok(words) => words,
-            Err(error) if outcome.cut_short.is_some() => {
-                outcome.warnings.push(format!("what arrived is not known: {error}"));
-                Vec::new()
-            }
-            Err(error) => return Err(error),
-        };
+        let missing = Some("what arrived is not known");
+        let theirs = gather_or_keep(self.rank, &mut outcome, missing)?;
         let sent = receive::runs_of(self.point, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
         let found = receive::Found::from_words(&theirs);
@@ -292,10 +305,7 @@ impl<R: Rank> Sending<'_, R> {
             }
             self.ticks(&mut outcome, self.ticks.ns_per_message.clone());
         }
-        let both = [("rank 0", Some(effort)), ("rank 1", found.map(|f| f.effort))];
-        for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
-            outcome.push_figure(Quantity::CpuShare, label, share);
-        }
+        Effort::push_shares(&mut outcome, effort, found.map(|f| f.effort));
         self.doubts(&mut outcome);
         self.end.facts(&mut outcome);
         Ok(outcome)
@@ -350,11 +360,12 @@ impl<R: Rank> Sending<'_, R> {
             );
         }
         if self.times.is_some() && !open::is_told_apart(self.point) {
-            outcome.warnings.push(
-                "there are no times from the intended start: which message arrived is not known; \
-                 choose --op send_imm, or --transport rc"
-                    .to_owned(),
-            );
+            outcome.warnings.push(format!(
+                "there are no times from the intended start: which message arrived is not known, \
+                 as {} bytes have no room for its number; choose --size {NUMBER_BYTES} or more, \
+                 --op send_imm, or --transport rc",
+                self.point.size_bytes
+            ));
         }
         if self.point.flow == Flow::Credit && self.credits.given_up > 0 {
             outcome.warnings.push(format!(

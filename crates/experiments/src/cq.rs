@@ -12,6 +12,10 @@ use crate::point::Polling;
 /// The longest sleep until an event: then somebody has to look whether the others still live.
 const SLICE_NS: u64 = 100_000_000;
 
+/// So often a thread takes what is all others' before it looks at its own business: its limit, and
+/// whether it is asked to stop. As long as they come, the queue may never be empty.
+const ROUNDS: u32 = 16;
+
 /// A completion queue, and how it is waited for.
 pub(crate) struct Completions {
     cq: Cq,
@@ -89,19 +93,33 @@ impl Inbox {
     }
 }
 
+/// What a thread found in the queue of several.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Found {
+    /// Completions of its own.
+    own: usize,
+    /// There were some of others.
+    has_others: bool,
+    /// There may be more.
+    has_more: bool,
+}
+
 impl Seat {
-    /// Takes what is this thread's, and counts it; what is not goes to whose it is. Whether there
-    /// was such, too.
-    fn poll(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<(usize, bool), VerbsError> {
+    /// Takes what is this thread's, by `take`; what is not goes to whose it is.
+    fn poll(
+        &self,
+        mut take: impl FnMut(&mut [Wc]) -> Result<usize, VerbsError>,
+        wcs: &mut [Wc],
+    ) -> Result<Found, VerbsError> {
         let inboxes = &self.desk.inboxes;
-        let taken = inboxes[self.thread].take(wcs);
-        if taken > 0 {
-            return Ok((taken, false));
+        let own = inboxes[self.thread].take(wcs);
+        if own > 0 {
+            return Ok(Found { own, has_others: false, has_more: true });
         }
         let mut has_others = false;
         // What is behind that of others may be this thread's.
-        loop {
-            let found = cq.poll(wcs)?;
+        for _ in 0..ROUNDS {
+            let found = take(wcs)?;
             let mut own = 0;
             for i in 0..found {
                 let thread = (self.desk.whose)(&wcs[i]).unwrap_or(self.thread);
@@ -117,16 +135,17 @@ impl Seat {
                 }
             }
             if own > 0 || found == 0 {
-                return Ok((own, has_others));
+                return Ok(Found { own, has_others, has_more: found > 0 });
             }
         }
+        Ok(Found { own: 0, has_others, has_more: true })
     }
 
     /// The same where threads sleep: nobody looks while another one hands over, so that none goes
     /// to sleep on what is its own, and those who sleep are woken.
     fn poll_awake(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
         let _alone = self.desk.lock();
-        self.poll_locked(cq, wcs)
+        self.poll_locked(cq, wcs).map(|found| found.own)
     }
 
     /// The same where nobody sleeps: while another one hands over, this one's may be among it, and
@@ -134,20 +153,20 @@ impl Seat {
     fn poll_in_order(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
         match self.desk.is_led.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(self.desk.inboxes[self.thread].take(wcs)),
-            _alone => self.poll(cq, wcs).map(|(found, _)| found),
+            _alone => self.poll(|wcs| cq.poll(wcs), wcs).map(|found| found.own),
         }
     }
 
-    fn poll_locked(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        let (found, has_others) = self.poll(cq, wcs)?;
-        if has_others {
+    fn poll_locked(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<Found, VerbsError> {
+        let found = self.poll(|wcs| cq.poll(wcs), wcs)?;
+        if found.has_others {
             self.desk.changed.notify_all();
         }
         Ok(found)
     }
 
-    /// Sleeps for at most `slice_ns`: until there may be something. What there is for this thread
-    /// already is taken, and counted.
+    /// Sleeps for at most `slice_ns`: until there may be something, or not at all while there is.
+    /// What there is for this thread already is taken, and counted.
     fn sleep(
         &self,
         cq: &Cq,
@@ -162,8 +181,8 @@ impl Seat {
         }
         // What came before the request raises no event; what others found is in the inbox.
         let found = self.poll_locked(cq, wcs)?;
-        if found > 0 {
-            return Ok(found);
+        if found.own > 0 || found.has_more {
+            return Ok(found.own);
         }
         if *is_led {
             // As long as the one who waits for the event, at most: it wakes all.
@@ -233,7 +252,7 @@ impl Completions {
             None => self.cq.poll(wcs),
             Some(seat) if self.sleeps() => seat.poll_awake(&self.cq, wcs),
             Some(seat) if seat.desk.in_order => seat.poll_in_order(&self.cq, wcs),
-            Some(seat) => seat.poll(&self.cq, wcs).map(|(found, _)| found),
+            Some(seat) => seat.poll(|wcs| self.cq.poll(wcs), wcs).map(|found| found.own),
         }
     }
 
@@ -277,7 +296,7 @@ impl Completions {
         limit_ns: u64,
         wcs: &mut [Wc],
     ) -> Result<usize, Stopped> {
-        let mut until = None;
+        let (mut until, mut looked) = (None, None);
         loop {
             let count = self.poll(wcs)?;
             if count > 0 {
@@ -298,9 +317,12 @@ impl Completions {
             if count > 0 {
                 return Ok(count);
             }
-            if rank.clock().ns_between(now, rank.now()) >= slice_ns as f64 {
+            // With what is others' it did not sleep.
+            let since = *looked.get_or_insert(now);
+            if rank.clock().ns_between(since, rank.now()) >= slice_ns as f64 {
                 // Whether there is still somebody to wait for.
                 rank.spin_for(0, || None::<()>)?;
+                looked = None;
             }
         }
     }
@@ -350,4 +372,56 @@ pub(crate) fn timed_out(patience_ns: u64, what: &str) -> Stopped {
          unreliable transport was lost",
         patience_ns / 1_000_000_000
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first of two threads, where completions are of these threads in turn, and then of the
+    /// second one's.
+    fn seat(of: &[usize]) -> Seat {
+        let inboxes = (0..2).map(|_| Inbox::default()).collect();
+        let of = Mutex::new(VecDeque::from(of.to_vec()));
+        let whose: Whose = Box::new(move |_| of.lock().ok()?.pop_front().or(Some(1)));
+        let (is_led, changed) = (Mutex::new(false), Condvar::new());
+        Seat { thread: 0, desk: Arc::new(Desk { inboxes, whose, in_order: true, is_led, changed }) }
+    }
+
+    /// The other thread's come without end: the caller has to get a chance to see its limit.
+    #[test]
+    fn a_flood_for_others_ends_a_look() {
+        let seat = seat(&[]);
+        let mut wcs = [Wc::default(); 4];
+        let mut came = 0;
+        let flood = |wcs: &mut [Wc]| {
+            came += wcs.len();
+            assert!(came < 100_000, "a look does not end");
+            Ok(wcs.len())
+        };
+        let found = seat.poll(flood, &mut wcs).expect("a look");
+        assert_eq!(found, Found { own: 0, has_others: true, has_more: true });
+        assert_eq!(came, ROUNDS as usize * 4);
+        // Nothing is lost.
+        let mate = Seat { thread: 1, desk: seat.desk.clone() };
+        let mut all = vec![Wc::default(); came + 1];
+        let found = mate.poll(|_| panic!("there is something in the inbox"), &mut all);
+        assert_eq!(found.expect("a look").own, came);
+    }
+
+    #[test]
+    fn what_is_behind_that_of_others_is_found_in_one_look() {
+        let seat = seat(&[1, 1, 0]);
+        let mut wcs = [Wc::default(); 4];
+        let mut left = 3;
+        let mut one = |_: &mut [Wc]| {
+            let found = usize::from(left > 0);
+            left -= found;
+            Ok(found)
+        };
+        let found = seat.poll(&mut one, &mut wcs).expect("a look");
+        assert_eq!(found, Found { own: 1, has_others: true, has_more: true });
+        let found = seat.poll(&mut one, &mut wcs).expect("a look");
+        assert_eq!(found, Found { own: 0, has_others: false, has_more: false });
+    }
 }

@@ -38,8 +38,10 @@ impl Layout {
         let fit = (PLACES_BYTES / stride).max(1);
         let (tx, rx) = (point.tx_depth as usize, point.rx_depth as usize);
         let (out_places, in_places) = match point.experiment {
-            // Whose a message is has to be read before another one comes there.
-            Experiment::Blast | Experiment::Ping if point.tags_payload() => {
+            // Whose a message is, or which, has to be read before another one comes there.
+            Experiment::Blast | Experiment::Ping
+                if point.tags_payload() || point.numbers_payload() =>
+            {
                 let qps = point.qps as usize;
                 let out = if point.experiment == Experiment::Blast { point.buffers } else { 1 };
                 (out as usize, rx.min(fit / qps).max(1) * qps)

@@ -16,8 +16,9 @@ use crate::join::{Arrival, Joined, join};
 use crate::pace::{DUE, Pace, push_rates, sleep_until_nearly};
 use crate::point::{Op, Point};
 use crate::sender::{Sender, each_completion};
+use crate::share::word_of_number;
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 
 /// Words of an arrival between the ends.
 const WORDS: usize = 3;
@@ -32,12 +33,12 @@ pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
     warm_up.into_iter().chain((0..point.runs).map(|_| point.messages))
 }
 
-/// Memory for `count` stamps: with its pages there, or not.
-pub(crate) fn stamp_memory(count: usize, touch: bool) -> Vec<u64> {
-    let mut memory = vec![0; count];
+/// Memory for `count` stamps, or other numbers: with its pages there, or not.
+pub(crate) fn stamp_memory<T: Copy + From<u8>>(count: usize, touch: bool) -> Vec<T> {
+    let mut memory = vec![T::from(0); count];
     if touch {
-        std::hint::black_box(&mut memory).fill(1);
-        std::hint::black_box(&mut memory).fill(0);
+        std::hint::black_box(&mut memory).fill(T::from(1));
+        std::hint::black_box(&mut memory).fill(T::from(0));
     }
     memory
 }
@@ -160,9 +161,9 @@ impl<R: Rank> Sending<'_, R> {
         if !self.point.op.has_imm() {
             let layout = &self.end.layout;
             let at = layout.out_at(number % layout.out_places);
-            // At the end where the end is looked for; never 0, which stands for nothing.
+            // At the end where the end is looked for.
             let at = if self.point.op == Op::Write { at + layout.size - 8 } else { at };
-            let word = (number as u64 + 1) | self.end.share.word();
+            let word = word_of_number(number as u64) | self.end.share.word();
             self.end.memory().write_u64(at, word);
         }
         let qp = number % self.senders.len();
@@ -286,15 +287,8 @@ impl<R: Rank> Sending<'_, R> {
     /// Joins what both ends found.
     fn outcome(mut self, cut_short: Option<String>) -> Result<Outcome, Stopped> {
         let mut outcome = Outcome { cut_short, ..Outcome::default() };
-        let theirs = match gather(self.rank, &[]) {
-            Ok(words) => words,
-            // Who was interrupted keeps what this end knows.
-            Err(error) if outcome.cut_short.is_some() => {
-                outcome.warnings.push(format!("the arrivals are missing: {error}"));
-                Vec::new()
-            }
-            Err(error) => return Err(error),
-        };
+        let missing = Some("the arrivals are missing");
+        let theirs = gather_or_keep(self.rank, &mut outcome, missing)?;
         self.subm.truncate(self.sent);
         let warm_up = (self.point.warm_up as usize).min(self.sent);
         outcome.push_count("sent", self.sent as u64);
@@ -306,10 +300,7 @@ impl<R: Rank> Sending<'_, R> {
             self.joint_series(&mut outcome, warm_up, &joined);
         }
         self.own_series(&mut outcome, warm_up);
-        let both = [("rank 0", Some(self.effort)), ("rank 1", theirs.map(|(effort, _)| effort))];
-        for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
-            outcome.push_figure(Quantity::CpuShare, label, share);
-        }
+        Effort::push_shares(&mut outcome, self.effort, theirs.map(|(effort, _)| effort));
         self.end.facts(&mut outcome);
         Ok(outcome)
     }

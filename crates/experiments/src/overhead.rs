@@ -17,7 +17,7 @@ use crate::oneway::{parts, stamp_memory};
 use crate::point::{Experiment, Point};
 use crate::sender::{Sender, each_completion};
 use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 
 /// The first guess of how long it takes until all completions of a list are there, and the longest
 /// one.
@@ -311,15 +311,8 @@ impl<R: Rank> Calls<'_, R> {
         }
         outcome.push_count("sent", self.sent);
         outcome.push_count("partial_polls", self.partial);
-        let theirs = match gather(self.rank, &[]) {
-            Ok(words) => receive::Found::from_words(&words),
-            Err(_) if outcome.cut_short.is_some() => None,
-            Err(error) => return Err(error),
-        };
-        let both = [("rank 0", Some(effort)), ("rank 1", theirs.map(|found| found.effort))];
-        for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
-            outcome.push_figure(Quantity::CpuShare, label, share);
-        }
+        let theirs = receive::Found::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
+        Effort::push_shares(&mut outcome, effort, theirs.map(|found| found.effort));
         self.end.facts(&mut outcome);
         Ok(outcome)
     }

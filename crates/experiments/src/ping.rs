@@ -22,7 +22,9 @@ use crate::point::{Point, Transport};
 use crate::sender::{Sender, TAKEN, each_completion};
 use crate::share::place_of;
 use crate::stock::Stock;
-use crate::talk::{Begin, Course, Effort, Losses, OVERS, gather, stopped, through_losses_ns};
+use crate::talk::{
+    Begin, Course, Effort, Losses, OVERS, gather, gather_or_keep, stopped, through_losses_ns,
+};
 
 /// Marks of messages; above them are those that say that a part is over.
 const MARKS: u64 = 250;
@@ -190,13 +192,14 @@ impl<'a, R: Rank> Trips<'a, R> {
         self.end.share.memory(&self.end.mr, wr_id).byte(at).load(Ordering::Acquire)
     }
 
-    /// Hears the answer to message `i`; whether it came. Answers to earlier ones are passed over.
+    /// Hears the answer to message `i`; whether it came. One to an earlier message is late, or came
+    /// twice.
     #[inline]
-    fn hear_answer(&mut self, i: u64) -> Result<bool, Stopped> {
+    fn hear_answer(&mut self, i: u64, log: &mut Log<'_>) -> Result<bool, Stopped> {
         loop {
             match self.hear(mark(i), false)? {
                 Some(found) if found == mark(i) => return Ok(true),
-                Some(_) => {}
+                Some(found) => log.came_late(earlier_number(i, found), self.rank.now()),
                 None if self.is_lossy => return Ok(false),
                 None => return Err(timed_out(self.limit_ns, "the answer")),
             }
@@ -235,7 +238,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             log.wait(self.rank)?;
             self.say(i, k + self.senders.len() as u64 >= trips)?;
             self.tidy()?;
-            heard = self.hear_answer(i)?;
+            heard = self.hear_answer(i, log)?;
             log.end(self.rank.now(), heard);
             self.losses.note(heard, self.limit_ns, "the other end")?;
             self.settle()?;
@@ -304,6 +307,14 @@ fn next_number(expected: u64, found: u8) -> Option<u64> {
     (ahead < MARKS / 2).then_some(expected + ahead)
 }
 
+/// The number of an earlier message than `i` with that mark, of fewer than half of the marks
+/// before.
+fn earlier_number(i: u64, found: u8) -> Option<u64> {
+    let found = u64::from(found).checked_sub(1).filter(|found| *found < MARKS)?;
+    let behind = (i % MARKS + MARKS - found) % MARKS;
+    (1..MARKS / 2).contains(&behind).then(|| i.checked_sub(behind)).flatten()
+}
+
 /// The pause before a round trip.
 fn pause<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
     if point.sleeps() { rank.sleep(point.pause_ns) } else { rank.think(point.pause_ns) }
@@ -323,7 +334,10 @@ struct Log<'a> {
     /// The stamp at the end of each trip, so that the largest can be dated.
     ends: Vec<u64>,
     trips: u64,
-    lost: u64,
+    /// Trips whose answer did not come in time, nor later: which, and when they began.
+    lost: Vec<(u64, Stamp)>,
+    /// Those whose answer came when it was no longer waited for.
+    late: u64,
     effort: Effort,
 }
 
@@ -340,7 +354,8 @@ impl<'a> Log<'a> {
             over: paced(),
             ends: stamp_memory(point.total() as usize, point.touch),
             trips: 0,
-            lost: 0,
+            lost: Vec::new(),
+            late: 0,
             effort: Effort::default(),
         }
     }
@@ -384,9 +399,25 @@ impl<'a> Log<'a> {
             *over = if came { now.0 } else { 0 };
         }
         self.ends[self.trips as usize] = now.0;
-        self.lost += u64::from(!came);
+        if !came {
+            self.lost.push((self.trips, self.begin));
+        }
         self.trips += 1;
         self.begin = now;
+    }
+
+    /// The answer to an earlier trip came: where it was taken to be lost, it was not, and took
+    /// until now.
+    #[cold]
+    fn came_late(&mut self, number: Option<u64>, now: Stamp) {
+        let Some(at) = self.lost.iter().position(|(trip, _)| Some(*trip) == number) else { return };
+        let (trip, begin) = self.lost.remove(at);
+        self.ticks[trip as usize] = now.0.wrapping_sub(begin.0);
+        if let Some(over) = self.over.get_mut(trip as usize) {
+            *over = now.0;
+        }
+        self.ends[trip as usize] = now.0;
+        self.late += 1;
     }
 
     fn outcome<R: Rank>(
@@ -420,7 +451,10 @@ impl<'a> Log<'a> {
             outcome.push_figure(Quantity::HalfRoundTrip, "elapsed / 2n", mean);
         }
         outcome.push_count("sent", self.trips);
-        outcome.push_count("lost", self.lost);
+        outcome.push_count("lost", self.lost.len() as u64);
+        if self.point.transport != Transport::Rc {
+            outcome.push_count("late", self.late);
+        }
         finish(rank, end, self.effort, outcome)
     }
 }
@@ -457,15 +491,8 @@ pub(crate) fn finish<R: Rank>(
     effort: Effort,
     mut outcome: Outcome,
 ) -> Result<Outcome, Stopped> {
-    let theirs = match gather(rank, &[]) {
-        Ok(words) => Effort::from_words(&words),
-        Err(_) if outcome.cut_short.is_some() => None,
-        Err(error) => return Err(error),
-    };
-    let both = [("rank 0", Some(effort)), ("rank 1", theirs)];
-    for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e?.share()?))) {
-        outcome.push_figure(Quantity::CpuShare, label, share);
-    }
+    let theirs = gather_or_keep(rank, &mut outcome, None)?;
+    Effort::push_shares(&mut outcome, effort, Effort::from_words(&theirs));
     end.facts(&mut outcome);
     Ok(outcome)
 }
@@ -503,6 +530,20 @@ mod tests {
         assert_eq!((next_number(5, 0), next_number(5, mark(over(0)))), (None, None));
         assert!(mark(over(0)) != mark(over(1)) && over(1) <= u32::MAX.into());
         assert_eq!(mark(over(1)), MARKS as u8 + 2);
+    }
+
+    #[test]
+    fn a_late_answer_is_told_by_its_mark() {
+        for i in [1, 60, 249, 250, 251, 1000] {
+            for behind in [1, 60, 124] {
+                let number = (i >= behind).then(|| i - behind);
+                let found = number.map(mark).or_else(|| Some(mark(i + MARKS - behind)));
+                assert_eq!(found.and_then(|mark| earlier_number(i, mark)), number, "{i} {behind}");
+            }
+            assert_eq!(earlier_number(i, mark(i)), None, "no earlier one");
+            assert_eq!(earlier_number(i, mark(i + 1)), None, "not asked yet");
+        }
+        assert_eq!((earlier_number(5, 0), earlier_number(5, mark(over(0)))), (None, None));
     }
 
     #[test]

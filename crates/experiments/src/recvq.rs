@@ -24,7 +24,7 @@ use crate::links::{Links, Want};
 use crate::oneway::{parts, stamp_memory};
 use crate::point::{Op, Point};
 use crate::sq::Account;
-use crate::talk::{Begin, Course, Effort, gather};
+use crate::talk::{Begin, Course, Effort, gather, gather_or_keep};
 use crate::trouble::Troubled;
 use buffers::{Buffers, Returner};
 pub(crate) use check::check;
@@ -218,11 +218,7 @@ impl<'a, R: Rank> End<'a, R> {
     fn client(mut self) -> Result<Outcome, Stopped> {
         let cut_short = self.all(Self::ask)?;
         let mut outcome = Outcome { cut_short, ..Outcome::default() };
-        let theirs = match gather(self.rank, &[]) {
-            Ok(words) => words,
-            Err(_) if outcome.cut_short.is_some() => Vec::new(),
-            Err(error) => return Err(error),
-        };
+        let theirs = gather_or_keep(self.rank, &mut outcome, None)?;
         let clock = self.rank.clock();
         let in_ns = |ticks: &u64| clock.ns_between(Stamp(0), Stamp(*ticks));
         let own: Vec<f64> = self.log.taken().iter().map(in_ns).collect();
@@ -230,10 +226,7 @@ impl<'a, R: Rank> End<'a, R> {
         if let Some(effort) = Effort::from_words(&theirs) {
             let times = theirs[Effort::WORDS..].iter().map(|ns| *ns as f64).collect();
             push(&mut outcome, "rank 1", self.point, times);
-            let both = [("rank 0", self.log.effort), ("rank 1", effort)];
-            for (label, share) in both.into_iter().filter_map(|(l, e)| Some((l, e.share()?))) {
-                outcome.push_figure(Quantity::CpuShare, label, share);
-            }
+            Effort::push_shares(&mut outcome, self.log.effort, Some(effort));
         }
         outcome.push_count("sent", self.trips);
         self.links.facts(&mut outcome, self.is_inline);

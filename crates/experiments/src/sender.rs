@@ -77,6 +77,12 @@ impl<'a> Sender<'a> {
         self.places - self.at
     }
 
+    /// Which of the places is the next one's.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     /// Posts `count` requests as one list; `number` is the first message's. `next` and `flush` as
     /// for [`Account::take`].
     #[inline]

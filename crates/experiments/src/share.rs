@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use rdmalab_verbs::{Buffer, Mr};
 
+use crate::check::NUMBER_BYTES;
 use crate::cq::{Whose, thread_of};
 use crate::layout::Layout;
-use crate::point::{Op, Point};
+use crate::point::{Experiment, Op, Point, Transport};
 
 /// Bits of immediate data that are the message's number; above them stands the thread.
 const NUMBER_BITS: u32 = 26;
@@ -106,7 +107,12 @@ impl Share {
     }
 }
 
-/// The number that a message carries in its first word.
+/// The first word of a message with a number: never 0, which stands for nothing.
+pub(crate) const fn word_of_number(number: u64) -> u64 {
+    number + 1
+}
+
+/// That word without who the message is of.
 pub(crate) const fn number_of_word(word: u64) -> u64 {
     word & ((1 << (8 * TAG_BYTE)) - 1)
 }
@@ -120,6 +126,16 @@ impl Point {
     /// Whether messages say in their payload whose they are.
     pub(crate) fn tags_payload(&self) -> bool {
         self.sharers() > 1 && self.op == Op::Send
+    }
+
+    /// Whether messages of `blast` say in their payload which ones they are: at a rate, where each
+    /// has a time, and where neither immediate data nor the order of RC says so.
+    pub(crate) fn numbers_payload(&self) -> bool {
+        self.experiment == Experiment::Blast
+            && self.rate_per_s > 0
+            && self.op == Op::Send
+            && self.transport != Transport::Rc
+            && self.size_bytes >= NUMBER_BYTES
     }
 }
 

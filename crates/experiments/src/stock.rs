@@ -34,7 +34,9 @@ fn steps(point: &Point, layout: &Layout) -> (usize, usize) {
     let step = 1 << step.ilog2();
     // Where each message has a place of its own, no two receives may share one.
     let own = layout.in_places / point.qps as usize;
-    let has_own = layout.in_places > 1 && point.buffers == 1 || point.tags_payload();
+    let has_own = layout.in_places > 1 && point.buffers == 1
+        || point.tags_payload()
+        || point.numbers_payload();
     let most = if has_own { own.max(1) } else { rx };
     let step = step.min(most);
     (step, rx.min(most) / step * step)
@@ -264,11 +266,14 @@ fn credit_sges(end: &End, qp: usize) -> [Sge<'_>; 1] {
 }
 
 fn credit<'s, 'a>(end: &'a End, qp: usize, sges: &'s [Sge<'a>]) -> SendRequest<'s, 'a> {
-    let request = match end.peer.ahs.get(qp) {
-        Some(ah) => SendRequest::send(sges).with_imm(0).to(ah, end.peer.qpns[qp], QKEY),
-        None => SendRequest::write(sges, &end.peer.memory, end.layout.heard(qp) as u64),
-    };
-    if end.inline_bytes as usize >= WORD { request.inline_data() } else { request }
+    match end.peer.ahs.get(qp) {
+        // Its immediate data says it all: receives may be as short as a message.
+        Some(ah) => SendRequest::send(&[]).with_imm(0).to(ah, end.peer.qpns[qp], QKEY),
+        None => {
+            let request = SendRequest::write(sges, &end.peer.memory, end.layout.heard(qp) as u64);
+            if end.inline_bytes as usize >= WORD { request.inline_data() } else { request }
+        }
+    }
 }
 
 /// How many messages the receiver has room for, as far as the sender knows.

@@ -1,6 +1,6 @@
 //! What the two ends tell each other beside the measurement: whether to go on, and what they found.
 
-use rdmalab_measure::Stamp;
+use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped, extremes};
 
 use crate::trouble::Troubled;
@@ -184,6 +184,21 @@ pub(crate) fn gather<R: Rank>(rank: &R, words: &[u64]) -> Result<Vec<u64>, Stopp
     Ok(got.chunks_exact(8).map(word).collect())
 }
 
+/// What rank 1 gives to rank 0. A point that was cut short keeps what rank 0 knows: nothing comes
+/// then, and `missing`, where there are words for it, is among the warnings with the reason.
+pub(crate) fn gather_or_keep<R: Rank>(
+    rank: &R,
+    outcome: &mut Outcome,
+    missing: Option<&str>,
+) -> Result<Vec<u64>, Stopped> {
+    let error = match gather(rank, &[]) {
+        Err(error) if outcome.cut_short.is_some() => error,
+        result => return result,
+    };
+    outcome.warnings.extend(missing.map(|words| format!("{words}: {error}")));
+    Ok(Vec::new())
+}
+
 /// What the runs of one end cost it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Effort {
@@ -228,5 +243,14 @@ impl Effort {
     /// Processor time over elapsed time; `None` where nothing ran.
     pub fn share(self) -> Option<f64> {
         (self.elapsed_ns > 0.0).then(|| self.cpu.total_ns() as f64 / self.elapsed_ns)
+    }
+
+    /// The share of rank 0, and that of rank 1 where it is known.
+    pub fn push_shares(outcome: &mut Outcome, own: Self, theirs: Option<Self>) {
+        for (label, effort) in [("rank 0", Some(own)), ("rank 1", theirs)] {
+            if let Some(share) = effort.and_then(Self::share) {
+                outcome.push_figure(Quantity::CpuShare, label, share);
+            }
+        }
     }
 }

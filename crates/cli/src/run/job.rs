@@ -12,6 +12,7 @@ use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::armed;
+use super::starved::Before;
 use crate::bench::work::{Found, Order};
 use crate::bench::worker::{BenchEnd, obey};
 
@@ -153,7 +154,8 @@ pub fn work_as(
             open = Some(opened(device, &all_cores, soft_only)?);
         }
         let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
-        let home = home(rank, open, &job)?;
+        let before = Before::now();
+        let home = home(rank, open, &job).map_err(|why| before.explain(why))?;
         postcard::to_stdvec(&home).map_err(|e| format!("the result cannot be sent: {e}"))
     })
 }

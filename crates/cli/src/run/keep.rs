@@ -70,7 +70,7 @@ impl Keep {
         let environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
         if let Some(part) = &how.part {
             header.command.clone_from(&part.command);
-            if let Some(keep) = Self::resumed(&part.dir, &header)? {
+            if let Some(keep) = Self::resumed(&part.dir, &header, plan)? {
                 return Ok(keep);
             }
         }
@@ -86,7 +86,7 @@ impl Keep {
     }
 
     /// A record that was begun, if there is one and it is of the same plan.
-    fn resumed(dir: &Path, header: &Header) -> Outcome<Option<Self>> {
+    fn resumed(dir: &Path, header: &Header, plan: &Plan) -> Outcome<Option<Self>> {
         if !dir.join("record.json").is_file() {
             Writer::clear(dir).map_err(failed)?;
             return Ok(None);
@@ -103,10 +103,14 @@ impl Keep {
                 old.planned_points
             )));
         }
-        let done = record.points.iter().filter(|p| p.cut_short.is_none());
-        let done = done.map(|p| p.order_index).collect();
+        let done = record.whole_points().map(|p| p.order_index).collect();
         let writer = Writer::resume(&record).map_err(failed)?;
-        Ok(Some(Self { writer, done, passing: None }))
+        let keep = Self { writer, done, passing: None };
+        // Of a whole one only the page is made anew.
+        if !(0..plan.turns.len()).all(|order| keep.has(order)) {
+            keep.writer.may_grow().map_err(usage)?;
+        }
+        Ok(Some(keep))
     }
 
     /// Whether that place in the order was measured before.
@@ -147,6 +151,10 @@ impl Keep {
     /// # Errors
     /// When the disk is full; the points stay.
     pub fn conclude(&mut self) -> Outcome {
+        // An older record gets them whenever it is read.
+        if self.writer.may_grow().is_err() {
+            return Ok(());
+        }
         let found = findings(&self.read()?);
         self.writer.conclude(&found).map_err(failed)
     }

@@ -9,6 +9,7 @@ mod load;
 pub mod plan;
 mod progress;
 pub mod session;
+mod starved;
 pub mod until;
 
 use std::collections::VecDeque;

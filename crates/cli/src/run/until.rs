@@ -91,7 +91,7 @@ impl Until {
         let found = timed.quantile(self.goal.quantile)?;
         let interval = found.interval(CONFIDENCE)?;
         // A clock that steps rounds each sample: many equal ones do not know more than that.
-        let rounded = step(timed.sorted()) / 2.0;
+        let rounded = timed.step() / 2.0;
         let away = (found.value - interval.low).max(interval.high - found.value) + rounded;
         (found.value > 0.0).then(|| away / found.value)
     }
@@ -145,13 +145,6 @@ impl Until {
     }
 }
 
-/// The least distance of two different samples, of samples in ascending order; 0 when all are
-/// equal.
-fn step(sorted: &[f64]) -> f64 {
-    let apart = sorted.windows(2).map(|pair| pair[1] - pair[0]).filter(|&apart| apart > 0.0);
-    apart.reduce(f64::min).unwrap_or(0.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,17 +190,24 @@ mod tests {
 
     #[test]
     fn equal_samples_know_no_more_than_the_clock_that_rounded_them() {
-        let width = |step: f64| {
+        let width = |step: f64, hair: f64| {
             let mut until = Until::new(Goal { quantile: 0.5, share: 0.01 }, 1, 7, Duration::ZERO);
             for _ in 0..MIN_RUNS {
                 let mut measured = Measured::default();
-                let samples = (0..1000).map(|i| 1000.0 + if i % 10 == 0 { step } else { 0.0 });
+                let samples = (0..1000).map(|i| match i % 10 {
+                    0 => 1000.0 + step,
+                    1 => 1000.0 + hair,
+                    _ => 1000.0,
+                });
                 measured.push_series(Quantity::RoundTrip, "", 0, samples.collect());
                 until.add(0, &measured);
             }
             until.width(0).unwrap()
         };
-        assert_eq!((width(10.0), width(1.0), width(0.0)), (0.005, 0.0005, 0.0));
+        let of_steps = (width(10.0, 0.0), width(1.0, 0.0), width(0.0, 0.0));
+        assert_eq!(of_steps, (0.005, 0.0005, 0.0));
+        // What the conversion from ticks leaves is no step.
+        assert!((width(10.0, 1e-7) - 0.005).abs() < 1e-9);
     }
 
     #[test]

@@ -4,6 +4,8 @@ pub mod again;
 mod parts;
 mod place;
 mod program;
+#[cfg(test)]
+mod selects;
 mod show;
 pub mod trim;
 
@@ -20,6 +22,7 @@ use crate::args::StudyArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::findings::filled;
 use crate::interrupt::Interrupt;
+use crate::latency::LatencyArgs;
 use crate::run::args::PartOf;
 use crate::run::plan::duration;
 use crate::run::{Ended, run_points};
@@ -70,6 +73,8 @@ pub fn run(args: &StudyArgs) -> Outcome {
     if !parts.iter().any(|part| matches!(part.what, What::Experiment(..) | What::Program(_))) {
         return Err(usage(format!("{key}: nothing of it can be measured here")));
     }
+    // In the way of one part it is in the way of all; nothing is begun then.
+    let _hold = LatencyArgs { hold_dma_latency: asked.hold_dma_latency }.hold()?;
     let place = match place {
         Some(place) => place,
         None => Place::new(asked, args.out.as_deref())?,

@@ -16,7 +16,7 @@ use rdmalab_study::Words;
 
 use super::place::Asked;
 use super::trim;
-use crate::failure::{Outcome, run as failed};
+use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
 
@@ -115,7 +115,8 @@ impl Case {
         words
     }
 
-    fn parameters(&self) -> Object {
+    /// Its parameters, as records have them.
+    pub fn parameters(&self) -> Object {
         let point = &self.point;
         let inline = match (self.has_inline, point.inline) {
             (true, Inline::Bytes(bytes)) => bytes.into(),
@@ -205,6 +206,7 @@ pub fn run(
         if interrupt.is_set() {
             return Err(failed("interrupted"));
         }
+        writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
         match call(case, device, kind) {
             Ok(measured) => {

@@ -21,7 +21,7 @@ pub fn list(studies: &[Study]) {
         ]);
     }
     out!("{}", rows.text());
-    outln!("\nrdmalab study KEY --plan shows what it measures; --quick takes about two minutes.");
+    outln!("\nrdmalab study KEY --plan shows what it measures and how long; --quick takes less.");
 }
 
 /// The plan: each part, what of it is possible here, and how long it takes.

@@ -1,6 +1,8 @@
 //! What the tests of the command share: calling it, and letting it run until something happens.
 #![allow(dead_code)] // Each test uses a part.
 
+pub mod shapes;
+
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use rdmalab_rank::Rank;
 
 use super::receive::is_passive;
 use crate::join::{Arrival, Joined, join};
-use crate::oneway::{NO_CLOCK, push_one_way, stamp_memory};
+use crate::oneway::{NO_CLOCK, parts, push_one_way, stamp_memory};
 use crate::pace::{DUE, push_rates};
 use crate::point::{Point, Transport};
 
@@ -20,10 +20,20 @@ pub(super) fn by_qp(qp: usize, count: u64) -> u64 {
     BY_QP | (qp as u64) << QP_SHIFT | count
 }
 
-/// Whether each arrival can be told from others: by immediate data, or by its place in the order
-/// of its queue pair, which RC keeps.
+/// Whether each arrival can be told from others: by immediate data, by its payload, or by its place
+/// in the order of its queue pair, which RC keeps.
 pub(super) fn is_told_apart(point: &Point) -> bool {
-    point.op.has_imm() || point.transport == Transport::Rc
+    point.op.has_imm() || point.numbers_payload() || point.transport == Transport::Rc
+}
+
+/// The most messages of one queue pair: each part is shared out anew, and rounded.
+fn most_of_one(point: &Point, qps: usize) -> usize {
+    parts(point).map(|messages| (messages as usize).div_ceil(qps)).sum()
+}
+
+fn emptied(mut memory: Vec<u32>) -> Vec<u32> {
+    memory.clear();
+    memory
 }
 
 /// The stamps of messages by their number, from 0, the warm-up included.
@@ -48,7 +58,8 @@ impl Times {
         let mut due = stamp_memory(total, point.touch);
         due.clear();
         let completed = stamp_memory(if is_passive(point) { total } else { 0 }, point.touch);
-        let of = (0..qps).map(|_| Vec::with_capacity(total.div_ceil(qps))).collect();
+        let each = most_of_one(point, qps);
+        let of = (0..qps).map(|_| stamp_memory(each, point.touch)).map(emptied).collect();
         Some(Self { due, completed, of, done: vec![0; qps] })
     }
 
@@ -136,6 +147,9 @@ impl Times {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_arch = "x86_64")]
+    use std::os::unix::fs::FileExt;
+
     use super::*;
     use crate::point::{Experiment, Op};
 
@@ -161,6 +175,51 @@ mod tests {
         assert_eq!(times.completed, [70, 80, 70, 90, 80]);
         let base = Point::default_for(Experiment::Blast);
         assert!(Times::of(&base, 1).is_none());
+    }
+
+    /// Neither more memory nor a page of it is asked for while messages are measured.
+    #[test]
+    fn there_is_memory_for_the_numbers_of_each_queue_pair() {
+        let base = Point::default_for(Experiment::Blast);
+        for (messages, runs, warm_up, qps) in [(10, 100, 0, 3), (7, 5, 20, 4), (1, 9, 1, 2)] {
+            let point = Point { rate_per_s: 1000, messages, runs, warm_up, ..base.clone() };
+            let mut times = Times::of(&point, qps).expect("an open loop");
+            let memory = |times: &Times| -> Vec<_> {
+                times.of.iter().map(|of| (of.as_ptr(), of.capacity())).collect()
+            };
+            let before = memory(&times);
+            // As a part shares its messages out.
+            for part in parts(&point) {
+                for qp in 0..qps as u64 {
+                    let share = part * (qp + 1) / qps as u64 - part * qp / qps as u64;
+                    (0..share).for_each(|_| times.posted(qp as usize, Stamp(1)));
+                }
+            }
+            assert_eq!(
+                before,
+                memory(&times),
+                "{messages} messages, {runs} runs, {qps} queue pairs"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn touched_memory_is_there_before_it_is_used() {
+        const PAGE_BYTES: usize = 4096;
+        let base = Point::default_for(Experiment::Blast);
+        let point = Point { rate_per_s: 1000, messages: 2_000_000, runs: 1, touch: true, ..base };
+        let times = Times::of(&point, 2).expect("an open loop");
+        let map = std::fs::File::open("/proc/self/pagemap").expect("the kernel tells");
+        for of in &times.of {
+            let first = of.as_ptr() as usize / PAGE_BYTES;
+            for page in [first + 1, first + 100, first + 500] {
+                let mut entry = [0; 8];
+                map.read_exact_at(&mut entry, page as u64 * 8).expect("an entry of each page");
+                // Present, or swapped out.
+                assert_ne!(u64::from_le_bytes(entry) >> 62, 0, "page {}", page - first);
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::oneway::parts;
 use crate::oneway::receive::{IDLE_NS, arrivals};
 use crate::pace::longest_gap_ns;
 use crate::point::{Op, Point, Transport};
+use crate::share::{number_of_word, place_of};
 use crate::stock::{Stock, Tellers};
 use crate::talk::{Begin, Course, Effort, gather, stopped};
 
@@ -81,7 +82,7 @@ struct Receiving<'a, R> {
     tellers: Tellers<'a>,
     ticks: Ticks,
     /// The latest number of each queue pair.
-    latest: Vec<Option<u32>>,
+    latest: Vec<Option<u64>>,
     /// Messages of each queue pair that came.
     came: Vec<u64>,
     arrivals: Vec<Arrival>,
@@ -191,18 +192,32 @@ impl<R: Rank> Receiving<'_, R> {
         }
         let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(()) };
-        let number = wc.imm().map(|imm| self.end.share.number(imm));
-        if let Some(imm) = number {
-            let latest = self.latest[qp].replace(imm);
-            self.reordered += u64::from(latest > Some(imm));
+        let number = self.number(wc);
+        if let Some(number) = number {
+            let latest = self.latest[qp].replace(number);
+            self.reordered += u64::from(latest > Some(number));
         }
         if self.arrivals.len() < self.arrivals.capacity() {
-            let number = number.map_or_else(|| by_qp(qp, self.came[qp]), u64::from);
+            let number = number.unwrap_or_else(|| by_qp(qp, self.came[qp]));
             self.arrivals.push(Arrival { number, recv: now, send: 0 });
         }
         self.came[qp] += 1;
         self.stocks[qp].took(wc.wr_id())?;
         self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
+    }
+
+    /// What a message says of itself: which one it is.
+    #[inline]
+    fn number(&self, wc: &Wc) -> Option<u64> {
+        let (share, layout) = (&self.end.share, &self.end.layout);
+        if let Some(imm) = wc.imm() {
+            return Some(share.number(imm).into());
+        }
+        self.point.numbers_payload().then(|| {
+            let memory = share.memory(&self.end.mr, wc.wr_id());
+            let word = memory.read_u64(layout.in_at(place_of(wc.wr_id())));
+            number_of_word(word).wrapping_sub(1)
+        })
     }
 }
 

@@ -486,3 +486,19 @@ const GID_INDEX: Opt = Opt {
         Ok(())
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_names_every_experiment() {
+        let chapter = include_str!("../../../../docs/book/src/numbers.md");
+        let (_, table) = chapter.split_once("## What is measured").unwrap();
+        let (table, _) = table.split_once("For `t_lat_send`").unwrap();
+        for experiment in ALL {
+            assert!(table.contains(&format!("`{experiment}`")), "{experiment} is not in the table");
+        }
+        assert!(ALL.len() == 10 && table.contains("Ten experiments"), "{} of them", ALL.len());
+    }
+}

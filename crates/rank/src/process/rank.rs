@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdmalab_measure::limits::{available_cores, pin_to};
+pub use rdmalab_measure::sync::UNMEASURED_SKEW_NS;
 use rdmalab_measure::{Clock, Stamp};
 use rustix::thread::{sched_getcpu, sched_yield};
 use serde_bytes::ByteBuf;
@@ -25,10 +26,6 @@ const STAMPS_OF_THINKING: u32 = 256;
 /// Who waits in an exchange waits so many times longer than who waits alone: the rank that is
 /// missed may itself wait in vain, and then says first for what.
 const LONGER: u32 = 2;
-/// How far stamps of two cores may be apart where it was not measured. Linux compares the counters
-/// of all cores when they start, and drops the TSC when it sees a warp, which it does from the time
-/// on that a cache line takes from core to core: some hundred ns.
-pub const UNMEASURED_SKEW_NS: f64 = 1000.0;
 
 /// A worker process as a [`Rank`].
 ///

@@ -11,8 +11,9 @@ use super::Stopped;
 use super::patience::Patience;
 use crate::bench::work::{Make, Memory, Op};
 
-/// Local ACK time-out: 268 ms, and so 2.1 s with all retries. Between two network namespaces on a
-/// busy machine, seven retries of the usual 67 ms ran out now and then.
+/// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device
+/// gives more time to each. Both ends are bound to a processor, and on a busy machine one of them
+/// may be without it for two seconds.
 const ACK_TIMEOUT: u8 = 16;
 /// Requests that a send queue holds, and a receive queue.
 const SEND_DEPTH: u32 = 512;

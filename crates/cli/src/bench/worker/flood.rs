@@ -13,8 +13,8 @@ use crate::bench::work::{Found, Op};
 /// Receives taken, and posted again, at a time.
 const TAKE: usize = 32;
 /// Nothing came for so long, although the connection says that it is well: a message was lost, or
-/// the other end is. A sender may wait for its turn on a busy machine, but is less patient.
-const LOST_AFTER: Duration = Duration::from_secs(5);
+/// the other end is. Longer than a queue pair's retries, so that their status is what is reported.
+const LOST_AFTER: Duration = Duration::from_secs(8);
 /// Messages of a batch, of which the median counts; fewer where they are long.
 const BATCH: u64 = 1024;
 /// See above: bytes of a batch.

@@ -1,0 +1,299 @@
+//! Every side of a claim and every published value of the shipped studies against the points that
+//! the plans really expand to, with what the experiments really give: none may miss them all, nor
+//! be such that nothing could ever be told.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rdmalab_experiments::{Experiment, Limits, check};
+use rdmalab_measure::{Outcome, Summary};
+use rdmalab_record::{
+    Device, DeviceKind, Environment, Finding, Header, Number, Object, Point, PointId, Record,
+    Samples, SeriesSummary, Writer,
+};
+use rdmalab_study::{Evaluation, Standing, State, Study, evaluate};
+use serde_json::Value;
+
+use super::parts::{self, Part, What};
+use crate::run::plan::parameters;
+
+#[path = "../../tests/common/shapes.rs"]
+mod shapes;
+
+use shapes::Kind;
+
+/// Samples of a series, where its points have as many: enough for a 10th percentile.
+const MOST_SAMPLES: u64 = 200;
+/// As many ranks as a sweep of `fan` starts when it is quick.
+const QUICK_RANKS: u64 = 4;
+
+/// A record of a part as it would be on an adapter, with numbers that all look alike; `None` where
+/// this program cannot run it. Its samples are kept only where that is asked for.
+fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
+    let points: Vec<(Object, u64, u64)> = match &part.what {
+        What::Experiment(_, points) => {
+            let possible = points.iter().filter(|point| check(point, &limits()).is_ok());
+            possible.map(|p| (parameters(p), p.messages, p.runs)).collect()
+        }
+        What::Program(cases) => {
+            cases.iter().map(|case| (case.parameters(), MOST_SAMPLES, 1)).collect()
+        }
+        What::Missing(_) | What::NotAsked => return None,
+    };
+    let device = Device { name: "made up".to_owned(), kind: DeviceKind::System };
+    let experiment = part.words.experiment.clone();
+    let header = Header::new(&experiment, Vec::new(), device);
+    let all = (0..part.repeat).flat_map(|repetition| {
+        points.iter().map(move |(parameters, messages, runs)| {
+            let id = PointId {
+                parameters: parameters.clone(),
+                repetition,
+                order_index: 0,
+                started: SystemTime::UNIX_EPOCH,
+                elapsed: Duration::from_secs(1),
+            };
+            (id, *messages, *runs)
+        })
+    });
+    let of = |(id, messages, runs): (PointId, u64, u64)| {
+        let text = |name: &str| id.parameters.get(name).map_or_else(String::new, text);
+        let outcome = outcome(shapes::of(&experiment, text), messages, runs, id.repetition);
+        (id, outcome)
+    };
+    let all = all.map(of);
+    let mut record = match keep_in {
+        Some(dir) => kept(header, dir, all),
+        None => Record {
+            dir: PathBuf::new(),
+            header,
+            environment: Object::new(),
+            points: (0..).zip(all).map(summed_up).collect(),
+            findings: None,
+            skipped: Vec::new(),
+            damage: Vec::new(),
+        },
+    };
+    record.findings = Some(found(&record));
+    Some(record)
+}
+
+/// Of an adapter as the studies had them, or somewhat better.
+fn limits() -> Limits {
+    Limits {
+        kind: "system".into(),
+        device: "made up".into(),
+        max_qp: 262_144,
+        max_qp_wr: 16_384,
+        max_cqe: 4_194_303,
+        max_mr_bytes: 1 << 40,
+        max_rd_atomic: 16,
+        max_inline_bytes: 1024,
+        max_sge: 30,
+        max_srq_sge: 30,
+        ports: 1,
+        active_mtu_bytes: 4096,
+        max_msg_bytes: 1 << 30,
+        gids: 2,
+        needs_gid: false,
+    }
+}
+
+fn kept(header: Header, dir: &Path, all: impl Iterator<Item = (PointId, Outcome)>) -> Record {
+    std::fs::create_dir_all(dir).unwrap();
+    let mut writer = Writer::create(dir, header, &Environment::default()).unwrap();
+    for (id, outcome) in all {
+        writer.append(&id, &outcome).unwrap();
+    }
+    Record::open(writer.dir()).unwrap()
+}
+
+fn summed_up((number, (id, outcome)): (u64, (PointId, Outcome))) -> Point {
+    let series = outcome.series.iter().map(|series| SeriesSummary {
+        quantity: series.quantity,
+        label: series.label.clone(),
+        samples: Samples::Elsewhere,
+        summary: Summary::of(series),
+    });
+    Point {
+        number,
+        order_index: number,
+        repetition: id.repetition,
+        parameters: id.parameters,
+        started_utc: String::new(),
+        elapsed_s: 1.0,
+        series: series.collect(),
+        figures: outcome.figures,
+        counts: Vec::new(),
+        facts: Vec::new(),
+        warnings: Vec::new(),
+        cut_short: None,
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn outcome(shapes: &[shapes::Shape], messages: u64, runs: u64, repetition: u32) -> Outcome {
+    let mut outcome = Outcome::default();
+    // Each run another one, as real ones are.
+    let middle = 1000.0 + f64::from(repetition);
+    for (quantity, label, kind) in shapes {
+        let samples = match kind {
+            Kind::Figure => {
+                outcome.push_figure(*quantity, label, middle);
+                continue;
+            }
+            Kind::OfMessages => (messages * runs).min(MOST_SAMPLES),
+            Kind::OfRuns => runs,
+        };
+        let samples = (0..samples).map(|i| middle + i as f64 / 10.0).collect();
+        outcome.push_series(*quantity, label, 0, samples);
+    }
+    outcome
+}
+
+/// What would be found in such a record, if anything is: in each point, or along its parameter.
+fn found(record: &Record) -> Vec<Finding> {
+    let of_all = |name: &str, along: &str, value: f64| Finding {
+        name: name.to_owned(),
+        along: Some(along.to_owned()),
+        value: Some(value),
+        low: Some(value),
+        high: Some(value),
+        points: record.points.iter().map(|point| point.number).collect(),
+        ..Finding::default()
+    };
+    let pattern = |point: u64, label: &str| {
+        let number = |name: &&str| Number {
+            name: (*name).to_owned(),
+            value: Some(16.0),
+            ..Number::default()
+        };
+        Finding {
+            name: "pattern".to_owned(),
+            label: label.to_owned(),
+            value: Some(16.0),
+            points: vec![point],
+            numbers: shapes::NUMBERS.iter().map(number).collect(),
+            ..Finding::default()
+        }
+    };
+    match record.header.experiment.as_str() {
+        "mr" => vec![of_all("crossover", "size_bytes", 4096.0)],
+        "timeout" => vec![of_all("c_ack", "timeout", 12.0)],
+        "recvq" => {
+            let points = record.points.iter().map(|point| point.number);
+            points.flat_map(|p| ["rank 0", "rank 1"].map(|label| pattern(p, label))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What such records say to a study, and which figures there are none of.
+fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
+    let home = tempfile::tempdir().unwrap();
+    // Of a share of the samples a summary says nothing.
+    let sides = study.claims.iter().map(|c| &c.left).chain(study.values.iter().map(|v| &v.ours));
+    let shares: BTreeSet<String> =
+        sides.filter(|side| side.above.is_some()).filter_map(|side| side.figure.clone()).collect();
+    let (mut without, mut all) = (BTreeSet::new(), Vec::new());
+    for mut part in parts::of(&study.plan, &[], is_quick) {
+        if is_quick {
+            leave_ranks(&mut part);
+        }
+        let dir = home.path().join(part.name());
+        let needs_samples = shares.contains(&part.figure);
+        let state = match made_up(&part, needs_samples.then_some(&dir)) {
+            Some(record) => State::Measured(Box::new(record)),
+            None => {
+                without.insert(part.figure.clone());
+                State::Missing("not here".to_owned())
+            }
+        };
+        let (figure, sweep) = (part.figure, part.sweep);
+        all.push(rdmalab_study::Part { figure, sweep, line: Vec::new(), state });
+    }
+    // Of whatever kind of device: what is of one only needs its points as well.
+    let mut study = study.clone();
+    study.claims.iter_mut().for_each(|claim| claim.on.clear());
+    (evaluate(&study, &all), without)
+}
+
+/// Without the points that take more ranks than there are.
+fn leave_ranks(part: &mut Part) {
+    let What::Experiment(args, points) = &mut part.what else { return };
+    if args.experiment == Experiment::Fan {
+        points.retain(|point| u64::from(point.peers) < QUICK_RANKS);
+    }
+}
+
+/// Claims and values that no point of ours is of, each with what is said of it.
+fn misses(study: &Study, is_quick: bool) -> Vec<String> {
+    let (evaluation, without) = evaluated(study, is_quick);
+    let is_without = |figure: &Option<String>| figure.as_ref().is_some_and(|f| without.contains(f));
+    let mut found = Vec::new();
+    for judged in &evaluation.claims {
+        let claim = &judged.claim;
+        let is_there = !is_without(&claim.left.figure) && !is_without(&claim.right_side().figure);
+        if is_there && judged.evidence.is_empty() {
+            found.push(format!("claim {}: {}", claim.key, judged.verdict.why()));
+        } else if is_there && !is_quick && judged.evidence.iter().all(|e| e.ratio.1.is_none()) {
+            found.push(format!(
+                "claim {} can never be decided: {}",
+                claim.key,
+                judged.verdict.why()
+            ));
+        }
+    }
+    for value in &evaluation.values {
+        let is_there = !value.figure.is_empty() && !without.contains(&value.figure);
+        if let (true, Standing::Absent(why)) = (is_there, &value.standing) {
+            found.push(format!("value {}: {why}", value.published.metric));
+        }
+    }
+    found
+}
+
+/// Of all studies, each with the study's key.
+fn all_misses(is_quick: bool) -> Vec<String> {
+    let of = |study: Study| {
+        let key = study.plan.key.clone();
+        misses(&study, is_quick).into_iter().map(move |miss| format!("{key}: {miss}"))
+    };
+    Study::shipped().unwrap().into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn each_claim_and_each_value_has_points_in_the_whole_plan() {
+    let found = all_misses(false);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn what_the_quick_plan_leaves_out_is_said_with_its_reason() {
+    let mut unsaid = all_misses(true);
+    unsaid.retain(|miss| !miss.contains("(with --quick: "));
+    assert!(unsaid.is_empty(), "{unsaid:#?}");
+}
+
+#[test]
+fn a_claim_of_a_point_that_there_is_not_is_noticed() {
+    // Without an option the pause of `oneway` is another one than of a burst.
+    let mut study = Study::shipped().unwrap();
+    study.retain(|study| study.plan.key == "potter2018");
+    let study = &mut study[0];
+    let figure = study.plan.figures.iter_mut().find(|f| f.key == "busy").unwrap();
+    figure.sweeps[0].run = figure.sweeps[0].run.replace("--pause 0", "");
+    let found = misses(study, false);
+    let said = found.iter().any(|miss| miss.starts_with("claim pause-costs-busy: figure busy has"));
+    assert!(said, "{found:?}");
+}
+
+/// For whoever reads a failure: a value that is no number would hide one.
+#[test]
+fn parameters_are_what_records_have() {
+    let point = rdmalab_experiments::Point::default_for(Experiment::Oneway);
+    assert_eq!(parameters(&point)["pause_ns"], Value::from(5500));
+}

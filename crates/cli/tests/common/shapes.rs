@@ -1,0 +1,91 @@
+//! What each experiment gives: the series and the numbers that claims and values are of. Shared by
+//! the test that holds the plans of the studies against it, and by the one that holds it against
+//! records.
+#![allow(dead_code)] // Each test uses a part.
+
+use rdmalab_measure::Quantity::{self, *};
+
+/// How many numbers a run gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A series with a sample of each message.
+    OfMessages,
+    /// A series with a sample of each run within the point.
+    OfRuns,
+    /// One number, of which there is no sample.
+    Figure,
+}
+
+use Kind::{Figure, OfMessages, OfRuns};
+
+/// A quantity, its label, and how many there are.
+pub type Shape = (Quantity, &'static str, Kind);
+
+const ONEWAY: &[Shape] = &[
+    (OneWay, "t_lat", OfMessages),
+    (CompletionTime, "t_lat_comp", OfMessages),
+    (CpuShare, "rank 0", Figure),
+];
+const ONEWAY_FROM_COPY: &[Shape] =
+    &[(OneWay, "t_lat", OfMessages), (OneWayFromCopy, "t_lat_send", OfMessages)];
+const PING: &[Shape] = &[(RoundTrip, "", OfMessages), (CpuShare, "rank 0", Figure)];
+const PING_HALF: &[Shape] = &[(RoundTrip, "", OfMessages), (HalfRoundTrip, "elapsed / 2n", Figure)];
+const BLAST: &[Shape] = &[
+    (Rate, "", Figure),
+    (Bandwidth, "", Figure),
+    (MessageTime, "", Figure),
+    (CpuShare, "rank 0", Figure),
+    (MessageTime, "runs", OfRuns),
+];
+const OVERHEAD: &[Shape] =
+    &[(CallCost, "nothing, two stamps", OfMessages), (PostCost, "post_send", OfMessages)];
+const MR: &[Shape] =
+    &[(CallCost, "register + deregister", OfMessages), (CallCost, "copy", OfMessages)];
+const TIMEOUT: &[Shape] = &[
+    (CompletionTime, "until it fails", OfMessages),
+    (Timeout, "T_o", OfMessages),
+    (Timeout, "T_tr", Figure),
+];
+const RECVQ: &[Shape] = &[(RoundTrip, "rank 0", OfMessages), (RoundTrip, "rank 1", OfMessages)];
+const RPC: &[Shape] = &[(RoundTrip, "", OfMessages), (Bandwidth, "", Figure)];
+const FAN: &[Shape] = &[(RoundTrip, "all peers", OfMessages), (MessageTime, "least T/n", Figure)];
+const FAN_READ: &[Shape] = &[
+    (RoundTrip, "all peers", OfMessages),
+    (RoundTrip, "1:n", OfMessages),
+    (RoundTrip, "n:1", OfMessages),
+    (MessageTime, "least T/n", Figure),
+    (MessageTime, "1:n least T/n", Figure),
+    (MessageTime, "n:1 least T/n", Figure),
+];
+const IB_SEND_LAT: &[Shape] = &[(HalfRoundTrip, "", OfMessages)];
+
+/// What a point gives, by its experiment and its parameters as text.
+pub fn of(experiment: &str, parameter: impl Fn(&str) -> String) -> &'static [Shape] {
+    match experiment {
+        "oneway" if parameter("stamps").contains("send") => ONEWAY_FROM_COPY,
+        "oneway" => ONEWAY,
+        "ping" if parameter("op").ends_with("read") => PING,
+        "ping" => PING_HALF,
+        "blast" => BLAST,
+        "overhead" => OVERHEAD,
+        "mr" => MR,
+        "timeout" => TIMEOUT,
+        "recvq" => RECVQ,
+        "rpc" => RPC,
+        // In a series of sizes each has its own.
+        "fan" if parameter("sizes") == "series" => &[],
+        "fan" if parameter("op") == "read" => FAN_READ,
+        "fan" => FAN,
+        "ib_send_lat" => IB_SEND_LAT,
+        _ => &[],
+    }
+}
+
+/// The numbers of a pattern that claims and values are of.
+pub const NUMBERS: &[&str] = &[
+    "peak_1_ns",
+    "peak_2_ns",
+    "peak_1_at_messages",
+    "peak_2_at_messages",
+    "peak_1_places_messages",
+];
