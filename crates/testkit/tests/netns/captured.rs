@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs;
 use rdmalab_wire::frame::{EthernetFrame, Network};
 use rdmalab_wire::packet::Packet;
 
-use crate::lab::{INTERFACE, LIMIT, Lab, are_installed};
+use crate::lab::{INTERFACE, LIMIT, Lab};
 
 /// The frames of a capture file in the classic format of this machine's byte order.
 fn frames(capture: &[u8]) -> Vec<&[u8]> {
@@ -27,11 +26,8 @@ fn frames(capture: &[u8]) -> Vec<&[u8]> {
 #[test]
 fn every_packet_on_the_wire_has_its_invariant_crc() {
     let test = "every_packet_on_the_wire_has_its_invariant_crc";
-    if !are_installed(test, &["tcpdump", "ib_write_bw", "ib_read_bw"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let names = ["tcpdump", "ib_write_bw", "ib_read_bw"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     for host in [1, 2] {
         // The interface takes no runs: the kernel cuts them before.
         lab.must(&format!("-n {} link set {INTERFACE} gso_max_segs 1", lab.namespace(host)));

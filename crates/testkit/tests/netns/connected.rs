@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rdmalab_testkit::compiled::{Scratch, compile};
 use rdmalab_testkit::programs;
 
-use crate::lab::{Lab, are_installed};
+use crate::lab::Lab;
 
 /// How long a pair may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,11 +24,7 @@ const PAIRS: [(&str, &str, u64); 6] = [
 fn programs_connect_to_another_host() {
     let test = "connected";
     let names = PAIRS.map(|(server, ..)| server.split(' ').next().unwrap_or_default());
-    if !are_installed(test, &names) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     let mut failures = Vec::new();
     for (server, client, packets) in PAIRS {
         let before = lab.packets(1);
@@ -52,11 +49,7 @@ fn programs_connect_to_another_host() {
 #[test]
 fn a_new_address_is_waited_for_before_anything_is_sent() {
     let test = "a_new_address_is_waited_for_before_anything_is_sent";
-    if !are_installed(test, &["rping"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
     let server = lab.start(1, "rping -s -C 3 -a fd91::1");
     std::thread::sleep(Duration::from_millis(1500));
     lab.must(&format!("-n {} address add fd91::22/64 dev eth0", lab.namespace(2)));
@@ -67,16 +60,31 @@ fn a_new_address_is_waited_for_before_anything_is_sent() {
     assert!(!client.stderr.contains("no message to"), "{}", client.report());
 }
 
+/// Who does not ask to wait for it does something else meanwhile.
+#[test]
+fn a_new_address_keeps_nobody_waiting() {
+    let test = "a_new_address_keeps_nobody_waiting";
+    let scratch = Scratch::new("resolve");
+    let sources = ["resolve.c", "end.c"];
+    let Some(program) = compile(&scratch, &sources, &["-lrdmacm", "-libverbs"]) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["sysctl"]) else { return };
+    let host = lab.namespace(2);
+    // Out of use for a minute, which is longer than anybody waits for it.
+    let probes = "net.ipv6.conf.eth0.dad_transmits=60";
+    lab.must(&format!("netns exec {host} sysctl -q -w {probes}"));
+    lab.must(&format!("-n {host} address add fd91::22/64 dev eth0"));
+    let client = lab.start(2, &format!("{} fd91::22 fd91::1", program.display()));
+    let client = client.end_by(Instant::now() + LIMIT);
+    let said_so = client.stdout.lines().last() == Some("all passed");
+    assert!(client.succeeded() && said_so, "{}", client.report());
+}
+
 /// The first request is lost, and nothing else wakes anybody, not even the port, which is taken
 /// before: it is sent again.
 #[test]
 fn a_request_that_is_lost_is_sent_again() {
     let test = "a_request_that_is_lost_is_sent_again";
-    if !are_installed(test, &["rping"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
     let server = lab.start(1, "rping -s -C 3");
     std::thread::sleep(Duration::from_millis(1500));
     lab.must(&format!("-n {} link set eth0 down", lab.namespace(1)));
@@ -119,11 +127,8 @@ fn an_experiment_connects_to_another_host() {
 #[test]
 fn a_host_without_managers_refuses() {
     let test = "refused";
-    if !are_installed(test, &["rping", "ibv_rc_pingpong", "udaddy"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let names = ["rping", "ibv_rc_pingpong", "udaddy"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     let mut bystander = lab.start(1, "ibv_rc_pingpong -g 1 -p 18777");
     assert!(
         bystander.wait_until_it_listens(18_777),

@@ -8,7 +8,7 @@ use rdmalab_trace::Trace;
 use rdmalab_trace::conversation::Note;
 use rdmalab_trace::packet::Icrc;
 
-use crate::lab::{LIMIT, Lab, are_installed};
+use crate::lab::{LIMIT, Lab};
 
 /// A server on host 1 and its client on host 2, both captured, the client disturbed.
 fn pair(lab: &Lab, line: &str, files: [&str; 2], faults: &str) -> (Ended, Ended) {
@@ -34,11 +34,8 @@ fn bad(trace: &Trace) -> usize {
 #[test]
 fn captures_and_faults_between_hosts() {
     let test = "captures_and_faults_between_hosts";
-    if !are_installed(test, &["ibv_rc_pingpong", "ibv_ud_pingpong"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let names = ["ibv_rc_pingpong", "ibv_ud_pingpong"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     let directory = std::env::temp_dir().join(format!("rdmalab-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     for (number, (line, faults, damaged)) in [

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,26 @@ pub struct Lab {
     ip: PathBuf,
     switch: String,
     hosts: Vec<String>,
+    /// Of who runs programs; dropped after the hosts.
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Lab {
+    /// Two hosts for installed programs, and the turn to run them for as long as the hosts are
+    /// there. `None`, said aloud, where one is not installed, or as of [`Lab::with`].
+    pub fn of_programs(test: &str, mtu: u32, names: &[&str]) -> Option<Lab> {
+        if let Some(name) = names.iter().find(|name| programs::find(name).is_none()) {
+            programs::skipped(test, &format!("{name} is not installed"));
+            return None;
+        }
+        let turn = programs::turn();
+        // What takes long is done before the hosts are made: a test may be about young ones.
+        programs::library_dir();
+        let mut lab = Lab::with(test, 2, mtu)?;
+        lab._turn = Some(turn);
+        Some(lab)
+    }
+
     /// Hosts with addresses 10.91.0.N and fd91::N from N = 1. `None`, said aloud, where the
     /// machine does not let us.
     pub fn with(test: &str, hosts: usize, mtu: u32) -> Option<Lab> {
@@ -32,8 +50,8 @@ impl Lab {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let base = format!("rdmalab-{}-{number}", std::process::id());
-        let mut lab = Lab { ip, switch: format!("{base}-switch"), hosts: Vec::new() };
-        let switch = lab.switch.clone();
+        let switch = format!("{base}-switch");
+        let mut lab = Lab { ip, switch: switch.clone(), hosts: Vec::new(), _turn: None };
         // Nothing may be asserted until we know that this machine lets us.
         if let Err(why) = lab.ip(&format!("netns add {switch}")) {
             programs::skipped(test, &format!("no network namespaces here (root needed): {why}"));
@@ -143,13 +161,4 @@ impl Drop for Lab {
             let _ = self.ip(&format!("netns delete {name}"));
         }
     }
-}
-
-/// Whether all programs of a test are there; said aloud where not.
-pub fn are_installed(test: &str, names: &[&str]) -> bool {
-    let missing = names.iter().find(|name| programs::find(name).is_none());
-    if let Some(name) = missing {
-        programs::skipped(test, &format!("{name} is not installed"));
-    }
-    missing.is_none()
 }

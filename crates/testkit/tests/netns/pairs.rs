@@ -1,8 +1,6 @@
 //! Two programs on two hosts.
 
-use rdmalab_testkit::programs;
-
-use crate::lab::{Lab, are_installed};
+use crate::lab::Lab;
 
 /// How each is called, with what follows for IPv4 and IPv6, and the packets that it takes at least:
 /// iterations, acknowledgements not counted.
@@ -34,11 +32,7 @@ const PERFTEST: [(&str, u64); 12] = [
 #[track_caller]
 fn check(test: &str, lines: &[(&str, u64)], gid_option: &str) {
     let programs: Vec<&str> = lines.iter().filter_map(|(line, _)| line.split(' ').next()).collect();
-    if !are_installed(test, &programs) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &programs) else { return };
     let mut failures = Vec::new();
     for (line, packets) in lines {
         for gid in [1, 2] {
@@ -73,11 +67,8 @@ fn perftest_between_hosts() {
 #[test]
 fn jumbo_frames() {
     let test = "jumbo_frames";
-    if !are_installed(test, &["ibv_rc_pingpong", "ibv_devinfo", "ib_write_bw"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 4200) else { return };
+    let names = ["ibv_rc_pingpong", "ibv_devinfo", "ib_write_bw"];
+    let Some(lab) = Lab::of_programs(test, 4200, &names) else { return };
     let until = std::time::Instant::now() + crate::lab::LIMIT;
     let told = lab.start(1, "ibv_devinfo -v").end_by(until);
     for wanted in ["active_mtu:\t\t4096", "link_layer:\t\tEthernet", "::ffff:10.91.0.1", "fd91::1"]
@@ -94,11 +85,7 @@ fn jumbo_frames() {
 #[test]
 fn without_an_interface_nothing_leaves_the_host() {
     let test = "without_an_interface_nothing_leaves_the_host";
-    if !are_installed(test, &["ibv_rc_pingpong"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
     let call = "RDMALAB_INTERFACE= ibv_rc_pingpong -g 1 -n 10";
     let wrong = lab.pair(call, call);
     assert!(wrong.is_err_and(|wrong| !wrong.contains("never listened")), "it must not connect");
@@ -109,13 +96,7 @@ fn without_an_interface_nothing_leaves_the_host() {
 #[test]
 fn an_address_that_is_not_in_use_yet_is_waited_for() {
     let test = "an_address_that_is_not_in_use_yet_is_waited_for";
-    if !are_installed(test, &["ibv_rc_pingpong"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    // What takes long is done before the hosts are made.
-    let _built = programs::library_dir();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
     let call = "ibv_rc_pingpong -c -g 0 -n 100";
     if let Err(wrong) = lab.pair(call, call) {
         panic!("{wrong}");

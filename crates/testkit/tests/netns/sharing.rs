@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Ended, Program};
 
-use crate::lab::{LIMIT, Lab, are_installed};
+use crate::lab::{LIMIT, Lab};
 
 /// A pair under way: servers on host 1, clients on host 2.
 struct Pair {
@@ -31,11 +31,8 @@ fn finish(pair: Pair) -> [Ended; 2] {
 #[test]
 fn two_processes_of_a_host_share_the_port() {
     let test = "two_processes_of_a_host_share_the_port";
-    if !are_installed(test, &["ibv_rc_pingpong", "ibv_ud_pingpong"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let names = ["ibv_rc_pingpong", "ibv_ud_pingpong"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     // The first reads the port, and ends first: a datagram that its heir dropped would not come
     // again.
     let calls = [
@@ -53,11 +50,7 @@ fn two_processes_of_a_host_share_the_port() {
 #[test]
 fn the_port_outlives_its_reader() {
     let test = "the_port_outlives_its_reader";
-    if !are_installed(test, &["ibv_rc_pingpong", "kill"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong", "kill"]) else { return };
     // Sleeps in get_cq_event from the start: nobody ever connects to it.
     let port = programs::free_port();
     let mut owners = Vec::new();
@@ -83,11 +76,8 @@ fn the_port_outlives_its_reader() {
 #[test]
 fn a_taken_port_is_told_with_what_to_do() {
     let test = "a_taken_port_is_told_with_what_to_do";
-    if !are_installed(test, &["ibv_devinfo", "ibv_rc_pingpong", "setpriv"]) {
-        return;
-    }
-    let _turn = programs::turn();
-    let Some(lab) = Lab::with(test, 2, 1500) else { return };
+    let names = ["ibv_devinfo", "ibv_rc_pingpong", "setpriv"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
     let port = programs::free_port();
     let mut first = lab.start(1, &format!("ibv_rc_pingpong -g 1 -p {port}"));
     assert!(first.wait_until_it_listens(port), "{}", first.end_by(Instant::now()).report());

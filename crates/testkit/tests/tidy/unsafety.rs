@@ -25,10 +25,6 @@ const MAY_BE_UNSAFE: [(&str, &str); 12] = [
 const MUST_FORBID: [&str; 8] =
     ["wire", "engine", "link", "experiments", "record", "report", "trace", "gateway"];
 
-/// Lines of code that may stand between a `SAFETY:` comment and its block: the start of the
-/// statement, as rustfmt breaks it.
-const REACH: usize = 3;
-
 /// Every `unsafe` out of place or without a reason.
 pub fn offences(tree: &Tree) -> Vec<Offence> {
     let mut found = Vec::new();
@@ -70,7 +66,8 @@ fn undocumented(file: &SourceFile, found: &mut Vec<Offence>) {
     for (line, code) in file.code_lines() {
         let next = file.code.lines().nth(line).unwrap_or("");
         if needs_reason(code, next) && !has_reason(&lines, line - 1) {
-            let what = "no `SAFETY:` comment just above; say why this is sound";
+            let what = "no `SAFETY:` comment just above; say why this is sound (where the line is \
+                        too long for `let x = unsafe { .. };`, name an argument before it)";
             found.push(Offence::new(&file.path, line, what));
         }
     }
@@ -85,25 +82,10 @@ fn needs_reason(code: &str, next: &str) -> bool {
     })
 }
 
-/// Whether a comment that holds `SAFETY:` ends at most [`REACH`] lines above line `at` (from 0).
-/// The comment itself may be as long as it needs.
+/// Whether a comment that holds `SAFETY:` ends just above line `at` (from 0), as long as it needs.
 fn has_reason(lines: &[&str], at: usize) -> bool {
-    let mut code_seen = 0;
-    for line in lines[..at].iter().rev() {
-        let line = line.trim_start();
-        if line.starts_with("//") {
-            if line.contains("SAFETY:") {
-                return true;
-            }
-        } else {
-            code_seen += 1;
-            // A comment that ends `REACH` lines up has `REACH - 1` lines of code below it.
-            if code_seen >= REACH {
-                return false;
-            }
-        }
-    }
-    false
+    let above = lines[..at].iter().rev().map(|line| line.trim_start());
+    above.take_while(|line| line.starts_with("//")).any(|line| line.contains("SAFETY:"))
 }
 
 #[cfg(test)]
@@ -128,14 +110,13 @@ fn measure_is_unsafe_in_its_clock_only() {
 }
 
 #[test]
-fn a_block_needs_its_reason_close_by() {
+fn a_block_needs_its_reason_just_above() {
     let path = "crates/ring/src/lib.rs";
     assert_eq!(lines_of(path, "unsafe { f() }\n"), [1]);
     assert_eq!(lines_of(path, "unsafe impl Send for A {}\n"), [1]);
-    assert!(
-        lines_of(path, "// SAFETY: a,\n// b,\n// c,\n// d.\nlet a =\n    unsafe { f() };\n")
-            .is_empty()
-    );
-    assert_eq!(lines_of(path, "// SAFETY: a.\na();\nb();\nc();\nunsafe { f() }\n"), [5]);
+    let long = "// SAFETY: a,\n// b,\n// c,\n// d.\nlet a = unsafe { f() };\n";
+    assert!(lines_of(path, long).is_empty());
+    assert_eq!(lines_of(path, "// SAFETY: a.\nlet a =\n    unsafe { f() };\n"), [3]);
+    assert_eq!(lines_of(path, "// SAFETY: a.\n\nunsafe { f() }\n"), [3]);
     assert!(lines_of(path, "pub unsafe fn f() {}\nunsafe extern \"C\" {}\n").is_empty());
 }
