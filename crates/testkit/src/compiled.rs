@@ -7,34 +7,12 @@ use crate::programs;
 
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 
-/// A directory of its own, removed at the end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    /// Makes it.
-    ///
-    /// # Panics
-    /// When the directory for temporary files cannot be written.
-    pub fn new(name: &str) -> Scratch {
-        let name = format!("rdmalab-compiled-{name}-{}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&dir).expect("a scratch directory");
-        Scratch(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Compiles a program, named by the first source; `None`, said aloud, when there is nothing to
-/// compile it with.
+/// Compiles a program into a directory, named by the first source; `None`, said aloud, when there
+/// is nothing to compile it with.
 ///
 /// # Panics
 /// When the compiler complains.
-pub fn compile(scratch: &Scratch, sources: &[&str], libraries: &[&str]) -> Option<PathBuf> {
+pub fn compile(scratch: &Path, sources: &[&str], libraries: &[&str]) -> Option<PathBuf> {
     if !Path::new(HEADER).exists() {
         programs::skipped(sources[0], "libibverbs-dev is not installed");
         return None;
@@ -48,7 +26,7 @@ pub fn compile(scratch: &Scratch, sources: &[&str], libraries: &[&str]) -> Optio
 /// When the compiler complains.
 pub fn compile_with(
     compiler: &str,
-    scratch: &Scratch,
+    scratch: &Path,
     sources: &[&str],
     libraries: &[&str],
 ) -> Option<PathBuf> {
@@ -58,7 +36,7 @@ pub fn compile_with(
         return None;
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c");
-    let program = scratch.0.join(name).with_extension("");
+    let program = scratch.join(name).with_extension("");
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rdmalab_testkit::compiled::{Scratch, compile};
+use rdmalab_testkit::compiled::compile;
 use rdmalab_testkit::programs::{self, Program};
 
 use crate::case::{Case, LIMIT};
@@ -22,8 +22,8 @@ fn run(program: &Path, environments: &[&str], last_line: &str) {
 
 #[test]
 fn a_program_as_users_write_them() {
-    let scratch = Scratch::new("user");
-    if let Some(program) = compile(&scratch, &["user.c", "end.c"], &["-libverbs"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["user.c", "end.c"], &["-libverbs"]) {
         let environments =
             ["", "RDMALAB_TEST_DEVICE=soft1", "RDMALAB_LANE=off", "RDMALAB_PERSONALITY=ethernet"];
         run(&program, &environments, "all passed");
@@ -32,16 +32,16 @@ fn a_program_as_users_write_them() {
 
 #[test]
 fn a_receiver_that_leaves_has_acknowledged() {
-    let scratch = Scratch::new("leave");
-    if let Some(program) = compile(&scratch, &["leave.c", "end.c"], &["-libverbs"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["leave.c", "end.c"], &["-libverbs"]) {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
 
 #[test]
 fn a_device_may_be_closed_before_its_objects_go() {
-    let scratch = Scratch::new("late");
-    if let Some(program) = compile(&scratch, &["late.c", "end.c"], &["-libverbs"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["late.c", "end.c"], &["-libverbs"]) {
         // What is freed is overwritten, so that who still looks there falls.
         run(&program, &["MALLOC_PERTURB_=165"], "all passed");
     }
@@ -49,33 +49,37 @@ fn a_device_may_be_closed_before_its_objects_go() {
 
 #[test]
 fn a_thread_that_waits_may_be_cancelled() {
-    let scratch = Scratch::new("cancel");
-    if let Some(program) = compile(&scratch, &["cancel.c", "end.c"], &["-libverbs", "-lpthread"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) =
+        compile(scratch.path(), &["cancel.c", "end.c"], &["-libverbs", "-lpthread"])
+    {
         run(&program, &[""], "all passed");
     }
 }
 
 #[test]
 fn who_listens_is_found_by_address() {
-    let scratch = Scratch::new("listen");
-    if let Some(program) = compile(&scratch, &["listen.c", "end.c"], &["-lrdmacm", "-libverbs"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) =
+        compile(scratch.path(), &["listen.c", "end.c"], &["-lrdmacm", "-libverbs"])
+    {
         run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
     }
 }
 
 #[test]
 fn threads_share_a_socket() {
-    let scratch = Scratch::new("sockets");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
-    if let Some(program) = compile(&scratch, &["sockets.c", "end.c"], &libraries) {
+    if let Some(program) = compile(scratch.path(), &["sockets.c", "end.c"], &libraries) {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
 
 #[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
-    let scratch = Scratch::new("abi");
-    if let Some(program) = compile(&scratch, &["abi.c"], &["-ldl"]) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    if let Some(program) = compile(scratch.path(), &["abi.c"], &["-ldl"]) {
         run(&program, &[""], "soft1");
     }
 }

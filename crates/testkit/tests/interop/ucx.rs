@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::compiled::{Scratch, compile_with};
+use rdmalab_testkit::compiled::compile_with;
 use rdmalab_testkit::programs::{self, Ended, Program};
 
 use crate::case::{Case, LIMIT};
@@ -73,9 +73,11 @@ fn installed(name: &str) -> Option<std::path::PathBuf> {
 
 #[test]
 fn every_way_to_look_for_a_file_finds_it() {
-    let scratch = Scratch::new("paths");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for options in [&[][..], &["-O2", "-D_FORTIFY_SOURCE=2", "-Wno-unused-result"]] {
-        let Some(program) = compile_with("cc", &scratch, &["paths.c"], options) else { return };
+        let Some(program) = compile_with("cc", scratch.path(), &["paths.c"], options) else {
+            return;
+        };
         for personality in ["infiniband", "ethernet"] {
             let variables = [("RDMALAB_PERSONALITY".to_owned(), personality.to_owned())];
             let _turn = programs::turn();
@@ -92,8 +94,8 @@ fn every_way_to_look_for_a_file_finds_it() {
 
 #[test]
 fn a_library_that_is_opened_by_its_name_for_linking_is_ours() {
-    let scratch = Scratch::new("names");
-    let Some(program) = compile_with("cc", &scratch, &["abi.c"], &["-ldl"]) else { return };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile_with("cc", scratch.path(), &["abi.c"], &["-ldl"]) else { return };
     for name in ["libibverbs.so", "libibverbs.so.1"] {
         let ended = run(&program, &[name.to_owned()], &[]);
         assert!(ended.succeeded() && ended.stdout == "soft0\nsoft1\n", "{}", ended.report());
@@ -190,8 +192,8 @@ fn mpi(program: &Path, launcher: &Path, line: &str) {
 #[test]
 fn open_mpi_over_ucx() {
     let Some(launcher) = installed("mpirun") else { return };
-    let scratch = Scratch::new("mpi");
-    let Some(program) = compile_with("mpicc", &scratch, &["mpi.c"], &[]) else { return };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile_with("mpicc", scratch.path(), &["mpi.c"], &[]) else { return };
     for line in [
         "UCX_TLS=self,rc_v UCX_NET_DEVICES=soft0:1",
         "UCX_TLS=self,ud_v UCX_NET_DEVICES=soft0:1",

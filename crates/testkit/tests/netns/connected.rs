@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::compiled::{Scratch, compile};
+use rdmalab_testkit::compiled::compile;
 use rdmalab_testkit::programs;
 
 use crate::lab::Lab;
@@ -64,9 +64,11 @@ fn a_new_address_is_waited_for_before_anything_is_sent() {
 #[test]
 fn a_new_address_keeps_nobody_waiting() {
     let test = "a_new_address_keeps_nobody_waiting";
-    let scratch = Scratch::new("resolve");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let sources = ["resolve.c", "end.c"];
-    let Some(program) = compile(&scratch, &sources, &["-lrdmacm", "-libverbs"]) else { return };
+    let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) else {
+        return;
+    };
     let Some(lab) = Lab::of_programs(test, 1500, &["sysctl"]) else { return };
     let host = lab.namespace(2);
     // Out of use for a minute, which is longer than anybody waits for it.
