@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Running, Said, free_port, rdmalab, said, signal, skipped, wait_until_it_listens};
-use rdmalab_link::faults::{Class, Flow, Medium, Rules, Sending, State};
+use rdmalab_link::faults::{Class, Flow, Medium, Payload, Rules, Sending, State};
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
@@ -142,6 +142,7 @@ fn verdicts(file: &Path, rules: &str) -> Verdicts {
                 psn,
                 transmission: None,
                 bytes: 0,
+                payload: Payload::default(),
             };
             let fate = state.decide(&rules, &sending, 0, 0).fate;
             let met = rules.rules().iter().enumerate().filter(|(i, _)| fate.rules >> i & 1 != 0);

@@ -6,6 +6,7 @@
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
+use crate::faults::Payload;
 use crate::path::{Below, Path};
 
 /// Which way a packet travels, seen from this process.
@@ -33,6 +34,8 @@ pub struct Passage {
     /// How often a packet of this number was sent on this flow before, as far as the sender still
     /// remembers; 0 on the way in.
     pub transmission: u32,
+    /// The payload, where the sender says; nothing on the way in.
+    pub payload: Payload,
 }
 
 /// What becomes of a packet.

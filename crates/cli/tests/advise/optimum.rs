@@ -6,8 +6,9 @@
 //! one that spins has used up its share. A busy machine may leave open what a calm one tells, and
 //! the advice says so then; it is asked again. What it may never do is to say something else.
 //!
-//! Of inlining no rule can make an optimum: rules see packets, and the packets of both ways are the
-//! same. What there is, is no difference, and the device's limit.
+//! What inlining saves on an adapter is that the device reads the payload in the program's memory:
+//! rules of what is `gathered` make that reading slow, and rules of what is `inline` make it slow
+//! to take payloads with the work request.
 
 use serde_json::{Value, json};
 
@@ -140,6 +141,27 @@ fn no_difference_where_the_line_is_what_limits() {
         let end = |name: &str| other["over_leader"][name].as_f64().unwrap();
         assert!(end("low") >= 0.97 && end("high") <= 1.031, "{answer:#}");
     }
+}
+
+/// Short payloads are slow to be read from memory, long ones slow to be taken inline: it pays up to
+/// a size between, by factors on both sides of it.
+#[test]
+fn inline_up_to_the_size_where_it_begins_to_cost() {
+    let faults = "delay 4ms of send gathered payload ..128; delay 4ms of send inline payload 129..";
+    let line = |size: &str| {
+        format!(
+            "ping --poll event --size {size} --inline on,off --messages 24 --warm-up 4 --repeat 6"
+        )
+    };
+    for (size, best, other) in [("64", "on", "off"), ("512", "off", "on")] {
+        let expected = ("inline", "best", &[best][..]);
+        let Some(answer) = chosen("latency", &line(size), faults, expected) else { return };
+        assert_worse(&answer, &[other], 3.0);
+    }
+    let out = tempfile::tempdir().unwrap();
+    let dir = super::run(out.path(), &line("64,512"), &["--faults", faults]);
+    let said = super::advise(&["--for", "latency", dir.to_str().unwrap()]);
+    assert!(said.stdout.contains("on to 64 B") || too_busy().is_some(), "{said:?}");
 }
 
 /// The soft device takes up to 1024 bytes inline: beyond that there is one way, and the other one

@@ -93,6 +93,16 @@ pub struct Flow {
     pub is_response: bool,
 }
 
+/// What a packet carries, and where its sender took it from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Payload {
+    /// How much.
+    pub bytes: u32,
+    /// It lay in the work request (`IBV_SEND_INLINE`). Otherwise the device read it in the
+    /// program's memory as it sent the packet.
+    pub is_inline: bool,
+}
+
 /// A packet that is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subject {
@@ -108,6 +118,8 @@ pub struct Subject {
     pub transmission: u32,
     /// Bytes on the wire, for a rate.
     pub bytes: u32,
+    /// Its payload.
+    pub payload: Payload,
     /// Since the rules were armed, ns.
     pub since_ns: u64,
 }
@@ -173,6 +185,10 @@ pub struct Rule {
     from: Option<End>,
     which: Which,
     medium: Option<Medium>,
+    /// Whether the payload lay in the work request.
+    is_inline: Option<bool>,
+    /// Bytes of payload, at least and at most.
+    payload: Option<(u32, u32)>,
     /// From, and before, ns.
     window: Option<(u64, u64)>,
 }
@@ -309,6 +325,14 @@ impl Counts {
 }
 
 impl Rule {
+    /// Whether a packet with this payload is one that the rule speaks of. What has no payload took
+    /// it from nowhere.
+    fn takes(&self, payload: Payload) -> bool {
+        let Payload { bytes, is_inline } = payload;
+        self.is_inline.is_none_or(|asked| bytes > 0 && asked == is_inline)
+            && self.payload.is_none_or(|(least, most)| (least..=most).contains(&bytes))
+    }
+
     /// Whether a packet is one that the rule speaks of, count and chance aside.
     fn meets(&self, subject: &Subject) -> bool {
         let flow = &subject.flow;
@@ -319,6 +343,7 @@ impl Rule {
         };
         self.classes & subject.class.bit() != 0
             && self.medium.is_none_or(|medium| medium == subject.medium)
+            && self.takes(subject.payload)
             && match self.which {
                 Which::Any => true,
                 Which::First => subject.transmission == 0,

@@ -41,7 +41,7 @@ const TYPES: [(&str, u16); 11] = [
 const ACTIONS: &str =
     "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, partition FROM..TO";
 const SELECTORS: &str = "P%, of TYPES, nth N, every N, first, again, psn A..B, to X, from X, \
-                         over memory|network, FROM..TO";
+                         over memory|network, inline, gathered, payload A..B, FROM..TO";
 
 /// The longest delay: what is held is bounded in time as well, ns.
 const MAX_DELAY_NS: u64 = 60_000_000_000;
@@ -93,6 +93,8 @@ fn rule(item: &str) -> Parsed<Rule> {
         from: None,
         which: Which::Any,
         medium: None,
+        is_inline: None,
+        payload: None,
         window: None,
     };
     while let Some(word) = words.next() {
@@ -158,6 +160,9 @@ fn selector(rule: &mut Rule, word: &str, words: &mut Words<'_>) -> Parsed<()> {
         "first" => rule.which = Which::First,
         "again" => rule.which = Which::Again,
         "psn" => rule.psns = Some(psns(value("numbers, as in psn 5 or psn 5..9")?)?),
+        "inline" => rule.is_inline = Some(true),
+        "gathered" => rule.is_inline = Some(false),
+        "payload" => rule.payload = Some(payload(value("bytes, as in payload 129..")?)?),
         "to" => rule.to = Some(end(value("a queue pair or an address")?)?),
         "from" => rule.from = Some(end(value("an address")?)?),
         "over" => {
@@ -209,6 +214,24 @@ fn psns(text: &str) -> Parsed<(Psn, Psn)> {
         format!("{text:?} are no packet numbers: 5, 0x10 or 5..9 are, of 24 bits")
     })?;
     Ok((Psn::new(first), Psn::new(last)))
+}
+
+fn payload(text: &str) -> Parsed<(u32, u32)> {
+    let wrong = || format!("{text:?} is no length: 64, 1..64, ..64 or 65.. is, in bytes");
+    let bound = |text: &str, none: u32| match text {
+        "" => Ok(none),
+        _ => text.parse().map_err(|_| wrong()),
+    };
+    let (least, most) = match text.split_once("..") {
+        Some(ends) => ends,
+        None if text.is_empty() => return Err(wrong()),
+        None => (text, text),
+    };
+    let (least, most) = (bound(least, 0)?, bound(most, u32::MAX)?);
+    if least > most {
+        return Err(format!("payload {text} is empty: it ends before it begins"));
+    }
+    Ok((least, most))
 }
 
 fn end(text: &str) -> Parsed<End> {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Action, Counts, Fate, Flow, Medium, Rules, Subject};
+use super::{Action, Counts, Fate, Flow, Medium, Payload, Rules, Subject};
 use crate::faults::Class;
 use crate::seam::Transmissions;
 use rdmalab_wire::ids::Psn;
@@ -53,6 +53,8 @@ pub struct Sending {
     pub transmission: Option<u32>,
     /// Bytes on the wire.
     pub bytes: u32,
+    /// Its payload.
+    pub payload: Payload,
 }
 
 impl State {
@@ -72,6 +74,7 @@ impl State {
             psn: sending.psn,
             transmission: sending.transmission.unwrap_or_else(|| known.sent.next(sending.psn)),
             bytes: sending.bytes,
+            payload: sending.payload,
             since_ns: now_ns.saturating_sub(start_ns),
         };
         let fate = rules.judge(&subject, &mut known.counts);

@@ -25,6 +25,7 @@ fn sending(qp: u32, class: Class, psn: u32) -> Sending {
         psn: Psn::new(psn),
         transmission: None,
         bytes: 1000,
+        payload: Payload::default(),
     }
 }
 
@@ -60,6 +61,28 @@ fn types_numbers_and_counts_select() {
     assert_eq!(lost("drop over network", Class::Send, 0..2), []);
     assert_eq!(lost("drop 0%", Class::Send, 0..500), []);
     assert_eq!(lost("drop 100%", Class::Send, 0..500).len(), 500);
+}
+
+#[test]
+fn payloads_select_by_length_and_origin() {
+    let lost = |text: &str| -> Vec<u32> {
+        let (rules, mut state) = (rules(text), State::default());
+        // Odd numbers go inline.
+        let mut is_lost = |bytes: u32| {
+            let payload = Payload { bytes, is_inline: bytes % 2 == 1 };
+            let sending = Sending { payload, ..sending(1, Class::Send, bytes) };
+            state.decide(&rules, &sending, 0, 0).fate.lost
+        };
+        (0..6).filter(|bytes| is_lost(*bytes)).collect()
+    };
+    assert_eq!(lost("drop inline"), [1, 3, 5]);
+    // A packet without a payload took none from anywhere.
+    assert_eq!(lost("drop gathered"), [2, 4]);
+    assert_eq!(lost("drop payload 2..3"), [2, 3]);
+    assert_eq!(lost("drop payload ..1"), [0, 1]);
+    assert_eq!(lost("drop payload 4.."), [4, 5]);
+    assert_eq!(lost("drop of send inline payload 3"), [3]);
+    assert_eq!(lost("drop of ack gathered"), []);
 }
 
 #[test]
@@ -250,6 +273,7 @@ fn subject() -> impl Strategy<Value = Subject> {
             psn: Psn::new(psn),
             transmission,
             bytes,
+            payload: Payload { bytes: bytes / 2, is_inline: bytes % 2 == 0 },
             since_ns,
         }
     })
@@ -278,7 +302,9 @@ proptest! {
             Medium::Memory => Medium::Network,
             Medium::Network => Medium::Memory,
         };
-        prop_assert_eq!(judged(&Subject { bytes, since_ns, medium, ..subject }), alone);
+        let payload = Payload { bytes, is_inline: !subject.payload.is_inline };
+        let other = Subject { bytes, payload, since_ns, medium, ..subject };
+        prop_assert_eq!(judged(&other), alone);
     }
 
     /// Each of the five matters: over many numbers the fates differ.

@@ -20,7 +20,7 @@ use rdmalab_engine::qp::CopyError;
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::faults::{Class, Flow, Medium, Sending};
+use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
 use rdmalab_link::outer::Outer;
 use rdmalab_link::path::{Below, Path, address_of};
 use rdmalab_link::seam::Direction;
@@ -175,6 +175,8 @@ pub(crate) struct Gate<'a> {
     device: u32,
     /// Its packets were captured before, on their way to another member of their group.
     is_copy: bool,
+    /// The payload lay in the work request.
+    is_inline: bool,
 }
 
 impl QpInner {
@@ -211,7 +213,13 @@ impl QpInner {
             false => self.shared_path(0),
         };
         let transport = transport_of(self.qp.qp_type);
-        Gate { armed, peer, outer, mtu: self.qp.mtu, transport, device, is_copy: false }
+        let is_inline = self.is_inline(train, position);
+        Gate { armed, peer, outer, mtu: self.qp.mtu, transport, device, is_copy: false, is_inline }
+    }
+
+    /// Whether the payload of a train lies in the work request at `position`; what answers has none.
+    pub(crate) fn is_inline(&self, train: &Train, position: u32) -> bool {
+        !train.kind.is_response() && self.qp.sq.wqe(position).is_inline()
     }
 
     /// Of a connection on this host: the headers of what it sends (0), and receives (1).
@@ -330,6 +338,7 @@ impl Gate<'_> {
             psn: train.first_psn,
             transmission: None,
             bytes: self.outer.frame_bytes(payload.len() + overhead) as u32,
+            payload: Payload { bytes: train.payload_bytes, is_inline: self.is_inline },
         };
         let decision = faults.decide(&sending);
         let is_spoilt = decision.fate.corrupt.is_some();

@@ -63,6 +63,7 @@ fn sending(passage: &Passage, packet: &[u8]) -> Option<Sending> {
         psn: passage.psn,
         transmission: Some(passage.transmission),
         bytes: pcapng::frame_bytes(&passage.path, packet.len()) as u32,
+        payload: passage.payload,
     })
 }
 

@@ -131,7 +131,7 @@ impl Process {
             let train = self.management.next_train();
             let exit = wire.exit();
             let mut out = wire.outbox.lock();
-            let pushed = out.push(&exit, &route, Transport::Ud, &train, |to| {
+            let pushed = out.push(&exit, &route, Transport::Ud, &train, true, |to| {
                 to.copy_from_slice(mad);
                 Ok::<(), std::convert::Infallible>(())
             });

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
+use rdmalab_link::faults::Payload;
 use rdmalab_link::path::Below;
 use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
 use rdmalab_wire::ids::Qpn;
@@ -67,14 +68,15 @@ impl Outbox {
         }
     }
 
-    /// Adds the packet of a train of one packet; `fill` writes its payload. The error is `fill`'s:
-    /// the packet is not sent then.
+    /// Adds the packet of a train of one packet; `fill` writes its payload, which lay in the work
+    /// request if it `is_inline`. The error is `fill`'s: the packet is not sent then.
     pub(crate) fn push<E>(
         &mut self,
         exit: &Exit<'_>,
         route: &Route,
         transport: Transport,
         train: &Train,
+        is_inline: bool,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let most = train.payload_bytes as usize + MAX_OVERHEAD_BYTES;
@@ -103,6 +105,7 @@ impl Outbox {
                 destination_qp: train.dst_qpn,
                 psn: train.first_psn,
                 transmission: self.transmission(route, train),
+                payload: Payload { bytes: train.payload_bytes, is_inline },
             };
             if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
                 exit.counters.count(Drop::Seam);

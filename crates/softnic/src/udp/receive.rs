@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
+use rdmalab_link::faults::Payload;
 use rdmalab_link::path::{Below, Path, gid_of};
 use rdmalab_link::receive::{self as link, Expected, Verifier};
 use rdmalab_link::seam::{Direction, Passage};
@@ -276,6 +277,7 @@ fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         destination_qp: bth.dest_qp,
         psn: bth.psn,
         transmission: 0,
+        payload: Payload::default(),
     };
     seam.see(&passage, arrival.bytes);
 }

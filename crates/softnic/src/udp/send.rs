@@ -79,11 +79,11 @@ impl QpInner {
         offset: u32,
     ) -> Result<(), CopyError> {
         let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let transport = self.transport();
+        let (transport, is_inline) = (self.transport(), self.is_inline(train, position));
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.qp.mtu);
             let from = offset + at;
-            out.push(exit, route, transport, &packet, |to| {
+            out.push(exit, route, transport, &packet, is_inline, |to| {
                 if to.is_empty() {
                     return Ok(());
                 }
@@ -104,7 +104,7 @@ impl QpInner {
             for index in 0..expand::packets_of(&train) {
                 let (packet, at) = train.packet(index, self.qp.mtu);
                 let from = host_addr.wrapping_add(at as u64) as *const u8;
-                let pushed = out.push(exit, route, Transport::Rc, &packet, |to| {
+                let pushed = out.push(exit, route, Transport::Rc, &packet, false, |to| {
                     if to.is_empty() {
                         return Ok(());
                     }
@@ -152,10 +152,10 @@ impl QpInner {
     pub(crate) fn send_group_wire(&self, wire: &Wire, train: &Train, position: u32) {
         let Some(route) = wire.route(&self.qp.sq.ud(position).ah) else { return };
         let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let exit = wire.exit();
+        let (exit, is_inline) = (wire.exit(), self.is_inline(train, position));
         let mut out = wire.outbox.lock();
         // What cannot be read was told by the copies for this host.
-        let _ = out.push(&exit, &route, Transport::Ud, train, |to| {
+        let _ = out.push(&exit, &route, Transport::Ud, train, is_inline, |to| {
             gather(sq, pd, keys, position, 0..to.len() as u32, to.as_mut_ptr())
         });
         out.flush(&exit);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::link::Parcel;
 use rdmalab_engine::train::Train;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::faults::{Class, Decision, Flow, Held, Medium, Rules, Sending, State};
+use rdmalab_link::faults::{Class, Decision, Flow, Held, Medium, Payload, Rules, Sending, State};
 use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
@@ -86,6 +86,8 @@ impl Ruled {
             psn: train.first_psn,
             transmission: None,
             bytes: bytes as u32,
+            // Where the simulated sender took it from, nothing says.
+            payload: Payload { bytes: train.payload_bytes, is_inline: false },
         };
         let decision = self.state.decide(&self.rules, &sending, 0, now_ns);
         let Sending { flow, class, psn, bytes, .. } = sending;
