@@ -3,11 +3,11 @@
 //! record, and shown in all its forms.
 
 mod codes;
+mod knee;
 mod pattern;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
-use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
@@ -59,7 +59,7 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     match record.header.experiment.as_str() {
         "mr" => of("size_bytes", cheaper),
         "timeout" => of("timeout", codes::effective),
-        "oneway" | "ping" => of("rate_per_s", knee),
+        "oneway" | "ping" => of("rate_per_s", knee::knee),
         "recvq" => pattern::all(record),
         _ => Vec::new(),
     }
@@ -208,91 +208,11 @@ fn timed(finding: Finding, known: Known) -> Finding {
     Finding { value: Some(known.value), low, high, along: None, ..finding }
 }
 
-/// What the knee is taken to be: the median from the intended start is so many times that at the
-/// lowest rate,
-const KNEE: f64 = 2.0;
-/// or less than this share of the rate arrives.
-const SERVED: f64 = 0.99;
-
-/// Up to which rate load costs little.
-fn knee(line: &Line) -> Vec<Finding> {
-    let of = |points: &[&Point]| {
-        let due = |quantity| known(points, quantity, "from the intended start");
-        due(Quantity::OneWay).or_else(|| due(Quantity::RoundTrip))
-    };
-    let paced = line.places.iter().filter(|(rate, _)| *rate > 0.0);
-    let times: Vec<(f64, Known)> =
-        paced.clone().filter_map(|(rate, points)| Some((*rate, of(points)?))).collect();
-    let [(lowest, base), _, .., (highest, _)] = times.as_slice() else {
-        let advice = "measure three rates or more, or --rate sweep, to see the knee";
-        let is_there = !times.is_empty();
-        return is_there.then(|| line.finding("knee", "per_s", advice)).into_iter().collect();
-    };
-    let limit = Known::exactly(KNEE * base.value);
-    let slow: Vec<Pair> = times.iter().map(|(x, b)| Pair { x: *x, a: limit, b: *b }).collect();
-    let behind: Vec<Pair> = paced
-        .filter_map(|(rate, points)| {
-            let (achieved, offered) = (rate_of(points, "achieved")?, rate_of(points, "offered")?);
-            let (a, b) = (Known::exactly(achieved), Known::exactly(SERVED * offered));
-            Some(Pair { x: *rate, a, b })
-        })
-        .collect();
-    let nowhere = Crossing { at: Place::Behind, range: (Place::Behind, Place::Behind) };
-    let (slow, behind) = (crossing(&slow).unwrap_or(nowhere), crossing(&behind).unwrap_or(nowhere));
-    let rate = |rate: f64| Quantity::Rate.format(rate);
-    let least = format!("{} at {}", fmt_ns(base.value), rate(*lowest));
-    let (sentence, found) = match (slow.at, behind.at) {
-        (_, Place::Before) => {
-            let text = format!(
-                "the knee lies below {}, the lowest rate measured: less than {:.0} % of it arrives \
-                 in time; measure lower rates",
-                rate(*lowest),
-                SERVED * 100.0
-            );
-            (text, behind)
-        }
-        (Place::Behind, Place::Behind) => {
-            let text = format!(
-                "no knee up to {}: the median from the intended start stays below {KNEE} x \
-                 {least}, and {:.0} % or more of the rate arrives",
-                rate(*highest),
-                SERVED * 100.0
-            );
-            (text, slow)
-        }
-        (Place::At(x), Place::Behind) => (slow_knee(&rate(x), &least), slow),
-        (Place::At(x), Place::At(y)) if x <= y => (slow_knee(&rate(x), &least), slow),
-        (_, Place::At(y)) => {
-            let text = format!(
-                "the knee is at {}: there less than {:.0} % of the rate begins to arrive, while \
-                 the median from the intended start is still below {KNEE} x {least}",
-                rate(y),
-                SERVED * 100.0
-            );
-            (text, behind)
-        }
-        (Place::Before, Place::Behind) => (slow_knee(&rate(*lowest), &least), slow),
-    };
-    let knee = line.finding("knee", "per_s", &sentence);
-    vec![placed(knee, found.at, found.range, (*lowest, *highest))]
-}
-
-/// The median of a rate over the runs.
-fn rate_of(points: &[&Point], label: &str) -> Option<f64> {
-    let figures = points.iter().flat_map(|p| &p.figures);
-    let of = figures.filter(|f| f.quantity == Quantity::Rate && f.label == label);
-    median(of.map(|f| f.value))
-}
-
 /// The median of what is a number; `None` when nothing is.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
     stats::sort(&mut values);
     (!values.is_empty()).then(|| stats::median(&values))
-}
-
-fn slow_knee(at: &str, least: &str) -> String {
-    format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
 }
 
 #[cfg(test)]
@@ -306,7 +226,7 @@ pub mod tests {
     use super::*;
 
     /// The sentences of a record with such points.
-    fn of(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<String> {
+    pub fn of(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<String> {
         all(experiment, points).into_iter().map(|finding| finding.sentence).collect()
     }
 
@@ -377,34 +297,6 @@ pub mod tests {
         let cut = || run(900.0, Some("interrupted"));
         assert_eq!(t_o(vec![cut(), cut(), run(100.0, None)]), Some(100e6));
         assert_eq!(t_o(vec![cut()]), None);
-    }
-
-    #[test]
-    fn the_knee_of_a_queue() {
-        // A queue with one server of 1 us: the time through it is 1 / (1 - rate / 1M) us.
-        let at = |rate: &f64| {
-            let mut outcome = Outcome::default();
-            let achieved = rate.min(1e6);
-            let time = if *rate < 1e6 { 1000.0 / (1.0 - rate / 1e6) } else { 1e6 };
-            outcome.push_series(Quantity::OneWay, "from the intended start", 0, around(time));
-            outcome.push_figure(Quantity::Rate, "offered", *rate);
-            outcome.push_figure(Quantity::Rate, "achieved", achieved);
-            (json!({ "rate_per_s": *rate as u64 }), outcome)
-        };
-        let of = |rates: &[f64]| of("oneway", rates.iter().map(at).collect()).join("");
-        // Twice the time of the lowest rate, 1 / 0.99 us: at 1 - 0.99 / 2.
-        let rates: Vec<f64> = (0..100).map(|i| 1e4 + 1e4 * f64::from(i)).collect();
-        let text = of(&rates);
-        assert!(text.starts_with("the knee is at 505 k/s: there the median"), "{text}");
-        assert!(
-            of(&[1e4, 2e4, 3e4]).starts_with("no knee up to 30.0 k/s"),
-            "{}",
-            of(&[1e4, 2e4, 3e4])
-        );
-        assert!(of(&[2e6, 3e6, 4e6]).contains("lies below 2.00 M/s"), "{}", of(&[2e6, 3e6, 4e6]));
-        assert!(of(&[1e4]).contains("--rate sweep"));
-        // Closed loops have no intended start.
-        assert_eq!(of(&[0.0]), "");
     }
 
     #[test]

@@ -7,12 +7,14 @@ use crate::judge::{Decision, Evidence, Verdict, place};
 
 /// Whether the sign changes along the range's parameter, from the one to the other that the claim
 /// says, for each family of the other ones. `beyond` is the least place that the device could not
-/// measure, where there is one: up to there is all of the range that there is.
+/// measure, where there is one: up to there is all of the range that there is. `why_open` says why
+/// what is open is so.
 pub(crate) fn crossing(
     claim: &Claim,
     evidence: &[Evidence],
     names: &[String],
     beyond: Option<f64>,
+    why_open: &dyn Fn() -> String,
 ) -> Verdict {
     let Some(range) = &claim.range else { return Verdict::CannotBeSeen("no range".to_owned()) };
     let (mut crossed, mut other_way, mut not, mut short) = (0, Vec::new(), Vec::new(), Vec::new());
@@ -48,7 +50,11 @@ pub(crate) fn crossing(
         (0, Some((low, high))) => Verdict::CannotBeSeen(format!(
             "no crossing from {low} to {high}, and less than {between} was measured"
         )),
-        (0, None) => Verdict::CannotBeSeen(format!("too little is decided between {between}")),
+        (0, None) => {
+            let why = why_open();
+            let why = if why.is_empty() { why } else { format!(": {why}") };
+            Verdict::CannotBeSeen(format!("too little is decided between {between}{why}"))
+        }
         _ => Verdict::Confirmed(String::new()),
     }
 }
@@ -78,6 +84,7 @@ fn families(
 mod tests {
     use super::*;
     use crate::judge::tests::{claim, evidence};
+    use crate::judge::why_open;
 
     #[test]
     fn lines_cross_where_the_sign_changes_as_is_said() {
@@ -85,7 +92,7 @@ mod tests {
         let range = "range={parameter='size_bytes', from=0, to=2}";
         let (up, down) = (claim("rises above", range), claim("falls below", range));
         let names = ["size_bytes".to_owned()];
-        let to = |beyond, d: &[Decision]| crossing(&up, &evidence(d), &names, beyond);
+        let to = |beyond, d: &[Decision]| crossing(&up, &evidence(d), &names, beyond, &String::new);
         let of = |d: &[Decision]| to(None, d);
         // Of less than the whole range that says nothing.
         let less = of(&[Holds, Holds]);
@@ -101,8 +108,29 @@ mod tests {
         let other = of(&[Fails, Open, Holds]);
         let said = "they cross the other way between size_bytes 0 to 2";
         assert_eq!(other, Verdict::Refuted(said.to_owned()));
-        let of = |d: &[Decision]| crossing(&down, &evidence(d), &names, None);
+        let of = |d: &[Decision]| crossing(&down, &evidence(d), &names, None, &String::new);
         assert_eq!(of(&[Fails, Open, Holds]), Verdict::Confirmed(String::new()));
         assert_eq!(of(&[Holds, Open, Fails]), Verdict::Refuted(said.to_owned()));
+    }
+
+    #[test]
+    fn what_leaves_a_crossing_open_is_said() {
+        use Decision::{Holds, Open};
+        let up = claim("rises above", "range={parameter='size_bytes', from=0, to=2}");
+        let names = ["size_bytes".to_owned()];
+        let of = |evidence: &[Evidence]| {
+            let why = || why_open(&up, evidence, 5);
+            crossing(&up, evidence, &names, None, &why).why().to_owned()
+        };
+        let few = "too little is decided between size_bytes 0 to 2";
+        let mut open = evidence(&[Open, Open, Holds]);
+        let runs = "the intervals allow both at 2 of 3 points: more repetitions may tell";
+        assert_eq!(of(&open), format!("{few}: {runs}"));
+        // More repetitions would tell nothing where it is the clocks.
+        open.iter_mut().for_each(|e| e.left.clock_error_ns = 5e3);
+        let text = of(&open);
+        assert!(text.starts_with(&format!("{few}: times from host to host")), "{text}");
+        assert!(text.contains("off by up to 5.00 us") && !text.contains("repetitions"), "{text}");
+        assert_eq!(of(&evidence(&[Holds])), few);
     }
 }

@@ -109,13 +109,15 @@ pub(crate) fn judge(
     if evidence.is_empty() {
         return unseen("no two points of it differ in nothing else".to_owned());
     }
+    let runs = planned_runs(claim, &study.plan);
     let verdict = match claim.relation {
         relation if relation.crosses() => {
             let sides = [&claim.left, &right_side];
             let beyond = sides.map(|side| impossible_from(parts, side, claim.range.as_ref()));
-            crossing(claim, &evidence, &names, beyond.into_iter().flatten().reduce(f64::min))
+            let beyond = beyond.into_iter().flatten().reduce(f64::min);
+            crossing(claim, &evidence, &names, beyond, &|| why_open(claim, &evidence, runs))
         }
-        _ => verdict(claim, &evidence, planned_runs(claim, &study.plan)),
+        _ => verdict(claim, &evidence, runs),
     };
     (verdict, evidence)
 }
@@ -334,8 +336,12 @@ fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict
             _ => format!("except at {} ({fails} of {all})", exceptions()),
         });
     }
-    let why = clocks(evidence).unwrap_or_else(|| open(claim, evidence, planned_runs));
-    Verdict::CannotBeSeen(why)
+    Verdict::CannotBeSeen(why_open(claim, evidence, planned_runs))
+}
+
+/// Why nothing can be told.
+pub(crate) fn why_open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
+    clocks(evidence).unwrap_or_else(|| open(claim, evidence, planned_runs))
 }
 
 /// That it is the clocks that leave it open, where it would not be if they had no error: of these
@@ -348,7 +354,7 @@ fn clocks(evidence: &[Evidence]) -> Option<String> {
         error_ns(e) > 0.0 && (e.ratio.1.is_some() || matches!(e.left.unit, Unit::Named(_)))
     };
     let largest = open().map(error_ns).fold(0.0, f64::max);
-    open().all(is_by_clocks).then(|| {
+    (largest > 0.0 && open().all(is_by_clocks)).then(|| {
         format!(
             "times from host to host, whose clocks may be off by up to {}, leave it open: measure \
              both ends on one host, or round trips",
@@ -357,7 +363,7 @@ fn clocks(evidence: &[Evidence]) -> Option<String> {
     })
 }
 
-/// Why nothing can be told.
+/// Why nothing can be told of what one clock took, or counts are.
 fn open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
     let all = evidence.len();
     if evidence.iter().all(|e| e.ratio.1.is_none()) {
@@ -556,7 +562,8 @@ pub mod tests {
         assert_eq!(decision("falls below", more, (0.85, 0.7, 1.1)), Open);
         assert_eq!(decision("falls below", more, (1.2, 0.95, 1.3)), Open);
         let claim = claim("rises above", more);
-        let found = crossing(&claim, &evidence(&all[..2]), &["size_bytes".into()], None);
+        let (two, names) = (evidence(&all[..2]), ["size_bytes".to_owned()]);
+        let found = crossing(&claim, &two, &names, None, &String::new);
         assert!(!matches!(found, Verdict::Confirmed(_)), "{found:?}");
     }
 
