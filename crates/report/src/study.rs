@@ -12,7 +12,7 @@ use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
 use crate::page::{caution, figures_of, figures_table, parameter_cells, setup, table, whole};
 use crate::sides::side_by_side;
 use crate::study_text::without_ours;
-use crate::table::{cells_of, heads_of};
+use crate::table::{Quantiles, cells_of, heads_of};
 use crate::theirs::Theirs;
 use crate::value::heading;
 
@@ -450,10 +450,10 @@ fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
     let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
     let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
     let parameters = heads.len();
-    heads.extend(heads_of(group, &body));
+    heads.extend(heads_of(group, Quantiles::with(&body)));
     let rows = group.rows.iter().map(|(row, merged)| {
         let mut cells = parameter_cells(model, row);
-        cells.extend(cells_of(group, merged, &body));
+        cells.extend(cells_of(group, merged, Quantiles::with(&body)));
         cells
     });
     table(caption, &heads, parameters, rows)

@@ -8,12 +8,18 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use rdmalab_measure::Quantity;
 use rdmalab_record::Record;
 
-use crate::model::{Group, Merged, Model, PEER, Row, TAIL, device_line, group_name};
+use crate::model::{Group, Merged, Model, PEER, Row, TAIL, TENTH, device_line, group_name};
 use crate::value::{grouped, heading, percentile, shown, unbreakable};
 use crate::warnings::warnings;
 
 /// What stands for a percentile that the samples do not support.
 pub const TOO_SMALL: &str = "n too small";
+
+/// Quantiles of the body, in a table of times that has room for them.
+const BODY: [f64; 1] = [TENTH];
+
+/// A table of times is no wider than this for the sake of those.
+const COLUMNS: usize = 100;
 
 /// Parameters in the head of a table: whoever writes a record names the telling ones first.
 const MAX_CONSTANT: usize = 8;
@@ -141,11 +147,27 @@ fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
 
 /// The columns of a table of times, after the parameters.
 pub fn time_heads(group: &Group) -> Vec<String> {
-    heads_of(group, &[])
+    heads_of(group, Quantiles::default())
 }
 
-/// The same with quantiles of the body before those of the tail.
-pub fn heads_of(group: &Group, body: &[f64]) -> Vec<String> {
+/// The quantiles of a table of times.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantiles<'a> {
+    /// Of the body, before those of the tail.
+    pub body: &'a [f64],
+    /// Without the first of the tail that no row supports: a warning below says the same.
+    pub supported_only: bool,
+}
+
+impl<'a> Quantiles<'a> {
+    /// With these of the body.
+    pub const fn with(body: &'a [f64]) -> Self {
+        Self { body, supported_only: false }
+    }
+}
+
+/// The same with other quantiles.
+pub fn heads_of(group: &Group, quantiles: Quantiles) -> Vec<String> {
     let any = |f: fn(&Merged) -> bool| group.rows.iter().any(|(_, m)| f(m));
     let mut heads = Vec::new();
     if any(|m| m.runs > 1) {
@@ -155,10 +177,10 @@ pub fn heads_of(group: &Group, body: &[f64]) -> Vec<String> {
     if any(|m| m.run_spread.is_some()) {
         heads.push("between runs".to_owned());
     }
-    heads.extend(body.iter().map(|q| percentile(*q)));
+    heads.extend(quantiles.body.iter().map(|q| percentile(*q)));
     // The first that no row supports says so; those beyond it could say nothing else.
     let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
-    let shown = beyond.map_or(TAIL.len(), |first| first + 1);
+    let shown = beyond.map_or(TAIL.len(), |first| first + usize::from(!quantiles.supported_only));
     heads.extend(TAIL[..shown].iter().map(|q| percentile(*q)));
     heads.extend(["max", "at sample"].map(str::to_owned));
     if any(|m| m.lost > 0) {
@@ -169,12 +191,12 @@ pub fn heads_of(group: &Group, body: &[f64]) -> Vec<String> {
 
 /// The cells below [`time_heads`].
 pub fn time_cells(group: &Group, merged: &Merged) -> Vec<String> {
-    cells_of(group, merged, &[])
+    cells_of(group, merged, Quantiles::default())
 }
 
 /// The cells below [`heads_of`].
-pub fn cells_of(group: &Group, merged: &Merged, body: &[f64]) -> Vec<String> {
-    let heads = heads_of(group, body);
+pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<String> {
+    let heads = heads_of(group, quantiles);
     let format = |value| group.quantity.format(value);
     let cell = |head: &String| match head.as_str() {
         "runs" => merged.runs.to_string(),
@@ -198,7 +220,7 @@ pub fn cells_of(group: &Group, merged: &Merged, body: &[f64]) -> Vec<String> {
             (Some(i), _) => format!("{} (run {})", grouped(i), merged.max_run),
         },
         tail => {
-            let q = body.iter().copied().chain(TAIL).find(|q| percentile(*q) == tail);
+            let q = quantiles.body.iter().copied().chain(TAIL).find(|q| percentile(*q) == tail);
             q.and_then(|q| merged.quantile(q)).map_or(TOO_SMALL.to_owned(), format)
         }
     };
@@ -243,32 +265,49 @@ fn times_of_peers(model: &Model, peers: &[Group]) -> String {
     }
     let rows = lines_of.iter().map(|(i, _, merged)| (&model.rows[*i], merged.clone())).collect();
     let all = Group { quantity, label: "", rows };
-    let mut heads = parameter_heads(model);
     let text_columns = text_columns(model);
-    heads.push("peer".to_owned());
-    heads.extend(time_heads(&all));
-    let mut table = grid(&heads, text_columns);
-    for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
-        let mut cells = parameter_cells(model, row);
-        cells.push(label.trim_start_matches(PEER).to_owned());
-        cells.extend(time_cells(&all, merged));
-        push(&mut table, &cells, text_columns);
-    }
-    format!("{} of each peer [{}]\n{}", quantity.name(), quantity.unit(), lines(&table))
+    let table = with_room_for_the_body(&all, |quantiles| {
+        let mut heads = parameter_heads(model);
+        heads.push("peer".to_owned());
+        heads.extend(heads_of(&all, quantiles));
+        let mut table = grid(&heads, text_columns);
+        for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
+            let mut cells = parameter_cells(model, row);
+            cells.push(label.trim_start_matches(PEER).to_owned());
+            cells.extend(cells_of(&all, merged, quantiles));
+            push(&mut table, &cells, text_columns);
+        }
+        lines(&table)
+    });
+    format!("{} of each peer [{}]\n{table}", quantity.name(), quantity.unit())
 }
 
 fn times(model: &Model, group: &Group) -> String {
-    let mut heads = parameter_heads(model);
     let text_columns = text_columns(model);
-    heads.extend(time_heads(group));
-    let mut table = grid(&heads, text_columns);
-    for (row, merged) in &group.rows {
-        let mut cells = parameter_cells(model, row);
-        cells.extend(time_cells(group, merged));
-        push(&mut table, &cells, text_columns);
-    }
+    let table = with_room_for_the_body(group, |quantiles| {
+        let mut heads = parameter_heads(model);
+        heads.extend(heads_of(group, quantiles));
+        let mut table = grid(&heads, text_columns);
+        for (row, merged) in &group.rows {
+            let mut cells = parameter_cells(model, row);
+            cells.extend(cells_of(group, merged, quantiles));
+            push(&mut table, &cells, text_columns);
+        }
+        lines(&table)
+    });
     let unit = group.quantity.unit();
-    format!("{} [{unit}]\n{}", group_name(group.quantity, group.label), lines(&table))
+    format!("{} [{unit}]\n{table}", group_name(group.quantity, group.label))
+}
+
+/// A table of times with quantiles of the body, where its samples have them and it stays narrow
+/// enough; without them otherwise.
+fn with_room_for_the_body(group: &Group, table: impl Fn(Quantiles) -> String) -> String {
+    let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
+    let body: Vec<f64> = BODY.into_iter().filter(is_there).collect();
+    let fits = |text: &String| text.lines().all(|line| line.trim_end().chars().count() <= COLUMNS);
+    let tries = [false, true].map(|supported_only| Quantiles { body: &body, supported_only });
+    let mut tables = tries.into_iter().filter(|_| !body.is_empty()).map(&table);
+    tables.find(fits).unwrap_or_else(|| table(Quantiles::default()))
 }
 
 /// Columns, from the left, that hold words.
