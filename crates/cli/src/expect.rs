@@ -9,8 +9,13 @@ use crate::failure::{Outcome, run as failed, usage};
 /// Refuses an expectation that the points cannot support, before anything is measured.
 ///
 /// # Errors
-/// How many samples it needs.
+/// What the points measure instead, or how many samples it needs.
 pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> Outcome {
+    for point in points {
+        let (name, quantities) = (point.experiment.name(), point.quantities());
+        let mut all = expectations.iter();
+        all.try_for_each(|one| one.foreseen_in(name, &quantities).map_err(usage))?;
+    }
     // Only of these there is a sample for each message.
     let has_one_each = |p: &&Point| matches!(p.experiment, Experiment::Ping | Experiment::Oneway);
     let points = points.iter().filter(has_one_each);
@@ -25,7 +30,8 @@ pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> O
 /// one does not hold.
 ///
 /// # Errors
-/// When one does not hold, or cannot be answered from this record.
+/// When one does not hold, or the run does not tell; when it asks for what is not in the record, as
+/// a wrong call.
 pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let each = expectations.iter().map(|one| one.check(record).map_err(usage));
     let all: Vec<Checked> = each.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
@@ -35,13 +41,14 @@ pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let count = |answer| all.iter().filter(|one| one.answer == answer).count();
     match (count(Answer::Fails), count(Answer::CannotTell)) {
         (0, 0) => Ok(()),
-        // As of what the samples cannot know.
-        (0, n) => Err(usage(format!(
-            "{n} of {} expectations cannot be answered: the clocks of the hosts are off by too \
-             much",
+        (0, n) => {
+            Err(failed(format!("{n} of {} expectations cannot be answered: see above", all.len())))
+        }
+        (n, 0) => Err(failed(format!("{n} of {} expectations do not hold", all.len()))),
+        (n, open) => Err(failed(format!(
+            "{n} of {} expectations do not hold, and {open} cannot be answered",
             all.len()
         ))),
-        (n, _) => Err(failed(format!("{n} of {} expectations do not hold", all.len()))),
     }
 }
 
@@ -56,7 +63,7 @@ mod tests {
     use crate::failure::Failure;
 
     #[test]
-    fn what_clocks_of_two_hosts_could_turn_ends_as_what_the_samples_cannot_know() {
+    fn what_clocks_of_two_hosts_could_turn_is_the_runs_matter() {
         let home = tempfile::tempdir().unwrap();
         let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
         let header = Header::new("oneway", Vec::new(), device);
@@ -78,9 +85,61 @@ mod tests {
             check(&expected, &record)
         };
         assert_eq!(of(&["median<30us", "median>10us"]), Ok(()));
-        assert!(matches!(of(&["median<22us", "median<30us"]), Err(Failure::Usage(_))));
-        assert!(matches!(of(&["median<18us"]), Err(Failure::Usage(_))));
-        // What surely does not hold comes first.
-        assert!(matches!(of(&["median<22us", "median<10us"]), Err(Failure::Run(_))));
+        let open = |n: u32| format!("{n} of 2 expectations cannot be answered: see above");
+        assert_eq!(of(&["median<22us", "median<30us"]), Err(failed(open(1))));
+        assert_eq!(of(&["median<22us", "median<18us"]), Err(failed(open(2))));
+        let both = "1 of 2 expectations do not hold, and 1 cannot be answered";
+        assert_eq!(of(&["median<22us", "median<10us"]), Err(failed(both)));
+        // What is not there at all is asked for wrongly.
+        assert!(matches!(of(&["round trip median<10us"]), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn what_a_run_could_not_measure_is_no_wrong_call_and_nothing_else_is_judged() {
+        let record = |measured: &Measured| {
+            let home = tempfile::tempdir().unwrap();
+            let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
+            let header = Header::new("oneway", Vec::new(), device);
+            let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
+            let id = PointId {
+                parameters: Object::new(),
+                repetition: 0,
+                order_index: 0,
+                started: SystemTime::UNIX_EPOCH,
+                elapsed: Duration::from_secs(1),
+            };
+            writer.append(&id, measured).unwrap();
+            let dir = writer.dir().to_owned();
+            (home, Record::open(&dir).unwrap())
+        };
+        let of = |text: &str, measured: &Measured| {
+            let (_home, record) = record(measured);
+            check(&[text.parse().unwrap()], &record)
+        };
+        let mut hidden = Measured::default();
+        hidden.warn_of_hidden("t_lat", "the clocks are off");
+        hidden.push_series(Quantity::CompletionTime, "t_lat_comp", 0, vec![900.0; 1000]);
+        let open = Err(failed("1 of 1 expectations cannot be answered: see above"));
+        // The first quantity is not there; the next one is not what was meant.
+        assert_eq!(of("median<5us", &hidden), open);
+        assert_eq!(of("one-way p99<5us", &hidden), open);
+        // Another one bears the name too.
+        assert_eq!(of("t_lat median<5us", &hidden), open);
+        assert_eq!(of("t_lat_comp median<5us", &hidden), Ok(()));
+        assert_eq!(of("completion median<5us", &hidden), Ok(()));
+        assert!(matches!(of("round trip median<5us", &hidden), Err(Failure::Usage(_))));
+        // Lost: all, or so many that a percentile is not known any more.
+        let mut lost = Measured::default();
+        lost.push_series(Quantity::RoundTrip, "", 0, vec![f64::NAN; 2000]);
+        assert_eq!(of("median<5us", &lost), open);
+        assert_eq!(of("rate>1/s", &lost), open);
+        let mut few = vec![1000.0; 1999];
+        few[..1500].fill(f64::NAN);
+        lost.series.clear();
+        lost.push_series(Quantity::RoundTrip, "", 0, few);
+        assert_eq!(of("p99<5us", &lost), open);
+        assert_eq!(of("median<5us", &lost), Ok(()));
+        // Of so few p99.99 is not known in any case.
+        assert!(matches!(of("p99.99<5us", &lost), Err(Failure::Usage(_))));
     }
 }

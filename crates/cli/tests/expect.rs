@@ -54,6 +54,23 @@ fn what_the_samples_cannot_know_is_refused_before_anything_is_measured() {
     assert_eq!(few.code, Some(2), "{}", few.stderr);
     assert!(few.stdout.is_empty(), "{}", few.stdout);
     assert!(few.stderr.contains("p99.99 needs 100 000 samples"), "{}", few.stderr);
+    for (words, asked) in [
+        (&["ping"][..], "rate>1k/s"),
+        (&["ping", "--op", "read"], "RTT/2 median<1s"),
+        (&["mr"], "bandwidth>1GB/s"),
+        (&["oneway", "--stamps", "recv"], "completion time median<1s"),
+        (&["blast"], "round_trip_ns median<1s"),
+    ] {
+        let call = rdmalab(&["run"]).args(words).args(["--no-record", "--expect", asked]).output();
+        let (call, name) = (call.unwrap(), words[0]);
+        let error = String::from_utf8(call.stderr).unwrap();
+        assert!(call.status.code() == Some(2) && call.stdout.is_empty(), "{words:?}: {error}");
+        let said = format!("--expect '{asked}': {name} with these options measures no ");
+        assert!(error.contains(&said) && error.contains("; there are: "), "{words:?}: {error}");
+    }
+    // With --rate there is one.
+    let paced = ["--messages", "100", "--rate", "1000", "--expect", "rate>1/s", "--no-record"];
+    assert_eq!(run(&paced).code, Some(0));
     let odd = run(&["--expect", "p99=5us"]);
     assert!(odd.code == Some(2) && odd.stderr.contains("no < or >"), "{}", odd.stderr);
 }

@@ -27,6 +27,7 @@ mod overhead;
 mod pace;
 mod ping;
 mod point;
+mod quantities;
 mod recvq;
 mod rpc;
 mod run;

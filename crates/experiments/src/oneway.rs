@@ -24,8 +24,8 @@ use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 const WORDS: usize = 3;
 
 /// Of two clocks.
-pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared, \
-    so there are no one-way times: run both ends on one host, or use `ping`";
+pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared: \
+    run both ends on one host, or use `ping`";
 
 /// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
 pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
@@ -350,7 +350,7 @@ impl<R: Rank> Sending<'_, R> {
             outcome.push_count(name, value);
         }
         let Some(error_ns) = self.rank.clock_error_ns(1) else {
-            outcome.warnings.push(NO_CLOCK.to_owned());
+            outcome.warn_of_hidden("one-way", NO_CLOCK);
             return;
         };
         outcome.push_fact("clock_error_ns", format!("{error_ns:.1}"));
@@ -407,12 +407,15 @@ pub(crate) fn push_one_way(
     stats::sort(&mut counted);
     let median = stats::median(&counted);
     match bound_ns {
-        Some(bound_ns) if median.abs() < bound_ns => outcome.warnings.push(format!(
-            "{label} is not shown: its median, {}, is less than the clocks of the two hosts may be \
-             off, {}: use `ping`, whose round trips need one clock",
-            fmt_ns(median),
-            fmt_ns(bound_ns)
-        )),
+        Some(bound_ns) if median.abs() < bound_ns => {
+            let why = format!(
+                "its median, {}, is less than the clocks of the two hosts may be off, {}: use \
+                 `ping`, whose round trips need one clock",
+                fmt_ns(median),
+                fmt_ns(bound_ns)
+            );
+            outcome.warn_of_hidden(label, &why);
+        }
         _ => outcome.push_series(quantity, label, warm_up, samples),
     }
 }

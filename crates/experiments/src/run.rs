@@ -52,11 +52,18 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
         Experiment::Recvq => recvq::run(rank, &context, &limits, point),
         Experiment::Fan => fan::run(rank, &context, &limits, point),
     }?;
+    debug_assert!(is_as_foreseen(point, &outcome), "{outcome:?}");
     let clock = rank.clock();
     outcome.push_fact("clock", clock.source());
     let cost = clock.cost(COST_SAMPLES);
     outcome.push_fact("stamp_cost_ns", format!("{:.1}", cost.mean_ns));
     Ok(outcome)
+}
+
+fn is_as_foreseen(point: &Point, outcome: &Outcome) -> bool {
+    let of = outcome.series.iter().map(|series| series.quantity);
+    let mut of = of.chain(outcome.figures.iter().map(|figure| figure.quantity));
+    of.all(|quantity| point.quantities().contains(&quantity))
 }
 
 /// An experiment that sends messages from end to end.

@@ -56,6 +56,10 @@ pub enum How {
     Largest,
 }
 
+/// Stands in a warning between the label of what was measured, but is no result, and why it is
+/// none.
+pub const IS_HIDDEN: &str = " is not shown: ";
+
 /// From which other series of its outcome a series follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
@@ -214,6 +218,11 @@ impl Outcome {
     /// Adds a number of things.
     pub fn push_count(&mut self, name: &str, value: u64) {
         self.counts.push(Count { name: name.to_owned(), value });
+    }
+
+    /// Warns that what was measured under a label is no result, and why.
+    pub fn warn_of_hidden(&mut self, label: &str, why: &str) {
+        self.warnings.push(format!("{label}{IS_HIDDEN}{why}"));
     }
 
     /// Adds something agreed on.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rdmalab_measure::Quantity;
+use rdmalab_measure::outcome::IS_HIDDEN;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, MIN_RUNS, Timed};
 use rdmalab_record::{Point, Record};
@@ -147,8 +148,17 @@ pub enum Answer {
     Holds,
     /// It does not, or nothing was measured.
     Fails,
-    /// The clocks of two hosts are off by so much that it may hold and may not.
+    /// The run does not tell: the clocks of two hosts are off by so much that it may hold and may
+    /// not, or what it is of was lost.
     CannotTell,
+}
+
+/// Why there is no number to judge.
+enum Missing {
+    /// What is asked for does not exist there.
+    Asked(String),
+    /// The run has not measured it.
+    Unmeasured(String),
 }
 
 /// What became of an expectation at one point.
@@ -183,7 +193,7 @@ impl Expectation {
                 let needed = (MIN_BEYOND / q.min(1.0 - q)).round() as u64;
                 Err(format!(
                     "--expect '{self}': {} needs {} samples of a point, {} beyond it, and there \
-                     are {}: raise --messages",
+                     are {}: raise --messages or --repeat",
                     if q == 0.5 { "the median".to_owned() } else { percentile(q) },
                     grouped(needed),
                     MIN_BEYOND,
@@ -192,6 +202,25 @@ impl Expectation {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether something that measures these may have what it is about. A name that is no
+    /// quantity's may be a label.
+    ///
+    /// # Errors
+    /// That it has not, and what there is instead.
+    pub fn foreseen_in(&self, experiment: &str, quantities: &[Quantity]) -> Result<(), String> {
+        let is_named = |q: &&Quantity| self.name == q.name() || self.name == q.field();
+        let asked = match self.metric {
+            Metric::Figure(quantity) => Some(quantity),
+            Metric::Loss => None,
+            _ => Quantity::ALL.iter().find(is_named).copied(),
+        };
+        let Some(asked) = asked.filter(|asked| !quantities.contains(asked)) else { return Ok(()) };
+        Err(format!(
+            "--expect '{self}': {experiment} with these options measures no {asked}; there are: {}",
+            names(quantities.iter().map(ToString::to_string))
+        ))
     }
 
     /// Whether it is about samples of times.
@@ -203,7 +232,7 @@ impl Expectation {
     /// Checks it at every point of a record; runs of the same point count together.
     ///
     /// # Errors
-    /// When a point cannot say: it has no such quantity, or too few samples.
+    /// When what is asked for does not exist: no such quantity, or too few samples for it.
     pub fn check(&self, record: &Record) -> Result<Vec<Checked>, String> {
         let model = Model::of(record);
         let mut found = Vec::new();
@@ -216,7 +245,15 @@ impl Expectation {
                 found.push(self.unmeasured(first, &at));
                 continue;
             }
-            let mut one = self.measured(record, row)?;
+            let mut one = match self.measured(record, row) {
+                Ok(one) => one,
+                Err(Missing::Asked(why)) => return Err(why),
+                Err(Missing::Unmeasured(why)) => {
+                    let line = format!("{self}: nothing is known{at}, as {why}: measure it again");
+                    found.push(Checked { answer: Answer::CannotTell, line });
+                    continue;
+                }
+            };
             match row.cut_short(record) {
                 0 => {}
                 1 => one.remark += ", without a run that was cut short",
@@ -286,7 +323,7 @@ impl Expectation {
         Checked { answer, line }
     }
 
-    fn measured(&self, record: &Record, row: &Row) -> Result<Found, String> {
+    fn measured(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
         match self.metric {
             Metric::Figure(quantity) => self.figure(row, quantity),
             Metric::Loss => self.loss(row),
@@ -298,7 +335,7 @@ impl Expectation {
         group_name(quantity, label).contains(&self.name) || quantity.field().contains(&self.name)
     }
 
-    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, String> {
+    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, Missing> {
         let figures = row.points.iter().flat_map(|point| &point.figures);
         let of_it = figures.filter(|f| f.quantity == quantity && f.value.is_finite());
         let named = of_it.clone().map(|f| f.label.as_str());
@@ -306,14 +343,18 @@ impl Expectation {
         // Several may bear the name, as those of each thread: one of them is meant.
         let first = || named.clone().next().filter(|_| !self.name.is_empty());
         let Some(label) = headline(named.clone()).or_else(first) else {
-            return Err(match of_it.clone().next() {
-                None => format!(
+            return Err(match (of_it.clone().next(), lost(row)) {
+                (None, 1..) => Missing::Unmeasured(format!(
+                    "{} messages were lost, and no {quantity} was measured",
+                    grouped(lost(row))
+                )),
+                (None, 0) => Missing::Asked(format!(
                     "--expect '{self}': the experiment measures no {quantity}; `blast` does"
-                ),
-                Some(_) => format!(
+                )),
+                (Some(_), _) => Missing::Asked(format!(
                     "--expect '{self}': no such {quantity} here; there are: {}",
                     names(of_it.map(|f| group_name(quantity, &f.label)))
-                ),
+                )),
             });
         };
         let ours = of_it.filter(|f| f.label == label);
@@ -332,7 +373,7 @@ impl Expectation {
         })
     }
 
-    fn loss(&self, row: &Row) -> Result<Found, String> {
+    fn loss(&self, row: &Row) -> Result<Found, Missing> {
         let of = |point: &&Point| -> Option<(u64, u64)> {
             let counted = point.count("lost").zip(point.count("sent"));
             let series = || {
@@ -343,13 +384,17 @@ impl Expectation {
         };
         let each: Option<Vec<(u64, u64)>> = row.points.iter().map(of).collect();
         let each = each.ok_or_else(|| {
-            format!("--expect '{self}': the experiment does not count lost messages")
+            let why = "the experiment does not count lost messages";
+            Missing::Asked(format!("--expect '{self}': {why}"))
         })?;
         // Records come from strangers: their counts may be any.
         let sum = |of: fn(&(u64, u64)) -> u64| each.iter().map(of).fold(0, u64::saturating_add);
         let (lost, sent) = (sum(|both| both.0), sum(|both| both.1));
+        if sent == 0 {
+            return Err(Missing::Unmeasured("nothing was sent".to_owned()));
+        }
         Ok(Found {
-            value: if sent == 0 { f64::NAN } else { lost as f64 / sent as f64 },
+            value: lost as f64 / sent as f64,
             interval: None,
             name: "loss".to_owned(),
             quantity: Quantity::CpuShare,
@@ -358,25 +403,39 @@ impl Expectation {
         })
     }
 
-    fn series(&self, record: &Record, row: &Row) -> Result<Found, String> {
+    fn series(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
         let series = row.points.iter().flat_map(|point| &point.series);
         let mut ours = series.filter(|s| self.has_name(s.quantity, &s.label));
-        let Some(first) = ours.next() else {
+        let first = ours.next();
+        if let Some(why) = self.hidden(row, first.map(|series| series.quantity)) {
+            return Err(Missing::Unmeasured(why.to_owned()));
+        }
+        let Some(first) = first else {
             let all = row.points.iter().flat_map(|p| &p.series);
-            return Err(format!(
+            return Err(Missing::Asked(format!(
                 "--expect '{self}': no quantity {:?} here; there are: {}",
                 self.name,
                 names(all.map(|s| group_name(s.quantity, &s.label)))
-            ));
+            )));
         };
         let (quantity, label) = (first.quantity, first.label.as_str());
         let each = row.points.iter().filter_map(|point| point.series(quantity, label));
-        let runs: Result<Vec<Vec<f64>>, String> =
-            each.map(|series| record.counted_samples(series).map_err(|e| e.to_string())).collect();
+        let lost = each.clone().map(|series| series.summary.lost).fold(0, u64::saturating_add);
+        let read = |series| record.counted_samples(series);
+        let unread = |error: rdmalab_record::Error| Missing::Asked(error.to_string());
+        let runs: Result<Vec<Vec<f64>>, Missing> = each.map(|s| read(s).map_err(unread)).collect();
         let name = format!("{} of {}", self.metric_name(), group_name(quantity, label));
-        let nothing = || format!("--expect '{self}': not one sample of {}", quantity.name());
+        let nothing = || Missing::Unmeasured(format!("there is no sample of {}", quantity.name()));
         let timed = Timed::new(&runs?).ok_or_else(nothing)?;
-        self.supported_by(timed.n() as u64)?;
+        let n = timed.n() as u64;
+        self.supported_by(n).map_err(|why| match self.supported_by(n.saturating_add(lost)) {
+            // There would be enough.
+            Ok(()) => {
+                let (lost, n) = (grouped(lost), grouped(n));
+                Missing::Unmeasured(format!("{lost} messages were lost, and {n} samples are left"))
+            }
+            Err(_) => Missing::Asked(why),
+        })?;
         let (value, interval, remark) = match self.metric {
             Metric::Mean => {
                 let mean = timed.mean(CONFIDENCE);
@@ -403,6 +462,18 @@ impl Expectation {
         Ok(Found { value, interval, name, quantity, clock_error_ns, remark })
     }
 
+    /// Why what it is about is no result in one of the runs; `found` would be judged in its place.
+    fn hidden<'a>(&self, row: &'a Row, found: Option<Quantity>) -> Option<&'a str> {
+        // One-way times come before others.
+        if found.is_some_and(Quantity::is_between_ends) {
+            return None;
+        }
+        let is_meant = |(label, _): (&str, &str)| self.has_name(Quantity::OneWay, label);
+        let warnings = row.points.iter().flat_map(|point| &point.warnings);
+        let mut hidden = warnings.filter(|w| w.split_once(IS_HIDDEN).is_some_and(is_meant));
+        hidden.next().map(String::as_str)
+    }
+
     fn metric_name(&self) -> String {
         match self.metric {
             Metric::Quantile(0.5) => "median".to_owned(),
@@ -413,6 +484,15 @@ impl Expectation {
             Metric::Figure(quantity) => quantity.name().to_owned(),
         }
     }
+}
+
+/// Messages that were lost in the runs of a point.
+fn lost(row: &Row) -> u64 {
+    let of = |point: &&Point| {
+        let of_series = point.series.iter().map(|series| series.summary.lost).max();
+        point.count("lost").or(of_series).unwrap_or(0)
+    };
+    row.points.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// Names, each once.
@@ -485,7 +565,10 @@ mod tests {
         let points: Vec<Point> = runs.iter().map(|rates| made::point(rates)).collect();
         let parameters = rdmalab_record::Object::new();
         let row = Row { parameters: &parameters, points: points.iter().collect() };
-        read(text)?.figure(&row, Quantity::Rate).map(|found| (found.name, found.value))
+        match read(text)?.figure(&row, Quantity::Rate) {
+            Ok(found) => Ok((found.name, found.value)),
+            Err(Missing::Asked(why) | Missing::Unmeasured(why)) => Err(why),
+        }
     }
 
     #[test]
@@ -520,7 +603,7 @@ mod tests {
         let parameters = rdmalab_record::Object::new();
         let row = Row { parameters: &parameters, points: runs.iter().collect() };
         let one = read("rate>2M/s").unwrap();
-        let found = one.figure(&row, Quantity::Rate).unwrap();
+        let found = one.figure(&row, Quantity::Rate).ok().unwrap();
         let interval = found.interval.unwrap();
         assert!((found.value - 4.02e6).abs() < 1.0 && interval.covers(found.value));
         assert!((found.value - interval.low - (interval.high - found.value)).abs() < 1.0);
@@ -565,7 +648,7 @@ mod tests {
         }
         let parameters = rdmalab_record::Object::new();
         let row = Row { parameters: &parameters, points: vec![&point; 3] };
-        assert_eq!(read("loss<1%").unwrap().loss(&row).unwrap().value, 1.0);
+        assert_eq!(read("loss<1%").unwrap().loss(&row).ok().unwrap().value, 1.0);
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Times {
         let over = |i: usize| joined.first[i].map(|arrival| own(arrival.recv));
         push_rates(rank, point, self.due.len(), (&self.due, error_ns.is_some()), over, outcome);
         let Some(error_ns) = error_ns else {
-            outcome.warnings.push(NO_CLOCK.to_owned());
+            outcome.warn_of_hidden("one-way", NO_CLOCK);
             return;
         };
         let time = |i: usize| {
