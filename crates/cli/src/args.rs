@@ -153,6 +153,9 @@ pub enum Command {
         /// The device, whatever the launcher calls its own.
         #[arg(long)]
         device: Option<String>,
+        /// The process of the server that started it, with which it ends.
+        #[arg(long, value_name = "PID", conflicts_with = "join")]
+        server: Option<u32>,
         /// Where the launcher waits, instead of standard input.
         #[arg(long, value_name = "HOST:PORT,...", requires = "rank", conflicts_with = "device")]
         join: Option<String>,

@@ -81,9 +81,9 @@ fn main() -> ExitCode {
         Some(Command::Env(args)) => env::run(&args),
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Completions(args)) => man::completions(&args),
-        Some(Command::Worker { device, join, rank, soft_only }) => match join.zip(rank) {
+        Some(Command::Worker { device, server, join, rank, soft_only }) => match join.zip(rank) {
             Some((addresses, rank)) => run::job::work_there(&addresses, rank, soft_only.as_deref()),
-            None => run::job::work(device.as_deref(), soft_only.as_deref()),
+            None => run::job::work(device.as_deref(), soft_only.as_deref(), server),
         }
         .map_err(failure::run),
     };

@@ -24,6 +24,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
 pub fn worker(device: Option<&str>, link: &LinkArgs) -> Outcome<WorkerCommand> {
     link.take_interface().map_err(usage)?;
     let mut words = link.worker();
+    words.extend(["--server".to_owned(), std::process::id().to_string()]);
     if let Some(name) = device {
         link.check(&crate::soft::find(name)?).map_err(usage)?;
         words.extend(["--device".to_owned(), name.to_owned()]);

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Running, Said, processes, rdmalab, said};
+use common::{Running, Said, free_port, processes, rdmalab, said, signal, wait_until_it_listens};
 use rdmalab_record::Record;
 use serde_json::Value;
 
@@ -69,6 +69,37 @@ fn a_killed_run_loses_the_running_point_only() {
     let written = report(&dir, &["--html", page.to_str().unwrap()]);
     assert_eq!(written.code, Some(0), "{written:?}");
     assert!(fs::read_to_string(page).unwrap().contains("is torn"));
+}
+
+#[test]
+fn a_killed_server_takes_its_worker_along_and_its_client_says_so() {
+    let out = tempfile::tempdir().unwrap();
+    let port = free_port().to_string();
+    let address = format!("127.0.0.1:{port}");
+    let mut server = Running::start(rdmalab(&["serve", "--bind", &address]).env("OF", &port));
+    wait_until_it_listens(port.parse().unwrap());
+    let workers = || processes("worker", &[&format!("OF={port}")]);
+    let words = "ping --poll event --pause 1ms --messages 100 --warm-up 0 --runs 1 --repeat 10000";
+    let mut client = rdmalab(&["run"]);
+    client.args(words.split(' ')).args(["--device", "soft0", "--out"]).arg(out.path());
+    let mut client = Running::start(client.arg(&address));
+    client.within("two finished points", |_| {
+        let dir = names(out.path()).into_iter().find(|dir| dir.join("record.json").is_file())?;
+        let lines = fs::read_to_string(dir.join("points.jsonl")).ok()?.lines().count();
+        (lines >= 2).then_some(())
+    });
+    assert_eq!(workers().len(), 1);
+    signal("-KILL", server.0.id());
+    server.0.wait().unwrap();
+    // Neither waits for the 10000 runs to end.
+    let ended = client.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("lost the server that had started it"), "{ended:?}");
+    assert!(ended.stderr.contains("rank 1"), "{ended:?}");
+    server.within("the end of the worker", |_| workers().is_empty().then_some(()));
+    let [dir] = <[PathBuf; 1]>::try_from(names(out.path())).expect("the record and nothing else");
+    assert!(Record::open(&dir).unwrap().points.len() >= 2);
+    assert!(ended.stderr.contains("kept"), "{ended:?}");
 }
 
 #[test]

@@ -47,5 +47,5 @@ pub use stream::Stream;
 pub use team::{
     Cause, Info, Place, RANKS_MAX, Spec, SshCommand, Team, TeamError, TeamEvent, WorkerCommand,
 };
-pub use worker::{connection, serve, serve_as};
+pub use worker::{connection, serve, serve_as, serve_under};
 pub use world::{TOKEN_VARIABLE, World};

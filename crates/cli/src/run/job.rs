@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::Rank;
-use rdmalab_rank::process::{Claim, Meeting, ProcessRank, Stream, connection, join, serve_as};
+use rdmalab_rank::process::{
+    Claim, Meeting, ProcessRank, Stream, connection, join, serve_as, serve_under,
+};
 use rdmalab_verbs::{Context, Device};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -98,8 +100,17 @@ struct Open {
 
 /// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
 /// own, whatever the launcher's is called. `soft_only`: the option that other devices cannot obey.
-pub fn work(own_device: Option<&str>, soft_only: Option<&str>) -> io::Result<()> {
-    work_as(None, connection()?, own_device, soft_only)
+/// `server`: the process that started it for the launcher of another machine.
+pub fn work(
+    own_device: Option<&str>,
+    soft_only: Option<&str>,
+    server: Option<u32>,
+) -> io::Result<()> {
+    let (stream, run) = (connection()?, worker(own_device, soft_only)?);
+    match server {
+        Some(server) => serve_under(server, stream, run),
+        None => serve_as(None, stream, run),
+    }
 }
 
 /// The same of another host, started there by ssh: comes to the launcher, which waits at one of
@@ -145,9 +156,17 @@ pub fn work_as(
     own_device: Option<&str>,
     soft_only: Option<&str>,
 ) -> io::Result<()> {
+    serve_as(claim, stream, worker(own_device, soft_only)?)
+}
+
+/// What does a worker's jobs.
+fn worker(
+    own_device: Option<&str>,
+    soft_only: Option<&str>,
+) -> io::Result<impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>> {
     let all_cores = rustix::thread::sched_getaffinity(None)?;
     let mut open: Option<Open> = None;
-    serve_as(claim, stream, |rank, bytes| {
+    Ok(move |rank: &ProcessRank, bytes: &[u8]| {
         let job: Job = postcard::from_bytes(bytes).map_err(|e| format!("a job of no kind: {e}"))?;
         let device = own_device.unwrap_or(job.device());
         if open.as_ref().is_none_or(|open| open.name != device) {

@@ -35,7 +35,7 @@ pub struct ProcessRank {
     seat: Seat,
     clock: Clock,
     control: Arc<Control>,
-    writer: Mutex<Stream>,
+    writer: Arc<Mutex<Stream>>,
     /// Round of the last exchange of this job.
     round: Mutex<u64>,
     job: u64,
@@ -64,7 +64,7 @@ impl ProcessRank {
         seat: Seat,
         clock: Clock,
         control: Arc<Control>,
-        writer: Stream,
+        writer: Arc<Mutex<Stream>>,
     ) -> Result<Self, String> {
         let cores = available_cores().map_err(|e| format!("its CPUs cannot be told: {e}"))?;
         if let Some(&core) = seat.peers[seat.index].cores.first() {
@@ -77,7 +77,7 @@ impl ProcessRank {
             seat,
             clock,
             control,
-            writer: Mutex::new(writer),
+            writer,
             round: Mutex::new(0),
             job: 0,
             patience_ns: 0,
@@ -536,7 +536,7 @@ mod tests {
             },
             clock: Clock::monotonic_raw(),
             control: Arc::default(),
-            writer: Mutex::new(Stream::pair().unwrap().0),
+            writer: Arc::new(Mutex::new(Stream::pair().unwrap().0)),
             round: Mutex::new(0),
             job: 0,
             patience_ns: 0,

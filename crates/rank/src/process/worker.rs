@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rdmalab_measure::Clock;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use serde_bytes::ByteBuf;
 
 use super::align::{self, Hot};
@@ -23,6 +25,9 @@ const HELLO: Duration = Duration::from_secs(30);
 /// How long the work may go on when the launcher is gone. Who spins by the rank's own means ends at
 /// once; a bare loop never would.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Between two looks at whether the server is there, where nothing tells of its end.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Where and with what words the last panic came; the payload alone does not say where.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
@@ -64,6 +69,28 @@ pub fn serve(
 /// Those of [`serve`]; and what the launcher says who does not want it.
 pub fn serve_as(
     claim: Option<Claim>,
+    stream: Stream,
+    run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+) -> io::Result<()> {
+    serve_for(claim, None, stream, run)
+}
+
+/// The same for a worker that a server has started for the launcher, and that ends with either:
+/// `server` is the server's process.
+///
+/// # Errors
+/// Those of [`serve`].
+pub fn serve_under(
+    server: u32,
+    stream: Stream,
+    run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
+) -> io::Result<()> {
+    serve_for(None, Some(server), stream, run)
+}
+
+fn serve_for(
+    claim: Option<Claim>,
+    server: Option<u32>,
     mut stream: Stream,
     mut run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
 ) -> io::Result<()> {
@@ -75,10 +102,16 @@ pub fn serve_as(
 
     let control = Arc::new(Control::default());
     let (heard, reads) = (control.clone(), stream.try_clone()?);
+    let writer = Arc::new(Mutex::new(stream.try_clone()?));
     let reader = std::thread::Builder::new().name("launcher".to_owned());
     // Before this thread is pinned, which its children would be too: it is not to disturb it.
     reader.spawn(move || listen(reads, &heard, clock))?;
-    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), stream.try_clone()?) {
+    if let Some(server) = server {
+        let (heard, watch, to) = (control.clone(), Server::of(server), writer.clone());
+        let watcher = std::thread::Builder::new().name("server".to_owned());
+        watcher.spawn(move || watch.outlive(&heard, &to))?;
+    }
+    let mut rank = match ProcessRank::sit(seat, clock, control.clone(), writer) {
         Ok(rank) => rank,
         Err(why) => {
             frame::write(&mut stream, &ToLauncher::Failed { job: 0, why: why.clone() })?;
@@ -142,11 +175,58 @@ fn listen(mut stream: Stream, control: &Control, clock: Clock) {
             Err(error) => break format!("the launcher is gone: {error}"),
         }
     };
-    control.end(&why);
+    end_soon(control, &why);
+}
+
+/// Tells those who measure to end, and ends what does not.
+fn end_soon(control: &Control, why: &str) -> ! {
+    control.end(why);
     std::thread::sleep(LAST_MOMENT);
     // SAFETY: ends the process at once, and touches nothing of it. Exit handlers would wait for
     // locks that the stuck thread may hold.
     unsafe { libc::_exit(1) };
+}
+
+/// The server that started this worker, to be noticed when it goes: it holds no end of the
+/// connection, which is the client's and ours.
+struct Server {
+    pid: Option<Pid>,
+    /// Becomes readable when the process ends; there is none on kernels before Linux 5.3.
+    fd: Option<OwnedFd>,
+}
+
+impl Server {
+    fn of(pid: u32) -> Self {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let fd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Self { pid, fd }
+    }
+
+    /// Whether it is there still. Who lost a parent has another one; asked after the descriptor was
+    /// opened, so that it is not that of a stranger with the same number.
+    fn is_there(&self) -> bool {
+        getppid() == self.pid
+    }
+
+    /// Waits for its end, asleep, and ends with it: says so to the launcher first, who would else
+    /// hear what the other ranks make of a peer that leaves.
+    fn outlive(self, control: &Control, writer: &Mutex<Stream>) -> ! {
+        while self.is_there() {
+            match &self.fd {
+                // An interruption is a look too many, not an error.
+                Some(fd) => drop(poll(&mut [PollFd::new(fd, PollFlags::IN)], None)),
+                None => std::thread::sleep(LOOK),
+            }
+        }
+        let why = "lost the server that had started it: killed, or ended without a word";
+        // A thread that holds the lock is in the middle of saying something, maybe to nobody.
+        if let (Ok(mut to), Ok(notice)) =
+            (writer.try_lock(), frame::encode(&ToLauncher::Died(why.to_owned())))
+        {
+            let _ = io::Write::write_all(&mut *to, &notice);
+        }
+        end_soon(control, why);
+    }
 }
 
 /// What a panic said, and where.
