@@ -26,6 +26,15 @@ impl Failure {
 }
 
 impl Failure {
+    /// This one, with what it is of before its line.
+    pub fn of(self, what: &str) -> Failure {
+        match self {
+            Self::Usage(line) => Self::Usage(format!("{what}: {line}")),
+            Self::Run(line) => Self::Run(format!("{what}: {line}")),
+            Self::Code(code, line) => Self::Code(code, format!("{what}: {line}")),
+        }
+    }
+
     /// This one, which came first and gives the exit code, and what failed after it.
     pub fn then(self, later: Result<(), Failure>) -> Failure {
         let Err(later) = later else { return self };

@@ -274,3 +274,29 @@ fn a_killed_study_goes_on_where_it_stopped() {
     orders.sort_unstable();
     assert_eq!(orders, (0..16).collect::<Vec<_>>(), "each point once");
 }
+
+#[test]
+fn a_record_of_another_version_is_not_gone_on_with() {
+    let (studies, out) = (own_study(), tempfile::tempdir().unwrap());
+    let path = studies.path().display().to_string();
+    let whole = study(&out, &["own", "--studies", &path, "--device", "soft0"]);
+    assert_eq!(whole.code, Some(0), "{}{}", whole.stdout, whole.stderr);
+    let dir = only(out.path()).join("f");
+    let header = fs::read_to_string(dir.join("record.json")).unwrap();
+    let ours = format!("\"schema_version\": {}", rdmalab_record::SCHEMA_VERSION);
+    assert!(header.contains(&ours), "{header}");
+    fs::write(dir.join("record.json"), header.replace(&ours, "\"schema_version\": 3")).unwrap();
+    // Of a whole one the page is made anew.
+    let again = study(&out, &["own", "--resume"]);
+    assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
+    // What lacks a point would get lines that its header does not promise.
+    let points = fs::read_to_string(dir.join("points.jsonl")).unwrap();
+    let (all_but_one, _) = points.trim_end().rsplit_once('\n').unwrap();
+    fs::write(dir.join("points.jsonl"), format!("{all_but_one}\n")).unwrap();
+    let refused = study(&out, &["own", "--resume"]);
+    assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("is a record of version 3"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("measure anew in another directory"), "{}", refused.stderr);
+    let left = fs::read_to_string(dir.join("points.jsonl")).unwrap();
+    assert_eq!(left, format!("{all_but_one}\n"), "nothing was added");
+}

@@ -168,7 +168,7 @@ fn measure(
     place: &Place,
     limits: &Limits,
     max_time: Option<Duration>,
-) -> Vec<String> {
+) -> Vec<Failure> {
     let interrupt = Interrupt::catch();
     let began = Instant::now();
     let expected: Vec<f64> = parts.iter().map(|p| p.size(Some(limits)).expected_s).collect();
@@ -197,7 +197,7 @@ fn measure(
         pace.took_s += start.elapsed().as_secs_f64();
         if let Err(failure) = outcome {
             errln!("rdmalab: {}: {failure}", part.name());
-            failures.push(format!("{}: {failure}", part.name()));
+            failures.push(failure.of(&part.name()));
         }
         if interrupt.is_set() {
             break;
@@ -293,15 +293,18 @@ fn conclude(
     study: &Study,
     parts: &[Part],
     place: &Place,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
     others: &[Beside],
 ) -> Outcome {
     let parts = measured(parts, place);
     let evaluation = evaluate(study, &parts);
     show::verdicts(&evaluation, &place.asked);
     write_page(&place.dir.join(PAGE), study, &parts, &evaluation, others)?;
-    match failures.first() {
+    // A wrong call comes first, and does not go on by being repeated.
+    let wrong = failures.iter().find(|failure| matches!(failure, Failure::Usage(_)));
+    match wrong.or(failures.first()) {
         None => Ok(()),
+        Some(Failure::Usage(line)) => Err(usage(line)),
         Some(first) => Err(Failure::Run(format!(
             "{first}{}; --resume goes on",
             match failures.len() {
