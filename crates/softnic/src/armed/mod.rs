@@ -217,7 +217,7 @@ impl QpInner {
         Gate { armed, peer, outer, mtu: self.qp.mtu, transport, device, is_copy: false, is_inline }
     }
 
-    /// Whether the payload of a train lies in the work request at `position`; what answers has none.
+    /// Whether the payload of a train lies in the work request at `position`: not of an answer.
     pub(crate) fn is_inline(&self, train: &Train, position: u32) -> bool {
         !train.kind.is_response() && self.qp.sq.wqe(position).is_inline()
     }
