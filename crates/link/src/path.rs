@@ -100,11 +100,13 @@ impl Path {
     pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
         let below = Below { identification, ..Below::default() };
         let udp = self.udp(packet.len());
-        let start = match self.ipv4(&below, packet.len()) {
-            Some(ip) => Icrc::ipv4(&ip, &udp),
-            None => Icrc::ipv6(&self.ipv6(&below, packet.len()), &udp),
-        };
-        start.of_packet(packet)
+        match self.ipv4(&below, packet.len()) {
+            Some(ip) => Icrc::of_packet_over_ipv4(&ip, &udp, packet),
+            None => {
+                let ip = self.ipv6(&below, packet.len());
+                Icrc::of_packet_over_ipv6(&ip, &udp, packet)
+            }
+        }
     }
 
     /// Writes the Ethernet, IP and UDP headers of a frame with a packet of `packet_bytes` (BTH to

@@ -3,6 +3,7 @@
 //! it.
 
 use crate::grh::Grh;
+use crate::headers::Bth;
 use crate::ip::{Ipv4, Udp};
 use crate::lrh::Lrh;
 use crate::packet::ICRC_BYTES;
@@ -13,6 +14,9 @@ use crate::packet::ICRC_BYTES;
 pub struct Icrc {
     hasher: crc32fast::Hasher,
 }
+
+/// Bytes of the longest headers below the transport, and of a BTH.
+const HEAD_BYTES: usize = Lrh::BYTES + Grh::BYTES + Udp::BYTES + Bth::BYTES;
 
 /// The LRH of a packet that crosses routers or has none: all of it is variant.
 const MASKED_LRH: [u8; Lrh::BYTES] = [0xff; Lrh::BYTES];
@@ -30,12 +34,43 @@ impl Icrc {
     /// masked.
     #[inline]
     pub fn ipv4(ip: &Ipv4, udp: &Udp) -> Self {
-        let mut b = [0xff; Lrh::BYTES + Ipv4::BYTES + Udp::BYTES];
-        b[8..28].copy_from_slice(&ip.to_bytes_with_checksum(0xffff));
-        b[9] = 0xff;
-        b[16] = 0xff;
-        b[28..].copy_from_slice(&Udp { checksum: 0xffff, ..*udp }.to_bytes());
-        Self::start(&[&b])
+        Self::start(&[&masked_ipv4(ip, udp)])
+    }
+
+    /// The CRC that a RoCEv2 packet over IPv4 (BTH to ICRC) should end with.
+    #[inline]
+    pub fn of_packet_over_ipv4(ip: &Ipv4, udp: &Udp, packet: &[u8]) -> u32 {
+        Self::of_all(&masked_ipv4(ip, udp), packet)
+    }
+
+    /// The CRC that a RoCEv2 packet over IPv6 (BTH to ICRC) should end with.
+    #[inline]
+    pub fn of_packet_over_ipv6(ip: &Grh, udp: &Udp, packet: &[u8]) -> u32 {
+        let mut below = [0xff; Lrh::BYTES + Grh::BYTES + Udp::BYTES];
+        let (ip_at, udp_at) = (Lrh::BYTES, Lrh::BYTES + Grh::BYTES);
+        below[ip_at..udp_at].copy_from_slice(&masked_grh(ip));
+        below[udp_at..].copy_from_slice(&Udp { checksum: 0xffff, ..*udp }.to_bytes());
+        Self::of_all(&below, packet)
+    }
+
+    /// All headers in one piece: each further one costs about as much as a short packet.
+    #[inline]
+    fn of_all(below: &[u8], packet: &[u8]) -> u32 {
+        let covered = &packet[..packet.len().saturating_sub(ICRC_BYTES)];
+        let mut icrc = Self { hasher: crc32fast::Hasher::new() };
+        let Some((bth, rest)) = covered.split_first_chunk::<{ Bth::BYTES }>() else {
+            icrc.hasher.update(below);
+            icrc.hasher.update(covered);
+            return icrc.finish();
+        };
+        let mut head = [0; HEAD_BYTES];
+        let end = below.len() + Bth::BYTES;
+        head[..below.len()].copy_from_slice(below);
+        head[below.len()..end].copy_from_slice(bth);
+        head[below.len() + 4] = 0xff;
+        icrc.hasher.update(&head[..end]);
+        icrc.hasher.update(rest);
+        icrc.finish()
     }
 
     /// Starts a RoCEv2 packet over IPv6, whose header is `ip`: traffic class, flow label, hop limit
@@ -87,6 +122,15 @@ impl Icrc {
         self.transport(&bytes[..bytes.len().saturating_sub(ICRC_BYTES)]);
         self.finish()
     }
+}
+
+fn masked_ipv4(ip: &Ipv4, udp: &Udp) -> [u8; Lrh::BYTES + Ipv4::BYTES + Udp::BYTES] {
+    let mut b = [0xff; Lrh::BYTES + Ipv4::BYTES + Udp::BYTES];
+    b[8..28].copy_from_slice(&ip.to_bytes_with_checksum(0xffff));
+    b[9] = 0xff;
+    b[16] = 0xff;
+    b[28..].copy_from_slice(&Udp { checksum: 0xffff, ..*udp }.to_bytes());
+    b
 }
 
 fn masked_grh(grh: &Grh) -> [u8; Grh::BYTES] {

@@ -259,6 +259,10 @@ proptest! {
         let (middle, tail) = rest.split_at(second.index(rest.len() + 1));
         prop_assert_eq!(icrc_ipv6(&ip, &udp, head, &[middle, tail]), whole);
         prop_assert_eq!(Icrc::ipv6(&ip, &udp).of_packet(&bytes), whole);
+        prop_assert_eq!(Icrc::of_packet_over_ipv6(&ip, &udp, &bytes), whole);
+        let ip = ipv4(0, bytes.len(), (1, 2), 7);
+        let whole = icrc_ipv4(&ip, &udp, covered, &[]);
+        prop_assert_eq!(Icrc::of_packet_over_ipv4(&ip, &udp, &bytes), whole);
     }
 
     #[test]
