@@ -100,6 +100,11 @@ impl Helper {
         self.asked.load(Ordering::Relaxed) || self.expects.load(Ordering::Relaxed)
     }
 
+    /// Whether the helper sleeps without a bound, or may be about to.
+    pub(crate) fn may_sleep_long(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
     /// Wakes the helper from whatever sleep.
     pub(crate) fn wake(&self) {
         self.kick.add_one();
@@ -162,6 +167,7 @@ fn run(process: &'static Process) {
     loop {
         while helper.kick.take_one() {}
         process.read_mail();
+        process.pay_debt();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(BURIAL_ROUNDS) {
             process.retire_dead_rings();
@@ -245,6 +251,7 @@ fn serve(process: &Process) {
     }
     helper.asleep.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
+    process.pay_debt();
     let safe = process.doorbell.arm();
     if !process.rings_hold_something() {
         let timeout_ms = match process.timer_news.load(Ordering::Relaxed) {
@@ -299,6 +306,7 @@ impl Process {
     /// from now on, and the helper answers also while it watches. Programs that sleep inside the
     /// verb do the same there.
     pub(crate) fn arm_for_sleeper(&self) {
+        self.pay_debt();
         let helper = &self.helper;
         if helper.waits_inside.load(Ordering::Relaxed) {
             return;
@@ -316,6 +324,7 @@ impl Process {
     /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
     /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
     pub(crate) fn wait_as_caller(&self, fd: i32, calm: &NoCancel) -> bool {
+        self.pay_debt();
         let helper = &self.helper;
         helper.note_caller();
         helper.waits_inside.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::qp::{QpInner, QpLinks};
 use crate::transmit::InARow;
+use crate::udp::debt::Manners;
 
 /// How often the rings are emptied before a connection begins: enough for a full one.
 const STALE_LOOKS: u32 = 64;
@@ -55,6 +56,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         mapped: None,
         wire: None,
         shared_paths: None,
+        manners: Manners::default(),
         armed: process.armed,
         grh: None,
     };
@@ -83,6 +85,7 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     let (talks_to_itself, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
+        inner.pay();
         let talks_to_itself = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         if mask.contains(QpAttrMask::AV) {
@@ -120,7 +123,9 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     crate::datagram::linger(qp.0, qp.1);
     let talks_to_itself = {
         let mut guard = qp.0.inner.lock();
-        let links = &mut alive(&mut guard, qp.1)?.links;
+        let inner = alive(&mut guard, qp.1)?;
+        inner.pay();
+        let links = &mut inner.links;
         links.published = QpWord::CLOSED;
         process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
         links.peer.as_ref().is_some_and(|peer| peer.is_self)

@@ -59,5 +59,6 @@ impl QpInner {
         self.links.mapped = None;
         self.links.pushed = 0;
         self.links.wire = None;
+        self.links.manners = Default::default();
     }
 }

@@ -67,8 +67,10 @@ impl Process {
             return self.look_again();
         }
         wire.note_caller();
-        let done = self.take_from_wire();
+        let done = self.take_from_wire_as_caller();
         if done == 0 {
+            // No answer stands before it now.
+            self.pay_debt();
             return self.take_from_rings();
         }
         wire.note_taken(done);

@@ -17,6 +17,7 @@ use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::transmit::InARow;
 use crate::udp::Route;
+use crate::udp::debt::Manners;
 use crate::withdrawal::Withdrawal;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
@@ -92,6 +93,8 @@ pub(crate) struct QpLinks {
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
+    /// How promptly its program answers what comes from another host.
+    pub(crate) manners: Manners,
     /// What captures or disturbs its packets.
     pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.

@@ -14,6 +14,13 @@ impl Qp {
         self.resp.ack.is_some() || !self.resp.pending.is_empty()
     }
 
+    /// Whether all that there is to answer is an acknowledgement, which can as well follow the
+    /// requests that are sent next.
+    #[inline]
+    pub fn has_only_ack(&self) -> bool {
+        self.resp.ack.is_some() && self.resp.pending.is_empty()
+    }
+
     /// Whether the next answer carries data. All others fit into a slot or packet without payload,
     /// and a driver whose link has no room for data can send them all the same.
     #[inline]

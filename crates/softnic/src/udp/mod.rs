@@ -11,6 +11,7 @@
 //!
 //! Lock order: the receiver's buffers (only ever tried) -> QP -> the outbox.
 
+pub(crate) mod debt;
 pub(crate) mod interface;
 pub mod management;
 pub mod management_c;
@@ -30,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
@@ -71,6 +72,8 @@ pub(crate) struct Wire {
     looks: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
     taken: AtomicU64,
+    /// One more than the index of the queue pair that owes an acknowledgement; 0: none does.
+    owing: AtomicU32,
     outbox: Mutex<Outbox>,
     receiver: Mutex<Receiver>,
     pub(crate) counters: Counters,
@@ -93,6 +96,7 @@ impl Wire {
             read_by: AtomicU16::new(0),
             looks: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            owing: AtomicU32::new(0),
             outbox: Mutex::new(Outbox::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
             counters: Counters::default(),

@@ -102,9 +102,22 @@ impl Process {
         self.read_wire(wire).map_or(0, |(packets, _)| packets)
     }
 
+    /// The same for a caller that polls: it may answer at once, so that an acknowledgement waits.
+    pub(crate) fn take_from_wire_as_caller(&self) -> u32 {
+        let Some(wire) = self.wire() else { return 0 };
+        if !wire.is_owner.load(Ordering::Acquire) {
+            return 0;
+        }
+        self.read_wire_for(wire, true).map_or(0, |(packets, _)| packets)
+    }
+
+    fn read_wire(&self, wire: &Wire) -> Option<(u32, Left)> {
+        self.read_wire_for(wire, false)
+    }
+
     /// Reads the socket once. Returns how many packets, and whether it was seen empty then; `None`
     /// when another thread is reading.
-    fn read_wire(&self, wire: &Wire) -> Option<(u32, Left)> {
+    fn read_wire_for(&self, wire: &Wire, polls: bool) -> Option<(u32, Left)> {
         let mut receiver = wire.receiver.try_lock()?;
         // Meanwhile a thread may have handed it over, under this lock.
         if !wire.is_owner.load(Ordering::Acquire) {
@@ -129,8 +142,23 @@ impl Process {
                 break Left::Something;
             }
         };
-        finish(held);
+        match polls && self.puts_off(wire, &mut held) {
+            true => {}
+            false => finish(held),
+        }
         Some((done, left))
+    }
+
+    /// Whether all that is to be sent now is an acknowledgement that may wait for an answer.
+    fn puts_off(&self, wire: &Wire, held: &mut Held) -> bool {
+        let Some(inner) = held.as_mut().and_then(|(_, guard)| guard.as_mut()) else {
+            return false;
+        };
+        let waits = inner.may_owe(wire) && self.owe(wire, inner.links.object);
+        if waits {
+            inner.settle();
+        }
+        waits
     }
 
     fn take_message(

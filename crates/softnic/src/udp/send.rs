@@ -28,13 +28,20 @@ impl QpInner {
         self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
 
-    /// Sends what a connection to another host has to send: answers first, then requests.
+    /// Sends what a connection to another host has to send: answers first, then requests; but an
+    /// acknowledgement alone after the first of them.
     pub(crate) fn transmit_wire(&mut self, route: &Route) -> Sent {
         let Some(wire) = self.links.process.wire() else { return Sent::Everything };
         let exit = wire.exit();
         let mut out = wire.outbox.lock();
         let mut sent = Sent::Everything;
-        self.respond_wire(route, &exit, &mut out);
+        if self.qp.may_send() {
+            self.note_answer(wire);
+        }
+        // A lone acknowledgement comes behind the answer to what it acknowledges.
+        if !self.qp.has_only_ack() {
+            self.respond_wire(route, &exit, &mut out);
+        }
         while self.qp.may_send() {
             match self.qp.plan(self.qp.mtu.bytes() * PACKETS_PER_PLAN) {
                 Plan::Idle => break,
@@ -48,9 +55,11 @@ impl QpInner {
                     let result = self.send_train(route, &exit, &mut out, &train, position, offset);
                     let last = train.flags.has(TrainFlags::LAST);
                     self.qp.retire_sent(position, last, result, &mut self.links);
+                    self.respond_wire(route, &exit, &mut out);
                 }
             }
         }
+        self.respond_wire(route, &exit, &mut out);
         out.flush(&exit);
         drop(out);
         if sent == Sent::RingFull {

@@ -255,6 +255,7 @@ extern "C" fn at_exit() {
     let Some(process) = Process::existing() else { return };
     // In a forked child the socket is the parent's.
     let Some(wire) = process.wire().filter(|wire| wire.fd() >= 0) else { return };
+    process.pay_debt_at_exit(wire);
     wire.is_leaving.store(true, Ordering::SeqCst);
     // The heir may go before we do.
     if process.hand_over(wire) && process.start_heir(false).is_err() {
