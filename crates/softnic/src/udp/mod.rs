@@ -27,8 +27,7 @@ mod share;
 mod socket;
 pub(crate) mod vigil;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -43,6 +42,7 @@ use rdmalab_wire::ids::Gid;
 
 use crate::process::Process;
 use interface::Interface;
+use neighbour::Answered;
 use outbox::{Exit, Outbox};
 pub(crate) use receive::Left;
 use receive::Receiver;
@@ -79,8 +79,8 @@ pub(crate) struct Wire {
     pub(crate) counters: Counters,
     /// Memberships in IP groups, by their GID.
     memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
-    /// To whom packets can leave: who was waited for once is not asked about again.
-    answered: Mutex<BTreeSet<IpAddr>>,
+    /// To whom packets could leave lately, and who is not asked about again so soon.
+    answered: Mutex<Answered>,
     /// Taps and fault rules.
     seam: OnceLock<Box<dyn Seam>>,
 }
@@ -207,9 +207,9 @@ impl Wire {
         self.check_address_within(ah, onset::ONSET_NS)?;
         let Some(route) = self.route(ah) else { return Ok(()) };
         let destination = route.path.destination;
-        if !self.answered.lock().contains(&destination) {
+        if !self.answered.lock().knows(destination, crate::clock::now_ns()) {
             neighbour::wait_for(self.interface, destination, NEIGHBOUR_NS)?;
-            self.answered.lock().insert(destination);
+            self.answered.lock().note(destination, crate::clock::now_ns());
         }
         Ok(())
     }

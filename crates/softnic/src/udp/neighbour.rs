@@ -6,6 +6,7 @@
 //! before the queue pair can send, as Linux does for adapters (`ib_resolve_eth_dmac`, when an
 //! address vector is given), and whoever names an address that nobody has learns it there.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -32,6 +33,34 @@ const LOOK_MS: u64 = 5;
 const ASK_NS: u64 = 200_000_000;
 /// How long the kernel may take to tell what it knows, ms.
 const TELL_MS: i32 = 100;
+
+/// Who answered is not asked about again for so long, ns: the kernel's answer takes some hundred
+/// microseconds, and a program that connects to a host connects often.
+const FRESH_NS: u64 = 1_000_000_000;
+/// So many are remembered.
+const ANSWERED_MAX: usize = 1024;
+
+/// To whom packets could leave lately.
+#[derive(Default)]
+pub(super) struct Answered {
+    at_ns: BTreeMap<IpAddr, u64>,
+}
+
+impl Answered {
+    /// Whether that one answered a moment ago. It may have gone since, and have to be waited for.
+    pub(super) fn knows(&self, destination: IpAddr, now_ns: u64) -> bool {
+        let at_ns = self.at_ns.get(&destination);
+        at_ns.is_some_and(|at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS)
+    }
+
+    pub(super) fn note(&mut self, destination: IpAddr, now_ns: u64) {
+        self.at_ns.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS);
+        if self.at_ns.len() >= ANSWERED_MAX {
+            self.at_ns.pop_first();
+        }
+        self.at_ns.insert(destination, now_ns);
+    }
+}
 
 /// Waits up to `patience_ns` until packets to `destination` can leave by an interface.
 ///
@@ -194,6 +223,27 @@ mod tests {
         // Of an address of documentation (RFC 5737) it knows nothing.
         let nobody: IpAddr = "192.0.2.77".parse().unwrap();
         assert_eq!(kernel.state_of(lo, nobody).ok(), Some(State::Unknown));
+    }
+
+    #[test]
+    fn who_answered_is_asked_about_again_after_a_while() {
+        let mut answered = Answered::default();
+        let who: IpAddr = "192.0.2.77".parse().unwrap();
+        assert!(!answered.knows(who, 0));
+        answered.note(who, 5);
+        assert!(answered.knows(who, 5 + FRESH_NS - 1));
+        assert!(!answered.knows(who, 5 + FRESH_NS), "it may have gone since");
+    }
+
+    #[test]
+    fn a_bounded_number_is_remembered() {
+        let mut answered = Answered::default();
+        for number in 0..2 * ANSWERED_MAX as u32 {
+            answered.note(std::net::Ipv4Addr::from_bits(number).into(), 0);
+        }
+        assert_eq!(answered.at_ns.len(), ANSWERED_MAX);
+        answered.note("192.0.2.77".parse().unwrap(), FRESH_NS);
+        assert_eq!(answered.at_ns.len(), 1, "those of long ago are forgotten");
     }
 
     #[test]
