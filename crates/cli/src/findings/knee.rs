@@ -180,7 +180,7 @@ mod tests {
         outcome.push_figure(Quantity::Rate, "offered", rate);
         outcome.push_figure(Quantity::Rate, "achieved", achieved);
         if clock_error_ns > 0.0 {
-            outcome.push_fact("clock_error_ns", &clock_error_ns.to_string());
+            outcome.push_fact("clock_error_ns", clock_error_ns.to_string());
         }
         (json!({ "rate_per_s": rate as u64 }), outcome)
     }

@@ -159,11 +159,14 @@ pub fn work_as(
     serve_as(claim, stream, worker(own_device, soft_only)?)
 }
 
+/// What a job leaves, for the wire, or why it failed.
+type Done = Result<Vec<u8>, String>;
+
 /// What does a worker's jobs.
 fn worker(
     own_device: Option<&str>,
     soft_only: Option<&str>,
-) -> io::Result<impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>> {
+) -> io::Result<impl FnMut(&ProcessRank, &[u8]) -> Done> {
     let all_cores = rustix::thread::sched_getaffinity(None)?;
     let mut open: Option<Open> = None;
     Ok(move |rank: &ProcessRank, bytes: &[u8]| {
