@@ -29,6 +29,13 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// By another process: a child that a thread of ours starts meanwhile would have the copy open for
+/// writing until it is what it is to become, and whoever runs the copy would hear that it is busy
+/// (ETXTBSY).
+fn copy(from: &Path, to: &Path) {
+    run(Command::new("cp").arg("--dereference").args([from, to]));
+}
+
 fn shown(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
@@ -77,7 +84,7 @@ impl Root {
     fn copy(&self, from: &Path, to: &Path) {
         let to = self.path().join(to.strip_prefix("/").unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+        copy(from, &to);
     }
 
     /// A command in there, with nothing of our environment.
@@ -180,7 +187,7 @@ impl Drop for Running {
 fn is_embedded(test: &str) -> bool {
     let home = tempfile::tempdir().unwrap();
     let alone = home.path().join("rdmalab");
-    std::fs::copy(assert_cmd::cargo::cargo_bin("rdmalab"), &alone).unwrap();
+    copy(&assert_cmd::cargo::cargo_bin("rdmalab"), &alone);
     let mut command = Command::new(&alone);
     command.args(["exec", "--", "true"]).env_remove("RDMALAB_LIBDIR").env("TMPDIR", home.path());
     let is_embedded = command.output().unwrap().status.success();

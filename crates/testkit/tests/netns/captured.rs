@@ -96,6 +96,7 @@ fn an_answer_leaves_before_the_acknowledgement_of_what_it_answers() {
         }
     }
     println!("{before} answers before the acknowledgement, {behind} behind it");
-    // Who loses the processor in between does not answer at once, and earns credit anew.
-    assert!(before > 200, "{before} answers before the acknowledgement, {behind} behind it");
+    // Who loses the processor in between does not answer at once, and earns credit anew: of 2000
+    // trips it is most on a quiet machine, and some on any. Without credit it is none.
+    assert!(before > 20, "{before} answers before the acknowledgement, {behind} behind it");
 }
