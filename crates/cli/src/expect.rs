@@ -62,15 +62,12 @@ mod tests {
     use super::*;
     use crate::failure::Failure;
 
-    #[test]
-    fn what_clocks_of_two_hosts_could_turn_is_the_runs_matter() {
+    /// A record of one point, and where it is.
+    fn record(measured: &Measured) -> (tempfile::TempDir, Record) {
         let home = tempfile::tempdir().unwrap();
         let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
         let header = Header::new("oneway", Vec::new(), device);
         let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
-        let mut measured = Measured::default();
-        measured.push_series(Quantity::OneWay, "t_lat", 0, vec![20e3; 100]);
-        measured.push_fact("clock_error_ns", "5000.0");
         let id = PointId {
             parameters: Object::new(),
             repetition: 0,
@@ -78,8 +75,17 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             elapsed: Duration::from_secs(1),
         };
-        writer.append(&id, &measured).unwrap();
+        writer.append(&id, measured).unwrap();
         let record = Record::open(writer.dir()).unwrap();
+        (home, record)
+    }
+
+    #[test]
+    fn what_clocks_of_two_hosts_could_turn_is_the_runs_matter() {
+        let mut measured = Measured::default();
+        measured.push_series(Quantity::OneWay, "t_lat", 0, vec![20e3; 100]);
+        measured.push_fact("clock_error_ns", "5000.0");
+        let (_home, record) = record(&measured);
         let of = |texts: &[&str]| {
             let expected: Vec<Expectation> = texts.iter().map(|t| t.parse().unwrap()).collect();
             check(&expected, &record)
@@ -96,22 +102,6 @@ mod tests {
 
     #[test]
     fn what_a_run_could_not_measure_is_no_wrong_call_and_nothing_else_is_judged() {
-        let record = |measured: &Measured| {
-            let home = tempfile::tempdir().unwrap();
-            let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
-            let header = Header::new("oneway", Vec::new(), device);
-            let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
-            let id = PointId {
-                parameters: Object::new(),
-                repetition: 0,
-                order_index: 0,
-                started: SystemTime::UNIX_EPOCH,
-                elapsed: Duration::from_secs(1),
-            };
-            writer.append(&id, measured).unwrap();
-            let dir = writer.dir().to_owned();
-            (home, Record::open(&dir).unwrap())
-        };
         let of = |text: &str, measured: &Measured| {
             let (_home, record) = record(measured);
             check(&[text.parse().unwrap()], &record)

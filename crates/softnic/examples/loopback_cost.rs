@@ -11,34 +11,10 @@ use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
 
-type Qp = <SoftNic as Backend>::Qp;
+mod common;
 
 /// Unless the argument says otherwise.
 const MESSAGES: u32 = 3_000_000;
-
-fn connect(qp: &Qp, remote: u32) -> VerbsResult<()> {
-    let mut attr = QpAttr { qp_state: QpState::Init, port_num: 1, ..QpAttr::default() };
-    let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
-    SoftNic::modify_qp(qp, &attr, mask | QpAttrMask::ACCESS_FLAGS)?;
-    attr.qp_state = QpState::Rtr;
-    attr.path_mtu = 5;
-    attr.dest_qp_num = remote;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 12;
-    attr.ah_attr.dlid = rdmalab_wire::ids::Lid(1);
-    attr.ah_attr.port_num = 1;
-    let rtr = QpAttrMask::STATE | QpAttrMask::AV | QpAttrMask::PATH_MTU | QpAttrMask::DEST_QPN;
-    let rtr = rtr | QpAttrMask::RQ_PSN | QpAttrMask::MAX_DEST_RD_ATOMIC;
-    SoftNic::modify_qp(qp, &attr, rtr | QpAttrMask::MIN_RNR_TIMER)?;
-    attr.qp_state = QpState::Rts;
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    attr.rnr_retry = 7;
-    attr.max_rd_atomic = 1;
-    let rts = QpAttrMask::STATE | QpAttrMask::TIMEOUT | QpAttrMask::RETRY_CNT;
-    let rts = rts | QpAttrMask::RNR_RETRY | QpAttrMask::SQ_PSN | QpAttrMask::MAX_QP_RD_ATOMIC;
-    SoftNic::modify_qp(qp, &attr, rts).map(drop)
-}
 
 fn inline_send(wr_id: u64, flags: SendFlags, sges: &[Sge]) -> SendWr<'_> {
     SendWr {
@@ -82,8 +58,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         SoftNic::create_qp(&pd, QpInit { qp_type, send_cq, recv_cq, srq, cap, sq_sig_all, cookie })
     };
     let ((one, one_qpn, _), (two, two_qpn, _)) = (qp(3)?, qp(4)?);
-    connect(&one, two_qpn.get())?;
-    connect(&two, one_qpn.get())?;
+    common::connect(&one, two_qpn.get())?;
+    common::connect(&two, one_qpn.get())?;
     let receive = [Sge { addr: addr + 2048, length: 64, lkey: keys.lkey }];
     let post_recv = || SoftNic::post_recv(&two, [RecvWr { wr_id: 1, sges: &receive }].into_iter());
     for _ in 0..200 {

@@ -15,6 +15,8 @@ use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
 use rdmalab_softnic::SoftNic;
 
+mod common;
+
 type Qp = <SoftNic as Backend>::Qp;
 type Cq = <SoftNic as Backend>::Cq;
 type Failure = Box<dyn Error>;
@@ -49,26 +51,6 @@ fn bind_to(processor: usize) {
     }
 }
 
-fn connect(qp: &Qp, remote: u32) -> VerbsResult<()> {
-    let mut attr = QpAttr { qp_state: QpState::Init, port_num: 1, ..QpAttr::default() };
-    attr.qp_access_flags = Access::REMOTE_WRITE;
-    let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
-    SoftNic::modify_qp(qp, &attr, mask | QpAttrMask::ACCESS_FLAGS)?;
-    attr.qp_state = QpState::Rtr;
-    (attr.path_mtu, attr.dest_qp_num, attr.max_dest_rd_atomic) = (5, remote, 1);
-    attr.min_rnr_timer = 1;
-    attr.ah_attr.dlid = rdmalab_wire::ids::Lid(1);
-    attr.ah_attr.port_num = 1;
-    let rtr = QpAttrMask::STATE | QpAttrMask::AV | QpAttrMask::PATH_MTU | QpAttrMask::DEST_QPN;
-    let rtr = rtr | QpAttrMask::RQ_PSN | QpAttrMask::MAX_DEST_RD_ATOMIC;
-    SoftNic::modify_qp(qp, &attr, rtr | QpAttrMask::MIN_RNR_TIMER)?;
-    attr.qp_state = QpState::Rts;
-    (attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic) = (14, 7, 7, 1);
-    let rts = QpAttrMask::STATE | QpAttrMask::TIMEOUT | QpAttrMask::RETRY_CNT;
-    let rts = rts | QpAttrMask::RNR_RETRY | QpAttrMask::SQ_PSN | QpAttrMask::MAX_QP_RD_ATOMIC;
-    SoftNic::modify_qp(qp, &attr, rts).map(drop)
-}
-
 impl End {
     /// Makes an end, and connects it with the one at the other side of the pipes.
     fn meet(mut from: impl Read, mut to: impl Write) -> Result<End, Failure> {
@@ -101,7 +83,7 @@ impl End {
         from.read_exact(&mut theirs)?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| theirs[at + i]));
         let remote_addr = word(8) as u64 | (word(12) as u64) << 32;
-        connect(&qp, word(0))?;
+        common::connect(&qp, word(0))?;
         let (lkey, rkey) = (keys.lkey, word(4));
         let end = End { qp, send_cq, recv_cq, memory, lkey, remote_addr, rkey, posted: 0 };
         for _ in 0..DEPTH - 1 {
