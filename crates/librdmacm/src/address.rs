@@ -1,7 +1,8 @@
 //! Socket addresses as C has them, and which of them are of this host.
 
 use core::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
@@ -93,17 +94,33 @@ pub fn interfaces() -> Vec<IpAddr> {
     found
 }
 
-/// The address of ours from which packets to another host go. Nothing is sent: a datagram socket
-/// that is connected only asks the routing table.
-pub fn source_for(ip: IpAddr) -> Option<IpAddr> {
-    let any: SocketAddr = match ip {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+/// The address of ours from which packets to another host go, if `wanted` is not named. Nothing is
+/// sent: a datagram socket that is connected only asks the routing table.
+///
+/// # Errors
+/// What the kernel says, above all that there is no route.
+pub fn source_for(ip: IpAddr, wanted: Option<IpAddr>) -> io::Result<IpAddr> {
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = std::net::UdpSocket::bind(any).ok()?;
+    let wanted = wanted.filter(|wanted| wanted.is_ipv4() == ip.is_ipv4()).unwrap_or(any);
+    // One that is new cannot be bound yet.
+    let socket = UdpSocket::bind((wanted, 0)).or_else(|_| UdpSocket::bind((any, 0)))?;
     // Port 9 is that of no service; any would do.
-    socket.connect((ip, 9)).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
+    socket.connect((ip, 9))?;
+    socket.local_addr().map(|address| address.ip())
+}
+
+/// Whether an error of the routing table says that no way leads there, or none may be taken.
+pub fn is_no_route(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES))
+}
+
+/// Whether an address of ours is not in use yet: the kernel lets nobody bind it until then.
+pub fn is_new(ours: IpAddr) -> bool {
+    let bound = UdpSocket::bind((ours, 0));
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// The loopback address of a family.
@@ -136,5 +153,18 @@ mod tests {
         assert!(is_local("::1".parse().unwrap()));
         assert!(is_local("::ffff:127.0.0.1".parse().unwrap()));
         assert!(!is_local("192.0.2.1".parse().unwrap()));
+    }
+    #[test]
+    fn an_address_that_nobody_has_is_not_in_use() {
+        assert!(!is_new("127.0.0.1".parse().unwrap()));
+        assert!(is_new("192.0.2.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_source_is_the_one_that_is_wanted() {
+        let [here, other] = ["127.0.0.1", "127.0.0.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(source_for(here, None).ok(), Some(here));
+        assert_eq!(source_for(here, Some(other)).ok(), Some(other));
+        assert_eq!(source_for(here, Some("192.0.2.1".parse().unwrap())).ok(), Some(here));
     }
 }

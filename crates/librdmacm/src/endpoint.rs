@@ -10,6 +10,9 @@ use crate::debug::{CallResult, Errno, answer, last_errno};
 use crate::id::{self, own};
 use crate::{qp, resolve};
 
+/// For so long the peer of an endpoint is looked for, ms: as rdma-core does.
+const RESOLVE_MS: c_int = 2000;
+
 /// Makes an endpoint out of a resolved address; 0, or -1 and `errno`.
 pub unsafe fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
@@ -82,7 +85,7 @@ unsafe fn active(
 ) -> CallResult<()> {
     // SAFETY: the caller's contract.
     unsafe {
-        resolve::resolve_addr(made, res.ai_src_addr, res.ai_dst_addr)?;
+        resolve::resolve_addr(made, res.ai_src_addr, res.ai_dst_addr, RESOLVE_MS)?;
         resolve::resolve_route(made)?;
         if let Some(attr) = qp_init_attr.as_mut() {
             attr.qp_type = res.ai_qp_type as u32;

@@ -477,7 +477,7 @@ pub fn run(world: &'static World) {
         let (mut polls, timeout_ms) = {
             let mut inner = world.lock();
             let (polls, knocks) = inner.office.polls();
-            inner.sleeps_until_ns = inner.cm.next_deadline_ns();
+            inner.sleeps_until_ns = inner.next_deadline_ns();
             let left_ms = inner.sleeps_until_ns.map(|at| {
                 let left_ns = at.saturating_sub(crate::world::now_ns());
                 i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
@@ -492,6 +492,7 @@ pub fn run(world: &'static World) {
             inner.cm.receive(crate::world::now_ns(), from, mad);
         }
         inner.cm.tick(crate::world::now_ns());
+        crate::reach::end_overdue(&mut inner, crate::world::now_ns());
         inner.flush();
     }
 }

@@ -1,5 +1,7 @@
 //! Whether datagrams can go a way, found out by threads of their own: the device waits for a while
-//! where an address is not in use yet, and who asks for the way gets an event.
+//! where an address is not in use yet, or nobody answers for the peer's, and who asks for the way
+//! gets an event. Each who asks has a time of its own; a look lasts as long as the device likes,
+//! and is repeated while somebody waits for it.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +23,17 @@ type Tell = Box<dyn FnOnce(&mut Inner, CallResult<()>) + Send>;
 /// Who waits for an answer.
 struct Asking {
     id: u64,
+    /// When it does not wait any longer; `None`: never.
+    until_ns: Option<u64>,
     tell: Tell,
 }
 
 /// A way that is being looked at, or shall be.
 #[derive(Default)]
 struct Look {
-    has_begun: bool,
+    is_under_way: bool,
+    /// How often it was looked at.
+    turns: u32,
     asking: Vec<Asking>,
 }
 
@@ -45,9 +51,9 @@ impl Looks {
 
     /// Notes who asks; whether nobody asked for this way before.
     fn add(&mut self, pair: Pair, asking: Asking) -> bool {
-        let look = self.pairs.entry(pair).or_default();
-        look.asking.push(asking);
-        look.asking.len() == 1
+        let is_new = !self.pairs.contains_key(&pair);
+        self.pairs.entry(pair).or_default().asking.push(asking);
+        is_new
     }
 
     /// Whether one more thread may be started, which is counted then.
@@ -57,15 +63,55 @@ impl Looks {
         may
     }
 
-    /// The next way that no thread looks at.
+    /// The next way that no thread looks at; those that were looked at before come last.
     fn next(&mut self) -> Option<Pair> {
-        let (pair, look) = self.pairs.iter_mut().find(|(_, look)| !look.has_begun)?;
-        look.has_begun = true;
+        let free = self.pairs.iter_mut().filter(|(_, look)| !look.is_under_way);
+        let (pair, look) = free.min_by_key(|(_, look)| look.turns)?;
+        (look.is_under_way, look.turns) = (true, look.turns.saturating_add(1));
         Some(*pair)
+    }
+
+    /// A look is over: who is to be told of it. Who still waits is not, while nobody answers.
+    fn finish(&mut self, pair: Pair, reached: CallResult<()>) -> Vec<Asking> {
+        if reached == Err(Errno(libc::ETIMEDOUT))
+            && let Some(look) = self.pairs.get_mut(&pair)
+            && !look.asking.is_empty()
+        {
+            look.is_under_way = false;
+            return Vec::new();
+        }
+        self.pairs.remove(&pair).map(|look| look.asking).unwrap_or_default()
+    }
+
+    /// When the time of somebody is over.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.pairs.values().flat_map(|look| &look.asking).filter_map(|asking| asking.until_ns).min()
+    }
+
+    /// Takes out those whose time is over, with what they asked for.
+    fn take_overdue(&mut self, now_ns: u64) -> Vec<(Pair, Asking)> {
+        let is_over = |asking: &mut Asking| asking.until_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        let mut overdue = Vec::new();
+        for (pair, look) in &mut self.pairs {
+            overdue.extend(look.asking.extract_if(.., is_over).map(|asking| (*pair, asking)));
+        }
+        self.drop_the_unasked();
+        overdue
+    }
+
+    /// Who freed its id does not ask any more.
+    pub fn forget(&mut self, id: u64) {
+        self.pairs.values_mut().for_each(|look| look.asking.retain(|asking| asking.id != id));
+        self.drop_the_unasked();
+    }
+
+    /// A thread that looks at a way for nobody finds that out by itself.
+    fn drop_the_unasked(&mut self) {
+        self.pairs.retain(|_, look| look.is_under_way || !look.asking.is_empty());
     }
 }
 
-/// Begins to look; what follows from the answer comes later, in another thread.
+/// Begins to look, until a time; what follows from the answer comes later, in another thread.
 ///
 /// # Errors
 /// `EINVAL` for an id whose way is looked for already; what the kernel says if there is no thread.
@@ -73,6 +119,7 @@ pub fn begin(
     world: &'static World,
     id: u64,
     pair: Pair,
+    until_ns: Option<u64>,
     tell: impl FnOnce(&mut Inner, CallResult<()>) + Send + 'static,
 ) -> CallResult<()> {
     let mut inner = world.lock();
@@ -82,7 +129,8 @@ pub fn begin(
             "the id's address is being resolved: wait for the event".to_owned()
         }));
     }
-    let is_new = inner.looks.add(pair, Asking { id, tell: Box::new(tell) });
+    let is_new = inner.looks.add(pair, Asking { id, until_ns, tell: Box::new(tell) });
+    inner.keep_deadline();
     if !is_new || !inner.looks.enlist() {
         return Ok(());
     }
@@ -105,16 +153,24 @@ fn run(world: &'static World) {
         drop(inner);
         let reached = check(world, pair);
         inner = world.lock();
-        tell(&mut inner, pair, reached);
+        for Asking { tell, .. } in inner.looks.finish(pair, reached) {
+            tell(&mut inner, reached);
+        }
     }
     inner.looks.threads -= 1;
 }
 
-/// Tells those who asked for a way.
-fn tell(inner: &mut Inner, pair: Pair, reached: CallResult<()>) {
-    let asking = inner.looks.pairs.remove(&pair).map(|look| look.asking).unwrap_or_default();
-    for Asking { tell, .. } in asking {
-        tell(inner, reached);
+/// Tells those whose time is over.
+pub fn end_overdue(inner: &mut Inner, now_ns: u64) {
+    for ((.., remote_gid), Asking { tell, .. }) in inner.looks.take_overdue(now_ns) {
+        let error = failed(libc::ETIMEDOUT, "rdma_resolve_addr", || {
+            let ip = remote_gid.to_ip();
+            format!(
+                "nobody answered for {ip} within the time-out: is that host up, on this link, and \
+                 the address right? (ip neighbour show)"
+            )
+        });
+        tell(inner, Err(error));
     }
 }
 
@@ -142,14 +198,28 @@ fn check(world: &World, (device, sgid_index, remote_gid): Pair) -> CallResult<()
 mod tests {
     use super::*;
 
+    const NOBODY: CallResult<()> = Err(Errno(libc::ETIMEDOUT));
+
     fn asking(id: u64) -> Asking {
-        Asking { id, tell: Box::new(|_, _| ()) }
+        asking_until(id, None)
+    }
+
+    fn asking_until(id: u64, until_ns: Option<u64>) -> Asking {
+        Asking { id, until_ns, tell: Box::new(|_, _| ()) }
+    }
+
+    fn pair(number: u8) -> Pair {
+        (0, 1, Gid([number; 16]))
+    }
+
+    fn ids(asking: &[Asking]) -> Vec<u64> {
+        asking.iter().map(|asking| asking.id).collect()
     }
 
     #[test]
     fn who_asks_for_the_same_way_shares_a_look() {
         let mut looks = Looks::default();
-        let (one, other) = ((0, 1, Gid([1; 16])), (0, 1, Gid([2; 16])));
+        let (one, other) = (pair(1), pair(2));
         assert!(looks.add(one, asking(1)));
         assert!(!looks.add(one, asking(2)));
         assert!(looks.add(other, asking(3)));
@@ -157,21 +227,55 @@ mod tests {
         // Who comes while it is being looked at is told too, and nobody looks a second time.
         assert!(!looks.add(one, asking(4)));
         assert_eq!(looks.next(), None);
-        assert_eq!(looks.pairs.remove(&one).map(|look| look.asking.len()), Some(3));
+        assert_eq!(ids(&looks.finish(one, Ok(()))), [1, 2, 4]);
         assert!(looks.is_asking(3) && !looks.is_asking(1));
     }
+
     #[test]
     fn with_too_many_ways_some_wait_for_a_thread() {
         let mut looks = Looks::default();
         for at in 0..=THREADS_MAX {
-            assert!(looks.add((0, 1, Gid([at as u8; 16])), asking(at as u64)));
+            assert!(looks.add(pair(at as u8), asking(at as u64)));
             assert_eq!(looks.enlist(), at < THREADS_MAX, "way {at}");
         }
         assert_eq!(looks.threads, THREADS_MAX);
         let begun = (0..THREADS_MAX).filter_map(|_| looks.next()).count();
         assert_eq!(begun, THREADS_MAX);
-        // Whose thread is through first takes it.
-        assert_eq!(looks.next(), Some((0, 1, Gid([THREADS_MAX as u8; 16]))));
-        assert_eq!(looks.next(), None);
+        // Whose thread is through first takes it, before it looks again at its own.
+        assert!(looks.finish(pair(0), NOBODY).is_empty());
+        assert_eq!(looks.next(), Some(pair(THREADS_MAX as u8)));
+        assert_eq!((looks.next(), looks.next()), (Some(pair(0)), None));
+    }
+
+    #[test]
+    fn each_has_a_time_of_its_own() {
+        let mut looks = Looks::default();
+        looks.add(pair(1), asking_until(1, Some(30)));
+        looks.add(pair(1), asking_until(2, Some(10)));
+        looks.add(pair(2), asking_until(3, Some(20)));
+        looks.add(pair(3), asking(4));
+        assert_eq!((looks.next(), looks.next_deadline_ns()), (Some(pair(1)), Some(10)));
+        assert!(looks.take_overdue(9).is_empty());
+        let overdue: Vec<u64> = looks.take_overdue(20).iter().map(|(_, who)| who.id).collect();
+        assert_eq!((overdue, looks.next_deadline_ns()), (vec![2, 3], Some(30)));
+        // Nobody answered: who still waits is not told, and it is looked again.
+        assert!(looks.finish(pair(1), NOBODY).is_empty());
+        assert_eq!(
+            (looks.next(), looks.next(), looks.next()),
+            (Some(pair(3)), Some(pair(1)), None)
+        );
+        assert_eq!(ids(&looks.finish(pair(1), Ok(()))), [1]);
+    }
+
+    #[test]
+    fn for_nobody_is_not_looked_for_long() {
+        let mut looks = Looks::default();
+        looks.add(pair(1), asking(1));
+        looks.add(pair(2), asking(2));
+        assert_eq!(looks.next(), Some(pair(1)));
+        looks.forget(1);
+        looks.forget(2);
+        assert_eq!((looks.next(), looks.pairs.len()), (None, 1));
+        assert!(looks.finish(pair(1), NOBODY).is_empty() && looks.pairs.is_empty());
     }
 }

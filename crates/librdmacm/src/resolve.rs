@@ -7,22 +7,30 @@ use rdmalab_abi::*;
 use rdmalab_wire::ids::Gid;
 
 use crate::address;
-use crate::debug::{CallResult, Errno, answer, failed};
+use crate::debug::{CallResult, Errno, answer, errno_of, failed};
 use crate::id::{CmId, bind, complete, own, world};
 use crate::office::Peer;
 use crate::reach;
 use crate::world::{self as worlds, Inner, Param, Posted, World};
 
-/// Looks for the way to a peer; the result is an event. 0, or -1 and `errno`. That takes as long as
-/// the device waits for a new address to come into use (a few seconds), whatever the time-out says.
+/// For so long a peer is looked for at least, whatever the time-out says, ms: who looks is a thread
+/// that has to begin first, and that one is there is known at once as a rule.
+const LEAST_MS: u64 = 100;
+/// For so long an address of ours may be new (`softnic/udp/onset`), ms: that does not count.
+const ONSET_MS: u64 = 3000;
+
+/// Looks for the way to a peer, on this link the peer itself; the result is an event: after
+/// `timeout_ms` without an answer `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`, and a negative
+/// number waits for ever, as in Linux. 0, or -1 and `errno`: that there is no route is known at
+/// once. What it takes until an address of ours is in use that is new does not count.
 pub unsafe fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut libc::sockaddr,
     dst_addr: *mut libc::sockaddr,
-    _timeout_ms: c_int,
+    timeout_ms: c_int,
 ) -> c_int {
     // SAFETY: the caller's id and addresses.
-    answer(unsafe { resolve_addr(id, src_addr, dst_addr) })
+    answer(unsafe { resolve_addr(id, src_addr, dst_addr, timeout_ms) })
 }
 
 /// See [`rdma_resolve_addr`].
@@ -30,6 +38,7 @@ pub unsafe fn resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *const libc::sockaddr,
     dst_addr: *const libc::sockaddr,
+    timeout_ms: c_int,
 ) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
@@ -53,11 +62,12 @@ pub unsafe fn resolve_addr(
     own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
     let world = world()?;
     match find_way(own, destination)? {
-        // A new IPv6 address takes a while until it is in use, and the program's thread may hold
-        // locks, or have other things to do.
-        Some(way) if !way.is_here && way.source.is_ipv6() => {
+        // Somebody has to answer first, and the program's thread may hold locks, or have other
+        // things to do.
+        Some(way) if !way.is_here => {
             let (id, pair) = (own.number, (way.device, way.sgid_index, way.remote_gid));
-            reach::begin(world, id, pair, move |inner, reached| {
+            let until_ns = end_of_search(worlds::now_ns(), timeout_ms, way.source);
+            reach::begin(world, id, pair, until_ns, move |inner, reached| {
                 // Who freed the id does not ask any more.
                 let _gone = settle(inner, id, destination, reached.map(|()| way));
             })?;
@@ -69,6 +79,13 @@ pub unsafe fn resolve_addr(
     }
     // SAFETY: as above.
     unsafe { complete(id) }
+}
+
+/// When a peer is no longer looked for from an address of ours; `None`: never.
+fn end_of_search(now_ns: u64, timeout_ms: c_int, source: IpAddr) -> Option<u64> {
+    let timeout_ms = u64::try_from(timeout_ms).ok()?.max(LEAST_MS);
+    let onset_ms = if address::is_new(source) { ONSET_MS } else { 0 };
+    Some(now_ns + (timeout_ms + onset_ms) * 1_000_000)
 }
 
 /// Tells the program of the way that was found, or why there is none.
@@ -144,9 +161,15 @@ fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResu
              rdmalab exec --interface)"
         ));
     }
-    let Some(source) = bound.or_else(|| address::source_for(ip)) else {
-        return no(format!("there is no route to {ip}"));
-    };
+    let found = address::source_for(ip, bound).or_else(|error| match bound {
+        // What else a socket may not do from there is no matter.
+        Some(bound) if !address::is_no_route(&error) => Ok(bound),
+        // No event, as in Linux.
+        _ => Err(failed(errno_of(&error).0, "rdma_resolve_addr", || {
+            format!("there is no route to {ip} ({error}): see `ip route get {ip}`")
+        })),
+    });
+    let source = bound.unwrap_or(found?);
     let local_gid = Gid::of_ip(address::plain(source));
     for (device, found) in world.devices()?.iter().enumerate() {
         if let Some(sgid_index) = found.index_of(local_gid) {
@@ -187,7 +210,8 @@ fn resolved(inner: &mut Inner, number: u64, destination: SocketAddr, way: Way) -
     Ok(RDMA_CM_EVENT_ADDR_RESOLVED)
 }
 
-/// Looks for a path to a peer; the result is an event. 0, or -1 and `errno`.
+/// Looks for a path to a peer; the result is an event. 0, or -1 and `errno`. On Ethernet nobody is
+/// asked for it, by Linux neither, so that no time-out ever is over.
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { resolve_route(id) })
@@ -208,4 +232,19 @@ pub unsafe fn resolve_route(id: *mut rdma_cm_id) -> CallResult<()> {
     drop(inner);
     // SAFETY: as above.
     unsafe { complete(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_ends_when_the_program_says() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(end_of_search(7, 2000, here), Some(2_000_000_007));
+        assert_eq!(end_of_search(7, c_int::MAX, here), Some(2_147_483_647_000_007));
+        // A thread has to look at all.
+        assert_eq!(end_of_search(7, 0, here), Some(100_000_007));
+        assert_eq!(end_of_search(7, -1, here), None);
+    }
 }

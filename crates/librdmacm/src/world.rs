@@ -322,6 +322,7 @@ impl Inner {
         self.unlink(number);
         self.stop_listening(number);
         self.release_port(number);
+        self.looks.forget(number);
         self.ids.remove(&number);
     }
 
@@ -342,7 +343,17 @@ impl Inner {
             }
         }
         // Not as it was when this began: what was just asked for may have set one before.
-        if self.cm.next_deadline_ns() != self.sleeps_until_ns {
+        self.keep_deadline();
+    }
+
+    /// When the thread has to look, whatever comes.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        self.cm.next_deadline_ns().into_iter().chain(self.looks.next_deadline_ns()).min()
+    }
+
+    /// Wakes the thread if it sleeps until another time.
+    pub fn keep_deadline(&self) {
+        if self.next_deadline_ns() != self.sleeps_until_ns {
             self.office.wake();
         }
     }

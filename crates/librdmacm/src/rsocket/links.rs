@@ -8,6 +8,8 @@ use super::{VERSION, connect};
 use crate::debug::{CallResult, Errno};
 use crate::{id, qp, resolve};
 
+/// For so long the peer is looked for, ms: the kernel asks for it three times, once a second.
+const RESOLVE_MS: core::ffi::c_int = 4000;
 /// Bytes that the ends tell each other in the private data.
 const HELLO_BYTES: usize = 40;
 /// The sender has an integer order other than ours (ours is little-endian).
@@ -79,7 +81,7 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
             // SAFETY: the socket's id, which holds the address.
             let begun = unsafe {
                 let to = &raw const (*stream.id).route.addr.dst_storage;
-                resolve::resolve_addr(stream.id, std::ptr::null(), to.cast())
+                resolve::resolve_addr(stream.id, std::ptr::null(), to.cast(), RESOLVE_MS)
             };
             after(stream, begun)
         }

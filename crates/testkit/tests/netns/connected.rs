@@ -81,18 +81,52 @@ fn a_new_address_keeps_nobody_waiting() {
     assert!(client.succeeded() && said_so, "{}", client.report());
 }
 
+/// Who resolves an address waits for whoever has it, as long as it says.
+#[test]
+fn an_address_that_nobody_has_is_told_when_its_time_is_over() {
+    let test = "an_address_that_nobody_has_is_told_when_its_time_is_over";
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let libraries = ["-lrdmacm", "-libverbs"];
+    let Some(program) = compile(scratch.path(), &["nobody.c", "end.c"], &libraries) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
+    let host = lab.namespace(2);
+    lab.must(&format!("-n {host} route add unreachable 198.51.100.0/24"));
+    lab.must(&format!("-n {host} route add unreachable fd93::/64"));
+    for addresses in [
+        "10.91.0.77 10.91.0.1 203.0.113.9 198.51.100.9 10.91.0.2",
+        "fd91::77 fd91::1 fd92::9 fd93::9 fd91::2",
+    ] {
+        let client = lab.start(2, &format!("{} {addresses}", program.display()));
+        let client = client.end_by(Instant::now() + LIMIT);
+        let said_so = client.stdout.lines().last() == Some("all passed");
+        assert!(client.succeeded() && said_so, "{}", client.report());
+    }
+}
+
 /// The first request is lost, and nothing else wakes anybody, not even the port, which is taken
 /// before: it is sent again.
 #[test]
 fn a_request_that_is_lost_is_sent_again() {
     let test = "a_request_that_is_lost_is_sent_again";
-    let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
-    let server = lab.start(1, "rping -s -C 3");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let libraries = ["-lrdmacm", "-libverbs"];
+    let Some(program) = compile(scratch.path(), &["lost.c", "end.c"], &libraries) else { return };
+    let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
+    let (program, directory) = (program.display(), scratch.path().display());
+    let server = lab.start(1, &program.to_string());
     std::thread::sleep(Duration::from_millis(1500));
+    let mut client = lab.start(2, &format!("{program} 10.91.0.1 {directory}"));
+    let mut wait_for = |name| {
+        while !scratch.path().join(name).exists() && !client.has_ended() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!client.has_ended(), "it ended before it had {name}");
+    };
+    wait_for("resolved");
     lab.must(&format!("-n {} link set eth0 down", lab.namespace(1)));
-    let mut client = lab.start(2, "rping -c -C 3 -I 10.91.0.2 -a 10.91.0.1");
-    // Until the kernel has given up looking for the host, with what it kept for it meanwhile.
-    std::thread::sleep(Duration::from_millis(4500));
+    std::fs::write(scratch.path().join("go"), "").expect("a file");
+    wait_for("asked");
+    std::thread::sleep(Duration::from_millis(1000));
     assert!(!client.has_ended(), "{}", client.end_by(Instant::now()).report());
     lab.must(&format!("-n {} link set eth0 up", lab.namespace(1)));
     let client = client.end_by(Instant::now() + LIMIT);
@@ -106,8 +140,9 @@ fn a_request_that_is_lost_is_sent_again() {
 fn an_experiment_connects_to_another_host() {
     let _turn = programs::turn();
     let Some(lab) = Lab::with("an_experiment_connects", 2, 1500) else { return };
-    let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
+    // It may have to be built first.
     let rdmalab = programs::rdmalab().display();
+    let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
     let serve = format!("{rdmalab} serve --bind 10.91.0.1:{port}");
     let mut server = lab.start(1, &serve);
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
