@@ -15,12 +15,13 @@ use rdmalab_wire::ids::{Gid, PKey, Qpn};
 use crate::cancel::NoCancel;
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
-use crate::device::{self, MAX_CQE, MAX_SGE, MAX_WR};
+use crate::device;
 use crate::interrupt;
 use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::process::Process;
+use crate::profile::{self, limits};
 use crate::qp::{QpInner, QpObject};
 use crate::srq::SrqObject;
 
@@ -82,7 +83,8 @@ pub(crate) struct CqHandle {
 }
 
 fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
-    VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}"))
+    let whose = profile::whose();
+    VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}{whose}"))
 }
 
 pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
@@ -111,6 +113,7 @@ impl Backend for SoftNic {
 
     fn devices() -> VerbsResult<Vec<DeviceInfo>> {
         device::personality()?;
+        profile::named()?;
         Ok((0..device::count())
             .map(|index| DeviceInfo {
                 name: format!("soft{index}"),
@@ -126,6 +129,7 @@ impl Backend for SoftNic {
             return Err(limit_error("device", index as u64, device::count() as u64 - 1));
         }
         device::personality()?;
+        profile::named()?;
         let process = Process::get()?;
         Ok(Context(ContextShared::open(process, index)?))
     }
@@ -287,7 +291,7 @@ impl Backend for SoftNic {
         if init.cqe == 0 {
             return Err(VerbsError::invalid("a CQ must hold at least one completion"));
         }
-        check_limit("cqe", init.cqe, MAX_CQE)?;
+        check_limit("cqe", init.cqe, limits().max_cqe)?;
         if let Some(channel) = init.channel {
             ctx.0.check_owns(&channel.0.context, "the completion channel")?;
         }
@@ -309,7 +313,7 @@ impl Backend for SoftNic {
         if cqe == 0 {
             return Err(VerbsError::invalid("a CQ must hold at least one completion"));
         }
-        check_limit("cqe", cqe, MAX_CQE)?;
+        check_limit("cqe", cqe, limits().max_cqe)?;
         cq.0.cq.resize(cqe)?;
         Ok(cqe)
     }
@@ -380,8 +384,8 @@ impl Backend for SoftNic {
 
     fn create_srq(pd: &Pd, init: SrqInit) -> VerbsResult<(Srq, SrqInfo)> {
         pd.0.context.process.check_usable()?;
-        check_limit("SRQ max_wr", init.max_wr, MAX_WR)?;
-        check_limit("SRQ max_sge", init.max_sge, MAX_SGE)?;
+        check_limit("SRQ max_wr", init.max_wr, limits().max_srq_wr)?;
+        check_limit("SRQ max_sge", init.max_sge, limits().max_srq_sge)?;
         let queue = SharedRecvQueue::new(init.max_wr, init.max_sge.max(1), init.srq_limit);
         let srq = SrqObject {
             queue: Mutex::new(queue),
@@ -402,7 +406,7 @@ impl Backend for SoftNic {
     fn modify_srq(srq: &Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()> {
         let mut queue = srq.0.queue.lock();
         if let Some(max_wr) = max_wr {
-            check_limit("SRQ max_wr", max_wr, MAX_WR)?;
+            check_limit("SRQ max_wr", max_wr, limits().max_srq_wr)?;
             if max_wr < queue.queue.len() {
                 let posted = queue.queue.len();
                 return Err(VerbsError::invalid(format!(

@@ -7,6 +7,7 @@ use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_wire::ids::{Gid, PathMtu};
 
+use crate::profile::{self, limits};
 use crate::udp::interface;
 
 /// `soft0` and `soft1`: two adapters on one fabric.
@@ -41,7 +42,9 @@ pub(crate) fn gid_count() -> u32 {
 
 /// The longest payload of a packet that a port's link takes now.
 pub(crate) fn active_mtu() -> PathMtu {
-    interface::usable().map_or(PORT_MTU, |interface| interface.mtu)
+    let link = interface::usable().map_or(PORT_MTU, |interface| interface.mtu);
+    let all = [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024, PathMtu::Mtu2048];
+    all.into_iter().find(|mtu| mtu.bytes() == limits().active_mtu).map_or(link, |mtu| mtu.min(link))
 }
 
 /// Vendor id: none that IEEE assigned to anybody who makes adapters; "rdm" in ASCII.
@@ -174,9 +177,16 @@ pub(crate) fn grh_of(train: &Train, device: u32) -> [u8; 40] {
     grh
 }
 
+/// The version, and behind it the profile: programs that show one show the other.
+fn firmware() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    profile::profile().map_or(version.to_owned(), |profile| format!("{version}+{}", profile.name))
+}
+
 pub(crate) fn caps(device: u32) -> DeviceCaps {
+    let limits = limits();
     DeviceCaps {
-        fw_ver: env!("CARGO_PKG_VERSION").to_string(),
+        fw_ver: firmware(),
         node_guid: guid_of(device),
         sys_image_guid: guid_of(0),
         max_mr_size: 1 << 46,
@@ -184,33 +194,33 @@ pub(crate) fn caps(device: u32) -> DeviceCaps {
         vendor_id: VENDOR_ID,
         vendor_part_id: VENDOR_PART_ID,
         hw_ver: 1,
-        max_qp: crate::layout::QPS_PER_PROCESS as u32,
-        max_qp_wr: MAX_WR,
+        max_qp: limits.max_qp,
+        max_qp_wr: limits.max_qp_wr,
         device_cap_flags: CAP_FLAGS,
-        max_sge: MAX_SGE,
-        max_sge_rd: MAX_SGE,
+        max_sge: limits.max_sge,
+        max_sge_rd: limits.max_sge,
         max_cq: 65_536,
-        max_cqe: MAX_CQE,
-        max_mr: MAX_KEYS,
+        max_cqe: limits.max_cqe,
+        max_mr: limits.max_mr,
         max_pd: 65_536,
-        max_qp_rd_atom: MAX_RD_ATOMIC as u32,
-        max_res_rd_atom: MAX_RD_ATOMIC as u32 * crate::layout::QPS_PER_PROCESS as u32,
-        max_qp_init_rd_atom: MAX_RD_ATOMIC as u32,
+        max_qp_rd_atom: limits.max_qp_rd_atom,
+        max_res_rd_atom: limits.max_qp_rd_atom * limits.max_qp,
+        max_qp_init_rd_atom: limits.max_qp_init_rd_atom,
         // IBV_ATOMIC_HCA. Ours are the processor's own, so atomic towards the program as well,
         // which is IBV_ATOMIC_GLOB: but UCX uses atomics only where it finds HCA, as adapters say.
         atomic_cap: 1,
-        max_mw: MAX_KEYS,
+        max_mw: limits.max_mr,
         max_mcast_grp: 4096,
         max_mcast_qp_attach: 256,
         max_total_mcast_qp_attach: 65_536,
         max_ah: 1 << 20,
         max_srq: 16_384,
-        max_srq_wr: MAX_WR,
-        max_srq_sge: MAX_SGE,
+        max_srq_wr: limits.max_srq_wr,
+        max_srq_sge: limits.max_srq_sge,
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
-        max_inline_data: MAX_INLINE,
+        max_inline_data: limits.max_inline_data,
         completion_timestamp_mask: u64::MAX,
         hca_core_clock_khz: 1_000_000,
     }

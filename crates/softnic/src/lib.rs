@@ -41,6 +41,7 @@ mod pd;
 mod peer;
 mod post;
 mod process;
+mod profile;
 mod progress;
 mod qp;
 mod single;
@@ -55,6 +56,9 @@ pub use armed::{ArmedState, armed, choose_armed};
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
+pub use profile::{
+    Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
+};
 pub use udp::interface::choose_interface;
 pub use udp::{management, management_c, set_wire_seam, wire_drops};
 

@@ -10,9 +10,10 @@ use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
 use crate::backend::{Cq, Pd, SoftQp, Srq, alive, check_limit};
-use crate::device::{self, MAX_INLINE, MAX_RD_ATOMIC, MAX_SGE, MAX_WR};
+use crate::device;
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
+use crate::profile::limits;
 use crate::qp::{QpInner, QpLinks};
 use crate::transmit::InARow;
 use crate::udp::debt::Manners;
@@ -179,9 +180,10 @@ fn check_same_device(pd: &Pd, init: &QpInit<'_, Cq, Srq>) -> VerbsResult<()> {
 }
 
 fn modify_limits() -> Limits {
+    let limits = limits();
     Limits {
-        max_rd_atomic: MAX_RD_ATOMIC,
-        max_dest_rd_atomic: MAX_RD_ATOMIC,
+        max_rd_atomic: limits.max_qp_init_rd_atom as u8,
+        max_dest_rd_atomic: limits.max_qp_rd_atom as u8,
         ports: 1,
         pkey_table_len: 1,
         gid_table_len: device::gid_count(),
@@ -203,19 +205,19 @@ fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
 
 /// Checks what was asked for against the device, and says what is given.
 fn grant(init: &QpInit<'_, Cq, Srq>) -> VerbsResult<QpCap> {
-    let cap = init.cap;
-    check_limit("max_send_wr", cap.max_send_wr, MAX_WR)?;
-    check_limit("max_recv_wr", cap.max_recv_wr, MAX_WR)?;
-    check_limit("max_send_sge", cap.max_send_sge, MAX_SGE)?;
-    check_limit("max_recv_sge", cap.max_recv_sge, MAX_SGE)?;
-    check_limit("max_inline_data", cap.max_inline_data, MAX_INLINE)?;
+    let (cap, limits) = (init.cap, limits());
+    check_limit("max_send_wr", cap.max_send_wr, limits.max_qp_wr)?;
+    check_limit("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr)?;
+    check_limit("max_send_sge", cap.max_send_sge, limits.max_sge)?;
+    check_limit("max_recv_sge", cap.max_recv_sge, limits.max_sge)?;
+    check_limit("max_inline_data", cap.max_inline_data, limits.max_inline_data)?;
     let own_receives = init.srq.is_none();
     Ok(QpCap {
         max_send_wr: cap.max_send_wr.max(1),
         max_recv_wr: if own_receives { cap.max_recv_wr.max(1) } else { 0 },
         max_send_sge: cap.max_send_sge.max(1),
         max_recv_sge: if own_receives { cap.max_recv_sge.max(1) } else { 0 },
-        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(MAX_INLINE),
+        max_inline_data: cap.max_inline_data.next_multiple_of(8).min(limits.max_inline_data),
     })
 }
 

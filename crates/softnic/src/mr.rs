@@ -11,10 +11,10 @@ use rdmalab_ring::keytable;
 use rdmalab_wire::ids::Qpn;
 
 use crate::context::ContextShared;
-use crate::device::MAX_KEYS;
 use crate::pd::PdObject;
 use crate::peer::{key_entry, table_entry};
 use crate::process::Process;
+use crate::profile;
 
 /// A memory region.
 pub(crate) struct MrObject {
@@ -39,10 +39,12 @@ pub(crate) struct MwObject {
 
 impl Process {
     fn allocate_key(&self) -> VerbsResult<u32> {
-        if self.keys_in_use.fetch_add(1, Ordering::Relaxed) >= MAX_KEYS {
+        let most = profile::limits().max_mr;
+        if self.keys_in_use.fetch_add(1, Ordering::Relaxed) >= most {
             self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
             return Err(VerbsError::no_room(format!(
-                "a process can have {MAX_KEYS} memory regions and windows: deregister some first"
+                "a process can have {most} memory regions and windows{}: deregister some first",
+                profile::whose()
             )));
         }
         self.keys.lock().allocate(0).map_err(|error| {

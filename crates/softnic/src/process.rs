@@ -21,6 +21,7 @@ use crate::layout::{self, QPS_PER_PROCESS, QpWords};
 use crate::meeting::Acquaintances;
 use crate::multicast::Groups;
 use crate::peer::Inbound;
+use crate::profile;
 use crate::qp::QpObject;
 use crate::udp::Wire;
 use crate::udp::management::Management;
@@ -240,11 +241,16 @@ impl Process {
 
     /// Takes a place for a QP.
     pub(crate) fn take_qp_place(&'static self) -> VerbsResult<&'static QpObject> {
-        let index = self.free_qps.lock().pop_front().ok_or_else(|| {
+        let most = profile::limits().max_qp;
+        let mut free = self.free_qps.lock();
+        let in_use = usable_qps(self.slot) - free.len() as u32;
+        let index = if in_use < most { free.pop_front() } else { None }.ok_or_else(|| {
             VerbsError::no_room(format!(
-                "a process can have {QPS_PER_PROCESS} QPs on soft devices: destroy some first"
+                "a process can have {most} QPs on soft devices{}: destroy some first",
+                profile::whose()
             ))
         })?;
+        drop(free);
         let place = &self.qps[index as usize];
         let mut object = place.load(Ordering::Acquire);
         if object.is_null() {

@@ -1,4 +1,5 @@
-//! Rules at work: what they decide about the packets of this process, and packets that wait.
+//! Rules at work: what they decide about the packets of this process, and packets that wait. Those
+//! of a profile go before those of a user; both hold.
 //!
 //! Callers inside verbs send what is due, as precisely as they come by. A thread does it for those
 //! that stay away; it leaves callers a moment's advantage, so that it does not take their processor
@@ -58,9 +59,11 @@ struct Waiting {
 /// See the module's text.
 pub(crate) struct Faults {
     rules: Rules,
-    /// As they were written.
-    text: String,
-    /// Packets that a rule met.
+    /// How many of them are the profile's, which are first.
+    of_profile: usize,
+    /// The user's, as they were written; `None`: none.
+    text: Option<String>,
+    /// Packets that a rule of the user's met.
     disturbed: AtomicU64,
     start_ns: u64,
     waiting: Mutex<Waiting>,
@@ -82,16 +85,32 @@ pub fn check_faults(text: &str) -> Result<(), String> {
     Rules::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
-/// The faults that `RDMALAB_FAULTS` asks for.
-pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
+/// What `RDMALAB_FAULTS` asks for.
+fn asked() -> VerbsResult<Option<String>> {
     let chosen = super::CHOSEN.get().and_then(|(_, faults)| faults.clone());
     let asked = chosen.map(Into::into).or_else(|| std::env::var_os("RDMALAB_FAULTS"));
     let asked = asked.filter(|text| !text.is_empty());
     let Some(text) = asked else { return Ok(None) };
     let text = text.to_string_lossy().trim().to_owned();
-    let rules = Rules::parse(&text).map_err(|error| {
+    let checked = check_faults(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
         // Whoever asked for faults is to know why there are none: this is no verb's matter.
+        eprintln!("rdmalab: {error}");
+        error
+    });
+    checked.map(|()| Some(text))
+}
+
+/// The rules that the profile and `RDMALAB_FAULTS` ask for.
+pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
+    let text = asked()?;
+    let profile = crate::profile::named()?.map_or(&[][..], |profile| &profile.rules);
+    let all = [profile, text.as_slice()].concat();
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let rules = Rules::parse(&all.join(";")).map_err(|error| {
+        let error = VerbsError::invalid(format!("RDMALAB_FAULTS behind the profile's: {error}"));
         eprintln!("rdmalab: {error}");
         error
     })?;
@@ -99,6 +118,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
     let rules = rules.with_qp_bits(QP_INDEX_BITS);
     let faults: &'static Faults = Box::leak(Box::new(Faults {
         rules,
+        of_profile: profile.len(),
         text,
         disturbed: AtomicU64::new(0),
         start_ns: now_ns(),
@@ -133,29 +153,37 @@ impl Faults {
         let mut waiting = self.waiting.lock();
         let decision = waiting.state.decide(&self.rules, sending, self.start_ns, now_ns());
         drop(waiting);
-        if decision.fate.rules != 0 {
+        if decision.fate.rules >> self.of_profile != 0 {
             self.disturbed.fetch_add(1, Ordering::Relaxed);
         }
         decision
     }
 
-    /// The rules, as they were written.
-    pub(super) fn text(&self) -> &str {
-        &self.text
+    /// The user's rules, as they were written.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
     }
 
-    /// Packets that a rule met so far.
+    /// Whose a rule is.
+    fn whose(&self, index: usize) -> &'static str {
+        if index < self.of_profile { "profile" } else { "fault" }
+    }
+
+    /// Packets that a rule of the user's met so far.
     pub(super) fn disturbed(&self) -> u64 {
         self.disturbed.load(Ordering::Relaxed)
     }
 
     /// What a capture says of a packet with this fate.
     pub(super) fn comment(&self, fate: &Fate) -> String {
-        let mut text = String::new();
+        let (mut text, mut last) = (String::new(), "");
         for (index, rule) in self.rules.rules().iter().enumerate() {
             if fate.rules >> index & 1 != 0 {
-                let before = if text.is_empty() { "fault: " } else { "; " };
-                let _ = write!(text, "{before}{}", rule.text);
+                let whose = self.whose(index);
+                let between = if text.is_empty() { "" } else { "; " };
+                let whose_it_is = if whose == last { "" } else { &format!("{whose}: ") };
+                let _ = write!(text, "{between}{whose_it_is}{}", rule.text);
+                last = whose;
             }
         }
         text
@@ -240,8 +268,9 @@ impl Faults {
             std::thread::sleep(Duration::from_nanos(next_ns.min(give_up_ns).saturating_sub(now)));
         }
         let waiting = self.waiting.lock();
-        for (rule, met) in self.rules.rules().iter().zip(waiting.state.met()) {
-            crate::say(&format!("fault \"{}\" met {met} packets", rule.text));
+        for (index, (rule, met)) in self.rules.rules().iter().zip(waiting.state.met()).enumerate() {
+            let whose = self.whose(index);
+            crate::say(&format!("{whose} \"{}\" met {met} packets", rule.text));
         }
         let overflown = self.overflown.load(Ordering::Relaxed);
         if overflown > 0 {

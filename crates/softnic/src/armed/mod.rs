@@ -1,5 +1,5 @@
 //! What stands between a queue pair and its peers when packets are captured (`RDMALAB_CAPTURE`) or
-//! disturbed (`RDMALAB_FAULTS`).
+//! disturbed (`RDMALAB_FAULTS`), or a profile makes them late (`RDMALAB_PROFILE`).
 //!
 //! While either is armed, no operation of this process takes a short cut: the local lane and the
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
@@ -50,9 +50,9 @@ pub(crate) struct Armed {
 pub struct ArmedState {
     /// The file of the capture.
     pub capture: Option<PathBuf>,
-    /// The rules, as they were written.
+    /// The user's rules, as they were written.
     pub faults: Option<String>,
-    /// Packets of this process that a rule met so far.
+    /// Packets of this process that one of these met so far.
     pub disturbed_packets: u64,
 }
 
@@ -82,7 +82,7 @@ pub fn armed() -> ArmedState {
     };
     ArmedState {
         capture: armed.tap.map(|tap| tap.path().to_owned()),
-        faults: armed.faults.map(|faults| faults.text().to_owned()),
+        faults: armed.faults.and_then(|faults| faults.text().map(str::to_owned)),
         disturbed_packets: armed.faults.map_or(0, Faults::disturbed),
     }
 }

@@ -1,0 +1,119 @@
+//! A profile by its name or its path.
+
+use std::fs::File;
+use std::io::Read;
+
+use crate::parse::Error;
+use crate::shipped::SHIPPED;
+use crate::{Limits, Profile};
+
+/// The longest file of a profile: a slip of a path is not read whole.
+pub const MAX_FILE_BYTES: u64 = 64 * 1024;
+
+/// Whether a file is meant: `dir/mine.toml`, `mine.toml`; a name has neither slash nor dot.
+#[must_use]
+pub fn is_path(asked: &str) -> bool {
+    asked.contains('/') || asked.ends_with(".toml")
+}
+
+/// The profile of that name, or of that file, for a device with the limits `most`.
+///
+/// # Errors
+/// That there is none, with the name that may be meant; what is wrong with a file, and where.
+pub fn find(asked: &str, most: &Limits) -> Result<Profile, Error> {
+    if !is_path(asked) {
+        let known = SHIPPED.iter().find(|(name, _)| *name == asked);
+        let (name, text) = known.ok_or_else(|| unknown(asked))?;
+        return Profile::parse(name, text, most);
+    }
+    let profile = Profile::parse(asked, &read(asked)?, most)?;
+    // Its numbers would be taken for those of the other one.
+    match SHIPPED.iter().any(|(name, _)| *name == profile.name) {
+        true => Err(Error(format!(
+            "{asked}: a profile that is shipped has the name {}: choose another",
+            profile.name
+        ))),
+        false => Ok(profile),
+    }
+}
+
+fn read(path: &str) -> Result<String, Error> {
+    let wrong = |why: String| Error(format!("{path}: {why}"));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let mut most = file.take(MAX_FILE_BYTES + 1);
+    most.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(wrong(format!("no profile is longer than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+fn unknown(asked: &str) -> Error {
+    let names = || SHIPPED.iter().map(|(name, _)| *name);
+    let meant = names().map(|name| (distance(asked, name), name)).min();
+    let meant = match meant {
+        Some((letters, name)) if letters <= name.len() / 3 => format!(": is {name} meant?"),
+        _ => ".".to_owned(),
+    };
+    Error(format!(
+        "there is no profile {asked:?}{meant} There are {} (`rdmalab devices --profiles` tells \
+         more); a file's path has a slash, or ends with .toml",
+        names().collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// Letters that have to be put in, left out or changed (Levenshtein's distance). Of long words the
+/// beginning: nobody is asked for those.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().take(64).enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], at + 1);
+        for (i, theirs) in other.iter().enumerate() {
+            let changed = corner + usize::from(*theirs != letter);
+            corner = row[i + 1];
+            row[i + 1] = changed.min(row[i] + 1).min(corner + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::tests::MOST;
+
+    fn wrong(asked: &str) -> String {
+        find(asked, &MOST).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_name_is_found_and_a_slip_is_understood() {
+        assert_eq!(find("late-ack", &MOST).unwrap().name, "late-ack");
+        for slip in ["lateack", "late-ak", "latte-ack", "Late-ack"] {
+            assert!(wrong(slip).contains("is late-ack meant?"), "{}", wrong(slip));
+        }
+        let said = wrong("connectx4");
+        assert!(!said.contains("meant") && said.contains("There are ideal, late-ack,"), "{said}");
+        assert!(wrong(&"x".repeat(10_000)).contains("there is no profile"));
+    }
+
+    #[test]
+    fn a_file_is_read_and_may_not_pass_for_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (_, text) = SHIPPED[1];
+        let mine = put("mine.toml", &text.replace("name = \"late-ack\"", "name = \"mine\""));
+        assert_eq!(find(&mine, &MOST).unwrap().name, "mine");
+        assert!(wrong(&put("a", text)).contains("choose another"));
+        assert!(wrong(&put("b.toml", "=")).contains("b.toml: line 1: "));
+        assert!(wrong(&put("c.toml", &"#".repeat(70_000))).contains("longer than 65536"));
+        assert!(wrong("./nowhere.toml").contains("No such file"));
+        assert!(wrong("/dev/zero").contains("longer"));
+    }
+}

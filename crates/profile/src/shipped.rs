@@ -1,0 +1,37 @@
+//! The profiles that are part of the program: `profiles/` at the root of the repository.
+
+macro_rules! shipped {
+    ($($name:literal),+) => {
+        /// Name and text of each, the default first.
+        pub const SHIPPED: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../profiles/", $name, ".toml")))),+];
+    };
+}
+
+/// The one that changes nothing.
+pub const IDEAL: &str = "ideal";
+
+shipped!("ideal", "late-ack", "long-line", "small-inline", "uneven-write", "write-first");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profile;
+    use crate::limits::tests::MOST;
+
+    #[test]
+    fn each_is_whole_and_makes_something_the_best() {
+        for (name, text) in SHIPPED {
+            let profile = Profile::parse(name, text, &MOST).unwrap();
+            assert_eq!(profile.name, *name);
+            assert_eq!(profile.is_ideal(), *name == IDEAL);
+            assert_eq!(profile.optima.is_empty(), *name == IDEAL, "{name}");
+            // What it imitates is known from somewhere.
+            let is_made_up = profile.imitates.starts_with("nothing");
+            assert_eq!(is_made_up, profile.source.is_empty(), "{name}");
+            assert!(profile.title.len() <= 80, "{name}: {}", profile.title);
+        }
+        assert_eq!(SHIPPED[0].0, IDEAL);
+        assert!(SHIPPED.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order");
+    }
+}
