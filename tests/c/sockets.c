@@ -1,17 +1,18 @@
 /*
  * Several threads on one socket: one sleeps in rrecv or rpoll while another closes it, or watches
  * it and handles the completions that the first one waits for. Both must hear of what concerns
- * them.
+ * them. One that connects keeps nobody from using the socket.
  */
 #include "user.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <stdatomic.h>
 
-enum { CLOSINGS = 120, TURNS = 3000 };
+enum { CLOSINGS = 120, TURNS = 3000, CONNECTIONS = 6 };
 
 static struct sockaddr_in server = {.sin_family = AF_INET};
 
@@ -109,6 +110,40 @@ static void close_under_those_who_accept(int round)
     CHECK(pthread_join(sleepers[1], NULL) == 0);
 }
 
+/* ---- Connecting ---- */
+
+static void *connect_in_vain(void *socket)
+{
+    is_up = 1;
+    EQUAL(rconnect(*(int *)socket, (struct sockaddr *)&server, sizeof server), -1);
+    EQUAL(errno, EBADF);
+    return NULL;
+}
+
+/* Nobody accepts, so that rconnect waits for minutes. What it asked for stays in the backlog. */
+static void use_what_another_connects(int round)
+{
+    int here = rsocket(AF_INET, SOCK_STREAM, 0), kind = 0;
+    struct sockaddr_in there;
+    socklen_t length = sizeof kind, room = sizeof there;
+    struct pollfd poll = {.fd = here, .events = POLLOUT};
+    pthread_t thread;
+    is_up = 0;
+    CHECK(pthread_create(&thread, NULL, connect_in_vain, &here) == 0);
+    while (!is_up) {
+        usleep(100);
+    }
+    usleep(20000 * (round % 3)); /* Before it sleeps, and while it does. */
+    EQUAL(rgetsockopt(here, SOL_SOCKET, SO_TYPE, &kind, &length), 0);
+    EQUAL(kind, SOCK_STREAM);
+    EQUAL(rgetpeername(here, (struct sockaddr *)&there, &room), 0);
+    EQUAL(rpoll(&poll, 1, 20), 0);
+    EQUAL(rfcntl(here, F_GETFL, 0), 0);
+    EQUAL(rshutdown(here, SHUT_RDWR), 0);
+    EQUAL(rclose(here), 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 /* ---- Watching ---- */
 
 static atomic_int is_over;
@@ -171,6 +206,10 @@ int main(int argc, char **argv)
         close_under_those_who_accept(round);
     }
     watch_what_another_reads(listener);
+    for (int round = 0; round < CONNECTIONS; round++) {
+        alarm(60); /* Ends the process if somebody has to wait for the one who connects. */
+        use_what_another_connects(round);
+    }
     EQUAL(rclose(listener), 0);
     printf("all passed\n");
     return 0;

@@ -73,7 +73,7 @@ fn note(stream: &mut Stream) -> CallResult<()> {
     Ok(())
 }
 
-/// Connects, as far as that goes without waiting if the socket does not.
+/// Connects, as far as that goes without waiting.
 pub fn connect(stream: &mut Stream) -> CallResult<()> {
     match stream.state {
         State::New | State::Bound => {
@@ -86,7 +86,7 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
             after(stream, begun)
         }
         State::Resolving | State::Routing | State::Connecting | State::Accepting => advance(stream),
-        State::Failed => Err(Errno(stream.error)),
+        State::Failed => Err(stream.failure()),
         _ => Err(Errno(libc::EISCONN)),
     }
 }
@@ -150,11 +150,8 @@ fn ask(stream: &mut Stream) -> CallResult<()> {
 }
 
 /// Accepts a request: its id was just fetched. Frees it when that fails.
-pub fn answer_request(stream: &mut Stream, is_nonblocking: bool) -> CallResult<()> {
+pub fn answer_request(stream: &mut Stream) -> CallResult<()> {
     let accepted = make_endpoint(stream).and_then(|()| note(stream)).and_then(|()| {
-        if is_nonblocking {
-            stream.set_channel_flags(libc::O_NONBLOCK);
-        }
         let hello = hello(stream);
         // SAFETY: the socket's id; the event of the request is kept, with its parameters.
         let mut param = unsafe { (*(*stream.id).event).param.conn };

@@ -74,6 +74,10 @@ fn get(socket: c_int) -> CallResult<Arc<Socket>> {
 }
 
 impl Socket {
+    fn new(stream: Stream) -> Socket {
+        Socket { stream: Mutex::new(stream) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Stream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,18 +112,31 @@ impl Socket {
                 // Something may have come before the completion queue was armed.
                 continue;
             }
-            let bell = Bell::own();
-            stream.sleepers.enter(bell.as_ref());
-            let polls = stream.descriptors().into_iter().map(readable).collect();
-            drop(stream);
-            let slept = sleep_on(polls, bell.as_ref(), -1);
-            stream = self.lock();
-            stream.sleepers.leave(bell.as_ref());
+            let descriptors = stream.descriptors();
+            let (after, slept) = self.sleep(stream, &descriptors);
+            stream = after;
             spin_until = None;
             if let Err(error) = slept {
                 return (stream, Err(error));
             }
         }
+    }
+
+    /// Sleeps until one of the descriptors is readable, or another thread has news. Meanwhile
+    /// others may use the socket, and close it.
+    fn sleep<'a>(
+        &'a self,
+        mut stream: MutexGuard<'a, Stream>,
+        descriptors: &[c_int],
+    ) -> (MutexGuard<'a, Stream>, CallResult<()>) {
+        let bell = Bell::own();
+        stream.sleepers.enter(bell.as_ref());
+        drop(stream);
+        let polls = descriptors.iter().map(|&fd| readable(fd)).collect();
+        let slept = sleep_on(polls, bell.as_ref(), -1);
+        let mut stream = self.lock();
+        stream.sleepers.leave(bell.as_ref());
+        (stream, slept)
     }
 
     /// Takes the next request to a listener, waiting for it unless the socket does not; with what
@@ -139,18 +156,55 @@ impl Socket {
                 Err(Errno(libc::EAGAIN)) if !is_nonblocking => {}
                 found => return found.map(|id| (id, stream.sizes, is_nonblocking)),
             }
-            let bell = Bell::own();
-            stream.sleepers.enter(bell.as_ref());
-            let polls = vec![readable(stream.channel_fd())];
-            drop(stream);
-            let slept = sleep_on(polls, bell.as_ref(), -1);
-            stream = self.lock();
-            stream.sleepers.leave(bell.as_ref());
+            let channel = stream.channel_fd();
+            let (after, slept) = self.sleep(stream, &[channel]);
+            stream = after;
             slept?;
         }
     }
 
-    /// Goes on with a connection that is being made; `true` once it is there.
+    /// Waits for a connection that is being made, unless `nonblocking`: then `EINPROGRESS` says
+    /// that it still is. A signal ends the wait, and not what is waited for.
+    fn open<'a>(
+        &'a self,
+        mut stream: MutexGuard<'a, Stream>,
+        nonblocking: bool,
+    ) -> (MutexGuard<'a, Stream>, CallResult<()>) {
+        loop {
+            let gone_on = self.go_on(&mut stream);
+            if nonblocking || gone_on != Err(Errno(libc::EINPROGRESS)) {
+                // Another thread may have seen it fail, or have closed it.
+                let has_failed = gone_on.is_ok() && stream.state == State::Failed;
+                let opened = if has_failed { Err(stream.failure()) } else { gone_on };
+                return (stream, opened);
+            }
+            let channel = stream.channel_fd();
+            let (after, slept) = self.sleep(stream, &[channel]);
+            if slept.is_err() {
+                return (after, slept);
+            }
+            stream = after;
+        }
+    }
+
+    /// The same for who wants to send or to receive.
+    fn open_for<'a>(
+        &'a self,
+        stream: MutexGuard<'a, Stream>,
+        flags: c_int,
+    ) -> CallResult<MutexGuard<'a, Stream>> {
+        if !stream.is_opening() {
+            return Ok(stream);
+        }
+        let nonblocking = stream.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
+        let (stream, opened) = self.open(stream, nonblocking);
+        match opened {
+            Err(Errno(libc::EINPROGRESS)) => Err(Errno(libc::EAGAIN)),
+            opened => opened.map(|()| stream),
+        }
+    }
+
+    /// Goes on with a connection that is being made; `EINPROGRESS` while it is not there.
     fn go_on(&self, stream: &mut Stream) -> CallResult<()> {
         if !stream.is_opening() {
             return Ok(());
@@ -203,9 +257,8 @@ fn number(result: CallResult<c_int>) -> c_int {
     result.unwrap_or_else(|error| answer(Err(error)))
 }
 
-fn insert(stream: Stream) -> c_int {
-    let fd = stream.channel_fd();
-    let socket = Socket { stream: Mutex::new(stream) };
+fn insert(socket: Socket) -> c_int {
+    let fd = socket.lock().channel_fd();
     sockets().insert(fd, Arc::new(socket));
     fd
 }
@@ -235,7 +288,7 @@ pub unsafe fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
             receive_buffer: BUFFER,
             iomaps: 0,
         };
-        insert(Stream::new(id, sizes))
+        insert(Socket::new(Stream::new(id, sizes)))
     }))
 }
 
@@ -276,10 +329,20 @@ unsafe fn accept(
 ) -> CallResult<c_int> {
     let (id, sizes, is_nonblocking) = socket.next_request()?;
     let mut stream = Stream::new(id, sizes);
-    links::answer_request(&mut stream, is_nonblocking)?;
+    links::answer_request(&mut stream)?;
+    let accepted = Socket::new(stream);
+    if !is_nonblocking {
+        match accepted.open(accepted.lock(), false) {
+            (_, Ok(()) | Err(Errno(libc::EINTR))) => {}
+            (mut stream, Err(error)) => {
+                stream.free();
+                return Err(error);
+            }
+        }
+    }
     // SAFETY: the id's address, and the caller's place for it.
     unsafe { options::give(&raw const (*id).route.addr.dst_storage, addr, length) };
-    Ok(insert(stream))
+    Ok(insert(accepted))
 }
 
 /// Connects; 0, or -1 and `errno`.
@@ -295,9 +358,12 @@ pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) 
                 to.copy_from_nonoverlapping(addr.cast(), bytes);
             }
         }
-        let connected = links::connect(&mut stream);
+        let begun = links::connect(&mut stream);
         stream.sleepers.wake();
-        connected
+        match begun {
+            Err(Errno(libc::EINPROGRESS)) if !stream.is_nonblocking => socket.open(stream, false).1,
+            begun => begun,
+        }
     }))
 }
 
@@ -355,13 +421,7 @@ pub unsafe fn rclose(socket: c_int) -> c_int {
 }
 
 fn receive(socket: &Socket, to: &[iovec], flags: c_int) -> CallResult<usize> {
-    let mut stream = socket.lock();
-    if stream.is_opening() {
-        socket.go_on(&mut stream).map_err(|error| match error {
-            Errno(libc::EINPROGRESS) => Errno(libc::EAGAIN),
-            other => other,
-        })?;
-    }
+    let mut stream = socket.open_for(socket.lock(), flags)?;
     if !stream.was_connected() {
         return Err(Errno(libc::ENOTCONN));
     }
@@ -396,13 +456,7 @@ fn receive(socket: &Socket, to: &[iovec], flags: c_int) -> CallResult<usize> {
 }
 
 fn send(socket: &Socket, from: &[iovec], flags: c_int) -> CallResult<usize> {
-    let mut stream = socket.lock();
-    if stream.is_opening() {
-        socket.go_on(&mut stream).map_err(|error| match error {
-            Errno(libc::EINPROGRESS) => Errno(libc::EAGAIN),
-            other => other,
-        })?;
-    }
+    let mut stream = socket.open_for(socket.lock(), flags)?;
     if !stream.was_connected() {
         return Err(Errno(libc::ENOTCONN));
     }

@@ -178,10 +178,6 @@ pub fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
             libc::F_SETFL => {
                 stream.options.flags = argument;
                 stream.is_nonblocking = argument & libc::O_NONBLOCK != 0;
-                // A connected socket's descriptor never blocks: who waits does so by polling.
-                if !stream.was_connected() {
-                    stream.set_channel_flags(argument & libc::O_NONBLOCK);
-                }
                 Ok(0)
             }
             other => Err(failed(libc::ENOTSUP, "rfcntl", || format!("command {other}"))),

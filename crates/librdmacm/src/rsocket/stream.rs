@@ -13,7 +13,7 @@ use super::Sizes;
 use super::bell::Sleepers;
 use super::iomap::Iomaps;
 use super::memory::{Buffer, Sge, entry_bytes, gather};
-use crate::debug::{CallResult, last_errno, verb};
+use crate::debug::{CallResult, Errno, last_errno, verb};
 use crate::device::verbs;
 use crate::{id, qp};
 
@@ -113,7 +113,11 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
+    /// A socket of an id that has a channel of its own. The channel's descriptor never blocks: who
+    /// waits does so by polling, without the socket's lock.
     pub fn new(id: *mut rdma_cm_id, sizes: Sizes) -> Self {
+        // SAFETY: the caller's id; otherwise it takes integers only.
+        unsafe { libc::fcntl((*(*id).channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
         Self {
             id,
             state: State::New,
@@ -164,10 +168,9 @@ impl Stream {
         unsafe { (*(*self.id).channel).fd }
     }
 
-    /// Sets the flags of the event channel's descriptor.
-    pub fn set_channel_flags(&self, flags: c_int) {
-        // SAFETY: takes integers only.
-        unsafe { libc::fcntl(self.channel_fd(), libc::F_SETFL, flags) };
+    /// Why it could not be connected, or is no more; once `SO_ERROR` was read nobody knows.
+    pub fn failure(&self) -> Errno {
+        Errno(if self.error == 0 { libc::ECONNABORTED } else { self.error })
     }
 
     pub fn is_opening(&self) -> bool {
@@ -274,8 +277,6 @@ impl Stream {
     pub fn begin(&mut self) {
         self.state = State::Connected;
         (self.is_readable, self.is_writable) = (true, true);
-        // From here on the thread that waits sleeps on this descriptor only to hear of the end.
-        self.set_channel_flags(libc::O_NONBLOCK);
     }
 
     fn entry_at(&self, index: u32) -> *mut u8 {
