@@ -70,3 +70,31 @@ fn captures_and_faults_between_hosts() {
     }
     std::fs::remove_dir_all(&directory).expect("the directory");
 }
+
+/// A rule that is for payloads out of memory leaves those alone that came with the work request,
+/// and the other way round.
+#[test]
+fn faults_tell_where_a_payload_came_from() {
+    let test = "faults_tell_where_a_payload_came_from";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ib_send_lat"]) else { return };
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    for (number, (inline_bytes, selector, hits)) in
+        [(0, "gathered", true), (64, "gathered", false), (64, "inline", true), (0, "inline", false)]
+            .into_iter()
+            .enumerate()
+    {
+        let name = |end| directory.path().join(format!("{number}-{end}.pcapng"));
+        let (received, sent) = (name("server"), name("client"));
+        let files = [&received, &sent].map(|file| file.to_str().expect("a name"));
+        let line = format!("ib_send_lat -x 1 -n 60 -s 64 -I {inline_bytes}");
+        let faults = format!("drop nth 6 of send {selector}");
+        let (server, client) = pair(&lab, &line, files, &faults);
+        let reports = format!("{faults}\n{}{}", server.report(), client.report());
+        assert!(server.succeeded() && client.succeeded(), "{reports}");
+        let trace = rdmalab_trace::read(&sent).expect("a capture");
+        let dropped = rows_with(&trace, |note| matches!(note, Note::Comment(_)));
+        let repeated = rows_with(&trace, |note| matches!(note, Note::Repeated { .. }));
+        assert_eq!(dropped > 0, hits, "{reports}");
+        assert!(repeated > 0 || !hits, "{reports}");
+    }
+}
