@@ -100,6 +100,11 @@ impl Helper {
         self.asked.load(Ordering::Relaxed) || self.expects.load(Ordering::Relaxed)
     }
 
+    /// Whether callers are blocked inside a verb, or just go to sleep there.
+    pub(crate) fn has_waiting_callers(&self) -> bool {
+        self.waiting_callers.load(Ordering::SeqCst) > 0
+    }
+
     /// Whether the helper sleeps without a bound, or may be about to.
     pub(crate) fn may_sleep_long(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
@@ -163,10 +168,13 @@ fn run(process: &'static Process) {
     let helper = &process.helper;
     let mut seen = helper.stamp.load(Ordering::Relaxed);
     let mut rounds = 0u32;
-    let mut vigil = Vigil::default();
+    let (mut vigil, mut news) = (Vigil::default(), true);
     loop {
-        while helper.kick.take_one() {}
-        process.read_mail();
+        // While callers poll, each call here takes the processor from one that is bound to it.
+        if news {
+            while helper.kick.take_one() {}
+            process.read_mail();
+        }
         process.pay_debt();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(BURIAL_ROUNDS) {
@@ -175,16 +183,17 @@ fn run(process: &'static Process) {
         let stamp = helper.stamp.load(Ordering::Relaxed);
         if stamp != seen {
             seen = stamp;
-            watch(process, &mut vigil);
+            news = watch(process, &mut vigil);
         } else {
             serve(process);
+            news = true;
         }
     }
 }
 
 /// Callers are active: stay out of their way. Only those that come seldom may be late for the
-/// timers, which they look at once in many entries.
-fn watch(process: &Process, vigil: &mut Vigil) {
+/// timers, which they look at once in many entries. Returns whether there may be mail or a kick.
+fn watch(process: &Process, vigil: &mut Vigil) -> bool {
     let late_ns = process.tick_at_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
@@ -192,8 +201,7 @@ fn watch(process: &Process, vigil: &mut Vigil) {
     let (helper, mail) = (&process.helper, process.mail_fd());
     let kick = helper.kick.as_raw_fd();
     if helper.waits_inside.load(Ordering::Relaxed) {
-        wait_readable(&[mail, kick], WATCH_MS);
-        return;
+        return wait_readable(&[mail, kick], WATCH_MS);
     }
     let rounds = helper.left_lying.load(Ordering::Relaxed);
     helper.expects.store(rounds > 0, Ordering::Relaxed);
@@ -205,14 +213,12 @@ fn watch(process: &Process, vigil: &mut Vigil) {
         }
     }
     let before = helper.stamp.load(Ordering::Relaxed);
-    match process.wire() {
-        Some(wire) => {
-            let others = [mail, kick, process.event_fd()];
-            vigil.watch(process, wire, others, WATCH_MS as u64 * 1_000_000);
-        }
-        None => wait_readable(&[mail, kick, process.event_fd()], WATCH_MS),
-    }
-    if process.event.drain() {
+    let others = [mail, kick, process.event_fd()];
+    let news = match process.wire() {
+        Some(wire) => vigil.watch(process, wire, others, WATCH_MS as u64 * 1_000_000),
+        None => wait_readable(&others, WATCH_MS),
+    };
+    if news && process.event.drain() {
         helper.expects.store(false, Ordering::Relaxed);
         let for_sleeper = helper.asked.swap(false, Ordering::Relaxed);
         if for_sleeper || nobody_comes(helper, before, kick) {
@@ -222,6 +228,7 @@ fn watch(process: &Process, vigil: &mut Vigil) {
             }
         }
     }
+    news
 }
 
 /// Whether no caller has come since the stamp was `before`, nor comes in the time that one needs
@@ -312,6 +319,7 @@ impl Process {
             return;
         }
         helper.asked.store(true, Ordering::Relaxed);
+        self.end_flow();
         if !self.doorbell.is_armed() {
             // Without the heavy fence the helper's short sleeps bound the delay.
             let _bounded_by_watch = self.doorbell.arm();
@@ -333,10 +341,13 @@ impl Process {
         let hears = network >= 0;
         helper.hearing.fetch_add(u32::from(hears), Ordering::SeqCst);
         let waiting = Waiting { process: self, hears };
+        self.end_flow();
         let safe = self.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_hold_something() {
-            let limit_ms = if safe { timeout_ms(self, None, true) } else { RETRY_MS };
+            // Another thread may just be reading that socket, so that it could not be given up.
+            let sound = safe && !self.wire().is_some_and(Wire::has_flow);
+            let limit_ms = if sound { timeout_ms(self, None, true) } else { RETRY_MS };
             let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), network]);
             interrupted = calm.poll(&mut polls, limit_ms) < 0;
         }
@@ -390,12 +401,13 @@ pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
     polls
 }
 
-/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable.
-pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) {
+/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
+/// one is.
+pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
     let _calm = NoCancel::new();
     let mut polls = readable(fds);
     // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) > 0 }
 }
 
 /// The same for descriptors whose answers are of interest, up to `timeout_ns`.

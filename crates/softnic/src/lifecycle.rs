@@ -35,6 +35,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     let granted = grant(&init)?;
     if let Some(wire) = process.wire().filter(|_| init.qp_type == QpType::Ud) {
         wire.expect_datagrams()?;
+        process.end_flow();
     }
     let object = process.take_qp_place()?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);

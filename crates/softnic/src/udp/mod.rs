@@ -1,17 +1,21 @@
 //! The wire: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
-//! that interface; its descriptor travels in letters. All of them send on it. One of them, its
-//! *owner*, reads it: the holder of a lock that it gives up when it exits, and that the kernel
-//! passes on when it dies. The owner gives packets for other processes' queue pairs to them through
-//! the rings, and drops what finds a full one. Nothing waits for anything: a packet that is dropped
-//! is a packet that was lost.
+//! that interface (a peer that talks alone may have another, see `flow`); its descriptor travels in
+//! letters. All of them send on it. One of them, its *owner*, reads it: the holder of a lock that
+//! it gives up when it exits, and that the kernel passes on when it dies. The owner gives packets
+//! for other processes' queue pairs to them through the rings, and drops what finds a full one.
+//! Nothing waits for anything: a packet that is dropped is a packet that was lost.
 //!
 //! A caller inside a verb reads the socket itself; the helper waits for it when nobody polls.
 //!
 //! Lock order: the receiver's buffers (only ever tried) -> QP -> the outbox.
 
+mod course;
 pub(crate) mod debt;
+mod flow;
+mod flow_socket;
+mod inbox;
 pub(crate) mod interface;
 pub mod management;
 pub mod management_c;
@@ -76,6 +80,8 @@ pub(crate) struct Wire {
     owing: AtomicU32,
     outbox: Mutex<Outbox>,
     receiver: Mutex<Receiver>,
+    /// The socket of one peer that talks alone.
+    flow: flow::Shared,
     pub(crate) counters: Counters,
     /// Memberships in IP groups, by their GID.
     memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
@@ -99,6 +105,7 @@ impl Wire {
             owing: AtomicU32::new(0),
             outbox: Mutex::new(Outbox::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
+            flow: flow::Shared::default(),
             counters: Counters::default(),
             memberships: Mutex::default(),
             answered: Mutex::default(),
@@ -115,9 +122,15 @@ impl Wire {
         if self.is_owner.load(Ordering::Acquire) { self.fd() } else { -1 }
     }
 
-    /// Whether a thread has the receiver's buffers. One that lost its processor has them for long.
+    /// Whether the socket tells too little: a thread has the receiver's buffers, and has them for
+    /// long if it lost its processor, or a peer has a socket of its own.
     pub(crate) fn is_being_read(&self) -> bool {
-        self.receiver.is_locked()
+        self.receiver.is_locked() || self.has_flow()
+    }
+
+    /// Whether a peer has a socket of its own.
+    pub(crate) fn has_flow(&self) -> bool {
+        self.flow.is_open()
     }
 
     pub(crate) fn ownership_fd(&self) -> i32 {
@@ -126,6 +139,7 @@ impl Wire {
 
     /// Closes the socket in the child of a fork, where it would keep the port.
     pub(crate) fn close_in_child(&self) {
+        self.flow.close();
         let fd = self.socket.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
             // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
@@ -157,8 +171,10 @@ impl Wire {
     /// # Errors
     /// What the kernel says.
     pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
-        socket::ask_for_headers(self.fd())
-            .map_err(|error| crate::process::os_error("cannot ask for packet headers", &error))
+        let asked = socket::ask_for_headers(self.fd());
+        // After it: who opens one looks in this order, too.
+        self.flow.ask_to_end();
+        asked.map_err(|error| crate::process::os_error("cannot ask for packet headers", &error))
     }
 
     /// The route of an address vector that leads to another host; `None` when it has no GID, or
@@ -261,7 +277,9 @@ pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
     let wire = wire.ok_or_else(|| {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
-    wire.seam.set(seam).map_err(|_| VerbsError::busy("the network has a seam already"))
+    let set = wire.seam.set(seam);
+    wire.flow.ask_to_end();
+    set.map_err(|_| VerbsError::busy("the network has a seam already"))
 }
 
 /// Packets that this process dropped, by reason, since it opened the wire; empty without one.

@@ -1,6 +1,7 @@
 //! Packets from the network, and those that the owner of the socket passed on.
 
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
@@ -17,7 +18,8 @@ use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
 use super::Wire;
-use super::socket::{Inbox, RECEIVE_MAX};
+use super::course::{Course, Turn};
+use super::inbox::{Inbox, Message, RECEIVE_MAX};
 use crate::codec::{self, SlotPayload};
 use crate::layout;
 use crate::process::Process;
@@ -32,16 +34,18 @@ pub(super) type Held = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
 
 /// The reading end of the socket.
 pub(crate) struct Receiver {
-    inbox: Box<Inbox>,
+    pub(super) inbox: Box<Inbox>,
     /// Messages to ask for in the next call: one while they come one by one, because asking for
     /// more costs another look.
     ask: usize,
-    verifier: Verifier,
+    pub(super) verifier: Verifier,
+    pub(super) course: Course,
 }
 
 impl Receiver {
     pub(super) fn new(port: u16) -> Receiver {
-        Receiver { inbox: Inbox::new(port), ask: 1, verifier: Verifier::default() }
+        let (verifier, course) = Default::default();
+        Receiver { inbox: Inbox::new(port), ask: 1, verifier, course }
     }
 }
 
@@ -123,30 +127,77 @@ impl Process {
         if !wire.is_owner.load(Ordering::Acquire) {
             return Some((0, Left::Nothing));
         }
-        let Receiver { inbox, ask, verifier } = &mut *receiver;
         let mut held: Held = None;
+        let turn = self.turn_or_part(wire, &mut receiver.course, polls);
+        let (mut done, mut left) = (0, Left::Nothing);
+        if turn != Turn::Main {
+            (done, left) = self.read_flow(wire, &mut receiver, &mut held, turn == Turn::Both);
+        }
+        // What is older comes first.
+        if turn == Turn::Main || turn == Turn::Both && left == Left::Nothing {
+            let (more, main) = self.read_socket(wire, wire.fd(), &mut receiver, &mut held, polls);
+            (done, left) = (done + more, main);
+        }
+        match polls && self.puts_off(wire, &mut held) {
+            true => drop(held),
+            false => finish(held),
+        }
+        if let Some(path) = receiver.course.earned() {
+            self.open_flow(wire, &mut receiver, &path);
+        }
+        Some((done, left))
+    }
+
+    /// Takes from a socket that tells who sent what; `polls`: for a caller that polls.
+    pub(super) fn read_socket(
+        &self,
+        wire: &Wire,
+        fd: RawFd,
+        receiver: &mut Receiver,
+        held: &mut Held,
+        polls: bool,
+    ) -> (u32, Left) {
         let (mut done, mut messages) = (0, 0);
-        let left = loop {
-            let asked = *ask;
-            let got = inbox.receive(wire.fd(), asked);
+        loop {
+            let asked = receiver.ask;
+            let got = receiver.inbox.receive(fd, asked);
             for index in 0..got {
-                done += self.take_message(wire, inbox, index, verifier, &mut held);
+                done += self.take_received(wire, receiver, (index, got), held, polls);
             }
             messages += got;
-            *ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
+            receiver.ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
             if got < asked {
-                break Left::Nothing;
+                return (done, Left::Nothing);
             }
             // One message that came alone is answered before anybody looks for the next.
             if asked == 1 || messages >= MESSAGES_PER_CALL {
-                break Left::Something;
+                return (done, Left::Something);
             }
-        };
-        match polls && self.puts_off(wire, &mut held) {
-            true => {}
-            false => finish(held),
         }
-        Some((done, left))
+    }
+
+    /// Takes message `index` of `got`.
+    fn take_received(
+        &self,
+        wire: &Wire,
+        receiver: &mut Receiver,
+        (index, got): (usize, usize),
+        held: &mut Held,
+        polls: bool,
+    ) -> u32 {
+        let Some(message) = receiver.inbox.message(index) else {
+            wire.counters.count(Drop::Kernel);
+            return 0;
+        };
+        let Receiver { inbox, verifier, course, .. } = receiver;
+        let done = self.take_message(wire, inbox, (index, message), verifier, held);
+        if !polls {
+            course.interrupted();
+        } else {
+            let wish = course.heard_main(&message.path, got == 1 && done == 1);
+            self.fulfil(wire, course, wish);
+        }
+        done
     }
 
     /// Whether all that is to be sent now is an acknowledgement that may wait for an answer.
@@ -161,18 +212,15 @@ impl Process {
         waits
     }
 
-    fn take_message(
+    /// Takes the packets of a message that lies at `index` of the inbox. Returns how many.
+    pub(super) fn take_message(
         &self,
         wire: &Wire,
         inbox: &mut Inbox,
-        index: usize,
+        (index, message): (usize, Message),
         verifier: &mut Verifier,
         held: &mut Held,
     ) -> u32 {
-        let Some(message) = inbox.message(index) else {
-            wire.counters.count(Drop::Kernel);
-            return 0;
-        };
         let bytes = inbox.bytes(index, message.bytes);
         let mut done = 0;
         for packet in bytes.chunks(message.segment_bytes.max(1)) {

@@ -16,6 +16,7 @@ use rdmalab_link::path::{Below, Path};
 use rdmalab_ring::mailbox;
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 
+use super::course::Wish;
 use super::interface::{self, Interface};
 use super::receive::Arrival;
 use super::{Wire, socket};
@@ -128,6 +129,8 @@ impl Process {
         if letter.memory_id != wire_key(wire.interface) || !wire.is_owner.load(Ordering::Acquire) {
             return;
         }
+        // What it may want to know of packets is known of those in the socket for all alone.
+        wire.flow.make_way();
         let _ = self.greet(letter.slot);
         let mut reply = *letter;
         reply.kind = LetterKind::Wire;
@@ -202,7 +205,12 @@ impl Process {
             return false;
         }
         // Whoever has it may be a thread that was cancelled there.
-        let calm = wire.receiver.try_lock_for(EXIT_WAIT);
+        let mut calm = wire.receiver.try_lock_for(EXIT_WAIT);
+        match &mut calm {
+            // No lock is waited for here, and so nothing is read: what lies there is lost.
+            Some(receiver) => self.fulfil(wire, &mut receiver.course, Wish::Close),
+            None => wire.flow.ask_to_end(),
+        }
         if !wire.is_owner.swap(false, Ordering::SeqCst) {
             return false;
         }
@@ -227,12 +235,18 @@ impl Process {
         if arrival.forwarded || slot == 0 {
             return Err(Drop::NoSuchQp);
         }
+        if let Some(wire) = self.wire() {
+            wire.flow.ask_to_end();
+        }
         let peer = self.peer(slot).ok_or(Drop::Forward)?;
         if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
     }
 
     /// Passes a packet on to every other process that is known.
     pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
+        if let Some(wire) = self.wire() {
+            wire.flow.ask_to_end();
+        }
         for peer in self.known_peers() {
             if !peer.is_self {
                 push(&peer, arrival);
@@ -342,7 +356,7 @@ fn stand_by(fd: i32) {
 }
 
 /// Whether another process would inherit the socket.
-fn has_heir(fd: i32) -> bool {
+pub(super) fn has_heir(fd: i32) -> bool {
     is_held_elsewhere(fd, USER_BYTE)
 }
 

@@ -12,24 +12,20 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use rdmalab_link::path::{Below, Path};
+use rdmalab_link::path::Path;
 
 use super::interface::Interface;
 
 /// Bytes that the kernel should keep for each direction; what it grants may be less.
 const BUFFER_BYTES: libc::c_int = 8 << 20;
 /// 64-bit words of control data of a datagram: addresses, class, hops, segment size.
-const CONTROL_WORDS: usize = 24;
-/// Messages of one receive call at most.
-pub(crate) const RECEIVE_MAX: usize = 16;
-/// Bytes of a received message at most: a whole run of segments.
-const RECEIVE_BYTES: usize = 65_536;
+pub(super) const CONTROL_WORDS: usize = 24;
 /// `SO_NO_CHECK6_RX` of UDP: take IPv6 datagrams without a checksum, as the kernel's driver sends.
-const UDP_NO_CHECK6_RX: libc::c_int = 102;
+pub(super) const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// Segments of one send; the kernel's limit since 4.18.
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -39,6 +35,16 @@ pub(crate) fn set(fd: RawFd, level: i32, option: i32, value: libc::c_int) -> io:
     // SAFETY: the kernel reads an integer of the length given.
     check(unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) })?;
     Ok(())
+}
+
+/// Reads an integer option.
+fn get(fd: RawFd, level: i32, option: i32) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    let (at, length) = ((&raw mut value).cast(), &raw mut length);
+    // SAFETY: the kernel writes an integer of the length given.
+    let got = unsafe { libc::getsockopt(fd, level, option, at, length) };
+    (got == 0).then_some(value)
 }
 
 /// Opens and binds the socket.
@@ -64,13 +70,7 @@ pub(crate) fn open(interface: &Interface) -> io::Result<OwnedFd> {
     set(raw, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, 0)?;
     // Without it every segment of a send arrives by itself, which is slower and no more.
     let _ = set(raw, libc::SOL_UDP, libc::UDP_GRO, 1);
-    for (forced, plain) in
-        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
-    {
-        if set(raw, libc::SOL_SOCKET, forced, BUFFER_BYTES).is_err() {
-            let _ = set(raw, libc::SOL_SOCKET, plain, BUFFER_BYTES);
-        }
-    }
+    give_room(raw);
     bind(raw, interface)?;
     Ok(socket)
 }
@@ -86,13 +86,35 @@ pub(crate) fn ask_for_headers(fd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Binds to the port on one interface: nothing listens on any other.
-fn bind(raw: RawFd, interface: &Interface) -> io::Result<()> {
+/// Asks for as much memory for what waits as the kernel grants.
+pub(super) fn give_room(raw: RawFd) {
+    for (forced, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set(raw, libc::SOL_SOCKET, forced, BUFFER_BYTES).is_err() {
+            let _ = set(raw, libc::SOL_SOCKET, plain, BUFFER_BYTES);
+        }
+    }
+}
+
+/// Whether that was asked for, by whichever process shares the socket.
+pub(crate) fn asks_for_headers(fd: RawFd) -> bool {
+    get(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT) != Some(0)
+}
+
+/// Confines a socket to one interface.
+pub(super) fn bind_to_device(raw: RawFd, interface: &Interface) -> io::Result<()> {
     let name = &interface.name;
     let length = name.len() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
     // SAFETY: the kernel reads `length` bytes of the name.
     check(unsafe { libc::setsockopt(raw, level, option, name.as_ptr().cast(), length) })?;
+    Ok(())
+}
+
+/// Binds to the port on one interface: nothing listens on any other.
+fn bind(raw: RawFd, interface: &Interface) -> io::Result<()> {
+    bind_to_device(raw, interface)?;
     let any = socket_address(IpAddr::V6(Ipv6Addr::UNSPECIFIED), interface.port, 0);
     let length = size_of_val(&any) as libc::socklen_t;
     // SAFETY: the kernel reads a live structure of the length given.
@@ -101,7 +123,7 @@ fn bind(raw: RawFd, interface: &Interface) -> io::Result<()> {
 }
 
 /// An address as the kernel takes it on a dual-stack socket.
-fn socket_address(address: IpAddr, port: u16, scope: u32) -> libc::sockaddr_in6 {
+pub(super) fn socket_address(address: IpAddr, port: u16, scope: u32) -> libc::sockaddr_in6 {
     let mapped = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
@@ -115,7 +137,7 @@ fn socket_address(address: IpAddr, port: u16, scope: u32) -> libc::sockaddr_in6 
     to
 }
 
-fn plain_address(octets: [u8; 16]) -> IpAddr {
+pub(super) fn plain_address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
@@ -134,7 +156,7 @@ pub(crate) fn check_route(route: &Route) -> io::Result<()> {
 }
 
 /// The port where datagrams are thrown away (RFC 863).
-const DISCARD_PORT: u16 = 9;
+pub(super) const DISCARD_PORT: u16 = 9;
 
 /// Makes the kernel ask for the link address of whoever is next on the way to `destination`, by an
 /// empty datagram that means nothing to anybody: a user has no other means.
@@ -249,144 +271,4 @@ pub(crate) fn send(fd: RawFd, route: &Route, bytes: &[u8], segment_bytes: u16) -
     // SAFETY: all pointers in the message are to live buffers of the lengths given.
     let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// A message as the kernel delivered it: one datagram, or a run of equally long ones.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
-    pub(crate) path: Path,
-    pub(crate) below: Below,
-    pub(crate) bytes: usize,
-    /// Length of each datagram but the last.
-    pub(crate) segment_bytes: usize,
-}
-
-/// Buffers to receive into.
-pub(crate) struct Inbox {
-    data: Vec<u8>,
-    names: [libc::sockaddr_in6; RECEIVE_MAX],
-    control: [[u64; CONTROL_WORDS]; RECEIVE_MAX],
-    headers: [libc::mmsghdr; RECEIVE_MAX],
-    pieces: [libc::iovec; RECEIVE_MAX],
-    own_port: u16,
-}
-
-// SAFETY: the pointers in it are made anew before each call, to its own buffers.
-unsafe impl Send for Inbox {}
-
-impl Inbox {
-    pub(crate) fn new(own_port: u16) -> Box<Inbox> {
-        // SAFETY: all-zero is a valid value of these plain C structures.
-        let (names, headers, pieces) = unsafe { std::mem::zeroed() };
-        Box::new(Inbox {
-            // Zeroed pages cost nothing until something arrives there.
-            data: vec![0; RECEIVE_MAX * RECEIVE_BYTES],
-            names,
-            control: [[0; CONTROL_WORDS]; RECEIVE_MAX],
-            headers,
-            pieces,
-            own_port,
-        })
-    }
-
-    /// Receives up to `limit` messages without waiting; returns how many.
-    pub(crate) fn receive(&mut self, fd: RawFd, limit: usize) -> usize {
-        let limit = limit.clamp(1, RECEIVE_MAX);
-        for index in 0..limit {
-            let at = &mut self.data[index * RECEIVE_BYTES..][..RECEIVE_BYTES];
-            self.pieces[index] =
-                libc::iovec { iov_base: at.as_mut_ptr().cast(), iov_len: RECEIVE_BYTES };
-            let header = &mut self.headers[index].msg_hdr;
-            header.msg_name = (&raw mut self.names[index]).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-            header.msg_iov = &raw mut self.pieces[index];
-            header.msg_iovlen = 1;
-            header.msg_control = self.control[index].as_mut_ptr().cast();
-            header.msg_controllen = size_of_val(&self.control[index]) as _;
-            header.msg_flags = 0;
-        }
-        let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT);
-        if limit == 1 {
-            // The simpler call costs less.
-            let header = &mut self.headers[0];
-            let message = &raw mut header.msg_hdr;
-            // SAFETY: the header points to our own buffers, of the lengths it says.
-            let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd, message, flags) };
-            header.msg_len = u32::try_from(got).unwrap_or(0);
-            return usize::from(got >= 0);
-        }
-        // SAFETY: the first `limit` headers point to our own buffers, of the lengths they say.
-        let got = unsafe {
-            let no_limit = std::ptr::null_mut::<libc::timespec>();
-            libc::syscall(libc::SYS_recvmmsg, fd, headers, limit as u32, flags, no_limit)
-        };
-        usize::try_from(got).unwrap_or(0)
-    }
-
-    /// What was received as message `index`; `None` if the kernel cut it off or did not say where
-    /// it was sent to.
-    pub(crate) fn message(&self, index: usize) -> Option<Message> {
-        let header = &self.headers[index];
-        if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            return None;
-        }
-        let bytes = header.msg_len as usize;
-        let mut found = Found { destination: None, below: Below::default(), segment_bytes: 0 };
-        let header = &raw const header.msg_hdr;
-        // SAFETY: the kernel filled the control buffer that the header points to, and its length.
-        unsafe {
-            let mut at = libc::CMSG_FIRSTHDR(header);
-            while !at.is_null() {
-                found.take(at);
-                at = libc::CMSG_NXTHDR(header, at);
-            }
-        }
-        let name = &self.names[index];
-        let path = Path {
-            source: plain_address(name.sin6_addr.s6_addr),
-            destination: found.destination?,
-            source_port: u16::from_be(name.sin6_port),
-            destination_port: self.own_port,
-        };
-        let segment_bytes = if found.segment_bytes == 0 { bytes } else { found.segment_bytes };
-        path.is_sound().then_some(Message { path, below: found.below, bytes, segment_bytes })
-    }
-
-    /// The bytes of message `index`, writable because a rule may change them.
-    pub(crate) fn bytes(&mut self, index: usize, bytes: usize) -> &mut [u8] {
-        &mut self.data[index * RECEIVE_BYTES..][..bytes.min(RECEIVE_BYTES)]
-    }
-}
-
-/// What control data told.
-struct Found {
-    destination: Option<IpAddr>,
-    below: Below,
-    segment_bytes: usize,
-}
-
-impl Found {
-    /// Takes one element.
-    ///
-    /// # Safety
-    /// `at` is an element that the kernel wrote.
-    unsafe fn take(&mut self, at: *const libc::cmsghdr) {
-        // SAFETY: the kernel writes elements whole; each kind has the type that is read here.
-        unsafe {
-            let data = libc::CMSG_DATA(at);
-            let int = || data.cast::<libc::c_int>().read_unaligned();
-            match ((*at).cmsg_level, (*at).cmsg_type) {
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    self.destination = Some(plain_address(info.ipi6_addr.s6_addr));
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.below.traffic_class = int() as u8,
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => self.below.hop_limit = int() as u8,
-                (libc::IPPROTO_IP, libc::IP_TOS) => self.below.traffic_class = data.read(),
-                (libc::IPPROTO_IP, libc::IP_TTL) => self.below.hop_limit = int() as u8,
-                (libc::SOL_UDP, libc::UDP_GRO) => self.segment_bytes = int().max(0) as usize,
-                _ => {}
-            }
-        }
-    }
 }

@@ -13,6 +13,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Wire;
+use super::course::LOOKS_PER_TURN;
 use crate::clock::now_ns;
 use crate::helper::{readable, wait_for};
 use crate::process::Process;
@@ -52,14 +53,14 @@ pub(crate) struct Vigil {
 impl Vigil {
     /// One round of watching: sleeps for `round_ns`, or until one of `others` is readable, and
     /// meanwhile takes from the network what callers do not. A program that sleeps on a channel's
-    /// descriptor (`asked`) needs that in every round.
+    /// descriptor (`asked`) needs that in every round. Returns whether one of `others` is readable.
     pub(crate) fn watch(
         &mut self,
         process: &Process,
         wire: &Wire,
         others: [i32; 3],
         round_ns: u64,
-    ) {
+    ) -> bool {
         let asked = process.helper.wants_bell_armed();
         let end_ns = now_ns() + round_ns;
         let mut heed = self.begin(asked);
@@ -67,7 +68,7 @@ impl Vigil {
         loop {
             let left_ns = end_ns.saturating_sub(now_ns());
             if left_ns == 0 {
-                return;
+                return false;
             }
             let network = if heed { wire.fd_to_poll() } else { -1 };
             let mut polls = readable(&[others[0], others[1], others[2], network]);
@@ -77,6 +78,12 @@ impl Vigil {
             let pause_ns = if heed { probe_ns } else { NAP_NS << self.doublings };
             wait_for(&mut polls, left_ns.min(pause_ns));
             let [others @ .., network] = polls.map(|poll| poll.revents != 0);
+            let woken = network || others.contains(&true);
+            let looked = wire.looks.load(Ordering::Relaxed).wrapping_sub(looks);
+            if !woken && looked < u64::from(LOOKS_PER_TURN) && wire.has_flow() {
+                // Hardly anybody reads a peer's own socket, and it wakes nobody.
+                process.end_flow();
+            }
             if network {
                 heed = self.look(process, wire, asked);
             } else if heed && wire.taken.load(Ordering::Relaxed) != taken {
@@ -87,7 +94,7 @@ impl Vigil {
                 probe_ns *= 2;
             }
             if others.contains(&true) {
-                return;
+                return true;
             }
             if naps {
                 heed = self.rested(wire.looks.load(Ordering::Relaxed) != looks);
