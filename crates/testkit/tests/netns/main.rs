@@ -9,5 +9,6 @@ mod clocks;
 mod connected;
 mod disturbed;
 mod lab;
+mod neighbours;
 mod pairs;
 mod sharing;
