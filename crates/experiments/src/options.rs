@@ -5,6 +5,8 @@ mod table;
 
 use std::fmt;
 
+use rdmalab_measure::words;
+
 use crate::number;
 use crate::point::{Experiment, Point};
 
@@ -127,7 +129,8 @@ pub fn option(experiment: Experiment, name: &str) -> Result<&'static Opt, Option
         Some(found) if found.applies_to(experiment) => Ok(found),
         Some(found) => {
             let others: Vec<&str> = found.applies.iter().map(|e| e.name()).collect();
-            Err(error(format!("{experiment} does not use it; {} does", others.join(" and "))))
+            let do_it = words::by_number(others.len(), "does", "do");
+            Err(error(format!("{experiment} does not use it; {} {do_it}", words::and(&others))))
         }
         None => {
             let names: Vec<&str> =

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
+use rdmalab_measure::words::some;
 use rdmalab_record::{Object, Point, Record};
 use serde_json::Value;
 
@@ -345,7 +346,8 @@ fn nothing_in_common(
             0 => String::new(),
             n => format!(", {n} of them cut short"),
         };
-        format!("{} has {points} points{cut} of {}", side.name, what.join(", "))
+        let points = some(points, "point");
+        format!("{} has {points}{cut} of {}", side.name, what.join(", "))
     };
     let only = options.only.as_ref().map(|only| format!(" whose name contains {only:?}"));
     format!(

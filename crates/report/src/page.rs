@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
+use rdmalab_measure::words::by_number;
 use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
@@ -107,7 +108,7 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     }
     let device = &header.device;
     let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
-    let plural = if points == "1" { " point." } else { " points." };
+    let plural = by_number(record.points.len(), " point.", " points.");
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }

@@ -1,6 +1,7 @@
 //! A study as one page: what its claims came to, its values beside ours, and each figure.
 
 use maud::{Markup, html};
+use rdmalab_measure::words::some;
 use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
     Bars, Claim, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Range, Relation,
@@ -224,11 +225,6 @@ pub fn condition_of(claim: &Claim) -> String {
         text.push("at every point".to_owned());
     }
     text.join(", ")
-}
-
-/// `1 pair`, `2 pairs`.
-fn some(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.

@@ -201,7 +201,7 @@ fn points_are_matched_by_what_varies() {
     assert_eq!(found.compared(), 4);
     let text = found.text(false);
     assert!(text.contains("A | B differ in op send | write"), "{text}");
-    assert!(text.contains("1 points of B have no partner"), "{text}");
+    assert!(text.contains("1 point of B has no partner"), "{text}");
     let json: Value = serde_json::from_str(&found.json()).unwrap();
     assert_eq!(json["matched_by"], json!(["size_bytes"]));
     let apart = Made { sizes: &[16, 32], ..USUAL };

@@ -1,6 +1,7 @@
 //! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
 
 use rdmalab_measure::stats::Interval;
+use rdmalab_measure::words;
 use rdmalab_record::Object;
 
 use super::size_of;
@@ -19,7 +20,7 @@ pub fn verdict(answer: &Answer) -> String {
     match decision.outcome {
         _ if answer.ways.len() == 1 && !answer.silent.is_empty() => format!(
             "cannot tell: the runs of {} have no {}: raise --messages",
-            answer.silent.join(" and "),
+            words::and(&answer.silent),
             answer.goal.measure()
         ),
         _ if answer.ways.len() == 1 => format!("{leader} is the only one that is offered here"),
@@ -29,7 +30,7 @@ pub fn verdict(answer: &Answer) -> String {
         Outcome::Alike => alike(answer),
         Outcome::Open if decision.runs < decision.runs_needed => format!(
             "cannot tell: {} of each, and it takes {} at least: {}",
-            count(decision.runs),
+            words::some(decision.runs, "run"),
             decision.runs_needed,
             answer.command
         ),
@@ -153,20 +154,7 @@ fn name(answer: &Answer, i: usize) -> &str {
 
 fn listed(answer: &Answer, which: &[usize]) -> String {
     let names: Vec<&str> = which.iter().map(|i| name(answer, *i)).collect();
-    and(&names)
-}
-
-/// `a, b and c`.
-fn and(names: &[&str]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}
-
-fn count(runs: usize) -> String {
-    if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") }
+    words::and(&names)
 }
 
 /// What answers at several sizes say together: up to which size one of two pays. A line for each
@@ -234,7 +222,7 @@ fn threshold(sizes: &[(u64, State)], on: &str, off: &str) -> String {
         let listed: Vec<String> = of_state.map(|(size, _)| size.to_string()).collect();
         let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
         if !listed.is_empty() {
-            parts.push(format!("{what} at {}\u{a0}B", and(&listed)));
+            parts.push(format!("{what} at {}\u{a0}B", words::and(&listed)));
         }
     };
     say(State::Pays, &format!("{on} pays"));

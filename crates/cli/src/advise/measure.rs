@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use rdmalab_advice::answers;
 use rdmalab_experiments::{Experiment, Limits};
-use rdmalab_measure::Clock;
+use rdmalab_measure::{Clock, words};
 use tempfile::TempDir;
 
 use super::args::AdviseArgs;
@@ -44,10 +44,9 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
-        "{device}: {} sweep{}, {} runs of each way in turns, about {} on a device that answers in \
+        "{device}: {}, {} runs of each way in turns, about {} on a device that answers in \
          a microsecond",
-        parts.len(),
-        if parts.len() == 1 { "" } else { "s" },
+        words::some(parts.len(), "sweep"),
         args.runs(),
         duration(all_s)
     );

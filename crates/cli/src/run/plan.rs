@@ -57,6 +57,7 @@ impl Plan {
             let Some((_, reason)) = impossible.first() else { return Err(usage("no points")) };
             let others = match count {
                 1 => String::new(),
+                2 => " (and the other point is not possible either)".to_owned(),
                 _ => format!(" (and none of the other {} points is possible)", count - 1),
             };
             return Err(usage(format!("{reason}{others}")));

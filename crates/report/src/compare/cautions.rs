@@ -2,6 +2,7 @@
 
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
+use rdmalab_measure::words::{by_number, some};
 use rdmalab_record::Record;
 
 use super::{Comparison, Known, Row};
@@ -30,7 +31,9 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     }
     for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
         if *n > 0 {
-            found.push(format!("{n} points of {letter} have no partner, and are left out"));
+            let (points, has) = (some(*n, "point"), by_number(*n, "has", "have"));
+            let is = by_number(*n, "is", "are");
+            found.push(format!("{points} of {letter} {has} no partner, and {is} left out"));
         }
     }
     for (records, letter) in [(a, "A"), (b, "B")] {
@@ -58,10 +61,10 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
         ("B", comparison.rows.iter().map(|r| r.b.lost).fold(0, u64::saturating_add)),
     ] {
         if lost > 0 {
-            found.push(format!(
-                "{} messages of {letter} were lost: they have no time",
-                grouped(lost)
-            ));
+            let n = usize::try_from(lost).unwrap_or(usize::MAX);
+            let messages = by_number(n, "message", "messages");
+            let were = by_number(n, "was lost: it has", "were lost: they have");
+            found.push(format!("{} {messages} of {letter} {were} no time", grouped(lost)));
         }
     }
     found
