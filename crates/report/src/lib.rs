@@ -12,6 +12,7 @@ pub mod compare;
 mod csv;
 mod curves;
 pub mod expect;
+mod grid;
 pub mod histogram;
 mod histograms;
 mod json;

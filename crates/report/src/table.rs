@@ -3,11 +3,10 @@
 
 use std::fmt;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use rdmalab_measure::Quantity;
 use rdmalab_record::Record;
 
+use crate::grid::Grid;
 use crate::model::{Group, Merged, Model, PEER, Row, TAIL, TENTH, device_line, group_name};
 use crate::value::{grouped, heading, percentile, shown, unbreakable};
 use crate::warnings::warnings;
@@ -17,9 +16,6 @@ pub const TOO_SMALL: &str = "n too small";
 
 /// Quantiles of the body, in a table of times that has room for them.
 const BODY: [f64; 1] = [TENTH];
-
-/// A table of times is no wider than this for the sake of those.
-const COLUMNS: usize = 100;
 
 /// Parameters in the head of a table: whoever writes a record names the telling ones first.
 const MAX_CONSTANT: usize = 8;
@@ -121,13 +117,21 @@ pub fn said(start: &str, text: &str) -> String {
     wrapped(start, &words).replace('\u{a0}', " ")
 }
 
-/// Items in lines that fit, those after the first below the first's end.
+/// Items in lines that fit, those after the first below the first's end. An item is not broken
+/// where a line has room for it.
 fn wrapped(start: &str, items: &[String]) -> String {
     const COLUMNS: usize = 98;
+    let letters = |text: &str| text.chars().count();
+    let of_item = |item: &String| -> Vec<String> {
+        match letters(start) + letters(item) > COLUMNS {
+            true => item.split(' ').map(str::to_owned).collect(),
+            false => vec![item.clone()],
+        }
+    };
     let mut lines = vec![start.to_owned()];
-    for item in items {
+    for item in items.iter().flat_map(of_item) {
         let line = lines.last_mut().expect("there is a first line");
-        if line.len() > start.len() && line.len() + item.len() > COLUMNS {
+        if line.len() > start.len() && letters(line) + letters(&item) > COLUMNS {
             lines.push(format!("{:1$}{item} ", "", start.len()));
         } else {
             *line += &format!("{item} ");
@@ -157,12 +161,14 @@ pub struct Quantiles<'a> {
     pub body: &'a [f64],
     /// Without the first of the tail that no row supports: a warning below says the same.
     pub supported_only: bool,
+    /// Without where in its series the largest sample is: JSON, CSV and the page have it.
+    pub is_placeless: bool,
 }
 
 impl<'a> Quantiles<'a> {
     /// With these of the body.
     pub const fn with(body: &'a [f64]) -> Self {
-        Self { body, supported_only: false }
+        Self { body, supported_only: false, is_placeless: false }
     }
 }
 
@@ -182,7 +188,10 @@ pub fn heads_of(group: &Group, quantiles: Quantiles) -> Vec<String> {
     let beyond = TAIL.iter().position(|q| group.rows.iter().all(|(_, m)| m.quantile(*q).is_none()));
     let shown = beyond.map_or(TAIL.len(), |first| first + usize::from(!quantiles.supported_only));
     heads.extend(TAIL[..shown].iter().map(|q| percentile(*q)));
-    heads.extend(["max", "at sample"].map(str::to_owned));
+    heads.push("max".to_owned());
+    if !quantiles.is_placeless {
+        heads.push("at sample".to_owned());
+    }
     if any(|m| m.lost > 0) {
         heads.push("lost".to_owned());
     }
@@ -266,48 +275,55 @@ fn times_of_peers(model: &Model, peers: &[Group]) -> String {
     let rows = lines_of.iter().map(|(i, _, merged)| (&model.rows[*i], merged.clone())).collect();
     let all = Group { quantity, label: "", rows };
     let text_columns = text_columns(model);
-    let table = with_room_for_the_body(&all, |quantiles| {
+    let table = with_what_fits(&all, |quantiles| {
         let mut heads = parameter_heads(model);
         heads.push("peer".to_owned());
+        let keys = heads.len();
         heads.extend(heads_of(&all, quantiles));
-        let mut table = grid(&heads, text_columns);
+        let mut table = Grid::new(heads, keys, text_columns);
         for ((_, label, _), (row, merged)) in lines_of.iter().zip(&all.rows) {
             let mut cells = parameter_cells(model, row);
             cells.push(label.trim_start_matches(PEER).to_owned());
             cells.extend(cells_of(&all, merged, quantiles));
-            push(&mut table, &cells, text_columns);
+            table.push(cells);
         }
-        lines(&table)
+        table
     });
     format!("{} of each peer [{}]\n{table}", quantity.name(), quantity.unit())
 }
 
 fn times(model: &Model, group: &Group) -> String {
     let text_columns = text_columns(model);
-    let table = with_room_for_the_body(group, |quantiles| {
+    let table = with_what_fits(group, |quantiles| {
         let mut heads = parameter_heads(model);
+        let keys = heads.len();
         heads.extend(heads_of(group, quantiles));
-        let mut table = grid(&heads, text_columns);
+        let mut table = Grid::new(heads, keys, text_columns);
         for (row, merged) in &group.rows {
             let mut cells = parameter_cells(model, row);
             cells.extend(cells_of(group, merged, quantiles));
-            push(&mut table, &cells, text_columns);
+            table.push(cells);
         }
-        lines(&table)
+        table
     });
     let unit = group.quantity.unit();
     format!("{} [{unit}]\n{table}", group_name(group.quantity, group.label))
 }
 
 /// A table of times with quantiles of the body, where its samples have them and it stays narrow
-/// enough; without them otherwise.
-fn with_room_for_the_body(group: &Group, table: impl Fn(Quantiles) -> String) -> String {
+/// enough. Without what can be spared, one after the other, where it does not; and if that is not
+/// enough either, all that every table has, in parts.
+fn with_what_fits(group: &Group, table: impl Fn(Quantiles) -> Grid) -> String {
     let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
     let body: Vec<f64> = BODY.into_iter().filter(is_there).collect();
-    let fits = |text: &String| text.lines().all(|line| line.trim_end().chars().count() <= COLUMNS);
-    let tries = [false, true].map(|supported_only| Quantiles { body: &body, supported_only });
-    let mut tables = tries.into_iter().filter(|_| !body.is_empty()).map(&table);
-    tables.find(fits).unwrap_or_else(|| table(Quantiles::default()))
+    let with = |body, supported_only, is_placeless| {
+        table(Quantiles { body, supported_only, is_placeless })
+    };
+    let mut tries = [(&*body, false), (&*body, true), (&[], false), (&[], true)]
+        .into_iter()
+        .map(|(body, supported_only)| with(body, supported_only, false))
+        .chain(std::iter::once_with(|| with(&[], true, true)));
+    tries.find(Grid::fits).unwrap_or_else(|| table(Quantiles::default())).text()
 }
 
 /// Columns, from the left, that hold words.
@@ -325,17 +341,17 @@ fn figures(model: &Model) -> Option<String> {
         return None;
     }
     let mut heads = parameter_heads(model);
-    let text_columns = text_columns(model);
+    let keys = heads.len();
     heads.extend(figures.iter().map(|(quantity, label)| group_name(*quantity, label)));
-    let mut table = grid(&heads, text_columns);
+    let mut table = Grid::new(heads, keys, text_columns(model));
     for row in &model.rows {
         let mut cells = parameter_cells(model, row);
         cells.extend(figures.iter().map(|(quantity, label)| {
             row.figure(*quantity, label).map_or("-".to_owned(), |v| quantity.format(v))
         }));
-        push(&mut table, &cells, text_columns);
+        table.push(cells);
     }
-    Some(lines(&table))
+    Some(table.text())
 }
 
 /// One line for each reason, with the first few points that it struck.
@@ -359,25 +375,4 @@ fn skipped(model: &Model) -> String {
         said("skipped ", &format!("{}{more}: {reason}", named.join("; ")))
     };
     reasons.iter().map(line).collect()
-}
-
-pub fn grid(heads: &[String], text_columns: usize) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(cells(heads, text_columns));
-    table
-}
-
-pub fn push(table: &mut comfy_table::Table, row: &[String], text_columns: usize) {
-    table.add_row(cells(row, text_columns));
-}
-
-/// Words to the left, numbers to the right.
-fn cells(texts: &[String], text_columns: usize) -> Vec<Cell> {
-    let align = |i| if i < text_columns { CellAlignment::Left } else { CellAlignment::Right };
-    texts.iter().enumerate().map(|(i, t)| Cell::new(t).set_alignment(align(i))).collect()
-}
-
-pub fn lines(table: &comfy_table::Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }

@@ -4,8 +4,9 @@ use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Interval, LEAST_P, Verdict};
 
 use super::{Comparison, Known, Row};
+use crate::grid::Grid;
 use crate::model::group_name;
-use crate::table::{grid, lines, push, said};
+use crate::table::said;
 use crate::value::{grouped, heading, percentile, shown};
 
 /// Deciles are shown without being asked for up to so many rows.
@@ -54,53 +55,46 @@ pub fn places(comparison: &Comparison, row: &Row) -> Vec<String> {
     names.map(|name| row.place.get(name).map_or("-".into(), |v| shown(name, v))).collect()
 }
 
-fn grid_of(comparison: &Comparison, heads: &[&str]) -> (comfy_table::Table, usize) {
+fn grid_of(comparison: &Comparison, heads: &[&str]) -> Grid {
     let mut all: Vec<String> = comparison.varying.iter().map(|name| heading(name)).collect();
     let is_word = |name: &&String| {
         comparison.rows.iter().any(|r| r.place.get(name.as_str()).is_some_and(|v| v.is_string()))
     };
     let words = comparison.varying.iter().take_while(is_word).count();
+    let keys = all.len();
     all.extend(heads.iter().map(|head| (*head).to_owned()));
-    (grid(&all, words), words)
+    Grid::new(all, keys, words)
+}
+
+/// Columns that can be spared where a table is too wide, the first one first: JSON and the page
+/// have them all.
+const SPARED: [&str; 3] = ["worth", "n", "delta"];
+
+/// The columns of a table; of single numbers, those that there are.
+fn heads_of(is_figure: bool) -> Vec<&'static str> {
+    let mut heads =
+        vec!["runs", "n", "worth", "A", "B", "change", "interval", "delta", "p", "verdict"];
+    heads.retain(|head| !is_figure || !SPARED.contains(head));
+    heads
 }
 
 fn table(comparison: &Comparison, rows: &[Row]) -> String {
     let first = &rows[0];
     let is_figure = first.a.units.is_none();
-    let mut heads = vec!["runs"];
-    if !is_figure {
-        heads.extend(["n", "worth"]);
-    }
-    heads.extend(["A", "B", "change", "interval"]);
-    if !is_figure {
-        heads.push("delta");
-    }
-    heads.extend(["p", "verdict"]);
-    let (mut grid, words) = grid_of(comparison, &heads);
-    for row in rows {
-        let mut cells = places(comparison, row);
-        let both = |f: &dyn Fn(&Known) -> String| {
-            let (a, b) = (f(&row.a), f(&row.b));
-            if a == b { a } else { format!("{a} | {b}") }
-        };
-        cells.push(both(&|known| known.runs.to_string()));
-        if !is_figure {
-            cells.push(both(&|known| grouped(known.n as u64)));
-            cells.push(both(&|known| {
-                known.effective_n.map_or("-".to_owned(), |n| grouped(n.round() as u64))
-            }));
+    let with = |heads: &[&str]| {
+        let mut grid = grid_of(comparison, heads);
+        for row in rows {
+            let cells = heads.iter().map(|head| cell(comparison, row, head));
+            grid.push(places(comparison, row).into_iter().chain(cells).collect());
         }
-        cells.push(row.quantity.format(row.a.value));
-        cells.push(row.quantity.format(row.b.value));
-        cells.push(row.ratio.map_or("-".to_owned(), |ratio| change(ratio.value)));
-        cells.push(interval(row));
-        if !is_figure {
-            cells.push(row.dominance.map_or("-".to_owned(), |d| format!("{:+.2}", d.delta.value)));
-        }
-        cells.push(row.p_value.map_or("-".to_owned(), probability));
-        cells.push(verdict(comparison, row));
-        push(&mut grid, &cells, words);
-    }
+        grid
+    };
+    let without = |spared: usize| {
+        let mut heads = heads_of(is_figure);
+        heads.retain(|head| !SPARED[..spared].contains(head));
+        with(&heads)
+    };
+    let grid = (0..=SPARED.len()).map(without).find(Grid::fits).unwrap_or_else(|| without(0));
     let what =
         if is_figure { String::new() } else { format!("{} of ", at(comparison.options.quantile)) };
     let name = group_name(first.quantity, &first.label);
@@ -108,7 +102,30 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
         1 => "with its 95 % interval".to_owned(),
         n => format!("with 95 % intervals for all {n} comparisons together"),
     };
-    format!("{what}{name}, {count}\n{}", lines(&grid))
+    format!("{what}{name}, {count}\n{}", grid.text())
+}
+
+/// What of a row stands below a head.
+fn cell(comparison: &Comparison, row: &Row, head: &str) -> String {
+    let both = |f: &dyn Fn(&Known) -> String| {
+        let (a, b) = (f(&row.a), f(&row.b));
+        if a == b { a } else { format!("{a} | {b}") }
+    };
+    let missing = || "-".to_owned();
+    match head {
+        "runs" => both(&|known| known.runs.to_string()),
+        "n" => both(&|known| grouped(known.n as u64)),
+        "worth" => {
+            both(&|known| known.effective_n.map_or_else(missing, |n| grouped(n.round() as u64)))
+        }
+        "A" => row.quantity.format(row.a.value),
+        "B" => row.quantity.format(row.b.value),
+        "change" => row.ratio.map_or_else(missing, |ratio| change(ratio.value)),
+        "interval" => interval(row),
+        "delta" => row.dominance.map_or_else(missing, |d| format!("{:+.2}", d.delta.value)),
+        "p" => row.p_value.map_or_else(missing, probability),
+        _ => verdict(comparison, row),
+    }
 }
 
 /// `+3.1 %`; beyond a factor of two as one.
@@ -169,7 +186,7 @@ pub fn percent(share: f64) -> String {
 fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.deciles.len() == 9).collect();
     let first = rows.first()?;
-    let (mut grid, words) =
+    let mut grid =
         grid_of(comparison, &["p10", "p20", "p30", "p40", "p50", "p60", "p70", "p80", "p90"]);
     for row in &rows {
         let mut cells = places(comparison, row);
@@ -181,13 +198,13 @@ fn deciles(comparison: &Comparison, rows: &[Row]) -> Option<String> {
             let star = if is_sure { "*" } else { " " };
             format!("{sign}{}{star}", row.quantity.format(shift.value))
         }));
-        push(&mut grid, &cells, words);
+        grid.push(cells);
     }
     let name = group_name(first.quantity, &first.label);
     Some(format!(
         "shift of the deciles of {name}, B - A (* where the 95 % interval of that one leaves out \
          0)\n{}",
-        lines(&grid)
+        grid.text()
     ))
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
-pub struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn uniform(&mut self) -> f64 {
@@ -24,7 +24,7 @@ impl Random {
     }
 
     /// A latency: a floor, a little above it, and now and then an interrupt.
-    fn latency(&mut self, floor_ns: f64) -> f64 {
+    pub fn latency(&mut self, floor_ns: f64) -> f64 {
         let near = floor_ns * (1.0 - 0.08 * self.uniform().ln());
         if self.uniform() < 0.002 { near + 4000.0 * (1.0 - self.uniform().ln()) } else { near }
     }
@@ -50,7 +50,7 @@ pub fn environment(kernel: &str) -> Environment {
     }
 }
 
-fn header(experiment: &str, kind: DeviceKind, command: &[&str]) -> Header {
+pub fn header(experiment: &str, kind: DeviceKind, command: &[&str]) -> Header {
     let name = match kind {
         DeviceKind::System => "mlx5_0",
         DeviceKind::Soft => "soft0",
@@ -66,12 +66,12 @@ fn header(experiment: &str, kind: DeviceKind, command: &[&str]) -> Header {
     }
 }
 
-fn id(parameters: Object, order_index: u64, repetition: u32) -> PointId {
+pub fn id(parameters: Object, order_index: u64, repetition: u32) -> PointId {
     let started = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_860_800 + order_index);
     PointId { parameters, repetition, order_index, started, elapsed: Duration::from_millis(250) }
 }
 
-fn object(value: serde_json::Value) -> Object {
+pub fn object(value: serde_json::Value) -> Object {
     value.as_object().unwrap().clone()
 }
 

@@ -1,0 +1,73 @@
+//! Tables fit the usual terminal, and what they warn of is said once.
+
+mod common;
+
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_record::{DeviceKind, Environment, Record, Writer};
+use rdmalab_report::Table;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Columns of the usual terminal, as the tables take it.
+const COLUMNS: usize = 100;
+
+/// What one point of `ping --threads 8 --rate R` brings: times and rates of all and of each.
+fn threads(random: &mut common::Random, samples: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    let names: Vec<String> = std::iter::once("all threads".to_owned())
+        .chain((0..8).map(|thread| format!("thread {thread}")))
+        .collect();
+    for name in &names {
+        for what in ["", "from the intended start, "] {
+            let times = (0..samples).map(|i| random.latency(8e5 + i as f64)).collect();
+            outcome.push_series(Quantity::RoundTrip, &format!("{what}{name}"), 0, times);
+        }
+        for what in ["offered", "achieved"] {
+            outcome.push_figure(Quantity::Rate, &format!("{what}, {name}"), 123_456.0);
+        }
+    }
+    outcome.push_figure(Quantity::CpuShare, "rank 0", 3.97);
+    outcome.push_figure(Quantity::CpuShare, "rank 1", 3.97);
+    outcome
+}
+
+/// So many sizes and rates, each run three times.
+fn record_of_threads(samples: usize, sizes: u64, rates: u64) -> (TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let header = common::header("ping", DeviceKind::Soft, &["rdmalab", "run", "ping"]);
+    let mut writer = Writer::create_at(&dir.path().join("r"), header, &Environment::default());
+    let writer = writer.as_mut().unwrap();
+    let mut random = common::Random(17);
+    let cells = (0..sizes).flat_map(|size| (0..rates).map(move |rate| (size, rate)));
+    for (order, ((size, rate), repetition)) in
+        cells.flat_map(|cell| (0..3).map(move |repetition| (cell, repetition))).enumerate()
+    {
+        let mut outcome = threads(&mut random, samples);
+        outcome.warnings.push(format!("it waited {order} times in vain"));
+        outcome.push_fact("pattern", "every 32: +10.8 us at 8, 9; by chance 3e-18; ".repeat(4));
+        for label in ["t_lat", "t_lat_send"] {
+            outcome.warn_of_hidden(label, &format!("its median, {order} ns, is too small"));
+        }
+        let parameters = common::object(json!({
+            "transport": "rc", "op": if size % 2 == 0 { "write_imm" } else { "send" },
+            "size_bytes": 1024 << size, "rate_per_s": 10_000 * (rate + 1), "threads": 8,
+        }));
+        writer.append(&common::id(parameters, order as u64, repetition), &outcome).unwrap();
+    }
+    let record = Record::open(writer.dir()).unwrap();
+    (dir, record)
+}
+
+#[test]
+fn no_line_of_a_table_is_wider_than_the_terminal() {
+    let fan = common::fan(5);
+    let all = [record_of_threads(40, 1, 1), record_of_threads(40, 3, 2), fan];
+    for (_dir, record) in &all {
+        let text = Table::of(record).to_string();
+        let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(longest.chars().count() <= COLUMNS, "{longest}\n\n{text}");
+        for (quantity, label) in record.points[0].figures.iter().map(|f| (f.quantity, &f.label)) {
+            assert!(text.contains(&format!("{}, {label}", quantity.name())), "{label}: {text}");
+        }
+    }
+}
