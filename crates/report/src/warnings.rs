@@ -1,8 +1,13 @@
 //! What makes the numbers of a record doubtful, and what to do about it. Said once for the whole
 //! record, with the worst case, not once for each point.
 
+use std::collections::BTreeSet;
+
+use rdmalab_measure::Quantity;
+use rdmalab_measure::outcome::IS_HIDDEN;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_BEYOND;
+use rdmalab_measure::words::{by_number, few};
 use rdmalab_record::Record;
 
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
@@ -15,168 +20,291 @@ const WIDE: f64 = 0.05;
 /// fifth or more: the variance of a mean grows by (1 + r) / (1 - r).
 const DEPENDENT: f64 = 0.2;
 
+/// Names in one sentence, before the others are only counted.
+const NAMED: usize = 8;
+
 /// Sentences about the record, the most important first.
 #[must_use]
 pub fn warnings(record: &Record) -> Vec<String> {
     let model = Model::of(record);
+    let groups = model.groups();
     let mut found = record.damage.clone();
-    unfinished(record, &mut found);
-    clock(record, &mut found);
-    for group in model.groups() {
-        lost(&group, &mut found);
-        negative(&model, &group, &mut found);
-        wide(&model, &group, &mut found);
-        dependent(&model, &group, &mut found);
-    }
-    too_few(&model, &mut found);
-    reported(record, &mut found);
+    found.extend(unfinished(record));
+    found.extend(cut_short(record));
+    found.extend(clock(record));
+    found.extend(silent(&groups));
+    found.extend(lost(&groups));
+    found.extend(negative(&model, &groups));
+    found.extend(wide(&model, &groups));
+    found.extend(dependent(&model, &groups));
+    found.extend(too_few(&groups));
+    found.extend(reported(record));
     found
 }
 
-fn unfinished(record: &Record, found: &mut Vec<String>) {
-    let missing = record.unfinished_points();
-    if missing > 0 {
-        found.push(format!(
-            "{missing} of {} planned points are missing: the run was ended early",
-            record.header.planned_points
-        ));
-    }
+fn unfinished(record: &Record) -> Option<String> {
+    let (missing, planned) = (record.unfinished_points(), record.header.planned_points);
+    let are = if missing == 1 { "is" } else { "are" };
+    (missing > 0).then(|| {
+        format!("{missing} of {planned} planned points {are} missing: the run was ended early")
+    })
+}
+
+/// One sentence for each reason, with the points that it struck.
+fn cut_short(record: &Record) -> Vec<String> {
+    let mut reasons = Vec::new();
     for point in &record.points {
         if let Some(reason) = &point.cut_short {
             let mut whole = record.whole_points();
-            let counts = match whole.any(|other| other.parameters == point.parameters) {
-                true => "; it does not count beside whole runs of the same",
-                false => "",
-            };
-            found.push(format!("point {} was cut short: {reason}{counts}", point.number));
+            let is_beside = whole.any(|other| other.parameters == point.parameters);
+            gather(&mut reasons, (reason, is_beside), point.number.to_string());
         }
     }
+    let sentence = |((reason, is_beside), numbers): &((&String, bool), Vec<String>)| {
+        let n = numbers.len();
+        let counts = match is_beside {
+            true if n == 1 => "; it does not count beside whole runs of the same",
+            true => "; they do not count beside whole runs of the same",
+            false => "",
+        };
+        let (point, was) = (by_number(n, "point", "points"), by_number(n, "was", "were"));
+        format!("{point} {} {was} cut short: {reason}{counts}", few(numbers, NAMED))
+    };
+    reasons.iter().map(sentence).collect()
 }
 
-fn clock(record: &Record, found: &mut Vec<String>) {
+fn clock(record: &Record) -> Option<String> {
     let clock = record.environment.get("clock");
     let reason = clock.and_then(|c| c.get("fallback_reason")).and_then(|r| r.as_str());
-    if let Some(reason) = reason {
-        found.push(format!(
-            "the kernel's clock took the times, which costs more and is not fenced: {reason}"
-        ));
-    }
+    reason.map(|reason| {
+        format!("the kernel's clock took the times, which costs more and is not fenced: {reason}")
+    })
 }
 
-fn lost(group: &Group, found: &mut Vec<String>) {
-    let (n, lost) = group.rows.iter().fold((0, 0), |(n, lost), (_, m)| (n + m.n, lost + m.lost));
-    let name = group_name(group.quantity, group.label);
-    if n == 0 {
-        found.push(format!("{name}: not one sample came back"));
-    } else if lost > 0 {
-        let share = lost as f64 / (n + lost) as f64 * 100.0;
-        let messages = if lost == 1 { "message was" } else { "messages were" };
-        found.push(format!(
-            "{name}: {} {messages} lost ({share:.2} %); the numbers speak of those that arrived",
-            grouped(lost)
-        ));
-    }
+/// Where a warning holds: of which quantity, and for the worst of its rows by how much.
+struct Struck<'g> {
+    group: &'g Group<'g>,
+    rows: usize,
+    worst: (f64, &'g Row<'g>, &'g Merged),
 }
 
-fn negative(model: &Model, group: &Group, found: &mut Vec<String>) {
-    let count: u64 = group.rows.iter().map(|(_, m)| m.negative).sum();
-    if count > 0 {
-        let worst = worst(group, |m| (m.negative > 0).then_some(-m.min));
-        found.push(format!(
-            "{}: {} samples are below zero{}: the clocks of the two ends disagree by at least \
-             that; pin both ends to one socket, or trust the round trip only",
-            group_name(group.quantity, group.label),
+/// The groups with a row that is bad.
+fn struck<'g>(groups: &'g [Group], badness: impl Fn(&Merged) -> Option<f64>) -> Vec<Struck<'g>> {
+    let of = |group: &'g Group<'g>| {
+        let bad = group.rows.iter().filter_map(|(row, m)| Some((badness(m)?, *row, m)));
+        let worst = bad.clone().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(Struck { group, rows: bad.count(), worst })
+    };
+    groups.iter().filter_map(of).collect()
+}
+
+/// The worst of all.
+fn worst<'a, 'g>(struck: &'a [Struck<'g>]) -> Option<&'a Struck<'g>> {
+    struck.iter().max_by(|a, b| a.worst.0.total_cmp(&b.worst.0))
+}
+
+/// The names of groups, the quantity once: `round trip (all threads, thread 0 and thread 1)`.
+fn names<'g>(groups: impl Iterator<Item = &'g Group<'g>>) -> String {
+    let mut quantities = Vec::new();
+    groups.for_each(|group| gather(&mut quantities, group.quantity, group.label.to_owned()));
+    let name = |(quantity, labels): &(Quantity, Vec<String>)| match labels.as_slice() {
+        [only] => group_name(*quantity, only),
+        several => {
+            let is_named = |label: &&String| !label.is_empty();
+            let named: Vec<&String> = several.iter().filter(is_named).collect();
+            let whole = if named.len() < several.len() { "as a whole, " } else { "" };
+            format!("{} ({whole}{})", quantity.name(), few(&named, NAMED))
+        }
+    };
+    quantities.iter().map(name).collect::<Vec<_>>().join("; ")
+}
+
+/// ` at 3 of 4 points`, ` at 5 of 8 series`; nothing where there is but one.
+fn share(struck: &[Struck]) -> String {
+    let all: usize = struck.iter().map(|one| one.group.rows.len()).sum();
+    let count: usize = struck.iter().map(|one| one.rows).sum();
+    let what = if struck.len() > 1 { "series" } else { "points" };
+    if all > 1 { format!(" at {count} of {all} {what}") } else { String::new() }
+}
+
+/// Where the worst is: ` of round trip, thread 1 at size 64 B`, as far as there are several.
+fn place_of(model: &Model, struck: &[Struck], worst: &Struck) -> String {
+    let name = match struck {
+        [_] => String::new(),
+        _ => format!(" of {}", group_name(worst.group.quantity, worst.group.label)),
+    };
+    format!("{name}{}", at(model, worst.worst.1))
+}
+
+fn silent(groups: &[Group]) -> Option<String> {
+    let is_silent = |g: &&Group| g.rows.iter().all(|(_, m)| m.n == 0);
+    let silent: Vec<&Group> = groups.iter().filter(is_silent).collect();
+    (!silent.is_empty())
+        .then(|| format!("{}: not one sample came back", names(silent.iter().copied())))
+}
+
+/// What all groups lost alike is said once.
+fn lost(groups: &[Group]) -> Vec<String> {
+    let mut losses: Vec<((u64, u64), Vec<&Group>)> = Vec::new();
+    for group in groups {
+        let rows = group.rows.iter();
+        let (n, lost) = rows.fold((0, 0), |(n, lost), (_, m)| (n + m.n, lost + m.lost));
+        if n > 0 && lost > 0 {
+            gather(&mut losses, (n, lost), group);
+        }
+    }
+    let sentence = |((n, lost), groups): &((u64, u64), Vec<&Group>)| {
+        let share = *lost as f64 / (n + lost) as f64 * 100.0;
+        let messages = if *lost == 1 { "message was" } else { "messages were" };
+        format!(
+            "{}: {} {messages} lost ({share:.2} %); the numbers speak of those that arrived",
+            names(groups.iter().copied()),
+            grouped(*lost)
+        )
+    };
+    losses.iter().map(sentence).collect()
+}
+
+fn negative(model: &Model, groups: &[Group]) -> Option<String> {
+    let struck = struck(groups, |m| (m.negative > 0).then_some(-m.min));
+    let rows = struck.iter().flat_map(|one| &one.group.rows);
+    let count: u64 = rows.map(|(_, m)| m.negative).sum();
+    let samples = if count == 1 { "sample is" } else { "samples are" };
+    worst(&struck).map(|found| {
+        format!(
+            "{}: {} {samples} below zero, down to {}{}: the clocks of the two ends disagree by at \
+             least that; pin both ends to one socket, or trust the round trip only",
+            names(struck.iter().map(|one| one.group)),
             grouped(count),
-            worst.map_or(String::new(), |(row, m)| format!(
-                ", down to {}{}",
-                fmt_ns(m.min),
-                at(model, row)
-            ))
-        ));
-    }
+            fmt_ns(found.worst.2.min),
+            place_of(model, &struck, found)
+        )
+    })
 }
 
-fn wide(model: &Model, group: &Group, found: &mut Vec<String>) {
-    let is_wide = |m: &Merged| m.relative_width().filter(|w| *w > WIDE);
-    let count = group.rows.iter().filter(|(_, m)| is_wide(m).is_some()).count();
-    if let Some((row, m)) = worst(group, is_wide) {
-        found.push(format!(
-            "{}: the median is not known well at {count} of {} points (interval wider than {:.0} % \
-             of it; worst {:.0} %{}): pin both ends, quiet the machine, or measure more",
-            group_name(group.quantity, group.label),
-            group.rows.len(),
+fn wide(model: &Model, groups: &[Group]) -> Option<String> {
+    let struck = struck(groups, |m| m.relative_width().filter(|w| *w > WIDE));
+    worst(&struck).map(|found| {
+        format!(
+            "{}: the median is not known well{} (interval wider than {:.0} % of it; worst \
+             {:.0} %{}): pin both ends, quiet the machine, or measure more",
+            names(struck.iter().map(|one| one.group)),
+            share(&struck),
             WIDE * 100.0,
-            is_wide(m).unwrap_or(0.0) * 100.0,
-            at(model, row)
-        ));
-    }
+            found.worst.0 * 100.0,
+            place_of(model, &struck, found)
+        )
+    })
 }
 
-fn dependent(model: &Model, group: &Group, found: &mut Vec<String>) {
+fn dependent(model: &Model, groups: &[Group]) -> Option<String> {
     // Independent samples stay within 2 / sqrt(n) in 19 of 20 series; few samples show anything.
     let chance = |m: &Merged| 2.0 / (m.least_n as f64).sqrt();
     let strength = |m: &Merged| m.lag1.map(f64::abs).filter(|r| *r > DEPENDENT.max(chance(m)));
-    let count = group.rows.iter().filter(|(_, m)| strength(m).is_some()).count();
-    if let Some((row, m)) = worst(group, strength) {
-        found.push(format!(
-            "{}: successive samples depend on each other at {count} of {} points (rank correlation \
-             up to {:.2}{}{}), so intervals are too narrow: compare the medians of repeated runs",
-            group_name(group.quantity, group.label),
-            group.rows.len(),
-            m.lag1.unwrap_or(0.0),
-            at(model, row),
-            m.worth.map_or(String::new(), |share| format!(
+    let struck = struck(groups, strength);
+    worst(&struck).map(|found| {
+        let merged = found.worst.2;
+        format!(
+            "{}: successive samples depend on each other{} (rank correlation up to {:.2}{}{}), \
+             so intervals are too narrow: compare the medians of repeated runs",
+            names(struck.iter().map(|one| one.group)),
+            share(&struck),
+            merged.lag1.unwrap_or(0.0),
+            place_of(model, &struck, found),
+            merged.worth.map_or(String::new(), |share| format!(
                 "; its samples are worth {:.0} % of as many independent ones",
                 share * 100.0
             ))
-        ));
-    }
+        )
+    })
 }
 
-fn too_few(model: &Model, found: &mut Vec<String>) {
-    let groups = model.groups();
+fn too_few(groups: &[Group]) -> Option<String> {
     let lacking = |q: f64| {
         let rows = groups.iter().flat_map(|g| &g.rows);
         let without = rows.filter(|(_, m)| m.n > 0 && m.quantile(q).is_none());
         without.map(|(_, m)| m.least_n).min()
     };
-    let first = [0.5].into_iter().chain(TAIL).find_map(|q| Some((q, lacking(q)?)));
-    if let Some((q, n)) = first {
-        let needed = (MIN_BEYOND / (1.0 - q).min(q)).round() as u64;
-        found.push(format!(
-            "too few samples for {} and beyond: it needs {} in a series, the shortest has {}; \
-             measure more",
-            if q == 0.5 { "the median".to_owned() } else { percentile(q) },
-            grouped(needed),
-            grouped(n)
-        ));
-    }
+    let (q, n) = [0.5].into_iter().chain(TAIL).find_map(|q| Some((q, lacking(q)?)))?;
+    let needed = (MIN_BEYOND / (1.0 - q).min(q)).round() as u64;
+    Some(format!(
+        "too few samples for {} and beyond: it needs {} in a series, the shortest has {}; measure \
+         more",
+        if q == 0.5 { "the median".to_owned() } else { percentile(q) },
+        grouped(needed),
+        grouped(n)
+    ))
 }
 
-/// What the experiment itself said, once each.
-fn reported(record: &Record, found: &mut Vec<String>) {
-    let mut seen: Vec<(&str, usize)> = Vec::new();
-    for warning in record.points.iter().flat_map(|p| &p.warnings) {
-        match seen.iter_mut().find(|(text, _)| *text == warning.as_str()) {
-            Some((_, count)) => *count += 1,
-            None => seen.push((warning, 1)),
+/// What the experiment itself said: once each, also where only the numbers in it differ, or the
+/// label that it is about.
+fn reported(record: &Record) -> Vec<String> {
+    let mut kinds = Vec::new();
+    for point in &record.points {
+        for warning in &point.warnings {
+            let (label, text) = warning.split_once(IS_HIDDEN).unwrap_or(("", warning));
+            gather(&mut kinds, numberless(text), Said { at: point.number, label, text });
         }
     }
-    for (text, count) in seen {
-        found.push(match count {
-            1 => text.to_owned(),
-            n => format!("{text} (at {n} points)"),
-        });
+    kinds.iter().map(|(_, all)| together(all)).collect()
+}
+
+/// A warning of a point.
+struct Said<'a> {
+    at: u64,
+    /// What is not shown, where that is what it says.
+    label: &'a str,
+    text: &'a str,
+}
+
+/// Warnings that are alike but for numbers and labels, as one.
+fn together(all: &[Said]) -> String {
+    let first = all[0].text;
+    let points: BTreeSet<u64> = all.iter().map(|said| said.at).collect();
+    let often = match (points.len(), all.iter().all(|said| said.text == first)) {
+        (1, true) => String::new(),
+        (1, false) => " (so or with other numbers)".to_owned(),
+        (n, true) => format!(" (at {n} points)"),
+        (n, false) => format!(" (so or with other numbers at {n} points)"),
+    };
+    let mut labels: Vec<&str> = all.iter().map(|said| said.label).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    match labels.as_slice() {
+        [""] => format!("{first}{often}"),
+        [one] => format!("{one}{IS_HIDDEN}{first}{often}"),
+        several => {
+            let are = IS_HIDDEN.replacen(" is ", " are ", 1);
+            format!("{}{are}{first}{often}", few(several, NAMED))
+        }
     }
 }
 
-/// The row where `badness` is largest.
-fn worst<'g>(
-    group: &'g Group<'g>,
-    badness: impl Fn(&Merged) -> Option<f64>,
-) -> Option<(&'g Row<'g>, &'g Merged)> {
-    let bad = group.rows.iter().filter_map(|(row, m)| Some((badness(m)?, *row, m)));
-    bad.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row, m)| (row, m))
+/// A text without its numbers: `5.20 us` and `813 ns` are the same there.
+fn numberless(text: &str) -> String {
+    let is_number = |word: &str| {
+        let word = word.trim_start_matches(['(', '-']);
+        word.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let is_unit = |word: &str| ["ns", "us", "ms", "s"].contains(&word.trim_end_matches([',', ':']));
+    let mut kept = Vec::new();
+    let mut is_after_number = false;
+    for word in text.split(' ') {
+        let is_dropped = is_number(word) || is_after_number && is_unit(word);
+        is_after_number = is_number(word);
+        if !is_dropped {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
+}
+
+/// Adds a value to those of its key.
+fn gather<K: PartialEq, V>(all: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
+    match all.iter_mut().find(|(other, _)| *other == key) {
+        Some((_, values)) => values.push(value),
+        None => all.push((key, vec![value])),
+    }
 }
 
 /// Which point, by what varies: `size 64 B, op send`; empty where nothing does.

@@ -4,7 +4,7 @@ mod common;
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{DeviceKind, Environment, Record, Writer};
-use rdmalab_report::Table;
+use rdmalab_report::{Table, page, warnings};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -70,4 +70,23 @@ fn no_line_of_a_table_is_wider_than_the_terminal() {
             assert!(text.contains(&format!("{}, {label}", quantity.name())), "{label}: {text}");
         }
     }
+}
+
+#[test]
+fn a_warning_is_said_once_with_all_that_it_holds_for() {
+    let (_dir, record) = record_of_threads(60, 2, 1);
+    let all = warnings(&record);
+    let with = |what: &str| -> Vec<&String> { all.iter().filter(|w| w.contains(what)).collect() };
+    for kind in ["median is not known well", "too few samples", "in vain", "shown"] {
+        assert_eq!(with(kind).len(), 1, "{kind}: {all:#?}");
+    }
+    let wide = with("median is not known well")[0];
+    assert!(wide.starts_with("round trip (all threads, "), "{wide}");
+    assert!(wide.contains(" series (") && wide.contains(" % of round trip, "), "{wide}");
+    let said = "(so or with other numbers at 6 points)";
+    assert!(with("in vain")[0].ends_with(said), "{all:#?}");
+    let hidden = with("are not shown")[0];
+    assert!(hidden.starts_with("t_lat and t_lat_send are not shown: its median, 0 ns"), "{hidden}");
+    assert!(hidden.ends_with(said), "{hidden}");
+    assert_eq!(page(&record).matches("median is not known well").count(), 1);
 }
