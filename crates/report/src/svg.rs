@@ -87,6 +87,8 @@ struct Frame<'a> {
     x: &'a Axis,
     y: &'a Axis,
     right: f64,
+    /// Where the y axis ends.
+    top: f64,
 }
 
 impl Frame<'_> {
@@ -95,7 +97,7 @@ impl Frame<'_> {
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.part(value) * (HEIGHT - BOTTOM - TOP)
+        HEIGHT - BOTTOM - self.y.part(value) * (HEIGHT - BOTTOM - self.top)
     }
 
     /// Grid, ticks and names of the axes.
@@ -165,7 +167,7 @@ pub fn lines(
     let longest = lines.iter().map(|l| l.name.chars().count()).max().unwrap_or(0);
     let is_beside = longest <= MAX_BESIDE;
     let right = if is_beside { longest as f64 * CHARACTER } else { 0.0 };
-    let frame = Frame { x, y, right: RIGHT + right };
+    let frame = Frame { x, y, right: RIGHT + right, top: TOP };
     let (legend, depth) = if is_beside { (String::new(), 0.0) } else { legend(lines) };
     let (sources, more) = published::names(printed.iter(), HEIGHT + depth);
     let mut out = open(words, HEIGHT + depth + more);
@@ -280,7 +282,10 @@ pub fn bars(
     rules: &[Rule],
     printed: &[Published],
 ) -> String {
-    let frame = Frame { x, y, right: RIGHT };
+    // Names of lines stand above all bars, as far as these have room below.
+    let names = (rules.len() + printed.len()) as f64 * LINE_HEIGHT;
+    let top = TOP + names.min((HEIGHT - BOTTOM - TOP) / 2.0);
+    let frame = Frame { x, y, right: RIGHT, top };
     let (sources, more) = published::names(printed.iter(), HEIGHT);
     let mut out = open(words, HEIGHT + more);
     frame.axes(&mut out);
@@ -316,7 +321,7 @@ pub fn bars(
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
 /// Those that are `picked` stand out, by colour and as diamonds.
 pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
-    let frame = Frame { x, y, right: RIGHT };
+    let frame = Frame { x, y, right: RIGHT, top: TOP };
     let mut out = open(words, HEIGHT);
     frame.axes(&mut out);
     for (i, mark) in marks.iter().enumerate() {
@@ -445,6 +450,29 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Where texts of a class stand.
+    fn baselines(svg: &str, class: &str) -> Vec<f64> {
+        let of_class = svg.split("<text ").filter(|t| t.contains(&format!("class='{class}")));
+        let y = |t: &str| t.split("y='").nth(1)?.split('\'').next()?.parse().ok();
+        of_class.map(|t| y(t).unwrap()).collect()
+    }
+
+    #[test]
+    fn names_in_a_histogram_stand_above_the_highest_bar() {
+        let x = linear_axis("x", (0.0, 1.0), 2, |v| v.to_string());
+        let y = linear_axis("y", (0.0, 100.0), 4, |v| v.to_string());
+        let bin = Bin { ends: (0.0, 1.0), count: 100, text: String::new() };
+        let rule = |x: f64| Rule { x, name: format!("at {x}") };
+        let words = Words { id: "a".into(), title: "t".into(), description: "d".into() };
+        let text = bars(&words, (&x, &y), &[bin], &[0.1, 0.5, 0.9].map(rule), &[]);
+        let labels = baselines(&text, "label");
+        assert_eq!(labels.len(), 3);
+        let bar = text.split("<rect ").nth(1).and_then(|t| t.split("y='").nth(1)).unwrap();
+        let top: f64 = bar.split('\'').next().unwrap().parse().unwrap();
+        assert!(labels.iter().all(|y| *y < top), "{labels:?} {top}");
+        assert!(top < HEIGHT / 2.0, "the bars have room: {top}");
+    }
+
     #[test]
     fn labels_do_not_cover_each_other_and_stay_inside() {
         let x = linear_axis("x", (0.0, 1.0), 2, |v| v.to_string());
@@ -458,11 +486,7 @@ mod tests {
             Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
         let text = lines(&words, &x, &y, &all, &[], &[]);
         assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
-        let mut ys: Vec<f64> = text
-            .split("<text ")
-            .filter(|t| t.contains("class='label"))
-            .map(|t| t.split("y='").nth(1).unwrap().split('\'').next().unwrap().parse().unwrap())
-            .collect();
+        let mut ys = baselines(&text, "label");
         ys.sort_by(f64::total_cmp);
         assert_eq!(ys.len(), 6);
         assert!(ys.windows(2).all(|w| w[1] - w[0] >= LINE_HEIGHT - 0.11), "{ys:?}");

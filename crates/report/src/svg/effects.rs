@@ -1,8 +1,8 @@
 //! Charts of comparisons: an effect with its interval for each point, and a shift with its band.
 
 use super::{
-    Axis, BOTTOM, Frame, HEIGHT, MAX_BAR_NAME, Mark, RIGHT, WIDTH, Words, escape, open, put, shape,
-    short, text_at,
+    Axis, BOTTOM, Frame, HEIGHT, MAX_BAR_NAME, Mark, RIGHT, TOP, WIDTH, Words, escape, open, put,
+    shape, short, text_at,
 };
 
 /// An effect.
@@ -91,7 +91,7 @@ pub fn effects(
 
 /// A line with a band around it, and a horizontal rule at `neutral`.
 pub fn band(words: &Words, x: &Axis, y: &Axis, neutral: f64, marks: &[Mark]) -> String {
-    let frame = Frame { x, y, right: RIGHT };
+    let frame = Frame { x, y, right: RIGHT, top: TOP };
     let mut out = open(words, HEIGHT);
     frame.axes(&mut out);
     let level = frame.y(neutral);
