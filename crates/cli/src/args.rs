@@ -245,7 +245,8 @@ pub struct StudyArgs {
 /// Options of `report`.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// Directories of records; or one of a study, whose page is then written again
+    /// Directories of records, or with records in them; or one of a study, whose page is then
+    /// written again
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// How they are printed

@@ -1,7 +1,7 @@
 //! `rdmalab report`, and what `run` prints: a record in one of the forms.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rdmalab_record::Record;
 use rdmalab_report::{Histogram, Scale, Style, Table};
@@ -27,9 +27,10 @@ pub fn run(args: &ReportArgs) -> Outcome {
             ))),
         };
     }
-    let records = args.dirs.iter().map(|dir| Record::open(dir).map(filled));
-    let records: Result<Vec<Record>, _> = records.collect();
-    let records = records.map_err(usage)?;
+    let mut records = Vec::new();
+    for dir in &args.dirs {
+        records.extend(below(dir)?.into_iter().map(filled));
+    }
     if let Some(file) = &args.html {
         std::fs::write(file, rdmalab_report::pages(&records))
             .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
@@ -40,13 +41,49 @@ pub fn run(args: &ReportArgs) -> Outcome {
         pictures(&records, dir)?;
         return expected(args, &records);
     }
+    print_all(&records, args.format)?;
+    expected(args, &records)
+}
+
+/// The record of a directory, or those of the directories in it, by their names.
+///
+/// # Errors
+/// When there is none, or one of them cannot be read.
+pub fn below(dir: &Path) -> Outcome<Vec<Record>> {
+    let is_record = |dir: &Path| dir.join("record.json").is_file();
+    let entries = std::fs::read_dir(dir).ok().filter(|_| !is_record(dir));
+    let entries = entries.into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|path| is_record(path));
+    found.sort();
+    if found.is_empty() && dir.is_dir() && !is_record(dir) {
+        return Err(usage(format!(
+            "{}: there is no record in it: name directories that `rdmalab run` or `rdmalab advise` \
+             made, or one with such directories in it",
+            dir.display()
+        )));
+    }
+    if found.is_empty() {
+        found.push(dir.to_owned());
+    }
+    found.iter().map(|path| Record::open(path).map_err(usage)).collect()
+}
+
+/// Prints records one after the other; for people, with a table of which they are before them.
+fn print_all(records: &[Record], format: Format) -> Outcome {
+    let contents = match format {
+        Format::Table => rdmalab_report::contents_text(records),
+        Format::Markdown => rdmalab_report::contents_markdown(records),
+        Format::Json | Format::Csv | Format::Perftest => String::new(),
+    };
+    out!("{contents}");
     for (i, record) in records.iter().enumerate() {
-        if i > 0 && args.format != Format::Json {
+        if (i > 0 || !contents.is_empty()) && format != Format::Json {
             outln!();
         }
-        print(record, args.format, false)?;
+        print(record, format, false)?;
     }
-    expected(args, &records)
+    Ok(())
 }
 
 /// Holds all records to what is expected.

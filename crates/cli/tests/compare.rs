@@ -104,3 +104,28 @@ fn a_wrong_call_is_told_in_a_line() {
         assert!(found.stderr.contains(part), "{words:?}: {}", found.stderr);
     }
 }
+
+#[test]
+fn records_in_a_directory_are_named_before_they_are_shown() {
+    let home = tempfile::tempdir().unwrap();
+    for condition in ["quiet", "loaded"] {
+        record(home.path(), "both", &["--messages", "100", "--condition", condition]);
+    }
+    let report = |arguments: &[&str]| {
+        said(rdmalab(&["report"]).arg(home.path().join("both")).args(arguments))
+    };
+    let text = report(&[]);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    assert!(text.stdout.starts_with("2 records\n"), "{}", text.stdout);
+    let rows: Vec<&str> = text.stdout.lines().skip(1).take(3).collect();
+    assert!(rows[0].contains("condition") && rows[0].contains("begun (UTC)"), "{rows:?}");
+    assert!(rows[1].contains(" quiet ") && rows[2].contains(" loaded "), "{rows:?}");
+    assert_eq!(text.stdout.matches("\nping on soft0").count(), 2, "{}", text.stdout);
+    let markdown = report(&["--format", "markdown"]);
+    assert!(markdown.stdout.starts_with("# 2 records\n\n|"), "{}", markdown.stdout);
+    let json = report(&["--format", "json"]);
+    assert_eq!(serde_json::Deserializer::from_str(&json.stdout).into_iter::<Value>().count(), 2);
+    let none = said(rdmalab(&["report"]).arg(home.path()));
+    assert_eq!(none.code, Some(2), "{none:?}");
+    assert!(none.stderr.contains("there is no record in it"), "{none:?}");
+}

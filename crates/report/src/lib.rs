@@ -9,6 +9,7 @@
 
 mod charts;
 pub mod compare;
+mod contents;
 mod csv;
 mod curves;
 pub mod expect;
@@ -31,6 +32,7 @@ mod theirs;
 mod value;
 mod warnings;
 
+pub use contents::{contents_markdown, contents_text};
 pub use csv::csv;
 pub use histogram::{Histogram, Scale};
 pub use json::json;

@@ -9,6 +9,7 @@ use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
 use crate::charts::{self, Chart, Scope, sentence};
+use crate::contents::{began, contents_page};
 use crate::model::{Group, Model, Row, group_name, is_disturbed};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
 use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
@@ -41,14 +42,7 @@ pub fn pages(records: &[Record]) -> String {
     whole(
         &title,
         html! {
-            @if records.len() > 1 {
-                nav aria-label="Records" {
-                    ol { @for (i, record) in records.iter().enumerate() {
-                        li { a href=(format!("#{}", id(i))) { (name(record)) } ", begun "
-                            (began(record)) }
-                    } }
-                }
-            }
+            (contents_page(records, id))
             @for (i, record) in records.iter().enumerate() {
                 article id=[(records.len() > 1).then(|| id(i))] { (article(record, &id(i))) }
             }
@@ -121,12 +115,6 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
             }
         }
     }
-}
-
-/// When a record was begun.
-fn began(record: &Record) -> String {
-    let began = record.header.started_utc.replace('T', " ");
-    began.split('.').next().unwrap_or_default().to_owned()
 }
 
 /// What numbers of a device are not.

@@ -4,7 +4,7 @@ mod common;
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{DeviceKind, Environment, Record, Writer};
-use rdmalab_report::{Table, page, warnings};
+use rdmalab_report::{Table, contents_markdown, contents_text, page, pages, warnings};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -89,4 +89,27 @@ fn a_warning_is_said_once_with_all_that_it_holds_for() {
     assert!(hidden.starts_with("t_lat and t_lat_send are not shown: its median, 0 ns"), "{hidden}");
     assert!(hidden.ends_with(said), "{hidden}");
     assert_eq!(page(&record).matches("median is not known well").count(), 1);
+}
+
+#[test]
+fn several_records_are_named_first() {
+    let all = [common::fan(2), common::blast(), common::words()].map(|(dir, mut record)| {
+        record.header.condition = Some("a rather quiet machine".to_owned());
+        (dir, record)
+    });
+    let records: Vec<Record> = all.iter().map(|(_, record)| record.clone()).collect();
+    let text = contents_text(&records);
+    assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    let markdown = contents_markdown(&records);
+    let page = pages(&records);
+    let (before, _) = page.split_once("<article").unwrap();
+    for record in &records {
+        let dir = record.dir.display().to_string();
+        for form in [&*text, &*markdown, before] {
+            assert!(form.contains(&dir) && form.contains("a rather quiet machine"), "{form}");
+            assert!(form.contains(&record.header.experiment), "{form}");
+            assert!(form.contains(record.header.device.kind.name()), "{form}");
+        }
+    }
+    assert_eq!(contents_text(&records[..1]) + &contents_markdown(&records[..1]), "");
 }

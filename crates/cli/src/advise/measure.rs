@@ -56,7 +56,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let failures = lab.all(&parts, &place.dir);
     lab.session = None;
     // None where the first part failed before its first run.
-    let records = super::read(&place.dir).unwrap_or_default();
+    let records = crate::report::below(&place.dir).unwrap_or_default();
     let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
     super::show(args, &advice, &records);
     for file in lab.ends.captures() {

@@ -5,13 +5,12 @@ pub mod args;
 mod measure;
 mod parts;
 
-use std::path::{Path, PathBuf};
-
 use rdmalab_advice::{Advice, answers};
 use rdmalab_experiments::{Experiment, sweep};
 use rdmalab_record::Record;
 
 use crate::failure::{Outcome, run as failed, usage};
+use crate::report::below;
 pub use args::AdviseArgs;
 
 /// Measures or reads, and answers.
@@ -25,7 +24,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let sizes = sizes(args)?;
     let mut records = Vec::new();
     for dir in &args.records {
-        records.extend(read(dir)?);
+        records.extend(below(dir)?);
     }
     if let Some(sizes) = sizes {
         let is_asked = |size: Option<u64>| size.is_some_and(|size| sizes.contains(&size));
@@ -55,23 +54,4 @@ fn show(args: &AdviseArgs, advice: &Advice, records: &[Record]) {
         true => out!("{}", rdmalab_advice::json(advice)),
         false => out!("{}", rdmalab_advice::text(advice, records)),
     }
-}
-
-/// The record of a directory, or those that lie in it, by their names.
-fn read(dir: &Path) -> Outcome<Vec<Record>> {
-    if dir.join("record.json").is_file() {
-        return Ok(vec![Record::open(dir).map_err(usage)?]);
-    }
-    let entries = std::fs::read_dir(dir).map_err(|e| usage(format!("{}: {e}", dir.display())))?;
-    let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    below.retain(|path| path.join("record.json").is_file());
-    below.sort();
-    if below.is_empty() {
-        return Err(usage(format!(
-            "{}: there is no record in it: name directories that `rdmalab run` or `rdmalab advise` \
-             made",
-            dir.display()
-        )));
-    }
-    below.iter().map(|path| Record::open(path).map_err(usage)).collect()
 }
