@@ -42,6 +42,7 @@ mod interrupt;
 mod latency;
 mod link;
 mod man;
+mod near;
 mod output;
 mod perftest;
 mod ps;

@@ -300,3 +300,21 @@ fn a_record_of_another_version_is_not_gone_on_with() {
     let left = fs::read_to_string(dir.join("points.jsonl")).unwrap();
     assert_eq!(left, format!("{all_but_one}\n"), "nothing was added");
 }
+
+#[test]
+fn what_was_meant_is_said_of_a_study_and_of_a_figure() {
+    for (arguments, meant) in [
+        (&["study", "viertel", "--plan"][..], "; did you mean viertel2006?"),
+        (&["study", "mordkovitch2013", "--plan"], "; did you mean mordkovich2013?"),
+        (
+            &["study", "mordkovich2013", "--plan", "--figure", "cluster"],
+            "did you mean clusterperf?",
+        ),
+    ] {
+        let found = said(&mut rdmalab(arguments));
+        assert_eq!(found.code, Some(2), "{found:?}");
+        assert!(found.stderr.contains(meant), "{found:?}");
+    }
+    let other = said(&mut rdmalab(&["study", "nothing", "--plan"]));
+    assert!(other.stderr.contains("there are ") && !other.stderr.contains("mean"), "{other:?}");
+}

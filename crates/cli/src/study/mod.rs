@@ -23,6 +23,7 @@ use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::findings::filled;
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
+use crate::near::hint;
 use crate::run::args::PartOf;
 use crate::run::plan::duration;
 use crate::run::{Ended, run_points};
@@ -52,8 +53,9 @@ pub fn run(args: &StudyArgs) -> Outcome {
     for figure in &asked.figures {
         if study.plan.figure(figure).is_none() {
             let keys: Vec<&str> = study.plan.figures.iter().map(|f| f.key.as_str()).collect();
+            let near = hint(figure, keys.iter().copied());
             let what = format!("{key} has no such figure; it has {}", keys.join(", "));
-            return Err(usage(format!("--figure {figure}: {what}")));
+            return Err(usage(format!("--figure {figure}: {what}{near}")));
         }
     }
     let others = beside(&study, &args.beside, asked.condition.as_ref())?;
@@ -108,10 +110,10 @@ fn studies(dir: Option<&Path>) -> Outcome<Vec<Study>> {
 
 fn find(key: &str, studies: Vec<Study>) -> Outcome<Study> {
     let keys: Vec<String> = studies.iter().map(|study| study.plan.key.clone()).collect();
-    studies
-        .into_iter()
-        .find(|study| study.plan.key == key)
-        .ok_or_else(|| usage(format!("there is no study {key:?}; there are {}", keys.join(", "))))
+    studies.into_iter().find(|study| study.plan.key == key).ok_or_else(|| {
+        let near = hint(key, keys.iter().map(String::as_str));
+        usage(format!("there is no study {key:?}; there are {}{near}", keys.join(", ")))
+    })
 }
 
 /// Cuts the parts to a time, each by the same share as far as it can be: what has to stay of one
