@@ -83,8 +83,9 @@ fn families(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::tests::{claim, evidence};
-    use crate::judge::why_open;
+    use crate::find::Cell;
+    use crate::judge::tests::{claim, evidence, of_runs};
+    use crate::open::why_open;
 
     #[test]
     fn lines_cross_where_the_sign_changes_as_is_said() {
@@ -127,7 +128,9 @@ mod tests {
         let runs = "the intervals allow both at 2 of 3 points: more repetitions may tell";
         assert_eq!(of(&open), format!("{few}: {runs}"));
         // More repetitions would tell nothing where it is the clocks.
-        open.iter_mut().for_each(|e| e.left.clock_error_ns = 5e3);
+        for e in &mut open {
+            e.left = Cell { clock_error_ns: 5e3, ..of_runs(&[0.9, 0.9]) };
+        }
         let text = of(&open);
         assert!(text.starts_with(&format!("{few}: times from host to host")), "{text}");
         assert!(text.contains("off by up to 5.00 us") && !text.contains("repetitions"), "{text}");

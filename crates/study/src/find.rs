@@ -52,6 +52,8 @@ pub struct Cell {
     pub basis: Basis,
     /// What each run gave, where that tells how far off the next run may be.
     pub of_runs: Vec<f64>,
+    /// The interval as it would be if the clocks of two hosts had no error.
+    pub exact: Option<(f64, f64)>,
     /// How far the number may be off since the clocks of two hosts made it, the same way in every
     /// run; 0 where one clock did.
     pub clock_error_ns: f64,
@@ -257,9 +259,19 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
             None => (number(&points, side, quantity)?, Unit::Of(quantity)),
         };
         let Number { value, interval, n, basis, of_runs } = number;
-        let clock_error_ns = 0.0;
-        let cell =
-            Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit };
+        let (exact, clock_error_ns) = (interval, 0.0);
+        let cell = Cell {
+            parameters,
+            value,
+            interval,
+            exact,
+            n,
+            runs,
+            basis,
+            of_runs,
+            clock_error_ns,
+            unit,
+        };
         let errors = points.iter().map(|point| point.clock_error_ns(quantity));
         Some(cell.off_by(errors.fold(0.0, f64::max)))
     };

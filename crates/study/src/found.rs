@@ -60,10 +60,22 @@ fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)
         let runs = runs.max(values.len());
         let interval = ends_over_runs(&values, runs).map(|ends| hull(ends, own));
         let basis = Basis::FoundIn(values.len());
-        return Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit };
+        let exact = interval;
+        return Cell {
+            parameters,
+            value,
+            interval,
+            exact,
+            n,
+            runs,
+            basis,
+            of_runs,
+            clock_error_ns,
+            unit,
+        };
     };
-    let (interval, basis) = (own, Basis::Together);
-    Cell { parameters, value, interval, n, runs, basis, of_runs, clock_error_ns, unit }
+    let (interval, exact, basis) = (own, own, Basis::Together);
+    Cell { parameters, value, interval, exact, n, runs, basis, of_runs, clock_error_ns, unit }
 }
 
 /// The ends of what some of so many runs found; `None` while those that did not may be as many, or
@@ -109,6 +121,7 @@ fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Ve
             parameters: parameters.clone(),
             value: there as f64 / runs as f64,
             interval: Some((share.low, share.high)),
+            exact: Some((share.low, share.high)),
             n: runs as u64,
             runs,
             basis: Basis::Together,

@@ -1,16 +1,14 @@
 //! One claim against measurements.
 
-use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{RunRatio, Runs};
 use rdmalab_record::{DeviceKind, Object};
 
-use crate::claim::{Claim, Relation, Side};
+use crate::claim::{Claim, Relation};
 use crate::cross::crossing;
 use crate::find::{
-    AMOUNTS, Basis, Cell, Part, RUNS_FOR_ENDS, Unit, cells, fixed, hull, impossible_from, text,
-    with_note,
+    AMOUNTS, Basis, Cell, Part, Unit, cells, fixed, hull, impossible_from, text, with_note,
 };
-use crate::plan::{Plan, Sweep};
+use crate::open::{planned_runs, why_open};
 use crate::published::Published;
 use crate::study::Study;
 
@@ -128,7 +126,8 @@ fn constant(value: f64, unit: Unit) -> Cell {
     // As if run after run had given it.
     let of_runs = vec![value; 2];
     let (interval, basis, clock_error_ns) = (ends, Basis::Runs, 0.0);
-    Cell { parameters, value, interval, n: 0, runs: 0, basis, of_runs, clock_error_ns, unit }
+    let (n, runs, exact) = (0, 0, ends);
+    Cell { parameters, value, interval, exact, n, runs, basis, of_runs, clock_error_ns, unit }
 }
 
 /// Names of parameters with more than one value within a side.
@@ -208,7 +207,7 @@ pub(crate) fn place(parameters: &Object, names: &[String]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
+pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
     let Some((low, high)) = ends else { return Decision::Open };
     let (tolerance, factor) = (claim.tolerance, claim.factor.unwrap_or(1.0));
     let (value, low, high) = (value / factor, low / factor, high / factor);
@@ -255,20 +254,6 @@ fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
     }
 }
 
-/// Whether the sides of `<` or `>` are surely nearer to each other than what counts.
-fn is_small(claim: &Claim, e: &Evidence) -> bool {
-    let factor = claim.factor.unwrap_or(1.0);
-    let ends = e.ratio.1.map(|(low, high)| (low / factor, high / factor));
-    let (from, to) = (1.0 - claim.tolerance, 1.0 + claim.tolerance);
-    let is_order = matches!(claim.relation, Relation::Less | Relation::More);
-    is_order && ends.is_some_and(|(low, high)| from < low && high < to)
-}
-
-/// A share as a number of per cent, to a tenth.
-fn percent(share: f64) -> f64 {
-    (share * 1000.0).round() / 10.0
-}
-
 /// Places of a contradiction that are named.
 const PLACES: usize = 4;
 
@@ -277,47 +262,7 @@ fn by_chance(decided: usize) -> usize {
     decided / 20
 }
 
-/// How often the whole plan measures each point that a claim is about.
-fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
-    let runs = |side: &Side| {
-        let figure = plan.figure(side.figure.as_deref()?)?;
-        let is_meant = |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
-        let meant = figure.sweeps.iter().filter(is_meant);
-        meant.map(|sweep| sweep.repeat.unwrap_or(plan.repeat) as usize).min()
-    };
-    [runs(&claim.left), runs(&claim.right_side())].into_iter().flatten().min().unwrap_or(1)
-}
-
-/// Why there is no interval, and what would give one.
-fn without_interval(evidence: &[Evidence], planned_runs: usize) -> String {
-    let cells = || evidence.iter().flat_map(|e| [&e.left, &e.right]);
-    let plan = match planned_runs {
-        enough if enough >= RUNS_FOR_ENDS => {
-            format!("the whole plan, without --quick, has {enough}")
-        }
-        few => format!("the plan has {few}"),
-    };
-    let found = cells().filter_map(|c| match c.basis {
-        Basis::FoundIn(there) if c.interval.is_none() => Some((there, c.runs)),
-        _ => None,
-    });
-    match found.min() {
-        _ if cells().any(|c| c.runs == 1) => {
-            "there is one run, which says nothing of the next: repeat it".to_owned()
-        }
-        Some((there, runs)) if there < runs => format!(
-            "{there} of {runs} runs have it, which may be half of them or less: more repetitions \
-             may tell"
-        ),
-        Some((_, runs)) => format!(
-            "an interval needs {RUNS_FOR_ENDS} runs of what each finds once, here are {runs}: \
-             {plan}"
-        ),
-        None => "too few samples or runs for an interval: measure more".to_owned(),
-    }
-}
-
-fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict {
+pub(crate) fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict {
     let of = |decision| evidence.iter().filter(move |e| e.decision == decision);
     let (holds, fails) = (of(Decision::Holds).count(), of(Decision::Fails).count());
     let all = evidence.len();
@@ -337,53 +282,6 @@ fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> Verdict
         });
     }
     Verdict::CannotBeSeen(why_open(claim, evidence, planned_runs))
-}
-
-/// Why nothing can be told.
-pub(crate) fn why_open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
-    clocks(evidence).unwrap_or_else(|| open(claim, evidence, planned_runs))
-}
-
-/// That it is the clocks that leave it open, where it would not be if they had no error: of these
-/// more repetitions tell nothing.
-fn clocks(evidence: &[Evidence]) -> Option<String> {
-    let open = || evidence.iter().filter(|e| e.decision == Decision::Open);
-    let error_ns = |e: &Evidence| e.left.clock_error_ns.max(e.right.clock_error_ns);
-    // One run, or too few samples, leave it open in any case. Shares have lost their interval.
-    let is_by_clocks = |e: &Evidence| {
-        error_ns(e) > 0.0 && (e.ratio.1.is_some() || matches!(e.left.unit, Unit::Named(_)))
-    };
-    let largest = open().map(error_ns).fold(0.0, f64::max);
-    (largest > 0.0 && open().all(is_by_clocks)).then(|| {
-        format!(
-            "times from host to host, whose clocks may be off by up to {}, leave it open: measure \
-             both ends on one host, or round trips",
-            fmt_ns(largest)
-        )
-    })
-}
-
-/// Why nothing can be told of what one clock took, or counts are.
-fn open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
-    let all = evidence.len();
-    if evidence.iter().all(|e| e.ratio.1.is_none()) {
-        return without_interval(evidence, planned_runs);
-    }
-    let undecided = evidence.iter().filter(|e| e.decision == Decision::Open);
-    let (small, wide): (Vec<&Evidence>, Vec<&Evidence>) =
-        undecided.partition(|e| is_small(claim, e));
-    let small = (!small.is_empty()).then(|| {
-        format!(
-            "the difference is smaller than what counts ({} %) at {} of {all} points",
-            percent(claim.tolerance),
-            small.len()
-        )
-    });
-    let wide = (!wide.is_empty()).then(|| {
-        let n = wide.len();
-        format!("the intervals allow both at {n} of {all} points: more repetitions may tell")
-    });
-    small.into_iter().chain(wide).collect::<Vec<_>>().join("; ")
 }
 
 fn where_it_fails(evidence: &Evidence) -> String {
@@ -435,11 +333,13 @@ pub mod tests {
     }
 
     /// Of samples that know each run to a per mille.
-    fn of_runs(values: &[f64]) -> Cell {
+    pub fn of_runs(values: &[f64]) -> Cell {
         let middle = values.iter().sum::<f64>() / values.len() as f64;
+        let interval = Some((middle * 0.999, middle * 1.001));
         Cell {
             value: middle,
-            interval: Some((middle * 0.999, middle * 1.001)),
+            interval,
+            exact: interval,
             n: 10_000,
             runs: values.len(),
             of_runs: values.to_vec(),
@@ -565,20 +465,5 @@ pub mod tests {
         let (two, names) = (evidence(&all[..2]), ["size_bytes".to_owned()]);
         let found = crossing(&claim, &two, &names, None, &String::new);
         assert!(!matches!(found, Verdict::Confirmed(_)), "{found:?}");
-    }
-
-    #[test]
-    fn a_difference_too_small_to_count_is_told_as_such() {
-        use Decision::{Holds, Open};
-        let claim = claim("<", "tolerance=0.05");
-        let mut all = evidence(&[Open, Open, Holds]);
-        for e in &mut all[..2] {
-            e.ratio = (0.98, Some((0.97, 0.99)));
-        }
-        let said = "the difference is smaller than what counts (5 %) at 2 of 3 points";
-        assert_eq!(verdict(&claim, &all, 1), Verdict::CannotBeSeen(said.to_owned()));
-        all[0].ratio = (0.9, Some((0.8, 1.1)));
-        let both = verdict(&claim, &all, 1);
-        assert!(both.why().contains("at 1 of 3 points; the intervals allow both at 1"), "{both:?}");
     }
 }

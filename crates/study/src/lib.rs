@@ -20,6 +20,7 @@ mod find;
 mod fits;
 mod found;
 mod judge;
+mod open;
 mod plan;
 mod published;
 mod shipped;

@@ -179,6 +179,7 @@ fn following(one: &Cell, other: &Cell, value: f64, interval: Option<(f64, f64)>)
     Cell {
         value,
         interval,
+        exact: interval,
         n: one.n.min(other.n),
         runs: one.runs.min(other.runs),
         basis: Basis::Together,
