@@ -4,30 +4,33 @@
 //! What is made are factors, of waits of milliseconds and of rates far below what a machine does.
 //! Completions are waited for asleep: whoever sleeps is woken in time on a busy machine too, where
 //! one that spins has used up its share. A busy machine may leave open what a calm one tells, and
-//! the advice says so then; it is asked again. What it may never do is to say something else.
+//! the advice says so then. More rounds are measured then, in which all ways take turns again, and
+//! the advice is asked what all rounds together say: ranks within rounds tell in the end what the
+//! load cannot turn. What it may never do is to say something else.
 //!
 //! What inlining saves on an adapter is that the device reads the payload in the program's memory:
 //! rules of what is `gathered` make that reading slow, and rules of what is `inline` make it slow
 //! to take payloads with the work request.
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::{answers, assert_worse};
 use crate::common::{rdmalab, said, skipped, too_busy};
 
-/// Times that an open answer is asked again.
-const ATTEMPTS: u32 = 4;
+/// Times that more rounds are measured, while the answer is an open one.
+const ATTEMPTS: usize = 8;
 
-/// The only answer for a goal, of runs with these options, under rules.
-fn answer(goal: &str, line: &str, faults: &str) -> Value {
-    let out = tempfile::tempdir().unwrap();
+/// The only answer for a goal, of all runs in a directory: those with these options, under rules,
+/// and what was measured there before.
+fn answer(out: &Path, goal: &str, line: &str, faults: &str) -> Value {
     let rules: &[&str] = if faults.is_empty() { &[] } else { &["--faults", faults] };
     let mut run = rdmalab(&["run"]);
     run.args(line.split_whitespace()).args(rules).args(["--device", "soft0", "--out"]);
-    let made = said(run.arg(out.path()));
+    let made = said(run.arg(out));
     assert_eq!(made.code, Some(0), "{line}: {made:?}");
-    let dir = super::only(out.path());
-    let read = said(rdmalab(&["advise", "--json", "--for", goal]).arg(dir));
+    let read = said(rdmalab(&["advise", "--json", "--for", goal]).arg(out));
     let found = answers(&read);
     assert_eq!(found.len(), 1, "{line}: {found:?}");
     assert_eq!(found[0]["goal"], goal);
@@ -43,24 +46,18 @@ fn chosen(
     faults: &str,
     (question, outcome, chosen): (&str, &str, &[&str]),
 ) -> Option<Value> {
-    let mut left = ATTEMPTS;
-    loop {
-        let answer = answer(goal, line, faults);
-        assert_eq!(answer["question"], question, "{answer:#}");
-        left -= 1;
-        if answer["outcome"] == "cannot tell" {
-            if left > 0 {
-                continue;
-            }
-            if let Some(reason) = too_busy() {
-                skipped(&format!("advise {question} for {goal}"), &reason);
-                return None;
-            }
-        }
-        assert_eq!(answer["outcome"], outcome, "{answer:#}");
-        assert!(chosen.is_empty() || answer["chosen"] == json!(chosen), "{answer:#}");
-        return Some(answer);
-    }
+    let out = tempfile::tempdir().unwrap();
+    let mut answers = (0..ATTEMPTS).map(|_| answer(out.path(), goal, line, faults));
+    let is_told = |answer: &Value| answer["outcome"] != "cannot tell";
+    let Some(answer) = answers.find(is_told) else {
+        let reason = too_busy().expect("a calm machine tells it");
+        skipped(&format!("advise {question} for {goal}"), &reason);
+        return None;
+    };
+    assert_eq!(answer["question"], question, "{answer:#}");
+    assert_eq!(answer["outcome"], outcome, "{answer:#}");
+    assert!(chosen.is_empty() || answer["chosen"] == json!(chosen), "{answer:#}");
+    Some(answer)
 }
 
 /// A sender that takes each completion waits for each late acknowledgement, in its own round trip.
@@ -169,7 +166,8 @@ fn inline_up_to_the_size_where_it_begins_to_cost() {
 #[test]
 fn inlining_up_to_what_the_device_takes() {
     let line = "blast --poll event --size 2048 --inline on,off --messages 200 --runs 1 --repeat 4";
-    let answer = answer("rate", line, "");
+    let out = tempfile::tempdir().unwrap();
+    let answer = answer(out.path(), "rate", line, "");
     assert_eq!(answer["question"], "inline", "{answer:#}");
     assert_eq!(answer["outcome"], "only one offered", "{answer:#}");
     assert_eq!(answer["chosen"], json!(["off"]), "{answer:#}");
