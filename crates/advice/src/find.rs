@@ -1,6 +1,7 @@
 //! What records hold for a question: points that differ in its parameters and in nothing else.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use rdmalab_record::{Object, Point, Record};
 use serde_json::{Value, json};
@@ -121,10 +122,16 @@ fn key(record: &Record, context: &Object) -> String {
     let held = header.held_dma_latency_us;
     let ends = ["hosts", "interface", "cores"].map(|name| header.option(name));
     // A capture costs each packet something; its file's name is of no matter.
-    let mut facts = record.points.iter().flat_map(|point| &point.facts);
-    let is_captured = facts.any(|fact| fact.name.starts_with("capture"));
+    let facts = || record.points.iter().flat_map(|point| &point.facts);
+    let is_captured = facts().any(|fact| fact.name.starts_with("capture"));
+    // Each end's: what the device is to be is a part of it.
+    let profiles = facts().filter(|fact| fact.name.starts_with("profile"));
+    let profiles: BTreeSet<(&str, &str)> =
+        profiles.map(|fact| (fact.name.as_str(), fact.value.as_str())).collect();
     json!([
         header.device.name,
+        header.device.profile,
+        profiles,
         kind,
         header.condition,
         held,

@@ -54,6 +54,7 @@ fn answer(answer: &Answer) -> Value {
         "question": answer.question.key,
         "goal": answer.goal.name(),
         "device": answer.device.name,
+        "profile": answer.device.profile,
         "faults": (!answer.faults.is_empty()).then_some(&answer.faults),
         "outcome": outcome,
         "chosen": chosen,

@@ -38,8 +38,7 @@ pub fn text(advice: &Advice, records: &[Record]) -> String {
 fn head(advice: &Advice, records: &[Record]) -> String {
     let mut page = String::new();
     for device in &advice.devices {
-        let caution = device.kind.caution().map(|caution| format!(": {caution}"));
-        page += &format!("{} ({}{})\n", device.name, device.kind, caution.unwrap_or_default());
+        page += &format!("{} ({})\n", device.name, device.described());
     }
     let mut faults: Vec<&str> = advice.answers.iter().map(|a| a.faults.as_str()).collect();
     faults.sort_unstable();

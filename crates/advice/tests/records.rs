@@ -18,7 +18,7 @@ struct Book {
 
 impl Book {
     fn new(dir: &Path, name: &str, condition: Option<&str>) -> Self {
-        let device = Device { name: "soft0".to_owned(), kind: DeviceKind::Soft };
+        let device = Device { name: "soft0".to_owned(), kind: DeviceKind::Soft, profile: None };
         let command = ["x", "run", "ping", "--repeat", "2", "--faults", "drop 1%"];
         let mut header = Header::new("ping", command.map(str::to_owned).to_vec(), device);
         header.condition = condition.map(str::to_owned);

@@ -65,7 +65,7 @@ mod tests {
     /// A record of one point, and where it is.
     fn record(measured: &Measured) -> (tempfile::TempDir, Record) {
         let home = tempfile::tempdir().unwrap();
-        let device = Device { name: "d".to_owned(), kind: DeviceKind::System };
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::System, profile: None };
         let header = Header::new("oneway", Vec::new(), device);
         let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
         let id = PointId {

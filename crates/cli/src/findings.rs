@@ -232,7 +232,7 @@ pub mod tests {
 
     pub fn all(experiment: &str, points: Vec<(Value, Outcome)>) -> Vec<Finding> {
         let home = tempfile::tempdir().unwrap();
-        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };
         let header = Header::new(experiment, Vec::new(), device);
         let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
         for (order, (parameters, outcome)) in points.into_iter().enumerate() {

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::ptr::NonNull;
 
-use rdmalab_softnic::{SoftNic, management_c};
+use rdmalab_softnic::{Profile, SoftNic, management_c};
 use rdmalab_verbs::{
     CmLoan, CmTable, Device, Kind, Library, LoadError, MadPort, PortState, SoftHooks,
 };
@@ -65,6 +65,11 @@ pub fn find(name: &str) -> Result<Device, Failure> {
         "--device {name}: there is no such device; there are: {} (`rdmalab devices` tells more)",
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     )))
+}
+
+/// The profile that a device is under in this process; none ever is that is not soft.
+pub fn profile(device: &Device) -> Option<&'static Profile> {
+    rdmalab_softnic::profile().filter(|_| device.kind() == Kind::Soft)
 }
 
 /// The device to measure unless told otherwise: the first adapter with an active port, else ours;

@@ -10,6 +10,9 @@ pub struct Limits {
     pub kind: String,
     /// Name of the device.
     pub device: String,
+    /// The profile that it is under, and what that does, where the caller of [`Limits::query`]
+    /// knows one: devices do not say.
+    pub profile: Option<(String, String)>,
     /// Most queue pairs.
     pub max_qp: u32,
     /// Most requests in a queue.
@@ -50,6 +53,7 @@ impl Limits {
         Ok(Self {
             kind: kind_name(context.kind()),
             device: context.device_name().to_owned(),
+            profile: None,
             max_qp: device.max_qp,
             max_qp_wr: device.max_qp_wr,
             max_cqe: device.max_cqe,

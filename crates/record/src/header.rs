@@ -52,6 +52,35 @@ pub struct Device {
     pub name: String,
     /// What its numbers are numbers of.
     pub kind: DeviceKind,
+    /// The profile that it was under; `None`: the device as it is. Since version 5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+}
+
+impl Device {
+    /// A device as it is.
+    #[must_use]
+    pub fn new(name: &str, kind: DeviceKind) -> Self {
+        Self { name: name.to_owned(), kind, profile: None }
+    }
+
+    /// The name with the profile, for titles: `soft0 under late-ack`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.profile {
+            None => self.name.clone(),
+            Some(profile) => format!("{} under {profile}", self.name),
+        }
+    }
+
+    /// What it is, for the bracket behind its name: `soft, profile late-ack: numbers of this host,
+    /// not of an adapter`.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let profile = self.profile.as_ref().map(|profile| format!(", profile {profile}"));
+        let caution = self.kind.caution().map(|caution| format!(": {caution}"));
+        format!("{}{}{}", self.kind, profile.unwrap_or_default(), caution.unwrap_or_default())
+    }
 }
 
 /// What was asked for.
@@ -138,10 +167,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_profile_is_a_part_of_the_device() {
+        let plain = Device::new("soft0", DeviceKind::Soft);
+        let under = Device { profile: Some("late-ack".to_owned()), ..plain.clone() };
+        assert_ne!(plain, under);
+        assert_eq!((plain.title(), under.title()), ("soft0".into(), "soft0 under late-ack".into()));
+        let said = "soft, profile late-ack: numbers of this host, not of an adapter";
+        assert_eq!(under.described(), said);
+        assert_eq!(Device::new("mlx5_0", DeviceKind::System).described(), "system");
+        // Older records have none, and records without one look like theirs.
+        let text = r#"{"name":"soft0","kind":"soft"}"#;
+        assert_eq!(serde_json::from_str::<Device>(text).unwrap(), plain);
+        assert_eq!(serde_json::to_string(&plain).unwrap(), text);
+    }
+
+    #[test]
     fn where_it_ran_is_read_from_the_command() {
         let header = |text: &str| {
             let command = text.split(' ').map(str::to_owned).collect();
-            let device = Device { name: "soft0".to_owned(), kind: DeviceKind::Soft };
+            let device = Device { name: "soft0".to_owned(), kind: DeviceKind::Soft, profile: None };
             Header::new("ping", command, device)
         };
         let one = header("/bin/rdmalab run ping far:99 --cores 1,2 --hosts=a,b --interface eth0");

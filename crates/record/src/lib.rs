@@ -42,7 +42,7 @@ pub type Object = serde_json::Map<String, serde_json::Value>;
 pub const SCHEMA: &str = "rdmalab-record";
 
 /// The schema that this version writes.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// The oldest schema that this version reads.
 pub const OLDEST_VERSION: u32 = 1;

@@ -21,7 +21,7 @@ fn id(order_index: u64) -> PointId {
 #[test]
 fn a_record_of_an_older_version_gets_no_lines_of_this_one() {
     let parent = tempfile::tempdir().unwrap();
-    let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+    let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };
     let header = Header::new("ping", Vec::new(), device);
     let mut writer = Writer::create(parent.path(), header, &Environment::default()).unwrap();
     let mut outcome = Outcome::default();
@@ -32,7 +32,7 @@ fn a_record_of_an_older_version_gets_no_lines_of_this_one() {
     resumed().append(&id(1), &outcome).unwrap();
     let path = dir.join("record.json");
     let header = fs::read_to_string(&path).unwrap();
-    let older = header.replace("\"schema_version\": 4", "\"schema_version\": 3");
+    let older = header.replace("\"schema_version\": 5", "\"schema_version\": 4");
     assert_ne!(older, header);
     fs::write(&path, older).unwrap();
     let before = Record::open(&dir).unwrap();
@@ -51,7 +51,7 @@ fn a_record_of_an_older_version_gets_no_lines_of_this_one() {
     ];
     for refused in tries {
         let said = refused.unwrap_err().to_string();
-        for part in ["a record of version 3", "adds points of version 4", "in another directory"] {
+        for part in ["a record of version 4", "adds points of version 5", "in another directory"] {
             assert!(said.contains(part), "no {part:?} in {said}");
         }
     }

@@ -29,11 +29,11 @@ fn the_books_example_reads_a_record() {
     let Some(python) = python() else {
         return skip("no pandas: apt-get install python3-pandas");
     };
-    let golden = agrees(&python, &root.join("tests/version-4"));
+    let golden = agrees(&python, &root.join("tests/version-5"));
     assert!(golden.contains("size_bytes"), "what varies is named: {golden}");
     // As of connections and time-outs: nothing has a size.
     let parent = tempfile::tempdir().unwrap();
-    let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+    let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };
     let header = Header::new("timeout", Vec::new(), device);
     let mut writer = Writer::create(parent.path(), header, &Environment::default()).unwrap();
     for code in [14_u64, 15] {

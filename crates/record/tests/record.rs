@@ -15,7 +15,7 @@ use rdmalab_record::{
 use serde_json::json;
 
 fn device() -> Device {
-    Device { name: "soft0".to_owned(), kind: DeviceKind::Soft }
+    Device { name: "soft0".to_owned(), kind: DeviceKind::Soft, profile: None }
 }
 
 fn header() -> Header {
@@ -327,7 +327,7 @@ fn strangers_and_the_future_are_refused_in_one_line() {
         r#"{"schema":"rdmalab-record","schema_version":7,"program_version":"9.1.0","new":[]}"#,
     );
     assert!(newer.contains("version 7, written by rdmalab 9.1.0"), "{newer}");
-    assert!(newer.contains("reads versions 1 to 4"), "{newer}");
+    assert!(newer.contains("reads versions 1 to 5"), "{newer}");
     for text in ["{}", "[]", "{\"schema\":\"other\"}", "{\"schema\":\"rdmalab-record\"}", "", "x"] {
         let error = open(text);
         assert!(!error.contains('\n') && error.contains("is not part of a run record"), "{error}");
@@ -345,7 +345,8 @@ fn check_golden(version: u32) -> Record {
     let record = Record::open(Path::new(&golden)).unwrap();
     assert_eq!(record.damage, Vec::<String>::new());
     assert_eq!((record.header.schema_version, record.header.seed), (version, u64::MAX));
-    assert_eq!(record.header.device, device());
+    let profile = (version >= 5).then(|| "late-ack".to_owned());
+    assert_eq!(record.header.device, Device { profile, ..device() });
     assert_eq!(record.environment["kernel"], "6.1.0");
     assert_eq!((record.points.len(), record.skipped.len()), (2, 1));
     assert_eq!(record.skipped[0], skipped());
@@ -395,6 +396,11 @@ fn records_of_version_4_stay_readable() {
     let record = check_golden(4);
     assert_eq!(record.findings, Some(vec![finding()]));
     assert!(record.points[0].series[0].summary.quantile(0.1).is_some_and(|q| q.value == 1000.1));
+}
+
+#[test]
+fn records_of_version_5_stay_readable() {
+    let record = check_golden(5);
     // What is written today is what the golden record of this version has.
     let parent = tempfile::tempdir().unwrap();
     let mut writer = written(parent.path());
@@ -404,7 +410,7 @@ fn records_of_version_4_stay_readable() {
     assert_eq!(today.findings, record.findings);
     let lines = |dir: &Path| fs::read_to_string(dir.join("findings.jsonl")).unwrap();
     assert_eq!(lines(&today.dir), lines(&record.dir));
-    assert_eq!(today.header.schema_version, 4, "a new version needs a golden record of its own");
+    assert_eq!(today.header.schema_version, 5, "a new version needs a golden record of its own");
 }
 
 fn finding() -> Finding {

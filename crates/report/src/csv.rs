@@ -37,6 +37,9 @@ pub fn rows(record: &Record, point: &Point) -> Vec<Object> {
     common.insert("experiment".to_owned(), record.header.experiment.as_str().into());
     common.insert("device".to_owned(), record.header.device.name.as_str().into());
     common.insert("device_kind".to_owned(), record.header.device.kind.name().into());
+    if let Some(profile) = &record.header.device.profile {
+        common.insert("device_profile".to_owned(), profile.as_str().into());
+    }
     common.insert("point".to_owned(), point.number.into());
     common.insert("order_index".to_owned(), point.order_index.into());
     common.insert("repetition".to_owned(), point.repetition.into());

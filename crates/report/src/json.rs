@@ -32,7 +32,7 @@ pub fn document(record: &Record) -> Value {
         })
     });
     let findings = record.findings.as_deref().unwrap_or_default();
-    json!({
+    let mut document = json!({
         "format": "rdmalab-report",
         "format_version": FORMAT_VERSION,
         "program_version": header.program_version,
@@ -48,7 +48,11 @@ pub fn document(record: &Record) -> Value {
         "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "environment": record.environment,
         "warnings": warnings(record),
-    })
+    });
+    if let Some(profile) = &header.device.profile {
+        document["device_profile"] = profile.as_str().into();
+    }
+    document
 }
 
 fn point(point: &Point) -> Value {

@@ -204,7 +204,7 @@ impl<'a> Model<'a> {
         let names: BTreeSet<&str> = told.map(|f| f.name.as_str()).collect();
         let is_known = |name: &&str| {
             let is_parameter = points.iter().all(|p| p.parameters.contains_key(*name));
-            ["device", "device_kind"].contains(name) || is_parameter && *name != "inline"
+            ["device", "device_kind", "profile"].contains(name) || is_parameter && *name != "inline"
         };
         let mut names: Vec<&str> = names.into_iter().filter(|n| !is_known(n)).collect();
         // What was done to the packets matters most.
@@ -373,10 +373,19 @@ fn is_offered(label: &str) -> bool {
 pub fn device_line(record: &Record) -> String {
     let device = &record.header.device;
     let disturbed = if is_disturbed(record) { "; disturbed on purpose" } else { "" };
-    match device.kind.caution() {
-        Some(caution) => format!("{} ({}: {caution}{disturbed})", device.name, device.kind),
-        None => format!("{} ({}{disturbed})", device.name, device.kind),
-    }
+    let others = other_profiles(record);
+    format!("{} ({}{others}{disturbed})", device.name, device.described())
+}
+
+/// Profiles of other ends than that of the record's device, where they have another.
+fn other_profiles(record: &Record) -> String {
+    let own = record.header.device.profile.as_deref();
+    let facts = record.points.iter().flat_map(|point| &point.facts);
+    let of_ranks = facts.filter_map(|fact| {
+        let rank = fact.name.strip_prefix("profile_at_rank_")?;
+        (own != Some(fact.value.as_str())).then(|| format!("; rank {rank}: profile {}", fact.value))
+    });
+    of_ranks.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 /// Whether packets of a point were lost, late or damaged on purpose, at either end.
@@ -414,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_short_counts_only_where_there_is_no_other() {
-        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft };
+        let device = Device { name: "d".to_owned(), kind: DeviceKind::Soft, profile: None };
         let mut cut = run(8, 900.0, false);
         cut.figures[0].label = "of a cut run only".to_owned();
         let record = Record {

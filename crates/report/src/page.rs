@@ -33,7 +33,7 @@ pub fn page(record: &Record) -> String {
 /// One page of several records, one after the other.
 #[must_use]
 pub fn pages(records: &[Record]) -> String {
-    let name = |r: &Record| format!("{} on {}", r.header.experiment, r.header.device.name);
+    let name = |r: &Record| format!("{} on {}", r.header.experiment, r.header.device.title());
     let title = match records {
         [only] => name(only),
         all => format!("{} records", all.len()),
@@ -106,7 +106,7 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
-            h1 { (header.experiment) " on " (device.name) }
+            h1 { (header.experiment) " on " (device.title()) }
             p.lead { (sentence(&what)) ", at " (points) (plural) }
             p.meta { "Begun " (began(record)) " UTC" }
             (caution(device))
@@ -127,6 +127,10 @@ pub fn caution(device: &Device) -> Markup {
                     DeviceKind::Soft => {
                         (device.name) " is a soft RNIC: processes of this host exchange data \
                         through memory. Compare with other runs on this host only."
+                        @if let Some(profile) = &device.profile {
+                            " It has the limits and the delays of the profile " (profile)
+                            ", which are made and not an adapter's."
+                        }
                     }
                     _ => {
                         (device.name) " is simulated: times follow from a profile, and no data \

@@ -35,7 +35,7 @@ pub fn study_page(
 ) -> String {
     let records: Vec<&Record> = parts.iter().filter_map(record).collect();
     let title = match records.first() {
-        Some(record) => format!("{} on {}", study.plan.key, record.header.device.name),
+        Some(record) => format!("{} on {}", study.plan.key, record.header.device.title()),
         None => study.plan.key.clone(),
     };
     let content = html! {

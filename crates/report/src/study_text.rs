@@ -17,7 +17,7 @@ const FORMAT_VERSION: u32 = 1;
 #[must_use]
 pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) -> String {
     let plan = &study.plan;
-    let device = parts.iter().find_map(record).map(|record| record.header.device.name.clone());
+    let device = parts.iter().find_map(record).map(|record| record.header.device.title());
     let on = device.map_or(String::new(), |name| format!(" on {}", plain(&name)));
     let mut out =
         format!("# {}{on}\n\n{}. {}.\n", plan.key, plain(&plan.title), plain(&plan.source));

@@ -31,6 +31,7 @@ struct Made {
     /// Processor time of a rank.
     cpu: Option<f64>,
     facts: &'static [(&'static str, &'static str)],
+    profile: Option<&'static str>,
     command: &'static str,
 }
 
@@ -49,13 +50,18 @@ const USUAL: Made = Made {
     cut: 0,
     cpu: None,
     facts: &[],
+    profile: None,
     command: "rdmalab run ping",
 };
 
 impl Made {
     fn record(&self) -> (TempDir, Record) {
         let dir = tempfile::tempdir().unwrap();
-        let device = Device { name: "soft0".to_owned(), kind: self.kind };
+        let device = Device {
+            name: "soft0".to_owned(),
+            kind: self.kind,
+            profile: self.profile.map(str::to_owned),
+        };
         let command = self.command.split(' ').map(str::to_owned).collect();
         let header = Header::new("ping", command, device);
         let environment =
@@ -210,6 +216,27 @@ fn points_are_matched_by_what_varies() {
     let adapter = Made { kind: DeviceKind::System, seed: 5, ..USUAL };
     let text = compared(&USUAL, &adapter, &Options::default()).unwrap().text(false);
     assert!(text.contains("A is a soft device and B a system one"), "{text}");
+}
+
+#[test]
+fn a_profile_is_a_difference_of_devices() {
+    let under = |profile| Made { profile: Some(profile), ..USUAL };
+    let text = |a: &Made, b: &Made| {
+        let found = compared(a, b, &Options::default()).unwrap().text(false);
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (a, b, said) in [
+        (&USUAL, &under("x"), "A is under the profile none and B under x: the difference"),
+        (&under("x"), &under("y"), "A is under the profile x and B under y: the difference"),
+    ] {
+        let text = text(a, b);
+        assert!(text.contains(said) && text.contains("soft0 (soft, profile "), "{text}");
+    }
+    assert!(!text(&under("x"), &under("x")).contains("the difference is one of profiles"));
+    let far = Made { facts: &[("profile_at_rank_1", "x")], ..USUAL };
+    let text = text(&USUAL, &far);
+    assert!(text.contains("profile at rank 1 - | x"), "{text}");
+    assert!(text.contains("of an adapter; rank 1: profile x)"), "{text}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PUBLISHED: &str = "metric,value,unit,tolerance,kind,place,what\n\
 /// 1000 ns and 720 ns, so many times as long in each run; of the first, 1.6 % are above 10 us.
 /// Of two hosts, maybe, whose clocks may be off by so much.
 fn record(parent: &std::path::Path, runs: &[f64], clock_error_ns: Option<f64>) -> Record {
-    let device = Device { name: "made up".to_owned(), kind: DeviceKind::System };
+    let device = Device { name: "made up".to_owned(), kind: DeviceKind::System, profile: None };
     let header = Header::new("oneway", Vec::new(), device);
     let mut writer = Writer::create(parent, header, &Environment::default()).unwrap();
     let all = [("off", 1000.0, 9), ("on", 720.0, 9), ("on", 1020.0, 24)];

@@ -202,7 +202,8 @@ mod tests {
         trip: fn(&str, u32, u32) -> f64,
     ) -> Vec<(String, Verdict)> {
         let home = tempfile::tempdir().unwrap();
-        let header = Header::new("recvq", Vec::new(), Device { name: "d".to_owned(), kind });
+        let header =
+            Header::new("recvq", Vec::new(), Device { name: "d".to_owned(), kind, profile: None });
         let mut writer = Writer::create(home.path(), header, &Environment::default()).unwrap();
         let own = [1, 16, 10_000].map(|depth| ("own", depth));
         let shared = [1, 32, 10_000].map(|depth| ("srq", depth));

@@ -1,34 +1,55 @@
-//! Honest labels: what was captured or disturbed stands beside the numbers that it changed. Said by
+//! Honest labels: the profile, and what was captured or disturbed, stand beside the numbers that it changed. Said by
 //! the process that did it, so that variables of the environment and servers elsewhere count too.
 
 use rdmalab_measure::Outcome;
-use rdmalab_softnic::ArmedState;
+use rdmalab_softnic::{ArmedState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
-/// What is armed in this process at some moment.
-pub struct State(ArmedState);
+/// What is armed in this process at some moment, and the profile of its device.
+pub struct State(ArmedState, Option<&'static Profile>);
 
 impl State {
     /// Now; nothing ever is on a device that is not soft.
     pub fn of(device: &Device) -> Self {
-        Self(match device.kind() {
+        let armed = match device.kind() {
             Kind::Soft => rdmalab_softnic::armed(),
             _ => ArmedState::default(),
-        })
+        };
+        Self(armed, crate::soft::profile(device))
     }
 
     /// What was measured since then at this rank, with what was done to it.
     pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
         let disturbed = rdmalab_softnic::armed().disturbed_packets - self.0.disturbed_packets;
-        label(measured, rank, &self.0, disturbed)
+        let measured = label(measured, rank, &self.0, disturbed);
+        match self.1 {
+            None => measured,
+            Some(profile) => under(measured, rank, profile),
+        }
     }
 }
 
-fn label(mut measured: Outcome, rank: usize, armed: &ArmedState, disturbed: u64) -> Outcome {
-    let at = |name: &str| match rank {
+/// The name of a fact at a rank.
+fn at(rank: usize, name: &str) -> String {
+    match rank {
         0 => name.to_owned(),
         _ => format!("{name}_at_rank_{rank}"),
-    };
+    }
+}
+
+fn under(mut measured: Outcome, rank: usize, profile: &Profile) -> Outcome {
+    measured.push_fact(&at(rank, "profile"), &profile.name);
+    measured.warnings.push(format!(
+        "the device was under the profile {} ({}): these are numbers of that profile, not of a \
+         device without it, and of no adapter",
+        profile.name,
+        profile.does()
+    ));
+    measured
+}
+
+fn label(mut measured: Outcome, rank: usize, armed: &ArmedState, disturbed: u64) -> Outcome {
+    let at = |name: &str| at(rank, name);
     if let Some(rules) = &armed.faults {
         measured.push_fact(&at("faults"), rules);
         measured.push_count(&at("disturbed_packets"), disturbed);
@@ -66,6 +87,11 @@ mod tests {
         assert_eq!(of(0).fact("capture"), Some("a.pcapng"));
         assert_eq!(of(1).counts[0].name, "disturbed_packets_at_rank_1");
         assert_eq!((of(1).counts[0].value, of(0).warnings.len()), (7, 2));
+        let profile = rdmalab_softnic::find_profile("late-ack").unwrap();
+        let under = |rank| under(Outcome::default(), rank, &profile);
+        assert_eq!(under(0).fact("profile"), Some("late-ack"));
+        assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
+        assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
         let calm = label(Outcome::default(), 0, &ArmedState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }

@@ -203,7 +203,10 @@ fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> 
     let context = &open.context;
     match job {
         Job::Limits { port, .. } => {
-            Limits::query(context, *port).map(Home::Limits).map_err(|e| e.to_string())
+            let limits = Limits::query(context, *port).map_err(|e| e.to_string())?;
+            let profile = crate::soft::profile(&open.device);
+            let profile = profile.map(|profile| (profile.name.clone(), profile.does()));
+            Ok(Home::Limits(Limits { profile, ..limits }))
         }
         Job::Measure { point, .. } => {
             let before = armed::State::of(&open.device);

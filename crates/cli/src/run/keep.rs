@@ -58,7 +58,11 @@ impl Keep {
             "sim" => DeviceKind::Sim,
             _ => DeviceKind::System,
         };
-        let device = Device { name: limits.device.clone(), kind };
+        let profile = limits.profile.as_ref();
+        let device = Device {
+            profile: profile.map(|(name, _)| name.clone()),
+            ..Device::new(&limits.device, kind)
+        };
         let command: Vec<String> =
             std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut header = Header::new(plan.experiment.name(), command, device);
@@ -67,7 +71,10 @@ impl Keep {
         header.condition.clone_from(&how.condition);
         header.planned_points =
             (plan.turns.len() + plan.impossible.len() * plan.repeat as usize) as u64;
-        let environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
+        let mut environment = Environment::here(&limits.device, Some(ClockFacts::of(clock)));
+        // A file of that name may say something else tomorrow.
+        let does = profile.map(|(_, does)| ("profile".to_owned(), does.clone()));
+        environment.device.extend(does);
         if let Some(part) = &how.part {
             header.command.clone_from(&part.command);
             if let Some(keep) = Self::resumed(&part.dir, &header, plan)? {
@@ -99,7 +106,7 @@ impl Keep {
             return Err(usage(format!(
                 "{} is of another plan or device ({}, {} points): begin anew, without --resume",
                 dir.display(),
-                old.device.name,
+                old.device.title(),
                 old.planned_points
             )));
         }

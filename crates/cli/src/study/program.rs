@@ -184,7 +184,9 @@ pub fn run(
     let device = asked.device.as_str();
     let latency = LatencyArgs { hold_dma_latency: asked.hold_dma_latency };
     let _hold = latency.hold()?;
-    let kind = match crate::soft::find(device)?.kind() {
+    let found = crate::soft::find(device)?;
+    let profile = crate::soft::profile(&found).map(|profile| profile.name.clone());
+    let kind = match found.kind() {
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
     };
@@ -192,7 +194,7 @@ pub fn run(
     let turns = shuffle(cases.len(), repeat as usize, seed);
     let program = cases.first().map_or("", |case| case.program.as_str());
     let mut header =
-        Header::new(program, command.to_vec(), Device { name: device.to_owned(), kind });
+        Header::new(program, command.to_vec(), Device { profile, ..Device::new(device, kind) });
     (header.planned_points, header.seed) = (turns.len() as u64, seed);
     header.condition.clone_from(&asked.condition);
     header.held_dma_latency_us = asked.hold_dma_latency;

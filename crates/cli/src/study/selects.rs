@@ -41,7 +41,7 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
         }
         What::Missing(_) | What::NotAsked => return None,
     };
-    let device = Device { name: "made up".to_owned(), kind: DeviceKind::System };
+    let device = Device { name: "made up".to_owned(), kind: DeviceKind::System, profile: None };
     let experiment = part.words.experiment.clone();
     let header = Header::new(&experiment, Vec::new(), device);
     let all = (0..part.repeat).flat_map(|repetition| {
@@ -88,6 +88,7 @@ fn limits() -> Limits {
         max_cqe: 4_194_303,
         max_mr_bytes: 1 << 40,
         max_rd_atomic: 16,
+        profile: None,
         max_inline_bytes: 1024,
         max_sge: 30,
         max_srq_sge: 30,

@@ -10,6 +10,7 @@ fn limits() -> Limits {
         max_cqe: 131_072,
         max_mr_bytes: 1 << 40,
         max_rd_atomic: 16,
+        profile: None,
         max_inline_bytes: 1024,
         max_sge: 32,
         max_srq_sge: 16,

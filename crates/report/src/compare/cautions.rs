@@ -26,6 +26,17 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
             "A is a {left} device and B a {right} one: the difference is one of kinds, not of speed"
         ));
     }
+    let profile =
+        |records: &[Record]| records.first().and_then(|r| r.header.device.profile.clone());
+    let named = |profile: Option<String>| profile.map_or("none".to_owned(), |name| name);
+    if profile(a) != profile(b) {
+        found.push(format!(
+            "A is under the profile {} and B under {}: the difference is one of profiles, not of \
+             speed",
+            named(profile(a)),
+            named(profile(b))
+        ));
+    }
     for (record, letter) in a.iter().map(|r| (r, "A")).chain(b.iter().map(|r| (r, "B"))) {
         found.extend(record.damage.iter().map(|what| format!("{letter}: {what}")));
     }

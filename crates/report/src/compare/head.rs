@@ -12,7 +12,8 @@ use crate::value::{heading, shown};
 const OPTIONS: [&str; 6] = ["hosts", "ranks", "cores", "interface", "udp-port", "rendezvous"];
 
 /// Facts of points that a comparison has to know, at whichever rank.
-const FACTS: [&str; 11] = [
+const FACTS: [&str; 12] = [
+    "profile",
     "faults",
     "capture",
     "placement",

@@ -56,7 +56,7 @@ pub fn header(experiment: &str, kind: DeviceKind, command: &[&str]) -> Header {
         DeviceKind::Soft => "soft0",
         DeviceKind::Sim => "sim:connectx4",
     };
-    let device = Device { name: name.to_owned(), kind };
+    let device = Device { name: name.to_owned(), kind, profile: None };
     let command = command.iter().map(|a| (*a).to_owned()).collect();
     Header {
         program_version: "0.1.0".to_owned(),

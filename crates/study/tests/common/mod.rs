@@ -8,7 +8,7 @@ use rdmalab_study::{Part, State};
 
 /// A whole record with such points and findings, and nothing else.
 pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> Record {
-    let device = Device { name: "made up".to_owned(), kind };
+    let device = Device { name: "made up".to_owned(), kind, profile: None };
     Record {
         dir: PathBuf::new(),
         header: Header::new("made up", Vec::new(), device),
