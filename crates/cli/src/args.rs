@@ -267,6 +267,17 @@ pub struct ReportArgs {
 /// Options of `devices`.
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
+    /// List the profiles that a soft device can be under, instead of devices
+    #[arg(long)]
+    pub profiles: bool,
+    /// Say what this profile is, and show soft devices under it
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        value_parser = crate::link::profile,
+        conflicts_with = "profiles"
+    )]
+    pub profile: Option<String>,
     /// Print as JSON: short for --format json
     #[arg(long)]
     json: bool,

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::args::DevicesArgs;
 use crate::failure::{Outcome, run as failed};
+use crate::profiles;
 use crate::soft;
 use crate::table::grouped;
 
@@ -13,10 +14,22 @@ use crate::table::grouped;
 struct Report {
     name: String,
     kind: String,
+    /// What it is under.
+    profile: Option<String>,
     can: Option<Abilities>,
     ports: Vec<PortReport>,
     /// What is wrong, and what to do.
     wrong: Vec<String>,
+}
+
+impl Report {
+    /// What stands in the bracket behind its name.
+    fn described(&self) -> String {
+        match &self.profile {
+            None => self.kind.clone(),
+            Some(profile) => format!("{}, profile {profile}", self.kind),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -49,6 +62,12 @@ const GIDS_SHOWN: u32 = 16;
 
 /// Prints the devices. Succeeds also when there are none: it says why.
 pub fn run(args: &DevicesArgs) -> Outcome {
+    if args.profiles {
+        return profiles::list(args.is_json());
+    }
+    if let Some(profile) = &args.profile {
+        rdmalab_softnic::choose_profile(profile).map_err(failed)?;
+    }
     let mut reports = Vec::new();
     let mut remarks = Vec::new();
     match soft::library().devices() {
@@ -72,9 +91,17 @@ pub fn run(args: &DevicesArgs) -> Outcome {
     };
     reports.extend(theirs);
     if args.is_json() {
-        let value = serde_json::json!({ "devices": reports, "remarks": remarks });
+        let profile = rdmalab_softnic::profile().map(profiles::json);
+        let value = serde_json::json!({
+            "devices": reports,
+            "profile": profile,
+            "remarks": remarks,
+        });
         outln!("{value:#}");
         return Ok(());
+    }
+    if let Some(profile) = &args.profile {
+        profiles::tell(profile).map_err(failed)?;
     }
     reports.iter().for_each(print);
     remarks.iter().for_each(|remark| outln!("{remark}"));
@@ -96,7 +123,7 @@ pub fn brief() -> Outcome {
         let ports: Vec<String> = ports
             .map(|p| format!("port {} {}, {}, MTU {}", p.port, p.state, p.link_layer, p.mtu_bytes))
             .collect();
-        outln!("  {}  ({})  {}", report.name, report.kind, ports.join("; "));
+        outln!("  {}  ({})  {}", report.name, report.described(), ports.join("; "));
         report.wrong.iter().for_each(|wrong| outln!("      wrong: {wrong}"));
     }
     remarks.iter().for_each(|remark| outln!("  {remark}"));
@@ -124,8 +151,9 @@ fn list_system(library: &Library, remarks: &mut Vec<String>) -> Vec<Report> {
 
 fn report(device: &Device) -> Report {
     let kind = device.kind().to_string();
-    let mut report =
-        Report { name: device.name(), kind, can: None, ports: Vec::new(), wrong: Vec::new() };
+    let profile = soft::profile(device).map(|profile| profile.name.clone());
+    let (name, ports, wrong) = (device.name(), Vec::new(), Vec::new());
+    let mut report = Report { name, kind, profile, can: None, ports, wrong };
     if let Err(error) = ask(device, &mut report) {
         report.wrong.push(error.to_string());
     }
@@ -179,7 +207,7 @@ fn ask(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
 }
 
 fn print(report: &Report) {
-    outln!("{}  ({})", report.name, report.kind);
+    outln!("{}  ({})", report.name, report.described());
     if let Some(can) = &report.can {
         let with = |has: bool, what: &'static str| has.then_some(what);
         let extras: Vec<&str> = [

@@ -1,5 +1,5 @@
-//! What lies between the ends on a soft device, by option: which network, what is captured, what is
-//! disturbed. The processes that measure are told through their environment, as `exec` tells its
+//! How a soft device is, by option, and what lies between its ends: its profile, which network, what
+//! is captured, what is disturbed. The processes that measure are told through their environment, as `exec` tells its
 //! program; a command itself captures and disturbs nothing.
 
 use std::ffi::{OsStr, OsString};
@@ -12,6 +12,11 @@ use rdmalab_verbs::{Device, Kind};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "The link of a soft device")]
 pub struct LinkArgs {
+    /// How the device is: its limits, and what it makes packets cost. The name of a profile that
+    /// `rdmalab devices --profiles` lists, or a file's path [default: what RDMALAB_PROFILE says,
+    /// else ideal]
+    #[arg(long, value_name = "NAME|FILE", value_parser = profile)]
+    pub profile: Option<String>,
     /// The network interface that leads to other hosts, by RoCEv2 over UDP [default: what
     /// RDMALAB_INTERFACE says, else none: nothing listens beyond this host]
     #[arg(long, value_name = "IF")]
@@ -35,6 +40,16 @@ fn faults(text: &str) -> Result<String, String> {
     rdmalab_softnic::check_faults(text).map(|()| text.to_owned())
 }
 
+/// A profile, checked; a file by its whole path, since a process may go elsewhere.
+pub fn profile(text: &str) -> Result<String, String> {
+    rdmalab_softnic::find_profile(text)?;
+    if !rdmalab_softnic::is_profile_path(text) {
+        return Ok(text.to_owned());
+    }
+    let path = std::path::absolute(text).map_err(|error| format!("{text}: {error}"))?;
+    path.into_os_string().into_string().map_err(|path| format!("{}: no UTF-8", path.display()))
+}
+
 /// Variables of a process.
 pub type Variables = Vec<(OsString, OsString)>;
 
@@ -46,15 +61,20 @@ impl LinkArgs {
             ("--faults", self.faults.is_some()),
             ("--interface", self.interface.is_some()),
             ("--udp-port", self.udp_port.is_some()),
+            ("--profile", self.profile.is_some()),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// Has this process see the device as those that it starts will: through the same interface.
+    /// Has this process see the device as those that it starts will: under the same profile,
+    /// through the same interface.
     ///
     /// # Errors
-    /// What is wrong with the interface: one line.
-    pub fn take_interface(&self) -> Result<(), String> {
+    /// What is wrong with the profile or the interface: one line.
+    pub fn take_device(&self) -> Result<(), String> {
+        if let Some(profile) = &self.profile {
+            rdmalab_softnic::choose_profile(profile)?;
+        }
         rdmalab_softnic::choose_interface(self.interface.as_deref(), self.udp_port)
     }
 
@@ -70,9 +90,9 @@ impl LinkArgs {
     /// together with others, and has an environment already.
     ///
     /// # Errors
-    /// What is wrong with the interface or the capture: one line.
+    /// What is wrong with the profile, the interface or the capture: one line.
     pub fn take_all(&self, rank: usize) -> Result<(), String> {
-        self.take_interface()?;
+        self.take_device()?;
         self.make_room(&[rank])?;
         let capture = self.captures(&[rank]).pop();
         rdmalab_softnic::choose_armed(capture, self.faults.clone())
@@ -99,6 +119,9 @@ impl LinkArgs {
     pub fn variables(&self, rank: usize) -> Variables {
         let mut variables = Variables::new();
         let mut set = |name: &str, value: &OsStr| variables.push((name.into(), value.into()));
+        if let Some(profile) = &self.profile {
+            set("RDMALAB_PROFILE", profile.as_ref());
+        }
         if let Some(interface) = &self.interface {
             set("RDMALAB_INTERFACE", interface.as_ref());
         }
@@ -127,6 +150,9 @@ impl LinkArgs {
     /// The options as they were given, for people.
     pub fn given(&self) -> String {
         let mut words = Vec::new();
+        if let Some(profile) = &self.profile {
+            words.push(format!("--profile {profile}"));
+        }
         if let Some(interface) = &self.interface {
             words.push(format!("--interface {interface}"));
         }
@@ -153,8 +179,8 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
     }
     let name = device.name();
     Err(format!(
-        "{option}: {name} is no soft device, and only soft devices can be captured, disturbed or \
-         put on an interface by us: name one (--device soft0), or leave {option} out; an adapter's \
+        "{option}: {name} is no soft device, and only soft devices can be captured, disturbed, \
+         put under a profile or on an interface by us: name one (--device soft0), or leave {option} out; an adapter's \
          packets are captured by its own tools (ibdump, tcpdump)"
     ))
 }
@@ -208,6 +234,7 @@ mod tests {
         assert_eq!(LinkArgs::default().variables(0), Variables::new());
         assert_eq!(LinkArgs::default().worker(), ["worker"]);
         let link = LinkArgs {
+            profile: Some("late-ack".into()),
             interface: Some("lo".into()),
             udp_port: Some(4799),
             capture: Some("/c".into()),
@@ -218,9 +245,23 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .collect();
-        let expected = ["INTERFACE=lo", "PORT=4799", "FAULTS=drop 1%", "CAPTURE=/c-rank1"];
+        let expected =
+            ["PROFILE=late-ack", "INTERFACE=lo", "PORT=4799", "FAULTS=drop 1%", "CAPTURE=/c-rank1"];
         assert_eq!(told, expected.map(|rest| format!("RDMALAB_{rest}")));
         assert_eq!(link.worker(), ["worker", "--soft-only=--capture"]);
-        assert_eq!(link.given(), "--interface lo --udp-port 4799 --capture /c --faults 'drop 1%'");
+        let given = "--profile late-ack --interface lo --udp-port 4799 --capture /c --faults \
+                     'drop 1%'";
+        assert_eq!(link.given(), given);
+    }
+
+    #[test]
+    fn a_profile_is_checked_and_a_file_has_its_whole_path() {
+        assert_eq!(profile("late-ack").as_deref(), Ok("late-ack"));
+        assert!(profile("late-akc").unwrap_err().contains("is late-ack meant?"));
+        let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+        let text = "name = 'x'\ntitle = 't'\nimitates = 'nothing'\nlacks = 'all'\n";
+        std::fs::write(file.path(), text).unwrap();
+        let found = profile(file.path().to_str().unwrap()).unwrap();
+        assert!(Path::new(&found).is_absolute(), "{found}");
     }
 }

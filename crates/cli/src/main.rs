@@ -45,6 +45,7 @@ mod man;
 mod near;
 mod output;
 mod perftest;
+mod profiles;
 mod ps;
 mod report;
 mod run;

@@ -22,7 +22,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
 
 /// How the processes of clients are started: with a device of this end's, if it is named.
 pub fn worker(device: Option<&str>, link: &LinkArgs) -> Outcome<WorkerCommand> {
-    link.take_interface().map_err(usage)?;
+    link.take_device().map_err(usage)?;
     let mut words = link.worker();
     words.extend(["--server".to_owned(), std::process::id().to_string()]);
     if let Some(name) = device {

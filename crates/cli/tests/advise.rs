@@ -4,6 +4,8 @@
 mod common;
 #[path = "advise/optimum.rs"]
 mod optimum;
+#[path = "advise/profiles.rs"]
+mod profiles;
 
 use std::fs;
 use std::path::{Path, PathBuf};

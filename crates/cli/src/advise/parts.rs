@@ -141,6 +141,9 @@ impl Part {
         if let Some(interface) = &args.link.interface {
             add("interface", interface);
         }
+        if let Some(profile) = &args.link.profile {
+            add("profile", profile);
+        }
         if let Some(faults) = &args.link.faults {
             add("faults", faults);
         }

@@ -124,6 +124,7 @@ impl Sessions {
             ("RDMALAB_INTERFACE".into(), INTERFACE.into()),
             ("RDMALAB_CAPTURE".into(), OsString::new()),
             ("RDMALAB_FAULTS".into(), OsString::new()),
+            ("RDMALAB_PROFILE".into(), OsString::new()),
         ];
         let worker = WorkerCommand { program: PathBuf::from("unshare"), args, envs };
         let session = self.start([worker.clone(), worker]).map_err(|error| {

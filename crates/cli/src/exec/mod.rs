@@ -42,7 +42,7 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(personality) = args.personality {
         command.env("RDMALAB_PERSONALITY", personality.name());
     }
-    if let Err(reason) = args.link.take_interface() {
+    if let Err(reason) = args.link.take_device() {
         // Not refused: the program may go to another network namespace, which has it.
         errln!("rdmalab: exec: {reason}");
     }

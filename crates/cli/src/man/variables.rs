@@ -21,7 +21,7 @@ const SECTIONS: [(&str, &[Variable]); 4] = [
     ("TESTS OF THE PROJECT", &TESTS),
 ];
 
-const PROGRAMS: [Variable; 9] = [
+const PROGRAMS: [Variable; 10] = [
     variable(
         "RDMALAB_DEBUG",
         "1",
@@ -52,6 +52,12 @@ const PROGRAMS: [Variable; 9] = [
         "rules",
         "Disturbs the packets that the process sends: drop 1% of request; delay 50us of ack. The \
          option --faults sets it.",
+    ),
+    variable(
+        "RDMALAB_PROFILE",
+        "a profile's name, or a file's path",
+        "How the soft device is: its limits, and what it makes packets cost. rdmalab devices \
+         --profiles lists them. The option --profile sets it.",
     ),
     variable(
         "RDMALAB_FAULT_GUARD",

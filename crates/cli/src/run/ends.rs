@@ -21,7 +21,8 @@ pub const BY_SSH: &str = "ssh";
 /// How ssh is called unless told otherwise: it never asks, and gives up.
 const SSH: [&str; 6] = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 /// What a worker on another host is told of our environment, where it is there: the same as here.
-const PASSED: [&str; 6] = [
+const PASSED: [&str; 7] = [
+    "RDMALAB_PROFILE",
     "RDMALAB_INTERFACE",
     "RDMALAB_PORT",
     "RDMALAB_PERSONALITY",
@@ -122,7 +123,7 @@ impl Ends {
     /// # Errors
     /// What is wrong: one line.
     pub fn check(&self, device: &str) -> Outcome {
-        self.link.take_interface().map_err(usage)?;
+        self.link.take_device().map_err(usage)?;
         let found = crate::soft::find(device)?;
         self.link.check(&found).map_err(usage)?;
         self.link.make_room(&self.started()).map_err(usage)

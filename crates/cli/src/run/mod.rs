@@ -57,7 +57,7 @@ pub fn run(args: &RunArgs) -> Outcome {
 
 fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {
     let device = args.how.device();
-    args.how.link.take_interface().map_err(usage)?;
+    args.how.link.take_device().map_err(usage)?;
     let found = crate::soft::find(&device)?;
     args.how.link.check(&found).map_err(usage)?;
     let context = found.open().map_err(failed)?;

@@ -85,6 +85,39 @@ fn ibv_devinfo_shows_the_other_personality_and_the_other_device() {
     );
 }
 
+/// A profile's limits are the device's, and its name stands behind the version.
+#[test]
+fn ibv_devinfo_tells_what_a_profile_takes_away() {
+    let path = std::env::temp_dir().join(format!("rdmalab-small-{}.toml", std::process::id()));
+    let text = "name = \"small\"\ntitle = \"t\"\nimitates = \"nothing\"\nlacks = \"all\"\n\
+                rules = [\"delay 1us of ack\"]\n[limits]\nmax_qp = 100\nmax_qp_wr = 200\n\
+                max_cqe = 300\nmax_sge = 4\nmax_srq_wr = 50\nmax_srq_sge = 3\nmax_mr = 60\n\
+                max_qp_rd_atom = 2\nmax_qp_init_rd_atom = 1\nactive_mtu = 1024\n";
+    std::fs::write(&path, text).expect("a file");
+    let ended = run(&format!("RDMALAB_PROFILE={} ibv_devinfo -v -d soft0", path.display()));
+    std::fs::remove_file(&path).expect("it is there");
+    let Some(ended) = ended else { return };
+    assert_values(
+        &ended,
+        &[
+            ("max_qp", "100"),
+            ("max_qp_wr", "200"),
+            ("max_cqe", "300"),
+            ("max_sge", "4"),
+            ("max_srq_wr", "50"),
+            ("max_srq_sge", "3"),
+            ("max_mr", "60"),
+            ("max_qp_rd_atom", "2"),
+            ("max_qp_init_rd_atom", "1"),
+            ("max_res_rd_atom", "200"),
+            ("max_mtu", "4096 (5)"),
+            ("active_mtu", "1024 (3)"),
+        ],
+    );
+    let version = values(&ended, "fw_ver");
+    assert!(version[0].ends_with("+small"), "{}", ended.report());
+}
+
 #[test]
 fn ibv_devinfo_lists_the_names() {
     let Some(ended) = run("ibv_devinfo -l") else { return };

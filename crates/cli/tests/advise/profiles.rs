@@ -1,0 +1,160 @@
+//! What each shipped profile makes the best way has to be named by the advice, from runs on a device
+//! under it, with effect and interval; and under `ideal`, nothing between two that are the same.
+
+use rdmalab_softnic::{Optimum, Profile, SHIPPED, find_profile};
+use serde_json::{Value, json};
+
+use super::{answers, assert_worse};
+use crate::common::{skipped, too_busy};
+
+/// Times that an open answer is asked again.
+const ATTEMPTS: u32 = 4;
+
+/// What is run for a profile's optimum, and by which factor the worse ways are worse at least.
+const RUNS: [(&str, &str, &str, f64); 6] = [
+    ("late-ack", "transport", "ping --transport rc,uc,ud --messages 200 --repeat 8", 1.5),
+    ("late-ack", "signalling", "ping --signal-every 1,16 --messages 160 --repeat 8", 1.5),
+    (
+        "long-line",
+        "buffers",
+        "blast --poll event --size 4096 --buffers 4,16,64 --tx-depth 128 --messages 300 \
+         --warm-up 0 --runs 1 --repeat 7",
+        1.3,
+    ),
+    ("small-inline", "inline", "ping --size 64 --inline on,off --messages 200 --repeat 6", 1.5),
+    (
+        "uneven-write",
+        "opcode",
+        "ping --poll event --op send,write_imm --messages 1000 --warm-up 0 --repeat 5",
+        1.5,
+    ),
+    ("write-first", "opcode", "ping --op send,write,read --messages 200 --repeat 8", 1.3),
+];
+
+/// The answer to a question for a goal, of such runs under a profile.
+fn answer(profile: &str, line: &str, (ask, goal): (&str, &str)) -> Value {
+    let out = tempfile::tempdir().unwrap();
+    let dir = super::run(out.path(), line, &["--profile", profile]);
+    let read = super::advise(&["--json", "--ask", ask, "--for", goal, dir.to_str().unwrap()]);
+    let found = answers(&read);
+    assert_eq!(found.len(), 1, "{line}: {found:?}");
+    found[0].clone()
+}
+
+/// The advice names what the profile makes the best.
+fn assert_named(profile: &Profile, optimum: &Optimum) {
+    let name = profile.name.as_str();
+    let run = RUNS.iter().find(|run| (run.0, run.1) == (name, optimum.ask.as_str()));
+    let (_, _, line, factor) = run.unwrap_or_else(|| panic!("{name}: no run for {optimum:?}"));
+    for left in (0..ATTEMPTS).rev() {
+        let answer = answer(name, line, (&optimum.ask, &optimum.goal));
+        assert_eq!(answer["profile"], name, "{answer:#}");
+        if is_open(&answer, optimum) {
+            if left > 0 {
+                continue;
+            }
+            if let Some(reason) = too_busy() {
+                skipped(&format!("advise under {name}: {}", optimum.ask), &reason);
+                return;
+            }
+        }
+        if !optimum.best.is_empty() {
+            assert_eq!(answer["chosen"][0], json!(optimum.best), "{name}: {answer:#}");
+        }
+        return worse(&answer, &optimum.worse, *factor);
+    }
+}
+
+/// Whether it is left open which way is best or, where several may be, whether the worse ones are
+/// worse than the leader.
+fn is_open(answer: &Value, optimum: &Optimum) -> bool {
+    let ways = answer["ways"].as_array().expect("a list");
+    let is_worse = |way: &&Value| optimum.worse.iter().any(|name| way["name"] == *name);
+    match optimum.best.is_empty() {
+        false => answer["outcome"] == "cannot tell",
+        true => ways.iter().filter(is_worse).any(|way| way["relation"] != "worse"),
+    }
+}
+
+/// Those are worse by that factor, with certainty: takes longer, or is done less often.
+fn worse(answer: &Value, names: &[String], factor: f64) {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if answer["goal"] != "rate" {
+        return assert_worse(answer, &names, factor);
+    }
+    for way in answer["ways"].as_array().expect("a list") {
+        if names.iter().any(|name| way["name"] == *name) {
+            assert_eq!(way["relation"], "worse", "{answer:#}");
+            assert!(way["over_leader"]["high"].as_f64().unwrap() < 1.0 / factor, "{answer:#}");
+        }
+    }
+}
+
+fn assert_all_named(name: &str) {
+    let profile = find_profile(name).expect("it is shipped");
+    assert!(!profile.optima.is_empty());
+    profile.optima.iter().for_each(|optimum| assert_named(&profile, optimum));
+}
+
+#[test]
+fn each_shipped_profile_is_asked_here() {
+    let mut names: Vec<&str> = RUNS.iter().map(|run| run.0).collect();
+    names.dedup();
+    let shipped: Vec<&str> = SHIPPED.iter().skip(1).map(|(name, _)| *name).collect();
+    assert_eq!(names, shipped, "a new profile has a test of its own below");
+}
+
+#[test]
+fn late_ack_makes_rc_and_each_completion_slow() {
+    assert_all_named("late-ack");
+}
+
+#[test]
+fn long_line_wants_as_many_as_it_holds() {
+    assert_all_named("long-line");
+}
+
+#[test]
+fn small_inline_wants_inline_as_far_as_it_goes() {
+    assert_all_named("small-inline");
+    // Beyond, there is one way, and the device's limit is why.
+    let line = "ping --size 256 --inline on,off --messages 100 --repeat 4";
+    let answer = answer("small-inline", line, ("inline", "latency"));
+    assert_eq!(
+        (&answer["outcome"], &answer["chosen"][0]),
+        (&"only one offered".into(), &"off".into())
+    );
+    let refused = &answer["not_offered"][0];
+    assert_eq!(refused["name"], "on", "{answer:#}");
+    assert!(refused["reason"].as_str().unwrap().contains("64"), "{answer:#}");
+}
+
+#[test]
+fn uneven_write_is_what_the_tail_shows() {
+    assert_all_named("uneven-write");
+}
+
+#[test]
+fn write_first_is_what_it_says() {
+    assert_all_named("write-first");
+}
+
+/// Both go inline, so they are the same. A line makes the runs alike enough to tell that.
+#[test]
+fn under_ideal_there_is_no_difference() {
+    let line = "blast --poll event --inline 1000,1016 --size 1000 --messages 600 --warm-up 0 \
+                --runs 1 --repeat 9";
+    let out = tempfile::tempdir().unwrap();
+    let faults = "rate 40Mbit of send";
+    let dir = super::run(out.path(), line, &["--profile", "ideal", "--faults", faults]);
+    let read = super::advise(&["--json", "--for", "rate", dir.to_str().unwrap()]);
+    let found = answers(&read);
+    let [answer] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((&answer["question"], &answer["profile"]), (&"inline".into(), &Value::Null));
+    if answer["outcome"] == "cannot tell"
+        && let Some(reason) = too_busy()
+    {
+        return skipped("advise under ideal", &reason);
+    }
+    assert_eq!(answer["outcome"], "no difference", "{answer:#}");
+}
