@@ -1,6 +1,6 @@
-//! How a soft device is, by option, and what lies between its ends: its profile, which network, what
-//! is captured, what is disturbed. The processes that measure are told through their environment, as `exec` tells its
-//! program; a command itself captures and disturbs nothing.
+//! How a soft device is, by option, and what lies between its ends: its profile, which network,
+//! what is captured, what is disturbed. The processes that measure are told through their
+//! environment, as `exec` tells its program; a command itself captures and disturbs nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -180,8 +180,8 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
     let name = device.name();
     Err(format!(
         "{option}: {name} is no soft device, and only soft devices can be captured, disturbed, \
-         put under a profile or on an interface by us: name one (--device soft0), or leave {option} out; an adapter's \
-         packets are captured by its own tools (ibdump, tcpdump)"
+         put under a profile or on an interface by us: name one (--device soft0), or leave \
+         {option} out; an adapter's packets are captured by its own tools (ibdump, tcpdump)"
     ))
 }
 

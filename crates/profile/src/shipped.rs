@@ -11,7 +11,7 @@ macro_rules! shipped {
 /// The one that changes nothing.
 pub const IDEAL: &str = "ideal";
 
-shipped!("ideal", "late-ack", "long-line", "small-inline", "uneven-write", "write-first");
+shipped!("ideal", "late-ack", "long-line", "small-inline", "uneven-write");
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
-//! Honest labels: the profile, and what was captured or disturbed, stand beside the numbers that it changed. Said by
-//! the process that did it, so that variables of the environment and servers elsewhere count too.
+//! Honest labels: the profile, and what was captured or disturbed, stand beside the numbers that
+//! it changed. Said by the process that did it, so that variables of the environment and servers
+//! elsewhere count too.
 
 use rdmalab_measure::Outcome;
 use rdmalab_softnic::{ArmedState, Profile};

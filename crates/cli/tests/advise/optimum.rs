@@ -120,19 +120,43 @@ fn the_way_without_late_messages_where_predictability_counts() {
     assert_worse(&answer, &["write_imm"], 1.5);
 }
 
-/// What a line lets through is the same, whatever is sent in which way.
+/// What comes out twice first, each time of runs of its own. An interval of 95 % misses what is the
+/// same once in twenty times; more rounds would only make it surer of what it missed. `None` where
+/// the machine is too busy for that.
+pub fn twice(question: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
+    let mut told: Vec<Value> = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let answer = ask();
+        assert_eq!(answer["question"], question, "{answer:#}");
+        if answer["outcome"] == "cannot tell" {
+            continue;
+        }
+        if told.iter().any(|other| other["outcome"] == answer["outcome"]) {
+            return Some(answer);
+        }
+        told.push(answer);
+    }
+    let reason = too_busy().expect("a calm machine tells it");
+    skipped(&format!("advise {question}"), &reason);
+    None
+}
+
+/// What a line lets through is the same, whatever is sent in which way. (Not how one waits, nor
+/// with or without acknowledgements: that takes a hundredth, which enough rounds tell.)
 #[test]
 fn no_difference_where_the_line_is_what_limits() {
     for (question, ways) in [
         ("inline", "--poll event --inline on,off"),
-        ("polling", "--poll busy,event"),
-        ("transport", "--poll event --transport rc,uc"),
         ("signalling", "--poll event --signal-every 1,16"),
     ] {
         let line =
             format!("blast {ways} --size 1000 --messages 600 --warm-up 0 --runs 1 --repeat 9");
-        let expected = (question, "no difference", &[][..]);
-        let Some(answer) = chosen("rate", &line, "rate 40Mbit of send", expected) else { continue };
+        let ask = || {
+            let out = tempfile::tempdir().unwrap();
+            answer(out.path(), "rate", &line, "rate 40Mbit of send")
+        };
+        let Some(answer) = twice(question, ask) else { continue };
+        assert_eq!(answer["outcome"], "no difference", "{answer:#}");
         let ways = answer["ways"].as_array().unwrap();
         let other = ways.iter().find(|way| way["relation"] == "alike").expect("a leader and this");
         let end = |name: &str| other["over_leader"][name].as_f64().unwrap();
