@@ -94,7 +94,7 @@ static void call(struct rdma_cm_id *id, const char *ip, const char *directory)
 int main(int count, char **words)
 {
     CHECK(count == 1 || count == 3);
-    alarm(90); /* Ends the process if nobody asks again. */
+    alarm(180); /* Ends the process if nobody asks again. */
     CHECK((channel = rdma_create_event_channel()) != NULL);
     struct rdma_cm_id *id;
     EQUAL(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);

@@ -33,7 +33,7 @@ static struct rdma_cm_id *resolve(struct rdma_event_channel *channel, struct soc
 {
     struct rdma_cm_id *id;
     EQUAL(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
-    EQUAL(rdma_resolve_addr(id, (struct sockaddr *)from, (struct sockaddr *)to, 2000), 0);
+    EQUAL(rdma_resolve_addr(id, (struct sockaddr *)from, (struct sockaddr *)to, 10000), 0);
     return id;
 }
 
@@ -47,9 +47,9 @@ int main(int count, char **words)
     struct rdma_cm_id *id = resolve(channel, &from, &to);
     EQUAL(is_readable(channel->fd, 0), 0);
     /* Once at a time, and nothing follows yet. */
-    EQUAL(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000), -1);
+    EQUAL(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 10000), -1);
     EQUAL(errno, EINVAL);
-    EQUAL(rdma_resolve_route(id, 2000), -1);
+    EQUAL(rdma_resolve_route(id, 10000), -1);
     /* Who does not want to know any more may go. */
     EQUAL(rdma_destroy_id(resolve(channel, &from, &to)), 0);
 

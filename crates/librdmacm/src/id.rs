@@ -119,6 +119,8 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     }
     let mut inner = world.lock();
     let number = own.number;
+    // Nor is it told of whom it looks for.
+    inner.looks.forget(number);
     if let Some(queue) = inner.ids.get(&number).map(|state| state.queue.clone()) {
         // Nobody will hear of requests that were not fetched.
         for posted in queue.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
