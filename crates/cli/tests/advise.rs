@@ -52,7 +52,7 @@ fn run(out: &Path, line: &str, more: &[&str]) -> PathBuf {
 /// Which opcode it is under rules of faults.
 fn opcode(faults: &str) -> Value {
     let out = tempfile::tempdir().unwrap();
-    let line = "ping --op send,write,read --messages 200 --warm-up 20 --repeat 8";
+    let line = "ping --poll event --op send,write_imm,read --messages 48 --warm-up 4 --repeat 6";
     let dir = run(out.path(), line, &["--faults", faults]);
     let found = answers(&advise(&["--json", "--for", "latency", dir.to_str().unwrap()]));
     assert_eq!(found.len(), 1, "{found:?}");
@@ -74,8 +74,8 @@ fn assert_worse(answer: &Value, names: &[&str], least: f64) {
 #[test]
 fn the_opcode_that_is_not_delayed_is_named() {
     for (faults, best, others) in [
-        ("delay 50us of send,write", "read", ["send", "write"]),
-        ("delay 50us of read,write", "send", ["read", "write"]),
+        ("delay 3ms of send,write", "read", ["send", "write_imm"]),
+        ("delay 3ms of read,write", "send", ["read", "write_imm"]),
     ] {
         let answer = opcode(faults);
         assert_eq!(answer["outcome"], "best", "{answer:#}");

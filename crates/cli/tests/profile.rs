@@ -41,7 +41,7 @@ fn profiles_are_listed_and_told() {
     assert_eq!(one.code, Some(0), "{one:?}");
     for part in [
         "limit: max_inline_data 64",
-        "rule: delay 50us of send,write gathered",
+        "rule: delay 2ms of send,write gathered",
         "known: inline for latency: on is better than off: up to 64 bytes",
         "soft0  (soft, profile small-inline)",
     ] {
