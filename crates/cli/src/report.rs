@@ -56,7 +56,9 @@ pub fn below(dir: &Path) -> Outcome<Vec<Record>> {
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     found.retain(|path| is_record(path));
     found.sort();
-    if found.is_empty() && dir.is_dir() && !is_record(dir) {
+    // What a killed run left is told apart by whoever opens it.
+    let left = dir.extension().is_some_and(|end| end == "begun");
+    if found.is_empty() && dir.is_dir() && !is_record(dir) && !left {
         return Err(usage(format!(
             "{}: there is no record in it: name directories that `rdmalab run` or `rdmalab advise` \
              made, or one with such directories in it",
