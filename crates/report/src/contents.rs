@@ -36,7 +36,7 @@ fn cell(head: &str, i: usize, record: &Record) -> String {
         "" => (i + 1).to_string(),
         "experiment" => header.experiment.clone(),
         "condition" => header.condition.clone().unwrap_or_else(|| "-".to_owned()),
-        "device" => format!("{} ({})", header.device.name, header.device.kind),
+        "device" => format!("{} ({})", header.device.title(), header.device.kind),
         "begun (UTC)" => began(record),
         "points" => match record.unfinished_points() {
             0 => grouped(record.points.len() as u64),

@@ -61,7 +61,14 @@ struct Conditions {
 pub fn run(args: &BenchArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let cores = cores(args)?;
-    crate::soft::find(&args.device)?;
+    let device = crate::soft::find(&args.device)?;
+    if let Some(profile) = crate::soft::profile(&device) {
+        return Err(usage(format!(
+            "RDMALAB_PROFILE: {}: `bench self` holds the device as it is against this machine's \
+             limits; unset it",
+            profile.name
+        )));
+    }
     let rows = rows::chosen(args.only.as_deref());
     if rows.is_empty() {
         let names: Vec<&str> = rows::all().iter().map(|row| row.name).collect();

@@ -38,6 +38,14 @@ fn at(rank: usize, name: &str) -> String {
     }
 }
 
+/// What another program measured on a device, with its profile.
+pub fn under_profile(measured: Outcome, device: &Device) -> Outcome {
+    match crate::soft::profile(device) {
+        None => measured,
+        Some(profile) => under(measured, 0, profile),
+    }
+}
+
 fn under(mut measured: Outcome, rank: usize, profile: &Profile) -> Outcome {
     measured.push_fact(&at(rank, "profile"), &profile.name);
     measured.warnings.push(format!(

@@ -1,7 +1,7 @@
 //! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
 
 pub mod args;
-mod armed;
+pub mod armed;
 pub mod ends;
 pub mod job;
 pub mod keep;

@@ -19,6 +19,7 @@ use super::trim;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
+use crate::run::armed;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
@@ -219,6 +220,7 @@ pub fn run(
                     started,
                     elapsed: began.elapsed(),
                 };
+                let measured = armed::under_profile(measured, &found);
                 writer.append(&id, &measured).map_err(failed)?;
             }
             Err(_) if interrupt.is_set() => return Err(failed("interrupted")),
@@ -240,6 +242,15 @@ pub fn run(
 fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     if dir.join("record.json").is_file() {
         let record = Record::open(dir).map_err(failed)?;
+        if record.header.device != header.device {
+            return Err(usage(format!(
+                "{}: measured on {}, not on {}: name another directory, or measure there under \
+                 the same profile (RDMALAB_PROFILE)",
+                dir.display(),
+                record.header.device.title(),
+                header.device.title()
+            )));
+        }
         let points = record.points.iter().map(|p| (p.parameters.clone(), p.repetition));
         let skipped = record.skipped.iter().map(|s| (s.parameters.clone(), s.repetition));
         let done = points.chain(skipped).collect();
