@@ -39,14 +39,27 @@ fn disturbed_runs_arrive() {
     }
 }
 
+/// Times that a pair is run whose sender may lose its processor for longer than its time-out.
+const ATTEMPTS: u32 = 5;
+
 /// A packet that is lost: the sender's capture has it twice and says why, the receiver's has a gap.
+/// (It has none where the sender lost its processor after that packet, and repeated it first.)
 #[test]
 fn captures_show_what_a_fault_did() {
+    let gaps = (0..ATTEMPTS).find_map(|_| match gaps_of_a_lost_packet() {
+        Some(0) => None,
+        gaps_or_no_programs => Some(gaps_or_no_programs),
+    });
+    assert!(gaps.is_some(), "no gap in {ATTEMPTS} captures");
+}
+
+/// Gaps in the receiver's capture; `None` where the programs are not installed.
+fn gaps_of_a_lost_packet() -> Option<usize> {
     let directory = Directory::new("faults");
     let (sent, received) = (directory.file("sent.pcapng"), directory.file("received.pcapng"));
     let client = [("RDMALAB_CAPTURE", sent.as_str()), ("RDMALAB_FAULTS", "drop nth 6 of send")];
     let server = [("RDMALAB_CAPTURE", received.as_str())];
-    let Some((server, client)) = pair("ibv_rc_pingpong -c -n 20", &server, &client) else { return };
+    let (server, client) = pair("ibv_rc_pingpong -c -n 20", &server, &client)?;
     assert!(server.succeeded() && client.succeeded(), "{}{}", server.report(), client.report());
     let trace = |file: &str| rdmalab_trace::read(Path::new(file)).expect("a capture");
     let (sent, received) = (trace(&sent), trace(&received));
@@ -55,7 +68,7 @@ fn captures_show_what_a_fault_did() {
     let said = |note: &Note| *note == Note::Comment("fault: drop nth 6 of send".to_owned());
     assert_eq!(sent.rows_with(said), 1);
     assert_eq!(sent.rows_with(|note| matches!(note, Note::Gap { .. })), 0);
-    assert!(received.rows_with(|note| matches!(note, Note::Gap { packets: 1 })) > 0);
+    Some(received.rows_with(|note| matches!(note, Note::Gap { packets: 1 })))
 }
 
 /// What a delay adds to each way shows in the latency.
