@@ -1,5 +1,7 @@
 //! A word that was meant, for one that there is not.
 
+use strsim::osa_distance;
+
 /// Letters that may be wrong, missing, too many or in each other's place.
 const SLIPS: usize = 2;
 
@@ -19,34 +21,13 @@ fn meant<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str
     // What is typed short may be wrong as well: `veirtel` of `viertel2006`.
     let slips = |other: &str| {
         let start: String = other.chars().take(word.chars().count()).collect();
-        distance(&word, other).min(distance(&word, &start))
+        osa_distance(&word, other).min(osa_distance(&word, &start))
     };
     let least = words.iter().map(|other| slips(&other.to_lowercase())).min().unwrap_or(0);
     let is_near = least <= SLIPS && 2 * least < word.chars().count();
     only(&|other| other.starts_with(&word))
         .or_else(|| only(&|other| other.contains(&word)))
         .or_else(|| only(&|other| is_near && slips(other) == least))
-}
-
-/// Letters to change, to leave out, to put in or to swap with the next, until one is the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = match (i, j) {
-                (0, n) | (n, 0) => n,
-                _ => {
-                    let change = usize::from(a[i - 1] != b[j - 1]);
-                    let least = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                    let least = least.min(rows[i - 1][j - 1] + change);
-                    let is_swap = i > 1 && j > 1 && (a[i - 1], a[i - 2]) == (b[j - 2], b[j - 1]);
-                    if is_swap { least.min(rows[i - 2][j - 2] + 1) } else { least }
-                }
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -51,7 +51,9 @@ fn read(path: &str) -> Result<String, Error> {
 
 fn unknown(asked: &str) -> Error {
     let names = || SHIPPED.iter().map(|(name, _)| *name);
-    let meant = names().map(|name| (distance(asked, name), name)).min();
+    // Of long words the beginning: nobody is asked for those.
+    let asked_letters: String = asked.chars().take(64).collect();
+    let meant = names().map(|name| (strsim::osa_distance(&asked_letters, name), name)).min();
     let meant = match meant {
         Some((letters, name)) if letters <= name.len() / 3 => format!(": is {name} meant?"),
         _ => ".".to_owned(),
@@ -61,22 +63,6 @@ fn unknown(asked: &str) -> Error {
          more); a file's path has a slash, or ends with .toml",
         names().collect::<Vec<_>>().join(", ")
     ))
-}
-
-/// Letters that have to be put in, left out or changed (Levenshtein's distance). Of long words the
-/// beginning: nobody is asked for those.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().take(64).enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], at + 1);
-        for (i, theirs) in other.iter().enumerate() {
-            let changed = corner + usize::from(*theirs != letter);
-            corner = row[i + 1];
-            row[i + 1] = changed.min(row[i] + 1).min(corner + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a device reports and enforces.
 
+use rdmalab_wire::ids::PathMtu;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -63,9 +64,6 @@ limits! {
 /// Limits that a profile sets: name and number.
 pub(crate) type Lowered = Vec<(&'static str, u32)>;
 
-/// Payloads of packets that there are (IBA vol. 1, 14.2.5.6).
-const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
-
 fn check(name: &str, number: u32, most: u32) -> Result<(), String> {
     let least = u32::from(name != "max_inline_data");
     if !(least..=most).contains(&number) {
@@ -74,7 +72,7 @@ fn check(name: &str, number: u32, most: u32) -> Result<(), String> {
              device and cannot add to it"
         ));
     }
-    if name == "active_mtu" && !MTUS.contains(&number) {
+    if name == "active_mtu" && PathMtu::from_bytes(number).is_none() {
         return Err(format!("active_mtu {number}: it may be 256, 512, 1024, 2048 or 4096"));
     }
     Ok(())

@@ -96,6 +96,10 @@ fn built(file: File, most: &Limits) -> Result<Profile, Wrong> {
 fn named(name: Spanned<String>) -> Result<String, Wrong> {
     let (start, name) = (name.span().start, name.into_inner());
     let is_letter = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+    // Labels say `none` of an end that is under no profile.
+    if name == "none" {
+        return Err((start, "name \"none\": that is what labels call no profile".to_owned()));
+    }
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_letter) {
         return Err((
             start,
@@ -193,6 +197,7 @@ mod tests {
         for wrong in ["", "Mine", "a b", "a/b", &"x".repeat(25)] {
             assert!(named(wrong).contains("letters a-z"), "{}", named(wrong));
         }
+        assert!(named("none").contains("line 1: name \"none\": "), "{}", named("none"));
         assert!(said(&HEAD.replace("\"t\"", "\" \"")).contains("line 2: title is empty"));
     }
 

@@ -216,6 +216,11 @@ impl PathMtu {
             _ => return None,
         })
     }
+
+    /// From [`PathMtu::bytes`]; `None` for any other number of bytes.
+    pub fn from_bytes(bytes: u32) -> Option<Self> {
+        (1..=5).filter_map(Self::from_ibv).find(|mtu| mtu.bytes() == bytes)
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +242,14 @@ mod tests {
         assert_eq!(PathMtu::Mtu256.packets(256), 1);
         assert_eq!(PathMtu::Mtu256.packets(257), 2);
         assert_eq!(PathMtu::Mtu256.packets(1 << 31), 1 << 23);
+    }
+
+    #[test]
+    fn bytes_of_packets() {
+        for (bytes, mtu) in [(256, Some(1)), (1024, Some(3)), (4096, Some(5)), (128, None)] {
+            assert_eq!(PathMtu::from_bytes(bytes).map(|mtu| mtu as u32), mtu, "{bytes}");
+        }
+        assert_eq!((PathMtu::from_bytes(0), PathMtu::from_bytes(1500)), (None, None));
     }
 
     #[test]
