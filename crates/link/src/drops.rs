@@ -50,6 +50,8 @@ drops! {
     Engine = "not taken by the queue pair",
     /// For another process of the host whose ring is full, or that is gone.
     Forward = "not forwarded",
+    /// Another process reads the socket meanwhile: we were stopped with it in our hands.
+    Turn = "taken by who reads no longer",
     /// A datagram that the kernel cut off, or that came without its addresses.
     Kernel = "incomplete from the kernel",
     /// It could not be sent: no route, a full device queue, a path MTU that is too small.

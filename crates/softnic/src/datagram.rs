@@ -52,7 +52,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Whether a ring that is full now, with `consumed` bytes taken, was so for too long.
-    fn is_over(&self, consumed: u64, now_ns: u64) -> bool {
+    pub(crate) fn is_over(&self, consumed: u64, now_ns: u64) -> bool {
         if self.consumed.swap(consumed, Ordering::Relaxed) != consumed
             || self.since_ns.load(Ordering::Relaxed) == 0
         {

@@ -43,8 +43,7 @@ pub(crate) fn gid_count() -> u32 {
 /// The longest payload of a packet that a port's link takes now.
 pub(crate) fn active_mtu() -> PathMtu {
     let link = interface::usable().map_or(PORT_MTU, |interface| interface.mtu);
-    let all = [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024, PathMtu::Mtu2048];
-    all.into_iter().find(|mtu| mtu.bytes() == limits().active_mtu).map_or(link, |mtu| mtu.min(link))
+    PathMtu::from_bytes(limits().active_mtu).map_or(link, |mtu| mtu.min(link))
 }
 
 /// Vendor id: none that IEEE assigned to anybody who makes adapters; "rdm" in ASCII.

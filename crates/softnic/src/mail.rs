@@ -12,8 +12,10 @@ pub(crate) enum LetterKind {
     MemoryRequest,
     /// "Here it is."
     Memory,
-    /// "Send me the host's UDP socket."
+    /// "Send me the host's UDP socket, if you read it."
     WireRequest,
+    /// "Send it to me if you have it: who reads it does not answer."
+    AnyWireRequest,
     /// "Here it is, with the lock that names its reader."
     Wire,
     /// "I have freed my memory of that number."
@@ -47,6 +49,7 @@ impl Letter {
             LetterKind::MemoryRequest => 2,
             LetterKind::Memory => 3,
             LetterKind::WireRequest => 5,
+            LetterKind::AnyWireRequest => 7,
             LetterKind::Wire => 6,
             LetterKind::MemoryGone => 4,
         };
@@ -70,6 +73,7 @@ impl Letter {
             4 => LetterKind::MemoryGone,
             5 => LetterKind::WireRequest,
             6 => LetterKind::Wire,
+            7 => LetterKind::AnyWireRequest,
             _ => return None,
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -90,7 +94,8 @@ mod tests {
     #[test]
     fn letters_survive_and_nonsense_does_not() {
         use LetterKind::*;
-        for kind in [Hello, MemoryRequest, Memory, MemoryGone, WireRequest, Wire] {
+        let of_wire = [WireRequest, AnyWireRequest, Wire];
+        for kind in [Hello, MemoryRequest, Memory, MemoryGone].into_iter().chain(of_wire) {
             let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
             assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
         }

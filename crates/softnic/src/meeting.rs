@@ -223,7 +223,9 @@ impl Process {
                     peer.add_mapped(letter.memory_id, fd);
                 }
             }
-            LetterKind::WireRequest => self.answer_wire_request(letter),
+            LetterKind::WireRequest | LetterKind::AnyWireRequest => {
+                self.answer_wire_request(letter);
+            }
             LetterKind::Wire => self.take_wire_offer(mail.fds),
         }
     }

@@ -8,8 +8,9 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::qp::{CopyError, Plan};
 use rdmalab_engine::train::{Train, TrainFlags};
 use rdmalab_link::path::is_group;
+use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
-use rdmalab_ring::spsc::Consumer;
+use rdmalab_ring::spsc::{Consumer, Producer};
 use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::cancel::NoCancel;
@@ -20,7 +21,7 @@ use crate::meeting::{CONNECT_WAIT_MS, HELLO_AGAIN_NS};
 use crate::peer::Peer;
 use crate::process::Process;
 use crate::qp::QpInner;
-use crate::transmit;
+use crate::transmit::{self, Next};
 
 /// QPs of one process in one group (`max_mcast_qp_attach`).
 const MAX_MEMBERS: usize = 256;
@@ -245,15 +246,16 @@ impl QpInner {
         sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
     }
 
-    /// Sends the next datagram to every process of the host. One whose ring is full misses it, as
-    /// a member whose receive queue is empty does.
-    pub(crate) fn send_multicast(&mut self) -> bool {
-        let Some(audience) = self.links.process.audience() else {
-            self.links.process.block(self.links.object);
-            return false;
+    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
+    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
+    /// empty does.
+    pub(crate) fn send_multicast(&mut self) -> Next {
+        let Some(audience) = self.links.process.audience() else { return Next::RingFull };
+        let Some(rings) = rings_with_room(&audience, self.qp.mtu.bytes()) else {
+            return Next::RingFull;
         };
         let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
-            return false;
+            return Next::Done;
         };
         let gid = self.qp.sq.ud(position).ah.dgid.0;
         self.finish_train(&mut train, position);
@@ -261,8 +263,9 @@ impl QpInner {
         train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
         train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
         let mut result: Result<(), CopyError> = Ok(());
-        for (index, peer) in audience.iter().enumerate() {
-            let pushed = transmit::push_datagram(self, peer, &train, position, index > 0);
+        for (index, (peer, mut out)) in rings.into_iter().enumerate() {
+            let pushed = transmit::push_datagram(self, peer, &mut out, &train, position, index > 0);
+            drop(out);
             peer.ring_bell();
             result = result.and(pushed);
         }
@@ -270,6 +273,27 @@ impl QpInner {
             self.send_group_wire(wire, &train, position);
         }
         self.qp.retire_sent(position, true, result, &mut self.links);
-        true
+        Next::Again
     }
+}
+
+/// A peer, and its ring.
+type Ring<'a> = (&'a Arc<Peer>, BiasedGuard<'a, Producer>);
+
+/// The rings of those that get a datagram now, held so that nobody fills them before it is in: all
+/// that have room. `None` while one that may still empty its ring has none. Who holds several takes
+/// them in the order of their slots.
+fn rings_with_room(audience: &[Arc<Peer>], mtu: u32) -> Option<Vec<Ring<'_>>> {
+    let mut rings = Vec::with_capacity(audience.len());
+    let mut has_to_wait = false;
+    for peer in audience {
+        let mut out = peer.out.lock();
+        if transmit::room_in(&mut out, mtu, 1 + transmit::ANSWER_SLOTS).is_some() {
+            rings.push((peer, out));
+        } else {
+            // All are asked, so that those that are stopped are waited for at the same time.
+            has_to_wait |= !peer.patience.is_over(out.consumed(), crate::clock::now_ns());
+        }
+    }
+    (!has_to_wait).then_some(rings)
 }

@@ -231,6 +231,9 @@ impl Process {
                  or a UD QP without a receive or with another Q_Key"
             ));
         }
+        if let Some(sentence) = self.wire().and_then(crate::udp::drops_in_words) {
+            crate::say_once(&sentence);
+        }
     }
 
     /// A number for a new protection domain.

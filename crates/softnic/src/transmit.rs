@@ -153,8 +153,9 @@ impl QpInner {
             if self.links.datagram {
                 if self.is_multicast_next() {
                     match self.send_multicast() {
-                        true => continue,
-                        false => return Sent::Everything,
+                        Next::Again => continue,
+                        Next::RingFull => return Sent::RingFull,
+                        Next::Done => return Sent::Everything,
                     }
                 }
                 if !self.choose_datagram_peer(peer) {
@@ -316,9 +317,13 @@ impl InARow {
     }
 }
 
-enum Next {
+/// What came of an attempt to send some.
+pub(crate) enum Next {
+    /// Nothing is left that could be sent now.
     Done,
+    /// The ring is full.
     RingFull,
+    /// Something was sent, and more may be.
     Again,
 }
 
@@ -367,25 +372,22 @@ pub(crate) fn push(
     Some(Ok(()))
 }
 
-/// Puts a datagram into one peer's ring, or drops it when there is no room. `is_copy`: it went to
+/// Puts a datagram into one peer's ring, which has room by [`room_in`]. `is_copy`: it went to
 /// another peer before.
 pub(crate) fn push_datagram(
     inner: &QpInner,
     peer: &Arc<Peer>,
+    out: &mut Producer,
     train: &Train,
     position: u32,
     is_copy: bool,
 ) -> Result<(), CopyError> {
-    let mut out = peer.out.lock();
-    if room_in(&mut out, inner.qp.mtu.bytes(), 1 + ANSWER_SLOTS).is_none() {
-        return Ok(());
-    }
     let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
     let fill = |to| gather(sq, pd, keys, position, 0..train.payload_bytes, to);
     let pushed = match inner.gate(peer, train, position) {
-        None => push(&mut out, train, true, fill),
-        Some(gate) if is_copy => gate.of_copy().push(&mut out, train, true, fill),
-        Some(gate) => gate.push(&mut out, train, true, fill),
+        None => push(out, train, true, fill),
+        Some(gate) if is_copy => gate.of_copy().push(out, train, true, fill),
+        Some(gate) => gate.push(out, train, true, fill),
     };
     pushed.unwrap_or(Ok(()))
 }

@@ -14,6 +14,7 @@ use support::*;
 fn child_process_entry() {
     play(&[
         ("group sender", group_sender),
+        ("streamer", streamer),
         ("hasty sender", hasty_sender),
         ("member", member),
         ("late member", late_member),
@@ -204,6 +205,78 @@ fn a_member_that_is_killed_is_missed_by_nobody() {
     cast.link(1).put(&[0]);
     cast.link(1).put(&[]);
     cast.expect_end(1);
+}
+
+/// Whoever is in the group while one of its processes is stopped hears everything, and the sender
+/// does not wait for that one for ever.
+#[test]
+fn a_stopped_member_holds_up_nobody_else() {
+    let mut cast = Cast::start(&[("group sender", &[]), ("member", &[]), ("member", &[])]);
+    (1..=MEMBERS).for_each(|at| drop(cast.link(at).get()));
+    // The sender meets them while they can answer.
+    cast.link(0).put(&[1, 1]);
+    cast.link(0).get();
+    for at in 1..=MEMBERS {
+        cast.link(at).put(&[1]);
+        assert_eq!(cast.link(at).get(), [1], "member {at}");
+    }
+    cast.signal(2, libc::SIGSTOP);
+    until_stopped(cast.pid(2));
+    // More than a ring holds. The sender hears each of them itself.
+    cast.link(0).put(&[2, 20_000]);
+    cast.link(0).get();
+    cast.signal(2, libc::SIGCONT);
+    // As many as they had receives for.
+    let expected: Vec<u64> = (2..2 + RECEIVES as u64).collect();
+    for at in 1..=MEMBERS {
+        cast.link(at).put(&[RECEIVES as u64]);
+        assert_eq!(cast.link(at).get(), expected, "member {at}");
+        // More comes to the receives that it posted again.
+        cast.kill(at);
+    }
+    cast.link(0).put(&[]);
+    cast.finish();
+}
+
+/// Datagrams that a streamer posts at once, and their length: two rings' worth.
+const STREAM: (u64, usize) = (600, 4000);
+
+/// Sends to a group that it is in itself, and only then looks for what has come.
+fn streamer(stage: Stage) {
+    let (count, length) = STREAM;
+    let node = Node::open(0);
+    let plain = Setup::new(QpType::Ud);
+    let cap = QpCap { max_send_wr: 1024, max_recv_wr: 1024, ..plain.cap };
+    let endpoint = node.endpoint(&Setup { cap, cqe: 1024, ..plain });
+    endpoint.connect(endpoint.address());
+    let words = node.mem(8 * count as usize + length, Kind::Heap);
+    let into = node.mem(count as usize * 4096, Kind::Heap);
+    SoftNic::attach_mcast(&endpoint.qp, group(3), 0xc001).expect("a group");
+    for number in 0..count {
+        words.write(8 * number as usize, &number.to_le_bytes());
+        endpoint.recv(number, &[into.sge(4096 * number as usize, 4096)]);
+    }
+    for number in 0..count {
+        let sges = [words.sge(8 * number as usize, length)];
+        let flags = SendFlags::SIGNALED;
+        endpoint.send(SendWr { ud: Some(to_group(3)), flags, ..wr(WrOpcode::Send, &sges) });
+    }
+    for number in 0..count {
+        let wc = endpoint.recv_done();
+        assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, number));
+        let heard = into.read(4096 * number as usize + GRH, 8);
+        assert_eq!(heard, number.to_le_bytes(), "one was lost, and there were receives for all");
+        assert_eq!(endpoint.send_done().status, WcStatus::Success);
+    }
+    stage.parent.put(&[]);
+}
+
+/// What is sent to a group waits for room in a member's ring.
+#[test]
+fn a_stream_to_a_group_waits_for_its_members() {
+    let cast = Cast::start(&[("streamer", &[])]);
+    cast.link(0).get();
+    cast.finish();
 }
 
 /// Numbers that a hasty sender sends.

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use rdmalab_engine::backend::Backend;
 use rdmalab_engine::vocab::*;
 use rdmalab_link::path::gid_of;
 use rdmalab_softnic::SoftNic;
-use support::net::{MTU_1024, Net, connect, enter};
+use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;
 use support::{Link, Role, Stage, until_stopped};
 
@@ -49,25 +48,6 @@ fn send_all(endpoint: &Endpoint, mem: &Mem) {
     for _ in 0..MESSAGES {
         endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
     }
-}
-
-/// The process that owns the socket of this host, if it is another one than this.
-fn other_owner() -> Option<u64> {
-    let name_of = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-    let fds = std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();
-    let mut fds = fds.filter_map(|fd| fd.file_name().to_str()?.parse::<RawFd>().ok());
-    let is_it = |fd: &RawFd| name_of(*fd).to_string_lossy().contains("memfd:rdmalab-wire");
-    let memory = fds.find(is_it).expect("the memory whose first byte's lock says who is the owner");
-    // SAFETY: all-zero is a valid value of this plain C structure, which the kernel reads and
-    // writes.
-    let owner = unsafe {
-        let mut lock: libc::flock = std::mem::zeroed();
-        lock.l_type = libc::F_WRLCK as libc::c_short;
-        lock.l_len = 1;
-        assert_eq!(libc::fcntl(memory, libc::F_GETLK, &raw mut lock), 0);
-        (i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid)
-    };
-    owner.map(|pid| pid as u64)
 }
 
 /// What a process still has to say when it exits, and to whom it tells that it has begun.

@@ -396,6 +396,15 @@ impl Tap {
         }
     }
 
+    /// Writes what was queued after [`Tap::close`], unless somebody does.
+    pub(crate) fn write_late(&self) {
+        if !self.defunct.load(Ordering::Relaxed)
+            && let Some(mut output) = self.output.try_lock()
+        {
+            self.write_queued(&mut output);
+        }
+    }
+
     /// In the child of a fork: neither its file nor its thread is ours.
     pub(crate) fn close_in_child(&self) {
         self.defunct.store(true, Ordering::Relaxed);

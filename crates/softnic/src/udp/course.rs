@@ -153,7 +153,7 @@ impl Course {
         if !found {
             self.found_in_a_row = 0;
             self.empty_in_a_row += 1;
-            return if self.empty_in_a_row >= SILENCE { Wish::Part } else { Wish::Stay };
+            return if self.empty_in_a_row >= SILENCE { self.was_useful() } else { Wish::Stay };
         }
         self.empty_in_a_row = 0;
         self.apart = self.apart.saturating_add(1);
@@ -164,6 +164,12 @@ impl Course {
     /// It cost more than it gave: the next one has to be earned longer.
     fn was_vain(&mut self) -> Wish {
         self.needed = (self.needed * 2).min(STREAK_MAX);
+        Wish::Part
+    }
+
+    /// It served until the peer had nothing more to say: the next one is earned sooner.
+    fn was_useful(&mut self) -> Wish {
+        self.needed = (self.needed / 2).max(STREAK);
         Wish::Part
     }
 
@@ -279,5 +285,8 @@ mod tests {
             course.refused();
         }
         assert_eq!(course.needed, STREAK_MAX);
+        course.opened();
+        assert!((0..SILENCE).any(|_| course.looked(false) == Wish::Part));
+        assert_eq!(course.needed, STREAK_MAX / 2, "one that was of use makes the next one easier");
     }
 }

@@ -21,7 +21,7 @@ use crate::progress::finish;
 /// Messages of the peer that one look takes, where it takes all.
 const MESSAGES_MAX: usize = 64;
 /// How long another process may take from asking for the socket to saying that it uses it, ns.
-const JOIN_NS: u64 = 1_000_000_000;
+pub(super) const JOIN_NS: u64 = 1_000_000_000;
 /// Reads after which a socket is to be empty once.
 const SETTLING_READS: u32 = 64;
 
@@ -59,6 +59,13 @@ impl Shared {
     pub(super) fn make_way(&self) {
         self.not_before_ns.store(now_ns() + JOIN_NS, Ordering::SeqCst);
         self.ask_to_end();
+    }
+
+    /// It has to go, where there is one: others want to hear what comes.
+    pub(super) fn share(&self) {
+        if self.is_open() {
+            self.ask_to_end();
+        }
     }
 
     /// It has to go, as soon as somebody reads.

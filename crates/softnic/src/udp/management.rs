@@ -130,15 +130,28 @@ impl Process {
         if let Some(route) = wire.route(ah) {
             let train = self.management.next_train();
             let exit = wire.exit();
-            let mut out = wire.outbox.lock();
+            let Some(mut out) = wire.outbox_within(share::EXIT_WAIT) else {
+                return Err(VerbsError::busy("a thread that ends with the process is sending"));
+            };
             let pushed = out.push(&exit, &route, Transport::Ud, &train, true, |to| {
                 to.copy_from_slice(mad);
                 Ok::<(), std::convert::Infallible>(())
             });
             let Ok(()) = pushed;
             out.flush(&exit);
+            drop(out);
+            if wire.is_leaving() {
+                self.write_late();
+            }
         }
         Ok(())
+    }
+
+    /// Adds what leaves after the handlers of this process to a capture that they ended.
+    fn write_late(&self) {
+        if let Some(tap) = self.armed.and_then(|armed| armed.tap) {
+            tap.write_late();
+        }
     }
 }
 

@@ -2,10 +2,14 @@
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
 //! that interface (a peer that talks alone may have another, see `flow`); its descriptor travels in
-//! letters. All of them send on it. One of them, its *owner*, reads it: the holder of a lock that
-//! it gives up when it exits, and that the kernel passes on when it dies. The owner gives packets
-//! for other processes' queue pairs to them through the rings, and drops what finds a full one.
-//! Nothing waits for anything: a packet that is dropped is a packet that was lost.
+//! letters. All of them send on it. One of them, its *reader*, reads it, and gives packets for
+//! other processes' queue pairs to them through the rings; it drops what finds a full one. Nothing
+//! waits for anything: a packet that is dropped is a packet that was lost.
+//!
+//! A word in shared memory says whose turn it is to read (`office`). Who has a lock that its holder
+//! gives up when it exits, and that the kernel passes on when it dies, makes itself the reader
+//! (`share`); so does who finds that the reader leaves packets lying, since it was stopped
+//! (`watch`, `stall`).
 //!
 //! A caller inside a verb reads the socket itself; the helper waits for it when nobody polls.
 //!
@@ -21,6 +25,7 @@ pub mod management;
 pub mod management_c;
 mod members;
 mod neighbour;
+mod office;
 mod onset;
 mod outbox;
 pub(crate) mod patience;
@@ -29,14 +34,16 @@ mod refuse;
 mod send;
 mod share;
 mod socket;
+mod stall;
 pub(crate) mod vigil;
+mod watch;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::drops::Counters;
@@ -47,6 +54,7 @@ use rdmalab_wire::ids::Gid;
 use crate::process::Process;
 use interface::Interface;
 use neighbour::Answered;
+use office::Office;
 use outbox::{Exit, Outbox};
 pub(crate) use receive::Left;
 use receive::Receiver;
@@ -65,11 +73,14 @@ pub(crate) struct Wire {
     pub(crate) interface: &'static Interface,
     /// -1 once closed in a forked child.
     socket: AtomicI32,
-    /// The memory whose lock makes its holder the owner; held as long as the process lives.
-    ownership: OwnedFd,
-    is_owner: AtomicBool,
+    /// Whose turn it is to read.
+    office: Office,
+    /// The threads that wait for ours run.
+    has_heir_threads: AtomicBool,
     /// The process exits: it is for others to read, if there are any.
     is_leaving: AtomicBool,
+    /// It has passed the socket on once while it exits.
+    passed_on: AtomicBool,
     /// The slot of the process that passed something on last; 0: none did yet.
     read_by: AtomicU16,
     /// How often callers looked for packets. Two that collide count once, which does no harm.
@@ -92,13 +103,14 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn new(interface: &'static Interface, socket: OwnedFd, ownership: OwnedFd) -> Wire {
+    fn new(interface: &'static Interface, socket: OwnedFd, office: Office) -> Wire {
         Wire {
             interface,
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
-            ownership,
-            is_owner: AtomicBool::new(false),
+            office,
+            has_heir_threads: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
+            passed_on: AtomicBool::new(false),
             read_by: AtomicU16::new(0),
             looks: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -119,7 +131,7 @@ impl Wire {
 
     /// The descriptor to wait on; -1 when another process reads.
     pub(crate) fn fd_to_poll(&self) -> i32 {
-        if self.is_owner.load(Ordering::Acquire) { self.fd() } else { -1 }
+        if self.office.is_ours() { self.fd() } else { -1 }
     }
 
     /// Whether the socket tells too little: a thread has the receiver's buffers, and has them for
@@ -133,8 +145,9 @@ impl Wire {
         self.flow.is_open()
     }
 
+    /// The memory whose lock makes its holder the reader.
     pub(crate) fn ownership_fd(&self) -> i32 {
-        self.ownership.as_raw_fd()
+        self.office.fd()
     }
 
     /// Closes the socket in the child of a fork, where it would keep the port.
@@ -159,6 +172,19 @@ impl Wire {
     pub(crate) fn note_taken(&self, packets: u32) {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(packets.into());
         self.taken.store(taken, Ordering::Relaxed);
+    }
+
+    /// Whether the process exits, and its handlers have left the socket to others.
+    fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::SeqCst)
+    }
+
+    /// The outbox; a process that exits, perhaps in the midst of a verb, waits only so long for it.
+    fn outbox_within(&self, at_exit: std::time::Duration) -> Option<MutexGuard<'_, Outbox>> {
+        match self.is_leaving() {
+            true => self.outbox.try_lock_for(at_exit),
+            false => Some(self.outbox.lock()),
+        }
     }
 
     fn exit(&self) -> Exit<'_> {
@@ -244,6 +270,10 @@ impl Wire {
             )));
         };
         onset::wait_until_usable(&self.interface.name, route.path.source, patience_ns)?;
+        // A socket that is bound to an interface sends to groups by it without a route.
+        if destination.is_multicast() {
+            return Ok(());
+        }
         socket::check_route(&route).map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
             let name = &self.interface.name;
@@ -285,9 +315,21 @@ pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
 /// Packets that this process dropped, by reason, since it opened the wire; empty without one.
 pub fn wire_drops() -> Vec<(&'static str, u64)> {
     let wire = Process::existing().and_then(|process| process.wire());
-    let counted = |wire: &Wire| {
-        let all = rdmalab_link::drops::Drop::ALL.iter();
-        all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
-    };
-    wire.map(counted).unwrap_or_default()
+    wire.map(drops_of).unwrap_or_default()
+}
+
+fn drops_of(wire: &Wire) -> Vec<(&'static str, u64)> {
+    let all = rdmalab_link::drops::Drop::ALL.iter();
+    all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
+}
+
+/// What was dropped so far of what came from other hosts; `None` if nothing was.
+pub(crate) fn drops_in_words(wire: &Wire) -> Option<String> {
+    let some: Vec<String> = drops_of(wire)
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| format!("{count} ({reason})"))
+        .collect();
+    let sentence = format!("dropped of what other hosts sent: {}", some.join(", "));
+    (!some.is_empty()).then_some(sentence)
 }

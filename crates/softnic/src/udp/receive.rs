@@ -38,6 +38,8 @@ pub(crate) struct Receiver {
     /// Messages to ask for in the next call: one while they come one by one, because asking for
     /// more costs another look.
     ask: usize,
+    /// In which this process reads now.
+    term: u64,
     pub(super) verifier: Verifier,
     pub(super) course: Course,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(super) fn new(port: u16) -> Receiver {
         let (verifier, course) = Default::default();
-        Receiver { inbox: Inbox::new(port), ask: 1, verifier, course }
+        Receiver { inbox: Inbox::new(port), ask: 1, term: 0, verifier, course }
     }
 }
 
@@ -77,7 +79,7 @@ impl Process {
     #[cold]
     pub(crate) fn drain_wire(&self) -> Left {
         let Some(wire) = self.wire() else { return Left::Nothing };
-        if !wire.is_owner.load(Ordering::Acquire) {
+        if !wire.office.is_ours() {
             let reader = Some(wire.read_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
             // The heir of one that is gone may have passed on nothing yet.
             let may_hold = match reader.and_then(|slot| self.peer(slot)) {
@@ -100,7 +102,7 @@ impl Process {
     /// Takes what the network brought, if this process reads the socket. Returns how many packets.
     pub(crate) fn take_from_wire(&self) -> u32 {
         let Some(wire) = self.wire() else { return 0 };
-        if !wire.is_owner.load(Ordering::Acquire) {
+        if !wire.office.is_ours() {
             return 0;
         }
         self.read_wire(wire).map_or(0, |(packets, _)| packets)
@@ -109,7 +111,7 @@ impl Process {
     /// The same for a caller that polls: it may answer at once, so that an acknowledgement waits.
     pub(crate) fn take_from_wire_as_caller(&self) -> u32 {
         let Some(wire) = self.wire() else { return 0 };
-        if !wire.is_owner.load(Ordering::Acquire) {
+        if !wire.office.is_ours() {
             return 0;
         }
         self.read_wire_for(wire, true).map_or(0, |(packets, _)| packets)
@@ -124,9 +126,9 @@ impl Process {
     fn read_wire_for(&self, wire: &Wire, polls: bool) -> Option<(u32, Left)> {
         let mut receiver = wire.receiver.try_lock()?;
         // Meanwhile a thread may have handed it over, under this lock.
-        if !wire.is_owner.load(Ordering::Acquire) {
-            return Some((0, Left::Nothing));
-        }
+        let Some(term) = wire.office.ours() else { return Some((0, Left::Nothing)) };
+        receiver.term = term;
+        wire.office.note_look();
         let mut held: Held = None;
         let turn = self.turn_or_part(wire, &mut receiver.course, polls);
         let (mut done, mut left) = (0, Left::Nothing);
@@ -160,6 +162,10 @@ impl Process {
         let (mut done, mut messages) = (0, 0);
         loop {
             let asked = receiver.ask;
+            // Who was stopped for long has a successor, which has gone on from there.
+            if !wire.office.is_now(receiver.term) {
+                return (done, Left::Nothing);
+            }
             let got = receiver.inbox.receive(fd, asked);
             for index in 0..got {
                 done += self.take_received(wire, receiver, (index, got), held, polls);
@@ -189,6 +195,10 @@ impl Process {
             wire.counters.count(Drop::Kernel);
             return 0;
         };
+        if !wire.office.is_now(receiver.term) {
+            wire.counters.count(Drop::Turn);
+            return 0;
+        }
         let Receiver { inbox, verifier, course, .. } = receiver;
         let done = self.take_message(wire, inbox, (index, message), verifier, held);
         if !polls {

@@ -2,13 +2,25 @@
 //!
 //! Whoever comes first binds the port. Who finds it taken asks the other processes of the host by
 //! letter; the one that reads the socket answers with its descriptor, and with the descriptor of a
-//! piece of memory whose lock makes its holder the owner. Everybody else waits for that lock in a
-//! thread of its own, so that the kernel names the next owner when one dies.
+//! piece of memory whose lock makes its holder the reader. Everybody else waits for that lock in a
+//! thread of its own, so that the kernel names the next reader when one dies.
+//!
+//! A process that is stopped keeps the lock, though another one reads meanwhile (`watch`). It gives
+//! it up when it goes on, to somebody who then reads. So whoever has the lock and runs is the
+//! reader, and if the reader dies without having had the lock, it is found out as if it was
+//! stopped.
+//!
+//! A peer's own socket (`flow`) in a process that is stopped cannot be read by any other. There is
+//! none where processes share the port, but for one that took longer than `flow::JOIN_NS` from
+//! asking for the socket to saying that it uses it: if the reader is stopped before it passes a
+//! packet on to it, packets of that one peer wait until it goes on. And one that asks while the
+//! only process that has the socket is stopped is told that the port is taken.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_link::drops::Drop;
@@ -18,7 +30,8 @@ use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 
 use super::course::Wish;
 use super::interface::{self, Interface};
-use super::receive::Arrival;
+use super::office::Office;
+use super::receive::{Arrival, Receiver};
 use super::{Wire, socket};
 use crate::armed::network::NetworkSeam;
 use crate::helper::{block_signals, restore_signals, wait_readable};
@@ -27,22 +40,31 @@ use crate::peer::Peer;
 use crate::process::{Process, os_error};
 use crate::transmit;
 
-/// How long the owner of the port may take to answer, ns.
+/// How long whoever has the socket may take to answer, ns.
 const ANSWER_NS: u64 = 2_000_000_000;
+/// How long only its reader is asked, ns. Then it may be stopped. (Others are asked one by one:
+/// what a second answer brings is never closed.)
+const READER_NS: u64 = 500_000_000;
 /// A letter may be lost in a full letter box: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;
-/// What a process that exits waits for a thread that is reading.
-const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
+/// What a process that exits waits for a thread that is reading, or sending.
+pub(super) const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
 /// How long a process that exits waits for an heir to take the socket, ns. It does so in
 /// microseconds, unless its thread does not get a processor: on a busy machine that takes up to
 /// seconds. Nobody waits where there is no heir; one that is stopped costs this time once.
 const HEIR_NS: u64 = 2_000_000_000;
-/// The byte of the memory whose lock makes its holder the owner.
+/// The same for one that reads in the place of another, which has the lock and is stopped: others
+/// find out that it does not read any more if something comes meanwhile, ns.
+const FINDING_NS: u64 = 600_000_000;
+/// How long one who gives the lock up, because it is not the reader any more, waits for somebody to
+/// take it before it stands in line itself, ms.
+const VACANCY_MS: u64 = 100;
+/// The byte of the memory whose lock makes its holder the reader.
 const OWNER_BYTE: i64 = 0;
 /// The byte that everybody has a read lock on who uses the socket, and would inherit it.
 const USER_BYTE: i64 = 1;
 /// What an heir gives those that it does not know to answer before it reads, ms.
-const INTRODUCTION_MS: u64 = 50;
+pub(super) const INTRODUCTION_MS: u64 = 50;
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
 const PREFIX_BYTES: usize = 40;
 
@@ -53,16 +75,19 @@ impl Process {
     /// That the interface does not exist or the port is taken, and what to do.
     pub(crate) fn open_wire(&'static self) -> VerbsResult<()> {
         let Some(interface) = interface::named()? else { return Ok(()) };
-        let give_up_ns = crate::clock::now_ns() + ANSWER_NS;
+        let began_ns = crate::clock::now_ns();
         let mut ask_at_ns = 0;
         loop {
             let now_ns = crate::clock::now_ns();
             match socket::open(interface) {
                 Ok(socket) => {
-                    let wire = Wire::new(interface, socket, ownership()?);
-                    // Nobody else has seen the memory: the lock is free.
-                    wire.is_owner.store(lock(wire.ownership_fd(), false), Ordering::Release);
-                    return self.keep_wire(wire);
+                    let office = Office::create()
+                        .map_err(|error| os_error("cannot make memory for a lock", &error))?;
+                    // Nobody else has seen the memory: the lock is free, and so is the office.
+                    if lock(office.fd(), false) {
+                        office.begin(0);
+                    }
+                    return self.keep_wire(Wire::new(interface, socket, office));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
                 Err(error) => {
@@ -73,40 +98,51 @@ impl Process {
             }
             if now_ns >= ask_at_ns {
                 ask_at_ns = now_ns + ASK_AGAIN_NS;
-                self.ask_for_wire(interface);
+                let asked_ns = now_ns - began_ns;
+                let turn = (asked_ns / ASK_AGAIN_NS) as usize;
+                self.ask_for_wire(interface, Some(turn).filter(|_| asked_ns >= READER_NS));
             }
             wait_readable(&[self.mail_fd()], 10);
             self.read_mail();
-            if let Some((socket, ownership)) = self.wire_offer.lock().take() {
-                let wire = Wire::new(interface, socket, ownership);
-                return self.keep_wire(wire);
+            if let Some((socket, memory)) = self.wire_offer.lock().take() {
+                let office = Office::join(memory)
+                    .map_err(|error| os_error("cannot share the socket", &error))?;
+                return self.keep_wire(Wire::new(interface, socket, office));
             }
-            if now_ns >= give_up_ns {
+            if now_ns >= began_ns + ANSWER_NS {
                 return Err(port_taken(interface));
             }
         }
     }
 
     fn keep_wire(&'static self, wire: Wire) -> VerbsResult<()> {
-        let owns = wire.is_owner.load(Ordering::Relaxed);
+        let reads = wire.office.is_ours();
         stand_by(wire.ownership_fd());
         if let Some(armed) = self.armed {
             let _ = wire.seam.set(Box::new(NetworkSeam::new(armed)));
         }
         let _ = self.wire.set(wire);
         leave_the_rest_at_exit();
-        if owns {
+        if reads {
             return Ok(());
         }
         // Whoever reads the socket, now or later, passes on only to those that it knows.
         self.introduce_to_everybody();
-        self.start_heir(true)
+        let Some(wire) = self.wire() else { return Ok(()) };
+        wire.office.stand_in_line();
+        self.start_heir(wire)
     }
 
-    fn ask_for_wire(&self, interface: &Interface) {
-        let key = wire_key(interface);
-        for slot in self.neighbours() {
-            let letter = Letter::new(LetterKind::WireRequest, self.slot, self.incarnation, 0, key);
+    /// Asks whoever reads the socket for it; one of those who do not, too, whose `turn` it is.
+    fn ask_for_wire(&self, interface: &Interface, turn: Option<usize>) {
+        let (key, neighbours) = (wire_key(interface), self.neighbours());
+        let chosen = turn.map(|turn| turn % neighbours.len().max(1));
+        for (index, slot) in neighbours.into_iter().enumerate() {
+            let kind = match chosen == Some(index) {
+                true => LetterKind::AnyWireRequest,
+                false => LetterKind::WireRequest,
+            };
+            let letter = Letter::new(kind, self.slot, self.incarnation, 0, key);
             let _ = self.mailbox.send(slot, &letter.to_bytes(), &[]);
         }
     }
@@ -122,13 +158,19 @@ impl Process {
         ours.map(|live| live.slot).collect()
     }
 
-    /// Another process asks for the socket: whoever reads it answers, and greets the process that
-    /// it will pass packets to.
+    /// Another process asks for the socket: whoever reads it answers, or anybody if that one does
+    /// not, and greets the process that it will pass packets to.
     pub(crate) fn answer_wire_request(&self, letter: &Letter) {
         let Some(wire) = self.wire() else { return };
-        if letter.memory_id != wire_key(wire.interface) || !wire.is_owner.load(Ordering::Acquire) {
+        let asks_us = wire.office.is_ours() || letter.kind == LetterKind::AnyWireRequest;
+        if letter.memory_id != wire_key(wire.interface) || !asks_us {
             return;
         }
+        // From now on there may be one who reads while we are stopped. (While we are being made,
+        // the question will come again.)
+        let Some(process) = Process::existing() else { return };
+        // Without the threads we are no heir afterwards, and no more.
+        let _ = process.wire().map(|wire| process.start_heir(wire));
         // What it may want to know of packets is known of those in the socket for all alone.
         wire.flow.make_way();
         let _ = self.greet(letter.slot);
@@ -136,11 +178,9 @@ impl Process {
         reply.kind = LetterKind::Wire;
         reply.slot = self.slot;
         reply.incarnation = self.incarnation;
-        // SAFETY: both descriptors stay open as long as the process does; in a forked child, where
+        // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
         // the socket is closed, nobody reads mail.
-        let fds = unsafe {
-            [BorrowedFd::borrow_raw(wire.fd()), BorrowedFd::borrow_raw(wire.ownership_fd())]
-        };
+        let fds = unsafe { [BorrowedFd::borrow_raw(wire.fd()), wire.office.as_fd()] };
         let _ = self.mailbox.send(letter.slot, &reply.to_bytes(), &fds);
     }
 
@@ -157,76 +197,121 @@ impl Process {
         }
     }
 
-    /// Starts the thread that waits to inherit the socket. While the process exits, it passes it
-    /// on once, if it may.
-    fn start_heir(&'static self, passes_on: bool) -> VerbsResult<()> {
+    /// Starts the threads of an heir, unless they run: one waits for the lock, one watches whoever
+    /// reads.
+    fn start_heir(&'static self, wire: &'static Wire) -> VerbsResult<()> {
+        if wire.has_heir_threads.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let start = |name: &str, run: fn(&Process, &Wire)| {
+            let thread = std::thread::Builder::new().name(name.into()).stack_size(128 * 1024);
+            thread.spawn(move || run(self, wire))
+        };
         let before = block_signals();
-        let spawned = std::thread::Builder::new()
-            .name("rdmalab-heir".into())
-            .stack_size(128 * 1024)
-            .spawn(move || self.inherit(passes_on));
+        // One that watches does no harm without one that waits.
+        let spawned = start("rdmalab-watch", Process::watch_reader)
+            .and_then(|_| start("rdmalab-heir", Process::inherit));
         restore_signals(&before);
+        wire.has_heir_threads.store(spawned.is_ok(), Ordering::SeqCst);
         spawned.map(std::mem::drop).map_err(|error| os_error("cannot start a thread", &error))
     }
 
-    fn inherit(&self, mut passes_on: bool) {
-        let Some(wire) = self.wire() else { return };
+    /// Waits for the lock whenever this process does not read. While the process exits, it passes
+    /// the socket on once, if it may.
+    fn inherit(&self, wire: &Wire) {
         loop {
+            wire.office.wait_for_line();
+            self.vacate(wire);
             while !lock(wire.ownership_fd(), true) {
                 // A deadlock with the program's own record locks, or no memory for the lock.
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
-            // What comes meanwhile waits in the socket. Who reads it knows whom to pass it on to: a
-            // packet for a stranger is dropped, and a datagram is not sent again. But one that does
-            // not answer (it may be stopped) must not keep it from those that are known.
-            let strangers = self.introduce_within(INTRODUCTION_MS);
-            wire.is_owner.store(true, Ordering::SeqCst);
+            let mut strangers = Vec::new();
+            while !wire.office.is_ours() {
+                let term = wire.office.term();
+                strangers = self.introduce_within(INTRODUCTION_MS);
+                self.begin_to_read(wire, term);
+            }
+            // Twice would be for ever, among processes that all exit.
+            let passes_on =
+                wire.is_leaving() && !wire.passed_on.load(Ordering::SeqCst) && self.hand_over(wire);
+            if !passes_on && !strangers.is_empty() {
+                self.introduce_to_everybody();
+            }
+        }
+    }
+
+    /// Reads from now on, unless somebody else has begun to since the term was seen. What comes
+    /// meanwhile waits in the socket. Who reads it knows whom to pass it on to, as the caller has
+    /// seen to: a packet for a stranger is dropped, and a datagram is not sent again. But one that
+    /// does not answer (it may be stopped) must not keep it from those that are known.
+    pub(super) fn begin_to_read(&self, wire: &Wire, term: u64) -> bool {
+        let begun = wire.office.begin(term);
+        if begun {
             // It sleeps without the socket, as callers may that sleep for long: it looks after
             // those.
             self.helper.wake();
-            // Twice would be for ever, among processes that all exit.
-            if !std::mem::take(&mut passes_on)
-                || !wire.is_leaving.load(Ordering::SeqCst)
-                || !self.hand_over(wire)
-            {
-                if !strangers.is_empty() {
-                    self.introduce_to_everybody();
-                }
+        }
+        begun
+    }
+
+    /// Gives up what this process still has of the time when it read: the lock, for whose next
+    /// holder it waits a while, and a peer's own socket.
+    fn vacate(&self, wire: &Wire) {
+        if wire.has_flow() {
+            self.close_flow(wire);
+        }
+        let fd = wire.ownership_fd();
+        if is_locked_elsewhere(fd) {
+            return;
+        }
+        unlock(fd);
+        for _ in 0..VACANCY_MS {
+            if is_locked_elsewhere(fd) || !has_heir(fd) {
                 return;
             }
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
+    }
+
+    /// Closes a peer's own socket, and keeps other threads from reading. No lock is waited for that
+    /// a thread may have been cancelled with, and so nothing is read: what lies there is lost.
+    fn close_flow<'a>(&self, wire: &'a Wire) -> Option<MutexGuard<'a, Receiver>> {
+        let mut calm = wire.receiver.try_lock_for(EXIT_WAIT);
+        match &mut calm {
+            Some(receiver) => self.fulfil(wire, &mut receiver.course, Wish::Close),
+            None => wire.flow.ask_to_end(),
+        }
+        calm
     }
 
     /// Stops reading, if another process goes on: a thread that ends with the process between
     /// reading packets and passing them on takes them along, and what a program does in its last
     /// handlers may take long. Returns whether another process reads now.
     fn hand_over(&self, wire: &Wire) -> bool {
-        if !has_heir(wire.ownership_fd()) {
+        let fd = wire.ownership_fd();
+        if !wire.office.is_ours() || !has_heir(fd) {
             return false;
         }
-        // Whoever has it may be a thread that was cancelled there.
-        let mut calm = wire.receiver.try_lock_for(EXIT_WAIT);
-        match &mut calm {
-            // No lock is waited for here, and so nothing is read: what lies there is lost.
-            Some(receiver) => self.fulfil(wire, &mut receiver.course, Wish::Close),
-            None => wire.flow.ask_to_end(),
-        }
-        if !wire.is_owner.swap(false, Ordering::SeqCst) {
-            return false;
-        }
-        unlock(wire.ownership_fd());
+        let calm = self.close_flow(wire);
+        let Some(ended) = wire.office.resign() else { return false };
+        // Else one has it that was stopped, and we read in its place.
+        let is_locked = !is_locked_elsewhere(fd);
+        unlock(fd);
         std::mem::drop(calm);
-        let give_up_ns = crate::clock::now_ns() + HEIR_NS;
+        let taken = || !wire.office.is_now(ended) || is_locked && is_locked_elsewhere(fd);
+        let patience_ns = if is_locked { HEIR_NS } else { FINDING_NS };
+        let give_up_ns = crate::clock::now_ns() + patience_ns;
         // The last heir may end meanwhile.
-        while crate::clock::now_ns() < give_up_ns && has_heir(wire.ownership_fd()) {
-            if is_locked_elsewhere(wire.ownership_fd()) {
-                return true;
-            }
+        while !taken() && crate::clock::now_ns() < give_up_ns && has_heir(fd) {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
-        // There is none any more, or it is stopped.
-        let is_back = lock(wire.ownership_fd(), false);
-        wire.is_owner.store(is_back, Ordering::SeqCst);
+        // If nobody took it, there is no heir any more, or it is stopped.
+        let is_back = !taken() && (lock(fd, false) || !is_locked) && wire.office.begin(ended);
+        if !is_back {
+            wire.passed_on.store(true, Ordering::SeqCst);
+            wire.office.stand_in_line();
+        }
         !is_back
     }
 
@@ -236,7 +321,7 @@ impl Process {
             return Err(Drop::NoSuchQp);
         }
         if let Some(wire) = self.wire() {
-            wire.flow.ask_to_end();
+            wire.flow.share();
         }
         let peer = self.peer(slot).ok_or(Drop::Forward)?;
         if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
@@ -245,7 +330,7 @@ impl Process {
     /// Passes a packet on to every other process that is known.
     pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
         if let Some(wire) = self.wire() {
-            wire.flow.ask_to_end();
+            wire.flow.share();
         }
         for peer in self.known_peers() {
             if !peer.is_self {
@@ -272,7 +357,7 @@ extern "C" fn at_exit() {
     process.pay_debt_at_exit(wire);
     wire.is_leaving.store(true, Ordering::SeqCst);
     // The heir may go before we do.
-    if process.hand_over(wire) && process.start_heir(false).is_err() {
+    if process.hand_over(wire) && process.start_heir(wire).is_err() {
         // Without the thread nobody may count on us.
         set_lock(wire.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
     }
@@ -295,18 +380,6 @@ fn port_taken(interface: &Interface) -> VerbsError {
     )
 }
 
-/// Memory that only serves to be locked.
-fn ownership() -> VerbsResult<OwnedFd> {
-    // SAFETY: a C string and flags.
-    let raw = unsafe { libc::memfd_create(c"rdmalab-wire".as_ptr(), libc::MFD_CLOEXEC) };
-    if raw < 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(os_error("cannot make memory for a lock", &error));
-    }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
-}
-
 /// A record lock of one byte, of a kind.
 fn record_lock(kind: i32, byte: i64) -> libc::flock {
     // SAFETY: all-zero is a valid value of this plain C structure.
@@ -326,12 +399,12 @@ fn set_lock(fd: i32, kind: i32, byte: i64, wait: bool) -> bool {
     unsafe { libc::fcntl(fd, command, &raw const lock) == 0 }
 }
 
-/// Becomes the owner; waits for that if asked to. Returns whether it is.
+/// Takes the lock of the reader; waits for it if asked to. Returns whether this process has it.
 fn lock(fd: i32, wait: bool) -> bool {
     set_lock(fd, libc::F_WRLCK, OWNER_BYTE, wait)
 }
 
-/// Is owner no longer: whoever waits for that is.
+/// Gives it up: whoever waits for it has it.
 fn unlock(fd: i32) {
     set_lock(fd, libc::F_UNLCK, OWNER_BYTE, false);
 }
@@ -344,7 +417,7 @@ fn is_held_elsewhere(fd: i32, byte: i64) -> bool {
     asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// Whether another process is the owner.
+/// Whether another process has it.
 fn is_locked_elsewhere(fd: i32) -> bool {
     is_held_elsewhere(fd, OWNER_BYTE)
 }
@@ -419,8 +492,6 @@ pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]
@@ -445,15 +516,16 @@ mod tests {
 
     #[test]
     fn a_lock_is_had_once() {
-        let memory = ownership().unwrap();
-        assert!(lock(memory.as_raw_fd(), false));
+        let office = Office::create().unwrap();
+        let fd = office.fd();
+        assert!(lock(fd, false));
         // The holder may take it again; another process may not, which the tests with processes
         // show.
-        assert!(lock(memory.as_raw_fd(), false));
-        assert!(!is_locked_elsewhere(memory.as_raw_fd()), "it is ours");
-        unlock(memory.as_raw_fd());
-        assert!(!is_locked_elsewhere(memory.as_raw_fd()));
-        stand_by(memory.as_raw_fd());
-        assert!(!has_heir(memory.as_raw_fd()), "nobody is his own heir");
+        assert!(lock(fd, false));
+        assert!(!is_locked_elsewhere(fd), "it is ours");
+        unlock(fd);
+        assert!(!is_locked_elsewhere(fd));
+        stand_by(fd);
+        assert!(!has_heir(fd), "nobody is his own heir");
     }
 }

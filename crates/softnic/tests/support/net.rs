@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -131,4 +131,23 @@ pub fn connect(node: &Node, endpoint: &Endpoint, link: &Link, gid_index: u8) {
     SoftNic::modify_qp(&endpoint.qp, &attr, mask).expect("a way there");
     endpoint.to_rts();
     link.sync();
+}
+
+/// The process that has the lock of this host's socket, if it is another one than this.
+pub fn other_owner() -> Option<u64> {
+    let name_of = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let fds = std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();
+    let mut fds = fds.filter_map(|fd| fd.file_name().to_str()?.parse::<RawFd>().ok());
+    let is_it = |fd: &RawFd| name_of(*fd).to_string_lossy().contains("memfd:rdmalab-wire");
+    let memory = fds.find(is_it).expect("the memory whose first byte's lock says who is the owner");
+    // SAFETY: all-zero is a valid value of this plain C structure, which the kernel reads and
+    // writes.
+    let owner = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_len = 1;
+        assert_eq!(libc::fcntl(memory, libc::F_GETLK, &raw mut lock), 0);
+        (i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid)
+    };
+    owner.map(|pid| pid as u64)
 }
