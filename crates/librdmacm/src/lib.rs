@@ -10,9 +10,10 @@
 //! their states inside the program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
 //!
 //! From below: `world` is everything of the process under one lock, `office` moves letters,
-//! `channel` queues events, `reach` looks whether peers can be reached; `id`, `connect`, `qp`,
-//! `endpoint`, `multicast`, `addrinfo` are the functions of `<rdma/rdma_cma.h>`, `rsocket` those of
-//! `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
+//! `channel` queues events, `reach` looks whether peers can be reached, `farewell` tells them that
+//! the process ends; `id`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` are the functions
+//! of `<rdma/rdma_cma.h>`, `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this library: see
+//! `guard`.
 
 #[macro_use]
 mod guard;
@@ -29,6 +30,7 @@ mod endpoint;
 mod events;
 mod exports;
 mod exports_rsocket;
+mod farewell;
 mod id;
 mod info;
 mod multicast;

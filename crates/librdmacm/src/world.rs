@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockResult};
 
 use rdmalab_engine::cm::{CommId, Config, MAX_CONNECTIONS, Manager, Output};
 use rdmalab_ring::madbox;
@@ -151,18 +151,22 @@ pub struct World {
 static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
 static CREATION: Mutex<()> = Mutex::new(());
 
+/// The world, if it was made.
+pub fn existing() -> Option<&'static World> {
+    // SAFETY: null, or leaked by `get`.
+    unsafe { WORLD.load(Ordering::Acquire).as_ref() }
+}
+
 /// The world, made at the first call.
 ///
 /// # Errors
 /// `ENODEV` without our devices, else what the kernel says.
 pub fn get() -> CallResult<&'static World> {
-    // SAFETY: null, or leaked by the code below.
-    if let Some(world) = unsafe { WORLD.load(Ordering::Acquire).as_ref() } {
+    if let Some(world) = existing() {
         return Ok(world);
     }
     let _creation = CREATION.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: as above.
-    if let Some(world) = unsafe { WORLD.load(Ordering::Acquire).as_ref() } {
+    if let Some(world) = existing() {
         return Ok(world);
     }
     device::verbs()?;
@@ -230,6 +234,11 @@ impl World {
     /// Takes the lock.
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the lock if nobody has it.
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, Inner>> {
+        self.inner.try_lock()
     }
 
     /// The devices, opened at the first call.
@@ -315,6 +324,12 @@ impl Inner {
             self.by_comm.remove(&comm);
             self.cm.destroy(now_ns(), comm);
         }
+    }
+
+    /// Lets go of all connections.
+    pub fn unlink_all(&mut self) {
+        let ids: Vec<u64> = self.by_comm.values().copied().collect();
+        ids.into_iter().for_each(|id| self.unlink(id));
     }
 
     /// Forgets an id with everything that it holds.

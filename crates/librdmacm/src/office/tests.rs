@@ -1,9 +1,14 @@
 //! Offices in one process.
 
+use std::sync::{Mutex, PoisonError};
+
 use rdmalab_wire::cm::Dreq;
 
 use super::*;
 use crate::world::now_ns;
+
+/// A thread with a copy of all descriptors keeps open what another test closes.
+static COPIES: Mutex<()> = Mutex::new(());
 
 /// What this process listens for here, and no other test.
 fn own_service(number: u64) -> u64 {
@@ -45,6 +50,7 @@ fn keeps_quiet(office: &mut Office, slot: u16, service: u64) {
 
 #[test]
 fn who_does_not_look_is_not_gone() {
+    let _no_copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let (slot, here) = madbox::claim_slot(std::process::id() as u16 ^ 0x111).unwrap();
     let service = own_service(1);
     let listening = madbox::claim_service(service).unwrap();
@@ -67,6 +73,7 @@ fn who_does_not_look_is_not_gone() {
 /// Runs `checks` in a thread that has no descriptor left, which are closed with it; the last
 /// one that there was goes to it.
 fn starved(checks: impl FnOnce(RawFd) + Send + 'static) {
+    let _alone = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let starved = std::thread::spawn(move || {
         // SAFETY: takes integers only. From here on this thread has a table of descriptors of
         // its own, a copy, so that the other tests are not short of them.

@@ -68,6 +68,15 @@ fn who_listens_is_found_by_address() {
 }
 
 #[test]
+fn who_ends_tells_its_peer_after_all_else() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let sources = ["farewell.c", "end.c"];
+    if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
+        run(&program, &["", "RDMALAB_LANE=off"], "all passed");
+    }
+}
+
+#[test]
 fn threads_share_a_socket() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
