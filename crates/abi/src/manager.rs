@@ -77,6 +77,9 @@ cm_table! {
         "rdma_reject", "Refuses a request; 0, or -1 and `errno`.";
     disconnect: fn(id: *mut rdma_cm_id) -> c_int,
         "rdma_disconnect", "Ends a connection; 0, or -1 and `errno`.";
+    join_multicast: fn(id: *mut rdma_cm_id, addr: *mut libc::sockaddr,
+        context: *mut c_void) -> c_int,
+        "rdma_join_multicast", "Joins a group; the result is an event; 0, or -1 and `errno`.";
     get_cm_event: fn(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int,
         "rdma_get_cm_event", "The next event; 0, or -1 and `errno`.";
     ack_cm_event: fn(event: *mut rdma_cm_event) -> c_int,

@@ -247,7 +247,7 @@ impl<'a, R: Rank> Making<'a, R> {
             self.keep(Step::Create, begin, rank.now());
         }
         let created = rank.now();
-        let said = self.hello(&qps[first..], first)?;
+        let said = self.hello(&qps[first..])?;
         let all = rank.exchange_to_end(said.as_bytes())?;
         let told = rank.now();
         if all.iter().any(Vec::is_empty) {
@@ -259,10 +259,9 @@ impl<'a, R: Rank> Making<'a, R> {
         let (memory, remotes) =
             theirs.ok_or_else(|| failed("the other end says something unknown"))?;
         let (path, mtu) = (self.path, self.mtu);
-        for (i, remote) in remotes.iter().enumerate() {
+        for (qp, remote) in qps[first..].iter().zip(&remotes) {
             let begin = rank.now();
-            let psn = psn(self.point.seed, first + i);
-            to_rts(&qps[first + i], self.point, &path, mtu, remote, psn)?;
+            to_rts(qp, rank.index(), self.point, &path, mtu, remote)?;
             self.keep(Step::Connect, begin, rank.now());
         }
         let connected = rank.now();
@@ -289,14 +288,15 @@ impl<'a, R: Rank> Making<'a, R> {
     }
 
     /// A line with the memory, and one for each queue pair; nothing when asked to stop.
-    fn hello(&self, qps: &[Qp], first: usize) -> Result<String, Stopped> {
+    fn hello(&self, qps: &[Qp]) -> Result<String, Stopped> {
         if self.rank.is_asked_to_stop() {
             return Ok(String::new());
         }
         let RemoteBuffer { addr, bytes, rkey } = self.shared.mr.remote();
         let mut text = format!("{addr} {bytes} {rkey}");
-        for (i, qp) in qps.iter().enumerate() {
-            let endpoint = qp.endpoint(&self.path, psn(self.point.seed, first + i));
+        for qp in qps {
+            let psn = psn(self.point.seed, self.rank.index(), qp);
+            let endpoint = qp.endpoint(&self.path, psn);
             text.push_str(&format!("\n{}", endpoint.map_err(failed)?));
         }
         Ok(text)

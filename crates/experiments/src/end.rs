@@ -4,7 +4,7 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
     Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
-    ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, Wc,
+    ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, UDP_QKEY, Wc,
 };
 
 use crate::cq::{Completions, failed, tag_of, thread_of};
@@ -16,8 +16,8 @@ use crate::point::{Memory, Op, Point, Transport};
 use crate::share::{Share, TAG_BYTE};
 use crate::trouble::Troubled;
 
-/// Q_Key of both ends.
-pub(crate) const QKEY: u32 = 0x0011_1111;
+/// Q_Key of both ends: that of groups which the connection manager joins.
+pub(crate) const QKEY: u32 = UDP_QKEY;
 /// Requests beside those of the experiment: what a queue holds more, if the device allows it.
 const SPARE: u32 = 8;
 /// The number of the request that says that all is over.
@@ -83,10 +83,24 @@ pub(crate) fn mtu_of(bytes: u32) -> Mtu {
     all.into_iter().find(|m| m.bytes() >= bytes as usize).unwrap_or(Mtu::M4096)
 }
 
-/// A first packet sequence number: another one for each seed and queue pair.
-pub(crate) fn psn(seed: u64, index: usize) -> u32 {
-    let mixed = (seed ^ (index as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as u32
+/// The lower bits of a queue pair's number, in which the soft device counts those of a process. The
+/// upper ones are the process's, and others in each run.
+const COUNTED: u32 = 0x3fff;
+
+/// A first packet sequence number, of its own for each queue pair of a run: by their numbers alone
+/// a capture tells which queue pair answers which. The same run has the same ones again, because
+/// what faults befall a packet follows from its number.
+pub(crate) fn psn(seed: u64, rank: usize, qp: &Qp) -> u32 {
+    psn_of(seed, rank, qp.qp_num() & COUNTED)
+}
+
+/// The output function of SplitMix64 (Steele, Lea and Flood 2014).
+fn psn_of(seed: u64, rank: usize, qp: u32) -> u32 {
+    let which = (rank as u64) << 48 | u64::from(qp) << 32;
+    let z = (seed ^ which).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 40) as u32
 }
 
 /// What peers may do with the memory for messages.
@@ -233,9 +247,8 @@ impl End {
         let layout = Layout::of(point);
         let made = make(context, limits, point, &layout)?;
         let path = path_of(point, limits);
-        let endpoint = |(i, qp): (usize, &Qp)| qp.endpoint(&path, psn(point.seed, i));
-        let endpoints: Result<Vec<QpEndpoint>, _> =
-            made.qps.iter().enumerate().map(endpoint).collect();
+        let endpoint = |qp: &Qp| qp.endpoint(&path, psn(point.seed, rank.index(), qp));
+        let endpoints: Result<Vec<QpEndpoint>, _> = made.qps.iter().map(endpoint).collect();
         let ours = Hello {
             mtu_bytes: crate::check::mtu_bytes(point, limits),
             memory: made.mr.remote(),
@@ -247,7 +260,7 @@ impl End {
         let other = other.filter(|o| o.endpoints.len() == ours.endpoints.len());
         let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
         let mtu = mtu_of(ours.mtu_bytes.min(other.mtu_bytes));
-        let ahs = go(&made, point, &path, mtu, &other.endpoints)?;
+        let ahs = go(&made, rank.index(), point, &path, mtu, &other.endpoints)?;
         let size = point.size_bytes;
         let inline = !matches!(point.op, Op::Read)
             && size <= point.inline.wanted_bytes(size).into()
@@ -421,11 +434,11 @@ pub(crate) fn path_of(point: &Point, limits: &Limits) -> Path {
 /// Brings a queue pair from INIT to RTS.
 pub(crate) fn to_rts(
     qp: &Qp,
+    rank: usize,
     point: &Point,
     path: &Path,
     mtu: Mtu,
     remote: &QpEndpoint,
-    psn: u32,
 ) -> Result<(), Stopped> {
     let reads = if point.op.reads() { point.outstanding_reads } else { 1 };
     let to = ReadyToReceive {
@@ -439,7 +452,7 @@ pub(crate) fn to_rts(
         retry_cnt: point.retry_cnt,
         rnr_retry: point.rnr_retry,
         max_rd_atomic: reads,
-        ..ReadyToSend::new(psn)
+        ..ReadyToSend::new(psn(point.seed, rank, qp))
     };
     qp.to_rts(&with).map_err(failed)
 }
@@ -447,14 +460,15 @@ pub(crate) fn to_rts(
 /// Brings the queue pairs to RTS; the address handles for datagrams.
 fn go(
     made: &Made,
+    rank: usize,
     point: &Point,
     path: &Path,
     mtu: Mtu,
     remotes: &[QpEndpoint],
 ) -> Result<Vec<AddressHandle>, Stopped> {
     let mut ahs = Vec::new();
-    for (i, (qp, remote)) in made.qps.iter().zip(remotes).enumerate() {
-        to_rts(qp, point, path, mtu, remote, psn(point.seed, i))?;
+    for (qp, remote) in made.qps.iter().zip(remotes) {
+        to_rts(qp, rank, point, path, mtu, remote)?;
         if point.transport == Transport::Ud {
             ahs.push(made.pd.create_ah(remote, path).map_err(failed)?);
         }
@@ -465,6 +479,19 @@ fn go(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both ends of a connection, and the points of a run, one after the other on new queue pairs.
+    #[test]
+    fn queue_pairs_begin_apart() {
+        let qps = (4..260).flat_map(|n| [(0, n), (1, n)]);
+        let mut psns: Vec<u32> = qps.map(|(rank, n)| psn_of(1, rank, n)).collect();
+        psns.sort_unstable();
+        // Of so many that are drawn at random, two or three neighbours are as near as this.
+        let near = psns.windows(2).filter(|two| two[1] - two[0] < 128).count();
+        assert!(near < 16, "{near}");
+        assert!(psns.iter().all(|psn| psn >> 24 == 0));
+        assert_ne!(psn_of(1, 0, 7), psn_of(2, 0, 7));
+    }
 
     #[test]
     fn a_hello_comes_back() {

@@ -13,17 +13,16 @@
 
 mod check;
 mod desk;
+mod group;
 mod leaf;
 pub(crate) mod options;
 mod result;
 mod root;
 mod shape;
 
-use core::net::{Ipv4Addr, Ipv6Addr};
-
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{AddressHandle, Context, MULTICAST_QPN, Path, QpEndpoint};
+use rdmalab_verbs::Context;
 
 use crate::cq::failed;
 use crate::limits::Limits;
@@ -33,8 +32,8 @@ use crate::talk::{Begin, Course, Effort};
 pub(crate) use check::check;
 pub use check::peers;
 use desk::Desk;
+use group::Group;
 use leaf::Leaf;
-use options::Cast;
 use root::Root;
 use shape::{Shape, parts};
 
@@ -75,8 +74,8 @@ pub(crate) fn run<R: Rank>(
         max_sge: 1,
     };
     let links = Links::connect(rank, context, limits, point, &want)?;
-    let group = joined(rank, &links, point)?;
-    let desk = Desk::new(rank, &links, point, shape, rx, group)?;
+    let group = Group::join(rank, context, limits, &links, point)?;
+    let desk = Desk::new(rank, &links, point, shape, rx, group.ah())?;
     match rank.index() {
         0 => all_parts(rank, &links, point, Root::new(desk, peers)),
         leaf if leaf <= peers => all_parts(rank, &links, point, Leaf::new(desk)),
@@ -160,45 +159,4 @@ fn said(bytes: &[u8]) -> Option<(Effort, u64)> {
     let words: Result<Vec<u64>, _> = bytes.chunks(8).map(word).collect();
     let words = words.ok()?;
     Some((Effort::from_words(&words)?, *words.get(Effort::WORDS)?))
-}
-
-/// A group of this run: of the version of IP that its members use.
-fn group_gid(is_ipv4: bool, stamp: u64) -> Ipv6Addr {
-    let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (stamp >> shift) as u16);
-    if is_ipv4 {
-        // Administratively scoped, of this site (RFC 2365, 6.1).
-        let [high, low] = a.to_be_bytes();
-        return Ipv4Addr::new(239, 255, high, low).to_ipv6_mapped();
-    }
-    // Transient, of this link (RFC 4291, 2.7).
-    Ipv6Addr::new(0xff12, 0, 0, 0, a, b, c, d)
-}
-
-/// The address of the multicast group, where there is one; the others join it.
-fn joined<R: Rank>(
-    rank: &R,
-    links: &Links,
-    point: &Point,
-) -> Result<Option<AddressHandle>, Stopped> {
-    if point.cast == Cast::Each {
-        return Ok(None);
-    }
-    // Two runs on one network must not hear each other.
-    let all = rank.exchange(&rank.now().0.to_le_bytes())?;
-    let stamp = all.first().and_then(|b| b[..].try_into().ok()).map_or(0, u64::from_le_bytes);
-    let stamp = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // A multicast LID, on InfiniBand.
-    let is_lid = links.path.sgid_index.is_none();
-    let lid = if is_lid { (0xc000 | stamp as u16 & 0x3fff).min(0xfffe) } else { 0 };
-    let Some(qp) = links.qps.first() else { return Ok(None) };
-    let own = qp.endpoint(&links.path, 0).map_err(failed)?;
-    let gid = group_gid(own.gid.to_ipv4_mapped().is_some() && !is_lid, stamp);
-    let group = format!("{lid},{MULTICAST_QPN},0,{gid}");
-    let group: QpEndpoint = group.parse().map_err(failed)?;
-    if rank.index() != 0 {
-        qp.join(group.gid, group.lid).map_err(failed)?;
-        return Ok(None);
-    }
-    let path = Path { sgid_index: links.path.sgid_index.or(Some(0)), ..links.path };
-    links.pd.create_ah(&group, &path).map(Some).map_err(failed)
 }

@@ -19,6 +19,7 @@ mod join;
 mod layout;
 mod limits;
 mod links;
+mod manager;
 mod mr;
 mod number;
 mod oneway;

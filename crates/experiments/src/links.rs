@@ -103,12 +103,8 @@ impl Links {
         want: &Want<'_>,
     ) -> Result<Self, Stopped> {
         let mut links = Self::make(context, limits, point, want)?;
-        let own: Result<Vec<QpEndpoint>, _> = links
-            .qps
-            .iter()
-            .enumerate()
-            .map(|(i, qp)| qp.endpoint(&links.path, psn(point.seed, own_psn(rank.index(), i))))
-            .collect();
+        let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(point.seed, rank.index(), qp));
+        let own: Result<Vec<QpEndpoint>, _> = links.qps.iter().map(endpoint).collect();
         let own = own.map_err(failed)?;
         let hello = links.hello(want.to, &own);
         let all = rank.exchange(hello.as_bytes())?;
@@ -120,7 +116,7 @@ impl Links {
             let hello = all.get(*to).and_then(|b| Hello::read(b)).ok_or_else(unknown)?;
             let remote = hello.endpoint_for(rank.index()).ok_or_else(unknown)?;
             links.mtu = mtu_of(hello.mtu_bytes.min(links.mtu.bytes() as u32));
-            let far = links.far(point, i, *to, &hello, &remote, own_psn(rank.index(), i))?;
+            let far = links.far(rank.index(), point, i, *to, &hello, &remote)?;
             links.far.push(far);
         }
         Ok(links)
@@ -193,18 +189,17 @@ impl Links {
 
     fn far(
         &self,
+        own: usize,
         point: &Point,
         i: usize,
         rank: usize,
         hello: &Hello,
         remote: &QpEndpoint,
-        psn_of: usize,
     ) -> Result<Far, Stopped> {
         let is_ud = point.transport == Transport::Ud;
         let qp = if is_ud { 0 } else { i };
         if !is_ud || i == 0 {
-            let psn = psn(point.seed, psn_of);
-            to_rts(&self.qps[qp], point, &self.path, self.mtu, remote, psn)?;
+            to_rts(&self.qps[qp], own, point, &self.path, self.mtu, remote)?;
         }
         let ah = is_ud.then(|| self.pd.create_ah(remote, &self.path)).transpose();
         Ok(Far {
@@ -266,11 +261,6 @@ impl Troubled for Links {
     fn transport(&self) -> QpType {
         self.transport
     }
-}
-
-/// What a rank's `i`-th queue pair draws its first packet sequence number from.
-fn own_psn(rank: usize, i: usize) -> usize {
-    rank << 16 | i
 }
 
 /// What a rank tells all others.

@@ -89,7 +89,8 @@ pub(crate) fn run<R: Rank>(
     let path = path_of(point, limits);
     let lone = Lone::new(context)?;
     lone.init(point)?;
-    let endpoint = lone.qp.endpoint(&path, psn(point.seed, 0)).map_err(failed)?;
+    let psn = psn(point.seed, rank.index(), &lone.qp);
+    let endpoint = lone.qp.endpoint(&path, psn).map_err(failed)?;
     let active = (rank.index() == 0).then_some(lone);
     // Whoever reads this knows that the other end's is gone.
     let all = rank.exchange(endpoint.to_string().as_bytes())?;
@@ -105,7 +106,7 @@ pub(crate) fn run<R: Rank>(
     match &active {
         Some(lone) => {
             let mtu = mtu_of(crate::check::mtu_bytes(point, limits));
-            let to = |qp: &Qp| to_rts(qp, point, &path, mtu, &gone, psn(point.seed, 0));
+            let to = |qp: &Qp| to_rts(qp, rank.index(), point, &path, mtu, &gone);
             active_end(rank, lone, point, &to, &mut outcome)?;
         }
         None => outcome.cut_short = cut_short(lie_still(rank))?,

@@ -5,6 +5,7 @@
 //! from any thread, and dropped there, although librdmacm does not promise that.
 
 mod address;
+mod group;
 
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
@@ -20,6 +21,7 @@ use crate::event::wait_readable;
 use crate::library::{Library, last_errno};
 use crate::object::Object;
 pub use address::CmAddress;
+pub use group::{CmGroup, UDP_QKEY};
 
 /// The connection manager that belongs to a library of verbs. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -117,6 +119,10 @@ pub enum CmEventKind {
     Disconnected,
     /// Nothing of the old connection is on its way any more.
     TimewaitExit,
+    /// The group is joined: [`CmEvent::group`].
+    MulticastJoined,
+    /// It cannot be joined, or is not any more.
+    MulticastError,
     /// Another one, by its number in C.
     Other(u32),
 }
@@ -135,6 +141,8 @@ impl CmEventKind {
             abi::RDMA_CM_EVENT_ESTABLISHED => Self::Established,
             abi::RDMA_CM_EVENT_DISCONNECTED => Self::Disconnected,
             abi::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            abi::RDMA_CM_EVENT_MULTICAST_JOIN => Self::MulticastJoined,
+            abi::RDMA_CM_EVENT_MULTICAST_ERROR => Self::MulticastError,
             other => Self::Other(other),
         }
     }
@@ -153,6 +161,8 @@ pub struct CmEvent {
     pub private_data: Vec<u8>,
     /// The new id of a request; dropped, it is refused.
     pub request: Option<CmId>,
+    /// The group that was joined.
+    pub group: Option<CmGroup>,
 }
 
 impl CmChannel {
@@ -171,13 +181,22 @@ impl CmChannel {
     /// # Errors
     /// What the library says.
     pub fn create_id(&self) -> Result<CmId, VerbsError> {
+        self.create_id_for(abi::RDMA_PS_TCP)
+    }
+
+    /// Makes an id for datagrams, which joins groups.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn create_datagram_id(&self) -> Result<CmId, VerbsError> {
+        self.create_id_for(abi::RDMA_PS_UDP)
+    }
+
+    fn create_id_for(&self, port_space: u32) -> Result<CmId, VerbsError> {
         let mut raw = null_mut();
         let result = self.call(|table| {
             // SAFETY: the channel is alive, and the answer is valid for writes.
-            unsafe {
-                let (channel, port_space) = (self.0.raw.as_ptr(), abi::RDMA_PS_TCP);
-                (table.create_id)(channel, &raw mut raw, null_mut(), port_space)
-            }
+            unsafe { (table.create_id)(self.0.raw.as_ptr(), &raw mut raw, null_mut(), port_space) }
         });
         self.library().zero("rdma_create_id", result)?;
         let raw = self.library().not_null("rdma_create_id", raw)?;
@@ -238,25 +257,29 @@ impl CmChannel {
     /// # Safety
     /// An event of this channel, not yet given back.
     unsafe fn read(&self, raw: NonNull<abi::rdma_cm_event>) -> CmEvent {
-        // SAFETY: the caller's contract. Ids are of reliable connections, so `conn` is what the
-        // union holds; its data is valid until the event is given back.
+        // SAFETY: the caller's contract. What an event of a group holds is of datagrams; ids are of
+        // reliable connections otherwise, so `conn` is what the union holds then; its data is valid
+        // until the event is given back.
         unsafe {
             let event = &*raw.as_ptr();
-            let conn = event.param.conn;
-            let length = usize::from(conn.private_data_len);
-            let private_data = match conn.private_data.is_null() {
-                true => Vec::new(),
-                false => {
+            let kind = CmEventKind::from_raw(event.event);
+            let is_joined = kind == CmEventKind::MulticastJoined;
+            let of_group = is_joined || kind == CmEventKind::MulticastError;
+            let group = is_joined.then(|| CmGroup::of(&event.param.ud));
+            let private_data = match event.param.conn {
+                conn if of_group || conn.private_data.is_null() => Vec::new(),
+                conn => {
+                    let length = usize::from(conn.private_data_len);
                     std::slice::from_raw_parts(conn.private_data.cast::<u8>(), length).to_vec()
                 }
             };
-            let kind = CmEventKind::from_raw(event.event);
             // A request brings an id that is ours from now on.
             let is_new = kind == CmEventKind::ConnectRequest;
             let of = if is_new { event.listen_id } else { event.id };
             let request = NonNull::new(event.id).filter(|_| is_new);
             let request = request.map(|raw| CmId::of(raw, self));
-            CmEvent { key: CmKey(of.addr()), kind, status: event.status, private_data, request }
+            let (key, status) = (CmKey(of.addr()), event.status);
+            CmEvent { key, kind, status, private_data, request, group }
         }
     }
 }
@@ -399,6 +422,15 @@ impl CmId {
         self.call("rdma_resolve_route", |table, id| unsafe { (table.resolve_route)(id, timeout) })
     }
 
+    /// The device's port that it leads to; 0 while that is not known.
+    #[must_use]
+    pub fn device_port(&self) -> u8 {
+        let raw = self.0.raw.as_ptr();
+        // SAFETY: the id is alive, and the library changes it during calls only, of which this
+        // counts as one.
+        self.0.channel.call(|_| unsafe { (*raw).port_num })
+    }
+
     /// The device that it leads to, opened by the connection manager, once that is known.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
@@ -467,6 +499,20 @@ impl CmId {
     pub fn reject(&self) -> Result<(), VerbsError> {
         // SAFETY: the id is alive; nothing is said.
         self.call("rdma_reject", |table, id| unsafe { (table.reject)(id, null_mut(), 0) })
+    }
+
+    /// Joins a group of datagram receivers, as far as the network is concerned: an event tells. A
+    /// queue pair is then attached to it by [`Qp::join`](crate::Qp::join). It is left with the id,
+    /// which has to be bound, and made for datagrams.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no group, or without a device.
+    pub fn join(&self, group: &CmAddress) -> Result<(), VerbsError> {
+        let mut raw = group.to_raw();
+        // SAFETY: the id is alive, and the address is read before the call returns.
+        self.call("rdma_join_multicast", |table, id| unsafe {
+            (table.join_multicast)(id, (&raw mut raw).cast(), null_mut())
+        })
     }
 
     /// Ends the connection: an event tells, at both ends. The queue pair goes to ERR.

@@ -60,7 +60,8 @@ pub use address::{AddressHandle, Grh, UD_GRH_BYTES};
 pub use attr::{DeviceAttr, GidEntry, GidType, LinkLayer, Mtu, PortAttr, PortState};
 pub use buffer::{Backing, Buffer};
 pub use cm::{
-    CmAddress, CmChannel, CmEvent, CmEventKind, CmId, CmKey, ConnParam, ConnectionManager,
+    CmAddress, CmChannel, CmEvent, CmEventKind, CmGroup, CmId, CmKey, ConnParam, ConnectionManager,
+    UDP_QKEY,
 };
 pub use completion::{Wc, WcOpcode};
 pub use context::{Context, Device};

@@ -13,8 +13,9 @@ use rdmalab_verbs::{
 };
 
 use super::{Shared, outcome};
-use crate::cq::{failed, timed_out};
+use crate::cq::failed;
 use crate::limits::Limits;
+use crate::manager;
 use crate::point::Point;
 
 /// Series of steps, in their order; each of a connection, but for the first messages.
@@ -42,8 +43,6 @@ enum Step {
     Destroy,
 }
 
-/// The longest sleep until an event: then somebody has to look whether the others still live.
-const SLICE_NS: u64 = 100_000_000;
 /// Time for a peer's address and path to be found, ms.
 const RESOLVE_MS: u32 = 5000;
 
@@ -80,7 +79,10 @@ impl<'a, R: Rank> Managed<'a, R> {
         let manager = context.library().connection_manager();
         let manager = manager.map_err(|e| failed(format!("--by rdma_cm: {e}")))?;
         let channel = manager.create_channel().map_err(failed)?;
-        let (anchor, own, address) = bound(&channel, context, limits, point)?;
+        let bound = manager::bound(context, limits, point, || channel.create_id());
+        let advice = "choose another --gid-index, or --by plain";
+        let (anchor, own, address) =
+            bound.map_err(|why| failed(format!("--by rdma_cm: {why}; {advice}")))?;
         let shared = Shared::new(&own, limits, point)?;
         if rank.index() == 1 {
             anchor.listen(u16::try_from(point.qps).unwrap_or(u16::MAX)).map_err(failed)?;
@@ -261,20 +263,8 @@ impl<'a, R: Rank> Managed<'a, R> {
         Ok(())
     }
 
-    /// The next event, within the rank's patience.
     fn event(&self, what: &str) -> Result<CmEvent, Stopped> {
-        let begin = self.rank.now();
-        loop {
-            if let Some(event) = self.channel.wait_ns(SLICE_NS).map_err(failed)? {
-                return Ok(event);
-            }
-            // Whether there is still somebody to wait for.
-            self.rank.spin_for(0, || None::<()>)?;
-            let waited_ns = self.rank.clock().ns_between(begin, self.rank.now());
-            if waited_ns > self.rank.patience_ns() as f64 {
-                return Err(timed_out(self.rank.patience_ns(), what));
-            }
-        }
+        manager::event(self.rank, &self.channel, what)
     }
 
     /// What rank 0 has found.
@@ -284,41 +274,6 @@ impl<'a, R: Rank> Managed<'a, R> {
             to.push_series(Quantity::CallCost, step, 0, samples);
         }
     }
-}
-
-/// An id that is bound to an address of this device, the device as the connection manager has it,
-/// and the address.
-fn bound(
-    channel: &CmChannel,
-    context: &Context,
-    limits: &Limits,
-    point: &Point,
-) -> Result<(CmId, Context, CmAddress), Stopped> {
-    let indices = match point.gid_index {
-        Some(index) => u32::from(index)..u32::from(index) + 1,
-        None => 0..limits.gids,
-    };
-    let gids = indices.filter_map(|index| context.query_gid(point.port, index).ok());
-    // Loopback leads to some device, maybe to this one.
-    let loopback = point.gid_index.is_none().then(CmAddress::loopback);
-    let all = gids.filter_map(CmAddress::of_gid).chain(loopback);
-    let mut why = String::new();
-    for address in all {
-        let id = channel.create_id().map_err(failed)?;
-        match id.bind(&address) {
-            Err(error) => why = format!("; {address}: {error}"),
-            Ok(()) => match id.context().filter(|c| c.device_name() == context.device_name()) {
-                Some(own) => return Ok((id, own, address)),
-                None => why = format!("; {address} leads to another device"),
-            },
-        }
-    }
-    Err(failed(format!(
-        "--by rdma_cm: no address of {} is known: connection managers find each other by IP \
-         addresses, which are looked for among its GIDs{why}; choose another --gid-index, or --by \
-         plain",
-        context.device_name()
-    )))
 }
 
 fn param(point: &Point) -> ConnParam<'static> {

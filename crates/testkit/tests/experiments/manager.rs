@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rdmalab_verbs::{
-    Access, CmAddress, CmChannel, CmEvent, CmEventKind, CmId, ConnParam, Context, Cq, Pd, Qp,
-    QpState, QpType, RecvRequest, SendRequest,
+    Access, CmAddress, CmChannel, CmEvent, CmEventKind, CmId, ConnParam, Context, Cq,
+    MULTICAST_QPN, Pd, Qp, QpState, QpType, RecvRequest, SendRequest, UDP_QKEY,
 };
 use rustix::io::Errno;
 
@@ -158,4 +158,23 @@ fn who_does_not_listen_refuses() {
     let id = here.create_id().expect("an id");
     let refused = id.bind(&far).expect_err("it is not ours");
     assert_eq!(refused.errno, Errno::ADDRNOTAVAIL.raw_os_error());
+}
+
+#[test]
+fn a_group_is_joined_and_an_address_of_another_kind_is_refused() {
+    let channel = channel();
+    let id = channel.create_datagram_id().expect("an id");
+    id.bind(&CmAddress::loopback()).expect("loopback is ours");
+    assert_eq!(id.device_port(), 1);
+    id.join(&"239.255.1.2:0".parse().unwrap()).expect("a group");
+    let joined = event(&channel, CmEventKind::MulticastJoined);
+    let group = joined.group.expect("which it is");
+    assert_eq!((joined.key, group.qkey, group.path.port_num), (id.key(), UDP_QKEY, 1));
+    assert!(group.at.lid >= 0xc000 && group.at.gid.is_multicast(), "{group:?}");
+    assert_eq!((group.at.qpn, group.path.sgid_index.is_some()), (MULTICAST_QPN, true));
+    let refused = id.join(&"192.0.2.1:0".parse().unwrap()).expect_err("no group");
+    assert_eq!(refused.errno, Errno::INVAL.raw_os_error(), "{refused}");
+    let reliable = channel.create_id().expect("an id");
+    reliable.bind(&CmAddress::loopback()).expect("loopback is ours");
+    reliable.join(&"239.255.1.2:0".parse().unwrap()).expect_err("it is for connections");
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::boot;
+use crate::guest::Guest;
 use rdmalab_testkit::programs::turn;
 
 /// Our binary, built as the test was.
@@ -26,6 +27,7 @@ fn the_kernels_device_is_found_and_measured() {
     std::fs::copy(binary(), guest.share().join("rdmalab")).expect("the guest's share");
     let devices = guest.run("/host/rdmalab devices").expect();
     assert!(devices.contains("rxe0"), "{devices}");
+    let counts = "--messages 100 --runs 1 --warm-up 10";
     // Neither the GID, nor the MTU, nor what may go inline is asked for.
     for what in [
         "ping --transport rc,uc,ud --size 8,1000",
@@ -33,12 +35,33 @@ fn the_kernels_device_is_found_and_measured() {
         "oneway --transport rc,ud --size 32,1000",
         "blast --op send,write,read --size 4096 --buffers 8",
     ] {
-        let counts = "--messages 100 --runs 1 --warm-up 10";
-        let command =
-            format!("/host/rdmalab run {what} {counts} --device rxe0 --format json --no-record");
-        let result = guest.run(&command).expect();
-        for expected in ["\"device_kind\"", "system", "adapter", "mtu_bytes"] {
-            assert!(result.contains(expected), "no {expected} after {command}:\n{result}");
+        let result = measured(&mut guest, &format!("{what} {counts}"));
+        for fact in ["adapter", "mtu_bytes"] {
+            assert!(result.contains(fact), "no {fact} after {what}:\n{result}");
         }
     }
+    for what in [
+        "fan --ranks 3 --transport rc,ud --size 64",
+        "fan --ranks 3 --transport ud --to group --size 64",
+        "recvq --rx-depth 8",
+        "rpc --ranks 3 --size 100",
+        "overhead",
+        "mr --size 4K,64K",
+    ] {
+        measured(&mut guest, &format!("{what} {counts}"));
+    }
+    measured(&mut guest, "connect --qps 4 --by plain,rdma_cm --runs 1");
+    measured(&mut guest, "timeout --timeout 8 --messages 3 --runs 1");
+}
+
+/// What a run says, of which no message may be lost.
+fn measured(guest: &mut Guest, what: &str) -> String {
+    let command = format!("/host/rdmalab run {what} --device rxe0 --format json --no-record");
+    let result = guest.run(&command).expect();
+    assert!(result.contains("\"device_kind\": \"system\""), "{command}:\n{result}");
+    for lost in ["\"lost_n\": ", "\"lost\": "] {
+        let none = result.split(lost).skip(1).all(|number| number.starts_with('0'));
+        assert!(none, "{command}:\n{result}");
+    }
+    result
 }

@@ -11,7 +11,7 @@ const HOUSE: &str = "
     engine      -> wire                  | the protocol without clock, thread, socket or memory
     link        -> engine wire           | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
-    profile     -> link                  | devices as data; their costs are rules of faults
+    profile     -> wire link             | devices as data; their costs are rules of faults
     softnic     -> engine wire link ring profile | the engine in real time
     sim         -> engine link rank      | the engine in virtual time
     abi         ->                       | the layouts of C, for whoever speaks it

@@ -28,6 +28,21 @@ impl CmAddress {
         Some(Self(SocketAddr::new(ip, 0)))
     }
 
+    /// The addresses of this host's interfaces, any port, but for those that mean nothing without
+    /// an interface, and loopback.
+    #[must_use]
+    pub fn of_this_host() -> Vec<Self> {
+        let all = if_addrs::get_if_addrs().unwrap_or_default();
+        let useful = all.iter().filter(|one| !one.is_loopback() && !one.is_link_local());
+        useful.map(|one| Self(SocketAddr::new(one.ip(), 0))).collect()
+    }
+
+    /// Whether it is of IPv4.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.0.is_ipv4()
+    }
+
     /// The same with another port.
     #[must_use]
     pub const fn with_port(self, port: u16) -> Self {

@@ -1,0 +1,38 @@
+//! Groups of datagram receivers, as the connection manager joins them.
+
+use std::net::Ipv6Addr;
+
+use rdmalab_abi as abi;
+
+use crate::endpoint::QpEndpoint;
+use crate::qp::Path;
+
+/// The Q_Key of all datagrams between ids, groups included.
+pub const UDP_QKEY: u32 = abi::RDMA_UDP_QKEY;
+
+/// A group that was joined: on InfiniBand the subnet manager gave it its LID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmGroup {
+    /// Its LID and GID, and the number that all its queue pairs have.
+    pub at: QpEndpoint,
+    /// What its datagrams have to carry.
+    pub qkey: u32,
+    /// The way to it.
+    pub path: Path,
+}
+
+impl CmGroup {
+    /// What an event says of the group.
+    pub(super) fn of(ud: &abi::rdma_ud_param) -> Self {
+        let (ah, grh) = (&ud.ah_attr, &ud.ah_attr.grh);
+        let path = Path {
+            sl: ah.sl,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+            ..Path::by_gid(ah.port_num, grh.sgid_index)
+        };
+        // SAFETY: both ways to see a GID are 16 bytes of which each value is valid.
+        let gid = Ipv6Addr::from(unsafe { grh.dgid.raw });
+        Self { at: QpEndpoint { lid: ah.dlid, qpn: ud.qp_num, psn: 0, gid }, qkey: ud.qkey, path }
+    }
+}
