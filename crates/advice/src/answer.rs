@@ -93,6 +93,7 @@ pub fn answers(
             devices.push(record.header.device.clone());
         }
     }
+    let given = records.first().map_or_else(String::new, given);
     let mut advice = Advice { devices, answers: Vec::new(), missing: Vec::new() };
     for question in questions {
         let groups = groups(records, question);
@@ -100,7 +101,7 @@ pub fn answers(
             let told = groups.iter().filter(|group| is_told(question, *goal, group));
             advice.answers.extend(told.filter_map(|group| answer(question, *goal, group)));
         }
-        missing(&mut advice, question, goals, sizes, &groups);
+        missing(&mut advice, question, goals, (sizes, &given), &groups);
     }
     // All questions of a goal stand together, and their sizes in order.
     let place = |key: &str| questions.iter().position(|question| question.key == key);
@@ -187,7 +188,7 @@ fn missing(
     advice: &mut Advice,
     question: &'static Question,
     goals: &[Goal],
-    sizes: &str,
+    (sizes, given): (&str, &str),
     groups: &[Group],
 ) {
     for sweep in question.sweeps {
@@ -207,10 +208,7 @@ fn missing(
         for (name, value) in &words {
             command.push_str(&format!(" --{name} {value}"));
         }
-        if let Some(device) = advice.devices.first() {
-            command.push_str(&format!(" --device {}", device.name));
-        }
-        command.push_str(&format!(" --repeat {runs}"));
+        command.push_str(&format!("{given} --repeat {runs}"));
         let is_alone = groups
             .iter()
             .any(|g| open.iter().any(|goal| is_told(question, *goal, g) && tells(g, *goal)));
@@ -222,6 +220,24 @@ fn missing(
         };
         advice.missing.push(Missing { question, goals: open, why, command });
     }
+}
+
+/// Where and how a record was measured, as options: under other ones there are other answers.
+fn given(record: &Record) -> String {
+    let header = &record.header;
+    let mut line = String::new();
+    if let Some(host) = header.other_end() {
+        line += &format!(" {}", shell_word(host));
+    }
+    line += &format!(" --device {}", shell_word(&header.device.name));
+    for name in ["hosts", "cores", "interface", "udp-port", "profile", "faults"] {
+        // By the variable a profile has no option; its file, if it is one, only that knows.
+        let profile = header.device.profile.as_deref().filter(|_| name == "profile");
+        if let Some(value) = header.option(name).or(profile) {
+            line += &format!(" --{name} {}", shell_word(value));
+        }
+    }
+    line
 }
 
 fn tells(group: &Group, goal: Goal) -> bool {

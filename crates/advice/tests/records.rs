@@ -165,7 +165,28 @@ fn ways_that_did_not_take_turns_are_not_compared() {
     let [missing] = advice.missing.as_slice() else { panic!("{advice:?}") };
     assert!(missing.why.contains("--op alone, in turns"), "{missing:?}");
     assert!(missing.command.starts_with("rdmalab run ping --size 32 --op send,"), "{missing:?}");
-    assert!(missing.command.ends_with("--device soft0 --repeat 12"), "{missing:?}");
+    assert!(missing.command.contains(" --device soft0 --faults 'drop 1%' --"), "{missing:?}");
+    assert!(missing.command.ends_with(" --repeat 12"), "{missing:?}");
+}
+
+#[test]
+fn what_is_missing_is_measured_as_the_records_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked = |line: &str, profile: Option<&str>| {
+        let mut record = opcodes(dir.path(), line);
+        record.header.command = line.split(' ').map(str::to_owned).collect();
+        record.header.device.profile = profile.map(str::to_owned);
+        of(&[record], "transport", Goal::Latency).missing[0].command.clone()
+    };
+    let line = "rdmalab run ping far --profile p.toml --cores 0,1";
+    let command = asked(line, Some("mine"));
+    assert!(command.starts_with("rdmalab run ping "), "{command}");
+    let ends = " far --device soft0 --cores 0,1 --profile p.toml --repeat 12";
+    assert!(command.ends_with(ends), "{command}");
+    // By the variable there is a name only; and what is under none has none.
+    let command = asked("rdmalab run ping", Some("late-ack"));
+    assert!(command.ends_with(" --device soft0 --profile late-ack --repeat 12"), "{command}");
+    assert!(!asked("rdmalab run ping --size 8", None).contains("--profile"));
 }
 
 #[test]

@@ -346,7 +346,10 @@ fn nothing_in_common(
             0 => String::new(),
             n => format!(", {n} of them cut short"),
         };
-        let points = some(points, "point");
+        let points = match points {
+            0 => return format!("{} has no points", side.name),
+            n => some(n, "point"),
+        };
         format!("{} has {points}{cut} of {}", side.name, what.join(", "))
     };
     let only = options.only.as_ref().map(|only| format!(" whose name contains {only:?}"));

@@ -1,9 +1,11 @@
 //! A record as a report sees it: parameters that vary, rows of equal parameters, one group for each
 //! quantity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use rdmalab_measure::stats::quantile_interval;
 use rdmalab_measure::summary::Outlier;
+use rdmalab_measure::words::{by_number, few};
 use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary, Skipped};
 use serde_json::Value;
@@ -15,6 +17,12 @@ pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
 
 /// What the label of a peer's series begins with.
 pub const PEER: &str = "peer ";
+
+/// The fact of a rank that is under no profile, where another one is.
+const NO_PROFILE: &str = "none";
+
+/// Ranks that the head names, before the others are only counted.
+const NAMED_RANKS: usize = 3;
 
 /// What a study's bars begin at.
 pub const TENTH: f64 = 0.1;
@@ -54,8 +62,9 @@ pub struct Group<'a> {
     pub rows: Vec<(&'a Row<'a>, Merged)>,
 }
 
-/// A series over all runs of a row. With several runs: medians of the runs' values, and for the
-/// interval the hull of the runs' intervals, so that what differs between runs is inside.
+/// A series over all runs of a row. With several runs: medians of the runs' values. The interval is
+/// then that of the runs' medians by their ranks; of fewer runs than that takes, the hull of the
+/// runs' intervals, so that what differs between runs is inside.
 #[derive(Clone, Debug)]
 pub struct Merged {
     /// Runs.
@@ -204,7 +213,9 @@ impl<'a> Model<'a> {
         let names: BTreeSet<&str> = told.map(|f| f.name.as_str()).collect();
         let is_known = |name: &&str| {
             let is_parameter = points.iter().all(|p| p.parameters.contains_key(*name));
-            ["device", "device_kind", "profile"].contains(name) || is_parameter && *name != "inline"
+            let is_in_head =
+                ["device", "device_kind"].contains(name) || name.starts_with("profile");
+            is_in_head || is_parameter && *name != "inline"
         };
         let mut names: Vec<&str> = names.into_iter().filter(|n| !is_known(n)).collect();
         // What was done to the packets matters most.
@@ -282,10 +293,11 @@ impl Merged {
         let lag1 = summaries.iter().filter_map(|s| s.lag1_autocorrelation);
         let intervals: Option<Vec<_>> =
             summaries.iter().map(|s| s.quantile(0.5).and_then(|q| q.interval)).collect();
-        let interval = intervals.map(|all| {
+        let hull = intervals.map(|all| {
             let low = all.iter().map(|i| i.low).fold(f64::INFINITY, f64::min);
             (low, all.iter().map(|i| i.high).fold(f64::NEG_INFINITY, f64::max))
         });
+        let interval = hull.map(|hull| between_runs(&summaries).unwrap_or(hull));
         let is_supported = |s: &Summary| s.quantile(0.5).is_some_and(|q| q.supported);
         Self {
             runs: summaries.len(),
@@ -327,6 +339,15 @@ impl Merged {
         let (low, high) = self.interval?;
         (self.median > 0.0).then(|| (high - low) / self.median)
     }
+}
+
+/// Where the median lies of all runs that there could be; `None` for fewer than six.
+fn between_runs(summaries: &[Summary]) -> Option<(f64, f64)> {
+    let mut medians: Vec<f64> = summaries.iter().map(Summary::median).collect();
+    medians.sort_by(f64::total_cmp);
+    let is_known = medians.iter().all(|median| !median.is_nan());
+    let interval = quantile_interval(&medians, 0.5, 0.95).filter(|_| is_known)?;
+    Some((interval.low, interval.high))
 }
 
 /// How far the medians of runs are apart, as a share.
@@ -373,19 +394,31 @@ fn is_offered(label: &str) -> bool {
 pub fn device_line(record: &Record) -> String {
     let device = &record.header.device;
     let disturbed = if is_disturbed(record) { "; disturbed on purpose" } else { "" };
-    let others = other_profiles(record);
+    let others: String = unlike_ends(record).iter().map(|what| format!("; {what}")).collect();
     format!("{} ({}{others}{disturbed})", device.name, device.described())
 }
 
-/// Profiles of other ends than that of the record's device, where they have another.
-fn other_profiles(record: &Record) -> String {
-    let own = record.header.device.profile.as_deref();
-    let facts = record.points.iter().flat_map(|point| &point.facts);
-    let of_ranks = facts.filter_map(|fact| {
-        let rank = fact.name.strip_prefix("profile_at_rank_")?;
-        (own != Some(fact.value.as_str())).then(|| format!("; rank {rank}: profile {}", fact.value))
-    });
-    of_ranks.collect::<BTreeSet<String>>().into_iter().collect()
+/// Ends that are under another profile than the record's device, or under none: `rank 1: profile
+/// late-ack`, for each profile.
+pub fn unlike_ends(record: &Record) -> Vec<String> {
+    let own = record.header.device.profile.as_deref().unwrap_or(NO_PROFILE);
+    let mut profiles: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for fact in record.points.iter().flat_map(|point| &point.facts) {
+        let rank = fact.name.strip_prefix("profile_at_rank_").and_then(|rank| rank.parse().ok());
+        if let Some(rank) = rank.filter(|_| fact.value != own) {
+            profiles.entry(&fact.value).or_default().insert(rank);
+        }
+    }
+    let one = |(profile, ranks): (&str, BTreeSet<u32>)| {
+        let word = by_number(ranks.len(), "rank", "ranks");
+        let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let ranks = few(&ranks, NAMED_RANKS);
+        match profile {
+            NO_PROFILE => format!("{word} {ranks}: no profile"),
+            profile => format!("{word} {ranks}: profile {profile}"),
+        }
+    };
+    profiles.into_iter().map(one).collect()
 }
 
 /// Whether packets of a point were lost, late or damaged on purpose, at either end.
@@ -447,5 +480,27 @@ mod tests {
         let beside = "they do not count beside whole runs";
         assert_eq!(warned.iter().filter(|w| w.contains(beside)).count(), 1, "{warned:?}");
         assert!(warned.iter().any(|w| w.starts_with("points 0 and 0 were")), "{warned:?}");
+    }
+
+    /// Runs of 100 samples around these medians.
+    fn merged(medians: &[f64]) -> Merged {
+        let summaries = medians.iter().map(|median| {
+            let mut outcome = rdmalab_measure::Outcome::default();
+            let samples = (0..100).map(|i| median - 49.5 + f64::from(i)).collect();
+            outcome.push_series(Quantity::RoundTrip, "", 0, samples);
+            Summary::of(&outcome.series[0])
+        });
+        Merged::of(summaries.collect())
+    }
+
+    #[test]
+    fn many_runs_know_the_median_better_than_few() {
+        let (low, high) = merged(&[1000.0, 1010.0]).interval.expect("of each run");
+        assert!(low < 1000.0 && high > 1010.0, "all that the runs leave open: {low} {high}");
+        // Of six the least and the largest; of twenty the sixth from either end, beyond which the
+        // median is with 2.1 % each.
+        let of = |n: u32| merged(&(0..n).map(|i| 1000.0 + f64::from(i)).collect::<Vec<_>>());
+        assert_eq!(of(6).interval, Some((1000.0, 1005.0)));
+        assert_eq!(of(20).interval, Some((1005.0, 1014.0)));
     }
 }

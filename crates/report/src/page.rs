@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::charts::{self, Chart, Scope, sentence};
 use crate::contents::{began, contents_page};
-use crate::model::{Group, Model, Row, group_name, is_disturbed};
+use crate::model::{Group, Model, Row, group_name, is_disturbed, unlike_ends};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
 use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
@@ -110,6 +110,11 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
             p.lead { (sentence(&what)) ", at " (points) (plural) }
             p.meta { "Begun " (began(record)) " UTC" }
             (caution(device))
+            @for unlike in unlike_ends(record) {
+                p.banner role="note" {
+                    strong { "The ends were not alike." } " " (sentence(&unlike)) "."
+                }
+            }
             @if is_disturbed(record) {
                 p.banner role="note" { strong { "Packets were disturbed on purpose." } }
             }

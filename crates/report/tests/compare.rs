@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use rdmalab_measure::stats::Verdict;
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer};
+use rdmalab_report::Table;
 use rdmalab_report::compare::{Comparison, Options, Side};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -237,6 +238,37 @@ fn a_profile_is_a_difference_of_devices() {
     let text = text(&USUAL, &far);
     assert!(text.contains("profile at rank 1 - | x"), "{text}");
     assert!(text.contains("of an adapter; rank 1: profile x)"), "{text}");
+    let mixed = Made {
+        facts: &[
+            ("profile_at_rank_1", "none"),
+            ("profile_at_rank_2", "y"),
+            ("profile_at_rank_3", "y"),
+        ],
+        ..under("x")
+    };
+    let (_dir, record) = mixed.record();
+    let heads = [Table::of(&record).to_string(), rdmalab_report::page(&record)];
+    for head in ["rank 1: no profile; ranks 2 and 3: profile y)", "Rank 1: no profile."] {
+        assert!(heads.iter().any(|text| text.contains(head)), "{head}: {}", heads[0]);
+    }
+}
+
+#[test]
+fn a_side_of_several_devices_is_one_of_several() {
+    let one_line =
+        |found: Comparison| found.text(false).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mixed = [USUAL, Made { seed: 2, profile: Some("x"), ..USUAL }];
+    let other = Made { seed: 3, ..USUAL };
+    let text = one_line(all_compared(&mixed, &[other], &Options::default()).unwrap());
+    assert!(text.contains("A is under the profile none or x and B under none: the"), "{text}");
+    assert!(
+        text.contains("soft0 (soft, profile x: numbers of this host, not of an adapter) or soft0"),
+        "{text}"
+    );
+    let (_dir, record) = USUAL.record();
+    let side = Side { name: "r", records: std::slice::from_ref(&record) };
+    let text = one_line(Comparison::of(side, side, &Options::default()).unwrap());
+    assert!(text.contains("it does not differ from itself"), "{text}");
 }
 
 #[test]

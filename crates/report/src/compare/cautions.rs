@@ -3,8 +3,9 @@
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
 use rdmalab_measure::words::{by_number, some};
-use rdmalab_record::Record;
+use rdmalab_record::{Device, Record};
 
+use super::head::{OR, all};
 use super::{Comparison, Known, Row};
 use crate::model::group_name;
 use crate::value::grouped;
@@ -18,23 +19,28 @@ const NAMED: usize = 3;
 /// What makes a comparison doubtful.
 pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<String> {
     let mut found = Vec::new();
-    let kind = |records: &[Record]| records.first().map(|r| r.header.device.kind);
-    if let (Some(left), Some(right)) = (kind(a), kind(b))
-        && left != right
-    {
+    if let Some(same) = a.iter().find(|one| b.iter().any(|other| other.dir == one.dir)) {
+        let dir = same.dir.display();
+        found.push(format!("A and B both hold {dir}: it does not differ from itself"));
+    }
+    let of = |records: &[Record], what: &dyn Fn(&Device) -> String| {
+        all(records.iter().map(|record| what(&record.header.device)))
+    };
+    let both = |what: &dyn Fn(&Device) -> String| {
+        let (left, right) = (of(a, what), of(b, what));
+        // A side that is mixed is no better than two that differ.
+        (left != right || left.contains(OR)).then_some((left, right))
+    };
+    if let Some((left, right)) = both(&|device| device.kind.to_string()) {
         found.push(format!(
             "A is a {left} device and B a {right} one: the difference is one of kinds, not of speed"
         ));
     }
-    let profile =
-        |records: &[Record]| records.first().and_then(|r| r.header.device.profile.clone());
-    let named = |profile: Option<String>| profile.map_or("none".to_owned(), |name| name);
-    if profile(a) != profile(b) {
+    let profile = |device: &Device| device.profile.clone().unwrap_or_else(|| "none".to_owned());
+    if let Some((left, right)) = both(&profile) {
         found.push(format!(
-            "A is under the profile {} and B under {}: the difference is one of profiles, not of \
-             speed",
-            named(profile(a)),
-            named(profile(b))
+            "A is under the profile {left} and B under {right}: the difference is one of profiles, \
+             not of speed"
         ));
     }
     for (record, letter) in a.iter().map(|r| (r, "A")).chain(b.iter().map(|r| (r, "B"))) {

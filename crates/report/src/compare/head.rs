@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rdmalab_measure::words::some;
 use rdmalab_record::{Point, Record};
 use serde_json::Value;
 
@@ -81,10 +82,13 @@ fn text(name: &str, value: Option<&Value>) -> String {
     value.map_or("-".to_owned(), |value| shown(name, value))
 }
 
+/// Between the values of a side that has several.
+pub const OR: &str = " or ";
+
 /// Each value once.
-fn all(values: impl Iterator<Item = String>) -> String {
+pub fn all(values: impl Iterator<Item = String>) -> String {
     let values: BTreeSet<String> = values.collect();
-    values.into_iter().collect::<Vec<_>>().join(" or ")
+    values.into_iter().collect::<Vec<_>>().join(OR)
 }
 
 fn word(value: Option<&str>) -> String {
@@ -121,12 +125,12 @@ pub fn describe(records: &[Record]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let more = match records.len() {
         1 => String::new(),
-        n => format!(", and {} more records", n - 1),
+        n => format!(", and {}", some(n - 1, "more record")),
     };
     format!(
         "{} on {}, {}{more}",
-        first.header.experiment,
-        crate::model::device_line(first),
+        all(records.iter().map(|record| record.header.experiment.clone())),
+        all(records.iter().map(crate::model::device_line)),
         first.header.started_utc
     )
 }
