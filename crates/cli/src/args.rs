@@ -179,8 +179,9 @@ pub struct ServeArgs {
     #[arg(short, long, value_name = "NAME")]
     pub device: Option<String>,
     /// Clients at the same time
-    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX)]
-    pub sessions: usize,
+    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX as u64,
+        value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub sessions: u64,
     /// What lies between this end and others: for all clients.
     #[command(flatten)]
     pub link: LinkArgs,
@@ -192,20 +193,20 @@ pub struct StudyArgs {
     /// Which study, as `potter2018` [default: list them]
     pub key: Option<String>,
     /// Only these figures, separated by commas
-    #[arg(short = 'F', long, value_delimiter = ',', value_name = "KEY")]
+    #[arg(short = 'F', long, value_delimiter = ',', value_name = "FIGURE", requires = "key")]
     pub figure: Vec<String>,
     /// Fewer points and samples: --plan says how long that takes
-    #[arg(long)]
+    #[arg(long, requires = "key")]
     pub quick: bool,
     /// Go on with what was ended early: the newest directory of the study, or this one
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, requires = "key")]
     pub resume: Option<Option<PathBuf>>,
     /// About how long it may take, as 90s, 10m or 2h; what is repeated is repeated less often,
     /// everywhere alike
-    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time, requires = "key")]
     pub max_time: Option<std::time::Duration>,
     /// Show the sweeps and the expected duration, and measure nothing
-    #[arg(long)]
+    #[arg(long, requires = "key")]
     pub plan: bool,
     /// A label for what it is measured under, kept in the records; see --beside
     #[arg(long, value_name = "NAME")]
@@ -218,6 +219,11 @@ pub struct StudyArgs {
     /// active port, else soft0]
     #[arg(short, long, value_name = "NAME")]
     pub device: Option<String>,
+    /// How a soft device is: its limits, and what it makes packets cost. The name of a profile that
+    /// `rdmalab devices --profiles` lists, or a file's path [default: what RDMALAB_PROFILE says,
+    /// else ideal]
+    #[arg(long, value_name = "NAME|FILE", value_parser = crate::link::profile, requires = "key")]
+    pub profile: Option<String>,
     /// A directory of studies, each a directory with a plan.toml [default: those that are shipped]
     #[arg(long, value_name = "DIR")]
     pub studies: Option<PathBuf>,

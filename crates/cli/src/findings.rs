@@ -59,7 +59,7 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     match record.header.experiment.as_str() {
         "mr" => of("size_bytes", cheaper),
         "timeout" => of("timeout", codes::effective),
-        "oneway" | "ping" => of("rate_per_s", knee::knee),
+        "oneway" | "ping" | "blast" => of("rate_per_s", knee::knee),
         "recvq" => pattern::all(record),
         _ => Vec::new(),
     }

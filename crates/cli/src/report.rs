@@ -51,7 +51,14 @@ pub fn run(args: &ReportArgs) -> Outcome {
 /// When there is none, or one of them cannot be read.
 pub fn below(dir: &Path) -> Outcome<Vec<Record>> {
     let is_record = |dir: &Path| dir.join("record.json").is_file();
-    let entries = std::fs::read_dir(dir).ok().filter(|_| !is_record(dir));
+    let entries = match std::fs::read_dir(dir) {
+        _ if is_record(dir) => None,
+        // What is in it is not known, so that it cannot be said that there is nothing.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(usage(format!("cannot read {}: {error}", dir.display())));
+        }
+        other => other.ok(),
+    };
     let entries = entries.into_iter().flatten();
     let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     found.retain(|path| is_record(path));

@@ -11,7 +11,8 @@ use crate::link::LinkArgs;
 pub fn run(args: &ServeArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let worker = worker(args.device.as_deref(), &args.link)?;
-    let server = Server::bind(args.bind.as_deref(), worker, args.sessions).map_err(usage)?;
+    let server =
+        Server::bind(args.bind.as_deref(), worker, args.sessions as usize).map_err(usage)?;
     let address = server.address().map_err(failed)?;
     outln!("rdmalab {} serves at {address}", env!("CARGO_PKG_VERSION"));
     if args.bind.is_none() {

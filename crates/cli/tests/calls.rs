@@ -81,6 +81,9 @@ fn what_the_options_refuse_is_exit_code_2_too() {
         (&["exec"], "PROGRAM"),
         (&["exec", "--personality", "token-ring", "ls"], "infiniband, ethernet"),
         (&["bench"], "self"),
+        (&["serve", "--sessions", "0"], "--sessions"),
+        (&["study", "--plan"], "<KEY>"),
+        (&["study", "--quick"], "<KEY>"),
     ] {
         let (code, _, stderr) = output(rdmalab(arguments));
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");

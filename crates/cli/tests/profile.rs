@@ -152,6 +152,55 @@ fn programs_are_told() {
     assert!(plan.code == Some(0) && plan.stdout.contains("--profile late-ack"), "{plan:?}");
 }
 
+/// `exec` says it once, since programs do not; of `ideal` there is nothing to say.
+#[test]
+fn exec_says_under_which() {
+    let exec = |profile: &str| said(&mut rdmalab(&["exec", "--profile", profile, "--", "true"]));
+    let Said { code, stderr, .. } = exec("late-ack");
+    let says = "rdmalab: exec: soft devices are under the profile late-ack (delay 200us of ack): ";
+    assert!(code == Some(0) && stderr.starts_with(says) && stderr.lines().count() == 1, "{stderr}");
+    assert_eq!(exec("ideal").stderr, "");
+    let mut by_variable = rdmalab(&["exec", "--", "true"]);
+    assert!(said(by_variable.env("RDMALAB_PROFILE", "late-ack")).stderr.starts_with(says));
+}
+
+/// A study under a profile: its records, its commands, and what goes on with it.
+#[test]
+fn a_study_has_one_too() {
+    let home = tempfile::tempdir().unwrap();
+    let (out, studies) = (home.path().join("out"), home.path().join("studies"));
+    let dir = studies.join("mine");
+    std::fs::create_dir_all(&dir).unwrap();
+    let plan = "key = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nhardware = \"h\"\nrepeat = 1\n\
+                [[figure]]\nkey = \"f\"\ntitle = \"t\"\n[[figure.sweep]]\n\
+                run = \"ping --messages 100 --warm-up 10\"\n";
+    std::fs::write(dir.join("plan.toml"), plan).unwrap();
+    let claims = "[[claim]]\nkey = 'c'\nsays = 's'\nrelation = '<'\nsource = 'p. 1'\n\
+                  left = { figure = 'f', quantity = 'round_trip_ns' }\nright = { value = 1 }\n";
+    std::fs::write(dir.join("claims.toml"), claims).unwrap();
+    let study = |more: &[&str]| {
+        let mut command = rdmalab(&["study", "mine"]);
+        said(command.args(more).arg("--out").arg(&out))
+    };
+    let studies = studies.to_str().unwrap();
+    let begin = ["--device", "soft0", "--studies", studies, "--profile", "late-ack"];
+    let made = study(&begin);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stdout.contains("soft0 (of kind soft, profile late-ack)"), "{made:?}");
+    let part = record(&out).join("f");
+    let told = json(&said(rdmalab(&["report", "--format", "json"]).arg(part)));
+    assert_eq!(told["device_profile"], "late-ack", "{told:#}");
+    let command: Vec<&str> =
+        told["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(command.windows(2).any(|two| two == ["--profile", "late-ack"]), "{command:?}");
+    // What was begun under it goes on under it, and under no other.
+    assert_eq!(study(&["--resume"]).code, Some(0));
+    let other = study(&["--resume", "--profile", "long-line"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    let says = "--profile: --resume goes on with a run that was begun with late-ack";
+    assert!(other.stderr.contains(says), "{other:?}");
+}
+
 /// The server's end is its own.
 #[test]
 fn each_end_has_its_own() {

@@ -136,6 +136,9 @@ fn wrong_calls_say_what_there_is() {
         (vec!["potter2018", "--max-time", "soon"], "90s, 10m or 2h"),
         (vec!["potter2018", "--resume"], "--resume=DIR"),
         (vec!["potter2018", "--studies", "/nowhere"], "/nowhere"),
+        (vec!["potter2018", "--resume=/"], "--resume: / is no directory of a study"),
+        (vec!["potter2018", "--beside", "/", "--device", "soft0"], "--beside: / is no"),
+        (vec!["potter2018", "--profile", "late-akc"], "is late-ack meant?"),
         (vec!["potter2018", "--device", "mlx9_9"], "there is no such device"),
     ] {
         let Said { code, stderr, .. } = study(&out, &arguments);

@@ -1,4 +1,4 @@
-//! `rdmalab trace` on a capture of the kernel's rxe.
+//! `rdmalab trace` on a capture of the kernel's rxe, and on one of ours.
 
 use assert_cmd::Command;
 
@@ -29,6 +29,31 @@ fn a_queue_pair_chooses_and_a_limit_says_what_it_hides() {
     let output = trace(&[&capture("rping.pcap"), "--qp", "77"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--qp 0x4d"));
+}
+
+/// Points come one after the other, on queue pairs of their own and between the same addresses:
+/// what belongs together is told by the packet sequence numbers alone.
+#[test]
+fn each_point_of_a_run_is_a_conversation_of_its_two_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.pcapng");
+    let mut run = Command::cargo_bin("rdmalab").unwrap();
+    run.args(["run", "ping", "--device", "soft0", "--op", "send,write", "--size", "32,64,5000"]);
+    run.args(["--messages", "50", "--warm-up", "0", "--no-record", "--capture"]).arg(&file);
+    run.assert().success();
+    let output = trace(&[file.to_str().unwrap(), "--summary"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("conversation")).collect();
+    assert_eq!(heads.len(), 6, "{text}");
+    for head in heads {
+        let qpns = head.split("QP 0x").skip(1).map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+            u32::from_str_radix(&digits, 16).unwrap()
+        });
+        // The upper ten bits are the process.
+        let processes: Vec<u32> = qpns.map(|qpn| qpn >> 14).collect();
+        assert!(matches!(processes.as_slice(), [a, b] if a != b), "{text}");
+    }
 }
 
 #[test]

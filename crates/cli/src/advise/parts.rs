@@ -126,6 +126,8 @@ impl Part {
     /// The command that measures it alone.
     pub fn command(&self, device: &str, runs: u32, args: &AdviseArgs) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned(), self.experiment.to_string()];
+        // Behind the experiment, where readers of records look for it.
+        line.extend(args.server.clone());
         let mut add = |name: &str, value: &str| line.extend([format!("--{name}"), value.into()]);
         for (name, value) in &self.words {
             add(name, value);
@@ -141,13 +143,15 @@ impl Part {
         if let Some(interface) = &args.link.interface {
             add("interface", interface);
         }
+        if let Some(port) = args.link.udp_port {
+            add("udp-port", &port.to_string());
+        }
         if let Some(profile) = &args.link.profile {
             add("profile", profile);
         }
         if let Some(faults) = &args.link.faults {
             add("faults", faults);
         }
-        line.extend(args.server.clone());
         line
     }
 }

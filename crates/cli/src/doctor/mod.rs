@@ -20,9 +20,18 @@ pub struct DoctorArgs {
     /// Show the commands that would mend it, for a shell with root's rights; nothing is run
     #[arg(long)]
     pub fix: bool,
+    /// Print as JSON: short for --format json
+    #[arg(long, conflicts_with = "fix")]
+    json: bool,
     /// How it is printed
-    #[arg(long, value_enum, value_name = "FORM", default_value = "table", conflicts_with = "fix")]
-    pub format: ListFormat,
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        default_value = "table",
+        conflicts_with_all = ["fix", "json"]
+    )]
+    format: ListFormat,
     /// Read the tree below this directory instead of this machine's
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
@@ -104,10 +113,11 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         return Err(usage(format!("--root {root}: there is neither proc nor sys below it")));
     }
     let findings = examine(&Tree::at(&args.root));
-    match (args.fix, args.format) {
+    let is_json = args.json || args.format == ListFormat::Json;
+    match (args.fix, is_json) {
         (true, _) => out!("{}", script(&findings)),
-        (false, ListFormat::Table) => out!("{}", text(&findings)),
-        (false, ListFormat::Json) => outln!("{:#}", json(&findings)),
+        (false, false) => out!("{}", text(&findings)),
+        (false, true) => outln!("{:#}", json(&findings)),
     }
     Ok(())
 }

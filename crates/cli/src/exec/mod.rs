@@ -12,6 +12,7 @@ use std::process::Command;
 
 use crate::args::ExecArgs;
 use crate::failure::{Failure, Outcome};
+use crate::link::LinkArgs;
 
 /// Ours failed.
 const OURS: u8 = 125;
@@ -46,6 +47,9 @@ pub fn run(args: &ExecArgs) -> Outcome {
         // Not refused: the program may go to another network namespace, which has it.
         errln!("rdmalab: exec: {reason}");
     }
+    if let Some(said) = under_profile(&args.link) {
+        errln!("rdmalab: exec: {said}");
+    }
     args.link.make_room(&[0]).map_err(ours)?;
     command.envs(args.link.variables(0));
     let preload = needs_preload(&program).then(|| {
@@ -63,6 +67,20 @@ pub fn run(args: &ExecArgs) -> Outcome {
         _ => (CANNOT, ""),
     };
     Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
+}
+
+/// Whose numbers a program prints that knows of no profile.
+fn under_profile(link: &LinkArgs) -> Option<String> {
+    let variable = || std::env::var("RDMALAB_PROFILE").ok().filter(|named| !named.is_empty());
+    let named = link.profile.clone().or_else(variable)?;
+    // A mistake in the variable is told by whatever opens the device.
+    let profile = rdmalab_softnic::find_profile(&named).ok().filter(|found| !found.is_ideal())?;
+    Some(format!(
+        "soft devices are under the profile {} ({}): numbers are of that profile, and of no \
+         adapter",
+        profile.name,
+        profile.does()
+    ))
 }
 
 /// The program's file, as a shell would find it.

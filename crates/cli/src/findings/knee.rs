@@ -32,7 +32,9 @@ impl Times {
                 let errors = points.iter().map(|point| point.clock_error_ns(quantity));
                 Some((known, errors.fold(0.0, f64::max)))
             };
-            due(Quantity::OneWay).or_else(|| due(Quantity::RoundTrip))
+            // Of a WRITE or a READ the one end alone knows, by its completion.
+            let all = [Quantity::OneWay, Quantity::RoundTrip, Quantity::CompletionTime];
+            all.into_iter().find_map(due)
         };
         let (mut of_rates, mut clock_error_ns) = (Vec::new(), 0.0f64);
         for (rate, points) in line.places.iter().filter(|(rate, _)| *rate > 0.0) {
@@ -168,7 +170,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::findings::tests::{all, around, of};
+    use crate::findings::tests::{self, all, around, of};
 
     /// Times as of a queue: 10 us / (1 - rate / 1M). Its ends have clocks that may be off by so
     /// much.
@@ -202,6 +204,14 @@ mod tests {
         assert!(none.starts_with("no knee up to 30.0 k/s"), "{none}");
         assert!(of(&[2e6, 3e6, 4e6]).contains("lies below 2.00 M/s"), "{}", of(&[2e6, 3e6, 4e6]));
         assert!(of(&[1e4]).contains("--rate sweep"));
+        // What the one end alone knows, by its completions.
+        let by_completions = |rate: f64| {
+            let (parameters, mut outcome) = at(rate, 0.0);
+            outcome.series.iter_mut().for_each(|s| s.quantity = Quantity::CompletionTime);
+            (parameters, outcome)
+        };
+        let blast = tests::of("blast", rates().map(by_completions).collect()).join("");
+        assert!(blast.starts_with("the knee is at 505 k/s"), "{blast}");
         // Closed loops have no intended start.
         assert_eq!(of(&[0.0]), "");
     }

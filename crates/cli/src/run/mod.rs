@@ -106,7 +106,9 @@ pub fn run_points(
     }
     if let Some(failure) = failure {
         let failure = failure.then(shown);
-        return Ok(Ended::CutShort(with_rest(failure, &keep, plan.turns.len())));
+        // A part of something larger prints nothing here.
+        let at = if how.part.is_none() { "is above" } else { "is kept" };
+        return Ok(Ended::CutShort(with_rest(failure, &keep, (plan.turns.len(), at))));
     }
     shown?;
     if !how.expect.is_empty() {
@@ -223,10 +225,10 @@ fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
 }
 
 /// The failure, with what there is all the same.
-fn with_rest(failure: Failure, keep: &Keep, planned: usize) -> Failure {
+fn with_rest(failure: Failure, keep: &Keep, (planned, at): (usize, &str)) -> Failure {
     match failure {
         Failure::Run(reason) if keep.points() > 0 => Failure::Run(format!(
-            "{reason} (what was measured of {} of {planned} points is above)",
+            "{reason} (what was measured of {} of {planned} points {at})",
             keep.points()
         )),
         other => other,

@@ -148,11 +148,16 @@ impl Session {
 /// What the ranks brought home as one: series and figures of all, what they agree on once.
 fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
     let mut sum: Option<Measured> = None;
-    for (rank, one) in all {
+    for (rank, mut one) in all {
         let Some(sum) = &mut sum else {
             sum = Some(one);
             continue;
         };
+        // Where the first end is under a profile, silence would be taken for the same of this one.
+        let profile = format!("profile_at_rank_{rank}");
+        if sum.fact("profile").is_some() && one.fact(&profile).is_none() {
+            one.push_fact(&profile, "none");
+        }
         sum.push_all(one.series);
         sum.figures.extend(one.figures);
         for count in one.counts {
@@ -208,5 +213,21 @@ mod tests {
         assert_eq!((both.fact("device"), both.fact("device_at_rank_1")), (Some("a"), Some("b")));
         assert_eq!(both.fact("stamp_cost_ns"), Some("20"));
         assert!(joined(std::iter::empty()).is_none());
+    }
+
+    #[test]
+    fn an_end_without_the_profile_of_the_first_says_so() {
+        let one = |facts: &[(&str, &str)]| {
+            let mut outcome = Measured::default();
+            facts.iter().for_each(|(name, value)| outcome.push_fact(name, value));
+            outcome
+        };
+        let under = ("profile", "late-ack");
+        let three = [one(&[under]), one(&[]), one(&[("profile_at_rank_2", "late-ack")])];
+        let sum = joined(three.into_iter().enumerate()).unwrap();
+        assert_eq!(sum.fact("profile_at_rank_1"), Some("none"));
+        assert_eq!(sum.fact("profile_at_rank_2"), Some("late-ack"));
+        let plain = joined([one(&[]), one(&[])].into_iter().enumerate()).unwrap();
+        assert!(plain.facts.is_empty(), "{plain:?}");
     }
 }

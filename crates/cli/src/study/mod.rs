@@ -48,6 +48,9 @@ pub fn run(args: &StudyArgs) -> Outcome {
         Some(dir) => Some(Place::begun(key, dir.as_deref(), args.out.as_deref())?),
         None => None,
     };
+    if let Some(place) = &place {
+        place.asked.agrees(args)?;
+    }
     let asked = place.as_ref().map_or_else(|| Asked::of(key, args), |p| p.asked.clone());
     let study = find(key, studies(asked.studies.as_deref())?)?;
     for figure in &asked.figures {
@@ -59,7 +62,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         }
     }
     let others = beside(&study, &args.beside, asked.condition.as_ref())?;
-    let limits = limits(&asked.device)?;
+    let limits = limits(&asked)?;
     let mut parts = parts::of(&study.plan, &asked.figures, asked.quick);
     if !asked.hosts.is_empty() {
         parts.iter_mut().for_each(Part::leave_programs);
@@ -146,9 +149,14 @@ fn cut(parts: &mut [Part], time: Duration, limits: &Limits) {
     }
 }
 
-fn limits(device: &str) -> Outcome<Limits> {
-    let context = crate::soft::find(device)?.open().map_err(failed)?;
-    Limits::query(&context, 1).map_err(failed)
+fn limits(asked: &Asked) -> Outcome<Limits> {
+    let link = asked.link();
+    link.take_device().map_err(usage)?;
+    let device = crate::soft::find(&asked.device)?;
+    link.check(&device).map_err(usage)?;
+    let mut limits = Limits::query(&device.open().map_err(failed)?, 1).map_err(failed)?;
+    limits.profile = crate::soft::profile(&device).map(|it| (it.name.clone(), it.does()));
+    Ok(limits)
 }
 
 /// Less of a part, where it is more than its share of the time.
@@ -268,7 +276,7 @@ fn beside(
     own: Option<&String>,
 ) -> Outcome<Vec<Beside>> {
     let one = |dir: &std::path::PathBuf| {
-        let place = Place::begun(&study.plan.key, Some(dir), None)?;
+        let place = Place::of(&study.plan.key, dir, "--beside")?;
         let parts = measured(&again::begun(study, &place), &place);
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = place.asked.condition.or(name).unwrap_or_else(|| dir.display().to_string());

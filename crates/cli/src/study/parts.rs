@@ -73,8 +73,15 @@ fn words(sweep: &Sweep, is_quick: bool) -> Words {
 }
 
 /// Options of a part's command that are not the sweep's, in the order of their values there.
-const OF_COMMAND: [&str; 6] =
-    ["--device", "--repeat", "--cores", "--hosts", "--condition", "--hold-dma-latency"];
+const OF_COMMAND: [&str; 7] = [
+    "--device",
+    "--repeat",
+    "--profile",
+    "--cores",
+    "--hosts",
+    "--condition",
+    "--hold-dma-latency",
+];
 
 impl Part {
     /// The name of its directory: the figure, and the sweep where it has a name.
@@ -173,6 +180,7 @@ impl Part {
         let mut how = args.how.clone();
         how.device = Some(asked.device.clone());
         how.repeat = self.repeat;
+        how.link.profile = asked.profile.clone().or(how.link.profile);
         how.condition.clone_from(&asked.condition);
         let held = asked.hold_dma_latency.or(how.latency.hold_dma_latency);
         how.latency.hold_dma_latency = held;
@@ -206,6 +214,7 @@ impl Part {
         let values = [
             Some(asked.device.clone()),
             repeat,
+            asked.profile.clone(),
             asked.cores.clone(),
             hosts,
             asked.condition.clone(),
@@ -300,7 +309,9 @@ mod tests {
     fn a_command_leads_back_to_its_part() {
         let one = part("ping --size 8..64*2 --op send,write");
         assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
-        for asked in ["study s", "study s --hosts a,b --condition quiet --cores 0,1"] {
+        for asked in
+            ["study s", "study s --hosts a,b --condition quiet --cores 0,1 --profile late-ack"]
+        {
             let words =
                 ["rdmalab"].into_iter().chain(asked.split(' ')).chain(["--device", "soft0"]);
             let args = crate::args::Cli::try_parse_from(words).unwrap();

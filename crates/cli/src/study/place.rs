@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::StudyArgs;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::link::LinkArgs;
 
 /// Where directories of studies go unless told otherwise.
 const RECORDS: &str = "rdmalab-records";
@@ -34,6 +35,9 @@ pub struct Asked {
     pub quick: bool,
     /// The device.
     pub device: String,
+    /// The profile that it is under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// The cores of the ends.
     pub cores: Option<String>,
     /// The hosts of the ranks; empty: this machine.
@@ -67,10 +71,8 @@ pub struct Place {
 impl Asked {
     /// What the command line asks for.
     pub fn of(key: &str, args: &StudyArgs) -> Self {
-        let device = args
-            .device
-            .clone()
-            .unwrap_or_else(|| crate::soft::best(&crate::link::LinkArgs::default()));
+        let link = LinkArgs { profile: args.profile.clone(), ..LinkArgs::default() };
+        let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&link));
         let now = std::time::SystemTime::now();
         Self {
             schema: SCHEMA.to_owned(),
@@ -80,6 +82,7 @@ impl Asked {
             figures: args.figure.clone(),
             quick: args.quick,
             device,
+            profile: args.profile.clone(),
             cores: args.cores.clone(),
             condition: args.condition.clone(),
             hold_dma_latency: args.latency.hold_dma_latency,
@@ -88,6 +91,45 @@ impl Asked {
             remote_program: args.remote_program.clone(),
             started_utc: rdmalab_record::utc(now),
         }
+    }
+}
+
+impl Asked {
+    /// How the device is.
+    pub fn link(&self) -> LinkArgs {
+        LinkArgs { profile: self.profile.clone(), ..LinkArgs::default() }
+    }
+
+    /// The first option that asks for something else than what was begun.
+    ///
+    /// # Errors
+    /// Which one, and what there is: what is gone on with is of one kind.
+    pub fn agrees(&self, args: &StudyArgs) -> Outcome {
+        let joined = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
+        let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let hold = |us: Option<u32>| us.map(|us| us.to_string());
+        let quick = |is_it: bool| is_it.then(|| "yes".to_owned());
+        let options = [
+            ("figure", joined(&args.figure), joined(&self.figures)),
+            ("quick", quick(args.quick), quick(self.quick)),
+            ("device", args.device.clone(), Some(self.device.clone())),
+            ("profile", args.profile.clone(), self.profile.clone()),
+            ("cores", args.cores.clone(), self.cores.clone()),
+            ("hosts", joined(&args.hosts), joined(&self.hosts)),
+            ("condition", args.condition.clone(), self.condition.clone()),
+            ("studies", shown(&args.studies), shown(&self.studies)),
+            ("hold-dma-latency", hold(args.latency.hold_dma_latency), hold(self.hold_dma_latency)),
+        ];
+        for (name, now, begun) in options {
+            if now.is_some() && now != begun {
+                let begun = begun.map_or("without it".to_owned(), |it| format!("with {it}"));
+                return Err(usage(format!(
+                    "--{name}: --resume goes on with a run that was begun {begun}: leave --{name} \
+                     out, or begin anew without --resume"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -138,12 +180,20 @@ impl Place {
                 ))
             })?,
         };
-        let Self { dir, asked } =
-            Self::open(&dir).map_err(|what| usage(format!("--resume: {what}")))?;
-        if asked.study != key {
-            return Err(usage(format!("--resume: {} is a run of {}", dir.display(), asked.study)));
+        Self::of(key, &dir, "--resume")
+    }
+
+    /// A directory of that study that an option names.
+    ///
+    /// # Errors
+    /// Why it is none, or that it is another study's.
+    pub fn of(key: &str, dir: &Path, option: &str) -> Outcome<Self> {
+        let found = Self::open(dir).map_err(|what| usage(format!("{option}: {what}")))?;
+        let of = &found.asked.study;
+        if of != key {
+            return Err(usage(format!("{option}: {} is a run of {of}", dir.display())));
         }
-        Ok(Self { dir, asked })
+        Ok(found)
     }
 }
 
@@ -154,7 +204,12 @@ impl Place {
     /// Why it is none, with its name.
     pub fn open(dir: &Path) -> Result<Self, String> {
         let file = dir.join(ASKED);
-        let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let text = fs::read_to_string(&file).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                format!("{} is no directory of a study: it has no {ASKED}", dir.display())
+            }
+            _ => format!("{}: {e}", file.display()),
+        })?;
         let asked: Asked =
             serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
         if asked.schema != SCHEMA || asked.schema_version != 1 {

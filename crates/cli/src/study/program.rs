@@ -211,7 +211,7 @@ pub fn run(
         }
         writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
-        match call(case, device, kind) {
+        match call(case, asked, kind) {
             Ok(measured) => {
                 let id = PointId {
                     parameters,
@@ -245,7 +245,7 @@ fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
         if record.header.device != header.device {
             return Err(usage(format!(
                 "{}: measured on {}, not on {}: name another directory, or measure there under \
-                 the same profile (RDMALAB_PROFILE)",
+                 the same profile (--profile)",
                 dir.display(),
                 record.header.device.title(),
                 header.device.title()
@@ -272,15 +272,18 @@ impl Drop for Ended {
 }
 
 /// A server and a client; what the client printed, as samples.
-fn call(case: &Case, device: &str, kind: DeviceKind) -> Result<Measured, String> {
+fn call(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, String> {
     let passing = tempfile::tempdir().map_err(|e| e.to_string())?;
     let port = free_port().map_err(|e| e.to_string())?;
     let start = |name: &str, host: Option<&str>| {
         let file = passing.path().join(name);
         let out = File::create(&file).map_err(|e| e.to_string())?;
         let err = out.try_clone().map_err(|e| e.to_string())?;
-        let mut command = program(case, device, kind)?;
-        command.args(["-d", device, "-p", &port.to_string()]).args(case.arguments()).args(host);
+        let mut command = program(case, asked, kind)?;
+        command
+            .args(["-d", &asked.device, "-p", &port.to_string()])
+            .args(case.arguments())
+            .args(host);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = command.spawn().map_err(|e| format!("{}: {e}", case.program))?;
         Ok::<_, String>((Ended(child), file))
@@ -304,15 +307,15 @@ fn call(case: &Case, device: &str, kind: DeviceKind) -> Result<Measured, String>
 }
 
 /// The program, under our `exec` for a soft device.
-fn program(case: &Case, device: &str, kind: DeviceKind) -> Result<Command, String> {
+fn program(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Command, String> {
     let installed = installed(&case.program);
     let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
     if kind != DeviceKind::Soft {
         return Ok(Command::new(path));
     }
-    let own = std::env::current_exe().map_err(|e| format!("{device}: {e}"))?;
+    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", asked.device))?;
     let mut command = Command::new(own);
-    command.args(["exec", "--"]).arg(path);
+    command.arg("exec").envs(asked.link().variables(0)).arg("--").arg(path);
     Ok(command)
 }
 

@@ -29,7 +29,8 @@ pub fn plan(study: &Study, parts: &[Part], asked: &Asked, limits: &Limits) {
     let plan = &study.plan;
     outln!("{}: {}", plan.key, plan.title);
     outln!("  {}; on {}", plan.source, plan.hardware);
-    outln!("  here on {} (of kind {})\n", asked.device, limits.kind);
+    let profile = limits.profile.as_ref().map(|(name, _)| format!(", profile {name}"));
+    outln!("  here on {} (of kind {}{})\n", asked.device, limits.kind, profile.unwrap_or_default());
     let head = ["figure", "what is run", "points", "impossible", "times", "about"];
     let mut rows = Rows::new(&head, 2);
     let (mut all, mut missing) = (0.0, Vec::new());
