@@ -4,13 +4,20 @@
 //!
 //! `RDMALAB_SEEDS=N` plays so many seeds, `RDMALAB_SEED=N` one.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 
+use rdmalab_link::expand;
+use rdmalab_link::path::Path;
+use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_testkit::fuzz;
 use rdmalab_testkit::rng::Rng;
 use rdmalab_trace::file::Capture;
-use rdmalab_wire::frame::EthernetFrame;
+use rdmalab_wire::frame::{Datagram, EthernetFrame, Network};
+use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_wire::packet::Packet;
 
 /// Seeds that are played when `RDMALAB_SEEDS` does not say.
 const SEEDS: u64 = 100_000;
@@ -18,26 +25,97 @@ const SEEDS: u64 = 100_000;
 /// Seeds that once found a bug.
 const REGRESSIONS: &[u64] = &[];
 
-const CAPTURES: [&str; 5] = [
-    "loss_atomic.pcap",
-    "rc_pingpong_events.pcap",
-    "read_lat.pcap",
-    "rping.pcap",
-    "send_lat_ud.pcap",
-];
-
-/// The frames of the kernel's captures.
-fn frames() -> Vec<Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data");
+/// All frames of the kernel's captures, with the names of the files.
+fn captures() -> Vec<(String, Vec<u8>)> {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/data");
+    let entries = std::fs::read_dir(&directory).expect("the captures");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
     let mut frames = Vec::new();
-    for name in CAPTURES {
-        let mut capture = Capture::open(&directory.join(name)).expect("a capture");
-        while let Ok(Some(frame)) = capture.next_frame() {
-            frames.push(frame.bytes);
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")) {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let mut capture = Capture::open(path).expect("a capture");
+        while let Some(frame) = capture.next_frame().expect("a whole capture") {
+            frames.push((name.clone(), frame.bytes));
         }
     }
-    assert!(frames.len() > 200, "{} frames", frames.len());
     frames
+}
+
+/// The golden frames of the wire crate: opcodes that no capture has, and a congestion notification.
+fn golden() -> Vec<(String, Vec<u8>)> {
+    let text = include_str!("../../wire/tests/fixtures/frames.txt");
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines: Vec<&str> = lines.collect();
+    lines.chunks(2).map(|pair| ("golden".to_owned(), unpack(pair[1]))).collect()
+}
+
+/// Bytes in hex; `xx*n` is n times the byte xx.
+fn unpack(line: &str) -> Vec<u8> {
+    let byte = |hex: &str| u8::from_str_radix(hex, 16).expect("hex");
+    let piece = |piece: &str| match piece.split_once('*') {
+        Some((hex, count)) => vec![byte(hex); count.parse().expect("a number")],
+        None => (0..piece.len() / 2).map(|i| byte(&piece[2 * i..2 * i + 2])).collect(),
+    };
+    line.split(' ').flat_map(piece).collect()
+}
+
+/// What tells a frame from others that exercise the same code.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Form {
+    /// EtherType and protocol of a frame that is not ours.
+    Foreign(Vec<u8>),
+    /// IPv6, the first two bytes of the BTH (opcode, flags, pad), whether an acknowledgement is
+    /// asked for, the bytes of the payload, the syndrome, and the attribute of a management
+    /// datagram.
+    Ours(bool, [u8; 2], bool, usize, Option<u8>, Option<[u8; 2]>),
+}
+
+impl Form {
+    fn of(bytes: &[u8]) -> Self {
+        let Ok(frame) = EthernetFrame::parse(bytes) else {
+            let is_v6 = bytes.get(12) == Some(&0x86);
+            return Self::Foreign(vec![bytes[12], bytes[if is_v6 { 20 } else { 23 }]]);
+        };
+        let packet = Packet::parse(frame.datagram.packet).expect("a packet of the kernel");
+        let (bth, payload) = (&packet.headers.bth, packet.payload);
+        let is_management = bth.dest_qp == Qpn::new(1);
+        Self::Ours(
+            matches!(frame.datagram.network, Network::V6(_)),
+            [frame.datagram.packet[0], frame.datagram.packet[1]],
+            bth.ack_req,
+            payload.len(),
+            packet.headers.aeth.map(|aeth| aeth.syndrome.byte()),
+            is_management.then(|| [payload[16], payload[17]]),
+        )
+    }
+}
+
+/// Of each capture one frame of each form, so that requests stand beside their answers.
+fn frames() -> Vec<Vec<u8>> {
+    let mut seen = BTreeSet::new();
+    let all = captures().into_iter().chain(golden());
+    let new = all.filter(|(file, bytes)| seen.insert((file.clone(), Form::of(bytes))));
+    new.map(|(_, bytes)| bytes).collect()
+}
+
+/// Nothing that a capture or a golden frame has is missing from what the fuzzers begin with.
+#[test]
+fn the_frames_have_every_form_that_was_captured() {
+    let frames = frames();
+    let forms: BTreeSet<Form> = frames.iter().map(|bytes| Form::of(bytes)).collect();
+    let all: BTreeSet<Form> =
+        captures().iter().chain(&golden()).map(|(_, bytes)| Form::of(bytes)).collect();
+    assert_eq!(forms, all);
+    let opcodes: BTreeSet<u8> = forms
+        .iter()
+        .filter_map(|form| match form {
+            Form::Ours(_, [opcode, _], ..) => Some(*opcode),
+            Form::Foreign(_) => None,
+        })
+        .collect();
+    let v6 = forms.iter().filter(|form| matches!(form, Form::Ours(true, ..))).count();
+    assert_eq!((opcodes.len(), forms.len(), v6, frames.len()), (29, 60, 5, 143));
 }
 
 /// A frame that is wrong in some way, or in none.
@@ -140,11 +218,61 @@ fn no_bytes_are_too_strange() {
     assert!(traced as u64 > seeds, "{traced} packets in {seeds} captures");
 }
 
+/// What a receiver makes of each packet of the kernel is the same packet when it is sent again by
+/// what sends ours: but for one flag, which ours have.
+#[test]
+fn every_packet_of_the_kernel_is_a_train_and_again_that_packet() {
+    let mut packets = 0;
+    for (file, bytes) in captures() {
+        let Ok(frame) = EthernetFrame::parse(&bytes) else { continue };
+        let (path, identification) = path_of(&frame.datagram);
+        let read = receive::parse(frame.datagram.packet).expect(&file);
+        let transport = read.headers.bth.opcode.transport();
+        let expected = Expected {
+            transport,
+            can_receive: true,
+            between: Some((path.source, path.destination)),
+            remote_qpn: Qpn::new(7),
+            qkey: read.headers.deth.map_or(0, |deth| deth.qkey.0),
+            mtu: PathMtu::Mtu1024,
+        };
+        assert_eq!(receive::check(&read, &expected, &path), Ok(()), "{file}");
+        let found = Verifier::default().verify(&path, &read, frame.datagram.packet);
+        assert_eq!(found, Ok(identification), "{file}");
+        let train = receive::train_of(&read.headers, read.payload.len(), &expected).expect(&file);
+        let mut again = vec![0xee; read.wire_bytes()];
+        let parts = expand::write_headers(&train, transport, &mut again).expect(&file);
+        let payload = parts.payload_at..parts.payload_at + parts.payload_bytes;
+        again[payload].copy_from_slice(read.payload);
+        assert_eq!((again[1] & MIG_REQ, frame.datagram.packet[1] & MIG_REQ), (MIG_REQ, 0));
+        again[1] &= !MIG_REQ;
+        expand::seal(&path, identification, &mut again);
+        assert_eq!(again, frame.datagram.packet, "{file}");
+        packets += 1;
+    }
+    assert_eq!(packets, 2568);
+}
+
+/// The migration state of the sender's path in a BTH (IBA vol. 1, 9.2.3), which RoCE does not have:
+/// ours say "migrated", as adapters do, and rxe "rearm".
+const MIG_REQ: u8 = 0x40;
+
+/// Where a datagram travels, and IPv4's identification.
+fn path_of(datagram: &Datagram<'_>) -> (Path, u16) {
+    let (source, destination, identification): (IpAddr, IpAddr, u16) = match datagram.network {
+        Network::V4(ip) => (ip.source.into(), ip.destination.into(), ip.identification),
+        Network::V6(ip) => (ip.source.0.into(), ip.destination.0.into(), 0),
+    };
+    let udp = &datagram.udp;
+    let (source_port, destination_port) = (udp.source_port, udp.destination_port);
+    (Path { source, destination, source_port, destination_port }, identification)
+}
+
 /// Writes the frames of the kernel's captures where the fuzzers look for what to begin with.
 #[test]
 #[ignore = "for fuzzers: cargo test -p rdmalab-testkit --test simulate_packets -- --ignored"]
 fn the_corpus_of_the_fuzzers() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut rng = Rng::new(1);
     let mut taken = 0;
     for (number, frame) in frames().into_iter().enumerate() {
