@@ -178,6 +178,7 @@ impl Outbox {
             // EIO and EINVAL: this interface or kernel cannot segment, or the address is wrong.
             let perhaps = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
             if !perhaps || segment == 0 {
+                tell(&run.route, run.segment_bytes, &error);
                 return exit.counters.add(Drop::Send, u64::from(run.datagrams));
             }
         }
@@ -189,7 +190,10 @@ impl Outbox {
             }
             match send_patiently(exit.fd, &run.route, packet, 0) {
                 Ok(()) => any_sent = true,
-                Err(_) => exit.counters.count(Drop::Send),
+                Err(error) => {
+                    tell(&run.route, packet.len(), &error);
+                    exit.counters.count(Drop::Send);
+                }
             }
         }
         // One by one they went: it was the segmentation.
@@ -209,4 +213,21 @@ fn send_patiently(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::
         }
         result => result,
     }
+}
+
+/// Packets that do not fit the way to a host never arrive, however often they are sent: its person
+/// is told. Whatever else the kernel refuses may be over soon.
+#[cold]
+fn tell(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
+    if error.raw_os_error() != Some(libc::EMSGSIZE) {
+        return;
+    }
+    let to = route.path.destination;
+    let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
+    let takes = socket::path_mtu_bytes(to).map_or_else(String::new, |mtu| format!(" {mtu}"));
+    crate::warn_once(&format!(
+        "packets of {} bytes to {to} do not fit its path MTU{takes} and are dropped: give both \
+         ends a smaller one (-m of Debian's programs), or mend the MTUs on the way",
+        datagram_bytes + headers_bytes,
+    ));
 }

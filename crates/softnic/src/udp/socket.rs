@@ -102,6 +102,19 @@ pub(crate) fn asks_for_headers(fd: RawFd) -> bool {
     get(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT) != Some(0)
 }
 
+/// The path MTU that the kernel knows of the way to an address, in bytes; `None` where it does not
+/// say (no route, or a link-local address).
+pub(super) fn path_mtu_bytes(to: IpAddr) -> Option<u32> {
+    let (any, level, option) = match to {
+        IpAddr::V4(_) => ("0.0.0.0", libc::IPPROTO_IP, libc::IP_MTU),
+        IpAddr::V6(_) => ("::", libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let socket = std::net::UdpSocket::bind((any, 0)).ok()?;
+    // Nothing is sent by it.
+    socket.connect((to, rdmalab_wire::ip::ROCE_V2_PORT)).ok()?;
+    get(socket.as_raw_fd(), level, option)?.try_into().ok()
+}
+
 /// Confines a socket to one interface.
 pub(super) fn bind_to_device(raw: RawFd, interface: &Interface) -> io::Result<()> {
     let name = &interface.name;

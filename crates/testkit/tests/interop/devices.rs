@@ -8,12 +8,18 @@ use crate::case::{Case, LIMIT};
 
 /// Runs one program alone; `None` when it is not installed.
 fn run(line: &str) -> Option<Ended> {
+    run_beside(line, || ())
+}
+
+/// [`run`] while what `beside` makes is there.
+fn run_beside<T>(line: &str, beside: impl FnOnce() -> T) -> Option<Ended> {
     let case = Case::parse(line);
     let Some(path) = programs::find(&case.program) else {
         programs::skipped(&case.program, "not installed");
         return None;
     };
     let _turn = programs::turn();
+    let _beside = beside();
     let ended =
         Program::start(&path, &case.options, &case.variables).end_by(Instant::now() + LIMIT);
     assert!(ended.succeeded(), "{}", ended.report());
@@ -123,4 +129,22 @@ fn ibv_devinfo_lists_the_names() {
     let Some(ended) = run("ibv_devinfo -l") else { return };
     let names: Vec<&str> = ended.stdout.lines().map(str::trim).collect();
     assert!(names.contains(&"soft0") && names.contains(&"soft1"), "{}", ended.report());
+}
+
+/// Processes of two builds are not there for each other, and would wait for ever.
+#[test]
+fn another_build_on_the_host_is_told() {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let hold_a_slot = || {
+        let uid = rustix::process::getuid().as_raw();
+        let name = SocketAddr::from_abstract_name(format!("rdmalab/999/{uid}/7")).expect("a name");
+        UnixDatagram::bind_addr(&name).expect("nobody has it")
+    };
+    let Some(ended) = run_beside("ibv_devinfo -d soft0", hold_a_slot) else { return };
+    let told = "a program with another build of rdmalab runs on this host (version 999";
+    assert_eq!(ended.stderr.matches(told).count(), 1, "{}", ended.report());
+    let Some(ended) = run("ibv_devinfo -d soft0") else { return };
+    assert!(!ended.stderr.contains("another build"), "{}", ended.report());
 }

@@ -102,3 +102,19 @@ fn an_address_that_is_not_in_use_yet_is_waited_for() {
         panic!("{wrong}");
     }
 }
+
+/// What does not fit the way to its host never arrives, however often it is sent: the program sees
+/// its time-out only, and its user the reason.
+#[test]
+fn a_path_that_is_too_narrow_is_told() {
+    let test = "a_path_that_is_too_narrow_is_told";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    // As the kernel has it when a router on the way said what fits.
+    lab.must(&format!("-n {} route add 10.91.0.1/32 dev eth0 mtu 900", lab.namespace(2)));
+    let wrong = lab.pair("ibv_rc_pingpong -g 1 -n 9", "ibv_rc_pingpong -g 1 -n 9");
+    let wrong = wrong.expect_err("1024 bytes do not fit");
+    let told = "rdmalab: packets of 1068 bytes to 10.91.0.1 do not fit its path MTU 900";
+    assert_eq!(wrong.matches(told).count(), 1, "{wrong}");
+    let call = "ibv_rc_pingpong -c -g 1 -m 512 -n 9";
+    lab.pair(call, call).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
