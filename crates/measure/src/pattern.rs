@@ -42,7 +42,7 @@ pub const MAX_PERIOD: usize = 4096;
 /// Samples looked at, from the beginning: more would take long and say little more.
 pub const MAX_SAMPLES: usize = 1 << 15;
 /// With what probability a repetition may be taken for a period of its own.
-const REPETITION: f64 = 0.01;
+const REPETITION: f64 = 0.001;
 /// The share of neighbouring periods that are taken to hold noise alone.
 const CALM: f64 = 0.1;
 
@@ -170,8 +170,8 @@ impl<'a> Search<'a> {
 
     /// The logarithm of the probability that a period says no more than its divisor does, by the
     /// scores within the places of that.
-    fn ln_no_more(&self, within: &[f64], period: usize) -> f64 {
-        self.fold(within, period).ln_chance(self.excess_of(period))
+    fn ln_no_more(&self, within: &[f64], divisor: usize, period: usize) -> f64 {
+        self.fold(within, period).ln_chance_within(divisor, self.excess_of(period))
     }
 
     /// The shortest divisor of a period of which that is a mere repetition.
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
         let shorter = primes.find_map(|prime| {
             let shorter = Some(period / prime).filter(|shorter| *shorter >= 2)?;
             let within = fold::scores_within(self.samples, shorter);
-            (self.ln_no_more(&within, period) > REPETITION.ln()).then_some(shorter)
+            (self.ln_no_more(&within, shorter, period) > REPETITION.ln()).then_some(shorter)
         });
         shorter.map_or(period, |shorter| self.divisor(shorter))
     }
@@ -192,12 +192,13 @@ impl<'a> Search<'a> {
         let longest = self.folded.len() + 1;
         let count = (longest / period).saturating_sub(1) as f64;
         let multiples = (2 * period..=longest).step_by(period);
-        let each = multiples.map(|m| (m, self.ln_no_more(&within, m) + count.ln()));
+        let each = multiples.map(|m| (m, self.ln_no_more(&within, period, m) + count.ln()));
         match each.min_by(|a, b| a.1.total_cmp(&b.1)) {
             // Its divisors again: between the two there may be one that says as much.
             Some((longer, ln)) if ln < REPETITION.ln() => {
-                let longer = self.divisor(longer);
-                if longer > period { self.multiple(longer) } else { period }
+                let between = self.divisor(longer);
+                // Step by step each may seem to say no more than the next, and all together do.
+                self.multiple(if between > period { between } else { longer })
             }
             _ => period,
         }

@@ -81,10 +81,20 @@ impl Folded {
     /// The logarithm of the probability of such a folding, without the number of periods that were
     /// tried.
     pub fn ln_chance(&self, excess: f64) -> f64 {
-        let freedom = self.period as f64 - 1.0;
-        let squares = ln_chi_squared_tail(self.squares / excess, freedom);
-        let places = 2.0 * self.period as f64;
-        let largest = ln_normal_tail(self.largest / excess.sqrt()) + places.ln();
+        self.ln_chance_within(1, excess)
+    }
+
+    /// As [`Self::ln_chance`], where the scores are those within the places of a divisor
+    /// ([`scores_within`]), or of all of them: 1.
+    ///
+    /// Of as many places as one of the divisor becomes, all but one are free; and what is among
+    /// few is drawn without being put back, so a mean spreads less than one of as many normal
+    /// scores. For half and half that is a factor of two in the variance.
+    pub fn ln_chance_within(&self, divisor: usize, excess: f64) -> f64 {
+        let (period, divisor) = (self.period as f64, divisor as f64);
+        let squares = ln_chi_squared_tail(self.squares / excess, period - divisor);
+        let spread = excess * (1.0 - divisor / period);
+        let largest = ln_normal_tail(self.largest / spread.sqrt()) + (2.0 * period).ln();
         (squares.min(largest) + 2f64.ln()).min(0.0)
     }
 
