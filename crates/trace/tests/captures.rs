@@ -172,6 +172,41 @@ fn split(bytes: &[u8]) -> (&[u8], Vec<&[u8]>) {
     (header, records)
 }
 
+/// Two connections of the kernel at the same time, without their setup, and as if every end began
+/// with PSN 0. At one end the queue pairs have each other's numbers, so that those do not tell it
+/// either. The ICRC is wrong then, which says nothing of who belongs together.
+#[test]
+fn connections_that_begin_alike_are_told_apart_by_time() {
+    const QPN: usize = 16 + 42 + 5;
+    const PSN: usize = QPN + 4;
+    // The last byte of the destination's address.
+    const TO: usize = 16 + 33;
+    // The first PSNs of the four ends.
+    const FIRST: [u32; 4] = [15_644_331, 11_045_656, 12_216_694, 11_936_656];
+    let bytes = std::fs::read(path("ucmatose.pcap")).unwrap();
+    let (header, records) = split(&bytes);
+    let mut file = header.to_vec();
+    for record in records {
+        let psn = u32::from_be_bytes([0, record[PSN], record[PSN + 1], record[PSN + 2]]);
+        let from_zero = FIRST.iter().map(|first| psn.wrapping_sub(*first)).find(|psn| *psn < 5);
+        if let Some(psn) = from_zero {
+            let mut record = record.to_vec();
+            record[PSN..PSN + 3].copy_from_slice(&psn.to_be_bytes()[1..]);
+            if record[TO] == 3 {
+                record[QPN + 2] ^= 0x2f ^ 0x30;
+            }
+            file.extend(record);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let changed = directory.path().join("changed.pcap");
+    std::fs::write(&changed, file).unwrap();
+    let trace = read(&changed).unwrap();
+    let ends = trace.conversations.iter().map(|c| (c.a.qpn, c.b.qpn, c.rows.len()));
+    let expected = [(Some(0x2e), Some(0x30), 20), (Some(0x2f), Some(0x2f), 20)];
+    assert_eq!(ends.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn a_damaged_packet_is_named_and_a_damaged_file_keeps_what_came_before() {
     let whole = std::fs::read(path("read_lat.pcap")).unwrap();

@@ -2,8 +2,9 @@
 //!
 //! A packet of a connected transport names its receiver's queue pair and not its sender's. What the
 //! connection manager agreed on is believed first. Without it, the directions between two addresses
-//! whose answers fit each other's requests by PSN are a pair; starting PSNs are drawn at random, so
-//! chance matches are rare.
+//! whose answers fit each other's requests by PSN are a pair: where starting PSNs are drawn at
+//! random, chance matches are rare. Where connections begin with the same PSN, time tells them
+//! apart: an answer comes after what it answers, and within about the same time.
 //!
 //! Only directions that share a PSN are held against each other: a capture has as many directions
 //! as its writer likes.
@@ -40,11 +41,47 @@ impl Flow {
     }
 }
 
-/// What a flow asks and answers, by PSN.
+/// What a flow asks and answers: PSNs, and when each was seen last. What is asked again is answered
+/// again.
 #[derive(Default)]
 struct Psns {
-    asked: BTreeSet<u32>,
-    answered: BTreeSet<u32>,
+    asked: BTreeMap<u32, u64>,
+    answered: BTreeMap<u32, u64>,
+}
+
+/// How well two flows go together; the greater, the better.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Fit {
+    /// PSNs of one that the other answers, afterwards.
+    answered: usize,
+    /// The squares of the times until then, in ns^2. Of several pairs the sum of the times is the
+    /// same however they are joined; that of the squares is least where the times are alike.
+    waited: Reverse<u128>,
+}
+
+impl Fit {
+    /// What packets say themselves.
+    const CERTAIN: Self = Self { answered: usize::MAX, waited: Reverse(0) };
+
+    fn add(&mut self, asked_ns: u64, answered_ns: u64) {
+        if let Some(wait_ns) = answered_ns.checked_sub(asked_ns) {
+            let square = u128::from(wait_ns).pow(2);
+            self.answered += 1;
+            self.waited.0 = self.waited.0.saturating_add(square);
+        }
+    }
+
+    /// Of two pairs together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            answered: self.answered.saturating_add(other.answered),
+            waited: Reverse(self.waited.0.saturating_add(other.waited.0)),
+        }
+    }
+
+    fn half(self) -> Self {
+        Self { answered: self.answered / 2, waited: Reverse(self.waited.0 / 2) }
+    }
 }
 
 /// Directions between two addresses, each way, that may share a PSN: one that more of them use, as
@@ -64,7 +101,7 @@ pub fn sort(packets: Vec<Seen>) -> (Vec<Conversation>, usize) {
         let psns = flows.entry(Flow::of(packet)).or_default();
         let (opcode, psn) = (packet.headers.bth.opcode, packet.headers.bth.psn.get());
         let set = if opcode.is_response() { &mut psns.answered } else { &mut psns.asked };
-        set.insert(psn);
+        set.insert(psn, packet.at_ns);
         match Cm::of(packet) {
             Some(Cm { name: "REQ", local, qpn: Some(qpn), .. }) => {
                 asked.insert(local, (packet.from, qpn));
@@ -84,7 +121,7 @@ pub fn sort(packets: Vec<Seen>) -> (Vec<Conversation>, usize) {
 
 /// Two directions that may belong together, and how surely.
 struct Candidate {
-    score: usize,
+    fit: Fit,
     one: usize,
     other: usize,
 }
@@ -107,7 +144,7 @@ impl<'a> Pairing<'a> {
                 continue;
             }
             for (set, users) in [(&psns.asked, &mut asked), (&psns.answered, &mut answered)] {
-                for psn in set {
+                for psn in set.keys() {
                     let key = (flow.from, flow.to, flow.transport, *psn);
                     let users = users.entry(key).or_default();
                     if users.len() <= SHARERS_MAX {
@@ -136,16 +173,17 @@ impl<'a> Pairing<'a> {
             candidates.extend(self.likely(number));
         }
         // The best first; of equal ones the first by address, so that a run repeats itself.
-        candidates.sort_by_key(|c| (Reverse(c.score), c.one, c.other));
-        let mut pairs = BTreeMap::new();
-        for Candidate { one, other, .. } in candidates {
-            let (one, other) = (*self.flows[one].0, *self.flows[other].0);
-            if !pairs.contains_key(&one) && !pairs.contains_key(&other) {
-                pairs.insert(one, other);
-                pairs.insert(other, one);
+        candidates.sort_by_key(|c| (Reverse(c.fit), c.one, c.other));
+        let mut partners: BTreeMap<usize, usize> = BTreeMap::new();
+        for Candidate { one, other, .. } in &candidates {
+            if !partners.contains_key(one) && !partners.contains_key(other) {
+                partners.insert(*one, *other);
+                partners.insert(*other, *one);
             }
         }
-        pairs
+        exchange(&candidates, &mut partners);
+        let flow = |number: &usize| *self.flows[*number].0;
+        partners.iter().map(|(one, other)| (flow(one), flow(other))).collect()
     }
 
     /// What packets say themselves: datagrams each, the connection manager's for connections.
@@ -154,7 +192,7 @@ impl<'a> Pairing<'a> {
         let mut push = |one: &Flow, other: &Flow| {
             if let (Some(one), Some(other)) = (self.number(one), self.number(other)) {
                 let (one, other) = (one.min(other), one.max(other));
-                found.push(Candidate { score: usize::MAX, one, other });
+                found.push(Candidate { fit: Fit::CERTAIN, one, other });
             }
         };
         for (flow, _) in &self.flows {
@@ -182,24 +220,65 @@ impl<'a> Pairing<'a> {
     /// The directions not before this one that answer what it asks, or ask what it answers.
     fn likely(&self, number: usize) -> Vec<Candidate> {
         let (flow, psns) = self.flows[number];
-        let mut scores: BTreeMap<usize, usize> = BTreeMap::new();
-        for (set, users) in [(&psns.answered, &self.asked), (&psns.asked, &self.answered)] {
-            for psn in set.iter().filter(|_| flow.from_qpn.is_none()) {
+        let mut fits: BTreeMap<usize, Fit> = BTreeMap::new();
+        for (set, users, asks) in
+            [(&psns.answered, &self.asked, false), (&psns.asked, &self.answered, true)]
+        {
+            for (psn, at_ns) in set.iter().filter(|_| flow.from_qpn.is_none()) {
                 let users = users.get(&(flow.to, flow.from, flow.transport, *psn));
                 let users = users.filter(|users| users.len() <= SHARERS_MAX);
                 for other in users.into_iter().flatten().filter(|other| **other >= number) {
-                    *scores.entry(*other).or_default() += 1;
+                    let theirs = self.flows[*other].1;
+                    let fit = fits.entry(*other).or_default();
+                    match asks {
+                        true => fit.add(*at_ns, theirs.answered[psn]),
+                        false => fit.add(theirs.asked[psn], *at_ns),
+                    }
                 }
             }
         }
         // On one host a direction may answer itself: that of a queue pair that is its own peer. Of
         // two that ask and answer alike, as in a ping-pong that begins with one PSN at both ends,
         // each seems to do so as well. What it shares with itself was counted twice.
-        if let Some(own) = scores.get_mut(&number) {
-            *own /= 2;
+        if let Some(own) = fits.get_mut(&number) {
+            *own = own.half();
         }
-        let each = scores.into_iter();
-        each.map(|(other, score)| Candidate { score, one: number, other }).collect()
+        // Also those whose answers all came before: the last resort, as where one message was asked
+        // again and the capture ended, or where two captures were joined whose clocks differ.
+        let each = fits.into_iter();
+        each.map(|(other, fit)| Candidate { fit, one: number, other }).collect()
+    }
+}
+
+/// How often [`exchange`] goes over all candidates; a few times are enough for what hosts do.
+const EXCHANGES_MAX: usize = 64;
+
+/// Lets two pairs exchange their partners where they fit better so, until there are no such pairs.
+/// To take the best first is not enough: of three connections in step, the answer that comes first
+/// is closest behind the request that came last.
+fn exchange(candidates: &[Candidate], partners: &mut BTreeMap<usize, usize>) {
+    let certain = candidates.iter().filter(|c| c.fit == Fit::CERTAIN);
+    let settled: BTreeSet<usize> = certain.flat_map(|c| [c.one, c.other]).collect();
+    let is_open = |number: &usize| !settled.contains(number);
+    let likely = candidates.iter().filter(|c| is_open(&c.one) && is_open(&c.other));
+    let likely = likely.filter(|c| c.one != c.other);
+    let fits: HashMap<(usize, usize), Fit> = likely.map(|c| ((c.one, c.other), c.fit)).collect();
+    let fit = |a: usize, b: usize| fits.get(&(a.min(b), a.max(b))).copied();
+    for _ in 0..EXCHANGES_MAX {
+        let mut changed = false;
+        for Candidate { one, other, .. } in candidates {
+            let (Some(&a), Some(&b)) = (partners.get(one), partners.get(other)) else { continue };
+            // What is certain has no fit here, and nothing has one with itself.
+            let (Some(first), Some(second)) = (fit(*one, a), fit(*other, b)) else { continue };
+            let (Some(third), Some(fourth)) = (fit(*one, *other), fit(a, b)) else { continue };
+            if third.and(fourth) > first.and(second) {
+                partners.extend([(*one, *other), (*other, *one), (a, b), (b, a)]);
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
     }
 }
 
@@ -333,5 +412,114 @@ mod tests {
         more.extend(connections(SHARERS_MAX as u32 + 1, |i| 1000 + i));
         let (found, crowded) = sort(more);
         assert_eq!((found.len(), crowded), (SHARERS_MAX + 1, 2));
+    }
+
+    /// A PSN, and when it was asked and answered, in ns.
+    type Trip = (u32, u64, u64);
+
+    /// Connections that all begin with PSN 0, whose queue pairs count up at one end and down at the
+    /// other. For each a start in ns, and from there its trips.
+    fn from_zero(connections: &[(u64, Vec<Trip>)]) -> Vec<Seen> {
+        let mut packets = Vec::new();
+        for (i, (start_ns, trips)) in connections.iter().enumerate() {
+            let i = i as u32;
+            for (psn, asked_ns, answered_ns) in trips {
+                let request = packet(Opcode::RcSendOnly, ASKS, 16 + i, *psn);
+                let answer = packet(Opcode::RcAcknowledge, ANSWERS, (1 << 23) - i, *psn);
+                packets.push(Seen { at_ns: start_ns + asked_ns, ..request });
+                packets.push(Seen { at_ns: start_ns + answered_ns, ..answer });
+            }
+        }
+        packets.sort_by_key(|packet| packet.at_ns);
+        packets
+    }
+
+    fn are_told_apart(connections: &[(u64, Vec<Trip>)]) {
+        let (mut found, crowded) = sort(from_zero(connections));
+        assert_eq!((found.len(), crowded), (connections.len(), 0));
+        found.sort_by_key(|conversation| conversation.b.qpn);
+        for (i, conversation) in found.iter().enumerate() {
+            let i = i as u32;
+            assert_eq!(ends(conversation), (Some((1 << 23) - i), Some(16 + i)));
+        }
+    }
+
+    /// A request each 11 us, and its answer 10 us later.
+    fn ping_pong() -> Vec<Trip> {
+        (0..20).map(|i| (i, u64::from(i) * 11_000, u64::from(i) * 11_000 + 10_000)).collect()
+    }
+
+    #[test]
+    fn connections_from_zero_one_after_the_other_are_told_apart_by_time() {
+        are_told_apart(&[(0, ping_pong()), (10_000_000, ping_pong()), (20_000_000, ping_pong())]);
+    }
+
+    /// In step, each a little later than the one before: of the answers to PSN 7, say, the first
+    /// comes closest behind the last one's request.
+    #[test]
+    fn connections_from_zero_at_the_same_time_are_told_apart_by_time() {
+        are_told_apart(&[(0, ping_pong()), (1000, ping_pong()), (2000, ping_pong())]);
+        are_told_apart(&[(0, ping_pong()), (5000, ping_pong())]);
+    }
+
+    #[test]
+    fn one_message_that_was_asked_again_has_its_answer() {
+        let again = Seen { at_ns: 20_000, ..packet(Opcode::RcSendOnly, ASKS, 16, 7) };
+        let mut packets = connections(1, |_| 7);
+        packets.push(again);
+        let (found, _) = sort(packets);
+        assert_eq!((found.len(), ends(&found[0])), (1, (Some(1 << 23), Some(16))));
+    }
+
+    /// A message of the connection manager: in a REQ the queue pair stands at 32, in a REP at 12.
+    fn message(from: Address, attribute: u8, conversation: u8, qpn: u32, at: usize) -> Seen {
+        let mut start = vec![0; 256];
+        start[..2].copy_from_slice(&[1, 7]);
+        start[17] = attribute;
+        start[24..32].fill(conversation);
+        start[24 + at..24 + at + 4].copy_from_slice(&(qpn << 8).to_be_bytes());
+        Seen { start, ..packet(Opcode::UdSendOnly, from, 1, 0) }
+    }
+
+    /// However the times look, since they may be chance.
+    #[test]
+    fn what_was_agreed_on_is_not_exchanged() {
+        let mut packets = from_zero(&[(0, ping_pong()), (1000, ping_pong())]);
+        let agreed = [(1, 1 << 23, 17), (2, (1 << 23) - 1, 16)];
+        for (conversation, ours, theirs) in agreed {
+            packets.insert(0, message(ANSWERS, 0x13, conversation, theirs, 12));
+            packets.insert(0, message(ASKS, 0x10, conversation, ours, 32));
+        }
+        let (found, _) = sort(packets);
+        let mut rc: Vec<_> = found.iter().filter(|c| c.transport == Transport::Rc).collect();
+        rc.sort_by_key(|conversation| conversation.b.qpn);
+        let rc: Vec<_> = rc.into_iter().map(ends).collect();
+        assert_eq!(rc, [(Some((1 << 23) - 1), Some(16)), (Some(1 << 23), Some(17))]);
+    }
+
+    /// Eight that send four packets for each answer, of different lengths, each with its own
+    /// pauses, and one of them with a packet that was sent twice.
+    #[test]
+    fn streams_from_zero_are_told_apart_by_time() {
+        let mut state = 1u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        let mut connections = Vec::new();
+        for i in 0..8u32 {
+            let mut at_ns = 0;
+            let mut trips = Vec::new();
+            for burst in 0..50 + 5 * (i % 3) {
+                at_ns += 2000 + below(3000);
+                trips.push((4 * burst + 3, at_ns, at_ns + 8000 + below(6000)));
+            }
+            connections.push((u64::from(i) * 300, trips));
+        }
+        // Sent the first time when the answers of all others had not come, and again 60 ms later.
+        let last = connections[2].1.len() - 1;
+        let (psn, asked_ns, answered_ns) = connections[2].1[last];
+        connections[2].1.push((psn, asked_ns + 60_000_000, answered_ns + 60_000_000));
+        are_told_apart(&connections);
     }
 }
