@@ -101,6 +101,9 @@ pub struct MadPort {
     pub send: unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int,
     /// Takes the next one; 1, or 0 when there is none.
     pub receive: unsafe extern "C" fn(*mut u8) -> c_int,
+    /// Shows a capture a datagram that takes another way (from, to, datagram, whether it came); 0,
+    /// or another number where nothing is captured and never will be.
+    pub note: unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int,
 }
 
 /// Verbs of this process, lent to our own connection manager, which looks for a libibverbs
@@ -238,9 +241,13 @@ mod tests {
         0
     }
 
+    unsafe extern "C" fn note(_: *const u8, _: *const u8, _: *const u8, _: c_int) -> c_int {
+        0
+    }
+
     #[test]
     fn a_loan_of_another_build_is_refused() {
-        let mads = MadPort { open: number, send, receive };
+        let mads = MadPort { open: number, send, receive, note };
         let loan = CmLoan::new(VerbsTable::UNSUPPORTED, mads);
         let taken = |loan: &CmLoan| {
             // SAFETY: a live loan.

@@ -32,3 +32,18 @@ unsafe extern "C" fn __rdmalab_mad_receive(datagram: *mut u8) -> c_int {
     // SAFETY: the caller's contract.
     guard(0, || unsafe { management_c::receive(datagram) })
 }
+
+/// Shows a datagram to a capture, as [`management_c::note`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __rdmalab_mad_note(
+    from: *const u8,
+    to: *const u8,
+    mad: *const u8,
+    has_come: c_int,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    guard(PANICKED, || unsafe { management_c::note(from, to, mad, has_come) })
+}

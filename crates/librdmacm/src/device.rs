@@ -199,9 +199,13 @@ mod tests {
         0
     }
 
+    unsafe extern "C" fn note(_: *const u8, _: *const u8, _: *const u8, _: c_int) -> c_int {
+        0
+    }
+
     #[test]
     fn verbs_are_lent_once() {
-        let mads = MadPort { open, send, receive };
+        let mads = MadPort { open, send, receive, note };
         let lend = |mads| {
             let loan = CmLoan::new(VerbsTable::UNSUPPORTED, mads);
             // SAFETY: a live loan.

@@ -23,6 +23,8 @@ pub struct Arrived {
 type Open = unsafe extern "C" fn() -> c_int;
 type Send = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
 type Receive = unsafe extern "C" fn(*mut u8) -> c_int;
+/// Of a function that shows a capture what goes another way.
+pub type Note = unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int;
 
 /// The open port.
 #[derive(Clone, Copy)]
@@ -39,7 +41,7 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 }
 
 /// The functions of the libibverbs that is loaded.
-fn of_libibverbs() -> Option<(Open, Send, Receive)> {
+fn of_libibverbs() -> Option<MadPort> {
     let flags = libc::RTLD_NOW | libc::RTLD_NODELETE;
     // SAFETY: a C string; the library is loaded already, and is never closed.
     let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), flags) };
@@ -49,15 +51,22 @@ fn of_libibverbs() -> Option<(Open, Send, Receive)> {
     let open = symbol(library, c"__rdmalab_mad_open")?;
     let send = symbol(library, c"__rdmalab_mad_send")?;
     let receive = symbol(library, c"__rdmalab_mad_receive")?;
+    let note = symbol(library, c"__rdmalab_mad_note")?;
     // SAFETY: our library exports these names with exactly these signatures, but for the types that
     // pointers point to.
     Some(unsafe {
-        (
-            std::mem::transmute::<*mut c_void, Open>(open),
-            std::mem::transmute::<*mut c_void, Send>(send),
-            std::mem::transmute::<*mut c_void, Receive>(receive),
-        )
+        MadPort {
+            open: std::mem::transmute::<*mut c_void, Open>(open),
+            send: std::mem::transmute::<*mut c_void, Send>(send),
+            receive: std::mem::transmute::<*mut c_void, Receive>(receive),
+            note: std::mem::transmute::<*mut c_void, Note>(note),
+        }
     })
+}
+
+/// The port's functions, of whoever has the device; `None` where its build is another.
+pub fn port() -> Option<MadPort> {
+    crate::device::lent_mads().or_else(of_libibverbs)
 }
 
 /// What the port answered: a descriptor, or none where no interface was named.
@@ -81,11 +90,7 @@ impl Door {
     /// What the device says of the interface and of itself, `ENOSYS` if our libibverbs is too old
     /// to have the port.
     pub fn open() -> CallResult<Option<Door>> {
-        let ports = match crate::device::lent_mads() {
-            Some(MadPort { open, send, receive }) => Some((open, send, receive)),
-            None => of_libibverbs(),
-        };
-        let Some((open, send, receive)) = ports else {
+        let Some(MadPort { open, send, receive, .. }) = port() else {
             return Err(failed(libc::ENOSYS, "rdma_cm", || {
                 "libibverbs.so.1 is of another version of ours: use two of one build".to_owned()
             }));

@@ -11,9 +11,9 @@
 //!
 //! From below: `world` is everything of the process under one lock, `office` moves letters,
 //! `channel` queues events, `reach` looks whether peers can be reached, `farewell` tells them that
-//! the process ends; `id`, `connect`, `qp`, `endpoint`, `multicast`, `addrinfo` are the functions
-//! of `<rdma/rdma_cma.h>`, `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this library: see
-//! `guard`.
+//! the process ends, `notes` shows captures what stays within the host; `id`, `connect`, `qp`,
+//! `endpoint`, `multicast`, `addrinfo` are the functions of `<rdma/rdma_cma.h>`, `rsocket` those of
+//! `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
 
 #[macro_use]
 mod guard;
@@ -34,6 +34,7 @@ mod farewell;
 mod id;
 mod info;
 mod multicast;
+mod notes;
 mod office;
 mod qp;
 mod reach;

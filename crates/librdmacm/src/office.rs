@@ -12,6 +12,7 @@ use rdmalab_wire::cm::{Addressee, Mad, Message, Rej, SidrRep, reason};
 use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::door::Door;
+use crate::notes::Notes;
 use crate::world::World;
 
 /// Letters to one peer that wait for it to read; more are lost, as on a wire, and sent again by
@@ -57,6 +58,10 @@ fn nobody_is_there(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
+fn is_remote(peer: Peer) -> bool {
+    matches!(peer, Peer::Remote { .. })
+}
+
 fn is_readable(fd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one live pollfd.
@@ -94,6 +99,7 @@ pub struct Office {
     /// Peers that are gone.
     lost: VecDeque<Peer>,
     door: Option<Door>,
+    notes: Notes,
     /// There was no descriptor for who knocks here: the sockets stay readable, and are no use.
     is_short: bool,
     kick: OwnedFd,
@@ -116,6 +122,7 @@ impl Office {
             inbox: VecDeque::new(),
             lost: VecDeque::new(),
             door,
+            notes: Notes::new(),
             is_short: false,
             kick: crate::channel::event_fd()?,
         })
@@ -167,7 +174,9 @@ impl Office {
 
     /// The next datagram that came without a socket.
     pub fn next_inside(&mut self) -> Option<(Peer, Mad)> {
-        self.inbox.pop_front()
+        let (peer, mad) = self.inbox.pop_front()?;
+        self.notes.received(&mad);
+        Some((peer, mad))
     }
 
     /// The next peer that is found gone.
@@ -177,6 +186,9 @@ impl Office {
 
     /// Sends a datagram.
     pub fn post(&mut self, to: Peer, mad: Mad) {
+        if !is_remote(to) {
+            self.notes.sent(&mad);
+        }
         match to {
             Peer::Process(slot) if slot == self.slot => {
                 self.inbox.push_back((Peer::Process(self.slot), mad));
@@ -377,6 +389,9 @@ impl Office {
         }
         // Requests come first: what is said about them goes another way, and may be here already.
         mads.extend(others);
+        for (_, mad) in mads.iter().filter(|(from, _)| !is_remote(*from)) {
+            self.notes.received(mad);
+        }
         mads
     }
 

@@ -274,6 +274,26 @@ impl Program {
         false
     }
 
+    /// Waits until it, or another program of its host, is bound to a port of the connection
+    /// manager, or it has ended.
+    pub fn wait_until_it_is_bound(&mut self, port: u16) {
+        let until = Instant::now() + LISTEN_LIMIT;
+        let ending = format!("{port:04x}");
+        let table = format!("/proc/{}/net/unix", self.child.id());
+        let is_bound = |line: &str| {
+            line.split_once("@rdmalab-cm/").is_some_and(|(_, name)| {
+                name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
+            })
+        };
+        while Instant::now() < until && !self.has_ended() {
+            let sockets = std::fs::read_to_string(&table).unwrap_or_default();
+            if sockets.lines().any(is_bound) {
+                return;
+            }
+            sleep(LOOK);
+        }
+    }
+
     /// Whether it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))

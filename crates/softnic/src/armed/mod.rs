@@ -7,6 +7,7 @@
 //! [`NetworkSeam`].
 
 pub(crate) mod faults;
+pub(crate) mod management;
 pub(crate) mod network;
 mod stamp;
 pub(crate) mod tap;

@@ -69,6 +69,8 @@ pub(crate) struct Tap {
     path: PathBuf,
     /// This is the copy of a tap in a forked child.
     defunct: AtomicBool,
+    /// The process ends: nobody writes any more what is queued.
+    closed: AtomicBool,
 }
 
 /// Room for one packet in the queue, which is locked meanwhile.
@@ -131,12 +133,21 @@ fn buffer() -> Box<[u8]> {
 /// The tap of this process, for its end.
 static TAP: AtomicPtr<Tap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The tap that `RDMALAB_CAPTURE` asks for.
-pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
+/// The file that was chosen, or that `RDMALAB_CAPTURE` names.
+fn asked() -> Option<OsString> {
     let chosen = super::CHOSEN.get().and_then(|(capture, _)| capture.clone());
     let asked = chosen.map(OsString::from).or_else(|| std::env::var_os("RDMALAB_CAPTURE"));
-    let asked = asked.filter(|path| !path.is_empty());
-    let Some(path) = asked else { return Ok(None) };
+    asked.filter(|path| !path.is_empty())
+}
+
+/// Whether a capture is to be made.
+pub(crate) fn is_asked_for() -> bool {
+    asked().is_some()
+}
+
+/// The tap that `RDMALAB_CAPTURE` asks for.
+pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
+    let Some(path) = asked() else { return Ok(None) };
     let refused = |error: VerbsError| {
         // Whoever asked for a capture is to know why there is none: this is no verb's matter.
         eprintln!("rdmalab: {error}");
@@ -259,6 +270,7 @@ impl Tap {
             snap,
             path,
             defunct: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -371,6 +383,7 @@ impl Tap {
         if self.defunct.load(Ordering::Relaxed) {
             return;
         }
+        self.closed.store(true, Ordering::SeqCst);
         let mut output = self.output.lock();
         self.write_queued(&mut output);
         let (seen, dropped, cut) = {
@@ -402,6 +415,13 @@ impl Tap {
             && let Some(mut output) = self.output.try_lock()
         {
             self.write_queued(&mut output);
+        }
+    }
+
+    /// [`Tap::write_late`] after [`Tap::close`], else nothing.
+    pub(crate) fn write_if_late(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.write_late();
         }
     }
 

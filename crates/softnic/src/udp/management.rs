@@ -34,7 +34,7 @@ use crate::process::Process;
 /// The general services QP of every port (IBA vol. 1, 3.9.3).
 pub(crate) const QP1: Qpn = Qpn::new(1);
 /// Its queue key (IBA vol. 1, 10.2.4).
-const QP1_QKEY: u32 = 0x8001_0000;
+pub(crate) const QP1_QKEY: u32 = 0x8001_0000;
 /// Bytes of a management datagram (IBA vol. 1, 13.4.2).
 pub const MAD_BYTES: usize = 256;
 /// How long the first datagram to this host waits for its processes to say hello, ns.

@@ -5,8 +5,13 @@ use core::ffi::c_int;
 
 use rdmalab_ring::madbox::NO_INTERFACE;
 
+use rdmalab_link::seam::Direction;
+
 use super::interface;
 use super::management::{Gid, MAD_BYTES, ManagementPort};
+use crate::armed::management::show;
+use crate::armed::tap;
+use crate::process::Process;
 
 /// A datagram as it is handed over.
 #[repr(C)]
@@ -70,6 +75,33 @@ pub unsafe extern "C" fn receive(datagram: *mut u8) -> c_int {
             1
         }
     }
+}
+
+/// Shows this process's capture a datagram that managers of one host hand to each other, as it
+/// would be on a network: 0, or 1 where nothing is captured. Who listens has often opened no device
+/// when the first request comes: a capture that was asked for begins with it.
+///
+/// # Safety
+/// Two GIDs (zeros where the message says none) and a datagram of 256 bytes.
+pub unsafe extern "C" fn note(
+    from: *const u8,
+    to: *const u8,
+    mad: *const u8,
+    has_come: c_int,
+) -> c_int {
+    if !tap::is_asked_for() {
+        return 1;
+    }
+    let process = Process::get().ok().filter(|process| !process.is_defunct());
+    let Some(tap) = process.and_then(|process| process.armed).and_then(|armed| armed.tap) else {
+        return 1;
+    };
+    let (from, to) = (from.cast::<[u8; 16]>(), to.cast::<[u8; 16]>());
+    // SAFETY: the caller's contract.
+    let (from, to, mad) = unsafe { (Gid(from.read()), Gid(to.read()), &*mad.cast()) };
+    let direction = if has_come == 0 { Direction::Out } else { Direction::In };
+    show(tap, direction, from, to, mad);
+    0
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Pairs run one after the other. A program that is not installed skips its cases.
 
 mod faults;
+mod managers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

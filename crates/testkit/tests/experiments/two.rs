@@ -243,6 +243,7 @@ fn load_cm() -> Result<CmTable, LoadError> {
         open: management_c::open,
         send: management_c::send,
         receive: management_c::receive,
+        note: management_c::note,
     };
     let loan = CmLoan::new(rdmalab_provider::table::table::<SoftNic>(), mads);
     CmTable::load_with(&CString::new(path).expect("a path without zeros"), &loan)

@@ -146,24 +146,6 @@ fn start(line: &str, port: u16, personality: &str) -> Option<Program> {
     Some(Program::start(&path, &case.options, &variables))
 }
 
-/// Waits until somebody on this host is bound to a port of the connection manager.
-fn wait_until_bound(port: u16, program: &mut Program) {
-    let until = Instant::now() + Duration::from_secs(60);
-    let ending = format!("{port:04x}");
-    while Instant::now() < until && !program.has_ended() {
-        let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let is_bound = |line: &str| {
-            line.split_once("@rdmalab-cm/").is_some_and(|(_, name)| {
-                name.split_once("/s/").is_some_and(|(_, service)| service.ends_with(&ending))
-            })
-        };
-        if sockets.lines().any(is_bound) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn lacks(ended: &Ended, words: &str) -> Option<String> {
     let missing = words.split('|').find(|word| !ended.stdout.contains(word))?;
     Some(format!("does not say {missing:?}"))
@@ -174,7 +156,7 @@ fn run(pair: &Pair, personality: &str) -> Result<(), String> {
     let _turn = is_fixed.then(|| programs::machine_turn(&format!("port-{UDADDY_PORT}")));
     let port = if is_fixed { UDADDY_PORT } else { programs::free_port() };
     let Some(mut server) = start(pair.server, port, personality) else { return Ok(()) };
-    wait_until_bound(port, &mut server);
+    server.wait_until_it_is_bound(port);
     let Some(client) = start(pair.client, port, personality) else { return Ok(()) };
     let client = client.end_by(Instant::now() + LIMIT);
     let patience = if client.succeeded() && pair.ends { LIMIT } else { Duration::from_secs(1) };
@@ -246,7 +228,7 @@ fn a_killed_client_is_noticed() {
     let _turn = programs::turn();
     let port = programs::free_port();
     let Some(mut server) = start("rping -s -p PORT -v", port, "infiniband") else { return };
-    wait_until_bound(port, &mut server);
+    server.wait_until_it_is_bound(port);
     let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
     std::thread::sleep(Duration::from_millis(500));
     drop(client);
@@ -283,7 +265,7 @@ fn a_port_that_is_taken_is_told() {
     let _turn = programs::turn();
     let port = programs::free_port();
     let Some(mut first) = start("rping -s -p PORT", port, "infiniband") else { return };
-    wait_until_bound(port, &mut first);
+    first.wait_until_it_is_bound(port);
     let Some(second) = start("rping -s -p PORT", port, "infiniband") else { return };
     let ended = second.end_by(Instant::now() + LIMIT);
     assert!(ended.stderr.contains("is taken on this host"), "{}", ended.report());
@@ -329,7 +311,7 @@ fn a_file_is_copied() {
         |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let number = port.to_string();
     let mut server = Program::start(&path, &arguments(&["-p", &number]), &[]);
-    wait_until_bound(port, &mut server);
+    server.wait_until_it_is_bound(port);
     let target = format!("127.0.0.1:{}", to.display());
     let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
     let client = Program::start(&path, &client, &[]).end_by(Instant::now() + LIMIT);
@@ -356,7 +338,7 @@ fn ports_of_ip_are_others() {
     let taken = pair("rping -s -p PORT -C 1", "rping -c -a 127.0.0.1 -p PORT -C 1", "", "");
     let server = taken.server.replace("PORT", &port.to_string());
     let Some(mut server) = start(&server, port, "infiniband") else { return };
-    wait_until_bound(port, &mut server);
+    server.wait_until_it_is_bound(port);
     let Some(client) = start(taken.client, port, "infiniband") else { return };
     let client = client.end_by(Instant::now() + LIMIT);
     assert!(client.succeeded(), "{}", client.report());

@@ -1,0 +1,77 @@
+//! What captures are shown of the talk among this host's processes, which goes through sockets of
+//! theirs and not through the device.
+
+use std::collections::BTreeMap;
+
+use core::ffi::c_int;
+
+use rdmalab_wire::cm::{Mad, Message};
+use rdmalab_wire::ids::Gid;
+
+use crate::door::{self, Note};
+
+/// Connections whose addresses are remembered; the frames of others bear the port's.
+const WAYS_MAX: usize = 4096;
+
+/// See the module's text.
+pub struct Notes {
+    /// `None` where nothing is captured.
+    note: Option<Note>,
+    /// By the communication id of who asked: from where, and to where. Only requests say it.
+    ways: BTreeMap<u32, (Gid, Gid)>,
+}
+
+/// Whose words a message is, by communication ids: the sender's, and the receiver's. 0 where it has
+/// none.
+fn ids_of(message: &Message) -> (u32, u32) {
+    match message {
+        Message::Req(m) => (m.local_id, 0),
+        Message::Mra(m) => (m.local_id, m.remote_id),
+        Message::Rej(m) => (m.local_id, m.remote_id),
+        Message::Rep(m) => (m.local_id, m.remote_id),
+        Message::Rtu(m) => (m.local_id, m.remote_id),
+        Message::Dreq(m) => (m.local_id, m.remote_id),
+        Message::Drep(m) => (m.local_id, m.remote_id),
+        Message::SidrReq(m) => (m.request_id, 0),
+        Message::SidrRep(m) => (0, m.request_id),
+    }
+}
+
+impl Notes {
+    /// For what this process captures.
+    pub fn new() -> Self {
+        Self { note: door::port().map(|port| port.note), ways: BTreeMap::new() }
+    }
+
+    /// Shows a message that leaves for a process of this host.
+    pub fn sent(&mut self, mad: &Mad) {
+        self.show(mad, 0);
+    }
+
+    /// Shows one that came from such.
+    pub fn received(&mut self, mad: &Mad) {
+        self.show(mad, 1);
+    }
+
+    fn show(&mut self, mad: &Mad, has_come: c_int) {
+        let Some(note) = self.note else { return };
+        let (from, to) = self.way_of(&mad.message);
+        let bytes = mad.to_bytes();
+        // SAFETY: three live arrays.
+        if unsafe { note(from.0.as_ptr(), to.0.as_ptr(), bytes.as_ptr(), has_come) } != 0 {
+            (self.note, self.ways) = (None, BTreeMap::new());
+        }
+    }
+
+    fn way_of(&mut self, message: &Message) -> (Gid, Gid) {
+        if let Message::Req(req) = message {
+            if self.ways.len() >= WAYS_MAX {
+                self.ways.pop_first();
+            }
+            self.ways.insert(req.local_id, (req.path.local_gid, req.path.remote_gid));
+        }
+        let (sender, receiver) = ids_of(message);
+        let back = || self.ways.get(&receiver).map(|(from, to)| (*to, *from));
+        self.ways.get(&sender).copied().or_else(back).unwrap_or_default()
+    }
+}

@@ -1,0 +1,44 @@
+//! What the connection managers of one host say to each other. It goes through sockets of the host;
+//! a capture shows it as the datagrams that it would be on a network.
+
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::path::address_of;
+use rdmalab_link::seam::Direction;
+use rdmalab_wire::ids::{Gid, PathMtu, Psn};
+use rdmalab_wire::opcode::Transport;
+
+use super::tap::Tap;
+use super::{Frames, first_gid, gid_like, shared_path};
+use crate::device;
+use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
+
+/// Records a datagram from one GID of this host to another; zeros stand for the port's first one.
+pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u8; MAD_BYTES]) {
+    let (from, to) = ends(from, to);
+    let own = if direction == Direction::Out { from } else { to };
+    let device = (0..device::count()).find(|device| has_gid(*device, own)).unwrap_or(0);
+    // Letters have no number.
+    let mut train = Train::new(TrainKind::Send, QP1, QP1, Psn::new(0));
+    train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
+    train.payload_bytes = MAD_BYTES as u32;
+    train.qkey = QP1_QKEY;
+    let outer = shared_path(from, to, QP1);
+    let frames =
+        Frames { tap, device, outer: &outer, mtu: PathMtu::Mtu256, transport: Transport::Ud };
+    frames.record(direction, &train, mad.as_ptr(), "", false);
+    tap.write_if_late();
+}
+
+fn has_gid(device: u32, wanted: Gid) -> bool {
+    (0..device::gid_count()).any(|index| device::gid_of(device, index) == Some(wanted))
+}
+
+/// Both of one IP version: no frame goes from IPv4 to IPv6.
+fn ends(from: Gid, to: Gid) -> (Gid, Gid) {
+    let named = |gid: Gid| if gid == Gid::default() { first_gid(0) } else { gid };
+    let (from, to) = (named(from), named(to));
+    match address_of(from).is_ipv4() == address_of(to).is_ipv4() {
+        true => (from, to),
+        false => (gid_like(0, to), to),
+    }
+}

@@ -1,0 +1,75 @@
+//! What connection managers of one host say to each other goes through sockets, and is captured as
+//! the datagrams that it would be.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_trace::conversation::Note;
+
+use super::{Directory, LIMIT, is_well_formed, tshark};
+
+/// `rping` with a capture.
+fn start(arguments: &str, port: u16, capture: &str) -> Option<Program> {
+    let Some(path) = programs::find("rping") else {
+        programs::skipped("rping in captures", "not installed");
+        return None;
+    };
+    let line = format!("{arguments} -p {port} -C 3");
+    let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let variables = [("RDMALAB_CAPTURE".to_owned(), capture.to_owned())];
+    Some(Program::start(&path, &arguments, &variables))
+}
+
+fn end(program: Program) -> Ended {
+    program.end_by(Instant::now() + LIMIT)
+}
+
+/// The messages of a capture, in the order of time.
+fn messages(capture: &str) -> Vec<&'static str> {
+    let trace = rdmalab_trace::read(Path::new(capture)).expect("a capture");
+    let mut rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
+    rows.sort_by_key(|row| row.packet.at_ns);
+    let name = |note: &Note| match note {
+        Note::Cm(name) => Some(*name),
+        _ => None,
+    };
+    rows.iter().flat_map(|row| row.notes.iter().filter_map(name)).collect()
+}
+
+#[test]
+fn a_connection_is_made_and_ended_in_captures() {
+    let _turn = programs::turn();
+    let directory = Directory::new("managers");
+    let (here, there) = (directory.file("server.pcapng"), directory.file("client.pcapng"));
+    let port = programs::free_port();
+    let Some(mut server) = start("-s", port, &here) else { return };
+    server.wait_until_it_is_bound(port);
+    let Some(client) = start("-c -a 127.0.0.1", port, &there) else { return };
+    let (client, server) = (end(client), end(server));
+    let reports = format!("{}{}", client.report(), server.report());
+    assert!(client.succeeded() && server.succeeded(), "{reports}");
+    for capture in [&here, &there] {
+        assert!(is_well_formed(Path::new(capture), "rping") > 0);
+        let said = messages(capture);
+        assert_eq!(said[..3.min(said.len())], ["REQ", "REP", "RTU"], "{said:?}");
+        // Who asked for the end may be gone before the answer.
+        assert!(said.contains(&"DREQ"), "{said:?}");
+        let Some(shown) = tshark(Path::new(capture), "infiniband.mad.attributeid == 0x0010") else {
+            return programs::skipped("managers with tshark", "not installed");
+        };
+        assert!(shown.iter().any(|line| line.contains("CM: ConnectRequest")), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_refusal_is_in_the_capture() {
+    let _turn = programs::turn();
+    let directory = Directory::new("refused");
+    let capture = directory.file("client.pcapng");
+    let port = programs::free_port();
+    let Some(client) = start("-c -a 127.0.0.1", port, &capture) else { return };
+    let client = end(client);
+    assert!(!client.succeeded(), "nobody listens: {}", client.report());
+    assert_eq!(messages(&capture), ["REQ", "REJ"]);
+}
