@@ -44,6 +44,8 @@ pub struct Answer {
     pub not_offered: Vec<(String, String)>,
     /// Those of them that were measured, in runs that have no such number.
     pub silent: Vec<String>,
+    /// Messages that a run of a short sweep has, where these have fewer.
+    pub usual_messages: Option<u64>,
     /// What came out.
     pub decision: Decision,
     /// The command that measures it with more runs.
@@ -161,9 +163,22 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
         ways,
         not_offered,
         silent,
+        usual_messages: usual_messages(question, goal, &group.context),
         decision,
         command: again(&group.record.header.command, enough),
     })
+}
+
+/// Messages of a run of the question's short sweep, where these runs have fewer.
+fn usual_messages(question: &Question, goal: Goal, context: &Object) -> Option<u64> {
+    let experiment = context.get("experiment").and_then(Value::as_str)?;
+    let has = messages(context)?;
+    question.least_messages(goal, experiment, is_paced(context)).filter(|usual| has < *usual)
+}
+
+/// Messages of a run.
+pub(crate) fn messages(context: &Object) -> Option<u64> {
+    context.get("messages").and_then(Value::as_u64)
 }
 
 fn way(found: &Found, values: Vec<f64>) -> Way {
@@ -212,9 +227,14 @@ fn missing(
         let is_alone = groups
             .iter()
             .any(|g| open.iter().any(|goal| is_told(question, *goal, g) && tells(g, *goal)));
+        let is_short = groups
+            .iter()
+            .any(|g| open.iter().all(|goal| is_told(question, *goal, g) && !tells(g, *goal)));
         let options = question.options.join(" and --");
         let why = if is_alone {
             format!("no record varies --{options} alone, in turns")
+        } else if let (true, [goal]) = (is_short, open.as_slice()) {
+            format!("the runs have no {}: raise --messages", goal.measure())
         } else {
             format!("no record has such runs of {}", sweep.experiment)
         };

@@ -62,6 +62,7 @@ fn answer(answer: &Answer) -> Value {
         "runs": decision.runs,
         "runs_needed": decision.runs_needed,
         "equivalence_share": decision.zone,
+        "fewer_messages_than": answer.usual_messages,
         "ways": (0..answer.ways.len()).map(|i| way(answer, i)).collect::<Vec<_>>(),
         "not_offered": not_offered
             .map(|(name, why)| json!({ "name": name, "reason": why }))

@@ -6,7 +6,7 @@ mod short;
 use rdmalab_record::{Object, Record};
 use serde_json::Value;
 
-use crate::answer::{Advice, Answer, Missing, Way};
+use crate::answer::{Advice, Answer, Missing, Way, messages};
 use crate::decide::Relation;
 use crate::find::word;
 use crate::goal::Goal;
@@ -132,6 +132,9 @@ fn evidence(answer: &Answer) -> String {
         1 => "1\u{a0}run of each".to_owned(),
         n => format!("{n}\u{a0}runs of each"),
     });
+    if let (Some(usual), Some(has)) = (answer.usual_messages, messages(&answer.context)) {
+        parts.push(format!("{has}\u{a0}messages a run instead of {usual} or more"));
+    }
     parts.join("; ")
 }
 

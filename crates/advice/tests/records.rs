@@ -374,3 +374,37 @@ fn a_way_whose_runs_have_no_such_number_is_not_one_that_is_not_offered() {
     assert!(said.contains("cannot tell: the runs of ud have no "), "{said}");
     assert!(!said.contains("only one that is offered"), "{said}");
 }
+
+/// What a slow device leaves of a run is said beside what came of it.
+#[test]
+fn runs_of_fewer_messages_than_usual_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_runs = |messages: u64, samples: usize| {
+        let mut book = Book::new(dir.path(), &messages.to_string(), None);
+        for round in 0..8 {
+            for (op, time) in [("send", 1000.0), ("write", 1500.0)] {
+                let mut parameters = ping(op, "rc", 32);
+                parameters["messages"] = messages.into();
+                let mut measured = trips(time + f64::from(round), 9000.0);
+                measured.series[0].samples.truncate(samples);
+                book.add(round, &parameters, &measured);
+            }
+        }
+        [book.read()]
+    };
+    let short = of_runs(24, 24);
+    let advice = of(&short, "opcode", Goal::Latency);
+    assert_eq!(advice.answers[0].usual_messages, Some(2000));
+    let page = text(&advice, &short).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains("send is best"), "{page}");
+    assert!(page.contains("8 runs of each; 24 messages a run instead of 2000"), "{page}");
+    let document: Value = serde_json::from_str(&json(&advice)).unwrap();
+    assert_eq!(document["answers"][0]["fewer_messages_than"], 2000);
+    // And why there is nothing where there is too little: it is not that nothing was measured.
+    let advice = of(&short, "opcode", Goal::Predictability);
+    let [missing] = advice.missing.as_slice() else { panic!("{advice:?}") };
+    assert!(missing.why.contains("have no p99 of the round trips"), "{missing:?}");
+    assert!(missing.why.contains("raise --messages"), "{missing:?}");
+    let whole = of_runs(2000, 2000);
+    assert_eq!(of(&whole, "opcode", Goal::Latency).answers[0].usual_messages, None);
+}

@@ -186,6 +186,8 @@ fn mistakes_are_told() {
         (&["/nowhere"], "/nowhere"),
         (&["/proc"], "there is no record in it"),
         (&["/nowhere", "--quick"], "cannot be used with"),
+        (&["/nowhere", "--max-time", "9s"], "cannot be used with"),
+        (&["--max-time", "soon"], "write it as 90s, 10m or 2h"),
         (&["/nowhere", "--faults", "drop"], "nothing is measured where records are given"),
         (&["--device", "nic9"], "there is no such device"),
     ] {
@@ -195,8 +197,58 @@ fn mistakes_are_told() {
     }
 }
 
+/// The number behind an option of the sweep of a question, in a plan.
+fn planned(plan: &Said, question: &str, experiment: &str, option: &str) -> u64 {
+    let is_it = |line: &&str| {
+        let mut words = line.split_whitespace();
+        (words.next(), words.next()) == (Some(question), Some(experiment))
+    };
+    let line = plan.stdout.lines().find(is_it).unwrap_or_else(|| panic!("{question}: {plan:?}"));
+    let mut words = line.split_whitespace().skip_while(|word| *word != format!("--{option}"));
+    words.nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{option}: {line}"))
+}
+
+/// Each round trip takes 10 ms: with the messages of a device that answers in a microsecond, these
+/// sweeps would take half an hour.
 #[test]
-fn a_plan_measures_nothing() {
+fn a_slow_device_gets_fewer_messages_and_the_plan_says_so() {
+    let asked = ["--plan", "--quick", "--ask", "opcode,buffers", "--device", "soft0"];
+    let slow = advise(&[&asked[..], &["--profile", "long-line"]].concat());
+    assert_eq!(slow.code, Some(0), "{slow:?}");
+    assert!(slow.stdout.contains("so runs have fewer messages"), "{slow:?}");
+    assert!((24..500).contains(&planned(&slow, "opcode", "ping", "messages")), "{slow:?}");
+    assert!((128..1000).contains(&planned(&slow, "buffers", "blast", "messages")), "{slow:?}");
+    // A time that was asked for is kept to alike, also where it is the only reason.
+    let short = advise(&[&asked[..], &["--max-time", "2s"]].concat());
+    assert!(planned(&short, "opcode", "ping", "messages") < 2000, "{short:?}");
+}
+
+/// With as few messages as that leaves, what is known to be the best is named.
+#[test]
+fn what_fewer_messages_leave_names_the_optimum() {
+    let out = tempfile::tempdir().unwrap();
+    let place = out.path().to_str().unwrap();
+    let asked = ["--quick", "--ask", "buffers", "--for", "rate", "--size", "4096", "--json"];
+    let how = ["--max-time", "10s", "--repeat", "7", "--profile", "long-line", "--out", place];
+    let said = advise(&[&asked[..], &how, &["--device", "soft0"]].concat());
+    assert!(said.stderr.contains("128 at least, in 1 of 1 sweep"), "{said:?}");
+    let found = answers(&said);
+    let [answer] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(answer["parameters"]["messages"], 128, "{answer:#}");
+    assert_eq!(answer["fewer_messages_than"], 10_000, "{answer:#}");
+    // Which of the two that fill the line is enough may stay open; that the others do not fill it
+    // may not.
+    assert!(answer["leader"] == "16" || answer["leader"] == "64", "{answer:#}");
+    for (name, most) in [("1", 0.3), ("4", 0.7)] {
+        let ways = answer["ways"].as_array().unwrap();
+        let way = ways.iter().find(|way| way["name"] == name).unwrap();
+        assert_eq!(way["relation"], "worse", "{answer:#}");
+        assert!(way["over_leader"]["high"].as_f64().unwrap() < most, "{answer:#}");
+    }
+}
+
+#[test]
+fn a_plan_keeps_nothing() {
     let out = tempfile::tempdir().unwrap();
     let plan =
         advise(&["--plan", "--quick", "--device", "soft0", "--out", out.path().to_str().unwrap()]);

@@ -1,6 +1,7 @@
 //! Options of `rdmalab advise`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -32,14 +33,21 @@ pub struct AdviseArgs {
     /// Length of the messages, a list or a range; with DIR, only what has such [default: 32]
     #[arg(short, long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Fewer ways, runs and messages: about half a minute, and fewer certain answers
+    /// Fewer ways, runs and messages: about half a minute, on slow devices up to two, and fewer
+    /// certain answers
     #[arg(long, conflicts_with = "records")]
     pub quick: bool,
+    /// Fewer messages a run, so that it takes about so long: 90s, 10m or 2h [default: 10m, with
+    /// --quick 100s, or twice what a device takes that answers in a microsecond]
+    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time,
+        conflicts_with = "records")]
+    pub max_time: Option<Duration>,
     /// Runs of each way [default: 15; with --quick 8]
     #[arg(long, value_name = "N", conflicts_with = "records",
         value_parser = clap::value_parser!(u32).range(2..=50))]
     pub repeat: Option<u32>,
-    /// Show what would be measured and how long it takes, and measure nothing
+    /// Show what would be measured and how long it takes, by a short try of each way, and keep
+    /// nothing
     #[arg(long, conflicts_with = "records")]
     pub plan: bool,
     /// Print as JSON: short for --format json

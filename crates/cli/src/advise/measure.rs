@@ -5,11 +5,14 @@ use std::time::{Instant, SystemTime};
 
 use rdmalab_advice::answers;
 use rdmalab_experiments::{Experiment, Limits};
+use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::{Clock, words};
 use tempfile::TempDir;
 
 use super::args::AdviseArgs;
-use super::parts::{self, Part};
+use super::fit::{Cut, allowed_s, fit};
+use super::parts::{self, LEAST_MESSAGES as SAMPLES_OF_P99, Part};
+use super::probe::Probe;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::run::args::{HowArgs, PartOf};
@@ -26,7 +29,7 @@ const MAX_NAMES: u32 = 1000;
 
 /// Measures and answers. What was measured before a failure is answered from too.
 pub fn run(args: &AdviseArgs) -> Outcome {
-    let parts = parts::of(args)?;
+    let mut parts = parts::of(args)?;
     let how = args.how()?;
     // Both experiments take two ends.
     let ends = Ends::of(Experiment::Ping, &how)?;
@@ -38,18 +41,25 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(1)?;
+    errln!("{device}: how long each way takes is tried first");
+    let probe = Probe { device: &device, ends: &ends, interrupt: &interrupt };
+    probe.all(&mut parts, &limits, &mut session)?;
+    let usual_s = allowed_s(&parts, &limits, args.runs(), args.quick);
+    let allowed_s = args.max_time.map_or(usual_s, |time| time.as_secs_f64());
+    let cut = fit(&mut parts, &limits, args.runs(), allowed_s);
     if args.plan {
         plan(&parts, &limits, &device, args);
+        cut.iter().for_each(|cut| outln!("{}", said(cut, &parts)));
         return Ok(());
     }
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
-        "{device}: {}, {} runs of each way in turns, about {} on a device that answers in \
-         a microsecond",
+        "{device}: {}, {} runs of each way in turns, about {}",
         words::some(parts.len(), "sweep"),
         args.runs(),
         duration(all_s)
     );
+    cut.iter().for_each(|cut| errln!("{}", said(cut, &parts)));
     let _hold = how.latency.hold()?;
     let place = Place::new(args)?;
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
@@ -116,7 +126,7 @@ impl Lab<'_> {
     }
 
     fn one(&mut self, part: &Part, dir: &Path, clock: &Clock) -> Outcome {
-        if part.possible(&self.limits).next().is_none() {
+        if part.possible(&self.limits).is_empty() {
             errln!("nothing of it is possible on {}", self.device);
             return Ok(());
         }
@@ -185,7 +195,7 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
         Rows::new(&["question", "what is run", "ways", "impossible", "runs", "about"], 2);
     let mut all_s = 0.0;
     for part in parts {
-        let possible = part.possible(limits).count();
+        let possible = part.possible(limits).len();
         let expected_s = part.expected_s(limits, args.runs());
         all_s += expected_s;
         rows.push(&[
@@ -199,5 +209,18 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     }
     outln!("device {device} {}\n", args.link.given());
     out!("{}", rows.text());
-    outln!("\nabout {} in all, on a device that answers in a microsecond", duration(all_s));
+    outln!("\nabout {} in all, by a short try of each way", duration(all_s));
+}
+
+/// What a slow device takes away from the answers.
+fn said(cut: &Cut, parts: &[Part]) -> String {
+    let long = if cut.is_long { "; fewer are no answer: ask less with --ask or --for" } else { "" };
+    format!(
+        "a message takes up to {} here, so runs have fewer messages, {} at least, in {} of {}: \
+         intervals are wider, and a p99 takes {SAMPLES_OF_P99} round trips{long}",
+        fmt_ns(cut.slowest_ns),
+        cut.messages,
+        cut.parts,
+        words::some(parts.len(), "sweep"),
+    )
 }

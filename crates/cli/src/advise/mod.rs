@@ -2,8 +2,10 @@
 //! measures what is needed, or reads what there is; both are answered by `rdmalab_advice`.
 
 pub mod args;
+mod fit;
 mod measure;
 mod parts;
+mod probe;
 
 use rdmalab_advice::{Advice, answers};
 use rdmalab_experiments::{Experiment, sweep};

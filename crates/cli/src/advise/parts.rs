@@ -5,7 +5,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
 
 use super::args::AdviseArgs;
 use crate::failure::{Outcome, usage};
-use crate::run::plan::expected_s;
+use crate::run::plan::{expected_at, expected_s};
 
 /// A sweep that is measured.
 #[derive(Clone, Debug)]
@@ -20,6 +20,9 @@ pub struct Part {
     pub words: Vec<(String, String)>,
     /// All of its points.
     pub points: Vec<Point>,
+    /// What a message of each point took when it was tried, in nanoseconds, where it was; see
+    /// [`super::probe`].
+    pub each_ns: Vec<Option<f64>>,
 }
 
 /// The parts that answer these questions for these goals.
@@ -67,13 +70,14 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
         points.iter_mut().for_each(|point| point.messages = messages);
     }
     let name = format!("{}.{experiment}", question.key);
-    Ok(Part { question, experiment, name, words, points })
+    let each_ns = vec![None; points.len()];
+    Ok(Part { question, experiment, name, words, points, each_ns })
 }
 
 /// Bytes of a run, as long as that leaves messages enough.
 const RUN_BYTES: u64 = 1 << 30;
 /// Messages of a run that its p99 takes.
-const LEAST_MESSAGES: u64 = 1000;
+pub const LEAST_MESSAGES: u64 = 1000;
 
 /// Messages of a run: fewer where they are large, for all sizes alike.
 fn fewer_of_large(points: &[Point]) -> u64 {
@@ -106,15 +110,35 @@ impl Part {
         lists.map(|(_, list)| list.split(',').count()).product()
     }
 
-    /// Points that such devices can measure.
-    pub fn possible<'a>(&'a self, limits: &'a [Limits]) -> impl Iterator<Item = &'a Point> {
-        let can = |point: &&Point| limits.iter().all(|limits| check(point, limits).is_ok());
-        self.points.iter().filter(can)
+    /// Places of the points that such devices can measure.
+    pub fn possible(&self, limits: &[Limits]) -> Vec<usize> {
+        let can = |i: &usize| limits.iter().all(|limits| check(&self.points[*i], limits).is_ok());
+        (0..self.points.len()).filter(can).collect()
     }
 
-    /// About how long it takes, in seconds.
+    /// About how long it takes, in seconds: as it was tried, else as on a device that answers in a
+    /// microsecond.
     pub fn expected_s(&self, limits: &[Limits], runs: u32) -> f64 {
-        self.possible(limits).map(expected_s).sum::<f64>() * f64::from(runs)
+        let one = |i: usize| match self.each_ns[i] {
+            Some(each_ns) => expected_at(&self.points[i], each_ns),
+            None => expected_s(&self.points[i]),
+        };
+        self.possible(limits).into_iter().map(one).sum::<f64>() * f64::from(runs)
+    }
+
+    /// Sets a number, in the words and in all points.
+    pub fn set(&mut self, name: &str, value: u64) {
+        let field = |point: &mut Point| match name {
+            "messages" => point.messages = value,
+            "warm-up" => point.warm_up = value,
+            "rate" => point.rate_per_s = value,
+            other => unreachable!("no number of a sweep: {other}"),
+        };
+        self.points.iter_mut().for_each(field);
+        match self.words.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value.to_string(),
+            None => self.words.push((name.to_owned(), value.to_string())),
+        }
     }
 
     /// The options as words.

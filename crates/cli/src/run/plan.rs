@@ -94,8 +94,13 @@ impl Plan {
 /// About how long a point takes, in seconds, on a device that answers in a microsecond. A guess
 /// to choose by; while it runs, the progress line knows better.
 pub fn expected_s(point: &Point) -> f64 {
+    expected_at(point, assumed_ns(point))
+}
+
+/// What a message takes on such a device, in nanoseconds.
+fn assumed_ns(point: &Point) -> f64 {
     let transfer_ns = point.size_bytes as f64 / 5.0;
-    let each_ns = match point.experiment {
+    match point.experiment {
         Experiment::Blast => 100.0 + transfer_ns,
         Experiment::Oneway => 1000.0 + transfer_ns,
         Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
@@ -106,7 +111,11 @@ pub fn expected_s(point: &Point) -> f64 {
         Experiment::Mr => 3000.0 + 3.0 * transfer_ns,
         Experiment::Connect => 300_000.0 * f64::from(point.qps),
         Experiment::Timeout => 4096.0 * attempts(point),
-    };
+    }
+}
+
+/// The same where a message takes so long, in nanoseconds, if none is waited for.
+pub fn expected_at(point: &Point, each_ns: f64) -> f64 {
     let paused_ns = match point.burst.max(1) {
         1 => point.pause_ns as f64,
         burst => point.pause_ns as f64 / burst as f64,
