@@ -50,6 +50,10 @@ pub fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
+/// The scope of a group that reaches what one link connects; a scope is the low half of the second
+/// byte of an IPv6 group (RFC 4291, 2.7).
+pub const LINK_LOCAL: u8 = 2;
+
 /// Whether a GID names a multicast group: ff00::/8, or an IPv4 group as RoCEv2 writes it,
 /// ::ffff:224.0.0.0/100.
 pub fn is_group(gid: Gid) -> bool {

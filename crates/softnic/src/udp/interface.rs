@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_link::path::gid_of;
+use rdmalab_link::path::{LINK_LOCAL, gid_of};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 
@@ -24,7 +24,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// The GID table: 0 link-local, then IPv4, then the other IPv6 addresses.
     pub(crate) gids: Vec<Gid>,
-    /// Addresses that the kernel takes as the source by itself: the only ones of their kind.
+    /// Addresses that the kernel takes as the source by itself, but not on the link: the only ones
+    /// of their kind.
     sole: Vec<IpAddr>,
     /// The longest payload of a packet.
     pub(crate) mtu: PathMtu,
@@ -193,6 +194,13 @@ fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
 }
 
+/// Whether it is an address or a group of IPv6 in a scope no wider than the link.
+fn stays_on_link(address: &IpAddr) -> bool {
+    let small_group = matches!(address, IpAddr::V6(v6)
+        if v6.is_multicast() && v6.octets()[1] & 0xf <= LINK_LOCAL);
+    small_group || is_link_local(address)
+}
+
 /// The addresses that are the only ones of their version and scope. No link-local one: as long as
 /// the kernel looks whether somebody else has it, packets to its link leave from another address.
 fn sole_of(addresses: &[IpAddr]) -> Vec<IpAddr> {
@@ -272,9 +280,10 @@ fn index_of(name: &str) -> VerbsResult<u32> {
 }
 
 impl Interface {
-    /// Whether packets leave from that address unless they say otherwise.
-    pub(crate) fn is_sole(&self, address: IpAddr) -> bool {
-        self.sole.contains(&address)
+    /// Whether packets to `destination` leave from that address unless they say otherwise. What
+    /// stays on the link leaves from a link-local address (RFC 6724, rule 2).
+    pub(crate) fn is_usual_source(&self, source: IpAddr, destination: IpAddr) -> bool {
+        self.sole.contains(&source) && !stays_on_link(&destination)
     }
 
     /// Whether packets to that address leave with that many hops unless they say otherwise. Those
@@ -332,6 +341,24 @@ mod tests {
         let all = ["10.0.0.1", "fe80::1", "2001:db8::1", "2001:db8::2"];
         let all = all.map(|text| text.parse::<IpAddr>().unwrap());
         assert_eq!(sole_of(&all), all[..1], "a link-local one is said always");
+    }
+
+    #[test]
+    fn packets_that_stay_on_the_link_say_their_source() {
+        let mut interface = find("RDMALAB_INTERFACE", "lo", 4791).unwrap();
+        let sources = ["10.0.0.1", "2001:db8::1"].map(|text| text.parse().unwrap());
+        interface.sole = sources.to_vec();
+        let is_usual =
+            |index: usize, to: &str| interface.is_usual_source(sources[index], to.parse().unwrap());
+        assert!(is_usual(0, "10.0.0.2") && is_usual(0, "224.0.0.5"));
+        for to in ["2001:db8::2", "ff05::1", "ff0e::1"] {
+            assert!(is_usual(1, to), "{to}");
+        }
+        for to in ["fe80::2", "ff02::1", "ff12::1", "ff01::1"] {
+            assert!(!is_usual(1, to), "{to}");
+        }
+        interface.sole.clear();
+        assert!(!interface.is_usual_source(sources[0], sources[0]));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Wire {
 
     /// The route of a path from this interface.
     pub(crate) fn route_of(&self, path: Path, traffic_class: u8, hop_limit: u8) -> Route {
-        let say_source = !self.interface.is_sole(path.source);
+        let say_source = !self.interface.is_usual_source(path.source, path.destination);
         let say_hops = !self.interface.is_usual(path.destination, hop_limit);
         let interface = self.interface.index;
         Route { path, say_source, say_hops, interface, traffic_class, hop_limit }

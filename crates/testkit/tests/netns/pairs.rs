@@ -63,6 +63,17 @@ fn perftest_between_hosts() {
     check("perftest_between_hosts", &PERFTEST, "-x");
 }
 
+/// A kernel writes a link-local source where the destination is one, unless it is told another.
+#[test]
+fn each_end_takes_a_gid_of_another_scope() {
+    let test = "each_end_takes_a_gid_of_another_scope";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    for [server, client] in [[0, 2], [2, 0]] {
+        let call = |gid| format!("ibv_rc_pingpong -c -n 100 -g {gid}");
+        lab.pair(&call(server), &call(client)).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
+
 /// With jumbo frames the path MTU is 4096, and the device says so.
 #[test]
 fn jumbo_frames() {
