@@ -50,9 +50,34 @@ pub fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
-/// The scope of a group that reaches what one link connects; a scope is the low half of the second
-/// byte of an IPv6 group (RFC 4291, 2.7).
+/// The scope of an IPv6 group that reaches nobody; a scope is the low half of the second byte
+/// (RFC 4291, 2.7).
+const INTERFACE_LOCAL: u8 = 1;
+/// The scope of a group that reaches what one link connects.
 pub const LINK_LOCAL: u8 = 2;
+
+/// The same group in another scope; `None` for what is no IPv6 group of scope `from`.
+fn rescoped(gid: Gid, from: u8, to: u8) -> Option<Gid> {
+    let mut octets = gid.0;
+    if !gid.is_multicast() || octets[1] & 0xf != from {
+        return None;
+    }
+    octets[1] = octets[1] & 0xf0 | to;
+    Some(Gid(octets))
+}
+
+/// The address that packets for a GID are sent to. To an adapter the scope of a group means
+/// nothing, to IPv6 much: no kernel sends or takes packets of interface-local scope (ffx1::) on a
+/// network. They travel in the next wider scope, which no router passes on either.
+pub fn destination_of(gid: Gid) -> IpAddr {
+    address_of(rescoped(gid, INTERFACE_LOCAL, LINK_LOCAL).unwrap_or(gid))
+}
+
+/// The groups whose packets are sent to an address: the converse of [`destination_of`].
+pub fn groups_at(address: IpAddr) -> impl Iterator<Item = Gid> {
+    let gid = gid_of(address);
+    std::iter::once(gid).chain(rescoped(gid, LINK_LOCAL, INTERFACE_LOCAL))
+}
 
 /// Whether a GID names a multicast group: ff00::/8, or an IPv4 group as RoCEv2 writes it,
 /// ::ffff:224.0.0.0/100.
@@ -168,6 +193,27 @@ mod tests {
         {
             assert_eq!(is_group(gid_of(text.parse().unwrap())), group, "{text}");
         }
+    }
+
+    #[test]
+    fn groups_that_no_network_carries_travel_in_the_next_scope() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (group, at) in [
+            ("ff01:0:2:c985::1", "ff02:0:2:c985::1"),
+            ("ff11::1", "ff12::1"),
+            ("ff02::7", "ff02::7"),
+            ("ff0e::7", "ff0e::7"),
+            ("fe01::1", "fe01::1"),
+            ("239.1.1.1", "239.1.1.1"),
+            ("10.1.2.3", "10.1.2.3"),
+        ] {
+            let (gid, at) = (gid_of(address(group)), address(at));
+            assert_eq!(destination_of(gid), at, "{group}");
+            assert!(groups_at(at).any(|found| found == gid), "{group}");
+            assert!(groups_at(at).all(|found| destination_of(found) == at), "{group}");
+        }
+        assert_eq!(groups_at(address("ff02::7")).count(), 2);
+        assert_eq!(groups_at(address("ff0e::7")).count(), 1);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Multicast groups of datagram QPs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::qp::{CopyError, Plan};
 use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_link::path::is_group;
+use rdmalab_link::path::{groups_at, is_group};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
 use rdmalab_ring::spsc::{Consumer, Producer};
@@ -59,6 +60,20 @@ impl Groups {
     /// The members of a group.
     pub(crate) fn members(&self, gid: &Gid) -> Vec<Qpn> {
         self.members.lock().get(gid).cloned().unwrap_or_default()
+    }
+
+    /// The members of all groups whose packets come to an address, each once, and its group.
+    pub(crate) fn members_at(&self, address: IpAddr) -> Vec<(Qpn, Gid)> {
+        let groups = self.members.lock();
+        let mut members: Vec<(Qpn, Gid)> = Vec::new();
+        for gid in groups_at(address) {
+            for qpn in groups.get(&gid).into_iter().flatten() {
+                if members.iter().all(|(known, _)| known != qpn) {
+                    members.push((*qpn, gid));
+                }
+            }
+        }
+        members
     }
 }
 

@@ -314,10 +314,12 @@ fn packets_of_strangers_do_nothing() {
 /// What the kernel writes as hop limit by itself, but not to groups.
 const USUAL_HOPS: u8 = 64;
 
-/// The groups of the multicast test, over each version of IP.
-fn group(gid_index: u64) -> Gid {
-    let text = if gid_index == 1 { "239.92.1.2" } else { "ff15::92" };
-    gid_of(text.parse().expect("an address"))
+/// The groups of the multicast test, over each version of IP, and the GID of their senders. The
+/// last is of a scope that no kernel sends on a network.
+const GROUPS: [(&str, u8); 3] = [("239.92.1.2", 1), ("ff15::92", 2), ("ff01::92", 2)];
+
+fn group(number: u64) -> Gid {
+    gid_of(GROUPS[number as usize].0.parse().expect("an address"))
 }
 
 fn datagram_endpoint(node: &Node) -> Endpoint {
@@ -330,11 +332,11 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
 
 /// Joins a group and expects a message.
 fn listener(stage: Stage) {
-    let (host, gid_index) = (stage.args[0], stage.args[1]);
+    let (host, group) = (stage.args[0], group(stage.args[1]));
     enter(host);
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
-    SoftNic::attach_mcast(&endpoint.qp, group(gid_index), 0).expect("a group");
+    SoftNic::attach_mcast(&endpoint.qp, group, 0).expect("a group");
     for round in 0..4 {
         endpoint.recv(round, &[mem.sge(0, 256)]);
     }
@@ -345,36 +347,39 @@ fn listener(stage: Stage) {
     if host != 1 {
         // From the network, with its header.
         let header = mem.read(0, 40);
-        let hops = match gid_index {
-            1 => {
-                assert_eq!((header[20], &header[36..40]), (0x45, &[239, 92, 1, 2][..]));
+        let hops = match group.is_multicast() {
+            false => {
+                assert_eq!((header[20], &header[36..40]), (0x45, &group.0[12..]));
                 header[28]
             }
-            _ => {
-                assert_eq!((header[0] >> 4, header[24..26].to_vec()), (6, vec![0xff, 0x15]));
+            true => {
+                assert_eq!((header[0] >> 4, &header[24..]), (6, &group.0[..]), "as it was joined");
                 header[7]
             }
         };
         assert_eq!(hops, USUAL_HOPS, "the address vector's");
+        assert_eq!(drops("queue key"), 1, "the one before");
     }
     assert!(poll_for(&endpoint.recv_cq, 100).is_empty(), "it came twice");
     stage.parent.put(&[2]);
-    SoftNic::detach_mcast(&endpoint.qp, group(gid_index), 0).expect("it is in the group");
+    SoftNic::detach_mcast(&endpoint.qp, group, 0).expect("it is in the group");
 }
 
-/// Sends one message to a group.
+/// Sends one message to a group, after one with a key that nobody takes.
 fn speaker(stage: Stage) {
     enter(1);
-    let gid_index = stage.args[0];
+    let number = stage.args[0];
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
     mem.fill(0, 64, 0xab);
     stage.parent.put(&[1]);
     assert_eq!(stage.parent.get(), [1]);
-    let ah = AhAttr { hop_limit: USUAL_HOPS, ..ah_of(group(gid_index), gid_index as u8) };
-    let ud = UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey: QKEY };
+    let ah = AhAttr { hop_limit: USUAL_HOPS, ..ah_of(group(number), GROUPS[number as usize].1) };
     let sges = [mem.sge(0, 64)];
-    endpoint.run(rdmalab_engine::backend::SendWr { ud: Some(ud), ..wr(WrOpcode::Send, &sges) });
+    for remote_qkey in [QKEY ^ 1, QKEY] {
+        let ud = UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey };
+        endpoint.run(rdmalab_engine::backend::SendWr { ud: Some(ud), ..wr(WrOpcode::Send, &sges) });
+    }
     assert_eq!(stage.parent.get(), [2]);
 }
 
@@ -382,7 +387,7 @@ fn speaker(stage: Stage) {
 #[test]
 fn a_group_reaches_every_process_of_every_host() {
     let Some(net) = Net::of("a_group_reaches_every_process_of_every_host", 3) else { return };
-    for index in [1u64, 2] {
+    for index in 0..GROUPS.len() as u64 {
         let (one, two, three) = ([1, index], [2, index], [3, index]);
         let roles: [(&str, &[u64]); 6] = [
             ("speaker", &[index]),

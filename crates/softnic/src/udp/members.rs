@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rdmalab_engine::backend::VerbsResult;
-use rdmalab_link::path::address_of;
+use rdmalab_link::path::destination_of;
 use rdmalab_wire::ids::Gid;
 
 use super::Wire;
@@ -24,7 +24,7 @@ impl Wire {
         if memberships.contains_key(&group) {
             return Ok(());
         }
-        let address = address_of(group);
+        let address = destination_of(group);
         let joined = join(address, self.interface.index).map_err(|error| {
             os_error(&format!("cannot join {address} on {}", self.interface.name), &error)
         })?;

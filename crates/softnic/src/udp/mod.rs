@@ -47,7 +47,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::drops::Counters;
-use rdmalab_link::path::{Path, address_of};
+use rdmalab_link::path::{Path, address_of, destination_of};
 use rdmalab_link::seam::Seam;
 use rdmalab_wire::ids::Gid;
 
@@ -212,7 +212,7 @@ impl Wire {
         let source = *self.interface.gids.get(ah.sgid_index as usize)?;
         let path = Path {
             source: address_of(source),
-            destination: address_of(ah.dgid),
+            destination: destination_of(ah.dgid),
             source_port: self.interface.port,
             destination_port: self.interface.port,
         };
@@ -261,7 +261,7 @@ impl Wire {
         if !ah.is_global || crate::device::is_here(ah) {
             return Ok(());
         }
-        let destination = address_of(ah.dgid);
+        let destination = destination_of(ah.dgid);
         let Some(route) = self.route(ah) else {
             return Err(VerbsError::invalid(format!(
                 "the destination {destination} and the GID with index {} are not of one IP \

@@ -8,7 +8,7 @@ use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::faults::Payload;
-use rdmalab_link::path::{Below, Path, gid_of};
+use rdmalab_link::path::{Below, Path, address_of};
 use rdmalab_link::receive::{self as link, Expected, Verifier};
 use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
@@ -297,23 +297,30 @@ impl Process {
             }
             return taken;
         }
-        let group = gid_of(arrival.path.destination);
-        let below = Below { identification, ..arrival.below };
-        for qpn in self.groups.members(&group) {
+        self.take_for_members(arrival, &Below { identification, ..arrival.below }, packet)
+    }
+
+    /// A datagram for the members of its group in this process. Each is told the group that it
+    /// joined, which may have another scope than the address. The error is that of a member that
+    /// refused it; others may have taken it.
+    fn take_for_members(
+        &self,
+        arrival: &Arrival<'_>,
+        below: &Below,
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
+        let mut result = Ok(());
+        for (qpn, group) in self.groups.members_at(arrival.path.destination) {
             let Some(object) = self.qp_at(layout::index_of(qpn)) else { continue };
+            let path = Path { destination: address_of(group), ..arrival.path };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                let expected = inner.expected();
-                if link::check(packet, &expected, &arrival.path).is_ok()
-                    && let Ok(train) = train_of(packet, &expected)
-                {
-                    let train = Train { dst_qpn: qpn, ..train };
-                    inner.take_datagram(arrival, &below, &train, packet);
-                }
+                let taken = inner.take_copy(&Arrival { path, ..*arrival }, below, packet);
+                result = result.and(taken);
             }
         }
-        Ok(())
+        result
     }
 
     /// A slot in the ring of another process of this host that is no train of its own: a packet
@@ -408,6 +415,20 @@ impl QpInner {
         } else {
             self.handle_train(&train, packet.payload.as_ptr());
         }
+        Ok(())
+    }
+
+    /// A datagram for a group that this queue pair is in.
+    fn take_copy(
+        &mut self,
+        arrival: &Arrival<'_>,
+        below: &Below,
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
+        let expected = self.expected();
+        link::check(packet, &expected, &arrival.path)?;
+        let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
+        self.take_datagram(arrival, below, &train, packet);
         Ok(())
     }
 

@@ -28,6 +28,16 @@ const PERFTEST: [(&str, u64); 12] = [
     ("ib_atomic_bw -n 300", 600),
 ];
 
+/// Multicast, which perftest does with datagrams and one queue pair. Its own group has an
+/// interface-local GID (ff01::/16), and its GIDs are to be of the group's IP version.
+const GROUPS: [(&str, u64); 5] = [
+    ("ib_send_bw -c UD -g -n 200 -x 2", 200),
+    ("ib_send_bw -c UD -g -n 200 -x 0", 200),
+    ("ib_send_lat -c UD -g -n 200 -x 2", 400),
+    ("ib_send_bw -c UD -g -n 200 -x 2 -M 0xff:2:0:0:0:0:0:0:0:0:0:0:0:0:0x1:0x5b", 200),
+    ("ib_send_bw -c UD -g -n 200 -x 1 -M 0:0:0:0:0:0:0:0:0:0:0xff:0xff:239:9:9:9", 200),
+];
+
 /// Runs each line on two hosts, over both versions of IP.
 #[track_caller]
 fn check(test: &str, lines: &[(&str, u64)], gid_option: &str) {
@@ -37,20 +47,23 @@ fn check(test: &str, lines: &[(&str, u64)], gid_option: &str) {
     for (line, packets) in lines {
         for gid in [1, 2] {
             let call = format!("{line} {gid_option} {gid}");
-            let before = lab.packets(1);
-            if let Err(wrong) = lab.pair(&call, &call) {
-                failures.push(format!("{call}\n{wrong}"));
-                continue;
-            }
-            // A run of segments counts as one packet on a veth: a sixty-fourth at the worst.
-            let crossed = lab.packets(1) - before;
-            println!("{crossed:7} packets  {call}");
-            if crossed < packets / 64 + 10 {
-                failures.push(format!("{call}\nonly {crossed} packets crossed"));
-            }
+            failures.extend(run(&lab, &call, *packets).err());
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Runs a pair; the error says what was wrong with it.
+fn run(lab: &Lab, call: &str, packets: u64) -> Result<(), String> {
+    let before = lab.packets(1);
+    lab.pair(call, call).map_err(|wrong| format!("{call}\n{wrong}"))?;
+    let crossed = lab.packets(1) - before;
+    println!("{crossed:7} packets  {call}");
+    // A run of segments counts as one packet on a veth: a sixty-fourth at the worst.
+    match crossed < packets / 64 + 10 {
+        true => Err(format!("{call}\nonly {crossed} packets crossed")),
+        false => Ok(()),
+    }
 }
 
 #[test]
@@ -61,6 +74,15 @@ fn pingpongs_between_hosts() {
 #[test]
 fn perftest_between_hosts() {
     check("perftest_between_hosts", &PERFTEST, "-x");
+}
+
+#[test]
+fn groups_between_hosts() {
+    let test = "groups_between_hosts";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ib_send_bw", "ib_send_lat"]) else { return };
+    let failures: Vec<String> =
+        GROUPS.iter().filter_map(|(call, packets)| run(&lab, call, *packets).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// A kernel writes a link-local source where the destination is one, unless it is told another.
