@@ -11,6 +11,7 @@ use rdmalab_ring::mailbox::{Mailbox, SendError, list_live_slots};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, BODY_WORDS, Consumer, Geometry, Producer};
 use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A forked child, killed and reaped when dropped.
@@ -68,6 +69,12 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0 % bound
     }
+}
+
+/// Taken by each test that forks: a child has copies of what other tests have open just then.
+fn alone() -> MutexGuard<'static, ()> {
+    static FORKS: Mutex<()> = Mutex::new(());
+    FORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn geometry() -> Geometry {
@@ -136,6 +143,7 @@ fn take(consumer: &mut Consumer, number: u64) -> bool {
 
 #[test]
 fn a_producer_killed_anywhere_leaves_an_intact_prefix() {
+    let _alone = alone();
     let seed = u64::from(std::process::id()) << 16 | 1;
     println!("seed {seed}");
     let mut random = Random(seed);
@@ -169,6 +177,7 @@ fn a_producer_killed_anywhere_leaves_an_intact_prefix() {
 
 #[test]
 fn the_lock_is_not_inherited_and_does_not_survive_exec() {
+    let _alone = alone();
     let segment = Segment::create(c"lock-test", 4096, 0).unwrap();
     let told = Event::create().unwrap();
     let owner = Child::fork(|| {
@@ -217,6 +226,7 @@ fn the_lock_is_not_inherited_and_does_not_survive_exec() {
 
 #[test]
 fn a_killed_initiator_does_not_hold_up_the_target() {
+    let _alone = alone();
     let lane = Segment::create(c"lane-test", LANE_BYTES, LANE_BYTES).unwrap();
     let life = Segment::create(c"life-test", 4096, 0).unwrap();
     let told = Event::create().unwrap();
@@ -259,6 +269,7 @@ fn a_killed_initiator_does_not_hold_up_the_target() {
 /// message already there and no signal.
 #[test]
 fn no_wake_up_is_lost_between_processes() {
+    let _alone = alone();
     const ROUNDS: u32 = 10_000;
     let rings = [new_ring(), new_ring()];
     let bells = Segment::create(c"bell-test", 2 * DOORBELL_BYTES, 4096).unwrap();
@@ -323,6 +334,7 @@ fn sleep_for(consumer: &mut Consumer, doorbell: &Doorbell, event: &Event) -> Res
 
 #[test]
 fn a_forked_child_keeps_a_slot_alive_until_it_closes() {
+    let _alone = alone();
     let version = std::process::id() * 16 + 15;
     let mailbox = Mailbox::claim(version).unwrap();
     let (close, closed) = (Event::create().unwrap(), Event::create().unwrap());
@@ -367,6 +379,7 @@ fn skipped(name: &str, reason: &str) {
 /// Another user binds a name that claims to be ours, and sends mail from it.
 #[test]
 fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
+    let _alone = alone();
     const NOBODY: libc::uid_t = 65534;
     // SAFETY: always succeeds.
     let uid = unsafe { libc::getuid() };

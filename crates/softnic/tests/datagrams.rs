@@ -349,7 +349,10 @@ fn a_join_that_returned_is_known() {
     cast.finish();
 }
 
-/// Says where it is, then counts what arrives until it is told to stop.
+/// The last word of a receiver.
+const NO_MORE: u64 = u64::MAX;
+
+/// Says where it is, then what arrives until it is told to stop.
 fn receiver(mut stage: Stage) {
     let node = Node::open(0);
     let mem = node.mem(64 * RECEIVES, Kind::Heap);
@@ -364,6 +367,7 @@ fn receiver(mut stage: Stage) {
             endpoint.recv(wc.wr_id, &[mem.sge(slot, 64)]);
         }
     }
+    link.put(&[NO_MORE]);
 }
 
 /// One QP sends to a process that is stopped and to one that is not.
@@ -417,8 +421,11 @@ fn busy_sender(mut stage: Stage) {
         }
         false
     });
-    stopped.put(&[]);
-    alive.put(&[]);
+    for link in [stopped, alive] {
+        link.put(&[]);
+        // Who leaves before would break the link of one that still says what it hears.
+        while link.get() != [NO_MORE] {}
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use support::{Role, Stage};
 /// The GID of the IPv4 address.
 const IPV4: u8 = 1;
 /// How long a host does not answer: longer than all retries of a queue pair with `timeout` 14.
-const SILENT: Duration = Duration::from_millis(2500);
+const SILENT: Duration = Duration::from_millis(2100);
 
 const ROLES: &[(&str, Role)] = &[("early", early), ("late", late), ("lonely", lonely)];
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -138,7 +139,8 @@ fn letters(mut stage: Stage) {
     let link = stage.link(1 - stage.index);
     let node = Node::open(0);
     set_wire_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
-    let setup = Setup { timeout: 12, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    // Retries last for as long as a busy machine may keep a process from its processor.
+    let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
     connect(&node, &endpoint, &link, gid_index);
     link.put(&[mem.addr(), mem.rkey as u64]);
@@ -330,23 +332,29 @@ fn datagram_endpoint(node: &Node) -> Endpoint {
     endpoint
 }
 
-/// Joins a group and expects a message.
+/// Joins a group and expects a message: the first that it hears, which has its number in front.
+/// Each comes once, however many there are until everybody heard one.
 fn listener(stage: Stage) {
     let (host, group) = (stage.args[0], group(stage.args[1]));
     enter(host);
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
     SoftNic::attach_mcast(&endpoint.qp, group, 0).expect("a group");
-    for round in 0..4 {
-        endpoint.recv(round, &[mem.sge(0, 256)]);
-    }
+    let receive = |slot: u64| endpoint.recv(slot, &[mem.sge(slot as usize * 256, 256)]);
+    (0..16).for_each(receive);
     stage.parent.put(&[1]);
+    let mut heard = BTreeSet::new();
+    let mut hear = |wc: Wc| {
+        assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 40 + 64), "{wc:?}");
+        let message = mem.read(wc.wr_id as usize * 256 + 40, 64);
+        assert_eq!(message[1..], vec![0xab; 63]);
+        assert!(heard.insert(message[0]), "{} came twice", message[0]);
+    };
     let wc = endpoint.recv_done();
-    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 40 + 64), "{wc:?}");
-    assert_eq!(mem.read(40, 64), vec![0xab; 64]);
+    let header = mem.read(wc.wr_id as usize * 256, 40);
+    hear(wc);
     if host != 1 {
         // From the network, with its header.
-        let header = mem.read(0, 40);
         let hops = match group.is_multicast() {
             false => {
                 assert_eq!((header[20], &header[36..40]), (0x45, &group.0[12..]));
@@ -358,27 +366,46 @@ fn listener(stage: Stage) {
             }
         };
         assert_eq!(hops, USUAL_HOPS, "the address vector's");
-        assert_eq!(drops("queue key"), 1, "the one before");
+        until("the one before comes, and is dropped", || drops("queue key") > 0);
     }
-    assert!(poll_for(&endpoint.recv_cq, 100).is_empty(), "it came twice");
+    receive(wc.wr_id);
     stage.parent.put(&[2]);
+    while !stage.parent.ready(0) {
+        for wc in poll(&endpoint.recv_cq, 1) {
+            hear(wc);
+            receive(wc.wr_id);
+        }
+    }
+    for wc in poll_for(&endpoint.recv_cq, 100) {
+        hear(wc);
+    }
     SoftNic::detach_mcast(&endpoint.qp, group, 0).expect("it is in the group");
 }
 
-/// Sends one message to a group, after one with a key that nobody takes.
+/// Sends a message to a group, after one with a key that nobody takes, and both again as long as
+/// somebody has not heard: a datagram may be lost, as to a process that does not get to say hello
+/// in time.
 fn speaker(stage: Stage) {
     enter(1);
-    let number = stage.args[0];
     let node = Node::open(0);
     let (endpoint, mem) = (datagram_endpoint(&node), node.mem(4096, Kind::Heap));
     mem.fill(0, 64, 0xab);
     stage.parent.put(&[1]);
     assert_eq!(stage.parent.get(), [1]);
-    let ah = AhAttr { hop_limit: USUAL_HOPS, ..ah_of(group(number), GROUPS[number as usize].1) };
+    let ah = AhAttr {
+        hop_limit: USUAL_HOPS,
+        ..ah_of(group(stage.args[0]), GROUPS[stage.args[0] as usize].1)
+    };
     let sges = [mem.sge(0, 64)];
-    for remote_qkey in [QKEY ^ 1, QKEY] {
-        let ud = UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey };
-        endpoint.run(rdmalab_engine::backend::SendWr { ud: Some(ud), ..wr(WrOpcode::Send, &sges) });
+    for number in 0..=u8::MAX {
+        mem.fill(0, 1, number);
+        for remote_qkey in [QKEY ^ 1, QKEY] {
+            let ud = Some(UdAddress { ah, remote_qpn: Qpn::MULTICAST, remote_qkey });
+            endpoint.run(rdmalab_engine::backend::SendWr { ud, ..wr(WrOpcode::Send, &sges) });
+        }
+        if stage.parent.ready(500) {
+            break;
+        }
     }
     assert_eq!(stage.parent.get(), [2]);
 }
@@ -401,7 +428,7 @@ fn a_group_reaches_every_process_of_every_host() {
         (0..6).for_each(|child| assert_eq!(cast.link(child).get(), [1]));
         cast.link(0).put(&[1]);
         (1..6).for_each(|child| assert_eq!(cast.link(child).get(), [2]));
-        cast.link(0).put(&[2]);
+        (0..6).for_each(|child| cast.link(child).put(&[2]));
         cast.finish();
     }
 }

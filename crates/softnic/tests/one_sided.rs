@@ -55,8 +55,11 @@ fn initiator(mut stage: Stage) {
     if mood == STOPPED && kind == Kind::Shared {
         // The first use asks for the memory's descriptor, which only a process that runs hands
         // over; the test stops it after that.
-        endpoint.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], addr + 32, rkey));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        until("the memory is mapped", || {
+            endpoint.run(rdma(WrOpcode::Write, &[mem.sge(0, 8)], addr + 32, rkey));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            mappings("rdmalab-buffer") > 0
+        });
     }
     stage.parent.put(&[]);
     stage.parent.get();

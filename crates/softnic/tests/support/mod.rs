@@ -299,6 +299,12 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Mappings of this process whose line has `name` in it.
+pub fn mappings(name: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
+    maps.lines().filter(|line| line.contains(name)).count()
+}
+
 /// Waits until every thread of a process is stopped.
 pub fn until_stopped(pid: i32) {
     let is_stopped = |task: std::path::PathBuf| {
