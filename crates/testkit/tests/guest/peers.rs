@@ -240,10 +240,19 @@ const CONNECTED: [[&str; 2]; 4] = [
 fn connections_by_rdma_cm_are_made_both_ways() {
     let _turn = turn();
     let Some(mut guest) = boot("cm", 1500) else { return };
+    check_connected(&mut guest, &CONNECTED);
+    // Now the guest loses one packet in eight, requests and answers of its manager among them.
+    guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 12%").expect();
+    check_connected(&mut guest, &CONNECTED[..2]);
+}
+
+/// Runs each pair with each server, and fails with all that went wrong.
+#[track_caller]
+fn check_connected(guest: &mut Guest, pairs: &[[&str; 2]]) {
     // There is no port to wait for: REQs of a client that comes too early are refused.
     let patience = Duration::from_secs(3);
     let mut failures = Vec::new();
-    for [server, client] in CONNECTED {
+    for [server, client] in pairs {
         let started = |here: &Guest, line: &str| {
             let mut words = line.split_whitespace().map(str::to_owned);
             let name = words.next().expect("a program");
@@ -252,12 +261,12 @@ fn connections_by_rdma_cm_are_made_both_ways() {
         };
         guest.start("server", &server.replace("@a", GUEST));
         std::thread::sleep(patience);
-        let here = started(&guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
+        let here = started(guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
         if !here.succeeded() {
             guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
         }
         let there = guest.wait("server");
-        let ours = started(&guest, &server.replace("@a", HOST));
+        let ours = started(guest, &server.replace("@a", HOST));
         std::thread::sleep(patience);
         let theirs = guest.run(&client.replace("@a", HOST));
         let limit = if theirs.status == 0 { LIMIT } else { Duration::ZERO };
