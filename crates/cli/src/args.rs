@@ -205,7 +205,7 @@ pub struct StudyArgs {
     /// everywhere alike
     #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time, requires = "key")]
     pub max_time: Option<std::time::Duration>,
-    /// Show the sweeps and the expected duration, and measure nothing
+    /// Show the sweeps and the expected duration, by a short try of some points, and keep nothing
     #[arg(long, requires = "key")]
     pub plan: bool,
     /// A label for what it is measured under, kept in the records; see --beside

@@ -147,6 +147,26 @@ fn wrong_calls_say_what_there_is() {
     }
 }
 
+/// Round trips of 10 ms: what `--quick` takes is told before it begins, and what fits into a time
+/// is chosen by it.
+#[test]
+fn a_slow_device_is_announced_as_one() {
+    let planned = |more: &[&str]| -> String {
+        let out = tempfile::tempdir().unwrap();
+        let call = ["macarthur2012", "--plan", "--quick", "--figure", "1", "--device", "soft0"];
+        let said = study(&out, &[&call[..], more].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.stdout
+    };
+    let is_told = |plan: &str| plan.contains("--max-time 2m measures less of it");
+    let slow = planned(&["--profile", "long-line"]);
+    assert!(slow.contains("by a short try of its sweeps") && is_told(&slow), "{slow}");
+    assert!(slow.contains(" min in all") || slow.contains(" h in all"), "{slow}");
+    assert!(slow.contains("--messages 1000"), "{slow}");
+    let cut = planned(&["--profile", "long-line", "--max-time", "1m"]);
+    assert!(!cut.contains("--messages 1000") && !is_told(&cut), "{cut}");
+}
+
 #[test]
 fn a_minute_is_what_is_planned_then() {
     let out = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ pub mod job;
 pub mod keep;
 mod load;
 pub mod plan;
+pub mod probe;
 mod progress;
 pub mod session;
 mod starved;

@@ -98,7 +98,7 @@ pub fn expected_s(point: &Point) -> f64 {
 }
 
 /// What a message takes on such a device, in nanoseconds.
-fn assumed_ns(point: &Point) -> f64 {
+pub fn assumed_ns(point: &Point) -> f64 {
     let transfer_ns = point.size_bytes as f64 / 5.0;
     match point.experiment {
         Experiment::Blast => 100.0 + transfer_ns,

@@ -3,6 +3,7 @@
 pub mod again;
 mod parts;
 mod place;
+mod probe;
 mod program;
 #[cfg(test)]
 mod selects;
@@ -32,6 +33,8 @@ use place::{Asked, Place};
 
 /// A plan may take so many times as long as was asked for before that is said.
 const SLACK: f64 = 1.1;
+/// What a study is meant to take with `--quick`, in seconds.
+const QUICK_S: f64 = 120.0;
 /// The page, in the study's directory.
 const PAGE: &str = "report.html";
 
@@ -68,10 +71,15 @@ pub fn run(args: &StudyArgs) -> Outcome {
         parts.iter_mut().for_each(Part::leave_programs);
     }
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
+    probe::all(&mut parts, &asked, &limits);
     if let Some(time) = args.max_time {
         cut(&mut parts, time, &limits);
     }
     show::plan(&study, &parts, &asked, &limits);
+    let all_s: f64 = parts.iter().map(|part| part.size(Some(&limits)).expected_s).sum();
+    if asked.quick && args.max_time.is_none() && all_s > QUICK_S {
+        outln!("that is more than --quick is meant to take: --max-time 2m measures less of it\n");
+    }
     if args.plan {
         return Ok(());
     }

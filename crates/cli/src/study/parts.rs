@@ -8,7 +8,7 @@ use super::place::Asked;
 use super::program::{self, Case};
 use crate::args::{Cli, Command};
 use crate::run::args::{HowArgs, RunArgs};
-use crate::run::plan::expected_s;
+use crate::run::plan::{assumed_ns, expected_at};
 
 /// What starting the ends of a sweep takes, in seconds, about.
 const START_S: f64 = 0.4;
@@ -26,6 +26,9 @@ pub struct Part {
     pub repeat: u32,
     /// What it is here.
     pub what: What,
+    /// What a message takes here beyond what it takes on a device that answers in a microsecond,
+    /// where that was tried, in nanoseconds; see [`super::probe`].
+    pub more_ns: Option<f64>,
 }
 
 /// What a sweep is here.
@@ -56,6 +59,7 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
                 words: words(sweep, is_quick),
                 repeat,
                 what: What::NotAsked,
+                more_ns: None,
             };
             if is_asked {
                 part.look_up();
@@ -123,7 +127,9 @@ impl Part {
             What::Experiment(_, points) => {
                 let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
                 let possible: Vec<&Point> = points.iter().filter(is_possible).collect();
-                let once: f64 = possible.iter().map(|point| expected_s(point)).sum();
+                let more_ns = self.more_ns.unwrap_or(0.0);
+                let one = |point: &&Point| expected_at(point, assumed_ns(point) + more_ns);
+                let once: f64 = possible.iter().map(one).sum();
                 Size {
                     points: possible.len(),
                     impossible: points.len() - possible.len(),
@@ -268,6 +274,7 @@ mod tests {
             words: words(&sweep, false),
             repeat: 3,
             what: What::NotAsked,
+            more_ns: None,
         };
         part.look_up();
         part

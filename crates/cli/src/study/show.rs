@@ -55,7 +55,11 @@ pub fn plan(study: &Study, parts: &[Part], asked: &Asked, limits: &Limits) {
     }
     out!("{}", rows.text());
     missing.iter().for_each(|line| outln!("{line}"));
-    outln!("\nabout {} in all, on a device that answers in a microsecond\n", duration(all));
+    let by = match parts.iter().any(|part| part.more_ns.is_some()) {
+        true => "by a short try of its sweeps",
+        false => "on a device that answers in a microsecond",
+    };
+    outln!("\nabout {} in all, {by}\n", duration(all));
 }
 
 /// A part begins.
