@@ -131,6 +131,10 @@ fn a_storm_over_a_network_that_loses_packets() {
     }
 }
 
+/// Who loses packets: rules of ours, or the kernel.
+const OUR_WEATHER: u64 = 1;
+const THE_KERNELS: u64 = 2;
+
 /// One end sends messages of many lengths, and writes and reads them back; both check every byte.
 /// With packets lost, and with the receiver asleep between messages.
 fn letters(mut stage: Stage) {
@@ -138,7 +142,9 @@ fn letters(mut stage: Stage) {
     enter(stage.index as u64 + 1);
     let link = stage.link(1 - stage.index);
     let node = Node::open(0);
-    set_wire_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
+    if stage.args[3] == OUR_WEATHER {
+        set_wire_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
+    }
     // Retries last for as long as a busy machine may keep a process from its processor.
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
     let (endpoint, mem) = (node.endpoint(&setup), node.mem(ROOM, Kind::Heap));
@@ -191,15 +197,46 @@ fn letters(mut stage: Stage) {
     }
 }
 
-#[test]
-fn every_byte_arrives_however_many_packets_are_lost() {
-    let Some(net) = Net::of("every_byte_arrives_however_many_packets_are_lost", 2) else { return };
-    for seed in seeds(11, 1) {
+/// Both cases of letters, over each version of IP.
+fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
+    for seed in seeds {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
-            let args: &[u64] = &[seed, gid_index, sleeps];
+            let args: &[u64] = &[seed, gid_index, sleeps, weather];
             net.start(&[("letters", args), ("letters", args)]).finish();
         }
     }
+}
+
+#[test]
+fn every_byte_arrives_however_many_packets_are_lost() {
+    let Some(net) = Net::of("every_byte_arrives_however_many_packets_are_lost", 2) else { return };
+    exchange_letters(&net, OUR_WEATHER, seeds(11, 1));
+}
+
+/// Letters through a queue of the kernel, which drops some of what both hosts send. `count`: how
+/// often at the least.
+fn letters_through(test: &str, queue: &str, count: u64) {
+    let Some(net) = Net::of(test, 2) else { return };
+    if !net.queue(test, queue) {
+        return;
+    }
+    exchange_letters(&net, THE_KERNELS, seeds(11, count));
+    let dropped = [1, 2].map(|host| net.dropped(host));
+    println!("{queue}: {dropped:?} dropped");
+    assert!(dropped.iter().all(|count| *count > 0), "{queue}: {dropped:?} dropped");
+}
+
+/// A run of segments is one packet to the queue: some 180 of each host in a count.
+#[test]
+fn every_byte_arrives_over_a_link_that_loses_packets() {
+    letters_through("every_byte_arrives_over_a_link_that_loses_packets", "netem loss 3%", 4);
+}
+
+/// A queue that is shorter than what is sent at once: each long message overflows it.
+#[test]
+fn every_byte_arrives_through_a_short_queue() {
+    let queue = "tbf rate 100mbit burst 4kb limit 24kb";
+    letters_through("every_byte_arrives_through_a_short_queue", queue, 1);
 }
 
 /// The process that strangers shoot at: nothing may complete, and no byte may change.

@@ -16,6 +16,8 @@ use super::{Cast, Link, Plan};
 
 /// Path MTU 1024, which fits an Ethernet interface.
 pub const MTU_1024: u32 = 3;
+/// How the link addresses of hosts begin; N follows.
+const LINK_ADDRESS: &str = "02:00:5e:92:00:0";
 /// Tells children which hosts there are.
 const NET: &str = "RDMALAB_TEST_NET";
 
@@ -25,14 +27,24 @@ pub struct Net {
     hosts: usize,
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
-    let output = command.output().map_err(|error| format!("ip: {error}"))?;
+/// Runs a program of iproute2; what it printed.
+fn run(program: &str, arguments: &str) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.args(arguments.split(' ')).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    run("ip", arguments).map(drop)
+}
+
+/// Says that a test cannot run here, in the form that `.ci/run` collects.
+fn skipped(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes());
 }
 
 fn must(arguments: &str) {
@@ -49,15 +61,15 @@ impl Net {
         let made = ip(&format!("netns add {base}0"))
             .and_then(|()| ip(&format!("-n {base}0 link add br0 type bridge mcast_snooping 0")));
         if let Err(why) = made {
-            let line = format!("SKIPPED {test}: no network namespaces here (root needed): {why}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            skipped(test, &format!("no network namespaces here (root needed): {why}"));
             return None;
         }
         must(&format!("-n {base}0 link set br0 up"));
         for host in 1..=hosts {
             must(&format!("netns add {base}{host}"));
             must(&format!(
-                "link add eth0 netns {base}{host} type veth peer name p{host} netns {base}0"
+                "link add eth0 address {LINK_ADDRESS}{host} netns {base}{host} \
+                 type veth peer name p{host} netns {base}0"
             ));
             must(&format!("-n {base}0 link set p{host} master br0 up"));
             must(&format!("-n {base}{host} link set lo up"));
@@ -66,6 +78,42 @@ impl Net {
             must(&format!("-n {base}{host} link set eth0 up"));
         }
         Some(net)
+    }
+
+    /// Gives what every host sends to a queue of the kernel, as `tc` names them. `false`, said
+    /// aloud, where the kernel has no such queue.
+    pub fn queue(&self, test: &str, queue: &str) -> bool {
+        self.introduce();
+        let set = |host| {
+            let host = format!("{}{host}", self.base);
+            run("tc", &format!("-n {host} qdisc replace dev eth0 root {queue}")).map(drop)
+        };
+        let done = (1..=self.hosts).try_for_each(set);
+        if let Err(why) = &done {
+            skipped(test, &format!("no `tc qdisc ... {queue}` here: {why}"));
+        }
+        done.is_ok()
+    }
+
+    /// Tells hosts each other's link addresses for good: no question for them is lost.
+    fn introduce(&self) {
+        for (host, peer) in (1..=self.hosts).flat_map(|a| (1..=self.hosts).map(move |b| (a, b))) {
+            for address in ["10.92.0.", "fd92::"].iter().filter(|_| host != peer) {
+                must(&format!(
+                    "-n {}{host} neighbour replace {address}{peer} lladdr {LINK_ADDRESS}{peer} \
+                     dev eth0 nud permanent",
+                    self.base
+                ));
+            }
+        }
+    }
+
+    /// Packets of a host that its queue dropped.
+    pub fn dropped(&self, host: usize) -> u64 {
+        let told = run("tc", &format!("-s -n {}{host} qdisc show dev eth0", self.base));
+        let told = told.expect("tc shows queues");
+        let count = told.split("(dropped ").nth(1).and_then(|rest| rest.split(',').next());
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{told}"))
     }
 
     /// Children on these hosts, with a link between each two.
