@@ -128,7 +128,9 @@ fn what_waits_for_a_slow_end_is_counted() {
     // The last one is due after 39 ms, and over after 80.
     let last = due.samples[39];
     assert!(last > 40e6, "{last}");
-    let trip = outcome.series.iter().find(|s| s.label.is_empty()).expect("round trips").samples[0];
+    // The shortest one: the machine may be late with any, the first one too.
+    let trips = outcome.series.iter().find(|s| s.label.is_empty()).expect("round trips");
+    let trip = trips.samples.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(last > 5.0 * trip, "{last} after {trip}");
     let (offered, achieved) = (figure(&outcome, "offered"), figure(&outcome, "achieved"));
     assert!(achieved < 0.6 * offered, "{achieved} of {offered}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rdmalab_experiments::{Experiment, run};
 use rdmalab_measure::Outcome;
 use rdmalab_rank::process::{Cause, ProcessRank, Spec, Team, TeamError, TeamEvent, WorkerCommand};
+use rdmalab_testkit::programs::library_dir;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::two::{TRAFFIC, device, point};
@@ -58,7 +59,47 @@ pub fn command() -> WorkerCommand {
     let args = ["--exact", "process::worker_process", "--nocapture", "--test-threads=1"];
     let mut command = WorkerCommand::this_program(args).expect("this program");
     command.envs.push((MARK.into(), "1".into()));
+    // Built here and once: ranks that need the connection manager would each ask cargo for it, in
+    // the middle of what they measure.
+    command.envs.push(("RDMALAB_LIBDIR".into(), library_dir().into()));
     command
+}
+
+/// Counts the ticks of a job from when its ranks measure. They spin then, so the processor time
+/// that they have used says it, also where a busy machine takes seconds until they have had it.
+pub struct Underway {
+    pids: Vec<u32>,
+    ticks: u32,
+}
+
+impl Underway {
+    /// A rank needs less than 50 ms until it measures.
+    const SETUP: Duration = Duration::from_millis(150);
+
+    /// Of a team that has done nothing yet: of those ranks that spin.
+    pub fn of(team: &Team, ranks: std::ops::Range<usize>) -> Self {
+        let pids = team.infos().map(|info| info.pid).collect::<Vec<_>>();
+        Self { pids: pids[ranks].to_vec(), ticks: 0 }
+    }
+
+    /// To be told of each event. Ticks so far, the first one at which they measure included.
+    pub fn after(&mut self, event: &TeamEvent) -> u32 {
+        let is_there = || self.pids.iter().all(|pid| processor_time(*pid) >= Self::SETUP);
+        if *event == TeamEvent::Tick && (self.ticks > 0 || is_there()) {
+            self.ticks += 1;
+        }
+        self.ticks
+    }
+}
+
+/// What all threads of a process have used so far. None where there is no such process.
+fn processor_time(pid: u32) -> Duration {
+    const TICKS_PER_S: u64 = 100; // Of the kernel's interface, whatever its clock does.
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = text.rsplit(')').next().unwrap_or_default();
+    let user_and_system = after_name.split_whitespace().skip(11).take(2);
+    let ticks: u64 = user_and_system.filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_S)
 }
 
 fn team() -> Team {
@@ -150,9 +191,9 @@ fn threads_run_between_two_processes_and_end_together() {
     let found = found(&mut team, job);
     assert!(found.contains("count sent 2400\n") && found.contains("figure rate thread 2\n"));
     assert!(found.ends_with("cut short: no\n"), "{found}");
+    let _turn = crate::turn();
     for experiment in TRAFFIC {
-        let job = format!("{} threads=2", endless(experiment));
-        let error = hit(&job, Signal::KILL, LONG);
+        let error = hit(experiment, "threads=2", Signal::KILL, LONG);
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
         assert!(kept.contains("SIGKILL") && kept.contains("thread 1"), "{experiment}: {kept}");
     }
@@ -182,13 +223,14 @@ fn calls_go_to_a_master_and_all_its_backups() {
 
 #[test]
 fn an_interrupted_team_brings_home_what_both_ends_have() {
+    let _turn = crate::turn();
     for experiment in Experiment::ALL {
         let job = endless(*experiment);
         let interrupt = AtomicBool::new(false);
-        let mut ticks = 0;
-        let result = team().run(&jobs(&job), LONG, &interrupt, |event| {
-            ticks += u32::from(event == TeamEvent::Tick);
-            interrupt.store(ticks >= 8, Ordering::Relaxed);
+        let mut team = team();
+        let mut underway = Underway::of(&team, spinning(*experiment));
+        let result = team.run(&jobs(&job), LONG, &interrupt, |event| {
+            interrupt.store(underway.after(&event) >= 5, Ordering::Relaxed);
         });
         let found = text(&result.unwrap_or_else(|e| panic!("{experiment}: {e}"))[0]);
         assert!(found.ends_with("cut short: interrupted\n"), "{experiment}: {found}");
@@ -204,6 +246,7 @@ fn an_interrupted_team_brings_home_what_both_ends_have() {
 
 #[test]
 fn a_long_wait_keeps_the_other_end_patient() {
+    let _turn = crate::turn();
     // Many samples longer together than a rank waits for the other one, and one that alone is.
     for (options, samples) in [("timeout=17 retry-cnt=0", 10), ("timeout=19", 1)] {
         let job = format!("timeout messages={samples} {options}");
@@ -215,15 +258,19 @@ fn a_long_wait_keeps_the_other_end_patient() {
     }
 }
 
-/// Does that to rank 1 while the job runs.
-fn hit(job: &str, signal: Signal, patience: Duration) -> TeamError {
+/// The ranks that spin while they measure.
+fn spinning(experiment: Experiment) -> std::ops::Range<usize> {
+    if TRAFFIC.contains(&experiment) { 0..2 } else { 0..1 }
+}
+
+/// Does that to rank 1 while an endless job runs.
+fn hit(experiment: Experiment, options: &str, signal: Signal, patience: Duration) -> TeamError {
     let mut team = team();
     let victim = team.infos().nth(1).expect("rank 1").pid;
-    let mut ticks = 0;
-    let error = team.run(&jobs(job), patience, &AtomicBool::new(false), |event| {
-        ticks += u32::from(event == TeamEvent::Tick);
-        if ticks == 8 {
-            ticks += 1;
+    let mut underway = Underway::of(&team, spinning(experiment));
+    let job = format!("{} {options}", endless(experiment));
+    let error = team.run(&jobs(&job), patience, &AtomicBool::new(false), |event| {
+        if underway.after(&event) == 5 && event == TeamEvent::Tick {
             let pid = Pid::from_raw(victim as i32).expect("a process");
             kill_process(pid, signal).expect("rank 1 is there");
         }
@@ -233,10 +280,10 @@ fn hit(job: &str, signal: Signal, patience: Duration) -> TeamError {
 
 #[test]
 fn who_loses_its_other_end_keeps_what_was_measured() {
+    let _turn = crate::turn();
     // In `mr` rank 1 has nothing to do, and is through at once.
     for experiment in Experiment::ALL.iter().filter(|e| **e != Experiment::Mr) {
-        let job = endless(*experiment);
-        let error = hit(&job, Signal::KILL, LONG);
+        let error = hit(*experiment, "", Signal::KILL, LONG);
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{error}");
         assert!(error.what.contains("SIGKILL"), "{error}");
         let kept = text(error.partial[0].as_deref().unwrap_or_default());
@@ -247,12 +294,12 @@ fn who_loses_its_other_end_keeps_what_was_measured() {
 
 #[test]
 fn a_stopped_other_end_is_no_hang() {
+    let _turn = crate::turn();
     use Experiment::{Blast, Oneway, Ping};
     for (experiment, options) in
         [(Ping, "op=send"), (Ping, "op=write"), (Blast, "op=send"), (Oneway, "op=write")]
     {
-        let job = format!("{} {options}", endless(experiment));
-        let error = hit(&job, Signal::STOP, Duration::from_secs(3));
+        let error = hit(experiment, options, Signal::STOP, Duration::from_secs(3));
         // A WRITE needs no hand of its target: then it is missed when both meet.
         let says = [
             "did not come: rank 1",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rdmalab_rank::process::{Spec, Team, TeamEvent, WorkerCommand};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{LONG, command, text};
+use crate::process::{LONG, Underway, command, text};
 
 fn team(commands: impl IntoIterator<Item = WorkerCommand>) -> Team {
     let spec = |command| Spec { yielding: Some(true), ..Spec::local(command) };
@@ -22,6 +22,7 @@ fn jobs(team: &Team, job: &str) -> Vec<Vec<u8>> {
 /// of a loss: who takes it for one sends more than there are receives.
 #[test]
 fn a_receiver_that_is_kept_waiting_loses_nothing() {
+    let _turn = crate::turn();
     let signal = |pid: u32, signal| {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, signal).expect("it runs");
@@ -29,19 +30,21 @@ fn a_receiver_that_is_kept_waiting_loses_nothing() {
     for options in ["op=send transport=uc", "op=send_imm transport=ud"] {
         let mut team = team([command(), command()]);
         let receiver = team.infos().nth(1).expect("rank 1").pid;
-        // Many more than the receive queue takes in the time of the stop.
-        let job = format!("blast {options} messages=8000 runs=1 warm-up=0 rate=5000 size=32");
+        // Many more than the receive queue takes in the time of the stop, and for long enough that
+        // a machine which gives the receiver a tenth of a processor comes to it.
+        let job = format!("blast {options} messages=15000 runs=1 warm-up=0 rate=5000 size=32");
         let (mut ticks, jobs) = (0, jobs(&team, &job));
+        let mut underway = Underway::of(&team, 1..2);
         let result = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
-            ticks += u32::from(event == TeamEvent::Tick);
+            ticks = underway.after(&event);
             match ticks {
-                6 => signal(receiver, Signal::STOP),
-                14 => signal(receiver, Signal::CONT),
+                1 => signal(receiver, Signal::STOP),
+                9 => signal(receiver, Signal::CONT),
                 _ => {}
             }
         });
         let found = text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0]);
-        assert!(ticks >= 14, "{options}: over too soon, after {ticks} ticks");
+        assert!(ticks >= 9, "{options}: over too soon, {ticks} ticks after it began");
         for line in ["count lost 0\n", "count credit_given_up 0\n", "cut short: no\n"] {
             assert!(found.contains(line), "{options}: {found}");
         }
