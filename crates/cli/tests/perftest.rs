@@ -3,23 +3,51 @@
 mod common;
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use common::{Running, Said, free_port, rdmalab, said, skipped, wait_until_it_listens};
+use common::{
+    ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said, skipped, wait_until_it_listens,
+};
 
-/// Server and client; what the client said.
-fn pair(mut server: Command, mut client: Command, arguments: &[&str]) -> Said {
-    let port = free_port().to_string();
-    let server = Running::start(server.args(["-p", &port]).args(arguments));
-    wait_until_it_listens(port.parse().unwrap());
-    let client = said(client.args(["-p", &port]).args(arguments).arg("127.0.0.1"));
-    let server = server.end();
-    assert_eq!(server.code, Some(0), "{arguments:?}: {}{}", server.stdout, server.stderr);
+/// Pairs one after the other: each has two ends that spin.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Makes an end's command.
+type End<'a> = &'a dyn Fn() -> Command;
+
+/// Server and client, again if perftest was [`DISTURBED`]; what the client said.
+fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Said {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ends = pair_once(server, client, arguments);
+    for _ in 1..ATTEMPTS {
+        if !ends.iter().any(|said| said.stderr.contains(DISTURBED)) {
+            break;
+        }
+        ends = pair_once(server, client, arguments);
+    }
+    let [server, client] = ends;
+    let both = format!("{}{}", client.stderr, server.stderr);
+    assert_eq!(server.code, Some(0), "{arguments:?}: {}{both}", server.stdout);
     client
+}
+
+fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Said; 2] {
+    let port = free_port().to_string();
+    let mut server = Running::start(server().args(["-p", &port]).args(arguments));
+    wait_until_it_listens(port.parse().unwrap());
+    let client = said(client().args(["-p", &port]).args(arguments).arg("127.0.0.1"));
+    if client.code != Some(0) {
+        // It may wait for ever for who has gone.
+        std::thread::sleep(Duration::from_secs(2));
+        let _ = server.0.kill();
+    }
+    [server.end(), client]
 }
 
 /// Both ends of one of ours.
 fn both(words: &[&str], arguments: &[&str]) -> Said {
-    pair(rdmalab(words), rdmalab(words), arguments)
+    pair(&|| rdmalab(words), &|| rdmalab(words), arguments)
 }
 
 /// The CPUs that this process may use, as the kernel lists them: the first two.
@@ -87,6 +115,14 @@ fn typical(client: &Said) -> f64 {
     line[4]
 }
 
+/// A line that takes 200 us dominates what both measure, so that what the machine does else hardly
+/// shows: how far apart the two processors are, of which it alone knows, is up to 0.2 us.
+const LINE: &str = "delay 200us of request";
+/// RTT taken for RTT/2 is a factor of 2, and nothing that agrees differs by a tenth.
+const AGREE: std::ops::Range<f64> = 0.8..1.25;
+/// Neighbouring pairs, ours and theirs, of which the median ratio counts.
+const PAIRS: usize = 5;
+
 #[test]
 fn medians_agree_with_the_unmodified_program_on_the_same_device() {
     let test = "medians_agree_with_the_unmodified_program_on_the_same_device";
@@ -99,28 +135,31 @@ fn medians_agree_with_the_unmodified_program_on_the_same_device() {
             return skipped(test, "one CPU: both ends would take turns");
         };
         let cores = format!("{first},{second}");
-        let theirs = |core: &str| {
+        let call = [name, "-d", "soft0", "-s", "64", "-n", "500"];
+        let theirs = |core: &str, faults: &[&str]| {
             let mut command = Command::new("taskset");
             command.args(["-c", core]).arg(assert_cmd::cargo::cargo_bin("rdmalab"));
-            command.args(["exec", "--", name, "-d", "soft0", "-s", "64", "-n", "5000"]);
+            command.arg("exec").args(faults).arg("--").args(call);
             command
         };
-        let ours = || rdmalab(&[name, "-d", "soft0", "-s", "64", "-n", "5000", "--cores", &cores]);
-        // In turns, and the quietest run of each: what else the machine does makes them slower,
-        // never faster.
-        let (mut own, mut other) = (f64::INFINITY, f64::INFINITY);
-        let mut ratio = f64::NAN;
-        for round in 0..12 {
-            own = own.min(typical(&pair(ours(), ours(), &[])));
-            other = other.min(typical(&pair(theirs(second), theirs(first), &[])));
-            ratio = own / other;
-            if round >= 2 && AGREE.contains(&ratio) {
-                break;
-            }
-        }
-        assert!(AGREE.contains(&ratio), "{name}: ours {own} us, theirs {other} us");
+        let ours = |faults: &[&str]| {
+            let mut command = rdmalab(&call);
+            command.args(["--cores", &cores]).args(faults);
+            command
+        };
+        // Both medians in us, of a pair of ours and the pair of theirs that follows.
+        let medians = |faults: &[&str]| {
+            let own = pair(&|| ours(faults), &|| ours(faults), &[]);
+            let other = pair(&|| theirs(second, faults), &|| theirs(first, faults), &[]);
+            [typical(&own), typical(&other)]
+        };
+        println!("{name}: {:?} us without a line, ours and theirs", medians(&[]));
+        let found: Vec<[f64; 2]> = (0..PAIRS).map(|_| medians(&["--faults", LINE])).collect();
+        let mut ratios: Vec<f64> = found.iter().map(|[own, other]| own / other).collect();
+        ratios.sort_by(f64::total_cmp);
+        assert!(AGREE.contains(&ratios[PAIRS / 2]), "{name}: ours and theirs in us: {found:?}");
+        // The line is in both of them, and in the same unit.
+        let least = found.as_flattened().iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least >= 200.0, "{name}: {found:?}");
     }
 }
-
-/// RTT taken for RTT/2 would be a factor of 2, on top of whatever differs.
-const AGREE: std::ops::Range<f64> = 0.6..1.67;
