@@ -80,6 +80,11 @@ pub fn below(dir: &Path) -> Outcome<Vec<Record>> {
 
 /// Prints records one after the other; for people, with a table of which they are before them.
 fn print_all(records: &[Record], format: Format) -> Outcome {
+    // A reader of CSV takes one table.
+    if format == Format::Csv {
+        out!("{}", rdmalab_report::csv_of(records));
+        return Ok(());
+    }
     let contents = match format {
         Format::Table => rdmalab_report::contents_text(records),
         Format::Markdown => rdmalab_report::contents_markdown(records),

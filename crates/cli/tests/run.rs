@@ -193,6 +193,10 @@ fn a_record_is_kept_and_reported_again_in_each_form() {
     assert_eq!(points(&json).len(), 2);
     let csv = report(&["--format", "csv"]);
     assert!(csv.lines().count() >= 3 && csv.contains("size_bytes"), "{csv}");
+    // The same twice, as a second record would be: one table, whose lines say where they are from.
+    let both = report(&[record.to_str().unwrap(), "--format", "csv"]);
+    assert!(both.starts_with("record,experiment,"), "{both}");
+    assert_eq!(both.lines().count() - 1, 2 * (csv.lines().count() - 1), "{both}");
     assert!(report(&["--format", "perftest"]).contains("t_typical[usec]"));
     let page = home.path().join("page.html");
     report(&["--html", page.to_str().unwrap()]);

@@ -14,6 +14,26 @@ pub fn csv(record: &Record) -> String {
     lines(&record.points.iter().flat_map(|p| rows(record, p)).collect::<Vec<Object>>())
 }
 
+/// Several records as one CSV, as readers take one table: the directory of the record, then what
+/// [`csv()`] has of it. A column that a record does not have is empty there. Of one record, the
+/// same as [`csv()`].
+#[must_use]
+pub fn csv_of(records: &[Record]) -> String {
+    if let [record] = records {
+        return csv(record);
+    }
+    let of = |record: &Record| -> Vec<Object> {
+        let with_name = |row: Object| {
+            let mut all = Object::new();
+            all.insert("record".to_owned(), record.dir.display().to_string().into());
+            all.extend(row);
+            all
+        };
+        record.points.iter().flat_map(|p| rows(record, p)).map(with_name).collect()
+    };
+    lines(&records.iter().flat_map(of).collect::<Vec<Object>>())
+}
+
 /// Rows as lines below a head of all their names.
 pub fn lines(rows: &[Object]) -> String {
     let mut columns: Vec<&str> = Vec::new();

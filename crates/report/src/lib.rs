@@ -33,7 +33,7 @@ mod value;
 mod warnings;
 
 pub use contents::{contents_markdown, contents_text};
-pub use csv::csv;
+pub use csv::{csv, csv_of};
 pub use histogram::{Histogram, Scale};
 pub use json::json;
 pub use markdown::markdown;
