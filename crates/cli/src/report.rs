@@ -31,6 +31,10 @@ pub fn run(args: &ReportArgs) -> Outcome {
     for dir in &args.dirs {
         records.extend(below(dir)?.into_iter().map(filled));
     }
+    let says_it = matches!(args.format, Format::Table | Format::Markdown | Format::Json);
+    if !says_it || args.html.is_some() || args.svg.is_some() {
+        say_damage(&records);
+    }
     if let Some(file) = &args.html {
         std::fs::write(file, rdmalab_report::pages(&records))
             .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
@@ -43,6 +47,15 @@ pub fn run(args: &ReportArgs) -> Outcome {
     }
     print_all(&records, args.format)?;
     expected(args, &records)
+}
+
+/// Says of what records have lost, where what is printed has no place for it.
+pub fn say_damage(records: &[Record]) {
+    for record in records {
+        for what in &record.damage {
+            errln!("warning: {}: {what}", record.dir.display());
+        }
+    }
 }
 
 /// The record of a directory, or those of the directories in it, by their names.

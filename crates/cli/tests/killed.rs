@@ -69,6 +69,35 @@ fn a_killed_run_loses_the_running_point_only() {
     let written = report(&dir, &["--html", page.to_str().unwrap()]);
     assert_eq!(written.code, Some(0), "{written:?}");
     assert!(fs::read_to_string(page).unwrap().contains("is torn"));
+    a_disk_that_lost_the_end_of_some_samples(&dir);
+}
+
+/// One line says so, wherever it is looked for.
+fn a_disk_that_lost_the_end_of_some_samples(dir: &Path) {
+    let cut = "samples/000000-round_trip_ns.npy";
+    let samples = File::options().write(true).open(dir.join(cut)).unwrap();
+    samples.set_len(samples.metadata().unwrap().len() - 12).unwrap();
+    let page = dir.join("again.html");
+    let page = page.to_str().unwrap();
+    for (form, in_stdout) in [
+        (&[][..], true),
+        (&["--format", "json"], true),
+        (&["--format", "markdown"], true),
+        (&["--format", "csv"], false),
+        (&["--format", "perftest"], false),
+        (&["--html", page], false),
+    ] {
+        let shown = report(dir, form);
+        assert_eq!(shown.code, Some(0), "{form:?}: {shown:?}");
+        let place = if in_stdout { &shown.stdout } else { &shown.stderr };
+        let flat = place.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [cut, "8788 bytes for 1100 samples", "summaries are still there"] {
+            assert!(flat.contains(part), "{form:?}: no {part:?} in {shown:?}");
+        }
+        let lines = shown.stderr.lines().filter(|line| line.contains("damaged")).count();
+        assert_eq!(lines, usize::from(!in_stdout), "{form:?}: {shown:?}");
+    }
+    assert!(fs::read_to_string(page).unwrap().contains(cut));
 }
 
 #[test]

@@ -44,6 +44,20 @@ pub fn read_npy(path: &Path) -> io::Result<Vec<f64>> {
     parse(&bytes).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
+/// Whether an array is whole, by its header and its length alone.
+///
+/// # Errors
+/// As [`read_npy`].
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let file = regular(path)?;
+    let bytes = file.metadata()?.len();
+    let mut start = Vec::new();
+    file.take((MAGIC.len() + 2 + MAX_HEADER) as u64).read_to_end(&mut start)?;
+    let (at, n) = header(&start).map_err(invalid)?;
+    fits(bytes.saturating_sub(at as u64), n).map_err(invalid)
+}
+
 /// Opens a file of a record. Records come from strangers: what is a link leads elsewhere, and a
 /// device or a pipe may never end.
 ///
@@ -59,24 +73,35 @@ pub(crate) fn regular(path: &Path) -> io::Result<File> {
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<f64>, String> {
+    let (at, n) = header(bytes)?;
+    let data = &bytes[at..];
+    fits(data.len() as u64, n)?;
+    let (samples, _) = data.as_chunks::<8>();
+    Ok(samples.iter().map(|s| f64::from_le_bytes(*s)).collect())
+}
+
+/// Where the samples begin, and how many there should be.
+fn header(bytes: &[u8]) -> Result<(usize, usize), String> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("not a NumPy array of version 1.0")?;
     let (length, rest) = rest.split_first_chunk::<2>().ok_or("a header without an end")?;
     let length = usize::from(u16::from_le_bytes(*length));
     if length > MAX_HEADER || length > rest.len() {
         return Err("a header without an end".to_owned());
     }
-    let (header, data) = rest.split_at(length);
-    let header = std::str::from_utf8(header).map_err(|_| "a header that is no text")?;
+    let header = std::str::from_utf8(&rest[..length]).map_err(|_| "a header that is no text")?;
     if !header.contains("'descr': '<f8'") {
         return Err("not an array of little-endian f64".to_owned());
     }
     let shape = header.split_once("'shape': (").and_then(|(_, s)| s.split_once(",)"));
     let n: usize = shape.and_then(|(n, _)| n.parse().ok()).ok_or("not one dimension")?;
-    if Some(data.len()) != n.checked_mul(8) {
-        return Err(format!("{} bytes for {n} samples", data.len()));
+    Ok((bytes.len() - rest.len() + length, n))
+}
+
+fn fits(data_bytes: u64, n: usize) -> Result<(), String> {
+    match (n as u64).checked_mul(8) == Some(data_bytes) {
+        true => Ok(()),
+        false => Err(format!("{data_bytes} bytes for {n} samples")),
     }
-    let (samples, _) = data.as_chunks::<8>();
-    Ok(samples.iter().map(|s| f64::from_le_bytes(*s)).collect())
 }
 
 #[cfg(test)]

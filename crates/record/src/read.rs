@@ -36,7 +36,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads the record in `dir`. Torn lines and missing samples are named in
+    /// Reads the record in `dir`. Torn lines, and samples that are missing or damaged, are named in
     /// [`Record::damage`] and left out.
     ///
     /// # Errors
@@ -57,24 +57,27 @@ impl Record {
         let findings = findings(dir, points.len(), &mut damage)?;
         let dir = dir.to_owned();
         let record = Self { dir, header, environment, points, skipped, findings, damage };
-        Ok(record.with_missing_samples())
+        Ok(record.with_lost_samples())
     }
 
-    fn with_missing_samples(mut self) -> Self {
+    /// Names the files of samples that are not there, or not whole.
+    fn with_lost_samples(mut self) -> Self {
         let series = self.points.iter().flat_map(|p| &p.series);
-        let is_missing = |name: &&str| self.path_of(name).is_none_or(|path| !path.is_file());
-        let mut missing: Vec<&str> =
-            series.flat_map(|s| s.samples.files()).filter(is_missing).collect();
-        let mut seen = HashSet::new();
-        missing.retain(|name| seen.insert(*name));
-        if let Some(first) = missing.first() {
-            let others = match missing.len() {
-                1 => String::new(),
-                n => format!(" and {} more", n - 1),
-            };
-            let what = format!("samples are missing: {first}{others}; summaries are still there");
-            self.damage.push(what);
+        let (mut seen, mut missing, mut damaged) = (HashSet::new(), Vec::new(), Vec::new());
+        for name in series.flat_map(|s| s.samples.files()).filter(|name| seen.insert(*name)) {
+            match self.path_of(name).filter(|path| path.is_file()) {
+                None => missing.push(name.to_owned()),
+                Some(path) => {
+                    damaged.extend(npy::check(&path).err().map(|e| format!("{name} ({e})")));
+                }
+            }
         }
+        let lost = [
+            first_of(&missing).map(|files| format!("samples are missing: {files}")),
+            first_of(&damaged).map(|files| format!("samples are damaged: {files}, and left out")),
+        ];
+        let kept = |what: String| format!("{what}; summaries are still there");
+        self.damage.extend(lost.into_iter().flatten().map(kept));
         self
     }
 
@@ -141,6 +144,15 @@ impl Record {
         let is_plain = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
         is_plain.then(|| self.dir.join(SAMPLES_DIR).join(name))
     }
+}
+
+/// The first of some files, and how many more there are; `None` where there is none.
+fn first_of(files: &[String]) -> Option<String> {
+    let (first, others) = files.split_first()?;
+    Some(match others.len() {
+        0 => first.clone(),
+        n => format!("{first} and {n} more"),
+    })
 }
 
 fn header(dir: &Path) -> Result<Header, Error> {

@@ -63,6 +63,7 @@ pub fn begun(study: &Study, place: &Place) -> Vec<parts::Part> {
 pub fn run(dir: &Path, args: &ReportArgs) -> Outcome {
     let run = Run::open(dir)?;
     let Run { study, parts, evaluation, place } = &run;
+    crate::report::say_damage(&run.records());
     if let Some(dir) = &args.svg {
         crate::report::pictures(&run.records(), dir)?;
         return crate::report::expected(args, &run.records());

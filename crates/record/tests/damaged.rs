@@ -1,0 +1,63 @@
+//! Records whose samples a full disk, or a copy that was broken off, has cut.
+
+use std::fs;
+use std::path::Path;
+
+use rdmalab_record::{Error, Record};
+
+/// A record of one-way times, once more in a place where it may be spoilt.
+fn copied(to: &Path) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-5");
+    fs::create_dir(to.join("samples")).unwrap();
+    for directory in ["", "samples"] {
+        for entry in fs::read_dir(from.join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let name = path.file_name().unwrap();
+                fs::write(to.join(directory).join(name), fs::read(&path).unwrap()).unwrap();
+            }
+        }
+    }
+}
+
+fn cut(dir: &Path, name: &str, bytes: u64) {
+    let file = fs::OpenOptions::new().write(true).open(dir.join(name)).unwrap();
+    file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
+}
+
+/// What a cut file holds is left out; what is whole, and what was concluded of all, is used.
+#[test]
+fn samples_that_were_cut_off_are_named_and_the_others_used() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    copied(dir);
+    let whole = Record::open(dir).unwrap();
+    assert_eq!(whole.damage, Vec::<String>::new());
+    cut(dir, "samples/000000-one_way_ns-t_lat.npy", 12);
+    let record = Record::open(dir).unwrap();
+    let expected = "samples are damaged: samples/000000-one_way_ns-t_lat.npy (236 bytes for 31 \
+                    samples), and left out; summaries are still there";
+    assert_eq!(record.damage, [expected]);
+    let all = |record: &Record| format!("{:?}", (&record.points, &record.findings));
+    assert_eq!(all(&record), all(&whole));
+    let series: Vec<_> = record.points.iter().flat_map(|point| &point.series).collect();
+    let (lost, kept) = series.split_first().unwrap();
+    assert!(matches!(record.samples(lost), Err(Error::Read { .. })));
+    assert_eq!(kept.len(), 7);
+    assert!(kept.iter().all(|series| record.samples(series).is_ok()));
+}
+
+#[test]
+fn one_line_names_the_first_of_several_cut_files() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    copied(dir);
+    // All of it, a part of its header, and one that another series needs too.
+    cut(dir, "samples/000000-one_way_ns-t_lat.npy", 376);
+    cut(dir, "samples/000001-one_way_ns-t_lat.npy", 400);
+    cut(dir, "samples/000001-post_cost_ns-rank_0_.._x.npy", 1);
+    let damage = Record::open(dir).unwrap().damage;
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert!(damage[0].contains("000000-one_way_ns-t_lat.npy (not a NumPy array"), "{damage:?}");
+    assert!(damage[0].contains("and 2 more, and left out"), "{damage:?}");
+}
