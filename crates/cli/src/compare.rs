@@ -9,6 +9,7 @@ use rdmalab_report::expect::{Expectation, share_of};
 
 use crate::args::ListFormat;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::files;
 
 /// Options of `compare`.
 #[derive(Args, Debug)]
@@ -42,6 +43,9 @@ pub struct CompareArgs {
 
 /// Compares; fails where B is worse than A by more than the threshold, with certainty.
 pub fn run(args: &CompareArgs) -> Outcome {
+    if let Some(file) = &args.html {
+        files::check("--html", file)?;
+    }
     let records = args.records.iter().map(|dir| Record::open(dir).map_err(usage));
     let records: Vec<Record> = records.collect::<Outcome<_>>()?;
     let sides = sides(records)?;
@@ -49,9 +53,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
     let options = Options { quantile: args.at, threshold: args.threshold, only: args.only.clone() };
     let found = Comparison::of(side(0), side(1), &options).map_err(usage)?;
     if let Some(file) = &args.html {
-        std::fs::write(file, found.page())
-            .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
-        outln!("{}", file.display());
+        files::write("--html", file, found.page())?;
     }
     match args.format {
         _ if args.html.is_some() => {}

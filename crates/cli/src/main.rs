@@ -36,6 +36,7 @@ mod env;
 mod exec;
 mod expect;
 mod failure;
+mod files;
 mod findings;
 mod harness;
 mod interrupt;

@@ -8,7 +8,9 @@ use rdmalab_report::{Histogram, Scale, Style, Table};
 
 use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
+use crate::files;
 use crate::findings::filled;
+
 use crate::run::args::Format;
 use crate::study::again;
 
@@ -17,6 +19,9 @@ const BINS: usize = 24;
 
 /// Prints a record, or writes its page.
 pub fn run(args: &ReportArgs) -> Outcome {
+    if let Some(file) = &args.html {
+        files::check("--html", file)?;
+    }
     if let Some(dir) = args.dirs.iter().find(|dir| again::is_one(dir)) {
         return match args.dirs.as_slice() {
             [_] => again::run(dir, args),
@@ -36,9 +41,7 @@ pub fn run(args: &ReportArgs) -> Outcome {
         say_damage(&records);
     }
     if let Some(file) = &args.html {
-        std::fs::write(file, rdmalab_report::pages(&records))
-            .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
-        outln!("{}", file.display());
+        files::write("--html", file, rdmalab_report::pages(&records))?;
         return expected(args, &records);
     }
     if let Some(dir) = &args.svg {
@@ -129,14 +132,12 @@ pub fn expected(args: &ReportArgs, records: &[Record]) -> Outcome {
 /// # Errors
 /// When a file cannot be written.
 pub fn pictures(records: &[Record], dir: &Path) -> Outcome {
-    let wrong = |e: std::io::Error| failed(format!("--svg {}: {e}", dir.display()));
-    std::fs::create_dir_all(dir).map_err(wrong)?;
+    files::directory("--svg", dir)?;
     for (i, record) in records.iter().enumerate() {
         let before = if records.len() > 1 { format!("{}-", i + 1) } else { String::new() };
         for picture in rdmalab_report::pictures(record) {
             let file = dir.join(format!("{before}{}.svg", picture.name));
-            std::fs::write(&file, picture.svg).map_err(wrong)?;
-            outln!("{}", file.display());
+            files::write("--svg", &file, picture.svg)?;
         }
     }
     Ok(())

@@ -16,6 +16,9 @@ fn output(mut command: Command) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// A record of a version that is read.
+const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/version-5");
+
 #[test]
 fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
     for (arguments, expected) in [
@@ -43,6 +46,19 @@ fn a_wrong_call_is_one_line_that_names_the_option_the_limit_and_what_to_do() {
             &["--out /proc/no", "--no-record"],
         ),
         (&["report", "/no/such/record"], &["/no/such/record"]),
+        (&["run", "ping", "localhost:99999"], &["localhost:99999", "1 to 65535"]),
+        (&["run", "ping", "localhost:0"], &["localhost:0", "1 to 65535"]),
+        (&["run", "ping", "unknown.invalid:http"], &["\"http\"", "1 to 65535"]),
+        (
+            &["report", RECORD, "--html", "/no/such/dir/x.html"],
+            &["--html /no/such/dir/x.html", "there is no directory /no/such/dir", "make it"],
+        ),
+        (&["report", RECORD, "--html", "/"], &["--html /: it is a directory", "name a file"]),
+        (&["report", RECORD, "--svg", "/proc/no/such"], &["--svg /proc/no/such", "another place"]),
+        (
+            &["compare", RECORD, RECORD, "--html", "/no/such/dir/x.html"],
+            &["--html /no/such/dir/x.html", "there is no directory /no/such/dir", "make it"],
+        ),
         (&["serve", "--bind", "192.0.2.1"], &["192.0.2.1"]),
         (&["serve", "--bind", "localhost:http"], &["http", "port"]),
         (&["ib_send_lat", "-R"], &["-R", "TCP"]),
@@ -88,6 +104,33 @@ fn what_the_options_refuse_is_exit_code_2_too() {
         let (code, _, stderr) = output(rdmalab(arguments));
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+    }
+}
+
+/// What is missing is said once, although two parts of `exec` miss it: and the program starts.
+#[test]
+fn an_interface_that_is_not_there_is_told_to_a_program_once() {
+    let (code, stdout, stderr) =
+        output(rdmalab(&["exec", "--interface", "nope0", "--", "/bin/echo", "started"]));
+    assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
+    let lines = stderr.lines().filter(|line| line.contains("there is no such network interface"));
+    assert_eq!(lines.count(), 1, "{stderr}");
+}
+
+/// What is impossible in a sweep is said once: among the results, or where those have no room.
+#[test]
+fn what_is_left_out_is_said_once() {
+    let words = "ping --device soft0 --transport rc,uc --op read --messages 10 --no-record";
+    for (form, in_stdout) in
+        [("table", true), ("markdown", true), ("json", true), ("csv", false), ("perftest", false)]
+    {
+        let mut command = rdmalab(&["run"]);
+        command.args(words.split(' ')).args(["--format", form]);
+        let (code, stdout, stderr) = output(command);
+        assert_eq!(code, Some(0), "{form}: {stderr}");
+        assert_eq!(stdout.contains("READ exists on RC only"), in_stdout, "{form}: {stdout}");
+        let said = stderr.lines().filter(|line| line.contains("READ exists on RC only"));
+        assert_eq!(said.count(), usize::from(!in_stdout), "{form}: {stderr}");
     }
 }
 

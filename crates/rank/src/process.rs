@@ -41,7 +41,7 @@ pub use frame::FRAME_BYTES_MAX;
 pub use gate::{Gate, Meeting, join, new_token};
 pub use hello::{Claim, PROTOCOL, VERSION};
 pub use rank::{ProcessRank, UNMEASURED_SKEW_NS};
-pub use remote::{DEFAULT_PORT, addresses};
+pub use remote::{DEFAULT_PORT, addresses, port};
 pub use server::{SESSIONS_MAX, Server, ServerEvent};
 pub use stream::Stream;
 pub use team::{

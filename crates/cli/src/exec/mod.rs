@@ -43,7 +43,8 @@ pub fn run(args: &ExecArgs) -> Outcome {
     if let Some(personality) = args.personality {
         command.env("RDMALAB_PERSONALITY", personality.name());
     }
-    if let Err(reason) = args.link.take_device() {
+    let missing = args.link.take_device().err();
+    if let Some(reason) = &missing {
         // Not refused: the program may go to another network namespace, which has it.
         errln!("rdmalab: exec: {reason}");
     }
@@ -60,7 +61,7 @@ pub fn run(args: &ExecArgs) -> Outcome {
         }
         PathBuf::from(libraries)
     });
-    paths::put_in_front(&mut command, &directory, preload.as_deref());
+    paths::put_in_front(&mut command, &directory, preload.as_deref(), missing.is_none());
     let error = command.exec();
     let (code, hint) = match error.kind() {
         std::io::ErrorKind::NotFound => (NOT_THERE, " (its interpreter is not there?)"),

@@ -20,8 +20,9 @@ pub const COMMAND: &str = "tree";
 /// Puts the library in front of a program, and its tree behind it. `preload` is what has to be
 /// loaded before the program for other reasons.
 ///
-/// A program that does not look there runs as well without, so a failure costs one line only.
-pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Path>) {
+/// A program that does not look there runs as well without, so a failure costs one line only: none
+/// unless `says`, where the reason has been told.
+pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Path>, says: bool) {
     let mut list: Vec<PathBuf> = preload.map(Path::to_owned).into_iter().collect();
     if std::env::var_os(VARIABLE).is_none_or(|value| value != OFF) {
         match prepare(program, libraries) {
@@ -29,6 +30,7 @@ pub fn put_in_front(program: &mut Command, libraries: &Path, preload: Option<&Pa
                 list.push(library);
                 program.env(VARIABLE, tree);
             }
+            Err(_) if !says => {}
             Err(reason) => errln!(
                 "rdmalab: exec: the program will not find /sys/class/infiniband, which some look \
                  for: {reason} ({VARIABLE}={OFF} goes without)"

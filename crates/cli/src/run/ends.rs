@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use rdmalab_experiments::Experiment;
 use rdmalab_measure::limits::{available_cores, one_cpu};
 use rdmalab_rank::process::{
-    Claim, Gate, Meeting, Place, RANKS_MAX, Spec, SshCommand, WorkerCommand, World, join, new_token,
+    Claim, Gate, Meeting, Place, RANKS_MAX, Spec, SshCommand, WorkerCommand, World, join,
+    new_token, port,
 };
 
 use super::args::HowArgs;
@@ -306,7 +307,10 @@ fn places(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcom
     let least = *experiment.ranks().start();
     let ranks = how.ranks.map(|ranks| ranks as usize);
     if let Some(host) = &how.host {
-        return Ok(Places::Server(host.clone()));
+        return match port(host).map_err(usage)? {
+            Some(0) => Err(usage(format!("{host}: nobody can listen at port 0: 1 to 65535"))),
+            _ => Ok(Places::Server(host.clone())),
+        };
     }
     if let Some(world) = world {
         let (by, size) = (world.by, world.size);

@@ -211,7 +211,9 @@ fn described(plan: &Plan, point: &Point) -> String {
 /// What goes below the results: for people only.
 fn notes(plan: &Plan, keep: &Keep, clock: &Clock, format: Format) {
     let mut lines = Vec::new();
-    for (_, reason) in &plan.impossible {
+    // The other forms have them among the results.
+    let is_shown = keep.points() > 0 && !matches!(format, Format::Csv | Format::Perftest);
+    for (_, reason) in plan.impossible.iter().filter(|_| !is_shown) {
         lines.push(format!("left out: {reason}"));
     }
     if format == Format::Table {

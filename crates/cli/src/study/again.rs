@@ -8,7 +8,7 @@ use rdmalab_study::{Evaluation, Part, State, Study, evaluate};
 use super::place::{ASKED, Place};
 use super::{PAGE, find, measured, parts, show, studies, write_page};
 use crate::args::ReportArgs;
-use crate::failure::{Outcome, run as failed, usage};
+use crate::failure::{Outcome, usage};
 use crate::run::args::Format;
 
 /// Whether it is a study's directory, as `rdmalab study` makes them.
@@ -71,9 +71,7 @@ pub fn run(dir: &Path, args: &ReportArgs) -> Outcome {
     match (&args.html, args.format) {
         (Some(file), _) => {
             let text = rdmalab_report::study_page(study, parts, evaluation, &[]);
-            std::fs::write(file, text)
-                .map_err(|e| failed(format!("--html {}: {e}", file.display())))?;
-            outln!("{}", file.display());
+            crate::files::write("--html", file, text)?;
         }
         (None, Format::Table) => {
             show::verdicts(evaluation, &place.asked);

@@ -1,7 +1,7 @@
 //! Workers of other machines: the client's side of a server.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use super::hello::Hello;
@@ -53,15 +53,30 @@ fn connect(address: &str) -> Result<Stream, String> {
 /// # Errors
 /// A sentence, when the name is not known.
 pub fn addresses(address: &str) -> Result<Vec<SocketAddr>, String> {
-    if let Ok(ip) = address.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
+    if let Some(ip) = ip(address) {
         return Ok(vec![SocketAddr::new(ip, DEFAULT_PORT)]);
     }
-    let found = match address.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok() => address.to_socket_addrs(),
-        Some((_, port)) => return Err(format!("{address}: {port:?} is no port (1 to 65535)")),
+    let found = match port(address)? {
+        Some(_) => address.to_socket_addrs(),
         None => (address, DEFAULT_PORT).to_socket_addrs(),
     };
     found.map(Iterator::collect).map_err(|e| format!("{address}: the name is not known: {e}"))
+}
+
+/// The port of `HOST:PORT`, `None` of `HOST`; nobody is asked for the host.
+///
+/// # Errors
+/// A sentence, when it is no port.
+pub fn port(address: &str) -> Result<Option<u16>, String> {
+    let named = address.rsplit_once(':').filter(|_| ip(address).is_none());
+    let Some((_, port)) = named else { return Ok(None) };
+    let parsed = port.parse().map(Some);
+    parsed.map_err(|_| format!("{address}: {port:?} is no port (1 to 65535)"))
+}
+
+/// An address without a port; one of IPv6 may stand in brackets.
+fn ip(address: &str) -> Option<IpAddr> {
+    address.trim_matches(['[', ']']).parse().ok()
 }
 
 #[cfg(test)]
@@ -77,5 +92,7 @@ mod tests {
         assert_eq!(first("[::1]"), "[::1]:18515");
         assert_eq!(first("[::1]:7"), "[::1]:7");
         assert!(addresses("localhost:http").unwrap_err().contains("no port"));
+        assert_eq!((port("::1"), port("host"), port("[::1]:7")), (Ok(None), Ok(None), Ok(Some(7))));
+        assert!(port("unknown.invalid:65536").unwrap_err().contains("no port"));
     }
 }

@@ -1,0 +1,48 @@
+//! Files that a call names for what it writes: refused before anything runs where they cannot be.
+
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use crate::failure::{Outcome, run as failed, usage};
+
+/// Whether a file can be written that is named by an option.
+///
+/// # Errors
+/// A wrong call: why not, and what to do.
+pub fn check(option: &str, file: &Path) -> Outcome {
+    let wrong = |why: String| Err(usage(format!("{option} {}: {why}", file.display())));
+    if file.is_dir() {
+        return wrong("it is a directory: name a file in it".to_owned());
+    }
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        let shown = parent.display();
+        return wrong(format!("there is no directory {shown}: make it, or name another place"));
+    }
+    let written = if file.exists() { file } else { parent };
+    match access(written, Access::WRITE_OK) {
+        Ok(()) => Ok(()),
+        Err(error) => wrong(format!("{}: {error}: name another place", written.display())),
+    }
+}
+
+/// Makes a directory that is named by an option, unless it is there.
+///
+/// # Errors
+/// A wrong call: why it cannot be.
+pub fn directory(option: &str, directory: &Path) -> Outcome {
+    std::fs::create_dir_all(directory)
+        .map_err(|e| usage(format!("{option} {}: {e}; name another place", directory.display())))
+}
+
+/// Writes a file that was checked, and says where it is.
+///
+/// # Errors
+/// A failed run: a disk that is full, say.
+pub fn write(option: &str, file: &Path, text: impl AsRef<[u8]>) -> Outcome {
+    std::fs::write(file, text).map_err(|e| failed(format!("{option} {}: {e}", file.display())))?;
+    outln!("{}", file.display());
+    Ok(())
+}
