@@ -21,8 +21,17 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Variables of a process.
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// A server and its client, both ended; `None` where the program is not installed.
+/// A server and its client, both ended, again where perftest was disturbed; `None` where the
+/// program is not installed.
 fn pair(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
+    programs::again_while(|| pair_once(line, server, client), is_disturbed)
+}
+
+fn is_disturbed(ends: &Option<(Ended, Ended)>) -> bool {
+    ends.as_ref().is_some_and(|(server, client)| server.is_disturbed() || client.is_disturbed())
+}
+
+fn pair_once(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option<(Ended, Ended)> {
     let mut words = line.split_whitespace().map(str::to_owned);
     let program = words.next().expect("a program");
     let Some(path) = programs::find(&program) else {
@@ -117,7 +126,11 @@ fn every_packet_is_well_formed() {
     for line in RUNS.lines().filter(|line| !line.trim().is_empty()) {
         let (line, filter) = line.split_once('|').expect("a filter");
         let variables = [("RDMALAB_CAPTURE", file.as_str())];
-        let Some((server, client)) = pair(line, &variables, &variables) else { continue };
+        let alone = || {
+            directory.empty();
+            pair_once(line, &variables, &variables)
+        };
+        let Some((server, client)) = programs::again_while(alone, is_disturbed) else { continue };
         let reports = format!("{}{}", server.report(), client.report());
         assert!(server.succeeded() && client.succeeded(), "{reports}");
         let captures = directory.captures();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::boot;
 use crate::guest::Guest;
-use rdmalab_testkit::programs::turn;
+use rdmalab_testkit::programs::{again_while, turn};
 
 /// Our binary, built as the test was.
 fn binary() -> PathBuf {
@@ -30,9 +30,11 @@ fn the_kernels_device_is_found_and_measured() {
     let counts = "--messages 100 --runs 1 --warm-up 10";
     // Neither the GID, nor the MTU, nor what may go inline is asked for.
     for what in [
-        "ping --transport rc,uc,ud --size 8,1000",
+        "ping --transport rc --size 8,1000",
+        "ping --transport uc,ud --size 8,1000",
         "ping --op write,write_imm,read --size 64,5000",
-        "oneway --transport rc,ud --size 32,1000",
+        "oneway --transport rc --size 32,1000",
+        "oneway --transport ud --size 32,1000",
         "blast --op send,write,read --size 4096 --buffers 8",
     ] {
         let result = measured(&mut guest, &format!("{what} {counts}"));
@@ -41,7 +43,8 @@ fn the_kernels_device_is_found_and_measured() {
         }
     }
     for what in [
-        "fan --ranks 3 --transport rc,ud --size 64",
+        "fan --ranks 3 --transport rc --size 64",
+        "fan --ranks 3 --transport ud --size 64",
         "fan --ranks 3 --transport ud --to group --size 64",
         "recvq --rx-depth 8",
         "rpc --ranks 3 --size 100",
@@ -54,14 +57,18 @@ fn the_kernels_device_is_found_and_measured() {
     measured(&mut guest, "timeout --timeout 8 --messages 3 --runs 1");
 }
 
-/// What a run says, of which no message may be lost.
+/// What a run says, of which no message may be lost. Where it promises nothing else, the emulated
+/// machine loses one now and then, and it runs again.
 fn measured(guest: &mut Guest, what: &str) -> String {
     let command = format!("/host/rdmalab run {what} --device rxe0 --format json --no-record");
-    let result = guest.run(&command).expect();
+    let is_lossless = |result: &String| {
+        let none = |lost| result.split(lost).skip(1).all(|number: &str| number.starts_with('0'));
+        ["\"lost_n\": ", "\"lost\": "].into_iter().all(none)
+    };
+    let may_lose = ["--transport uc", "--transport ud"].iter().any(|way| what.contains(way));
+    let run = || guest.run(&command).expect();
+    let result = again_while(run, |result| may_lose && !is_lossless(result));
     assert!(result.contains("\"device_kind\": \"system\""), "{command}:\n{result}");
-    for lost in ["\"lost_n\": ", "\"lost\": "] {
-        let none = result.split(lost).skip(1).all(|number| number.starts_with('0'));
-        assert!(none, "{command}:\n{result}");
-    }
+    assert!(is_lossless(&result), "{command}:\n{result}");
     result
 }

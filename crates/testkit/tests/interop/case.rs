@@ -10,13 +10,9 @@ use rdmalab_testkit::programs::{self, Ended, Program};
 pub const LIMIT: Duration = Duration::from_secs(100);
 /// What a server is given to notice that its client failed.
 const GRACE: Duration = Duration::from_secs(2);
-/// Complaints that say nothing about us, after which the pair runs again. perftest measures the
-/// processor's clock, and gives up when somebody else takes the processor meanwhile. And
 /// `ibv_rc_pingpong -t -e` takes it for an error (2, `ENOENT`) when a completion came between its
 /// asking for an event and its emptying the CQ, so that the event finds nothing: rare, and its own.
-const DISTURBED: [&str; 2] = ["Can't produce a report", "poll CQ failed 2"];
-/// How often such a pair runs.
-const ATTEMPTS: usize = 5;
+const EVENT_OF_NOTHING: &str = "poll CQ failed 2";
 
 /// Whether the long lists are asked for.
 pub fn full() -> bool {
@@ -61,18 +57,14 @@ impl Case {
         self.text(option).map_or(default, |word| word.parse().expect("a number"))
     }
 
-    /// Runs a server and its client, again if they were [`DISTURBED`].
+    /// Runs a server and its client, again if their complaint says nothing about us.
     fn run(&self, path: &Path) -> (Ended, Option<Ended>) {
-        let mut ended = self.run_once(path);
-        for _ in 1..ATTEMPTS {
-            let is_disturbed =
-                |side: &Ended| DISTURBED.iter().any(|complaint| side.stderr.contains(complaint));
-            if !is_disturbed(&ended.0) && !ended.1.as_ref().is_some_and(is_disturbed) {
-                break;
-            }
-            ended = self.run_once(path);
-        }
-        ended
+        let is_spoiled =
+            |side: &Ended| side.is_disturbed() || side.stderr.contains(EVENT_OF_NOTHING);
+        programs::again_while(
+            || self.run_once(path),
+            |(server, client)| is_spoiled(server) || client.as_ref().is_some_and(is_spoiled),
+        )
     }
 
     fn run_once(&self, path: &Path) -> (Ended, Option<Ended>) {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs;
+use rdmalab_testkit::programs::{self, Ended, Program};
 
 use crate::lab::Lab;
 
@@ -26,6 +26,34 @@ const PAIRS: [(&str, &str, u64); 10] = [
     ("qperf", "qperf 10.91.0.1 -t 1 -cm 1 rc_lat quit", 100),
 ];
 
+/// Who is bound listens next.
+const LISTENS: Duration = Duration::from_millis(200);
+
+/// Waits until a server, started by this line, is ready for its client. The manager asks again by
+/// itself, but only after seconds.
+fn wait_for(server: &mut Program, line: &str) {
+    match line.split(' ').next().unwrap_or_default() {
+        "qperf" => assert!(server.wait_until_it_listens(19_765), "{line} does not listen"),
+        "mckey" => wait_until_it_is_member(server),
+        "rping" => server.wait_until_it_is_bound(7174),
+        "ib_send_lat" => server.wait_until_it_is_bound(18_515),
+        "udaddy" => server.wait_until_it_is_bound(7174),
+        _ => server.wait_until_it_is_bound(7471),
+    }
+    std::thread::sleep(LISTENS);
+}
+
+/// Waits until the host of a program is a member of 239.255.9.9.
+fn wait_until_it_is_member(program: &mut Program) {
+    const GROUP: &str = "0909FFEF"; // In the order of this machine's bytes.
+    let table = format!("/proc/{}/net/igmp", program.id());
+    let until = Instant::now() + LIMIT;
+    let is_member = || std::fs::read_to_string(&table).unwrap_or_default().contains(GROUP);
+    while Instant::now() < until && !program.has_ended() && !is_member() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn programs_connect_to_another_host() {
     let test = "connected";
@@ -34,12 +62,15 @@ fn programs_connect_to_another_host() {
     let mut failures = Vec::new();
     for (server, client, packets) in PAIRS {
         let before = lab.packets(1);
-        let listening = lab.start(1, server);
-        // The manager asks again by itself, but only after seconds.
-        std::thread::sleep(Duration::from_millis(1500));
-        let client = lab.start(2, client).end_by(Instant::now() + LIMIT);
-        let patience = if client.succeeded() { LIMIT } else { Duration::from_secs(1) };
-        let server = listening.end_by(Instant::now() + patience);
+        let once = || {
+            let mut listening = lab.start(1, server);
+            wait_for(&mut listening, server);
+            let client = lab.start(2, client).end_by(Instant::now() + LIMIT);
+            let patience = if client.succeeded() { LIMIT } else { Duration::from_secs(1) };
+            [listening.end_by(Instant::now() + patience), client]
+        };
+        let [server, client] =
+            programs::again_while(once, |ends| ends.iter().any(Ended::is_disturbed));
         let crossed = lab.packets(1) - before;
         println!("{crossed:7} packets  {}", client.line);
         if !client.succeeded() || !server.succeeded() || crossed < packets {
@@ -56,8 +87,9 @@ fn programs_connect_to_another_host() {
 fn a_new_address_is_waited_for_before_anything_is_sent() {
     let test = "a_new_address_is_waited_for_before_anything_is_sent";
     let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
-    let server = lab.start(1, "rping -s -C 3 -a fd91::1");
-    std::thread::sleep(Duration::from_millis(1500));
+    let call = "rping -s -C 3 -a fd91::1";
+    let mut server = lab.start(1, call);
+    wait_for(&mut server, call);
     lab.must(&format!("-n {} address add fd91::22/64 dev eth0", lab.namespace(2)));
     let client = lab.start(2, "rping -c -C 3 -I fd91::22 -a fd91::1");
     let client = client.end_by(Instant::now() + LIMIT);
@@ -119,8 +151,9 @@ fn a_request_that_is_lost_is_sent_again() {
     let Some(program) = compile(scratch.path(), &["lost.c", "end.c"], &libraries) else { return };
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let (program, directory) = (program.display(), scratch.path().display());
-    let server = lab.start(1, &program.to_string());
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut server = lab.start(1, &program.to_string());
+    server.wait_until_it_is_bound(7472);
+    std::thread::sleep(LISTENS);
     let mut client = lab.start(2, &format!("{program} 10.91.0.1 {directory}"));
     let mut wait_for = |name| {
         while !scratch.path().join(name).exists() && !client.has_ended() {

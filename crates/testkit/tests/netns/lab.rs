@@ -136,8 +136,15 @@ impl Lab {
     }
 
     /// Runs a server on host 1 and its client on host 2; `client` is what the client has to say
-    /// besides. Both must succeed.
+    /// besides. Both must succeed; again where perftest was disturbed.
     pub fn pair(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
+        let is_disturbed = |ends: &Result<_, String>| {
+            ends.as_ref().is_err_and(|report| programs::are_disturbed(report))
+        };
+        programs::again_while(|| self.pair_once(server, client), is_disturbed)
+    }
+
+    fn pair_once(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
         let port = programs::free_port();
         let until = Instant::now() + LIMIT;
         let mut listening = self.start(1, &format!("{server} -p {port}"));

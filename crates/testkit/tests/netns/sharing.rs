@@ -13,13 +13,13 @@ struct Pair {
     client: Program,
 }
 
-fn start(lab: &Lab, call: &str) -> Pair {
+fn start(lab: &Lab, call: &str, of_client: &[(&str, &str)]) -> Pair {
     let port = programs::free_port();
     let mut server = lab.start(1, &format!("{call} -p {port}"));
     if !server.wait_until_it_listens(port) {
         panic!("{}", server.end_by(Instant::now()).report());
     }
-    let client = lab.start(2, &format!("{call} -p {port} 10.91.0.1"));
+    let client = lab.start_with(2, &format!("{call} -p {port} 10.91.0.1"), of_client);
     Pair { server, client }
 }
 
@@ -40,11 +40,16 @@ fn two_processes_of_a_host_share_the_port() {
         "ibv_rc_pingpong -c -e -g 2 -n 2000",
         "ibv_ud_pingpong -c -e -g 1 -n 3000",
     ];
-    let pairs: Vec<Pair> = calls.iter().map(|call| start(&lab, call)).collect();
+    let pairs: Vec<Pair> = calls.iter().map(|call| start(&lab, call, &[])).collect();
     for ended in pairs.into_iter().flat_map(finish) {
         assert!(ended.succeeded(), "{}", ended.report());
     }
 }
+
+/// Packets by which a pair is under way; it has forty times as many.
+const UNDER_WAY: u64 = 1000;
+/// Has 10000 round trips last for 5 s on any machine.
+const SLOWLY: [(&str, &str); 1] = [("RDMALAB_FAULTS", "delay 500us of send")];
 
 /// The first process of each host reads the port; when it is killed, the second goes on.
 #[test]
@@ -59,12 +64,14 @@ fn the_port_outlives_its_reader() {
         assert!(owner.wait_until_it_listens(port), "{}", owner.end_by(Instant::now()).report());
         owners.push(owner);
     }
-    let mut pair = start(&lab, "ibv_rc_pingpong -c -e -g 1 -n 60000");
-    std::thread::sleep(Duration::from_millis(300));
+    let mut pair = start(&lab, "ibv_rc_pingpong -c -e -g 1 -n 10000", &SLOWLY);
     for owner in owners {
+        let before = lab.packets(1);
+        while lab.packets(1) < before + UNDER_WAY && !pair.client.has_ended() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         // Dropping a program kills it, as kill -9 does.
         drop(owner);
-        std::thread::sleep(Duration::from_millis(200));
     }
     assert!(!pair.client.has_ended(), "it was too fast for this test, or it failed");
     for ended in finish(pair) {
