@@ -3,12 +3,17 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use common::{Said, rdmalab, said};
 use serde_json::Value;
 
+/// Measurements one after the other: each has two ends that spin.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A short run; its record.
 fn record(home: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = home.join(name);
     let mut command = rdmalab(&["run", "ping", "--warm-up", "20", "--out"]);
     let run = said(command.arg(&out).args(arguments));
