@@ -148,11 +148,16 @@ impl<'a> Search<'a> {
         Some(search)
     }
 
-    /// Folds as many scores as make whole periods: what drifts is then at all places alike.
-    fn fold(&self, scores: &[f64], period: usize) -> Folded {
+    /// As many scores as make whole periods, and whether each is there: what drifts is then at all
+    /// places alike.
+    fn whole<'s>(&'s self, scores: &'s [f64], period: usize) -> (&'s [f64], Option<&'s [f64]>) {
         let used = scores.len() / period * period;
-        let there = self.is_there.as_ref().map(|t| &t[..used]);
-        Folded::of(&scores[..used], there, period)
+        (&scores[..used], self.is_there.as_ref().map(|t| &t[..used]))
+    }
+
+    fn fold(&self, scores: &[f64], period: usize) -> Folded {
+        let (scores, there) = self.whole(scores, period);
+        Folded::of(scores, there, period)
     }
 
     fn excess_of(&self, period: usize) -> f64 {
@@ -171,7 +176,8 @@ impl<'a> Search<'a> {
     /// The logarithm of the probability that a period says no more than its divisor does, by the
     /// scores within the places of that.
     fn ln_no_more(&self, within: &[f64], divisor: usize, period: usize) -> f64 {
-        self.fold(within, period).ln_chance_within(divisor, self.excess_of(period))
+        let (scores, there) = self.whole(within, period);
+        Folded::within(scores, there, period, divisor).ln_chance(self.excess_of(period))
     }
 
     /// The shortest divisor of a period of which that is a mere repetition.

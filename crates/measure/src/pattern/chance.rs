@@ -31,7 +31,7 @@ pub fn ln_chi_squared_tail(x: f64, freedom: f64) -> f64 {
 /// About the value that chi-squared of this folding stays below with probability `q` where there is
 /// no pattern (Wilson and Hilferty 1931).
 pub fn quantile_of(folded: &Folded, q: f64) -> f64 {
-    let freedom = folded.period as f64 - 1.0;
+    let freedom = folded.freedom;
     let spread = 2.0 / (9.0 * freedom);
     let root = 1.0 - spread + normal_quantile(q) * spread.sqrt();
     freedom * root.max(0.05).powi(3)

@@ -49,6 +49,8 @@ pub struct Folded {
     pub squares: f64,
     /// The largest mean times the root of its count: normal where there is no pattern.
     pub largest: f64,
+    /// Degrees of freedom of the squares.
+    pub freedom: f64,
     /// The mean at each place, minus that of all.
     pub means: Vec<f64>,
     /// Samples at each place.
@@ -60,9 +62,9 @@ pub struct Folded {
 impl Folded {
     /// Folds scores, of whole periods. `is_there` is 0 where a sample is missing.
     pub fn of(scores: &[f64], is_there: Option<&[f64]>, period: usize) -> Self {
-        let mut sums = folded(scores, period);
+        let mut sums = folded_sums(scores, period);
         let counts = match is_there {
-            Some(is_there) => folded(is_there, period),
+            Some(is_there) => folded_sums(is_there, period),
             None => vec![(scores.len() / period) as f64; period],
         };
         let count: f64 = counts.iter().sum();
@@ -75,26 +77,47 @@ impl Folded {
             squares += count * *sum * *sum;
             largest = largest.max(sum.abs() * count.sqrt());
         }
-        Self { period, squares, largest, means: sums, counts, total: (count, variance) }
+        let freedom = period as f64 - 1.0;
+        Self { period, squares, largest, freedom, means: sums, counts, total: (count, variance) }
+    }
+
+    /// Folds scores that are those within the places of a divisor of the period
+    /// ([`scores_within`]): by how much the parts of each such place differ among themselves.
+    ///
+    /// What is among few is drawn without being put back: of `n` samples of a divisor's place, `c`
+    /// at one of ours, the mean of those spreads less than that of `c` normal scores, by `1 - c/n`
+    /// in the variance; for half and half by a factor of two. As much freedom has each place.
+    pub fn within(scores: &[f64], is_there: Option<&[f64]>, period: usize, divisor: usize) -> Self {
+        let mut folded = Self::of(scores, is_there, period);
+        let (sums, mut all) = (folded_sums(scores, period), vec![(0.0, 0.0); divisor]);
+        for (place, sum) in sums.iter().enumerate() {
+            all[place % divisor].0 += sum;
+            all[place % divisor].1 += folded.counts[place];
+        }
+        (folded.squares, folded.largest, folded.freedom) = (0.0, 0.0, 0.0);
+        for (place, sum) in sums.iter().enumerate() {
+            let (count, (sum_of_all, count_of_all)) = (folded.counts[place], all[place % divisor]);
+            let free = 1.0 - count / count_of_all.max(1.0);
+            if count <= 0.0 || free <= 0.0 {
+                continue;
+            }
+            let off = sum - count * sum_of_all / count_of_all;
+            folded.squares += off * off / count;
+            folded.largest = folded.largest.max(off.abs() / (count * free).sqrt());
+            folded.freedom += free;
+        }
+        folded
     }
 
     /// The logarithm of the probability of such a folding, without the number of periods that were
     /// tried.
     pub fn ln_chance(&self, excess: f64) -> f64 {
-        self.ln_chance_within(1, excess)
-    }
-
-    /// As [`Self::ln_chance`], where the scores are those within the places of a divisor
-    /// ([`scores_within`]), or of all of them: 1.
-    ///
-    /// Of as many places as one of the divisor becomes, all but one are free; and what is among
-    /// few is drawn without being put back, so a mean spreads less than one of as many normal
-    /// scores. For half and half that is a factor of two in the variance.
-    pub fn ln_chance_within(&self, divisor: usize, excess: f64) -> f64 {
-        let (period, divisor) = (self.period as f64, divisor as f64);
-        let squares = ln_chi_squared_tail(self.squares / excess, period - divisor);
-        let spread = excess * (1.0 - divisor / period);
-        let largest = ln_normal_tail(self.largest / spread.sqrt()) + (2.0 * period).ln();
+        if self.freedom <= 0.0 {
+            return 0.0;
+        }
+        let squares = ln_chi_squared_tail(self.squares / excess, self.freedom);
+        let places = 2.0 * self.period as f64;
+        let largest = ln_normal_tail(self.largest / excess.sqrt()) + places.ln();
         (squares.min(largest) + 2f64.ln()).min(0.0)
     }
 
@@ -108,7 +131,7 @@ impl Folded {
     }
 }
 
-fn folded(values: &[f64], period: usize) -> Vec<f64> {
+fn folded_sums(values: &[f64], period: usize) -> Vec<f64> {
     let mut sums = vec![0.0; period];
     for cycle in values.chunks_exact(period) {
         for (sum, value) in sums.iter_mut().zip(cycle) {

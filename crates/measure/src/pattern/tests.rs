@@ -254,3 +254,33 @@ fn a_cause_is_not_taken_for_half_its_period() {
         }
     }
 }
+
+/// What is left of a last period, and gaps at some places, make no longer period likelier: per
+/// degree of freedom the squares are 1 on the average.
+#[test]
+fn what_is_ragged_says_no_more_than_its_divisor() {
+    const SERIES: u64 = 200;
+    /// Whether the sample at an index is missing.
+    type Missing = fn(usize) -> bool;
+    let ragged: [(&str, Missing, usize); 3] = [
+        ("whole", |_| false, 1600),
+        ("the last period", |_| false, 1799),
+        ("gaps", |at| at % 200 < 100 && at % 1400 > 199, 2800),
+    ];
+    for (name, missing, n) in ragged {
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for seed in 0..SERIES {
+            let mut samples = noise(n, 500 + seed, |r| r.normal());
+            (0..n).filter(|at| missing(*at)).for_each(|at| samples[at] = f64::NAN);
+            let search = Search::new(&samples).expect("enough");
+            let within = fold::scores_within(&samples, 100);
+            let (scores, there) = search.whole(&within, 200);
+            let folded = Folded::within(scores, there, 200, 100);
+            squares += folded.squares;
+            freedom += folded.freedom;
+        }
+        // 200 series of some 100 degrees each: the ratio is known within 1 %.
+        let ratio = squares / freedom;
+        assert!((0.95..1.05).contains(&ratio), "{name}: {ratio}");
+    }
+}

@@ -109,6 +109,7 @@ fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     assert!(judged > 0, "of eighty series none was free of other pauses, at a load of {load}");
+    assert!(judged > missed.len(), "{missed:?}");
 }
 
 /// How many programs want a processor.
