@@ -1,7 +1,7 @@
 //! What captures are shown of the talk among this host's processes, which goes through sockets of
 //! theirs and not through the device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use core::ffi::c_int;
 
@@ -17,8 +17,11 @@ const WAYS_MAX: usize = 4096;
 pub struct Notes {
     /// `None` where nothing is captured.
     note: Option<Note>,
-    /// By the communication id of who asked: from where, and to where. Only requests say it.
+    /// By the communication id of who asked: from where, and to where. Only requests for
+    /// connections say it.
     ways: BTreeMap<u32, (Gid, Gid)>,
+    /// Their keys, in the order in which they came.
+    order: VecDeque<u32>,
 }
 
 /// Whose words a message is, by communication ids: the sender's, and the receiver's. 0 where it has
@@ -40,7 +43,8 @@ fn ids_of(message: &Message) -> (u32, u32) {
 impl Notes {
     /// For what this process captures.
     pub fn new() -> Self {
-        Self { note: door::port().map(|port| port.note), ways: BTreeMap::new() }
+        let note = door::port().map(|port| port.note);
+        Self { note, ways: BTreeMap::new(), order: VecDeque::new() }
     }
 
     /// Shows a message that leaves for a process of this host.
@@ -59,16 +63,25 @@ impl Notes {
         let bytes = mad.to_bytes();
         // SAFETY: three live arrays.
         if unsafe { note(from.0.as_ptr(), to.0.as_ptr(), bytes.as_ptr(), has_come) } != 0 {
-            (self.note, self.ways) = (None, BTreeMap::new());
+            *self = Self { note: None, ways: BTreeMap::new(), order: VecDeque::new() };
+        }
+    }
+
+    fn remember(&mut self, id: u32, way: (Gid, Gid)) {
+        if self.ways.insert(id, way).is_some() {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > WAYS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ways.remove(&oldest);
         }
     }
 
     fn way_of(&mut self, message: &Message) -> (Gid, Gid) {
         if let Message::Req(req) = message {
-            if self.ways.len() >= WAYS_MAX {
-                self.ways.pop_first();
-            }
-            self.ways.insert(req.local_id, (req.path.local_gid, req.path.remote_gid));
+            self.remember(req.local_id, (req.path.local_gid, req.path.remote_gid));
         }
         let (sender, receiver) = ids_of(message);
         let back = || self.ways.get(&receiver).map(|(from, to)| (*to, *from));

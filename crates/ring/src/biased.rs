@@ -58,6 +58,15 @@ pub fn be_guest() {
     GUEST.with(|guest| guest.set(true));
 }
 
+/// Does something as a guest, in a thread that may be one or not.
+#[cfg(not(loom))]
+pub fn as_guest<R>(work: impl FnOnce() -> R) -> R {
+    let before = GUEST.with(|guest| guest.replace(true));
+    let result = work();
+    GUEST.with(|guest| guest.set(before));
+    result
+}
+
 #[cfg(not(loom))]
 fn is_guest() -> bool {
     GUEST.with(core::cell::Cell::get)

@@ -67,38 +67,27 @@ pub use udp::{management, management_c, set_wire_seam, wire_drops};
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.
 fn say_once(sentence: &str) {
-    if is_news(sentence) {
-        say(sentence);
-    }
-}
-
-/// Prints a sentence once, whether or not somebody asks: why nothing can work, where the program
-/// itself would see time-outs only.
-#[cold]
-fn warn_once(sentence: &str) {
-    if is_news(sentence) {
-        print(sentence);
-    }
-}
-
-fn is_news(sentence: &str) -> bool {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
-    let is_new = !said.iter().any(|known| known == sentence);
-    if is_new {
-        said.push(sentence.to_string());
+    if said.iter().any(|known| known == sentence) {
+        return;
     }
-    is_new
+    said.push(sentence.to_string());
+    drop(said);
+    say(sentence);
 }
 
 /// Prints a sentence if `RDMALAB_DEBUG` asks for such.
 fn say(sentence: &str) {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
-        print(sentence);
+        warn(sentence);
     }
 }
 
-fn print(sentence: &str) {
+/// Prints a sentence whether or not somebody asks: why nothing can work, where the program itself
+/// would see time-outs only.
+#[cold]
+fn warn(sentence: &str) {
     // Standard error may be closed; that is no reason to panic in a C program.
     let _ = writeln!(std::io::stderr(), "rdmalab: {sentence}");
 }

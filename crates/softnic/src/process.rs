@@ -97,9 +97,10 @@ pub(crate) fn os_error(what: &str, error: &std::io::Error) -> VerbsError {
     VerbsError::new(errno, format!("{what}: {error}"))
 }
 
-/// Processes of different versions have nothing in common, not even who reads the host's port: to
-/// each other they are not there, which looks like a peer that never answers.
-fn warn_of_other_builds() {
+/// Processes of different versions of what they would share have nothing in common, not even who
+/// reads the host's port: to each other they are not there, which looks like a peer that never
+/// answers.
+fn warn_of_other_versions() {
     // SAFETY: takes and touches nothing.
     let uid = unsafe { libc::getuid() };
     let live = rdmalab_ring::mailbox::list_live_slots().unwrap_or_default();
@@ -107,9 +108,9 @@ fn warn_of_other_builds() {
     let Some(other) = live.iter().find(|live| live.uid == uid && live.version != mine) else {
         return;
     };
-    crate::warn_once(&format!(
-        "a program with another build of rdmalab runs on this host (version {} of what they share; \
-         this one has {mine}): the two do not see each other. Run all with one build.",
+    crate::warn(&format!(
+        "a program with another version of rdmalab runs on this host ({} of what processes share; \
+         this one has {mine}): the two do not see each other. Run all with one version.",
         other.version
     ));
 }
@@ -144,7 +145,7 @@ impl Process {
         rdmalab_ring::fence::register_private();
         let mailbox = Mailbox::claim(layout::VERSION)
             .map_err(|error| os_error("cannot join the processes of this host", &error))?;
-        warn_of_other_builds();
+        warn_of_other_versions();
         let segment =
             Segment::create(c"rdmalab-nic", layout::SEGMENT_BYTES, layout::PREFAULT_BYTES)
                 .map_err(|error| os_error("cannot make the shared segment", &error))?;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use rdmalab_wire::ids::{MASK_24, Psn, Qpn};
 
 use super::{Action, Class, Count, End, MAX_RULES, Medium, Rule, Rules, Which};
+use crate::path::{destination_of, gid_of};
 
 /// What is wrong with a specification: one line that says what, where, and what is allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -239,7 +240,7 @@ fn end(text: &str) -> Parsed<End> {
         return Ok(End::Qp(Qpn::new(number)));
     }
     text.parse()
-        .map(|address: IpAddr| End::Address(address))
+        .map(|address: IpAddr| End::Address(destination_of(gid_of(address))))
         .map_err(|_| format!("{text:?} is neither a queue pair (17, 0x11) nor an IP address"))
 }
 

@@ -4,6 +4,7 @@
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_link::path::address_of;
 use rdmalab_link::seam::Direction;
+use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
@@ -12,7 +13,7 @@ use super::{Frames, first_gid, gid_like, shared_path};
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 
-/// Records a datagram from one GID of this host to another; zeros stand for the port's first one.
+/// Records a datagram from one GID of this host to another; zeros stand for the first of the port.
 pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u8; MAD_BYTES]) {
     let (from, to) = ends(from, to);
     let own = if direction == Direction::Out { from } else { to };
@@ -25,7 +26,8 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     let outer = shared_path(from, to, QP1);
     let frames =
         Frames { tap, device, outer: &outer, mtu: PathMtu::Mtu256, transport: Transport::Ud };
-    frames.record(direction, &train, mad.as_ptr(), "", false);
+    // The queue is to be owned by a thread whose packets are many.
+    biased::as_guest(|| frames.record(direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();
 }
 

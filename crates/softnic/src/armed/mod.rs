@@ -23,7 +23,7 @@ use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
 use rdmalab_link::outer::Outer;
-use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::path::{Below, Path, address_of, destination_of, gid_of};
 use rdmalab_link::seam::Direction;
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
@@ -375,7 +375,8 @@ impl Gate<'_> {
         let sender = if is_datagram { train.src_qpn.get() ^ member } else { 0 };
         Flow {
             source: self.outer.path().source,
-            destination: self.outer.path().destination,
+            // As on a network, for which rules are written too.
+            destination: destination_of(gid_of(self.outer.path().destination)),
             destination_qp: train.dst_qpn,
             source_qp: Qpn::new(sender),
             is_response: train.kind.is_response(),

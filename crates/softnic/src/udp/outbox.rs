@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
+use parking_lot::Mutex;
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
@@ -215,19 +216,33 @@ fn send_patiently(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::
     }
 }
 
+/// Hosts that a person was told of, at most; further ones are as narrow, and nothing is new.
+const TOLD_MAX: usize = 16;
+
 /// Packets that do not fit the way to a host never arrive, however often they are sent: its person
-/// is told. Whatever else the kernel refuses may be over soon.
+/// is told, once. Whatever else the kernel refuses may be over soon.
 #[cold]
 fn tell(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
+    static TOLD: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
     if error.raw_os_error() != Some(libc::EMSGSIZE) {
         return;
     }
     let to = route.path.destination;
+    let mut told = TOLD.lock();
+    if told.len() >= TOLD_MAX || told.contains(&to) {
+        return;
+    }
+    told.push(to);
+    drop(told);
+    // What follows waits, as far as the thread's cancellation is concerned; and we hold locks.
+    let _calm = NoCancel::new();
     let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
-    let takes = socket::path_mtu_bytes(to).map_or_else(String::new, |mtu| format!(" {mtu}"));
-    crate::warn_once(&format!(
-        "packets of {} bytes to {to} do not fit its path MTU{takes} and are dropped: give both \
-         ends a smaller one (-m of Debian's programs), or mend the MTUs on the way",
-        datagram_bytes + headers_bytes,
+    let bytes = datagram_bytes + headers_bytes;
+    // The kernel was asked about any interface, and this packet leaves by one.
+    let mtu = socket::path_mtu_bytes(to).filter(|mtu| (*mtu as usize) < bytes);
+    let takes = mtu.map_or_else(String::new, |mtu| format!(" {mtu}"));
+    crate::warn(&format!(
+        "packets of {bytes} bytes to {to} do not fit its path MTU{takes} and are dropped: give \
+         both ends a smaller one (-m of Debian's programs), or mend the MTUs on the way"
     ));
 }

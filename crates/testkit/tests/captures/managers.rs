@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rdmalab_testkit::programs::{self, Ended, Program};
-use rdmalab_trace::conversation::Note;
+use rdmalab_trace::conversation::{Conversation, Note};
 
 use super::{Directory, LIMIT, is_well_formed, tshark};
 
@@ -37,6 +37,16 @@ fn messages(capture: &str) -> Vec<&'static str> {
     rows.iter().flat_map(|row| row.notes.iter().filter_map(name)).collect()
 }
 
+/// Whether the connection's two directions are found to belong together.
+fn has_both_ends(capture: &str) -> bool {
+    let trace = rdmalab_trace::read(Path::new(capture)).expect("a capture");
+    let connections =
+        trace.conversations.iter().filter(|c| c.a.qpn != Some(1) && c.b.qpn != Some(1));
+    let known = |c: &Conversation| c.a.qpn.is_some() && c.b.qpn.is_some() && !c.rows.is_empty();
+    let known: Vec<bool> = connections.map(known).collect();
+    known == [true]
+}
+
 #[test]
 fn a_connection_is_made_and_ended_in_captures() {
     let _turn = programs::turn();
@@ -53,6 +63,7 @@ fn a_connection_is_made_and_ended_in_captures() {
         assert!(is_well_formed(Path::new(capture), "rping") > 0);
         let said = messages(capture);
         assert_eq!(said[..3.min(said.len())], ["REQ", "REP", "RTU"], "{said:?}");
+        assert!(has_both_ends(capture), "by the manager's words");
         // Who asked for the end may be gone before the answer.
         assert!(said.contains(&"DREQ"), "{said:?}");
         let Some(shown) = tshark(Path::new(capture), "infiniband.mad.attributeid == 0x0010") else {
