@@ -233,6 +233,7 @@ fn what_fewer_messages_leave_names_the_optimum() {
     let place = out.path().to_str().unwrap();
     let asked = ["--quick", "--ask", "buffers", "--for", "rate", "--size", "4096", "--json"];
     let how = ["--max-time", "10s", "--repeat", "7", "--profile", "long-line", "--out", place];
+    let watch = common::Watch::begin();
     let said = advise(&[&asked[..], &how, &["--device", "soft0"]].concat());
     assert!(said.stderr.contains("128 at least, in 1 of 1 sweep"), "{said:?}");
     let found = answers(&said);
@@ -240,13 +241,20 @@ fn what_fewer_messages_leave_names_the_optimum() {
     assert_eq!(answer["parameters"]["messages"], 128, "{answer:#}");
     assert_eq!(answer["fewer_messages_than"], 10_000, "{answer:#}");
     // Which of the two that fill the line is enough may stay open; that the others do not fill it
-    // may not.
-    assert!(answer["leader"] == "16" || answer["leader"] == "64", "{answer:#}");
-    for (name, most) in [("1", 0.3), ("4", 0.7)] {
-        let ways = answer["ways"].as_array().unwrap();
-        let way = ways.iter().find(|way| way["name"] == name).unwrap();
-        assert_eq!(way["relation"], "worse", "{answer:#}");
-        assert!(way["over_leader"]["high"].as_f64().unwrap() < most, "{answer:#}");
+    // may only on a busy machine, and none of them is chosen there either.
+    let is_slow = |name: &str| ["1", "4"].contains(&name);
+    let chosen = answer["chosen"].as_array().unwrap();
+    assert!(!chosen.iter().filter_map(Value::as_str).any(is_slow), "{answer:#}");
+    let ways = answer["ways"].as_array().unwrap();
+    let is_told = |(name, most): (&str, f64)| {
+        let way = ways.iter().find(|way| way["name"] == name).expect("it was measured");
+        let high = way["over_leader"]["high"].as_f64();
+        way["relation"] == "worse" && high.is_some_and(|high| high < most)
+    };
+    if !is_told(("1", 0.3)) || !is_told(("4", 0.7)) {
+        let reason = common::too_busy().or_else(|| watch.too_busy());
+        let reason = reason.unwrap_or_else(|| panic!("a calm machine: {answer:#}"));
+        common::skipped("advise under long-line with few messages", &reason);
     }
 }
 
