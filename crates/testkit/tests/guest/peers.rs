@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, turn};
+use rdmalab_testkit::programs::{self, Ended, Program, turn};
 
 use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
@@ -249,36 +249,66 @@ fn connections_by_rdma_cm_are_made_both_ways() {
     check_connected(&mut guest, &CONNECTED[..2]);
 }
 
+/// What clients say of a server that does not listen: rping, ucmatose and udaddy.
+const REFUSED: [&str; 3] = [
+    "RDMA_CM_EVENT_REJECTED, error 8",
+    "RDMA_CM_EVENT_REJECTED, error: 8\n",
+    "RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
+];
+/// How long a server may take until it listens, for which there is nothing to look at. Where it
+/// takes longer, its client is refused, and the pair runs again.
+const UNTIL_IT_LISTENS: Duration = Duration::from_secs(3);
+
+/// The two ends of a pair: ours, the kernel's, and whether the server was asked before it listened:
+/// its client was refused, and it waited for another one until it was killed.
+type Connected = (Ended, Done, bool);
+
+fn is_refused(words: &str) -> bool {
+    REFUSED.iter().any(|refused| words.contains(refused))
+}
+
+fn started(guest: &Guest, line: &str) -> Program {
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let name = words.next().expect("a program");
+    let path = programs::find(&name).unwrap_or_else(|| name.into());
+    guest.start_here(&path, &words.collect::<Vec<_>>())
+}
+
+fn connected_to_the_kernel(guest: &mut Guest, [server, client]: [&str; 2]) -> Connected {
+    const TERMINATED: i32 = 128 + 15;
+    guest.start("server", &server.replace("@a", GUEST));
+    std::thread::sleep(UNTIL_IT_LISTENS);
+    let client = started(guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
+    if !client.succeeded() {
+        guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
+    }
+    let server = guest.wait("server");
+    let words = format!("{}{}", client.stdout, client.stderr);
+    let is_too_early = is_refused(&words) && server.status == TERMINATED;
+    (client, server, is_too_early)
+}
+
+fn connected_to_us(guest: &mut Guest, [server, client]: [&str; 2]) -> Connected {
+    let server = started(guest, &server.replace("@a", HOST));
+    std::thread::sleep(UNTIL_IT_LISTENS);
+    let client = guest.run(&client.replace("@a", HOST));
+    let limit = if client.status == 0 { LIMIT } else { Duration::ZERO };
+    let server = server.end_by(Instant::now() + limit);
+    let is_too_early = is_refused(&client.output) && server.status.is_none();
+    (server, client, is_too_early)
+}
+
 /// Runs each pair with each server, and fails with all that went wrong.
 #[track_caller]
 fn check_connected(guest: &mut Guest, pairs: &[[&str; 2]]) {
-    // There is no port to wait for: REQs of a client that comes too early are refused.
-    let patience = Duration::from_secs(3);
     let mut failures = Vec::new();
-    for [server, client] in pairs {
-        let started = |here: &Guest, line: &str| {
-            let mut words = line.split_whitespace().map(str::to_owned);
-            let name = words.next().expect("a program");
-            let path = programs::find(&name).unwrap_or_else(|| name.into());
-            here.start_here(&path, &words.collect::<Vec<_>>())
-        };
-        guest.start("server", &server.replace("@a", GUEST));
-        std::thread::sleep(patience);
-        let here = started(guest, &client.replace("@a", GUEST)).end_by(Instant::now() + LIMIT);
-        if !here.succeeded() {
-            guest.run(&format!("killall {}", server.split(' ').next().unwrap_or_default()));
-        }
-        let there = guest.wait("server");
-        let ours = started(guest, &server.replace("@a", HOST));
-        std::thread::sleep(patience);
-        let theirs = guest.run(&client.replace("@a", HOST));
-        let limit = if theirs.status == 0 { LIMIT } else { Duration::ZERO };
-        let ours = ours.end_by(Instant::now() + limit);
-        let pairs = [("the kernel", &here, &there), ("us", &ours, &theirs)];
-        for (who, here, there) in pairs {
+    for pair in pairs {
+        let kernel = programs::again_while(|| connected_to_the_kernel(guest, *pair), |ends| ends.2);
+        let us = programs::again_while(|| connected_to_us(guest, *pair), |ends| ends.2);
+        for (who, (here, there, _)) in [("the kernel", kernel), ("us", us)] {
             // rping's server ends with an error when its client has gone; what it says counts.
             let fine = here.succeeded() && there.status == 0;
-            println!("{server}, served by {who}: {}", if fine { "passed" } else { "FAILED" });
+            println!("{}, served by {who}: {}", pair[0], if fine { "passed" } else { "FAILED" });
             if !fine {
                 failures.push(format!("== served by {who}\n{}{}", here.report(), there.report()));
             }
