@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
+/// What perftest says when somebody else took its processor while it measured that one's clock. It
+/// says nothing about us, and the pair runs again.
+const DISTURBED: &str = "Can't produce a report";
+/// Times that such a pair runs.
+const ATTEMPTS: usize = 5;
 /// How long anything may take, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -102,14 +107,24 @@ impl Root {
         assert!(devices.contains("soft0  (soft)"), "{devices}");
         let info = run(&mut self.command(&[rdmalab, "exec", "--", "ibv_devinfo"]));
         assert!(info.contains("soft0") && info.contains("PORT_ACTIVE"), "{info}");
+        let table = (0..ATTEMPTS).find_map(|_| self.latency(rdmalab));
+        let table = table.expect("perftest measures its processor's clock");
+        assert!(table.contains("t_typical") && table.contains(" 200 "), "{table}");
+    }
+
+    /// What perftest's client shows; `None` where one of its ends was [`DISTURBED`].
+    fn latency(&self, rdmalab: &str) -> Option<String> {
         let port = free_port().to_string();
         let call = [rdmalab, "exec", "--", "ib_send_lat", "-d", "soft0", "-n", "200", "-p", &port];
         let mut server = self.command(&call);
         let server = Running(server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         wait_until_it_listens(&port);
-        let table = run(&mut self.command(&[&call[..], &["127.0.0.1"]].concat()));
-        assert!(table.contains("t_typical") && table.contains(" 200 "), "{table}");
-        server.ends_well();
+        let client = self.command(&[&call[..], &["127.0.0.1"]].concat()).output().unwrap();
+        if String::from_utf8_lossy(&client.stderr).contains(DISTURBED) {
+            return None;
+        }
+        assert!(client.status.success(), "{}", shown(&client));
+        server.ends_well().then(|| String::from_utf8_lossy(&client.stdout).into_owned())
     }
 }
 
@@ -161,14 +176,16 @@ fn wait_until_it_listens(port: &str) {
 struct Running(Child);
 
 impl Running {
-    fn ends_well(mut self) {
+    /// Waits for a good end; `false` where it was [`DISTURBED`].
+    fn ends_well(mut self) -> bool {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
             if let Some(status) = self.0.try_wait().unwrap() {
                 let mut text = String::new();
                 self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-                assert!(status.success(), "{status}: {text}");
-                return;
+                let is_disturbed = text.contains(DISTURBED);
+                assert!(status.success() || is_disturbed, "{status}: {text}");
+                return !is_disturbed;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
