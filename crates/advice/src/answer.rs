@@ -9,7 +9,7 @@ use crate::decide::{
 };
 use crate::find::{Found, Group, Round, groups};
 use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
-use crate::question::Question;
+use crate::question::{Question, fewer_of_large};
 
 /// Runs that a command asks for where there are too few.
 const RUNS: usize = 12;
@@ -173,7 +173,9 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
 fn usual_messages(question: &Question, goal: Goal, context: &Object) -> Option<u64> {
     let experiment = context.get("experiment").and_then(Value::as_str)?;
     let has = messages(context)?;
-    question.least_messages(goal, experiment, is_paced(context)).filter(|usual| has < *usual)
+    let usual = question.least_messages(goal, experiment, is_paced(context))?;
+    let size_bytes = context.get("size_bytes").and_then(Value::as_u64).unwrap_or(1);
+    Some(fewer_of_large(usual, size_bytes)).filter(|usual| has < *usual)
 }
 
 /// Messages of a run.

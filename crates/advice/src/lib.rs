@@ -25,5 +25,5 @@ pub use decide::{
 };
 pub use goal::Goal;
 pub use json::json;
-pub use question::{Pick, QUESTIONS, Question, Sweep, question};
+pub use question::{MESSAGES_OF_P99, Pick, QUESTIONS, Question, Sweep, fewer_of_large, question};
 pub use text::text;

@@ -202,6 +202,17 @@ const POLLING: Question = Question {
     note: None,
 };
 
+/// Bytes of a run, as long as that leaves messages enough.
+const RUN_BYTES: u64 = 1 << 30;
+/// Messages of a run that its p99 takes.
+pub const MESSAGES_OF_P99: u64 = 1000;
+
+/// Messages of a run: fewer than planned where they are large.
+#[must_use]
+pub fn fewer_of_large(planned: u64, size_bytes: u64) -> u64 {
+    planned.min((RUN_BYTES / size_bytes.max(1)).max(MESSAGES_OF_P99))
+}
+
 impl Question {
     /// What a reader has to know about the comparison for a goal.
     #[must_use]

@@ -112,7 +112,8 @@ fn mordkovich2013_in_quick_form() {
 }
 
 #[test]
-fn studies_are_listed_and_planned_without_measuring() {
+fn studies_are_listed_and_planned_without_a_record() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();
     let Said { code, stdout, .. } = study(&out, &[]);
     assert_eq!(code, Some(0));
@@ -151,6 +152,7 @@ fn wrong_calls_say_what_there_is() {
 /// is chosen by it.
 #[test]
 fn a_slow_device_is_announced_as_one() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let planned = |more: &[&str]| -> String {
         let out = tempfile::tempdir().unwrap();
         let call = ["macarthur2012", "--plan", "--quick", "--figure", "1", "--device", "soft0"];
@@ -265,6 +267,22 @@ fn a_study_of_ones_own_needs_no_code() {
     let Said { code, stderr, .. } = study(&out, &call);
     assert_eq!(code, Some(2));
     assert!(stderr.contains("own/claims.toml: claim \"unseen\": left: there is no figure \"h\""));
+}
+
+/// Who interrupts the try that comes before a plan wants no study.
+#[test]
+fn an_interrupted_try_begins_nothing() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = tempfile::tempdir().unwrap();
+    let call = ["study", "macarthur2012", "--profile", "long-line", "--device", "soft0", "--out"];
+    let mut running = Running::start(rdmalab(&call).arg(out.path()));
+    // Ten milliseconds a message: the try takes seconds, and what is planned hours.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = rustix::process::Pid::from_child(&running.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let status = running.within("its end", |child| child.try_wait().expect("our child"));
+    assert!(!status.success());
+    assert!(fs::read_dir(out.path()).unwrap().next().is_none(), "nothing was begun");
 }
 
 #[test]

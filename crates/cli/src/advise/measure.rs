@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use rdmalab_advice::answers;
+use rdmalab_advice::{MESSAGES_OF_P99, answers};
 use rdmalab_experiments::{Experiment, Limits};
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::{Clock, words};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::args::AdviseArgs;
 use super::fit::{Cut, allowed_s, fit};
-use super::parts::{self, LEAST_MESSAGES as SAMPLES_OF_P99, Part};
+use super::parts::{self, Part};
 use super::probe::Probe;
 use crate::failure::{Failure, Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
@@ -214,11 +214,18 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
 
 /// What a slow device takes away from the answers.
 fn said(cut: &Cut, parts: &[Part]) -> String {
+    let takes = fmt_ns(cut.slowest_ns);
+    if cut.parts == 0 {
+        return format!(
+            "a message takes up to {takes} here, and fewer of them than planned are no answer: it \
+             takes longer than it should; ask less with --ask or --for"
+        );
+    }
     let long = if cut.is_long { "; fewer are no answer: ask less with --ask or --for" } else { "" };
     format!(
-        "a message takes up to {} here, so runs have fewer messages, {} at least, in {} of {}: \
-         intervals are wider, and a p99 takes {SAMPLES_OF_P99} round trips{long}",
-        fmt_ns(cut.slowest_ns),
+        "a message takes up to {takes} here, so runs have fewer messages for this time, {} at \
+         least, in {} of {}: intervals are wider, and a p99 takes {MESSAGES_OF_P99} round \
+         trips{long}",
         cut.messages,
         cut.parts,
         words::some(parts.len(), "sweep"),

@@ -1,6 +1,6 @@
 //! What has to be measured: a sweep for each question and experiment.
 
-use rdmalab_advice::{CONFIDENCE, Goal, Question, Sweep, runs_needed};
+use rdmalab_advice::{CONFIDENCE, Goal, Question, Sweep, fewer_of_large, runs_needed};
 use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
 
 use super::args::AdviseArgs;
@@ -64,7 +64,7 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
     let mut words = of.words(args.sizes(), args.quick);
     let experiment: Experiment = of.experiment.parse().map_err(usage)?;
     let mut points = sweep(experiment, &words).map_err(usage)?;
-    let messages = fewer_of_large(&points);
+    let messages = messages_of(&points);
     if let Some((_, value)) = words.iter_mut().find(|(name, _)| name == "messages") {
         *value = messages.to_string();
         points.iter_mut().for_each(|point| point.messages = messages);
@@ -74,16 +74,11 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
     Ok(Part { question, experiment, name, words, points, each_ns })
 }
 
-/// Bytes of a run, as long as that leaves messages enough.
-const RUN_BYTES: u64 = 1 << 30;
-/// Messages of a run that its p99 takes.
-pub const LEAST_MESSAGES: u64 = 1000;
-
 /// Messages of a run: fewer where they are large, for all sizes alike.
-fn fewer_of_large(points: &[Point]) -> u64 {
-    let largest = points.iter().map(|point| point.size_bytes).max().unwrap_or(1).max(1);
+fn messages_of(points: &[Point]) -> u64 {
+    let largest = points.iter().map(|point| point.size_bytes).max().unwrap_or(1);
     let planned = points.iter().map(|point| point.messages).max().unwrap_or(1);
-    planned.min((RUN_BYTES / largest).max(LEAST_MESSAGES))
+    fewer_of_large(planned, largest)
 }
 
 /// Refuses fewer runs than any answer takes.

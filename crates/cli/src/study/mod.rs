@@ -71,7 +71,8 @@ pub fn run(args: &StudyArgs) -> Outcome {
         parts.iter_mut().for_each(Part::leave_programs);
     }
     parts.iter_mut().for_each(|part| part.leave_impossible(&limits));
-    probe::all(&mut parts, &asked, &limits);
+    let interrupt = Interrupt::catch();
+    probe::all(&mut parts, &asked, &limits, &interrupt)?;
     if let Some(time) = args.max_time {
         cut(&mut parts, time, &limits);
     }
@@ -92,7 +93,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         Some(place) => place,
         None => Place::new(asked, args.out.as_deref())?,
     };
-    let failures = measure(&mut parts, &place, &limits, args.max_time);
+    let failures = measure(&mut parts, &place, &limits, args.max_time, &interrupt);
     conclude(&study, &parts, &place, failures, &others)
 }
 
@@ -186,8 +187,8 @@ fn measure(
     place: &Place,
     limits: &Limits,
     max_time: Option<Duration>,
+    interrupt: &Interrupt,
 ) -> Vec<Failure> {
-    let interrupt = Interrupt::catch();
     let began = Instant::now();
     let expected: Vec<f64> = parts.iter().map(|p| p.size(Some(limits)).expected_s).collect();
     let mut failures = Vec::new();
@@ -210,7 +211,7 @@ fn measure(
         }
         show::begin((number, count), part, pace.of(expected[i]), pace.of(left_s));
         let start = Instant::now();
-        let outcome = one(part, &dir, place, &interrupt);
+        let outcome = one(part, &dir, place, interrupt);
         pace.done_s += part.size(Some(limits)).expected_s;
         pace.took_s += start.elapsed().as_secs_f64();
         if let Err(failure) = outcome {

@@ -8,7 +8,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check};
 use super::parts::{Part, What};
 use super::place::Asked;
 use super::trim::spread;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::args::HowArgs;
 use crate::run::ends::Ends;
@@ -25,8 +25,11 @@ const RANKS: usize = 8;
 
 /// Tries the sweeps that can be measured, and notes what a message took beyond what is assumed. Of
 /// those that fail nothing is known; when they are measured, it is said why.
-pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits) {
-    let mut ranks = Ranks { asked, interrupt: Interrupt::catch(), open: None };
+///
+/// # Errors
+/// When it is interrupted.
+pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Interrupt) -> Outcome {
+    let mut ranks = Ranks { asked, interrupt, open: None };
     let began = Instant::now();
     let mut known: Vec<(Experiment, f64)> = Vec::new();
     for part in parts {
@@ -41,24 +44,29 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits) {
             continue;
         }
         let how = HowArgs { repeat: 1, ..part.how(args, asked) };
-        let Ok(session) = ranks.of(args.experiment, &how) else { return };
-        let Some(session) = session else { continue };
+        let session = match ranks.of(args.experiment, &how) {
+            Err(_) if !interrupt.is_set() => return Ok(()),
+            Err(_) => return Err(failed("interrupted")),
+            Ok(None) => continue,
+            Ok(Some(session)) => session,
+        };
         let found = more_ns(&possible, session);
         known.extend(found.map(|more_ns| (args.experiment, more_ns)));
         if found.is_none() {
             ranks.open = None;
         }
         part.more_ns = found;
-        if ranks.interrupt.is_set() {
-            return;
+        if interrupt.is_set() {
+            return Err(failed("interrupted"));
         }
     }
+    Ok(())
 }
 
 /// Those that try: of one kind, they stay for all of its sweeps.
 struct Ranks<'a> {
     asked: &'a Asked,
-    interrupt: Interrupt,
+    interrupt: &'a Interrupt,
     open: Option<(String, Session)>,
 }
 
@@ -74,7 +82,7 @@ impl Ranks<'_> {
             if ends.count() > RANKS {
                 return Ok(None);
             }
-            let session = Session::open(&self.interrupt, &self.asked.device, &ends)?;
+            let session = Session::open(self.interrupt, &self.asked.device, &ends)?;
             self.open = Some((kind, session));
         }
         Ok(self.open.as_mut().map(|(_, session)| session))
