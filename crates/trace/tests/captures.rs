@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 
 use rdmalab_trace::conversation::{Direction, Note};
 use rdmalab_trace::packet::Icrc;
-use rdmalab_trace::{Trace, read, show};
+use rdmalab_trace::{Address, Capture, Trace, read, show};
+use rdmalab_wire::frame::{Datagram, emit_infiniband};
+use rdmalab_wire::icrc::Icrc as IcrcOf;
+use rdmalab_wire::ids::Lid;
+use rdmalab_wire::lrh::{LinkNext, Lrh};
 use rdmalab_wire::opcode::Transport;
 
 fn path(name: &str) -> PathBuf {
@@ -249,4 +253,78 @@ fn words_name_what_was_seen() {
         rc.rows.iter().take(2).map(|r| show::opcode(r.packet.headers.bth.opcode)).collect();
     assert_eq!(words, ["READ", "READ response only"]);
     assert_eq!(show::length_bytes(&rc.rows[0].packet), Some(2));
+}
+
+/// A SEND of the kernel, as it would be on an InfiniBand link.
+fn on_infiniband(lids: [u16; 2]) -> Vec<u8> {
+    let mut capture = Capture::open(&path("send_lat_ud.pcap")).expect("a capture");
+    let packet = loop {
+        let frame = capture.next_frame().expect("a frame").expect("one of RoCE");
+        match Datagram::parse(&frame.bytes[14..]) {
+            Ok(datagram) => break datagram.packet.to_vec(),
+            Err(_) => continue,
+        }
+    };
+    let lrh = Lrh {
+        virtual_lane: 0,
+        service_level: 0,
+        next: LinkNext::Local,
+        destination: Lid(lids[1]),
+        packet_words: ((Lrh::BYTES + packet.len()) / 4) as u16,
+        source: Lid(lids[0]),
+    };
+    let (body, _) = packet.split_at(packet.len() - 4);
+    let mut icrc = IcrcOf::infiniband(&lrh, None);
+    icrc.transport(body);
+    let packet = [body, &icrc.finish().to_le_bytes()].concat();
+    let mut out = vec![0; packet.len() + 64];
+    let length = emit_infiniband(&lrh, None, &packet, &mut out).expect("it fits");
+    out.truncate(length);
+    out
+}
+
+/// An Extensible Record Format record: time, type, flags, lengths, extension headers, frame.
+fn erf(kind: u8, extensions: &[u8], frame: &[u8]) -> Vec<u8> {
+    let record_bytes = (16 + extensions.len() + frame.len()) as u16;
+    let mut record = vec![0, 0, 0, 0, 1, 0, 0, 0, kind, 4];
+    record.extend(record_bytes.to_be_bytes());
+    record.extend([0, 0]);
+    record.extend((frame.len() as u16).to_be_bytes());
+    record.extend(extensions);
+    record.extend(frame);
+    record
+}
+
+/// Captures of ibdump are ERF (Endace's types reference; link type 197), of packets with their
+/// local route header (IBA vol. 1, 7.7).
+#[test]
+fn a_capture_of_ibdump_is_read() {
+    let packet = on_infiniband([3, 7]);
+    let records = [
+        erf(21, &[], &packet),
+        erf(21 | 0x80, &[0x83, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0], &packet),
+        erf(2, &[], &[0; 60]),
+    ];
+    let mut pcap: Vec<u8> = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 65_535, 197] {
+        pcap.extend(word.to_le_bytes());
+    }
+    for record in &records {
+        let length = record.len() as u32;
+        for word in [1_700_000_000, 0, length, length] {
+            pcap.extend(word.to_le_bytes());
+        }
+        pcap.extend(record);
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), &pcap).expect("room for it");
+    let trace = read(file.path()).expect("a capture");
+    assert_eq!((trace.frames, trace.foreign, trace.cut_short.as_deref()), (3, 1, None));
+    assert!(trace.malformed.is_empty(), "{:?}", trace.malformed);
+    let rows: Vec<_> = trace.conversations.iter().flat_map(|c| &c.rows).collect();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!((row.packet.from, row.packet.to), (Address::Lid(3), Address::Lid(7)));
+        assert_eq!(row.packet.icrc, Icrc::Good);
+    }
 }
