@@ -38,6 +38,8 @@ fn in_quick_form(key: &str) -> (Vec<Record>, String) {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
     assert!(stdout.contains("numbers of this host, not of an adapter"), "{stdout}");
+    let begun = |line: &&str| line.starts_with("[1/") && line.ends_with(" left in all)");
+    assert!(stderr.lines().any(|line| begun(&line)), "{stderr}");
     let dir = only(out.path());
     let page = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(page.contains("Numbers of this host, not of an adapter"));
@@ -80,6 +82,10 @@ fn potter2018_in_quick_form() {
     if programs.is_empty() {
         let line = "SKIPPED potter2018_in_quick_form, part B: no ib_send_lat on the soft device\n";
         return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
+    }
+    for part in ["perftest.default", "perftest.raised", "mtu", "cm"] {
+        let has_points = |r: &&&Record| r.dir.file_name().is_some_and(|name| name == part);
+        assert!(programs.iter().any(|r| has_points(&r)), "{part} has no points");
     }
     for record in programs {
         // All once, then all again.
