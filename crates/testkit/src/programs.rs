@@ -98,6 +98,21 @@ fn try_machine_turn(what: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
+/// Frames of a capture for which a display filter of tshark holds; `None` without tshark.
+///
+/// # Panics
+/// When tshark complains of the capture.
+pub fn tshark(capture: &Path, filter: &str) -> Option<Vec<String>> {
+    let output = Command::new(find("tshark")?)
+        .args(["-r", &capture.display().to_string(), "-Y", filter])
+        .output()
+        .expect("tshark runs");
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{filter}: {complaints}");
+    assert!(!complaints.contains("cut short"), "{complaints}");
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
 /// A directory that holds our `libibverbs.so.1` and `librdmacm.so.1`: what `LD_LIBRARY_PATH` has to
 /// say.
 ///

@@ -7,10 +7,9 @@ mod faults;
 mod managers;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended, Program, tshark};
 use rdmalab_trace::packet::Icrc;
 
 /// After this a pair is taken to hang.
@@ -89,19 +88,6 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Frames for which a display filter of tshark holds; `None` without tshark.
-fn tshark(file: &Path, filter: &str) -> Option<Vec<String>> {
-    let path = programs::find("tshark")?;
-    let output = Command::new(path)
-        .args(["-r", &file.display().to_string(), "-Y", filter])
-        .output()
-        .expect("tshark runs");
-    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{filter}: {complaints}");
-    assert!(!complaints.contains("cut short"), "{complaints}");
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
 /// What each of these runs has to show: a filter of tshark.

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Ended, Program, tshark};
 use rdmalab_trace::conversation::{Conversation, Note};
 
-use super::{Directory, LIMIT, is_well_formed, tshark};
+use super::{Directory, LIMIT, is_well_formed};
 
 /// `rping` with a capture.
 fn start(arguments: &str, port: u16, capture: &str) -> Option<Program> {

@@ -102,6 +102,7 @@ fn connections_are_made_one_by_one_and_together() {
         qps=1 runs=3
         qps=5 runs=2 list=2 tx-depth=4 rx-depth=4
         qps=40 runs=2 list=all by=plain
+        qps=1000 runs=1 list=100 tx-depth=2 rx-depth=2
         qps=3 runs=2 transport=uc gid-index=1 mtu=1024 sl=2
     ";
     each(Experiment::Connect, cases, |point, outcome| {
@@ -125,6 +126,7 @@ fn connections_are_made_by_the_manager_too() {
         by=rdma_cm qps=1 runs=3
         by=rdma_cm qps=5 runs=2 list=2 tx-depth=4 rx-depth=4
         by=rdma_cm qps=300 runs=1 list=all min-rnr-timer=1
+        by=rdma_cm qps=1000 runs=1 list=100 tx-depth=2 rx-depth=2
     ";
     each(Experiment::Connect, cases, |point, outcome| {
         let all = u64::from(point.qps) * point.runs;

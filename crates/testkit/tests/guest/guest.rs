@@ -62,6 +62,8 @@ pub struct Guest {
     orders: UnixStream,
     answers: BufReader<UnixStream>,
     directory: PathBuf,
+    /// Rules of `RDMALAB_FAULTS` for programs of this side.
+    pub faults: &'static str,
 }
 
 /// Why there can be no guest here.
@@ -104,7 +106,7 @@ impl Guest {
             std::thread::sleep(Duration::from_millis(20));
         };
         let answers = BufReader::new(orders.try_clone().expect("a second descriptor"));
-        Self { emulator, namespace, orders, answers, directory }
+        Self { emulator, namespace, orders, answers, directory, faults: "" }
     }
 
     /// What the guest's kernel and its first process said.
@@ -180,7 +182,8 @@ impl Guest {
         all.extend_from_slice(arguments);
         let ip = programs::find("ip").or_else(|| Some(PathBuf::from("/sbin/ip")));
         let interface = ("RDMALAB_INTERFACE".to_owned(), INTERFACE.to_owned());
-        Program::start(&ip.expect("found before"), &all, &[interface])
+        let faults = ("RDMALAB_FAULTS".to_owned(), self.faults.to_owned());
+        Program::start(&ip.expect("found before"), &all, &[interface, faults])
     }
 }
 

@@ -225,9 +225,13 @@ fn also_over_ipv6() {
 fn loss_costs_time_and_nothing_else() {
     let _turn = turn();
     let Some(mut guest) = boot("loss", 1500) else { return };
-    // The guest loses what it sends: our requests are answered late, its own come with gaps.
+    // The guest loses what it sends: our requests are answered late, its own come with gaps. And we
+    // lose requests: it finds gaps in those, and says so.
     guest.run("/usr/bin/tc qdisc add dev eth0 root netem loss 3%").expect();
+    guest.faults = "drop 3% of request";
     check(&mut guest, UNDER_LOSS, Family::V4);
+    let told = guest.run("/usr/bin/tc -s qdisc show dev eth0");
+    assert!(told.output.contains("dropped ") && !told.output.contains("dropped 0,"), "{told:?}");
 }
 
 /// Programs that connect by rdma_cm: the server's command and the client's; `@a` is the server's

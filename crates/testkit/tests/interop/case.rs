@@ -19,6 +19,14 @@ pub fn full() -> bool {
     std::env::var("RDMALAB_INTEROP").is_ok_and(|wanted| wanted == "full")
 }
 
+/// The same of a test that is nothing but such a list; if not, it says so.
+pub fn is_full(test: &str) -> bool {
+    if !full() {
+        programs::skipped(test, "a long list; RDMALAB_INTEROP=full runs it");
+    }
+    full()
+}
+
 /// One call of a program: `[VARIABLE=VALUE ...] PROGRAM [OPTION ...]`.
 #[derive(Debug)]
 pub struct Case {

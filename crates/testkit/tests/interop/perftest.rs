@@ -2,7 +2,7 @@
 
 use rdmalab_testkit::programs::Ended;
 
-use crate::case::{Case, check_pairs, full};
+use crate::case::{Case, check_pairs, is_full};
 
 const SEND: &str = "
     ib_send_lat
@@ -204,7 +204,7 @@ fn atomics() {
 
 #[test]
 fn everything_that_perftest_offers() {
-    if !full() {
+    if !is_full("everything_that_perftest_offers") {
         return;
     }
     let (all, connected, reliable) = (&["RC", "UC", "UD"][..], &["RC", "UC"][..], &["RC"][..]);

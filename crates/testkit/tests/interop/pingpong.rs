@@ -2,7 +2,7 @@
 
 use rdmalab_testkit::programs::Ended;
 
-use crate::case::{Case, check_pairs, full};
+use crate::case::{Case, check_pairs, is_full};
 
 const SHORT: &str = "
     ibv_rc_pingpong -c
@@ -100,7 +100,7 @@ fn pingpongs() {
 
 #[test]
 fn every_pingpong() {
-    if full() {
+    if is_full("every_pingpong") {
         check_pairs(&[&long()], true, judge);
     }
 }

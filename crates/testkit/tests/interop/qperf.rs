@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rdmalab_testkit::programs::{self, Ended, Program};
 
-use crate::case::{LIMIT, full};
+use crate::case::{LIMIT, is_full};
 
 /// A second each, which qperf ends by a signal: a wait for an event has to fail then.
 const SHORT: &str = "rc_lat rc_bw rc_rdma_read_lat rc_rdma_write_bw rc_compare_swap_mr \
@@ -72,7 +72,7 @@ fn qperf_over_rdma_cm() {
 
 #[test]
 fn everything_that_qperf_offers() {
-    if !full() {
+    if !is_full("everything_that_qperf_offers") {
         return;
     }
     check(LONG, "");

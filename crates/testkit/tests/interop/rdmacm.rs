@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_testkit::programs::{self, Ended, Program};
 
-use crate::case::{Case, LIMIT, full};
+use crate::case::{Case, LIMIT, full, is_full};
 
 /// One pair: what the server is called with, what the client is, whether the server ends by itself,
 /// and words that must stand in what they print, `|` between them.
@@ -246,12 +246,28 @@ fn programs_connect_by_gid() {
 
 #[test]
 fn programs_connect_often() {
-    if full() {
+    if is_full("programs_connect_often") {
         check(LONG, PERSONALITIES[0]);
     }
 }
 
-/// A persistent server lives through clients that go away without a word.
+/// A persistent server serves one client after the other, also after one that was killed.
+#[test]
+fn a_persistent_server_goes_on() {
+    let _turn = programs::turn();
+    let port = programs::free_port();
+    let Some(mut server) = start("rping -s -P -p PORT", port, "infiniband") else { return };
+    server.wait_until_it_is_bound(port);
+    let client =
+        |count| start(&format!("rping -c -a 127.0.0.1 -p PORT {count}"), port, "infiniband");
+    for round in 0..3 {
+        let Some(client) = client("-C 5") else { return };
+        let client = client.end_by(Instant::now() + LIMIT);
+        assert!(client.succeeded() && !server.has_ended(), "client {round}\n{}", client.report());
+    }
+}
+
+/// A client that goes away without a word ends its server, which is for one client.
 #[test]
 fn a_killed_client_is_noticed() {
     let _turn = programs::turn();

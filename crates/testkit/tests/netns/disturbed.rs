@@ -55,6 +55,11 @@ fn captures_and_faults_between_hosts() {
             let (server, client) = pair(&lab, &format!("{line} -g {gid}"), files, faults);
             let reports = format!("{faults}\n{}{}", server.report(), client.report());
             assert!(server.succeeded() && client.succeeded(), "{reports}");
+            for capture in [&received, &sent].into_iter().filter(|_| !damaged) {
+                let strange = programs::tshark(capture, "_ws.malformed || !infiniband");
+                let strange = strange.unwrap_or_default();
+                assert!(strange.is_empty(), "{line}: {:?}", &strange[..strange.len().min(3)]);
+            }
             let read = |file: &Path| rdmalab_trace::read(file).expect("a capture");
             let (received, sent) = (read(&received), read(&sent));
             assert!(sent.frames > 100 && received.frames > 100, "{reports}");

@@ -102,3 +102,23 @@ fn a_taken_port_is_told_with_what_to_do() {
     let free = free.end_by(Instant::now() + LIMIT);
     assert!(free.succeeded() && free.stdout.contains("PORT_ACTIVE"), "{}", free.report());
 }
+
+/// What a user may is enough: both ends are one that has no rights.
+#[test]
+fn users_without_rights_talk_to_another_host() {
+    let test = "users_without_rights_talk_to_another_host";
+    let names = ["ibv_rc_pingpong", "ibv_devinfo", "setpriv"];
+    let Some(lab) = Lab::of_programs(test, 1500, &names) else { return };
+    let user = "setpriv --reuid 12345 --clear-groups --inh-caps -all --bounding-set -all";
+    let look = lab.start(1, &format!("{user} ibv_devinfo")).end_by(Instant::now() + LIMIT);
+    if look.stderr.contains("cannot open shared object") || look.stdout.contains("rxe") {
+        return programs::skipped(test, "another user cannot read our library");
+    }
+    assert!(look.succeeded() && look.stdout.contains("soft0"), "{}", look.report());
+    for line in ["ibv_rc_pingpong -c -g 1 -n 200", "ibv_rc_pingpong -c -e -g 2 -n 100"] {
+        let call = format!("{user} {line}");
+        let before = lab.packets(1);
+        lab.pair(&call, &call).unwrap_or_else(|wrong| panic!("{wrong}"));
+        assert!(lab.packets(1) > before + 100, "{line}: nothing crossed");
+    }
+}
