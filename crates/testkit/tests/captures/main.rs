@@ -98,6 +98,7 @@ const RUNS: &str = "
     ibv_ud_pingpong -c -n 50                 | infiniband.deth
     ibv_srq_pingpong -c -n 50                | infiniband.aeth
     ib_write_lat -n 10 -s 64                 | infiniband.reth
+    ib_write_lat -n 10 -c UC                 | infiniband.bth.opcode == 0x2a
     ib_read_lat -n 50 -s 5000                | infiniband.bth.opcode == 0x0d
     ib_atomic_lat -n 50 -A CMP_AND_SWAP      | infiniband.atomiceth
     ib_atomic_lat -n 50 -A FETCH_AND_ADD     | infiniband.atomicacketh

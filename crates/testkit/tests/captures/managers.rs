@@ -11,14 +11,18 @@ use super::{Directory, LIMIT, is_well_formed};
 
 /// `rping` with a capture.
 fn start(arguments: &str, port: u16, capture: &str) -> Option<Program> {
-    let Some(path) = programs::find("rping") else {
-        programs::skipped("rping in captures", "not installed");
+    start_line(&format!("rping {arguments} -p {port} -C 3"), capture)
+}
+
+fn start_line(line: &str, capture: &str) -> Option<Program> {
+    let mut words = line.split(' ').map(str::to_owned);
+    let name = words.next().unwrap_or_default();
+    let Some(path) = programs::find(&name) else {
+        programs::skipped(&format!("{name} in captures"), "not installed");
         return None;
     };
-    let line = format!("{arguments} -p {port} -C 3");
-    let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let variables = [("RDMALAB_CAPTURE".to_owned(), capture.to_owned())];
-    Some(Program::start(&path, &arguments, &variables))
+    Some(Program::start(&path, &words.collect::<Vec<_>>(), &variables))
 }
 
 fn end(program: Program) -> Ended {
@@ -83,4 +87,36 @@ fn a_refusal_is_in_the_capture() {
     let client = end(client);
     assert!(!client.succeeded(), "nobody listens: {}", client.report());
     assert_eq!(messages(&capture), ["REQ", "REJ"]);
+}
+
+/// Both ends' options, and an opcode that the capture has: WRITE with immediate data of rsockets,
+/// connections one after the other.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("rstream -S 100 -I 30 -C 3 -T v", "infiniband.bth.opcode == 0x0b"),
+    ("ucmatose -c 3 -C 5", "infiniband.mad.attributeid == 0x0013"),
+];
+
+#[test]
+fn programs_that_connect_are_captured_well_formed() {
+    let _turn = programs::turn();
+    for (line, filter) in PROGRAMS {
+        let directory = Directory::new("programs");
+        let (here, there) = (directory.file("server.pcapng"), directory.file("client.pcapng"));
+        let port = programs::free_port();
+        let Some(mut server) = start_line(&format!("{line} -p {port}"), &here) else { return };
+        server.wait_until_it_is_bound(port);
+        let client = format!("{line} -p {port} -s 127.0.0.1");
+        let Some(client) = start_line(&client, &there) else { return };
+        let (client, server) = (end(client), end(server));
+        let reports = format!("{}{}", client.report(), server.report());
+        assert!(client.succeeded() && server.succeeded(), "{reports}");
+        for capture in [&here, &there].map(Path::new) {
+            assert!(is_well_formed(capture, line) > 0);
+            let Some(strange) = tshark(capture, "_ws.malformed || !infiniband") else {
+                return programs::skipped("programs that connect with tshark", "not installed");
+            };
+            assert!(strange.is_empty(), "{line}: {:?}", &strange[..strange.len().min(3)]);
+            assert!(tshark(capture, filter).is_some_and(|shown| !shown.is_empty()), "{line}");
+        }
+    }
 }
