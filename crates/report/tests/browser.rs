@@ -65,19 +65,27 @@ fn skip(reason: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// Times that the browser is started, which now and then hangs or dies before it shows anything.
+/// Times that the browser is started, which now and then hangs, or dies, or shows the document
+/// before the frames are there.
 const STARTS: u32 = 3;
 
-/// The document after its scripts ran.
-fn dump(browser: &Path, file: &Path) -> String {
-    let mut all = (0..STARTS).map(|_| dump_once(browser, file));
-    // Any document that there is has to be right.
-    let dom = all.find(|dom| dom.as_ref().is_some_and(|dom| !dom.trim().is_empty()));
-    dom.flatten().unwrap_or_else(|| panic!("the browser showed nothing {STARTS} times"))
+/// What the script found, of the first document that it had ended in.
+fn found(mut dump: impl FnMut() -> Option<String>) -> String {
+    let mut last = None;
+    for _ in 0..STARTS {
+        last = dump();
+        let found = last.as_deref().and_then(|dom| dom.split_once(">FOUND\n"));
+        // Whatever it found counts.
+        if let Some((found, _)) = found.and_then(|(_, rest)| rest.split_once("\nEND")) {
+            return found.to_owned();
+        }
+    }
+    let last = last.unwrap_or_else(|| "it hung".to_owned());
+    panic!("the script did not end in {STARTS} starts of the browser; the last: {last:.300}")
 }
 
 /// What it leaves; `None` when it does not end.
-fn dump_once(browser: &Path, file: &Path) -> Option<String> {
+fn dump(browser: &Path, file: &Path) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let profile = profile.path();
     let out = profile.join("dom");
@@ -122,11 +130,24 @@ fn look(browser: &Path, page: &str) -> (Vec<String>, Vec<String>) {
     let frame = FRAME.replace("PAGE", &text).replace("WIDTHS", &format!("{WIDTHS:?}"));
     let file = dir.path().join("frame.html");
     std::fs::write(&file, frame).unwrap();
-    let dom = dump(browser, &file);
-    let found = dom.split_once(">FOUND\n").and_then(|(_, rest)| rest.split_once("\nEND"));
-    let (found, _) = found.unwrap_or_else(|| panic!("the script did not run: {dom:.300}"));
+    let found = found(|| dump(browser, &file));
     let lines = found.lines().map(str::to_owned);
     lines.partition(|line| !line.contains("looked at"))
+}
+
+#[test]
+fn a_document_without_findings_is_asked_for_again() {
+    let whole = "<pre id=\"found\">FOUND\n360: looked at 3, fetched 0\nEND</pre>";
+    let early = "<pre id=\"found\">none</pre>";
+    let of = |documents: [Option<&str>; 3]| {
+        let mut all = documents.into_iter();
+        std::panic::catch_unwind(move || found(|| all.next().unwrap().map(str::to_owned))).ok()
+    };
+    let looked = Some("360: looked at 3, fetched 0".to_owned());
+    assert_eq!(of([Some(whole), None, None]), looked);
+    assert_eq!(of([None, Some(""), Some(whole)]), looked);
+    assert_eq!(of([Some(early), Some(early), Some(whole)]), looked);
+    assert_eq!(of([Some(early), Some(early), Some(early)]), None, "it never ends");
 }
 
 #[test]
