@@ -183,15 +183,18 @@ fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
     let mut team = gather(&specs, &gate).unwrap();
     let mut said = Vec::new();
     let jobs = vec![b"exchange 20".to_vec(); 3];
-    team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
-        if let TeamEvent::Log { rank, text } = event {
-            said.push((rank, text));
-        }
-    })
-    .unwrap();
     // Each line with its rank, and nothing for the terminal to obey.
-    for rank in [1, 2] {
-        assert!(said.contains(&(rank, format!("rank {rank} was started?[2J"))), "{said:?}");
+    let expected = [1, 2].map(|rank| (rank, format!("rank {rank} was started?[2J")));
+    // Who reads what they say may be slower than a job.
+    let until = Instant::now() + LONG;
+    while !expected.iter().all(|line| said.contains(line)) {
+        assert!(Instant::now() < until, "{said:?}");
+        team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+            if let TeamEvent::Log { rank, text } = event {
+                said.push((rank, text));
+            }
+        })
+        .unwrap();
     }
     let pids: Vec<u32> = team.infos().map(|info| info.pid).collect();
     drop(team);

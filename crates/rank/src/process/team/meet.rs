@@ -1,12 +1,12 @@
 //! Bringing a team together: who is started here, who is called, and who comes by itself.
 
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::ssh::{self, LastWords, SshCommand};
+use super::ssh::{self, AllRead, LastWords, SshCommand};
 use super::{Heard, Met, Place, Spec, local};
 use crate::process::control::lock;
 use crate::process::frame::ToLauncher;
@@ -19,6 +19,8 @@ const START: Duration = Duration::from_secs(30);
 const GATHER: Duration = Duration::from_secs(60);
 /// Between two looks at whether to go on waiting.
 const TICK: Duration = Duration::from_millis(50);
+/// How long the last words of an ssh that has ended may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Why a rank is not there.
 pub enum Missing {
@@ -151,9 +153,10 @@ impl Meeting<'_> {
         let words = LastWords::default();
         let forwarded = self.forward(rank, &mut child, &words);
         let waited = match forwarded {
-            Ok(()) => self.wait(coming, || {
+            Ok(all_read) => self.wait(coming, || {
                 let status = child.try_wait().ok().flatten()?;
-                Some(ended(command, status, &words))
+                all_read.iter().for_each(|all_read| all_read.wait(LAST_WORDS));
+                Some(command.obituary(status, &words))
             }),
             Err(why) => Err(Missing::Failed(why)),
         };
@@ -166,17 +169,17 @@ impl Meeting<'_> {
         }
     }
 
-    fn forward(&self, rank: usize, child: &mut Child, words: &LastWords) -> Result<(), String> {
-        let Some(stderr) = child.stderr.take() else { return Ok(()) };
+    fn forward(
+        &self,
+        rank: usize,
+        child: &mut Child,
+        words: &LastWords,
+    ) -> Result<Option<AllRead>, String> {
+        let Some(stderr) = child.stderr.take() else { return Ok(None) };
         let heard = self.heard.clone();
         // Nobody hears it any more when the team has ended.
         let say = move |text| drop(heard.send((rank, Heard::Said(ToLauncher::Log(text)))));
-        ssh::forward(stderr, words.clone(), say).map_err(|e| format!("no thread for it: {e}"))
+        let all_read = ssh::forward(stderr, words.clone(), say);
+        all_read.map(Some).map_err(|e| format!("no thread for it: {e}"))
     }
-}
-
-/// How ssh ended, once its last words are there.
-fn ended(command: &SshCommand, status: ExitStatus, words: &LastWords) -> String {
-    std::thread::sleep(TICK);
-    command.obituary(status, words)
 }

@@ -126,7 +126,30 @@ impl Team {
             }
             self.end_the_silent(&mut progress);
         }
+        self.hear_the_rest(&mut on_event);
         self.conclude(progress)
+    }
+
+    /// After the end of a job: lines that came before it are told, and who is gone is known to the
+    /// next job.
+    fn hear_the_rest(&mut self, on_event: &mut impl FnMut(TeamEvent)) {
+        // Who never stops talking is not heard out.
+        for _ in 0..super::WAITING_FRAMES {
+            let Ok((rank, heard)) = self.heard.try_recv() else { return };
+            match heard {
+                Heard::Said(ToLauncher::Log(text)) => {
+                    on_event(TeamEvent::Log { rank, text: printable(&text) });
+                }
+                Heard::Said(ToLauncher::Died(how)) => {
+                    self.members[rank].gone.get_or_insert(how);
+                }
+                Heard::Ended(error) if self.members[rank].gone.is_none() => {
+                    let _ = self.members[rank].obituary(error);
+                }
+                // Known, or of this job.
+                Heard::Ended(_) | Heard::Said(_) => {}
+            }
+        }
     }
 
     fn take(

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::local::status_text;
 use crate::process::control::lock;
@@ -133,14 +135,28 @@ impl SshCommand {
     }
 }
 
+/// Tells when all that it wrote to standard error has been read.
+#[derive(Debug)]
+pub struct AllRead(Receiver<()>);
+
+impl AllRead {
+    /// Waits for that, but only so long: a process that it left behind may keep it open.
+    pub fn wait(&self, at_most: Duration) {
+        // Nothing is sent: the other end goes when all is read.
+        let _ = self.0.recv_timeout(at_most);
+    }
+}
+
 /// Passes on what it writes to standard error, line by line, until it closes that.
 pub fn forward(
     stderr: ChildStderr,
     words: LastWords,
     mut on_line: impl FnMut(String) + Send + 'static,
-) -> io::Result<()> {
+) -> io::Result<AllRead> {
     let mut lines = BufReader::new(stderr);
+    let (reading, all_read) = sync_channel(0);
     let body = move || {
+        let _until_its_end: SyncSender<()> = reading;
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -156,7 +172,8 @@ pub fn forward(
             }
         }
     };
-    std::thread::Builder::new().name("stderr".to_owned()).spawn(body).map(drop)
+    std::thread::Builder::new().name("stderr".to_owned()).spawn(body)?;
+    Ok(AllRead(all_read))
 }
 
 /// A word as a POSIX shell takes it back.
@@ -222,6 +239,35 @@ mod tests {
             let text = of(code, said);
             assert!(text.contains(expected) && text.contains(said), "{code} {said}: {text}");
         }
+    }
+
+    /// Also where whoever reads them is slow.
+    #[test]
+    fn the_last_words_are_waited_for() {
+        let mut child = Command::new("sh")
+            .args(["-c", "echo one >&2; echo rdmalab: two >&2"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let words = LastWords::default();
+        let slow = |_| std::thread::sleep(Duration::from_millis(200));
+        let all_read = forward(child.stderr.take().unwrap(), words.clone(), slow).unwrap();
+        child.wait().unwrap();
+        all_read.wait(Duration::from_secs(60));
+        assert_eq!(words.text(), "one; two");
+    }
+
+    #[test]
+    fn who_keeps_it_open_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec sleep 600"]).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let words = LastWords::default();
+        let all_read = forward(child.stderr.take().unwrap(), words.clone(), drop).unwrap();
+        all_read.wait(Duration::from_millis(1));
+        assert_eq!(words.text(), "");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
