@@ -2,27 +2,16 @@
 //! Debian's RDMA programs with what they are linked to, and what the installation brings. Nothing
 //! else of this machine can be seen from there.
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+
+use common::{ATTEMPTS, DISTURBED, Running, free_port, said, skipped};
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
-/// What perftest says when somebody else took its processor while it measured that one's clock. It
-/// says nothing about us, and the pair runs again.
-const DISTURBED: &str = "Can't produce a report";
-/// Times that such a pair runs.
-const ATTEMPTS: usize = 5;
-/// How long anything may take, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
-
-fn skip(name: &str, reason: &str) {
-    let _ = std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes());
-}
-
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -59,13 +48,13 @@ impl Root {
         for name in PROGRAMS {
             let path = Path::new("/usr/bin").join(name);
             if !path.is_file() {
-                skip(test, &format!("no {name} (apt install ibverbs-utils perftest)"));
+                skipped(test, &format!("no {name} (apt install ibverbs-utils perftest)"));
                 return None;
             }
             programs.push(path);
         }
         let Some(enter) = way_in() else {
-            skip(test, "not root, and no user namespaces: nobody can change the root directory");
+            skipped(test, "not root, and no user namespaces: nobody can change the root directory");
             return None;
         };
         let root = Self { directory: tempfile::tempdir().unwrap(), enter };
@@ -114,17 +103,23 @@ impl Root {
 
     /// What perftest's client shows; `None` where one of its ends was [`DISTURBED`].
     fn latency(&self, rdmalab: &str) -> Option<String> {
-        let port = free_port().to_string();
-        let call = [rdmalab, "exec", "--", "ib_send_lat", "-d", "soft0", "-n", "200", "-p", &port];
-        let mut server = self.command(&call);
-        let server = Running(server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        wait_until_it_listens(&port);
-        let client = self.command(&[&call[..], &["127.0.0.1"]].concat()).output().unwrap();
-        if String::from_utf8_lossy(&client.stderr).contains(DISTURBED) {
+        let port = free_port();
+        let of_port = port.to_string();
+        let call =
+            [rdmalab, "exec", "--", "ib_send_lat", "-d", "soft0", "-n", "200", "-p", &of_port];
+        let mut server = Running::start(&mut self.command(&call));
+        server.listens_on(port);
+        let client = said(&mut self.command(&[&call[..], &["127.0.0.1"]].concat()));
+        if client.stderr.contains(DISTURBED) {
             return None;
         }
-        assert!(client.status.success(), "{}", shown(&client));
-        server.ends_well().then(|| String::from_utf8_lossy(&client.stdout).into_owned())
+        assert_eq!(client.code, Some(0), "{client:?}");
+        let server = server.end();
+        if server.stderr.contains(DISTURBED) {
+            return None;
+        }
+        assert_eq!(server.code, Some(0), "{server:?}");
+        Some(client.stdout)
     }
 }
 
@@ -149,57 +144,6 @@ fn linked_to(program: &Path) -> Vec<PathBuf> {
     paths.map(PathBuf::from).collect()
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
-
-/// Asked of the kernel: a connection would be taken for the client.
-fn wait_until_it_listens(port: &str) {
-    let port = format!(":{:04X}", port.parse::<u16>().unwrap());
-    let until = Instant::now() + LIMIT;
-    while Instant::now() < until {
-        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
-        let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
-        let listens = |line: &str| {
-            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&port))
-        };
-        if lines.any(listens) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nobody listens on port {port}");
-}
-
-/// Ends the process when dropped, also when a test fails.
-struct Running(Child);
-
-impl Running {
-    /// Waits for a good end; `false` where it was [`DISTURBED`].
-    fn ends_well(mut self) -> bool {
-        let until = Instant::now() + LIMIT;
-        while Instant::now() < until {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                let mut text = String::new();
-                self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-                let is_disturbed = text.contains(DISTURBED);
-                assert!(status.success() || is_disturbed, "{status}: {text}");
-                return !is_disturbed;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the server does not end");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Whether the binary of these tests has the library inside.
 fn is_embedded(test: &str) -> bool {
     let home = tempfile::tempdir().unwrap();
@@ -210,7 +154,7 @@ fn is_embedded(test: &str) -> bool {
     let is_embedded = command.output().unwrap().status.success();
     if !is_embedded {
         assert_eq!(std::env::var("RDMALAB_EMBED").as_deref(), Ok("0"), "the library is missing");
-        skip(test, "built with RDMALAB_EMBED=0");
+        skipped(test, "built with RDMALAB_EMBED=0");
     }
     is_embedded
 }
@@ -246,7 +190,7 @@ fn the_binary_alone_as_cargo_install_leaves_it() {
 fn the_debian_package() {
     let test = "the_debian_package";
     if Command::new("dpkg-deb").arg("--version").output().is_err() {
-        return skip(test, "no dpkg-deb");
+        return skipped(test, "no dpkg-deb");
     }
     let Some(root) = Root::new(test).filter(|_| is_embedded(test)) else { return };
     let out = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use common::{Running, Said, free_port, processes, rdmalab, said, signal, wait_until_it_listens};
+use common::{Running, Said, free_port, processes, rdmalab, said, signal};
 use rdmalab_record::Record;
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ fn a_killed_server_takes_its_worker_along_and_its_client_says_so() {
     let port = free_port().to_string();
     let address = format!("127.0.0.1:{port}");
     let mut server = Running::start(rdmalab(&["serve", "--bind", &address]).env("OF", &port));
-    wait_until_it_listens(port.parse().unwrap());
+    server.listens_on(port.parse().unwrap());
     let workers = || processes("worker", &[&format!("OF={port}")]);
     let words = "ping --poll event --pause 1ms --messages 100 --warm-up 0 --runs 1 --repeat 10000";
     let mut client = rdmalab(&["run"]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Running, Said, free_port, rdmalab, said, signal, skipped, wait_until_it_listens};
+use common::{Running, Said, free_port, rdmalab, said, signal, skipped};
 use rdmalab_link::faults::{Class, Flow, Medium, Payload, Rules, Sending, State};
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
@@ -310,10 +310,11 @@ fn ctrl_c_leaves_whole_captures() {
 fn a_server_captures_and_disturbs_its_own_end() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("server.pcapng");
-    let address = format!("127.0.0.1:{}", free_port());
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--bind", &address, "--faults", "delay 20us of ack"]);
-    let server = Running::start(serve.arg("--capture").arg(&file));
-    wait_until_it_listens(address.rsplit(':').next().unwrap().parse().unwrap());
+    let mut server = Running::start(serve.arg("--capture").arg(&file));
+    server.listens_on(port);
     let mut run = rdmalab(&["run", "ping", "--no-record", "--format", "json", &address]);
     let client = said(run.args(SHORT));
     assert_eq!(client.code, Some(0), "{}", client.stderr);
@@ -335,8 +336,8 @@ fn perftests_names_take_them_too() {
     let name = |file: &Path| file.display().to_string();
     let words = ["ib_send_lat", "-d", "soft0", "-p", &port.to_string(), "-n", "100", "-s", "64"];
     let mut server = rdmalab(&words);
-    let server = Running::start(server.args(["--capture", &name(&theirs)]));
-    wait_until_it_listens(port);
+    let mut server = Running::start(server.args(["--capture", &name(&theirs)]));
+    server.listens_on(port);
     let mut client = rdmalab(&words);
     client.args(["--capture", &name(&mine), "--faults", "delay 10us of send", "127.0.0.1"]);
     let client = said(&mut client);
@@ -378,8 +379,8 @@ fn exec_captures_and_disturbs_an_unmodified_program() {
         command
     };
     let rules = "seed=3; drop 4% of send; duplicate 10% of send";
-    let server = Running::start(&mut exec(&theirs, "duplicate 10% of send"));
-    wait_until_it_listens(port);
+    let mut server = Running::start(&mut exec(&theirs, "duplicate 10% of send"));
+    server.listens_on(port);
     let client = said(exec(&mine, rules).arg("localhost"));
     assert_eq!(client.code, Some(0), "{}{}", client.stdout, client.stderr);
     let server = server.end();

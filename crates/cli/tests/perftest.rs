@@ -6,9 +6,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{
-    ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said, skipped, wait_until_it_listens,
-};
+use common::{ATTEMPTS, DISTURBED, Running, Said, free_port, rdmalab, said, skipped};
 
 /// Pairs one after the other: each has two ends that spin.
 static ONE: Mutex<()> = Mutex::new(());
@@ -35,7 +33,7 @@ fn pair(server: End<'_>, client: End<'_>, arguments: &[&str]) -> Said {
 fn pair_once(server: End<'_>, client: End<'_>, arguments: &[&str]) -> [Said; 2] {
     let port = free_port().to_string();
     let mut server = Running::start(server().args(["-p", &port]).args(arguments));
-    wait_until_it_listens(port.parse().unwrap());
+    server.listens_on(port.parse().unwrap());
     let client = said(client().args(["-p", &port]).args(arguments).arg("127.0.0.1"));
     if client.code != Some(0) {
         // It may wait for ever for who has gone.

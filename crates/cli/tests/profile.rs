@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Running, Said, free_port, rdmalab, said, wait_until_it_listens};
+use common::{Running, Said, free_port, rdmalab, said};
 use serde_json::Value;
 
 const SHORT: [&str; 8] =
@@ -207,8 +207,8 @@ fn each_end_has_its_own() {
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--profile", "late-ack", "--bind", &address]);
-    let _server = Running::start(&mut serve);
-    wait_until_it_listens(port);
+    let mut server = Running::start(&mut serve);
+    server.listens_on(port);
     let mut run = rdmalab(&["run", "ping", &address, "--no-record", "--format", "json"]);
     let told = json(&said(run.args(SHORT)));
     assert_eq!(told["device_profile"], Value::Null, "{told:#}");

@@ -7,9 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{
-    Running, Said, free_port, processes, rdmalab, said, signal, skipped, wait_until_it_listens,
-};
+use common::{Running, Said, free_port, processes, rdmalab, said, signal, skipped};
 use rdmalab_record::Record;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -216,8 +214,8 @@ impl Sshd {
         std::fs::write(at("config"), config).unwrap();
         let mut command = Command::new(&files[0]);
         command.args(["-D", "-e", "-f"]).arg(at("config"));
-        let running = Running::start(&mut command);
-        wait_until_it_listens(port);
+        let mut running = Running::start(&mut command);
+        running.listens_on(port);
         let sshd = Self { directory, port, _running: running };
         let mut words = sshd.ssh().split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
         let mut command = Command::new(words.next().unwrap());

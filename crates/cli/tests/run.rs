@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Running, Said, free_port, rdmalab, said, signal, wait_until_it_listens};
+use common::{Running, Said, free_port, rdmalab, said, signal};
 use rdmalab_experiments::{Experiment, OPTIONS};
 use serde_json::Value;
 
@@ -291,7 +291,7 @@ fn a_client_measures_with_a_server_and_its_parameters_rule() {
     let address = format!("127.0.0.1:{port}");
     let mut serve = rdmalab(&["serve", "--bind", &address, "--device", "soft1"]);
     let mut server = Running::start(&mut serve);
-    wait_until_it_listens(port);
+    server.listens_on(port);
     for size in ["24", "4096"] {
         let words = ["ping", "--device", "soft0", "--size", size, &address];
         let result = json(&[&words[..], &SHORT[..]].concat());

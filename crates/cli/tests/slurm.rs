@@ -58,7 +58,7 @@ impl Slurm {
         ];
         let mut running = vec![start("munged", &munge)];
         let socket = at("socket");
-        running[0].within("munge's socket", |_| socket.exists().then_some(()));
+        running[0].brings("socket of munge", || socket.exists().then_some(()));
         running.push(start("slurmctld", &["-D".to_owned()]));
         running.push(start("slurmd", &["-D".to_owned()]));
         let mut slurm = Self { config, _running: running, _directory: directory };
@@ -70,10 +70,8 @@ impl Slurm {
         let mut command = self.command("sinfo");
         command.args(["--noheader", "--format", "%t"]);
         let slurmctld = &mut self._running[1];
-        slurmctld.within("an idle node", |child| {
-            assert!(child.try_wait().unwrap().is_none(), "slurmctld ended");
-            (said(&mut command).stdout.trim() == "idle").then_some(())
-        });
+        slurmctld
+            .brings("idle node", || (said(&mut command).stdout.trim() == "idle").then_some(()));
     }
 
     fn command(&self, name: &str) -> Command {

@@ -3,8 +3,11 @@
 
 pub mod shapes;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long anything may take, on a busy machine.
@@ -155,6 +158,25 @@ impl Running {
         panic!("waited in vain for {what}");
     }
 
+    /// Waits until something is there because of it; fails with what it said when it ends before.
+    pub fn brings<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let found = self.within(what, |child| {
+            // In this order: it may bring it and end.
+            let ended = child.try_wait().expect("our own child");
+            look().map(Ok).or(ended.map(Err))
+        });
+        found.unwrap_or_else(|status| {
+            let [stdout, stderr] = self.words();
+            panic!("no {what}: {status}: {stdout}{stderr}");
+        })
+    }
+
+    /// Waits until it, or somebody that it starts, listens there.
+    pub fn listens_on(&mut self, port: u16) {
+        let what = format!("listener on port {port}");
+        self.brings(&what, || is_listened_on(port).then_some(()));
+    }
+
     /// Its workers, once both measure, in no order.
     pub fn workers(&mut self) -> [u32; 2] {
         let path = format!("/proc/{0}/task/{0}/children", self.0.id());
@@ -170,10 +192,16 @@ impl Running {
     /// How it ends, and what it said.
     pub fn end(mut self) -> Said {
         let status = self.within("the end", |child| child.try_wait().expect("our own child"));
+        let [stdout, stderr] = self.words();
+        Said { code: status.code(), stdout, stderr }
+    }
+
+    /// All that it said on standard output and standard error.
+    fn words(&mut self) -> [String; 2] {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.0.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         self.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        Said { code: status.code(), stdout, stderr }
+        [stdout, stderr]
     }
 }
 
@@ -197,29 +225,32 @@ pub fn signal(name: &str, pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// A TCP port that was free a moment ago.
+/// A TCP port that was free a moment ago, and that nobody in this process was given before: between
+/// now and a server's use of it the kernel may draw the same one again.
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // What is drawn again stays bound meanwhile, so that each draw is another one.
+    let mut drawn = Vec::new();
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+        drawn.push(listener);
+    }
 }
 
-/// Waits until somebody listens. Asked of the kernel: a connection would be taken for the client.
-pub fn wait_until_it_listens(port: u16) {
+/// Whether somebody listens. Asked of the kernel: a connection would be taken for the client.
+fn is_listened_on(port: u16) -> bool {
     let port = format!(":{port:04X}");
-    let until = Instant::now() + LIMIT;
-    while Instant::now() < until {
-        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
-        let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
-        let listens = |line: &str| {
-            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-            matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&port))
-        };
-        if lines.any(listens) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nobody listens on port {port}");
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    let mut lines = tables.iter().flatten().flat_map(|table| table.lines());
+    lines.any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+        matches!(fields[..], [_, at, _, "0A"] if at.ends_with(&port))
+    })
 }
 
 /// Processes whose words hold this text, and whose environment holds all of those.
