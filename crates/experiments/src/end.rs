@@ -57,6 +57,7 @@ pub(crate) struct End {
     kind: Kind,
     device: String,
     gid: String,
+    link_layer: String,
 }
 
 /// What is made before anything is known of the other end.
@@ -291,6 +292,7 @@ impl End {
             kind: context.kind(),
             device: context.device_name().to_owned(),
             gid: path.sgid_index.map_or_else(|| "none".to_owned(), |_| gid.to_string()),
+            link_layer: limits.link_layer.clone(),
         })
     }
 
@@ -333,6 +335,7 @@ impl End {
             pd: self.pd.clone(),
             device: self.device.clone(),
             gid: self.gid.clone(),
+            link_layer: self.link_layer.clone(),
             ..*self
         })
     }
@@ -400,6 +403,7 @@ impl End {
             kind: self.kind,
             device: &self.device,
             transport: self.transport,
+            link_layer: &self.link_layer,
             inline_bytes: self.inline_bytes,
             inline: self.inline,
             mtu: self.mtu,

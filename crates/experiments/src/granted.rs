@@ -8,6 +8,7 @@ pub(crate) struct Granted<'a> {
     pub kind: Kind,
     pub device: &'a str,
     pub transport: QpType,
+    pub link_layer: &'a str,
     pub inline_bytes: u32,
     /// Whether messages of this point go inline.
     pub inline: bool,
@@ -39,6 +40,7 @@ impl Granted<'_> {
         outcome.push_fact("inline", if self.inline { "yes" } else { "no" });
         outcome.push_fact("mtu_bytes", self.mtu.bytes());
         outcome.push_fact("port", self.path.port_num);
+        outcome.push_fact("link_layer", self.link_layer);
         outcome.push_fact("gid", self.gid);
     }
 }

@@ -10,6 +10,8 @@ pub struct Limits {
     pub kind: String,
     /// Name of the device.
     pub device: String,
+    /// How peers are addressed on the port: `InfiniBand` or `Ethernet`.
+    pub link_layer: String,
     /// The profile that it is under, and what that does, where the caller of [`Limits::query`]
     /// knows one: devices do not say.
     pub profile: Option<(String, String)>,
@@ -53,6 +55,7 @@ impl Limits {
         Ok(Self {
             kind: kind_name(context.kind()),
             device: context.device_name().to_owned(),
+            link_layer: port.link_layer.to_string(),
             profile: None,
             max_qp: device.max_qp,
             max_qp_wr: device.max_qp_wr,

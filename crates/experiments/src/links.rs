@@ -66,6 +66,7 @@ pub(crate) struct Links {
     kind: Kind,
     device: String,
     gid: String,
+    link_layer: String,
 }
 
 /// Bytes of a page, or less than one.
@@ -172,6 +173,7 @@ impl Links {
             kind: context.kind(),
             device: context.device_name().to_owned(),
             gid: "none".to_owned(),
+            link_layer: limits.link_layer.clone(),
         })
     }
 
@@ -238,6 +240,7 @@ impl Links {
             kind: self.kind,
             device: &self.device,
             transport: self.transport,
+            link_layer: &self.link_layer,
             inline_bytes: self.inline_bytes,
             inline,
             mtu: self.mtu,

@@ -251,6 +251,7 @@ mod tests {
         Limits {
             kind: "soft".into(),
             device: "soft0".into(),
+            link_layer: "InfiniBand".into(),
             max_qp: 16384,
             max_qp_wr: 16384,
             max_cqe: 131_072,

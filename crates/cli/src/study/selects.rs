@@ -83,6 +83,7 @@ fn limits() -> Limits {
     Limits {
         kind: "system".into(),
         device: "made up".into(),
+        link_layer: "InfiniBand".into(),
         max_qp: 262_144,
         max_qp_wr: 16_384,
         max_cqe: 4_194_303,

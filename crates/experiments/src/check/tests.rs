@@ -5,6 +5,7 @@ fn limits() -> Limits {
     Limits {
         kind: "soft".into(),
         device: "soft0".into(),
+        link_layer: "InfiniBand".into(),
         max_qp: 100,
         max_qp_wr: 16384,
         max_cqe: 131_072,

@@ -13,12 +13,13 @@ use crate::value::{heading, shown};
 const OPTIONS: [&str; 6] = ["hosts", "ranks", "cores", "interface", "udp-port", "rendezvous"];
 
 /// Facts of points that a comparison has to know, at whichever rank.
-const FACTS: [&str; 12] = [
+const FACTS: [&str; 13] = [
     "profile",
     "faults",
     "capture",
     "placement",
     "link",
+    "link_layer",
     "gid",
     "port",
     "mtu_bytes",

@@ -27,9 +27,10 @@ fn assert_sound(point: &Point, outcome: &Outcome) {
         let mut counted = series.counted();
         assert!(counted.all(|s| s > 0.0 && s < 60e9), "{} {}", series.quantity, series.label);
     }
-    for fact in ["device_kind", "placement", "mtu_bytes", "inline", "stamp_cost_ns", "gid"] {
+    for fact in ["device_kind", "placement", "inline_granted_bytes", "stamp_cost_ns", "port"] {
         assert!(outcome.fact(fact).is_some(), "{fact}");
     }
+    assert_eq!(outcome.fact("link_layer"), Some("InfiniBand"), "where no interface is named");
     assert_eq!(outcome.fact("device_kind"), Some("soft"));
     assert_granted(point, outcome);
     let shares = outcome.figures.iter().filter(|f| f.quantity == Quantity::CpuShare);
