@@ -57,6 +57,8 @@ pub struct Link {
     pub ruled: Option<Ruled>,
     /// Sent so far.
     pub sent: u64,
+    /// A copy of everything that is sent, where somebody wants it.
+    pub kept: Option<Vec<(Parcel, PathMtu)>>,
     rng: Rng,
     on_the_way: BTreeMap<(u64, u64), Parcel>,
     number: u64,
@@ -71,6 +73,7 @@ impl Link {
             faults: Faults::default(),
             ruled: None,
             sent: 0,
+            kept: None,
             rng,
             on_the_way: BTreeMap::new(),
             number: 0,
@@ -81,6 +84,9 @@ impl Link {
     /// Takes a train at `now_ns`.
     pub fn send(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) {
         self.sent += 1;
+        if let Some(kept) = &mut self.kept {
+            kept.push((parcel.clone(), mtu));
+        }
         if self.ruled.is_some() {
             for index in 0..expand::packets_of(&parcel.train) {
                 let packet = match parcel.train.kind {

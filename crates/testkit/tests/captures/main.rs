@@ -3,8 +3,10 @@
 //!
 //! Pairs run one after the other. A program that is not installed skips its cases.
 
+mod above;
 mod faults;
 mod managers;
+mod simulated;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

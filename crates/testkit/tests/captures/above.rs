@@ -1,0 +1,92 @@
+//! What UCX and Open MPI above it say to each other, captured under `rdmalab exec`, is well formed.
+//!
+//! tshark guesses what payloads are, and calls one malformed that it took for something else. So
+//! here only what it says of the packet itself counts: no protocol is named behind InfiniBand.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::compiled::compile_with;
+use rdmalab_testkit::programs::{self, Program, tshark};
+
+use super::{Directory, LIMIT, is_well_formed};
+
+/// Where `exec` is to put what programs find: nobody else's `rdmalab clean` takes it away here.
+const RUNTIME: &str = env!("CARGO_TARGET_TMPDIR");
+/// What an MPI program may take beside others.
+const MPI_LIMIT: Duration = Duration::from_secs(300);
+
+/// A program under `rdmalab exec`, captured.
+fn start(capture: &str, tls: &str, program: &Path, arguments: &str) -> Program {
+    let mut all = ["exec", "--capture", capture, "--"].map(str::to_owned).to_vec();
+    all.push(program.display().to_string());
+    all.extend(arguments.split_whitespace().map(str::to_owned));
+    let variables = [("UCX_TLS", tls), ("XDG_RUNTIME_DIR", RUNTIME)];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Program::start(programs::rdmalab(), &all, &variables)
+}
+
+/// Checks each capture, and that one of them has an opcode of this transport.
+fn judge(directory: &Directory, what: &str, filter: &str) {
+    let captures = directory.captures();
+    assert!(captures.len() >= 2, "{what}: one for each process: {captures:?}");
+    let mut has_filtered = false;
+    for capture in &captures {
+        is_well_formed(capture, what);
+        let wrong = "!infiniband || (_ws.malformed && frame.protocols matches \"infiniband:_ws\")";
+        let Some(strange) = tshark(capture, wrong) else {
+            return programs::skipped(what, "tshark is not installed");
+        };
+        assert!(strange.is_empty(), "{what}: {:?}", &strange[..strange.len().min(3)]);
+        has_filtered |= tshark(capture, filter).is_some_and(|shown| !shown.is_empty());
+    }
+    assert!(has_filtered, "{what}: no packet with {filter}");
+}
+
+#[test]
+fn ucx_is_captured_well_formed() {
+    let Some(program) = programs::find("ucx_perftest") else {
+        return programs::skipped("captures of ucx_perftest", "not installed");
+    };
+    let _turn = programs::turn();
+    for (tls, test, filter) in [
+        ("rc_v", "-t tag_lat -s 3000", "infiniband.bth.opcode == 0x04"),
+        ("rc_v", "-t ucp_put_bw -s 5000", "infiniband.bth.opcode == 0x06"),
+        ("rc_v", "-t ucp_fadd", "infiniband.atomiceth"),
+        ("ud_v", "-t tag_lat", "infiniband.deth"),
+    ] {
+        let directory = Directory::new("ucx");
+        let capture = directory.file("a.pcapng");
+        let (port, until) = (programs::free_port(), Instant::now() + LIMIT);
+        let arguments = format!("-p {port} -n 100 -w 10 {test}");
+        let mut server = start(&capture, tls, &program, &arguments);
+        assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
+        let client = start(&capture, tls, &program, &format!("{arguments} 127.0.0.1"));
+        let (client, server) = (client.end_by(until), server.end_by(until));
+        let reports = format!("{}{}", client.report(), server.report());
+        assert!(client.succeeded() && server.succeeded(), "{reports}");
+        judge(&directory, &format!("{tls} {test}"), filter);
+    }
+}
+
+#[test]
+fn open_mpi_is_captured_well_formed() {
+    let Some(launcher) = programs::find("mpirun") else {
+        return programs::skipped("captures of mpirun", "not installed");
+    };
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let Some(program) = compile_with("mpicc", scratch.path(), &["mpi.c"], &[]) else { return };
+    let _turn = programs::turn();
+    let directory = Directory::new("mpi");
+    let arguments = format!(
+        "-np 2 --allow-run-as-root --oversubscribe --timeout 280 --mca pml ucx --mca osc ucx \
+         --mca btl ^openib {}",
+        program.display()
+    );
+    let capture = directory.file("a.pcapng");
+    let ended = start(&capture, "self,rc_v", &launcher, &arguments);
+    let ended = ended.end_by(Instant::now() + MPI_LIMIT);
+    let said_so = ended.stdout.lines().last() == Some("all passed");
+    assert!(ended.succeeded() && said_so, "{}", ended.report());
+    judge(&directory, "mpi.c over rc_v", "infiniband.reth");
+}
