@@ -10,7 +10,6 @@ use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
 use crate::findings::filled;
-
 use crate::run::args::Format;
 use crate::study::again;
 

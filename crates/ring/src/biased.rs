@@ -61,10 +61,15 @@ pub fn be_guest() {
 /// Does something as a guest, in a thread that may be one or not.
 #[cfg(not(loom))]
 pub fn as_guest<R>(work: impl FnOnce() -> R) -> R {
-    let before = GUEST.with(|guest| guest.replace(true));
-    let result = work();
-    GUEST.with(|guest| guest.set(before));
-    result
+    /// Also where the work panics: whoever catches that goes on with this thread.
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            GUEST.with(|guest| guest.set(self.0));
+        }
+    }
+    let _back = Back(GUEST.with(|guest| guest.replace(true)));
+    work()
 }
 
 #[cfg(not(loom))]

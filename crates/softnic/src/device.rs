@@ -109,6 +109,12 @@ pub(crate) fn lid_of(device: u32) -> u16 {
     device as u16 + 1
 }
 
+/// The first device of this host that has an address.
+pub(crate) fn with_gid(gid: Gid) -> Option<u32> {
+    let has = |device: &u32| (0..gid_count()).any(|index| gid_of(*device, index) == Some(gid));
+    (0..count()).find(has)
+}
+
 /// An entry of a port's GID table: 0 is link-local from the GUID, 1 an IPv4-mapped loopback
 /// address, one for each device.
 pub(crate) fn gid_of(device: u32, index: u32) -> Option<Gid> {

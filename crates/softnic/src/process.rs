@@ -251,7 +251,7 @@ impl Process {
             ));
         }
         if let Some(sentence) = self.wire().and_then(crate::udp::drops_in_words) {
-            crate::say_once(&sentence);
+            crate::say(&sentence);
         }
     }
 

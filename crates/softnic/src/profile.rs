@@ -74,7 +74,7 @@ pub(crate) fn named() -> VerbsResult<Option<&'static Profile>> {
         };
         read(VARIABLE, &asked.to_string_lossy()).inspect_err(|error| {
             // Whoever asked for a profile is to know why there is no device: a library is silent.
-            eprintln!("rdmalab: {error}");
+            crate::warn(&error.to_string());
         })
     });
     named.as_ref().map(Option::as_ref).map_err(Clone::clone)

@@ -92,9 +92,7 @@ impl Asked {
             started_utc: rdmalab_record::utc(now),
         }
     }
-}
 
-impl Asked {
     /// How the device is.
     pub fn link(&self) -> LinkArgs {
         LinkArgs { profile: self.profile.clone(), ..LinkArgs::default() }

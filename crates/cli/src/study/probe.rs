@@ -45,7 +45,7 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Inter
         }
         let how = HowArgs { repeat: 1, ..part.how(args, asked) };
         let session = match ranks.of(args.experiment, &how) {
-            Err(_) if !interrupt.is_set() => return Ok(()),
+            Err(_) if !interrupt.is_set() => continue,
             Err(_) => return Err(failed("interrupted")),
             Ok(None) => continue,
             Ok(Some(session)) => session,

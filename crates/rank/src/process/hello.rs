@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::stream::Stream;
 
 /// Changes with each change of what ends say to each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The program's version: jobs are the program's own, so that both ends have the same.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -95,7 +95,7 @@ fn asked() -> VerbsResult<Option<String>> {
     let checked = check_faults(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
         // Whoever asked for faults is to know why there are none: this is no verb's matter.
-        eprintln!("rdmalab: {error}");
+        crate::warn(&error.to_string());
         error
     });
     checked.map(|()| Some(text))
@@ -111,7 +111,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
     }
     let rules = Rules::parse(&all.join(";")).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS behind the profile's: {error}"));
-        eprintln!("rdmalab: {error}");
+        crate::warn(&error.to_string());
         error
     })?;
     // The rest of a queue pair's number is its process's slot, which differs from run to run.

@@ -17,7 +17,7 @@ use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u8; MAD_BYTES]) {
     let (from, to) = ends(from, to);
     let own = if direction == Direction::Out { from } else { to };
-    let device = (0..device::count()).find(|device| has_gid(*device, own)).unwrap_or(0);
+    let device = device::with_gid(own).unwrap_or(0);
     // Letters have no number.
     let mut train = Train::new(TrainKind::Send, QP1, QP1, Psn::new(0));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
@@ -29,10 +29,6 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     // The queue is to be owned by a thread whose packets are many.
     biased::as_guest(|| frames.record(direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();
-}
-
-fn has_gid(device: u32, wanted: Gid) -> bool {
-    (0..device::gid_count()).any(|index| device::gid_of(device, index) == Some(wanted))
 }
 
 /// Both of one IP version: no frame goes from IPv4 to IPv6.

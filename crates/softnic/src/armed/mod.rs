@@ -279,10 +279,7 @@ fn datagram_path(train: &Train, device: u32) -> Outer {
 
 /// The device of this host that a datagram goes to.
 fn datagram_device(ah: &AhAttr) -> u32 {
-    let is_of = |device: &u32| {
-        (0..device::gid_count()).any(|index| device::gid_of(*device, index) == Some(ah.dgid))
-    };
-    let by_gid = (0..device::count()).find(is_of).filter(|_| ah.is_global);
+    let by_gid = device::with_gid(ah.dgid).filter(|_| ah.is_global);
     by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)).min(device::count() - 1)
 }
 

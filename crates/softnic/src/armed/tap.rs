@@ -150,7 +150,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Tap>> {
     let Some(path) = asked() else { return Ok(None) };
     let refused = |error: VerbsError| {
         // Whoever asked for a capture is to know why there is none: this is no verb's matter.
-        eprintln!("rdmalab: {error}");
+        crate::warn(&error.to_string());
         error
     };
     let tap = snap().and_then(|snap| Tap::open(FilePath::new(&path), snap)).map_err(refused)?;
@@ -374,7 +374,7 @@ impl Tap {
         if let Err(error) = file.write_all(blocks) {
             *failed = true;
             let path = self.path.display();
-            eprintln!("rdmalab: the capture {path} ends early: {error}");
+            crate::warn(&format!("the capture {path} ends early: {error}"));
         }
     }
 
@@ -410,18 +410,12 @@ impl Tap {
     }
 
     /// Writes what was queued after [`Tap::close`], unless somebody does.
-    pub(crate) fn write_late(&self) {
-        if !self.defunct.load(Ordering::Relaxed)
+    pub(crate) fn write_if_late(&self) {
+        if self.closed.load(Ordering::SeqCst)
+            && !self.defunct.load(Ordering::Relaxed)
             && let Some(mut output) = self.output.try_lock()
         {
             self.write_queued(&mut output);
-        }
-    }
-
-    /// [`Tap::write_late`] after [`Tap::close`], else nothing.
-    pub(crate) fn write_if_late(&self) {
-        if self.closed.load(Ordering::SeqCst) {
-            self.write_late();
         }
     }
 

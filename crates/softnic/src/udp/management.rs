@@ -140,18 +140,12 @@ impl Process {
             let Ok(()) = pushed;
             out.flush(&exit);
             drop(out);
-            if wire.is_leaving() {
-                self.write_late();
+            // What leaves behind the handlers of this process, for a capture that they ended.
+            if let Some(tap) = self.armed.and_then(|armed| armed.tap) {
+                tap.write_if_late();
             }
         }
         Ok(())
-    }
-
-    /// Adds what leaves after the handlers of this process to a capture that they ended.
-    fn write_late(&self) {
-        if let Some(tap) = self.armed.and_then(|armed| armed.tap) {
-            tap.write_late();
-        }
     }
 }
 

@@ -75,8 +75,12 @@ pub(crate) struct Wire {
     socket: AtomicI32,
     /// Whose turn it is to read.
     office: Office,
-    /// The threads that wait for ours run.
-    has_heir_threads: AtomicBool,
+    /// The thread that waits for our turn runs.
+    has_heir: AtomicBool,
+    /// The thread that watches whoever reads runs.
+    has_watch: AtomicBool,
+    /// How many packets were dropped when that was said last.
+    told: AtomicU64,
     /// The process exits: it is for others to read, if there are any.
     is_leaving: AtomicBool,
     /// It has passed the socket on once while it exits.
@@ -108,7 +112,9 @@ impl Wire {
             interface,
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
             office,
-            has_heir_threads: AtomicBool::new(false),
+            has_heir: AtomicBool::new(false),
+            has_watch: AtomicBool::new(false),
+            told: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             passed_on: AtomicBool::new(false),
             read_by: AtomicU16::new(0),
@@ -323,13 +329,15 @@ fn drops_of(wire: &Wire) -> Vec<(&'static str, u64)> {
     all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
 }
 
-/// What was dropped so far of what came from other hosts; `None` if nothing was.
+/// What was dropped so far of what came over the wire, or was to leave by it; `None` if nothing was
+/// since this was asked before.
 pub(crate) fn drops_in_words(wire: &Wire) -> Option<String> {
-    let some: Vec<String> = drops_of(wire)
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| format!("{count} ({reason})"))
-        .collect();
-    let sentence = format!("dropped of what other hosts sent: {}", some.join(", "));
-    (!some.is_empty()).then_some(sentence)
+    let drops = drops_of(wire);
+    let all: u64 = drops.iter().map(|(_, count)| count).sum();
+    if wire.told.swap(all, Ordering::Relaxed) == all {
+        return None;
+    }
+    let some = drops.iter().filter(|(_, count)| *count > 0);
+    let some: Vec<String> = some.map(|(reason, count)| format!("{count} ({reason})")).collect();
+    Some(format!("packets dropped between hosts, sent or received: {}", some.join(", ")))
 }

@@ -98,9 +98,8 @@ impl Process {
             }
             if now_ns >= ask_at_ns {
                 ask_at_ns = now_ns + ASK_AGAIN_NS;
-                let asked_ns = now_ns - began_ns;
-                let turn = (asked_ns / ASK_AGAIN_NS) as usize;
-                self.ask_for_wire(interface, Some(turn).filter(|_| asked_ns >= READER_NS));
+                let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
+                self.ask_for_wire(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
             }
             wait_readable(&[self.mail_fd()], 10);
             self.read_mail();
@@ -133,12 +132,14 @@ impl Process {
         self.start_heir(wire)
     }
 
-    /// Asks whoever reads the socket for it; one of those who do not, too, whose `turn` it is.
-    fn ask_for_wire(&self, interface: &Interface, turn: Option<usize>) {
+    /// Asks whoever reads the socket for it; and of those who do not one in turn 0, and twice as
+    /// many others in each turn after it: one answer is enough, but most may not have the socket,
+    /// or be stopped.
+    fn ask_for_wire(&self, interface: &Interface, turn: Option<u32>) {
         let (key, neighbours) = (wire_key(interface), self.neighbours());
-        let chosen = turn.map(|turn| turn % neighbours.len().max(1));
+        let chosen = turn.map_or(0..0, |turn| whose_turn(turn, neighbours.len()));
         for (index, slot) in neighbours.into_iter().enumerate() {
-            let kind = match chosen == Some(index) {
+            let kind = match chosen.contains(&index) {
                 true => LetterKind::AnyWireRequest,
                 false => LetterKind::WireRequest,
             };
@@ -200,20 +201,21 @@ impl Process {
     /// Starts the threads of an heir, unless they run: one waits for the lock, one watches whoever
     /// reads.
     fn start_heir(&'static self, wire: &'static Wire) -> VerbsResult<()> {
-        if wire.has_heir_threads.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let start = |name: &str, run: fn(&Process, &Wire)| {
+        let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Wire)| {
+            if has.swap(true, Ordering::SeqCst) {
+                return Ok(());
+            }
             let thread = std::thread::Builder::new().name(name.into()).stack_size(128 * 1024);
-            thread.spawn(move || run(self, wire))
+            let spawned = thread.spawn(move || run(self, wire));
+            has.store(spawned.is_ok(), Ordering::SeqCst);
+            spawned.map(std::mem::drop)
         };
         let before = block_signals();
         // One that watches does no harm without one that waits.
-        let spawned = start("rdmalab-watch", Process::watch_reader)
-            .and_then(|_| start("rdmalab-heir", Process::inherit));
+        let started = start(&wire.has_watch, "rdmalab-watch", Process::watch_reader)
+            .and_then(|()| start(&wire.has_heir, "rdmalab-heir", Process::inherit));
         restore_signals(&before);
-        wire.has_heir_threads.store(spawned.is_ok(), Ordering::SeqCst);
-        spawned.map(std::mem::drop).map_err(|error| os_error("cannot start a thread", &error))
+        started.map_err(|error| os_error("cannot start a thread", &error))
     }
 
     /// Waits for the lock whenever this process does not read. While the process exits, it passes
@@ -368,13 +370,20 @@ fn wire_key(interface: &Interface) -> u32 {
     interface.index << 16 | u32::from(interface.port)
 }
 
+/// Which of so many are asked in a turn: as many as in all turns before and one, then everybody.
+fn whose_turn(turn: u32, count: usize) -> std::ops::Range<usize> {
+    let from = 1_usize.checked_shl(turn).unwrap_or(usize::MAX) - 1;
+    if from < count { from..from.saturating_mul(2).saturating_add(1) } else { 0..count }
+}
+
 fn port_taken(interface: &Interface) -> VerbsError {
     let Interface { name, port, .. } = interface;
     VerbsError::new(
         libc::EADDRINUSE,
         format!(
-            "UDP port {port} on interface {name} is taken by another user's programs or by the \
-             kernel's rdma_rxe: choose another port for both ends (RDMALAB_PORT, --udp-port), \
+            "UDP port {port} on interface {name} is taken by another user's programs, by the \
+             kernel's rdma_rxe, or by programs of yours that are stopped or of another version: \
+             choose another port for both ends (RDMALAB_PORT, --udp-port), \
              another interface, or a network namespace of your own"
         ),
     )
@@ -493,6 +502,18 @@ pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everybody_is_asked_within_a_second_and_a_half_and_few_at_first() {
+        let turns = ((ANSWER_NS - READER_NS) / ASK_AGAIN_NS) as u32;
+        assert_eq!([0, 1, 2, 3].map(|turn| whose_turn(turn, 100)), [0..1, 1..3, 3..7, 7..15]);
+        for count in [0, 1, 2, 3, 40, 4096] {
+            let asked: std::collections::BTreeSet<usize> =
+                (0..turns).flat_map(|turn| whose_turn(turn, count)).collect();
+            assert_eq!(asked, (0..count).collect(), "{count}");
+        }
+        assert_eq!(whose_turn(u32::MAX, 5), 0..5);
+    }
 
     #[test]
     fn what_is_passed_on_arrives() {

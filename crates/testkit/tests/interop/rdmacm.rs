@@ -167,6 +167,11 @@ struct Ends {
     is_too_early: bool,
 }
 
+fn is_refused(client: &Ended) -> bool {
+    let said = format!("{}{}", client.stdout, client.stderr);
+    REFUSED.iter().any(|words| said.contains(words))
+}
+
 /// Runs a pair once; `None` where it is not installed.
 fn run_once(pair: &Pair, personality: &str) -> Option<Ends> {
     let is_fixed = pair.server.starts_with("udaddy");
@@ -175,9 +180,7 @@ fn run_once(pair: &Pair, personality: &str) -> Option<Ends> {
     let mut server = start(pair.server, port, personality)?;
     server.wait_until_it_is_bound(port);
     let client = start(pair.client, port, personality)?.end_by(Instant::now() + LIMIT);
-    let said = format!("{}{}", client.stdout, client.stderr);
-    let is_refused = REFUSED.iter().any(|words| said.contains(words));
-    let is_too_early = is_refused && !server.has_ended();
+    let is_too_early = is_refused(&client) && !server.has_ended();
     let patience = if client.succeeded() && pair.ends { LIMIT } else { Duration::from_secs(1) };
     Some(Ends { server: server.end_by(Instant::now() + patience), client, is_too_early })
 }
@@ -251,6 +254,13 @@ fn programs_connect_often() {
     }
 }
 
+fn wait_until_it_says(program: &Program, words: &str) {
+    let until = Instant::now() + LIMIT;
+    while !program.said().contains(words) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A persistent server serves one client after the other, also after one that was killed.
 #[test]
 fn a_persistent_server_goes_on() {
@@ -258,12 +268,17 @@ fn a_persistent_server_goes_on() {
     let port = programs::free_port();
     let Some(mut server) = start("rping -s -P -p PORT", port, "infiniband") else { return };
     server.wait_until_it_is_bound(port);
-    let client =
-        |count| start(&format!("rping -c -a 127.0.0.1 -p PORT {count}"), port, "infiniband");
+    let client = |count| {
+        let line = format!("rping -v -c -a 127.0.0.1 -p PORT {count}");
+        start(&line, port, "infiniband").expect("as the server is")
+    };
     for round in 0..3 {
-        let Some(client) = client("-C 5") else { return };
-        let client = client.end_by(Instant::now() + LIMIT);
-        assert!(client.succeeded() && !server.has_ended(), "client {round}\n{}", client.report());
+        let ended = || client("-C 5").end_by(Instant::now() + LIMIT);
+        let ended = programs::again_while(ended, |ended| is_refused(ended));
+        assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
+        let killed = client("");
+        wait_until_it_says(&killed, "ping data");
+        drop(killed);
     }
 }
 
@@ -275,10 +290,7 @@ fn a_killed_client_is_noticed() {
     let Some(mut server) = start("rping -s -p PORT -v", port, "infiniband") else { return };
     server.wait_until_it_is_bound(port);
     let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
-    let until = Instant::now() + LIMIT;
-    while !server.said().contains("server ping data") && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_it_says(&server, "server ping data");
     drop(client);
     let server = server.end_by(Instant::now() + LIMIT);
     assert!(server.status.is_some(), "the server never noticed\n{}", server.report());

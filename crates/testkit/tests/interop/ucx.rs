@@ -55,10 +55,10 @@ fn start(program: &Path, arguments: &[String], variables: &[(String, String)]) -
     Program::start(programs::rdmalab(), &all, &variables)
 }
 
-/// Runs a program alone, until its end.
 /// What an MPI program may take. Its processes spin: beside a dozen compilers it took up to 94 s.
 const MPI_LIMIT: Duration = Duration::from_secs(300);
 
+/// Runs a program alone, until its end.
 fn run(program: &Path, arguments: &[String], variables: &[(String, String)]) -> Ended {
     start(program, arguments, variables).end_by(Instant::now() + LIMIT)
 }
@@ -220,16 +220,23 @@ fn libfabric_over_verbs() {
         programs::skipped("fi_pingpong", "`rdmalab exec` brings no librdmacm.so.1");
         return;
     }
+    for kind in ["msg", "dgram"] {
+        pingpong(&program, kind);
+    }
+}
+
+/// Both ends of libfabric's ping-pong, by connections or datagrams.
+fn pingpong(program: &Path, kind: &str) {
     let port = programs::free_port();
-    let line = format!("-p verbs -e msg -I 100 -c -B {port}");
+    let line = format!("-p verbs -e {kind} -I 100 -c -B {port}");
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let _turn = programs::turn();
     let until = Instant::now() + LIMIT;
-    let mut server = start(&program, &arguments, &[]);
+    let mut server = start(program, &arguments, &[]);
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
     arguments.truncate(arguments.len() - 2);
     arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
-    let client = start(&program, &arguments, &[]).end_by(until);
+    let client = start(program, &arguments, &[]).end_by(until);
     let server = server.end_by(until);
     let has_result = client.stdout.lines().any(|line| line.starts_with("1m "));
     let ended_well = client.succeeded() && server.succeeded();
