@@ -56,8 +56,13 @@ fn overhead_with_each_option() {
         assert_eq!(series(outcome, "whole list").samples.len(), all / 2);
         assert_eq!(outcome.count("sent"), Some((all as u64) * u64::from(point.list)));
         // Each call contains what nothing costs.
-        let nothing = median(outcome, "nothing, two stamps");
-        assert!(CALLS.iter().all(|call| median(outcome, call) >= nothing), "{point:?}");
+        let holds = |outcome: &Outcome| {
+            let nothing = median(outcome, "nothing, two stamps");
+            CALLS.iter().all(|call| median(outcome, call) >= nothing)
+        };
+        // A look at an empty queue takes so little more that a processor which becomes slower
+        // between the two turns it.
+        assert!(holds(outcome) || holds(&measure(point)), "{point:?}");
     });
 }
 

@@ -143,6 +143,7 @@ fn a_lost_message_ends_its_repetition_and_is_counted() {
 /// The times of a peer are those of that peer.
 #[test]
 fn a_peer_that_is_late_shows_in_its_time() {
+    let _turn = crate::turn();
     let delay_ns = 2_000_000;
     let options = "messages=30 runs=1 warm-up=0";
     for more in ["op=send", "op=write", "op=read direction=in", "transport=ud direction=out"] {

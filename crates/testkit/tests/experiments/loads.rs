@@ -64,6 +64,7 @@ fn what_is_offered_is_what_was_asked_for() {
 /// Who posts on a full queue posts late, and the time from the intended start says so.
 #[test]
 fn a_blast_counts_what_waits_for_a_slow_end() {
+    let _turn = crate::turn();
     for (op, buffers) in [("send", 2), ("send_imm", 2), ("write_imm", 4)] {
         let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant size=64 rx-depth=2";
         let blast = point(Experiment::Blast, &format!("{text} op={op} buffers={buffers}"));
@@ -118,6 +119,7 @@ fn poisson_arrivals_have_their_rate_on_average() {
 /// grows is in the time from the intended start.
 #[test]
 fn what_waits_for_a_slow_end_is_counted() {
+    let _turn = crate::turn();
     let text = "messages=40 runs=1 warm-up=0 rate=1000 arrivals=constant";
     let ping = point(Experiment::Ping, text);
     let table = Table { delay_ns: 2_000_000, ..Table::default() };

@@ -77,8 +77,9 @@ fn each_option_goes_through_and_both_ends_keep_all_trips() {
 
 /// A cause that strikes once in so many messages, far above what a busy machine does to most. Where
 /// others take the processors at the same time their pauses may hide it; whether they did, the
-/// samples themselves say, and only such a run proves nothing. In the others the cause is found,
-/// whole, but for one: with a few pauses about one series in a hundred is told of half the period.
+/// samples themselves say, and only such a series proves nothing. In the others the cause is found,
+/// whole, but in one run: with a few pauses about one series in a hundred is told of half the
+/// period, and both ends' series have the same pauses.
 #[test]
 fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
     let _turn = crate::turn();
@@ -90,14 +91,16 @@ fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
         let [here, there] = at_both(&table(), [&point, &point]);
         there.expect("rank 1 goes well");
         let outcome = here.expect("rank 0 goes well");
+        let mut wrong = Vec::new();
         for label in ["rank 0", "rank 1"] {
             let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
             if let Some(place) = struck_place(&series.samples) {
                 judged += 1;
-                missed.extend(strike_is_found(&outcome, label, place).err());
-                assert!(missed.len() < 2, "{missed:?}");
+                wrong.extend(strike_is_found(&outcome, label, place).err());
             }
         }
+        missed.extend((!wrong.is_empty()).then_some(wrong));
+        assert!(missed.len() < 2, "{missed:?}");
         if judged >= 6 {
             return;
         }
@@ -109,7 +112,7 @@ fn what_strikes_at_each_sixteenth_message_is_found_at_both_ends() {
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     assert!(judged > 0, "of eighty series none was free of other pauses, at a load of {load}");
-    assert!(judged > missed.len(), "{missed:?}");
+    assert!(judged > missed.iter().flatten().count(), "{missed:?}");
 }
 
 /// How many programs want a processor.

@@ -29,6 +29,7 @@ fn late(point: &Point, delay_ns: u64) -> Outcome {
 
 #[test]
 fn a_receiver_that_is_late_shows_in_the_one_way_time() {
+    let _turn = crate::turn();
     let delay_ns = 3_000_000;
     for options in ["op=send_imm", "op=write", "op=send transport=ud"] {
         let text = format!("messages=30 runs=1 warm-up=0 pause=4ms pause-by=spin {options}");
@@ -43,6 +44,7 @@ fn a_receiver_that_is_late_shows_in_the_one_way_time() {
 
 #[test]
 fn a_server_that_is_late_shows_in_the_round_trip() {
+    let _turn = crate::turn();
     let delay_ns = 2_000_000;
     for options in ["op=send", "op=write", "op=write_imm"] {
         let text = format!("messages=30 runs=1 warm-up=0 {options}");
@@ -56,6 +58,7 @@ fn a_server_that_is_late_shows_in_the_round_trip() {
 
 #[test]
 fn a_pause_takes_its_time_and_is_in_no_sample() {
+    let _turn = crate::turn();
     let pause_ns = 5_000_000.0;
     for (experiment, quantity, by) in [
         (Experiment::Ping, Quantity::RoundTrip, "spin"),
