@@ -18,7 +18,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::MutexGuard;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};

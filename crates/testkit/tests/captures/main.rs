@@ -47,8 +47,9 @@ fn pair_once(line: &str, server: Variables<'_>, client: Variables<'_>) -> Option
     let mut arguments: Vec<String> = words.collect();
     arguments.extend(["-d", "soft0", "-p"].map(str::to_owned));
     arguments.push(port.to_string());
-    let until = Instant::now() + LIMIT;
     let mut server = Program::start(&path, &arguments, &owned(server));
+    // Before, our libraries may have been built.
+    let until = Instant::now() + LIMIT;
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(until).report());
     arguments.push("127.0.0.1".to_owned());
     let client = Program::start(&path, &arguments, &owned(client)).end_by(until);
@@ -139,6 +140,10 @@ fn every_packet_is_well_formed() {
         directory.empty();
     }
 }
+
+/// What is wrong by its headers, for tshark: it names no protocol behind InfiniBand. It guesses what
+/// payloads are, also empty ones, and calls those malformed that are not what it took them for.
+const WRONG: &str = "!infiniband || (_ws.malformed && frame.protocols matches \"infiniband$\")";
 
 /// Checks a capture by our own reader. Returns how many packets there are.
 fn is_well_formed(file: &Path, line: &str) -> u64 {

@@ -18,7 +18,7 @@ use rdmalab_testkit::workload::{Player, Scenario};
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
-use super::{Directory, is_well_formed};
+use super::{Directory, WRONG, is_well_formed};
 
 /// Seeds whose packets are shown; these have every opcode.
 const SEEDS: u64 = 150;
@@ -103,10 +103,16 @@ fn everything_that_the_engine_sends_is_well_formed() {
     let rc = [0x00..=0x14, 0x16..=0x17];
     let all = rc.into_iter().flatten().chain(0x20..=0x2b).chain([0x64, 0x65]);
     assert_eq!(opcodes, all.collect());
-    let Some(strange) = tshark(Path::new(&file), "_ws.malformed || !infiniband") else {
+    let Some(strange) = tshark(Path::new(&file), WRONG) else {
         return programs::skipped("simulated packets with tshark", "not installed");
     };
     assert!(strange.is_empty(), "{:?}", &strange[..strange.len().min(3)]);
     let shown = tshark(Path::new(&file), "infiniband.bth").unwrap_or_default();
     assert_eq!(shown.len(), packets.len());
+    // One that ends within its headers is found among the others.
+    let with_more = |packet: &&Vec<u8>| packet[0] == 0x06;
+    let mut cut = packets.iter().find(with_more).expect("the first packet of a WRITE").clone();
+    cut.truncate(20);
+    write(Path::new(&file), &[packets[0].clone(), cut, packets[1].clone()]);
+    assert_eq!(tshark(Path::new(&file), WRONG).map(|wrong| wrong.len()), Some(1));
 }

@@ -83,8 +83,9 @@ impl Case {
         }
         arguments.extend(["-p".to_owned(), port.to_string()]);
         arguments.extend(self.options.iter().cloned());
-        let until = Instant::now() + LIMIT;
         let mut server = Program::start(path, &arguments, &self.variables);
+        // Before, our libraries may have been built.
+        let until = Instant::now() + LIMIT;
         if !server.wait_until_it_listens(port) {
             return (server.end_by(Instant::now()), None);
         }

@@ -274,7 +274,7 @@ fn a_persistent_server_goes_on() {
     };
     for round in 0..3 {
         let ended = || client("-C 5").end_by(Instant::now() + LIMIT);
-        let ended = programs::again_while(ended, |ended| is_refused(ended));
+        let ended = programs::again_while(ended, is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
         let killed = client("");
         wait_until_it_says(&killed, "ping data");

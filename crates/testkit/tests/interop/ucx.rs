@@ -136,8 +136,9 @@ fn pair(program: &Path, case: &Case) -> Result<(), String> {
     }
     arguments.extend(["-w".to_owned(), "10".to_owned()]);
     arguments.extend(case.options.iter().cloned());
-    let until = Instant::now() + LIMIT;
     let mut server = start(program, &arguments, &variables);
+    // Before, our libraries may have been built.
+    let until = Instant::now() + LIMIT;
     if !server.wait_until_it_listens(port) {
         return Err(format!("the server never listened\n{}", server.end_by(until).report()));
     }
@@ -231,8 +232,8 @@ fn pingpong(program: &Path, kind: &str) {
     let line = format!("-p verbs -e {kind} -I 100 -c -B {port}");
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let _turn = programs::turn();
-    let until = Instant::now() + LIMIT;
     let mut server = start(program, &arguments, &[]);
+    let until = Instant::now() + LIMIT;
     assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
     arguments.truncate(arguments.len() - 2);
     arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);

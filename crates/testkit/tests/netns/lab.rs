@@ -146,8 +146,9 @@ impl Lab {
 
     fn pair_once(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
         let port = programs::free_port();
-        let until = Instant::now() + LIMIT;
         let mut listening = self.start(1, &format!("{server} -p {port}"));
+        // Before, our libraries may have been built.
+        let until = Instant::now() + LIMIT;
         if !listening.wait_until_it_listens(port) {
             return Err(format!("never listened\n{}", listening.end_by(Instant::now()).report()));
         }
