@@ -373,7 +373,10 @@ fn wire_key(interface: &Interface) -> u32 {
 /// Which of so many are asked in a turn: as many as in all turns before and one, then everybody.
 fn whose_turn(turn: u32, count: usize) -> std::ops::Range<usize> {
     let from = 1_usize.checked_shl(turn).unwrap_or(usize::MAX) - 1;
-    if from < count { from..from.saturating_mul(2).saturating_add(1) } else { 0..count }
+    match from < count {
+        true => from..from.saturating_mul(2).saturating_add(1).min(count),
+        false => 0..count,
+    }
 }
 
 fn port_taken(interface: &Interface) -> VerbsError {

@@ -221,13 +221,13 @@ fn libfabric_over_verbs() {
         programs::skipped("fi_pingpong", "`rdmalab exec` brings no librdmacm.so.1");
         return;
     }
-    for kind in ["msg", "dgram"] {
-        pingpong(&program, kind);
+    for (kind, longest) in [("msg", "1m "), ("dgram", "4k ")] {
+        pingpong(&program, kind, longest);
     }
 }
 
-/// Both ends of libfabric's ping-pong, by connections or datagrams.
-fn pingpong(program: &Path, kind: &str) {
+/// Both ends of libfabric's ping-pong, by connections or datagrams, up to messages that long.
+fn pingpong(program: &Path, kind: &str, longest: &str) {
     let port = programs::free_port();
     let line = format!("-p verbs -e {kind} -I 100 -c -B {port}");
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -239,7 +239,7 @@ fn pingpong(program: &Path, kind: &str) {
     arguments.extend(["-P".to_owned(), port.to_string(), "127.0.0.1".to_owned()]);
     let client = start(program, &arguments, &[]).end_by(until);
     let server = server.end_by(until);
-    let has_result = client.stdout.lines().any(|line| line.starts_with("1m "));
+    let has_result = client.stdout.lines().any(|line| line.starts_with(longest));
     let ended_well = client.succeeded() && server.succeeded();
     assert!(ended_well && has_result, "{}{}", client.report(), server.report());
 }
