@@ -12,6 +12,7 @@ use common::{ATTEMPTS, DISTURBED, Running, free_port, said, skipped};
 
 /// Debian's programs that are tried.
 const PROGRAMS: [&str; 2] = ["ibv_devinfo", "ib_send_lat"];
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

@@ -257,9 +257,9 @@ impl CmChannel {
     /// # Safety
     /// An event of this channel, not yet given back.
     unsafe fn read(&self, raw: NonNull<abi::rdma_cm_event>) -> CmEvent {
-        // SAFETY: the caller's contract. What an event of a group holds is of datagrams (`ud`); else
-        // `conn` is read, whose first two fields, private data and its length, `ud` has too. The
-        // data is valid until the event is given back.
+        // SAFETY: the caller's contract. What an event of a group holds is of datagrams (`ud`);
+        // else `conn` is read, whose first two fields, private data and its length, `ud` has too.
+        // The data is valid until the event is given back.
         unsafe {
             let event = &*raw.as_ptr();
             let kind = CmEventKind::from_raw(event.event);

@@ -141,8 +141,9 @@ fn every_packet_is_well_formed() {
     }
 }
 
-/// What is wrong by its headers, for tshark: it names no protocol behind InfiniBand. It guesses what
-/// payloads are, also empty ones, and calls those malformed that are not what it took them for.
+/// What is wrong by its headers, for tshark: it names no protocol behind InfiniBand. It guesses
+/// what payloads are, also empty ones, and calls those malformed that are not what it took them
+/// for.
 const WRONG: &str = "!infiniband || (_ws.malformed && frame.protocols matches \"infiniband$\")";
 
 /// Checks a capture by our own reader. Returns how many packets there are.

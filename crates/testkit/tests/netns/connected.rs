@@ -11,8 +11,8 @@ use crate::lab::Lab;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Server, client with its option for the server's address, and least packets. The process that
-/// serves a connection of qperf ends without disconnecting; the library says so to the client, which
-/// would ask for 105 s.
+/// serves a connection of qperf ends without disconnecting; the library says so to the client,
+/// which would ask for 105 s.
 const PAIRS: [(&str, &str, u64); 10] = [
     ("rping -s -C 20", "rping -c -C 20 -a 10.91.0.1", 100),
     ("rping -s -C 5", "rping -c -C 5 -a fd91::1", 30),
