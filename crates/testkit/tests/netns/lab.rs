@@ -135,24 +135,54 @@ impl Lab {
         counts.iter().sum()
     }
 
-    /// Runs a server on host 1 and its client on host 2; `client` is what the client has to say
-    /// besides. Both must succeed; again where perftest was disturbed.
+    /// UDP datagrams that a host sent, also to itself.
+    pub fn datagrams(&self, host: usize) -> u64 {
+        let output = Command::new(&self.ip)
+            .args(["netns", "exec", self.namespace(host), "cat", "/proc/net/snmp"])
+            .output()
+            .expect("ip runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut rows = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (rows.next().expect("names"), rows.next().expect("values"));
+        let mut columns = names.split(' ').zip(values.split(' '));
+        let sent = columns.find(|(name, _)| *name == "OutDatagrams").expect("it is counted").1;
+        sent.parse().expect("a number")
+    }
+
+    /// Runs a server on host 1 and its client on host 2, as [`Lab::pair_on`] does.
     pub fn pair(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
+        self.pair_on([1, 2], server, client)
+    }
+
+    /// Runs a server and its client, on one host or two; `client` is what the client has to say
+    /// besides. Both must succeed; again where perftest was disturbed.
+    pub fn pair_on(
+        &self,
+        hosts: [usize; 2],
+        server: &str,
+        client: &str,
+    ) -> Result<(Ended, Ended), String> {
         let is_disturbed = |ends: &Result<_, String>| {
             ends.as_ref().is_err_and(|report| programs::are_disturbed(report))
         };
-        programs::again_while(|| self.pair_once(server, client), is_disturbed)
+        programs::again_while(|| self.pair_once(hosts, server, client), is_disturbed)
     }
 
-    fn pair_once(&self, server: &str, client: &str) -> Result<(Ended, Ended), String> {
+    fn pair_once(
+        &self,
+        [here, there]: [usize; 2],
+        server: &str,
+        client: &str,
+    ) -> Result<(Ended, Ended), String> {
         let port = programs::free_port();
-        let mut listening = self.start(1, &format!("{server} -p {port}"));
+        let mut listening = self.start(here, &format!("{server} -p {port}"));
         // Before, our libraries may have been built.
         let until = Instant::now() + LIMIT;
         if !listening.wait_until_it_listens(port) {
             return Err(format!("never listened\n{}", listening.end_by(Instant::now()).report()));
         }
-        let client = self.start(2, &format!("{client} -p {port} 10.91.0.1")).end_by(until);
+        let client = format!("{client} -p {port} 10.91.0.{here}");
+        let client = self.start(there, &client).end_by(until);
         let patience = if client.succeeded() { until } else { Instant::now() + GRACE };
         let server = listening.end_by(patience);
         match client.succeeded() && server.succeeded() {

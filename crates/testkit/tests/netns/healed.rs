@@ -1,0 +1,47 @@
+//! What is lost for a time between hosts is sent again when the time is over.
+
+use std::time::Instant;
+
+use rdmalab_testkit::programs::{self, Ended};
+
+use crate::lab::{LIMIT, Lab};
+
+/// Times are of the client's device, which is open before anything is sent; the pair takes about
+/// three seconds, since each of its messages is late. None lasts as long as all retries do, which
+/// is 1.6 s.
+const RULES: [&str; 3] = [
+    "delay 1ms of send; partition 600ms..1200ms",
+    "delay 1ms of send; drop of send 500ms..1s",
+    "delay 1ms of send; corrupt 30% of request 400ms..1500ms",
+];
+
+/// A server on host 1 and its disturbed client on host 2.
+fn pair(lab: &Lab, faults: &str) -> [Ended; 2] {
+    let port = programs::free_port();
+    let line = format!("ibv_rc_pingpong -c -n 3000 -s 256 -g 1 -p {port}");
+    let mut server = lab.start(1, &line);
+    let until = Instant::now() + LIMIT;
+    assert!(server.wait_until_it_listens(port), "{}", server.end_by(Instant::now()).report());
+    let client = lab.start_with(2, &format!("{line} 10.91.0.1"), &[("RDMALAB_FAULTS", faults)]);
+    [client.end_by(until), server.end_by(until)]
+}
+
+/// Whether the second rule of the client met a packet.
+fn has_met(client: &Ended) -> bool {
+    let rules = client.stderr.lines().filter(|line| line.contains("rdmalab: fault \""));
+    rules.last().is_some_and(|line| !line.contains(" met 0 packets"))
+}
+
+#[test]
+fn what_ends_is_over() {
+    let test = "what_ends_is_over";
+    let Some(lab) = Lab::of_programs(test, 1500, &["ibv_rc_pingpong"]) else { return };
+    for faults in RULES {
+        // A machine may be too busy to send anything in that time.
+        let ends = programs::again_while(|| pair(&lab, faults), |ends| !has_met(&ends[0]));
+        for ended in &ends {
+            assert!(ended.succeeded(), "{faults}: {}", ended.report());
+        }
+        assert!(has_met(&ends[0]), "{faults}: {}", ends[0].report());
+    }
+}
