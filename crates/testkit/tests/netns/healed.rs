@@ -28,8 +28,8 @@ fn pair(lab: &Lab, faults: &str) -> [Ended; 2] {
 
 /// Whether the second rule of the client met a packet.
 fn has_met(client: &Ended) -> bool {
-    let rules = client.stderr.lines().filter(|line| line.contains("rdmalab: fault \""));
-    rules.last().is_some_and(|line| !line.contains(" met 0 packets"))
+    let mut rules = client.stderr.lines().filter(|line| line.contains("rdmalab: fault \""));
+    rules.next_back().is_some_and(|line| !line.contains(" met 0 packets"))
 }
 
 #[test]
