@@ -1,5 +1,6 @@
 //! Captures of the Linux kernel's rxe, read as conversations.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rdmalab_trace::conversation::{Direction, Note};
@@ -47,6 +48,18 @@ const ROCE: [(&str, usize); 22] = [
     ("write_lat_rdmacm.pcap", 3),
     ("write_lat_uc.pcap", 2),
 ];
+
+/// The one capture of iWARP, which has none of these packets.
+const IWARP: &str = "siw_rping.pcap";
+
+#[test]
+fn no_capture_is_forgotten() {
+    let entries = std::fs::read_dir(path("")).expect("the captures").map(|e| e.expect("an entry"));
+    let names = entries.map(|entry| entry.file_name().into_string().expect("a name"));
+    let found: BTreeSet<String> =
+        names.filter(|name| name.ends_with(".pcap") && name != IWARP).collect();
+    assert_eq!(found, ROCE.iter().map(|(name, _)| (*name).to_owned()).collect());
+}
 
 #[test]
 fn every_packet_of_the_kernel_is_read_and_its_icrc_is_right() {
@@ -129,7 +142,7 @@ fn datagrams_are_told_apart_by_their_source() {
 
 #[test]
 fn a_capture_of_something_else_has_no_conversation() {
-    let trace = trace("siw_rping.pcap");
+    let trace = trace(IWARP);
     assert!(trace.conversations.is_empty());
     assert_eq!(trace.foreign, trace.frames);
 }
