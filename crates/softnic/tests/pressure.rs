@@ -88,6 +88,7 @@ fn a_reader_that_stands_still_holds_nothing_but_the_sender() {
         let mut cast = Cast::start(&[("flood", args), ("reader", args)]);
         cast.link(0).get();
         cast.signal(1, libc::SIGSTOP);
+        until_stopped(cast.pid(1));
         cast.link(0).put(&[]);
         cast.link(0).get();
         cast.link(1).put(&[]);
