@@ -83,7 +83,7 @@ impl Net {
     /// Gives what every host sends to a queue of the kernel, as `tc` names them. `false`, said
     /// aloud, where the kernel has no such queue.
     pub fn queue(&self, test: &str, queue: &str) -> bool {
-        self.introduce();
+        self.introduce_all();
         let set = |host| {
             let host = format!("{}{host}", self.base);
             run("tc", &format!("-n {host} qdisc replace dev eth0 root {queue}")).map(drop)
@@ -96,15 +96,22 @@ impl Net {
     }
 
     /// Tells hosts each other's link addresses for good: no question for them is lost.
-    fn introduce(&self) {
+    fn introduce_all(&self) {
         for (host, peer) in (1..=self.hosts).flat_map(|a| (1..=self.hosts).map(move |b| (a, b))) {
-            for address in ["10.92.0.", "fd92::"].iter().filter(|_| host != peer) {
-                must(&format!(
-                    "-n {}{host} neighbour replace {address}{peer} lladdr {LINK_ADDRESS}{peer} \
-                     dev eth0 nud permanent",
-                    self.base
-                ));
+            if host != peer {
+                self.introduce(host, peer);
             }
+        }
+    }
+
+    /// Tells a host a peer's link address for good: it never asks for it.
+    pub fn introduce(&self, host: usize, peer: usize) {
+        for address in ["10.92.0.", "fd92::"] {
+            must(&format!(
+                "-n {}{host} neighbour replace {address}{peer} lladdr {LINK_ADDRESS}{peer} \
+                 dev eth0 nud permanent",
+                self.base
+            ));
         }
     }
 
