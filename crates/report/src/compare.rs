@@ -350,7 +350,9 @@ fn nothing_in_common(
             0 => return format!("{} has no points", side.name),
             n => some(n, "point"),
         };
-        format!("{} has {points}{cut} of {}", side.name, what.join(", "))
+        // Of runs that were all cut short nothing is left to compare.
+        let of = if what.is_empty() { String::new() } else { format!(" of {}", what.join(", ")) };
+        format!("{} has {points}{cut}{of}", side.name)
     };
     let only = options.only.as_ref().map(|only| format!(" whose name contains {only:?}"));
     format!(

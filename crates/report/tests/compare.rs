@@ -423,7 +423,7 @@ fn runs_that_were_cut_short_do_not_count() {
     let json: Value = serde_json::from_str(&found.json()).unwrap();
     assert_eq!(json["rows"][0]["b"]["runs"], 4);
     let none = compared(&USUAL, &Made { cut: 4, ..USUAL }, &Options::default()).unwrap_err();
-    assert!(none.contains("8 points, 8 of them cut short"), "{none}");
+    assert!(none.contains("8 points, 8 of them cut short; points are"), "{none}");
 }
 
 #[test]
