@@ -143,12 +143,25 @@ fn what_is_the_same_has_no_winner_three_times() {
     assert!(won < 3, "three times one of two that are the same was called the best");
 }
 
+/// Times that all is asked at most until nothing is cut.
+const WHOLE_PLANS: usize = 3;
+
 #[test]
 fn all_of_it_is_answered_for_each_goal() {
-    let out = tempfile::tempdir().unwrap();
     let words = ["--quick", "--device", "soft0", "--hosts", "localhost,localhost", "--out"];
-    let whole = advise(&[&words[..], &[out.path().to_str().unwrap()]].concat());
-    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let whole_once = || {
+        let out = tempfile::tempdir().unwrap();
+        let said = advise(&[&words[..], &[out.path().to_str().unwrap()]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        // Where the short try was held up, it is a plan of less, in which a p99 may stay open.
+        (!said.stderr.contains("so runs have fewer messages")).then_some(said)
+    };
+    let watch = Watch::begin();
+    let Some(whole) = (0..WHOLE_PLANS).find_map(|_| whole_once()) else {
+        let reason = watch.too_busy();
+        let reason = reason.unwrap_or_else(|| panic!("cut {WHOLE_PLANS} times on a calm machine"));
+        return skipped("all_of_it_is_answered_for_each_goal", &reason);
+    };
     for goal in ["low latency", "rate", "predictability", "little processor time"] {
         assert!(whole.stdout.contains(&format!("For {goal}: ")), "{goal}: {}", whole.stdout);
     }
