@@ -42,11 +42,16 @@ fn only(out: &Path) -> PathBuf {
 
 /// A run into `out`, and the directory of its record.
 fn run(out: &Path, line: &str, more: &[&str]) -> PathBuf {
+    add(out, line, more);
+    only(out)
+}
+
+/// A run into `out`, beside what is there.
+fn add(out: &Path, line: &str, more: &[&str]) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let words: Vec<&str> = line.split(' ').chain(more.iter().copied()).collect();
+    let words: Vec<&str> = line.split_whitespace().chain(more.iter().copied()).collect();
     let made = said(rdmalab(&["run"]).args(words).args(["--device", "soft0", "--out"]).arg(out));
     assert_eq!(made.code, Some(0), "{made:?}");
-    only(out)
 }
 
 /// Whether each other way takes at least `least` times as long, with certainty.

@@ -12,14 +12,14 @@
 //! rules of what is `gathered` make that reading slow, and rules of what is `inline` make it slow
 //! to take payloads with the work request.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{answers, are_worse};
-use crate::common::{Watch, rdmalab, said, skipped, too_busy};
+use crate::common::{Watch, skipped, too_busy};
 
 /// No more rounds are measured after so long: until then the answer is waited for.
 pub const BUDGET: Duration = Duration::from_secs(120);
@@ -28,12 +28,8 @@ pub const BUDGET: Duration = Duration::from_secs(120);
 /// and what was measured there before.
 fn answer(out: &Path, goal: &str, line: &str, faults: &str) -> Value {
     let rules: &[&str] = if faults.is_empty() { &[] } else { &["--faults", faults] };
-    let _one = super::ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut run = rdmalab(&["run"]);
-    run.args(line.split_whitespace()).args(rules).args(["--device", "soft0", "--out"]);
-    let made = said(run.arg(out));
-    assert_eq!(made.code, Some(0), "{line}: {made:?}");
-    let read = said(rdmalab(&["advise", "--json", "--for", goal]).arg(out));
+    super::add(out, line, rules);
+    let read = super::advise(&["--json", "--for", goal, out.to_str().unwrap()]);
     let found = answers(&read);
     assert_eq!(found.len(), 1, "{line}: {found:?}");
     assert_eq!(found[0]["goal"], goal);
@@ -103,8 +99,7 @@ fn assert_least_of_enough(line: &str, faults: &str, question: &str, names: [&str
         let out = tempfile::tempdir().unwrap();
         answer(out.path(), "rate", line, faults)
     };
-    let Some(answer) = twice(question, ask) else { return };
-    assert_eq!(answer["outcome"], "several alike", "{answer:#}");
+    let Some(answer) = twice(question, "several alike", ask) else { return };
     assert_eq!(answer["chosen"], json!([enough]), "{answer:#}");
     let ways = answer["ways"].as_array().unwrap();
     let few = ways.iter().find(|way| way["name"] == few).expect("it was measured");
@@ -129,27 +124,63 @@ fn the_way_without_late_messages_where_predictability_counts() {
     assert_best("predictability", line, faults, ("opcode", "send"), (&["write_imm"], 1.5));
 }
 
-/// What comes out twice first, each time of runs of its own. An interval of 95 % misses what is the
-/// same once in twenty times; more rounds would only make it surer of what it missed. `None` where
-/// the machine is too busy for that.
-pub fn twice(question: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
-    let mut told: Vec<Value> = Vec::new();
+/// Other outcomes that may be told of runs one after the other.
+const WRONG: usize = 3;
+/// Times that the expected outcome has to be told.
+const RIGHT: usize = 2;
+
+/// The answer when the outcome that is expected has been told twice, each time of runs of its own.
+/// `None` where the machine is too busy for that.
+///
+/// Of what is the same, one answer in twenty at most says otherwise: so sure is what is told. Where
+/// three do so one after the other, the test fails: once in 8000 times that three are asked. Before
+/// two answers of a calm machine, nine in ten of which tell what is expected, that is below 3 in
+/// 10000; of one that never tells it, until it may no longer be asked, 2 in 1000. (The third one of
+/// all of them would be 4 in 100 there.) More rounds in one place are no way out: those that misled
+/// would stay among them.
+pub fn twice(question: &str, outcome: &str, mut ask: impl FnMut() -> Value) -> Option<Value> {
+    let (mut right, mut wrong) = (0, Vec::new());
     let watch = Watch::begin();
     while !watch.is_over(BUDGET) {
         let answer = ask();
         assert_eq!(answer["question"], question, "{answer:#}");
-        if answer["outcome"] == "cannot tell" {
-            continue;
+        let told = answer["outcome"].as_str().expect("an outcome");
+        if told == "cannot tell" {
+            wrong.clear();
+        } else if told == outcome {
+            wrong.clear();
+            right += 1;
+            if right == RIGHT {
+                return Some(answer);
+            }
+        } else {
+            wrong.push(answer);
+            assert!(wrong.len() < WRONG, "{outcome} is expected: {wrong:#?}");
         }
-        if told.iter().any(|other| other["outcome"] == answer["outcome"]) {
-            return Some(answer);
-        }
-        told.push(answer);
     }
+    let told = || format!("told {right} times of {RIGHT}; otherwise, at last: {wrong:#?}");
     let reason = watch.too_busy();
-    let reason = reason.unwrap_or_else(|| panic!("a calm machine tells it: {told:#?}"));
+    let reason = reason.unwrap_or_else(|| panic!("a calm machine tells {outcome}: {}", told()));
     skipped(&format!("advise {question}"), &reason);
     None
+}
+
+#[test]
+fn one_wrong_outcome_is_chance_and_three_are_none() {
+    let of = |outcomes: &[&str]| {
+        let mut all = outcomes.iter();
+        let asked = || json!({ "question": "inline", "outcome": all.next().expect("no more") });
+        let judged = AssertUnwindSafe(|| twice("inline", "no difference", asked));
+        let answer = catch_unwind(judged).ok()?;
+        assert!(all.next().is_none(), "it ended before");
+        Some(answer.expect("not skipped")["outcome"] == "no difference")
+    };
+    let [same, best, open] = ["no difference", "best", "cannot tell"];
+    assert_eq!(of(&[same, same]), Some(true));
+    assert_eq!(of(&[best, best, same, best, open, same]), Some(true));
+    assert_eq!(of(&[best, open, best, best, same, same]), Some(true));
+    assert_eq!(of(&[best, best, best, same, same]), None);
+    assert_eq!(of(&[same, best, "several alike", best, same]), None);
 }
 
 /// What a line lets through is the same, whatever is sent in which way. (Not how one waits, nor
@@ -167,8 +198,7 @@ fn no_difference_where_the_line_is_what_limits() {
             let out = tempfile::tempdir().unwrap();
             answer(out.path(), "rate", &line, "rate 40Mbit of send")
         };
-        let Some(answer) = twice(question, ask) else { continue };
-        assert_eq!(answer["outcome"], "no difference", "{answer:#}");
+        let Some(answer) = twice(question, "no difference", ask) else { continue };
         let ways = answer["ways"].as_array().unwrap();
         let other = ways.iter().find(|way| way["relation"] == "alike").expect("a leader and this");
         let end = |name: &str| other["over_leader"][name].as_f64().unwrap();

@@ -2,29 +2,27 @@
 //! device under it, with effect and interval; and under `ideal`, nothing between two that are the
 //! same.
 //!
-//! It is asked until the optimum was named twice, each time of runs of its own, and no answer on
-//! the way may contradict it. An answer may leave it open: a busy machine may tell too little.
-//! What it may not is to call a way the best, or as good as the best, that the profile makes worse
-//! by a factor.
+//! More rounds are measured in one place until all of them together name the optimum, by the factor
+//! that the profile makes, and no answer on the way may contradict it. An answer may leave it open:
+//! a busy machine may tell too little. What it may not is to call a way the best, or as good as the
+//! best, that the profile makes worse by a factor.
 //!
 //! How often that fails where nothing is wrong: the runs of all ways take turns, so a busy machine
 //! slows all of them. Let it all the same slow a run of the best way alone past that factor once
-//! in ten times. The rank test calls the wrong way better from 23 of 25 pairs of runs on (two
-//! ways, 5 runs; of more ways and runs no smaller share): all 5 runs have to be slowed, or 6 of 6,
-//! 6 of 7, 7 of 8. These are 1e-5, 1e-6, 6e-6 and 8e-7 for an answer, and below 1e-4 for two
-//! answers to each optimum. That of 8 answers fewer than 2 name it, where each does so in four of
-//! five times: 8e-5 for an optimum; the machine's load decides then whether that is an error.
+//! in ten times. Of 5 runs of each of two ways the rank test calls the wrong way better when all 5
+//! are slowed, of 10 when 8 are, of 15 when 10 are; of the others below, 6 of 6, 7 of 7, 7 of 8 and
+//! 8 of 8 in the first answer, and more than half in each that follows. For all answers to all
+//! optima that is 2e-5 together, and 1e-5 of it for the first answer of 5 runs. That no answer
+//! until the end of the time names the optimum is an error where the machine had its processors.
+
+use std::path::Path;
 
 use rdmalab_softnic::{Optimum, Profile, SHIPPED, find_profile};
 use serde_json::{Value, json};
 
 use super::answers;
-use crate::common::{skipped, too_busy};
-
-/// Times that it is measured and asked anew at most.
-const ATTEMPTS: u32 = 8;
-/// Times that the optimum has to be named.
-const NAMED: u32 = 2;
+use super::optimum::BUDGET;
+use crate::common::{Watch, skipped};
 
 /// What is run for a profile's optimum, and by which factor the worse ways are worse at least.
 const RUNS: [(&str, &str, &str, f64); 5] = [
@@ -51,11 +49,11 @@ const RUNS: [(&str, &str, &str, f64); 5] = [
     ),
 ];
 
-/// The answer to a question for a goal, of such runs under a profile.
-fn answer(profile: &str, line: &str, (ask, goal): (&str, &str)) -> Value {
-    let out = tempfile::tempdir().unwrap();
-    let dir = super::run(out.path(), line, &["--profile", profile]);
-    let read = super::advise(&["--json", "--ask", ask, "--for", goal, dir.to_str().unwrap()]);
+/// The answer to a question for a goal, of such runs under a profile and of those that were
+/// measured there before.
+fn answer(out: &Path, profile: &str, line: &str, (ask, goal): (&str, &str)) -> Value {
+    super::add(out, line, &["--profile", profile]);
+    let read = super::advise(&["--json", "--ask", ask, "--for", goal, out.to_str().unwrap()]);
     let found = answers(&read);
     assert_eq!(found.len(), 1, "{line}: {found:?}");
     found[0].clone()
@@ -66,19 +64,19 @@ fn assert_named(profile: &Profile, optimum: &Optimum) {
     let name = profile.name.as_str();
     let run = RUNS.iter().find(|run| (run.0, run.1) == (name, optimum.ask.as_str()));
     let (_, _, line, factor) = run.unwrap_or_else(|| panic!("{name}: no run for {optimum:?}"));
-    let (mut last, mut named) = (Value::Null, 0);
-    for _ in 0..ATTEMPTS {
-        last = answer(name, line, (&optimum.ask, &optimum.goal));
-        assert_eq!(last["profile"], name, "{last:#}");
-        assert!(!contradicts(&last, optimum), "{name} makes it otherwise: {last:#}");
-        named += u32::from(names(&last, optimum, *factor));
-        if named == NAMED {
+    let out = tempfile::tempdir().unwrap();
+    let watch = Watch::begin();
+    loop {
+        let answer = answer(out.path(), name, line, (&optimum.ask, &optimum.goal));
+        assert_eq!(answer["profile"], name, "{answer:#}");
+        assert!(!contradicts(&answer, optimum), "{name} makes it otherwise: {answer:#}");
+        if names(&answer, optimum, *factor) {
             return;
         }
-    }
-    match too_busy() {
-        Some(reason) => skipped(&format!("advise under {name}: {}", optimum.ask), &reason),
-        None => panic!("{name}: named {named} times in {ATTEMPTS}; the last: {last:#}"),
+        if watch.is_over(BUDGET) {
+            let reason = watch.too_busy().unwrap_or_else(|| panic!("{name}: not told: {answer:#}"));
+            return skipped(&format!("advise under {name}: {}", optimum.ask), &reason);
+        }
     }
 }
 
@@ -160,7 +158,8 @@ fn small_inline_wants_inline_as_far_as_it_goes() {
     assert_all_named("small-inline");
     // Beyond, there is one way, and the device's limit is why.
     let line = "ping --size 256 --inline on,off --messages 100 --repeat 4";
-    let answer = answer("small-inline", line, ("inline", "latency"));
+    let out = tempfile::tempdir().unwrap();
+    let answer = answer(out.path(), "small-inline", line, ("inline", "latency"));
     assert_eq!(
         (&answer["outcome"], &answer["chosen"][0]),
         (&"only one offered".into(), &"off".into())
@@ -190,6 +189,5 @@ fn under_ideal_there_is_no_difference() {
         assert_eq!(answer["profile"], Value::Null);
         answer.clone()
     };
-    let Some(answer) = super::optimum::twice("inline", ask) else { return };
-    assert_eq!(answer["outcome"], "no difference", "{answer:#}");
+    let _ = super::optimum::twice("inline", "no difference", ask);
 }
