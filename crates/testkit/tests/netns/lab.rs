@@ -11,7 +11,7 @@ use rdmalab_testkit::programs::{self, Ended, Program};
 /// After this a program is taken to hang.
 pub const LIMIT: Duration = Duration::from_secs(100);
 /// What a server is given to notice that its client failed.
-const GRACE: Duration = Duration::from_secs(3);
+pub const GRACE: Duration = Duration::from_secs(3);
 /// Where every host reaches the others.
 pub const INTERFACE: &str = "eth0";
 
@@ -147,6 +147,15 @@ impl Lab {
         let mut columns = names.split(' ').zip(values.split(' '));
         let sent = columns.find(|(name, _)| *name == "OutDatagrams").expect("it is counted").1;
         sent.parse().expect("a number")
+    }
+
+    /// What a host's kernel counts of datagrams, in words.
+    pub fn udp_counters(&self, host: usize) -> String {
+        let output = Command::new(&self.ip)
+            .args(["netns", "exec", self.namespace(host), "grep", "^Udp", "/proc/net/snmp"])
+            .output()
+            .expect("ip runs");
+        format!("host {host}:\n{}", String::from_utf8_lossy(&output.stdout))
     }
 
     /// Runs a server on host 1 and its client on host 2, as [`Lab::pair_on`] does.
