@@ -28,6 +28,17 @@ const PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bi
 
 /// What perftest says when somebody else took its processor while it measured that one's clock.
 const DISTURBED: &str = "Can't produce a report";
+/// What clients of the connection manager say whom nobody listened to: rping, ucmatose, udaddy and
+/// cmtime, perftest by the event's number, and those that say what the call failed with.
+const REFUSED: [&str; 5] = [
+    "RDMA_CM_EVENT_REJECTED, error 8\n",
+    "RDMA_CM_EVENT_REJECTED, error: 8\n",
+    "RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
+    "Unexpected CM event bl blka 8\n",
+    "Connection refused",
+];
+/// How long a server whose client failed is given.
+const GRACE: Duration = Duration::from_secs(1);
 /// How often what was spoiled runs.
 const ATTEMPTS: usize = 5;
 
@@ -47,6 +58,54 @@ pub fn again_while<T>(mut run: impl FnMut() -> T, is_spoiled: impl Fn(&T) -> boo
 /// nothing about us.
 pub fn are_disturbed(words: &str) -> bool {
     words.contains(DISTURBED)
+}
+
+/// Whether among these words is that nobody listened where a connection was asked for. A server is
+/// bound before it listens, and a request is kept for 0.2 s meanwhile: on a busy machine that says
+/// nothing about us, if the server still waits for somebody.
+pub fn are_refused(words: &str) -> bool {
+    REFUSED.iter().any(|refused| words.contains(refused))
+}
+
+/// A server and its client, which connect by the connection manager.
+pub struct Connected {
+    /// The server, ended.
+    pub server: Ended,
+    /// The client, ended.
+    pub client: Ended,
+    /// The client was refused, and the server still waited for one.
+    is_too_early: bool,
+}
+
+impl Connected {
+    /// Waits for both ends, the client first. A server whose client went well has `patience`.
+    fn of([mut server, client]: [Program; 2], limit: Duration, patience: Duration) -> Self {
+        let client = client.end_by(Instant::now() + limit);
+        let is_too_early = client.is_refused() && !server.has_ended();
+        let patience = if client.succeeded() { patience } else { GRACE };
+        Self { server: server.end_by(Instant::now() + patience), client, is_too_early }
+    }
+
+    /// Both reports.
+    pub fn report(&self) -> String {
+        format!("{}{}", self.client.report(), self.server.report())
+    }
+
+    /// Whether somebody else took the processor where it mattered, which says nothing about us.
+    fn is_spoiled(&self) -> bool {
+        self.is_too_early || self.server.is_disturbed() || self.client.is_disturbed()
+    }
+}
+
+/// Runs a server and its client, again while they are spoiled; `None` where `start` gives none. The
+/// client has `limit`, and the server `patience` after it.
+pub fn connected(
+    mut start: impl FnMut() -> Option<[Program; 2]>,
+    limit: Duration,
+    patience: Duration,
+) -> Option<Connected> {
+    let once = || Some(Connected::of(start()?, limit, patience));
+    again_while(once, |ends| ends.as_ref().is_some_and(Connected::is_spoiled))
 }
 
 /// Says that a test cannot run here, in the form that `.ci/run` collects.
@@ -254,6 +313,11 @@ impl Ended {
     /// Whether it could not measure its processor's clock, as of [`are_disturbed`].
     pub fn is_disturbed(&self) -> bool {
         are_disturbed(&self.stderr)
+    }
+
+    /// Whether nobody listened where it asked for a connection, as of [`are_refused`].
+    pub fn is_refused(&self) -> bool {
+        !self.succeeded() && are_refused(&format!("{}{}", self.stdout, self.stderr))
     }
 
     /// Everything about it, for whoever has to find out what went wrong.
