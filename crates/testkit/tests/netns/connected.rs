@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdmalab_testkit::compiled::compile;
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Connected, Program};
 
 use crate::lab::Lab;
 
@@ -62,15 +62,13 @@ fn programs_connect_to_another_host() {
     let mut failures = Vec::new();
     for (server, client, packets) in PAIRS {
         let before = lab.packets(1);
-        let once = || {
+        let start = || {
             let mut listening = lab.start(1, server);
             wait_for(&mut listening, server);
-            let client = lab.start(2, client).end_by(Instant::now() + LIMIT);
-            let patience = if client.succeeded() { LIMIT } else { Duration::from_secs(1) };
-            [listening.end_by(Instant::now() + patience), client]
+            Some([listening, lab.start(2, client)])
         };
-        let [server, client] =
-            programs::again_while(once, |ends| ends.iter().any(Ended::is_disturbed));
+        let ends = programs::connected(start, LIMIT, LIMIT).expect("both are installed");
+        let Connected { server, client, .. } = ends;
         let crossed = lab.packets(1) - before;
         println!("{crossed:7} packets  {}", client.line);
         if !client.succeeded() || !server.succeeded() || crossed < packets {
@@ -88,14 +86,17 @@ fn a_new_address_is_waited_for_before_anything_is_sent() {
     let test = "a_new_address_is_waited_for_before_anything_is_sent";
     let Some(lab) = Lab::of_programs(test, 1500, &["rping"]) else { return };
     let call = "rping -s -C 3 -a fd91::1";
-    let mut server = lab.start(1, call);
-    wait_for(&mut server, call);
-    lab.must(&format!("-n {} address add fd91::22/64 dev eth0", lab.namespace(2)));
-    let client = lab.start(2, "rping -c -C 3 -I fd91::22 -a fd91::1");
-    let client = client.end_by(Instant::now() + LIMIT);
-    let server = server.end_by(Instant::now() + LIMIT);
-    assert!(client.succeeded() && server.succeeded(), "{}{}", client.report(), server.report());
-    assert!(!client.stderr.contains("no message to"), "{}", client.report());
+    let mut numbers = 22..;
+    let start = || {
+        let mut server = lab.start(1, call);
+        wait_for(&mut server, call);
+        let address = format!("fd91::{}", numbers.next()?);
+        lab.must(&format!("-n {} address add {address}/64 dev eth0", lab.namespace(2)));
+        Some([server, lab.start(2, &format!("rping -c -C 3 -I {address} -a fd91::1"))])
+    };
+    let ends = programs::connected(start, LIMIT, LIMIT).expect("rping is installed");
+    assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
+    assert!(!ends.client.stderr.contains("no message to"), "{}", ends.report());
 }
 
 /// Who does not ask to wait for it does something else meanwhile.
