@@ -75,7 +75,9 @@ fn a_blast_counts_what_waits_for_a_slow_end() {
         let due = series(&outcome, DUE);
         // At most two in 6 ms: the last one is due after 39 ms, and taken after 120.
         assert!(due.samples.len() == 40 && due.samples[39] > 10e6, "{op}: {:?}", due.samples);
-        assert!(due.samples[39] > 2.0 * due.samples[0], "{op}: {:?}", due.samples);
+        // The shortest one: the machine may be late with any, the first one too.
+        let shortest = due.samples.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(due.samples[39] > 2.0 * shortest, "{op}: {:?}", due.samples);
         let (offered, achieved) = (figure(&outcome, "offered"), figure(&outcome, "achieved"));
         assert!(achieved < 0.9 * offered, "{op}: {achieved} of {offered}");
     }
