@@ -28,14 +28,16 @@ const PROGRAM_DIRS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bi
 
 /// What perftest says when somebody else took its processor while it measured that one's clock.
 const DISTURBED: &str = "Can't produce a report";
-/// What clients of the connection manager say whom nobody listened to: rping, ucmatose, udaddy and
-/// cmtime, perftest by the event's number, and those that say what the call failed with.
-const REFUSED: [&str; 5] = [
+/// What clients of the connection manager say whom nobody listened to: rping, ucmatose and cmtime,
+/// udaddy, perftest by the event's number, those that say what the call failed with, and rstream,
+/// which polls for it (and says which error the last call had).
+const REFUSED: [&str; 6] = [
     "RDMA_CM_EVENT_REJECTED, error 8\n",
     "RDMA_CM_EVENT_REJECTED, error: 8\n",
     "RDMA_CM_EVENT_UNREACHABLE, error: 1\n",
     "Unexpected CM event bl blka 8\n",
     "Connection refused",
+    "rpoll: ",
 ];
 /// How long a server whose client failed is given.
 const GRACE: Duration = Duration::from_secs(1);
@@ -317,7 +319,7 @@ impl Ended {
 
     /// Whether nobody listened where it asked for a connection, as of [`are_refused`].
     pub fn is_refused(&self) -> bool {
-        !self.succeeded() && are_refused(&format!("{}{}", self.stdout, self.stderr))
+        are_refused(&format!("{}{}", self.stdout, self.stderr))
     }
 
     /// Everything about it, for whoever has to find out what went wrong.

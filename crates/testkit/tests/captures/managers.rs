@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rdmalab_testkit::programs::{self, Ended, Program, tshark};
+use rdmalab_testkit::programs::{self, Program, tshark};
 use rdmalab_trace::conversation::{Conversation, Note};
 
 use super::{Directory, LIMIT, is_well_formed};
@@ -23,10 +23,6 @@ fn start_line(line: &str, capture: &str) -> Option<Program> {
     };
     let variables = [("RDMALAB_CAPTURE".to_owned(), capture.to_owned())];
     Some(Program::start(&path, &words.collect::<Vec<_>>(), &variables))
-}
-
-fn end(program: Program) -> Ended {
-    program.end_by(Instant::now() + LIMIT)
 }
 
 /// The messages of a capture, in the order of time.
@@ -56,13 +52,15 @@ fn a_connection_is_made_and_ended_in_captures() {
     let _turn = programs::turn();
     let directory = Directory::new("managers");
     let (here, there) = (directory.file("server.pcapng"), directory.file("client.pcapng"));
-    let port = programs::free_port();
-    let Some(mut server) = start("-s", port, &here) else { return };
-    server.wait_until_it_is_bound(port);
-    let Some(client) = start("-c -a 127.0.0.1", port, &there) else { return };
-    let (client, server) = (end(client), end(server));
-    let reports = format!("{}{}", client.report(), server.report());
-    assert!(client.succeeded() && server.succeeded(), "{reports}");
+    let pair = || {
+        directory.empty();
+        let port = programs::free_port();
+        let mut server = start("-s", port, &here)?;
+        server.wait_until_it_is_bound(port);
+        Some([server, start("-c -a 127.0.0.1", port, &there)?])
+    };
+    let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { return };
+    assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
     for capture in [&here, &there] {
         assert!(is_well_formed(Path::new(capture), "rping") > 0);
         let said = messages(capture);
@@ -84,7 +82,7 @@ fn a_refusal_is_in_the_capture() {
     let capture = directory.file("client.pcapng");
     let port = programs::free_port();
     let Some(client) = start("-c -a 127.0.0.1", port, &capture) else { return };
-    let client = end(client);
+    let client = client.end_by(Instant::now() + LIMIT);
     assert!(!client.succeeded(), "nobody listens: {}", client.report());
     assert_eq!(messages(&capture), ["REQ", "REJ"]);
 }
@@ -102,14 +100,15 @@ fn programs_that_connect_are_captured_well_formed() {
     for (line, filter) in PROGRAMS {
         let directory = Directory::new("programs");
         let (here, there) = (directory.file("server.pcapng"), directory.file("client.pcapng"));
-        let port = programs::free_port();
-        let Some(mut server) = start_line(&format!("{line} -p {port}"), &here) else { continue };
-        server.wait_until_it_is_bound(port);
-        let client = format!("{line} -p {port} -s 127.0.0.1");
-        let Some(client) = start_line(&client, &there) else { continue };
-        let (client, server) = (end(client), end(server));
-        let reports = format!("{}{}", client.report(), server.report());
-        assert!(client.succeeded() && server.succeeded(), "{reports}");
+        let pair = || {
+            directory.empty();
+            let port = programs::free_port();
+            let mut server = start_line(&format!("{line} -p {port}"), &here)?;
+            server.wait_until_it_is_bound(port);
+            Some([server, start_line(&format!("{line} -p {port} -s 127.0.0.1"), &there)?])
+        };
+        let Some(ends) = programs::connected(pair, LIMIT, LIMIT) else { continue };
+        assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
         for capture in [&here, &there].map(Path::new) {
             assert!(is_well_formed(capture, line) > 0);
             let Some(strange) = tshark(capture, "_ws.malformed || !infiniband") else {

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rdmalab_testkit::programs::{self, Ended, Program};
+use rdmalab_testkit::programs::{self, Connected, Ended, Program};
 
 use crate::case::{Case, LIMIT, full, is_full};
 
@@ -132,13 +132,6 @@ const LONG: &[Pair] = &[
 /// Where `udaddy` listens.
 const UDADDY_PORT: u16 = 7174;
 
-/// What clients say whom nobody listened to: rping, ucmatose, and perftest by the event's number.
-const REFUSED: [&str; 3] = [
-    "RDMA_CM_EVENT_REJECTED, error 8",
-    "RDMA_CM_EVENT_REJECTED, error: 8",
-    "Unexpected CM event bl blka 8",
-];
-
 /// The same over a personality.
 const PERSONALITIES: [&str; 2] = ["infiniband", "ethernet"];
 
@@ -158,43 +151,28 @@ fn lacks(ended: &Ended, words: &str) -> Option<String> {
     Some(format!("does not say {missing:?}"))
 }
 
-/// A pair that ended.
-struct Ends {
-    server: Ended,
-    client: Ended,
-    /// Whether the server had not yet come to listen when the client asked: it is bound before, and
-    /// a request is kept for 0.2 s.
-    is_too_early: bool,
-}
-
-fn is_refused(client: &Ended) -> bool {
-    let said = format!("{}{}", client.stdout, client.stderr);
-    REFUSED.iter().any(|words| said.contains(words))
-}
-
-/// Runs a pair once; `None` where it is not installed.
-fn run_once(pair: &Pair, personality: &str) -> Option<Ends> {
-    let is_fixed = pair.server.starts_with("udaddy");
-    let _turn = is_fixed.then(|| programs::machine_turn(&format!("port-{UDADDY_PORT}")));
-    let port = if is_fixed { UDADDY_PORT } else { programs::free_port() };
+/// Starts both ends, the client once the server is bound; `None` where they are not installed.
+fn start_pair(pair: &Pair, port: u16, personality: &str) -> Option<[Program; 2]> {
     let mut server = start(pair.server, port, personality)?;
     server.wait_until_it_is_bound(port);
-    let client = start(pair.client, port, personality)?.end_by(Instant::now() + LIMIT);
-    let is_too_early = is_refused(&client) && !server.has_ended();
-    let patience = if client.succeeded() && pair.ends { LIMIT } else { Duration::from_secs(1) };
-    Some(Ends { server: server.end_by(Instant::now() + patience), client, is_too_early })
+    Some([server, start(pair.client, port, personality)?])
 }
 
 fn run(pair: &Pair, personality: &str) -> Result<(), String> {
-    let is_spoiled = |ends: &Option<Ends>| {
-        ends.as_ref().is_some_and(|ends| {
-            ends.is_too_early || ends.server.is_disturbed() || ends.client.is_disturbed()
-        })
+    let is_fixed = pair.server.starts_with("udaddy");
+    let _turn = is_fixed.then(|| programs::machine_turn(&format!("port-{UDADDY_PORT}")));
+    let start = || {
+        let port = if is_fixed { UDADDY_PORT } else { programs::free_port() };
+        start_pair(pair, port, personality)
     };
-    let ends = programs::again_while(|| run_once(pair, personality), is_spoiled);
-    let Some(Ends { server, client, .. }) = ends else { return Ok(()) };
+    let patience = if pair.ends { LIMIT } else { Duration::from_secs(1) };
+    let Some(ends) = programs::connected(start, LIMIT, patience) else { return Ok(()) };
+    let Connected { server, client, .. } = ends;
     let wrong = if !client.succeeded() {
         Some("the client failed".to_owned())
+    } else if client.is_refused() {
+        // cmtime measures how fast it is refused.
+        Some("the client was refused".to_owned())
     } else if pair.ends && !server.succeeded() {
         Some("the server failed".to_owned())
     } else if server.status.is_some_and(|status| status.signal().is_some()) {
@@ -274,7 +252,7 @@ fn a_persistent_server_goes_on() {
     };
     for round in 0..3 {
         let ended = || client("-C 5").end_by(Instant::now() + LIMIT);
-        let ended = programs::again_while(ended, is_refused);
+        let ended = programs::again_while(ended, Ended::is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
         let killed = client("");
         wait_until_it_says(&killed, "ping data");
@@ -286,13 +264,21 @@ fn a_persistent_server_goes_on() {
 #[test]
 fn a_killed_client_is_noticed() {
     let _turn = programs::turn();
-    let port = programs::free_port();
-    let Some(mut server) = start("rping -s -p PORT -v", port, "infiniband") else { return };
-    server.wait_until_it_is_bound(port);
-    let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
-    wait_until_it_says(&server, "server ping data");
-    drop(client);
-    let server = server.end_by(Instant::now() + LIMIT);
+    let talks = pair("rping -s -p PORT -v", "rping -c -a 127.0.0.1 -p PORT", "", "");
+    let once = || {
+        let [mut server, mut client] = start_pair(&talks, programs::free_port(), "infiniband")?;
+        let until = Instant::now() + LIMIT;
+        let has_talked = |server: &Program| server.said().contains("server ping data");
+        while !has_talked(&server) && !client.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Here it is killed, unless it was refused.
+        let is_too_early = client.end_by(Instant::now()).is_refused() && !server.has_ended();
+        let patience = if is_too_early { Duration::ZERO } else { LIMIT };
+        Some((server.end_by(Instant::now() + patience), is_too_early))
+    };
+    let is_too_early = |ends: &Option<(Ended, bool)>| ends.as_ref().is_some_and(|ends| ends.1);
+    let Some((server, _)) = programs::again_while(once, is_too_early) else { return };
     assert!(server.status.is_some(), "the server never noticed\n{}", server.report());
     assert!(server.stdout.contains("server ping data"), "{}", server.report());
 }
@@ -317,7 +303,7 @@ fn a_port_where_nobody_listens_is_refused() {
     let Some(client) = start("rping -c -a 127.0.0.1 -p PORT", port, "infiniband") else { return };
     let ended = client.end_by(Instant::now() + LIMIT);
     let said = format!("{}{}", ended.stdout, ended.stderr);
-    assert!(said.contains(REFUSED[0]), "{}", ended.report());
+    assert!(said.contains("RDMA_CM_EVENT_REJECTED, error 8"), "{}", ended.report());
 }
 
 #[test]
@@ -366,26 +352,22 @@ fn a_file_is_copied() {
     let bytes: Vec<u8> =
         (0..1_500_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(&from, &bytes).expect("a temporary file");
-    let port = programs::free_port();
     let arguments =
         |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let number = port.to_string();
-    let mut server = Program::start(&path, &arguments(&["-p", &number]), &[]);
-    server.wait_until_it_is_bound(port);
-    let target = format!("127.0.0.1:{}", to.display());
-    let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
-    let client = Program::start(&path, &client, &[]).end_by(Instant::now() + LIMIT);
+    let start = || {
+        let port = programs::free_port();
+        let number = port.to_string();
+        let mut server = Program::start(&path, &arguments(&["-p", &number]), &[]);
+        server.wait_until_it_is_bound(port);
+        let target = format!("127.0.0.1:{}", to.display());
+        let client = arguments(&[&from.display().to_string(), &target, "-p", &number]);
+        Some([server, Program::start(&path, &client, &[])])
+    };
     // It serves for ever.
-    let server = server.end_by(Instant::now() + Duration::from_millis(500));
+    let ends = programs::connected(start, LIMIT, Duration::from_millis(500)).expect("rcopy");
     let copied = std::fs::read(&to).unwrap_or_default();
     let _ = (std::fs::remove_file(&from), std::fs::remove_file(&to));
-    assert!(
-        copied == bytes,
-        "{} bytes arrived\n{}{}",
-        copied.len(),
-        client.report(),
-        server.report()
-    );
+    assert!(copied == bytes, "{} bytes arrived\n{}", copied.len(), ends.report());
 }
 
 /// The connection manager's ports are not the kernel's: neither keeps the other from one.
@@ -396,11 +378,7 @@ fn ports_of_ip_are_others() {
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     let _udp = UdpSocket::bind(address).expect("the port is free");
     let taken = pair("rping -s -p PORT -C 1", "rping -c -a 127.0.0.1 -p PORT -C 1", "", "");
-    let server = taken.server.replace("PORT", &port.to_string());
-    let Some(mut server) = start(&server, port, "infiniband") else { return };
-    server.wait_until_it_is_bound(port);
-    let Some(client) = start(taken.client, port, "infiniband") else { return };
-    let client = client.end_by(Instant::now() + LIMIT);
-    assert!(client.succeeded(), "{}", client.report());
-    assert!(server.end_by(Instant::now() + LIMIT).succeeded());
+    let start = || start_pair(&taken, port, "infiniband");
+    let Some(ends) = programs::connected(start, LIMIT, LIMIT) else { return };
+    assert!(ends.client.succeeded() && ends.server.succeeded(), "{}", ends.report());
 }
