@@ -67,6 +67,17 @@ fn sending(passage: &Passage, packet: &[u8]) -> Option<Sending> {
     })
 }
 
+/// The byte of the BTH that the invariant CRC does not cover: congestion marks, which switches set
+/// (IBA vol. 1, 7.8.1).
+const UNCOVERED: usize = 4;
+
+/// Changes one bit of a packet, of those that its receiver checks.
+fn damage(packet: &mut [u8], number: u64) {
+    let bit = number as usize % ((packet.len() - 1) * 8);
+    let byte = if bit / 8 < UNCOVERED { bit / 8 } else { bit / 8 + 1 };
+    packet[byte] ^= 1 << (bit % 8);
+}
+
 impl Seam for NetworkSeam {
     fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict {
         debug_assert!(passage.direction == Direction::Out);
@@ -78,8 +89,7 @@ impl Seam for NetworkSeam {
         let decision = faults.decide(&sending);
         let fate = &decision.fate;
         if let Some(number) = fate.corrupt {
-            let bit = number as usize % (packet.len() * 8);
-            packet[bit / 8] ^= 1 << (bit % 8);
+            damage(packet, number);
         }
         if self.armed.tap.is_some() {
             self.record(passage, &passage.below, packet, &faults.comment(fate));
@@ -105,5 +115,38 @@ impl Seam for NetworkSeam {
             .and_then(|parsed| self.verifier.lock().verify(&passage.path, &parsed, packet).ok());
         let below = Below { identification: solved.unwrap_or_default(), ..passage.below };
         self.record(passage, &below, packet, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_wire::packet::ICRC_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn whichever_bit_is_damaged_the_crc_tells() {
+        let path = rdmalab_link::path::Path {
+            source: "10.0.0.1".parse().expect("an address"),
+            destination: "10.0.0.2".parse().expect("an address"),
+            source_port: 0xc001,
+            destination_port: 4791,
+        };
+        // A SEND of 8 bytes: BTH, payload, CRC.
+        let mut sound = vec![0x04, 0x40, 0xff, 0xff, 0, 0, 1, 1, 0x80, 0, 0, 7];
+        sound.extend([0x5a; 8]);
+        let icrc_at = sound.len();
+        sound.extend([0; ICRC_BYTES]);
+        rdmalab_link::expand::seal(&path, 0, &mut sound);
+        let is_right = |packet: &[u8]| path.icrc(0, packet).to_le_bytes() == packet[icrc_at..];
+        assert!(is_right(&sound));
+        let mut met = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            let mut packet = sound.clone();
+            damage(&mut packet, number);
+            assert!(!is_right(&packet), "bit {number}");
+            met.insert(packet);
+        }
+        assert_eq!(met.len(), (sound.len() - 1) * 8, "each bit but those of one byte");
     }
 }
