@@ -308,7 +308,8 @@ impl Process {
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let by_wire = inner.links.wire.is_some();
-            if by_wire && now_ns < inner.judged_at_ns() {
+            // A rule that makes an answer late leaves it to a thread of the peer, as networks do.
+            if (by_wire || self.has_faults()) && now_ns < inner.judged_at_ns() {
                 return Look::At(inner.judged_at_ns());
             }
             // The peer may have answered long ago, and nobody looked.
@@ -368,7 +369,7 @@ impl QpInner {
         matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
     }
 
-    /// When the time-out over the network that passed is judged.
+    /// When the time-out that passed is judged, over a network or what is made to be like one.
     fn judged_at_ns(&self) -> u64 {
         match self.qp.timer() {
             Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {

@@ -315,6 +315,11 @@ fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
 }
 
 impl Process {
+    /// Whether rules disturb what this process sends. (Its peer's are likely to be the same ones.)
+    pub(crate) fn has_faults(&self) -> bool {
+        self.armed.is_some_and(|armed| armed.faults.is_some())
+    }
+
     /// Sends the packets of faults that are due, and asks for attention for the next.
     #[inline]
     pub(crate) fn release_held(&self, now: u64) {

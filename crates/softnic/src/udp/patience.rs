@@ -1,4 +1,5 @@
-//! When a time-out over the network is judged.
+//! When a time-out is judged over the network, and over memory where rules of faults may make an
+//! answer late.
 //!
 //! A request may be answered as late as 4 T_tr after it was sent, T_tr being 4.096 us times 2 to
 //! the power of `timeout` (IBA vol. 1, 9.7.6.1.3). A thread of the peer that loses its processor
