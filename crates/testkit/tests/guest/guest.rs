@@ -144,13 +144,13 @@ impl Guest {
 
     /// Runs a command in the guest, with a shell.
     pub fn run(&mut self, command: &str) -> Done {
-        self.order(&format!("run timeout 60 {command}"));
+        self.order(&format!("run timeout 100 {command}"));
         self.answer(command)
     }
 
     /// Starts a command in the guest; [`Guest::wait`] asks for its end.
     pub fn start(&mut self, name: &str, command: &str) {
-        self.order(&format!("start {name} timeout 60 {command}"));
+        self.order(&format!("start {name} timeout 100 {command}"));
         assert_eq!(self.line(COMMAND_LIMIT), "@started");
     }
 
