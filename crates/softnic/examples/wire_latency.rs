@@ -4,8 +4,10 @@
 //! ```sh
 //! cargo build --release -p rdmalab-softnic --example wire_latency
 //! RDMALAB_INTERFACE=eth0 wire_latency              # on one host
-//! RDMALAB_INTERFACE=eth0 wire_latency 192.0.2.7 [ROUNDS [BYTES]]   # on the other
+//! RDMALAB_INTERFACE=eth0 wire_latency 192.0.2.7 [ROUNDS [BYTES [EACH]]]   # on the other
 //! ```
+//!
+//! One SEND in EACH (16) has a completion: its end waits for the acknowledgement of that message.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -190,18 +192,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = arguments.next();
     let rounds: u32 = arguments.next().map_or(Ok(21), |word| word.parse())?;
     let bytes: u32 = arguments.next().map_or(Ok(32), |word| word.parse())?;
+    let each: u32 = arguments.next().map_or(Ok(16), |word| word.parse())?;
     let first = server.is_some();
     let mut stream = match server {
         Some(host) => TcpStream::connect((host.as_str(), PORT))?,
         None => TcpListener::bind(("::", PORT))?.accept()?.0,
     };
     // The client's choice rules.
-    let words = number(
-        &mut stream,
-        [rounds.to_be_bytes(), bytes.to_be_bytes()].concat().try_into().unwrap_or([0; 8]),
-    )?;
+    let ours = [rounds.to_be_bytes(), bytes.to_be_bytes(), each.to_be_bytes()].concat();
+    let words = number(&mut stream, ours.try_into().unwrap_or([0; 12]))?;
     let theirs = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| words[at + i]));
-    let (rounds, bytes) = if first { (rounds, bytes) } else { (theirs(0), theirs(4)) };
+    let chosen = if first { (rounds, bytes, each) } else { (theirs(0), theirs(4), theirs(8)) };
+    let (rounds, bytes, each) = chosen;
+    let each = each.max(1) as usize;
     let socket = UdpSocket::bind((stream.local_addr()?.ip(), 0))?;
     socket.set_nonblocking(true)?;
     let port = u16::from_be_bytes(number(&mut stream, socket.local_addr()?.port().to_be_bytes())?);
@@ -217,7 +220,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let start = Instant::now();
                 match kind {
                     0 => bare_trip(&socket, to, bytes as usize, first)?,
-                    _ => end.trip(first, trip % 16 == 15)?,
+                    _ => end.trip(first, trip % each == each - 1)?,
                 }
                 trips.push(start.elapsed().as_nanos() as f64);
             }

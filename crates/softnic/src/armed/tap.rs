@@ -2,10 +2,10 @@
 //!
 //! Whoever sends or receives pays for a copy into the queue. The thread sleeps until there is
 //! something, lets it gather for some milliseconds, computes the checksums and writes. When the
-//! queue is half full, only the headers of packets are kept, and when it is full, they are left
-//! out; both are counted and said: capturing slows a program down, and never blocks it. What was
-//! queued is written when the process exits or closes its device; a process that is killed loses
-//! the last few milliseconds.
+//! queue is a quarter full, only the headers of packets are kept, and when it is full, they are
+//! left out; both are counted and said: capturing slows a program down, and never blocks it. What
+//! was queued is written when the process exits or closes its device; a process that is killed
+//! loses the last few milliseconds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -34,8 +34,9 @@ use crate::helper::{block_signals, restore_signals};
 const QUEUE_BYTES: usize = 64 << 20;
 /// Where advice on memory may begin; a page or a multiple of it.
 const PAGE_BYTES: usize = 64 << 10;
-/// With so many bytes waiting, packets are cut to their headers: room for 180 000 more.
-const CUT_AT_BYTES: usize = QUEUE_BYTES / 2;
+/// With so many bytes waiting, packets are cut to their headers: room for 260 000 more. Measured
+/// between near cores at 1 KiB: of half a queue whole packets go at less than half their rate.
+const CUT_AT_BYTES: usize = QUEUE_BYTES / 4;
 /// With so many bytes waiting, the thread is told not to wait for more.
 const HURRY_AT_BYTES: usize = 2 << 20;
 /// How long packets gather before they are written, unless there is much already.
