@@ -1,6 +1,7 @@
 //! How failures are told: by `errno`, and in words to whoever asked for them.
 
 use core::ffi::c_int;
+use std::io::Write as _;
 
 /// A failed call: an error number, which the caller gets with -1 or null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,16 +14,21 @@ pub type CallResult<T> = Result<T, Errno>;
 /// silent otherwise.
 pub fn failed(errno: c_int, call: &str, why: impl FnOnce() -> String) -> Errno {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
-        eprintln!("rdmalab: {call}: {}", why());
+        say(call, &why());
     }
     Errno(errno)
+}
+
+/// Standard error may be closed; that is no reason to panic in a C program.
+fn say(call: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "rdmalab: {call}: {why}");
 }
 
 /// The same for what this library does not do at all: said once also to who did not ask, since the
 /// error number alone looks like a mistake of the program.
 pub fn unsupported(call: &str, why: &str) -> Errno {
     static SAID: std::sync::Once = std::sync::Once::new();
-    SAID.call_once(|| eprintln!("rdmalab: {call}: {why}"));
+    SAID.call_once(|| say(call, why));
     Errno(libc::EOPNOTSUPP)
 }
 

@@ -309,7 +309,8 @@ impl Process {
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
             let by_wire = inner.links.wire.is_some();
             // A rule that makes an answer late leaves it to a thread of the peer, as networks do.
-            if (by_wire || self.has_faults()) && now_ns < inner.judged_at_ns() {
+            let may_be_late = by_wire || (self.has_faults() && inner.peer_alive());
+            if may_be_late && now_ns < inner.judged_at_ns() {
                 return Look::At(inner.judged_at_ns());
             }
             // The peer may have answered long ago, and nobody looked.

@@ -42,8 +42,8 @@ use crate::transmit;
 
 /// How long whoever has the socket may take to answer, ns.
 const ANSWER_NS: u64 = 2_000_000_000;
-/// How long only its reader is asked, ns. Then it may be stopped. (Others are asked one by one:
-/// what a second answer brings is never closed.)
+/// How long only its reader is asked, ns. Then it may be stopped. (Of the others few are asked at
+/// first: what a second answer brings is never closed.)
 const READER_NS: u64 = 500_000_000;
 /// A letter may be lost in a full letter box: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;

@@ -10,7 +10,7 @@ use crate::boot;
 use crate::guest::{Done, GUEST, Guest, HOST};
 
 /// How long our side may take: the guest emulates each packet of it.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// How often a pair may try that is spoiled by what says nothing about us.
 const ATTEMPTS: usize = 3;

@@ -232,13 +232,6 @@ fn programs_connect_often() {
     }
 }
 
-fn wait_until_it_says(program: &Program, words: &str) {
-    let until = Instant::now() + LIMIT;
-    while !program.said().contains(words) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// A persistent server serves one client after the other, also after one that was killed.
 #[test]
 fn a_persistent_server_goes_on() {
@@ -250,14 +243,25 @@ fn a_persistent_server_goes_on() {
         let line = format!("rping -v -c -a 127.0.0.1 -p PORT {count}");
         start(&line, port, "infiniband").expect("as the server is")
     };
+    let once = || client("-C 5").end_by(Instant::now() + LIMIT);
     for round in 0..3 {
-        let ended = || client("-C 5").end_by(Instant::now() + LIMIT);
-        let ended = programs::again_while(ended, Ended::is_refused);
+        let ended = programs::again_while(once, Ended::is_refused);
         assert!(ended.succeeded() && !server.has_ended(), "client {round}\n{}", ended.report());
-        let killed = client("");
-        wait_until_it_says(&killed, "ping data");
-        drop(killed);
+        let mut killed = client("");
+        let until = Instant::now() + LIMIT;
+        while !killed.said().contains("ping data") && !killed.has_ended() && Instant::now() < until
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let killed = killed.end_by(Instant::now());
+        assert!(killed.stdout.contains("ping data"), "{}", killed.report());
     }
+    let last = once();
+    assert!(
+        last.succeeded() && !server.has_ended(),
+        "after the last was killed\n{}",
+        last.report()
+    );
 }
 
 /// A client that goes away without a word ends its server, which is for one client.
