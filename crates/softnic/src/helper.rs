@@ -21,7 +21,7 @@ use rdmalab_engine::backend::VerbsResult;
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::process::{Process, os_error};
-use crate::udp::Wire;
+use crate::udp::Network;
 use crate::udp::vigil::Vigil;
 
 /// While callers are active the helper looks at them this often, ms.
@@ -214,8 +214,8 @@ fn watch(process: &Process, vigil: &mut Vigil) -> bool {
     }
     let before = helper.stamp.load(Ordering::Relaxed);
     let others = [mail, kick, process.event_fd()];
-    let news = match process.wire() {
-        Some(wire) => vigil.watch(process, wire, others, WATCH_MS as u64 * 1_000_000),
+    let news = match process.network() {
+        Some(network) => vigil.watch(process, network, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
     if news && process.event.drain() {
@@ -253,7 +253,7 @@ fn serve(process: &Process) {
     if taken > 0 {
         helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
     }
-    if taken + process.take_from_wire() + process.retry_blocked() > 0 {
+    if taken + process.read_network() + process.retry_blocked() > 0 {
         return;
     }
     helper.asleep.store(true, Ordering::Relaxed);
@@ -267,16 +267,16 @@ fn serve(process: &Process) {
         };
         let (mail, kick) = (process.mail_fd(), helper.kick.as_raw_fd());
         // Who reads it and lost its processor is not to be watched without a pause.
-        let (network, timeout_ms) = match process.wire().is_some_and(Wire::is_being_read) {
+        let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
-            false => (process.wire_fd(), timeout_ms),
+            false => (process.network_fd(), timeout_ms),
         };
         if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
             // Who went to sleep before this process inherited the socket does not hear it.
             let heard = helper.hearing.load(Ordering::SeqCst) > 0;
-            wait_readable(&[mail, kick, if heard { -1 } else { network }], timeout_ms);
+            wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
         } else {
-            wait_readable(&[mail, kick, process.event_fd(), network], timeout_ms);
+            wait_readable(&[mail, kick, process.event_fd(), network_fd], timeout_ms);
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
             if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.doorbell.disarm();
@@ -337,8 +337,8 @@ impl Process {
         helper.note_caller();
         helper.waits_inside.store(true, Ordering::Relaxed);
         helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
-        let network = self.wire_fd();
-        let hears = network >= 0;
+        let network_fd = self.network_fd();
+        let hears = network_fd >= 0;
         helper.hearing.fetch_add(u32::from(hears), Ordering::SeqCst);
         let waiting = Waiting { process: self, hears };
         self.end_flow();
@@ -346,9 +346,9 @@ impl Process {
         let mut interrupted = false;
         if !self.rings_hold_something() {
             // Another thread may just be reading that socket, so that it could not be given up.
-            let sound = safe && !self.wire().is_some_and(Wire::has_flow);
+            let sound = safe && !self.network().is_some_and(Network::has_flow);
             let limit_ms = if sound { timeout_ms(self, None, true) } else { RETRY_MS };
-            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), network]);
+            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), network_fd]);
             interrupted = calm.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
@@ -359,12 +359,12 @@ impl Process {
     pub(crate) fn after_wait(&self) {
         self.read_mail();
         self.take_from_rings();
-        self.take_from_wire();
+        self.read_network();
     }
 
     /// What tells of packets from the network; -1 when there is nothing to wait for here.
-    fn wire_fd(&self) -> i32 {
-        self.wire().map_or(-1, |wire| wire.fd_to_poll())
+    fn network_fd(&self) -> i32 {
+        self.network().map_or(-1, |network| network.fd_to_poll())
     }
 }
 

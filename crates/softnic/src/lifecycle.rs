@@ -33,8 +33,8 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     check_same_device(pd, &init)?;
     let granted = grant(&init)?;
-    if let Some(wire) = process.wire().filter(|_| init.qp_type == QpType::Ud) {
-        wire.expect_datagrams()?;
+    if let Some(network) = process.network().filter(|_| init.qp_type == QpType::Ud) {
+        network.expect_datagrams()?;
         process.end_flow();
     }
     let object = process.take_qp_place()?;
@@ -56,7 +56,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         lost: 0,
         withdrawal: None,
         mapped: None,
-        wire: None,
+        route: None,
         shared_paths: None,
         manners: Manners::default(),
         armed: process.armed,
@@ -81,8 +81,8 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
         forget_stale_trains(qp)?;
     }
-    if let Some(wire) = process.wire().filter(|_| mask.contains(QpAttrMask::AV)) {
-        wire.check_address(&attr.ah_attr)?;
+    if let Some(network) = process.network().filter(|_| mask.contains(QpAttrMask::AV)) {
+        network.check_address(&attr.ah_attr)?;
     }
     let (talks_to_itself, next) = {
         let mut guard = qp.0.inner.lock();
@@ -193,7 +193,7 @@ fn modify_limits() -> Limits {
 }
 
 /// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
-/// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
+/// takes no packets yet. On a network such packets die of old age, in a ring they wait.
 fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
     let process = qp.0.process;
     for _ in 0..STALE_LOOKS {

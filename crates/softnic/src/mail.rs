@@ -13,11 +13,11 @@ pub(crate) enum LetterKind {
     /// "Here it is."
     Memory,
     /// "Send me the host's UDP socket, if you read it."
-    WireRequest,
+    SocketRequest,
     /// "Send it to me if you have it: who reads it does not answer."
-    AnyWireRequest,
+    AnySocketRequest,
     /// "Here it is, with the lock that names its reader."
-    Wire,
+    Socket,
     /// "I have freed my memory of that number."
     MemoryGone,
 }
@@ -48,9 +48,9 @@ impl Letter {
             LetterKind::Hello => 1,
             LetterKind::MemoryRequest => 2,
             LetterKind::Memory => 3,
-            LetterKind::WireRequest => 5,
-            LetterKind::AnyWireRequest => 7,
-            LetterKind::Wire => 6,
+            LetterKind::SocketRequest => 5,
+            LetterKind::AnySocketRequest => 7,
+            LetterKind::Socket => 6,
             LetterKind::MemoryGone => 4,
         };
         bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
@@ -71,9 +71,9 @@ impl Letter {
             2 => LetterKind::MemoryRequest,
             3 => LetterKind::Memory,
             4 => LetterKind::MemoryGone,
-            5 => LetterKind::WireRequest,
-            6 => LetterKind::Wire,
-            7 => LetterKind::AnyWireRequest,
+            5 => LetterKind::SocketRequest,
+            6 => LetterKind::Socket,
+            7 => LetterKind::AnySocketRequest,
             _ => return None,
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn letters_survive_and_nonsense_does_not() {
         use LetterKind::*;
-        let of_wire = [WireRequest, AnyWireRequest, Wire];
-        for kind in [Hello, MemoryRequest, Memory, MemoryGone].into_iter().chain(of_wire) {
+        let of_socket = [SocketRequest, AnySocketRequest, Socket];
+        for kind in [Hello, MemoryRequest, Memory, MemoryGone].into_iter().chain(of_socket) {
             let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
             assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
         }

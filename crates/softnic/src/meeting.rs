@@ -223,10 +223,10 @@ impl Process {
                     peer.add_mapped(letter.memory_id, fd);
                 }
             }
-            LetterKind::WireRequest | LetterKind::AnyWireRequest => {
-                self.answer_wire_request(letter);
+            LetterKind::SocketRequest | LetterKind::AnySocketRequest => {
+                self.answer_socket_request(letter);
             }
-            LetterKind::Wire => self.take_wire_offer(mail.fds),
+            LetterKind::Socket => self.take_socket_offer(mail.fds),
         }
     }
 

@@ -98,8 +98,8 @@ impl Process {
                 "soft devices allow {MAX_MEMBERS} QPs of a process in a group"
             )));
         }
-        if let Some(wire) = self.wire() {
-            wire.join(gid)?;
+        if let Some(network) = self.network() {
+            network.join(gid)?;
         }
         members.push(qpn);
         Ok(())
@@ -115,7 +115,7 @@ impl Process {
         members.retain(|member| *member != qpn);
         if members.is_empty() {
             groups.remove(&gid);
-            self.leave_on_wire(&gid);
+            self.leave_on_network(&gid);
         }
         Ok(())
     }
@@ -128,15 +128,15 @@ impl Process {
         }
         groups.retain(|gid, members| {
             if members.is_empty() {
-                self.leave_on_wire(gid);
+                self.leave_on_network(gid);
             }
             !members.is_empty()
         });
     }
 
-    fn leave_on_wire(&self, gid: &Gid) {
-        if let Some(wire) = self.wire() {
-            wire.leave(gid);
+    fn leave_on_network(&self, gid: &Gid) {
+        if let Some(network) = self.network() {
+            network.leave(gid);
         }
     }
 }
@@ -284,8 +284,8 @@ impl QpInner {
             peer.ring_bell();
             result = result.and(pushed);
         }
-        if let Some(wire) = self.links.process.wire() {
-            self.send_group_wire(wire, &train, position);
+        if let Some(network) = self.links.process.network() {
+            self.send_group_network(network, &train, position);
         }
         self.qp.retire_sent(position, true, result, &mut self.links);
         Next::Again

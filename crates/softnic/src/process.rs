@@ -23,7 +23,7 @@ use crate::multicast::Groups;
 use crate::peer::Inbound;
 use crate::profile;
 use crate::qp::QpObject;
-use crate::udp::Wire;
+use crate::udp::Network;
 use crate::udp::management::Management;
 
 /// The process of this address space; null before the first device is opened, and in a child after
@@ -67,9 +67,9 @@ pub(crate) struct Process {
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
     /// The network, where an interface was named.
-    pub(crate) wire: OnceLock<Wire>,
+    pub(crate) network: OnceLock<Network>,
     /// The host's socket and its lock, as another process sent them.
-    pub(crate) wire_offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
+    pub(crate) socket_offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
     pub(crate) management: Management,
     lane_off: AtomicBool,
     /// What captures or disturbs packets.
@@ -127,7 +127,7 @@ impl Process {
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
         process.meet_itself()?;
-        process.open_wire().inspect_err(|_| process.mailbox.close_in_child())?;
+        process.open_network().inspect_err(|_| process.mailbox.close_in_child())?;
         process.helper.start(process)?;
         PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
         register_fork_handler();
@@ -195,8 +195,8 @@ impl Process {
             helper: Helper::new(stamp)?,
             buffers: Buffers::default(),
             groups: Groups::default(),
-            wire: OnceLock::new(),
-            wire_offer: Mutex::default(),
+            network: OnceLock::new(),
+            socket_offer: Mutex::default(),
             management: Management::default(),
             lane_off: AtomicBool::new(lane_off || armed.is_some()),
             armed,
@@ -227,8 +227,8 @@ impl Process {
 
     /// The network, where an interface was named.
     #[inline]
-    pub(crate) fn wire(&self) -> Option<&Wire> {
-        self.wire.get()
+    pub(crate) fn network(&self) -> Option<&Network> {
+        self.network.get()
     }
 
     /// Whether one-sided operations may be executed by the initiator.
@@ -250,7 +250,7 @@ impl Process {
                  or a UD QP without a receive or with another Q_Key"
             ));
         }
-        if let Some(sentence) = self.wire().and_then(crate::udp::drops_in_words) {
+        if let Some(sentence) = self.network().and_then(crate::udp::drops_in_words) {
             crate::say(&sentence);
         }
     }
@@ -442,8 +442,8 @@ extern "C" fn after_fork_in_child() {
         if let Some(armed) = process.armed {
             armed.close_in_child();
         }
-        if let Some(wire) = process.wire() {
-            wire.close_in_child();
+        if let Some(network) = process.network() {
+            network.close_in_child();
         }
     }
 }

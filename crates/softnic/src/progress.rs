@@ -18,7 +18,7 @@ use crate::layout;
 use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
 use crate::transmit::{Sent, scatter};
-use crate::udp::{Left, Wire, patience};
+use crate::udp::{Left, Network, patience};
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -45,8 +45,8 @@ impl Process {
         }
         let mut done = self.take_from_rings();
         if done == 0 {
-            done = match self.wire() {
-                Some(wire) => self.look_at_wire(wire),
+            done = match self.network() {
+                Some(network) => self.poll_network(network),
                 None => self.look_again(),
             };
         }
@@ -62,18 +62,18 @@ impl Process {
     /// A caller that found the rings empty looks at the network, and then at the rings again: the
     /// system call took longer than any pause. Where another process reads the socket, there is no
     /// call.
-    fn look_at_wire(&self, wire: &Wire) -> u32 {
-        if wire.fd_to_poll() < 0 {
+    fn poll_network(&self, network: &Network) -> u32 {
+        if network.fd_to_poll() < 0 {
             return self.look_again();
         }
-        wire.note_caller();
-        let done = self.take_from_wire_as_caller();
+        network.note_caller();
+        let done = self.read_network_as_caller();
         if done == 0 {
             // No answer stands before it now.
             self.pay_debt();
             return self.take_from_rings();
         }
-        wire.note_taken(done);
+        network.note_taken(done);
         done
     }
 
@@ -218,7 +218,7 @@ impl Process {
         let expected = is_datagram
             || train.src_qpn == inner.qp.remote_qpn
                 && layout::process_of(train.src_qpn) == from
-                && inner.links.wire.is_none();
+                && inner.links.route.is_none();
         if expected {
             if inner.links.armed.is_some() {
                 inner.tap_in(&train, bytes);
@@ -307,16 +307,16 @@ impl Process {
         let soon = Look::At(now_ns + TICK_NS);
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
-            let by_wire = inner.links.wire.is_some();
+            let is_remote = inner.links.route.is_some();
             // A rule that makes an answer late leaves it to a thread of the peer, as networks do.
-            let may_be_late = by_wire || (self.has_faults() && inner.peer_alive());
+            let may_be_late = is_remote || (self.has_faults() && inner.peer_alive());
             if may_be_late && now_ns < inner.judged_at_ns() {
                 return Look::At(inner.judged_at_ns());
             }
             // The peer may have answered long ago, and nobody looked.
             drop(guard);
             self.take_from_rings();
-            let left = if by_wire { self.drain_wire() } else { Left::Nothing };
+            let left = if is_remote { self.drain_network() } else { Left::Nothing };
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
             if left == Left::Something
@@ -331,7 +331,7 @@ impl Process {
             object.in_timers.store(false, Ordering::Release);
             return Look::Idle;
         };
-        let by_ring = inner.links.wire.is_none();
+        let by_ring = inner.links.route.is_none();
         if by_ring && inner.ack_is_due(now_ns) && self.ring_holds_something(inner.remote_process())
         {
             return soon;

@@ -89,7 +89,7 @@ pub(crate) struct QpLinks {
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
-    pub(crate) wire: Option<Route>,
+    pub(crate) route: Option<Route>,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
@@ -143,7 +143,7 @@ impl QpInner {
             // A connection to another host has no initiators on this one.
             can_receive: qp.state.can_receive()
                 && qp.qp_type != QpType::Ud
-                && self.links.wire.is_none()
+                && self.links.route.is_none()
                 // What an initiator executes itself sends no packet.
                 && self.links.armed.is_none(),
             pd: qp.pd,

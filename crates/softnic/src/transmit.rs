@@ -53,8 +53,8 @@ impl QpInner {
             self.settle();
             return Sent::Everything;
         }
-        if let Some(route) = self.links.wire {
-            return self.transmit_wire(&route);
+        if let Some(route) = self.links.route {
+            return self.transmit_network(&route);
         }
         // Taken out for the time being, so that it can be used beside the rest.
         let mut peer = self.links.peer.take().or_else(|| self.late_peer());
@@ -257,10 +257,10 @@ impl QpInner {
         }
     }
 
-    /// There is no such process, or none that answers: what is sent is lost, as on a wire that
+    /// There is no such process, or none that answers: what is sent is lost, as on a network that
     /// leads nowhere. Returns whether something was.
     fn send_nowhere(&mut self) -> bool {
-        if self.links.datagram && self.send_datagrams_wire() {
+        if self.links.datagram && self.send_datagrams_network() {
             return true;
         }
         match self.qp.plan(CHUNK_BYTES.max(self.qp.mtu.bytes())) {

@@ -306,8 +306,8 @@ fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
             peer.ring_bell();
         }
         Parcel::Network { route, packet, intact } => {
-            if let Some(wire) = process.wire() {
-                wire.send_held(route, packet, *intact);
+            if let Some(network) = process.network() {
+                network.send_held(route, packet, *intact);
             }
         }
     }

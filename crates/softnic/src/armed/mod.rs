@@ -8,7 +8,7 @@
 
 pub(crate) mod faults;
 pub(crate) mod management;
-pub(crate) mod network;
+pub(crate) mod network_seam;
 mod stamp;
 pub(crate) mod tap;
 

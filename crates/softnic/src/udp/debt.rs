@@ -15,7 +15,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Wire;
+use super::Network;
 use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
 
@@ -70,29 +70,29 @@ impl Manners {
 impl QpInner {
     /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
     /// wait for the program's answer.
-    pub(super) fn may_owe(&mut self, wire: &Wire) -> bool {
+    pub(super) fn may_owe(&mut self, network: &Network) -> bool {
         if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
             return false;
         }
-        let looks = wire.looks.load(Ordering::Relaxed);
+        let looks = network.looks.load(Ordering::Relaxed);
         self.links.manners.hear(looks, crate::clock::now_ns())
     }
 
     /// Requests are about to be sent.
-    pub(super) fn note_answer(&mut self, wire: &Wire) {
-        let looks = wire.looks.load(Ordering::Relaxed);
+    pub(super) fn note_answer(&mut self, network: &Network) {
+        let looks = network.looks.load(Ordering::Relaxed);
         self.links.manners.answer(looks, crate::clock::now_ns);
         let mine = self.links.object.index + 1;
-        if wire.owing.load(Ordering::Relaxed) == mine {
+        if network.owing.load(Ordering::Relaxed) == mine {
             // Who is about to pay for us finds nothing to send.
-            let _ = wire.owing.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = network.owing.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     /// Sends an acknowledgement that is owed.
     pub(crate) fn pay(&mut self) {
         self.links.manners.fail();
-        if self.links.wire.is_some() && self.qp.has_response() {
+        if self.links.route.is_some() && self.qp.has_response() {
             self.transmit();
         }
     }
@@ -101,15 +101,15 @@ impl QpInner {
 impl Process {
     /// Remembers a queue pair that owes; `false` when another does, or the helper may sleep for
     /// long: then it sends at once.
-    pub(super) fn owe(&self, wire: &Wire, object: &QpObject) -> bool {
+    pub(super) fn owe(&self, network: &Network, object: &QpObject) -> bool {
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
-        if wire.owing.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
+        if network.owing.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
             return false;
         }
         // Beside `serve` of the helper: it says that it sleeps, and then looks here.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.helper.may_sleep_long() {
-            wire.owing.store(0, relaxed);
+            network.owing.store(0, relaxed);
             return false;
         }
         true
@@ -118,9 +118,9 @@ impl Process {
     /// Sends the acknowledgement that some queue pair owes, if one does.
     #[inline]
     pub(crate) fn pay_debt(&self) {
-        if let Some(wire) = self.wire()
-            && wire.owing.load(Ordering::Relaxed) != 0
-            && let Some(object) = self.take_debtor(wire)
+        if let Some(network) = self.network()
+            && network.owing.load(Ordering::Relaxed) != 0
+            && let Some(object) = self.take_debtor(network)
             && let Some(inner) = object.inner.lock().as_mut()
         {
             inner.pay();
@@ -128,8 +128,8 @@ impl Process {
     }
 
     /// The same for a process that exits, perhaps in the midst of a verb: waits for no lock.
-    pub(super) fn pay_debt_at_exit(&self, wire: &Wire) {
-        if let Some(object) = self.take_debtor(wire)
+    pub(super) fn pay_debt_at_exit(&self, network: &Network) {
+        if let Some(object) = self.take_debtor(network)
             && let Some(mut guard) = object.inner.try_lock()
             && let Some(inner) = guard.as_mut()
         {
@@ -138,8 +138,8 @@ impl Process {
     }
 
     #[cold]
-    fn take_debtor(&self, wire: &Wire) -> Option<&'static QpObject> {
-        let index = wire.owing.swap(0, Ordering::SeqCst).checked_sub(1)?;
+    fn take_debtor(&self, network: &Network) -> Option<&'static QpObject> {
+        let index = network.owing.swap(0, Ordering::SeqCst).checked_sub(1)?;
         self.qp_at(index as usize)
     }
 }

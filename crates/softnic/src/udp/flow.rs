@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 
 use rdmalab_link::path::{Below, Path};
 
-use super::Wire;
+use super::Network;
 use super::course::{Course, Turn, Wish};
 use super::inbox::Message;
 use super::receive::{Held, Left, Receiver};
@@ -78,67 +78,68 @@ impl Process {
     /// Somebody will sleep on the socket for all: what came to a peer's own is taken now, and the
     /// kernel gives it no more.
     pub(crate) fn end_flow(&self) {
-        let Some(wire) = self.wire() else { return };
-        wire.flow.ask_to_end();
-        if wire.flow.is_open() {
-            self.take_from_wire();
+        let Some(network) = self.network() else { return };
+        network.flow.ask_to_end();
+        if network.flow.is_open() {
+            self.read_network();
         }
     }
 
     /// Whether a peer may have a socket of its own: nobody sleeps who would not hear it, and no
     /// datagrams are expected, here or by others, which want to know more of the headers below.
-    fn may_have_flow(&self, wire: &Wire) -> bool {
+    fn may_have_flow(&self, network: &Network) -> bool {
         let helper = &self.helper;
         !helper.has_waiting_callers()
             && !helper.wants_bell_armed()
-            && wire.seam.get().is_none()
-            && !share::has_heir(wire.ownership_fd())
-            && !socket::asks_for_headers(wire.fd())
-            && now_ns() >= wire.flow.not_before_ns.load(Ordering::SeqCst)
+            && network.seam.get().is_none()
+            && !share::has_heir(network.ownership_fd())
+            && !socket::asks_for_headers(network.fd())
+            && now_ns() >= network.flow.not_before_ns.load(Ordering::SeqCst)
     }
 
     /// Gives a peer a socket of its own, if it may have one. No queue pair is locked.
     #[cold]
-    pub(super) fn open_flow(&self, wire: &Wire, receiver: &mut Receiver, path: &Path) {
+    pub(super) fn open_flow(&self, network: &Network, receiver: &mut Receiver, path: &Path) {
         // Before the question: whoever says so after it is heard at the next look.
-        wire.flow.unwanted.store(false, Ordering::SeqCst);
+        network.flow.unwanted.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let may = self.may_have_flow(wire);
-        let opened = may.then(|| flow_socket::open(wire.fd(), wire.interface, path).ok()).flatten();
+        let may = self.may_have_flow(network);
+        let opened =
+            may.then(|| flow_socket::open(network.fd(), network.interface, path).ok()).flatten();
         let Some(socket) = opened else { return receiver.course.refused() };
         let own = socket.into_raw_fd();
-        wire.flow.socket.store(own + 1, Ordering::SeqCst);
+        network.flow.socket.store(own + 1, Ordering::SeqCst);
         receiver.course.opened();
         // First what came before it was there; then what came to it before it had one peer only.
         let mut held: Held = None;
         let mut settle = |fd| {
-            let mut read = || self.read_socket(wire, fd, receiver, &mut held, false).1;
+            let mut read = || self.read_socket(network, fd, receiver, &mut held, false).1;
             (0..SETTLING_READS).any(|_| read() == Left::Nothing)
         };
-        let settled = settle(wire.fd()) && settle(own);
+        let settled = settle(network.fd()) && settle(own);
         finish(held);
         if !settled || flow_socket::has_one_peer(own).is_err() {
-            self.fulfil(wire, &mut receiver.course, Wish::Part);
+            self.fulfil(network, &mut receiver.course, Wish::Part);
         }
         // It may just have gone to sleep on the socket for all.
         self.helper.wake_if_asleep();
     }
 
     /// Does what the course wishes.
-    pub(super) fn fulfil(&self, wire: &Wire, course: &mut Course, wish: Wish) {
+    pub(super) fn fulfil(&self, network: &Network, course: &mut Course, wish: Wish) {
         match wish {
             Wish::Stay => {}
             Wish::Part => {
-                if let (Some(fd), Some(path)) = (wire.flow.fd(), course.own())
-                    && flow_socket::turn_away(fd, wire.interface, &path).is_err()
+                if let (Some(fd), Some(path)) = (network.flow.fd(), course.own())
+                    && flow_socket::turn_away(fd, network.interface, &path).is_err()
                 {
                     // What lies in it is lost, as any packet may be.
-                    wire.flow.close();
+                    network.flow.close();
                 }
                 course.parted();
             }
             Wish::Close => {
-                wire.flow.close();
+                network.flow.close();
                 course.closed();
             }
         }
@@ -146,13 +147,13 @@ impl Process {
 
     /// Where to look now; one that does not poll, or somebody who sleeps, ends the flow.
     #[inline]
-    pub(super) fn turn_or_part(&self, wire: &Wire, course: &mut Course, polls: bool) -> Turn {
+    pub(super) fn turn_or_part(&self, network: &Network, course: &mut Course, polls: bool) -> Turn {
         if course.own().is_none() {
             return Turn::Main;
         }
         let turn = course.turn();
-        if turn != Turn::Both && (!polls || wire.flow.unwanted.load(Ordering::SeqCst)) {
-            self.fulfil(wire, course, Wish::Part);
+        if turn != Turn::Both && (!polls || network.flow.unwanted.load(Ordering::SeqCst)) {
+            self.fulfil(network, course, Wish::Part);
             return Turn::Both;
         }
         turn
@@ -161,14 +162,14 @@ impl Process {
     /// Takes what lies in the peer's own socket: one message, or `all`. Returns how many packets.
     pub(super) fn read_flow(
         &self,
-        wire: &Wire,
+        network: &Network,
         receiver: &mut Receiver,
         held: &mut Held,
         all: bool,
     ) -> (u32, Left) {
         let Receiver { inbox, verifier, course, .. } = receiver;
-        let (Some(path), Some(fd)) = (course.own(), wire.flow.fd()) else {
-            self.fulfil(wire, course, Wish::Close);
+        let (Some(path), Some(fd)) = (course.own(), network.flow.fd()) else {
+            self.fulfil(network, course, Wish::Close);
             return (0, Left::Nothing);
         };
         let mut done = 0;
@@ -178,9 +179,9 @@ impl Process {
             if let Some(bytes) = bytes {
                 let below = Below::default();
                 let message = Message { path, below, bytes, segment_bytes: bytes };
-                done += self.take_message(wire, inbox, (0, message), verifier, held);
+                done += self.take_message(network, inbox, (0, message), verifier, held);
             }
-            self.fulfil(wire, course, wish);
+            self.fulfil(network, course, wish);
             if bytes.is_none() {
                 return (done, Left::Nothing);
             }

@@ -115,7 +115,7 @@ impl Management {
 impl Process {
     /// Sends a MAD to QP1 of another host.
     pub(super) fn send_management(&self, ah: &AhAttr, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
-        let Some(wire) = self.wire() else {
+        let Some(network) = self.network() else {
             return Err(VerbsError::new(
                 libc::ENETUNREACH,
                 format!(
@@ -126,11 +126,11 @@ impl Process {
             ));
         };
         // Who sends holds locks that others wait for; what fails is sent again, as what gets lost.
-        wire.check_address_within(ah, 0)?;
-        if let Some(route) = wire.route(ah) {
+        network.check_address_within(ah, 0)?;
+        if let Some(route) = network.route(ah) {
             let train = self.management.next_train();
-            let exit = wire.exit();
-            let Some(mut out) = wire.outbox_within(share::EXIT_WAIT) else {
+            let exit = network.exit();
+            let Some(mut out) = network.outbox_within(share::EXIT_WAIT) else {
                 return Err(VerbsError::busy("a thread that ends with the process is sending"));
             };
             let pushed = out.push(&exit, &route, Transport::Ud, &train, true, |to| {

@@ -1,4 +1,4 @@
-//! The wire: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
+//! The network: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
 //! that interface (a peer that talks alone may have another, see `flow`); its descriptor travels in
@@ -69,7 +69,7 @@ pub(crate) const WINDOW_PACKETS: u32 = 128;
 const NEIGHBOUR_NS: u64 = 3_500_000_000;
 
 /// This process's share of the host's socket.
-pub(crate) struct Wire {
+pub(crate) struct Network {
     pub(crate) interface: &'static Interface,
     /// -1 once closed in a forked child.
     socket: AtomicI32,
@@ -106,9 +106,9 @@ pub(crate) struct Wire {
     seam: OnceLock<Box<dyn Seam>>,
 }
 
-impl Wire {
-    fn new(interface: &'static Interface, socket: OwnedFd, office: Office) -> Wire {
-        Wire {
+impl Network {
+    fn new(interface: &'static Interface, socket: OwnedFd, office: Office) -> Network {
+        Network {
             interface,
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
             office,
@@ -292,7 +292,7 @@ impl Process {
     /// Refuses an address vector that can lead nowhere.
     ///
     /// # Errors
-    /// That there is no such source GID, or as [`Wire::check_address`].
+    /// That there is no such source GID, or as [`Network::check_address`].
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
         let (index, gids) = (u32::from(ah.sgid_index), crate::device::gid_count());
         if ah.is_global && index >= gids {
@@ -300,7 +300,7 @@ impl Process {
                 "sgid_index {index}: the port has {gids} GIDs, from 0"
             )));
         }
-        self.wire().map_or(Ok(()), |wire| wire.check_address(ah))
+        self.network().map_or(Ok(()), |network| network.check_address(ah))
     }
 }
 
@@ -308,33 +308,33 @@ impl Process {
 ///
 /// # Errors
 /// That no interface is open, or that there is a seam already.
-pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
-    let wire = Process::existing().and_then(|process| process.wire());
-    let wire = wire.ok_or_else(|| {
+pub fn set_network_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
+    let network = Process::existing().and_then(|process| process.network());
+    let network = network.ok_or_else(|| {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
-    let set = wire.seam.set(seam);
-    wire.flow.ask_to_end();
+    let set = network.seam.set(seam);
+    network.flow.ask_to_end();
     set.map_err(|_| VerbsError::busy("the network has a seam already"))
 }
 
-/// Packets that this process dropped, by reason, since it opened the wire; empty without one.
-pub fn wire_drops() -> Vec<(&'static str, u64)> {
-    let wire = Process::existing().and_then(|process| process.wire());
-    wire.map(drops_of).unwrap_or_default()
+/// Packets that this process dropped, by reason, since it opened the network; empty without one.
+pub fn network_drops() -> Vec<(&'static str, u64)> {
+    let network = Process::existing().and_then(|process| process.network());
+    network.map(drops_of).unwrap_or_default()
 }
 
-fn drops_of(wire: &Wire) -> Vec<(&'static str, u64)> {
+fn drops_of(network: &Network) -> Vec<(&'static str, u64)> {
     let all = rdmalab_link::drops::Drop::ALL.iter();
-    all.map(|reason| (reason.text(), wire.counters.of(*reason))).collect()
+    all.map(|reason| (reason.text(), network.counters.of(*reason))).collect()
 }
 
-/// What was dropped so far of what came over the wire, or was to leave by it; `None` if nothing was
+/// What was dropped so far of what came over the network, or was to leave by it; `None` if nothing was
 /// since this was asked before.
-pub(crate) fn drops_in_words(wire: &Wire) -> Option<String> {
-    let drops = drops_of(wire);
+pub(crate) fn drops_in_words(network: &Network) -> Option<String> {
+    let drops = drops_of(network);
     let all: u64 = drops.iter().map(|(_, count)| count).sum();
-    if wire.told.swap(all, Ordering::Relaxed) == all {
+    if network.told.swap(all, Ordering::Relaxed) == all {
         return None;
     }
     let some = drops.iter().filter(|(_, count)| *count > 0);

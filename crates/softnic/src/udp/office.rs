@@ -46,7 +46,7 @@ impl Office {
     /// What the kernel says.
     pub(super) fn create() -> std::io::Result<Office> {
         let bytes = size_of::<Words>();
-        Ok(Office::of(Segment::create(c"rdmalab-wire", bytes, bytes)?))
+        Ok(Office::of(Segment::create(c"rdmalab-socket", bytes, bytes)?))
     }
 
     /// The one that another process gave us.

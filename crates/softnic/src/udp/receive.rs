@@ -17,7 +17,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
-use super::Wire;
+use super::Network;
 use super::course::{Course, Turn};
 use super::inbox::{Inbox, Message, RECEIVE_MAX};
 use crate::codec::{self, SlotPayload};
@@ -77,10 +77,10 @@ impl Process {
     /// Takes all that the network has brought so far, before a time-out is judged by it. Where
     /// another process reads the socket, what it passed on is looked for in its ring.
     #[cold]
-    pub(crate) fn drain_wire(&self) -> Left {
-        let Some(wire) = self.wire() else { return Left::Nothing };
-        if !wire.office.is_ours() {
-            let reader = Some(wire.read_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
+    pub(crate) fn drain_network(&self) -> Left {
+        let Some(network) = self.network() else { return Left::Nothing };
+        if !network.office.is_ours() {
+            let reader = Some(network.read_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
             // The heir of one that is gone may have passed on nothing yet.
             let may_hold = match reader.and_then(|slot| self.peer(slot)) {
                 Some(peer) if peer.is_alive() => self.ring_holds_something(peer.slot),
@@ -89,7 +89,7 @@ impl Process {
             return if may_hold { Left::Something } else { Left::Nothing };
         }
         for _ in 0..LOOKS_MAX {
-            match self.read_wire(wire) {
+            match self.try_read_network(network) {
                 // Another thread has it, and perhaps just what is waited for.
                 None => return Left::Something,
                 Some((_, Left::Nothing)) => break,
@@ -100,52 +100,53 @@ impl Process {
     }
 
     /// Takes what the network brought, if this process reads the socket. Returns how many packets.
-    pub(crate) fn take_from_wire(&self) -> u32 {
-        let Some(wire) = self.wire() else { return 0 };
-        if !wire.office.is_ours() {
+    pub(crate) fn read_network(&self) -> u32 {
+        let Some(network) = self.network() else { return 0 };
+        if !network.office.is_ours() {
             return 0;
         }
-        self.read_wire(wire).map_or(0, |(packets, _)| packets)
+        self.try_read_network(network).map_or(0, |(packets, _)| packets)
     }
 
     /// The same for a caller that polls: it may answer at once, so that an acknowledgement waits.
-    pub(crate) fn take_from_wire_as_caller(&self) -> u32 {
-        let Some(wire) = self.wire() else { return 0 };
-        if !wire.office.is_ours() {
+    pub(crate) fn read_network_as_caller(&self) -> u32 {
+        let Some(network) = self.network() else { return 0 };
+        if !network.office.is_ours() {
             return 0;
         }
-        self.read_wire_for(wire, true).map_or(0, |(packets, _)| packets)
+        self.try_read_network_for(network, true).map_or(0, |(packets, _)| packets)
     }
 
-    fn read_wire(&self, wire: &Wire) -> Option<(u32, Left)> {
-        self.read_wire_for(wire, false)
+    fn try_read_network(&self, network: &Network) -> Option<(u32, Left)> {
+        self.try_read_network_for(network, false)
     }
 
     /// Reads the socket once. Returns how many packets, and whether it was seen empty then; `None`
     /// when another thread is reading.
-    fn read_wire_for(&self, wire: &Wire, polls: bool) -> Option<(u32, Left)> {
-        let mut receiver = wire.receiver.try_lock()?;
+    fn try_read_network_for(&self, network: &Network, polls: bool) -> Option<(u32, Left)> {
+        let mut receiver = network.receiver.try_lock()?;
         // Meanwhile a thread may have handed it over, under this lock.
-        let Some(term) = wire.office.ours() else { return Some((0, Left::Nothing)) };
+        let Some(term) = network.office.ours() else { return Some((0, Left::Nothing)) };
         receiver.term = term;
-        wire.office.note_look();
+        network.office.note_look();
         let mut held: Held = None;
-        let turn = self.turn_or_part(wire, &mut receiver.course, polls);
+        let turn = self.turn_or_part(network, &mut receiver.course, polls);
         let (mut done, mut left) = (0, Left::Nothing);
         if turn != Turn::Main {
-            (done, left) = self.read_flow(wire, &mut receiver, &mut held, turn == Turn::Both);
+            (done, left) = self.read_flow(network, &mut receiver, &mut held, turn == Turn::Both);
         }
         // What is older comes first.
         if turn == Turn::Main || turn == Turn::Both && left == Left::Nothing {
-            let (more, main) = self.read_socket(wire, wire.fd(), &mut receiver, &mut held, polls);
+            let (more, main) =
+                self.read_socket(network, network.fd(), &mut receiver, &mut held, polls);
             (done, left) = (done + more, main);
         }
-        match polls && self.puts_off(wire, &mut held) {
+        match polls && self.puts_off(network, &mut held) {
             true => drop(held),
             false => finish(held),
         }
         if let Some(path) = receiver.course.earned() {
-            self.open_flow(wire, &mut receiver, &path);
+            self.open_flow(network, &mut receiver, &path);
         }
         Some((done, left))
     }
@@ -153,7 +154,7 @@ impl Process {
     /// Takes from a socket that tells who sent what; `polls`: for a caller that polls.
     pub(super) fn read_socket(
         &self,
-        wire: &Wire,
+        network: &Network,
         fd: RawFd,
         receiver: &mut Receiver,
         held: &mut Held,
@@ -163,12 +164,12 @@ impl Process {
         loop {
             let asked = receiver.ask;
             // Who was stopped for long has a successor, which has gone on from there.
-            if !wire.office.is_now(receiver.term) {
+            if !network.office.is_now(receiver.term) {
                 return (done, Left::Nothing);
             }
             let got = receiver.inbox.receive(fd, asked);
             for index in 0..got {
-                done += self.take_received(wire, receiver, (index, got), held, polls);
+                done += self.take_received(network, receiver, (index, got), held, polls);
             }
             messages += got;
             receiver.ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
@@ -185,37 +186,37 @@ impl Process {
     /// Takes message `index` of `got`.
     fn take_received(
         &self,
-        wire: &Wire,
+        network: &Network,
         receiver: &mut Receiver,
         (index, got): (usize, usize),
         held: &mut Held,
         polls: bool,
     ) -> u32 {
         let Some(message) = receiver.inbox.message(index) else {
-            wire.counters.count(Drop::Kernel);
+            network.counters.count(Drop::Kernel);
             return 0;
         };
-        if !wire.office.is_now(receiver.term) {
-            wire.counters.count(Drop::Turn);
+        if !network.office.is_now(receiver.term) {
+            network.counters.count(Drop::Turn);
             return 0;
         }
         let Receiver { inbox, verifier, course, .. } = receiver;
-        let done = self.take_message(wire, inbox, (index, message), verifier, held);
+        let done = self.take_message(network, inbox, (index, message), verifier, held);
         if !polls {
             course.interrupted();
         } else {
             let wish = course.heard_main(&message.path, got == 1 && done == 1);
-            self.fulfil(wire, course, wish);
+            self.fulfil(network, course, wish);
         }
         done
     }
 
     /// Whether all that is to be sent now is an acknowledgement that may wait for an answer.
-    fn puts_off(&self, wire: &Wire, held: &mut Held) -> bool {
+    fn puts_off(&self, network: &Network, held: &mut Held) -> bool {
         let Some(inner) = held.as_mut().and_then(|(_, guard)| guard.as_mut()) else {
             return false;
         };
-        let waits = inner.may_owe(wire) && self.owe(wire, inner.links.object);
+        let waits = inner.may_owe(network) && self.owe(network, inner.links.object);
         if waits {
             inner.settle();
         }
@@ -225,7 +226,7 @@ impl Process {
     /// Takes the packets of a message that lies at `index` of the inbox. Returns how many.
     pub(super) fn take_message(
         &self,
-        wire: &Wire,
+        network: &Network,
         inbox: &mut Inbox,
         (index, message): (usize, Message),
         verifier: &mut Verifier,
@@ -237,7 +238,7 @@ impl Process {
             let (path, below) = (message.path, message.below);
             let arrival = Arrival { path, below, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
-                wire.counters.count(reason);
+                network.counters.count(reason);
             }
             done += 1;
         }
@@ -255,7 +256,7 @@ impl Process {
         let qpn = packet.headers.bth.dest_qp;
         if qpn == Qpn::MULTICAST || qpn == super::management::QP1 {
             finish(held.take());
-            show(self.wire(), arrival, &packet);
+            show(self.network(), arrival, &packet);
             return self.take_for_all(arrival, &packet, verifier);
         }
         if layout::process_of(qpn) != self.slot {
@@ -263,7 +264,7 @@ impl Process {
             finish(held.take());
             return self.forward(arrival, layout::process_of(qpn));
         }
-        show(self.wire(), arrival, &packet);
+        show(self.network(), arrival, &packet);
         let index = layout::index_of(qpn);
         if held.as_ref().is_none_or(|(known, _)| *known != index) {
             finish(held.take());
@@ -339,8 +340,8 @@ impl Process {
         // SAFETY: `data` checked that so many bytes lie there, in a mapping that cannot shrink.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), length) };
         let Some(arrival) = super::share::read_forwarded(&copy) else { return };
-        if let Some(wire) = self.wire() {
-            wire.read_by.store(reader, Ordering::Relaxed);
+        if let Some(network) = self.network() {
+            network.read_by.store(reader, Ordering::Relaxed);
         }
         let (mut verifier, mut held) = (Verifier::default(), None);
         let here = link::parse(arrival.bytes).is_ok_and(|packet| {
@@ -353,15 +354,15 @@ impl Process {
             false => Err(Drop::NoSuchQp),
         };
         finish(held);
-        if let (Err(reason), Some(wire)) = (taken, self.wire()) {
-            wire.counters.count(reason);
+        if let (Err(reason), Some(network)) = (taken, self.network()) {
+            network.counters.count(reason);
         }
     }
 }
 
 /// Lets taps see a packet that is for this process.
-fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-    let Some(seam) = wire.and_then(|wire| wire.seam.get()) else { return };
+fn show(network: Option<&Network>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+    let Some(seam) = network.and_then(|network| network.seam.get()) else { return };
     let bth = &packet.headers.bth;
     let passage = Passage {
         direction: Direction::In,
@@ -384,7 +385,7 @@ impl QpInner {
     pub(super) fn expected(&self) -> Expected {
         let (qp, links) = (&self.qp, &self.links);
         let between: Option<(IpAddr, IpAddr)> =
-            links.wire.as_ref().map(|route| (route.path.destination, route.path.source));
+            links.route.as_ref().map(|route| (route.path.destination, route.path.source));
         Expected {
             transport: match qp.qp_type {
                 QpType::Rc => Transport::Rc,

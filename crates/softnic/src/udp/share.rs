@@ -32,8 +32,8 @@ use super::course::Wish;
 use super::interface::{self, Interface};
 use super::office::Office;
 use super::receive::{Arrival, Receiver};
-use super::{Wire, socket};
-use crate::armed::network::NetworkSeam;
+use super::{Network, socket};
+use crate::armed::network_seam::NetworkSeam;
 use crate::helper::{block_signals, restore_signals, wait_readable};
 use crate::mail::{Letter, LetterKind};
 use crate::peer::Peer;
@@ -69,11 +69,11 @@ pub(super) const INTRODUCTION_MS: u64 = 50;
 const PREFIX_BYTES: usize = 40;
 
 impl Process {
-    /// Opens the wire, if an interface was named.
+    /// Opens the network, if an interface was named.
     ///
     /// # Errors
     /// That the interface does not exist or the port is taken, and what to do.
-    pub(crate) fn open_wire(&'static self) -> VerbsResult<()> {
+    pub(crate) fn open_network(&'static self) -> VerbsResult<()> {
         let Some(interface) = interface::named()? else { return Ok(()) };
         let began_ns = crate::clock::now_ns();
         let mut ask_at_ns = 0;
@@ -87,7 +87,7 @@ impl Process {
                     if lock(office.fd(), false) {
                         office.begin(0);
                     }
-                    return self.keep_wire(Wire::new(interface, socket, office));
+                    return self.set_network(Network::new(interface, socket, office));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
                 Err(error) => {
@@ -99,14 +99,14 @@ impl Process {
             if now_ns >= ask_at_ns {
                 ask_at_ns = now_ns + ASK_AGAIN_NS;
                 let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
-                self.ask_for_wire(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
+                self.request_socket(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
             }
             wait_readable(&[self.mail_fd()], 10);
             self.read_mail();
-            if let Some((socket, memory)) = self.wire_offer.lock().take() {
+            if let Some((socket, memory)) = self.socket_offer.lock().take() {
                 let office = Office::join(memory)
                     .map_err(|error| os_error("cannot share the socket", &error))?;
-                return self.keep_wire(Wire::new(interface, socket, office));
+                return self.set_network(Network::new(interface, socket, office));
             }
             if now_ns >= began_ns + ANSWER_NS {
                 return Err(port_taken(interface));
@@ -114,34 +114,34 @@ impl Process {
         }
     }
 
-    fn keep_wire(&'static self, wire: Wire) -> VerbsResult<()> {
-        let reads = wire.office.is_ours();
-        stand_by(wire.ownership_fd());
+    fn set_network(&'static self, network: Network) -> VerbsResult<()> {
+        let reads = network.office.is_ours();
+        stand_by(network.ownership_fd());
         if let Some(armed) = self.armed {
-            let _ = wire.seam.set(Box::new(NetworkSeam::new(armed)));
+            let _ = network.seam.set(Box::new(NetworkSeam::new(armed)));
         }
-        let _ = self.wire.set(wire);
+        let _ = self.network.set(network);
         leave_the_rest_at_exit();
         if reads {
             return Ok(());
         }
         // Whoever reads the socket, now or later, passes on only to those that it knows.
         self.introduce_to_everybody();
-        let Some(wire) = self.wire() else { return Ok(()) };
-        wire.office.stand_in_line();
-        self.start_heir(wire)
+        let Some(network) = self.network() else { return Ok(()) };
+        network.office.stand_in_line();
+        self.start_heir(network)
     }
 
     /// Asks whoever reads the socket for it; and of those who do not one in turn 0, and twice as
     /// many others in each turn after it: one answer is enough, but most may not have the socket,
     /// or be stopped.
-    fn ask_for_wire(&self, interface: &Interface, turn: Option<u32>) {
-        let (key, neighbours) = (wire_key(interface), self.neighbours());
+    fn request_socket(&self, interface: &Interface, turn: Option<u32>) {
+        let (key, neighbours) = (socket_key(interface), self.neighbours());
         let chosen = turn.map_or(0..0, |turn| whose_turn(turn, neighbours.len()));
         for (index, slot) in neighbours.into_iter().enumerate() {
             let kind = match chosen.contains(&index) {
-                true => LetterKind::AnyWireRequest,
-                false => LetterKind::WireRequest,
+                true => LetterKind::AnySocketRequest,
+                false => LetterKind::SocketRequest,
             };
             let letter = Letter::new(kind, self.slot, self.incarnation, 0, key);
             let _ = self.mailbox.send(slot, &letter.to_bytes(), &[]);
@@ -161,35 +161,35 @@ impl Process {
 
     /// Another process asks for the socket: whoever reads it answers, or anybody if that one does
     /// not, and greets the process that it will pass packets to.
-    pub(crate) fn answer_wire_request(&self, letter: &Letter) {
-        let Some(wire) = self.wire() else { return };
-        let asks_us = wire.office.is_ours() || letter.kind == LetterKind::AnyWireRequest;
-        if letter.memory_id != wire_key(wire.interface) || !asks_us {
+    pub(crate) fn answer_socket_request(&self, letter: &Letter) {
+        let Some(network) = self.network() else { return };
+        let asks_us = network.office.is_ours() || letter.kind == LetterKind::AnySocketRequest;
+        if letter.memory_id != socket_key(network.interface) || !asks_us {
             return;
         }
         // From now on there may be one who reads while we are stopped. (While we are being made,
         // the question will come again.)
         let Some(process) = Process::existing() else { return };
         // Without the threads we are no heir afterwards, and no more.
-        let _ = process.wire().map(|wire| process.start_heir(wire));
+        let _ = process.network().map(|network| process.start_heir(network));
         // What it may want to know of packets is known of those in the socket for all alone.
-        wire.flow.make_way();
+        network.flow.make_way();
         let _ = self.greet(letter.slot);
         let mut reply = *letter;
-        reply.kind = LetterKind::Wire;
+        reply.kind = LetterKind::Socket;
         reply.slot = self.slot;
         reply.incarnation = self.incarnation;
         // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
         // the socket is closed, nobody reads mail.
-        let fds = unsafe { [BorrowedFd::borrow_raw(wire.fd()), wire.office.as_fd()] };
+        let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.office.as_fd()] };
         let _ = self.mailbox.send(letter.slot, &reply.to_bytes(), &fds);
     }
 
     /// The socket came.
-    pub(crate) fn take_wire_offer(&self, fds: Vec<OwnedFd>) {
+    pub(crate) fn take_socket_offer(&self, fds: Vec<OwnedFd>) {
         let Ok([socket, ownership]) = <[OwnedFd; 2]>::try_from(fds) else { return };
-        let mut offer = self.wire_offer.lock();
-        if self.wire().is_none() && offer.is_none() {
+        let mut offer = self.socket_offer.lock();
+        if self.network().is_none() && offer.is_none() {
             *offer = Some((socket, ownership));
         } else {
             // A second answer. Closing the memory's descriptor would drop a lock that we may have
@@ -200,43 +200,44 @@ impl Process {
 
     /// Starts the threads of an heir, unless they run: one waits for the lock, one watches whoever
     /// reads.
-    fn start_heir(&'static self, wire: &'static Wire) -> VerbsResult<()> {
-        let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Wire)| {
+    fn start_heir(&'static self, network: &'static Network) -> VerbsResult<()> {
+        let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Network)| {
             if has.swap(true, Ordering::SeqCst) {
                 return Ok(());
             }
             let thread = std::thread::Builder::new().name(name.into()).stack_size(128 * 1024);
-            let spawned = thread.spawn(move || run(self, wire));
+            let spawned = thread.spawn(move || run(self, network));
             has.store(spawned.is_ok(), Ordering::SeqCst);
             spawned.map(std::mem::drop)
         };
         let before = block_signals();
         // One that watches does no harm without one that waits.
-        let started = start(&wire.has_watch, "rdmalab-watch", Process::watch_reader)
-            .and_then(|()| start(&wire.has_heir, "rdmalab-heir", Process::inherit));
+        let started = start(&network.has_watch, "rdmalab-watch", Process::watch_reader)
+            .and_then(|()| start(&network.has_heir, "rdmalab-heir", Process::inherit));
         restore_signals(&before);
         started.map_err(|error| os_error("cannot start a thread", &error))
     }
 
     /// Waits for the lock whenever this process does not read. While the process exits, it passes
     /// the socket on once, if it may.
-    fn inherit(&self, wire: &Wire) {
+    fn inherit(&self, network: &Network) {
         loop {
-            wire.office.wait_for_line();
-            self.vacate(wire);
-            while !lock(wire.ownership_fd(), true) {
+            network.office.wait_for_line();
+            self.vacate(network);
+            while !lock(network.ownership_fd(), true) {
                 // A deadlock with the program's own record locks, or no memory for the lock.
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
             let mut strangers = Vec::new();
-            while !wire.office.is_ours() {
-                let term = wire.office.term();
+            while !network.office.is_ours() {
+                let term = network.office.term();
                 strangers = self.introduce_within(INTRODUCTION_MS);
-                self.begin_to_read(wire, term);
+                self.begin_to_read(network, term);
             }
             // Twice would be for ever, among processes that all exit.
-            let passes_on =
-                wire.is_leaving() && !wire.passed_on.load(Ordering::SeqCst) && self.hand_over(wire);
+            let passes_on = network.is_leaving()
+                && !network.passed_on.load(Ordering::SeqCst)
+                && self.hand_over(network);
             if !passes_on && !strangers.is_empty() {
                 self.introduce_to_everybody();
             }
@@ -247,8 +248,8 @@ impl Process {
     /// meanwhile waits in the socket. Who reads it knows whom to pass it on to, as the caller has
     /// seen to: a packet for a stranger is dropped, and a datagram is not sent again. But one that
     /// does not answer (it may be stopped) must not keep it from those that are known.
-    pub(super) fn begin_to_read(&self, wire: &Wire, term: u64) -> bool {
-        let begun = wire.office.begin(term);
+    pub(super) fn begin_to_read(&self, network: &Network, term: u64) -> bool {
+        let begun = network.office.begin(term);
         if begun {
             // It sleeps without the socket, as callers may that sleep for long: it looks after
             // those.
@@ -259,11 +260,11 @@ impl Process {
 
     /// Gives up what this process still has of the time when it read: the lock, for whose next
     /// holder it waits a while, and a peer's own socket.
-    fn vacate(&self, wire: &Wire) {
-        if wire.has_flow() {
-            self.close_flow(wire);
+    fn vacate(&self, network: &Network) {
+        if network.has_flow() {
+            self.close_flow(network);
         }
-        let fd = wire.ownership_fd();
+        let fd = network.ownership_fd();
         if is_locked_elsewhere(fd) {
             return;
         }
@@ -278,11 +279,11 @@ impl Process {
 
     /// Closes a peer's own socket, and keeps other threads from reading. No lock is waited for that
     /// a thread may have been cancelled with, and so nothing is read: what lies there is lost.
-    fn close_flow<'a>(&self, wire: &'a Wire) -> Option<MutexGuard<'a, Receiver>> {
-        let mut calm = wire.receiver.try_lock_for(EXIT_WAIT);
+    fn close_flow<'a>(&self, network: &'a Network) -> Option<MutexGuard<'a, Receiver>> {
+        let mut calm = network.receiver.try_lock_for(EXIT_WAIT);
         match &mut calm {
-            Some(receiver) => self.fulfil(wire, &mut receiver.course, Wish::Close),
-            None => wire.flow.ask_to_end(),
+            Some(receiver) => self.fulfil(network, &mut receiver.course, Wish::Close),
+            None => network.flow.ask_to_end(),
         }
         calm
     }
@@ -290,18 +291,18 @@ impl Process {
     /// Stops reading, if another process goes on: a thread that ends with the process between
     /// reading packets and passing them on takes them along, and what a program does in its last
     /// handlers may take long. Returns whether another process reads now.
-    fn hand_over(&self, wire: &Wire) -> bool {
-        let fd = wire.ownership_fd();
-        if !wire.office.is_ours() || !has_heir(fd) {
+    fn hand_over(&self, network: &Network) -> bool {
+        let fd = network.ownership_fd();
+        if !network.office.is_ours() || !has_heir(fd) {
             return false;
         }
-        let calm = self.close_flow(wire);
-        let Some(ended) = wire.office.resign() else { return false };
+        let calm = self.close_flow(network);
+        let Some(ended) = network.office.resign() else { return false };
         // Else one has it that was stopped, and we read in its place.
         let is_locked = !is_locked_elsewhere(fd);
         unlock(fd);
         std::mem::drop(calm);
-        let taken = || !wire.office.is_now(ended) || is_locked && is_locked_elsewhere(fd);
+        let taken = || !network.office.is_now(ended) || is_locked && is_locked_elsewhere(fd);
         let patience_ns = if is_locked { HEIR_NS } else { FINDING_NS };
         let give_up_ns = crate::clock::now_ns() + patience_ns;
         // The last heir may end meanwhile.
@@ -309,10 +310,10 @@ impl Process {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
         // If nobody took it, there is no heir any more, or it is stopped.
-        let is_back = !taken() && (lock(fd, false) || !is_locked) && wire.office.begin(ended);
+        let is_back = !taken() && (lock(fd, false) || !is_locked) && network.office.begin(ended);
         if !is_back {
-            wire.passed_on.store(true, Ordering::SeqCst);
-            wire.office.stand_in_line();
+            network.passed_on.store(true, Ordering::SeqCst);
+            network.office.stand_in_line();
         }
         !is_back
     }
@@ -322,8 +323,8 @@ impl Process {
         if arrival.forwarded || slot == 0 {
             return Err(Drop::NoSuchQp);
         }
-        if let Some(wire) = self.wire() {
-            wire.flow.share();
+        if let Some(network) = self.network() {
+            network.flow.share();
         }
         let peer = self.peer(slot).ok_or(Drop::Forward)?;
         if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
@@ -331,8 +332,8 @@ impl Process {
 
     /// Passes a packet on to every other process that is known.
     pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
-        if let Some(wire) = self.wire() {
-            wire.flow.share();
+        if let Some(network) = self.network() {
+            network.flow.share();
         }
         for peer in self.known_peers() {
             if !peer.is_self {
@@ -355,18 +356,18 @@ fn leave_the_rest_at_exit() {
 extern "C" fn at_exit() {
     let Some(process) = Process::existing() else { return };
     // In a forked child the socket is the parent's.
-    let Some(wire) = process.wire().filter(|wire| wire.fd() >= 0) else { return };
-    process.pay_debt_at_exit(wire);
-    wire.is_leaving.store(true, Ordering::SeqCst);
+    let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
+    process.pay_debt_at_exit(network);
+    network.is_leaving.store(true, Ordering::SeqCst);
     // The heir may go before we do.
-    if process.hand_over(wire) && process.start_heir(wire).is_err() {
+    if process.hand_over(network) && process.start_heir(network).is_err() {
         // Without the thread nobody may count on us.
-        set_lock(wire.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
+        set_lock(network.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);
     }
 }
 
 /// What tells one socket of a host from another.
-fn wire_key(interface: &Interface) -> u32 {
+fn socket_key(interface: &Interface) -> u32 {
     interface.index << 16 | u32::from(interface.port)
 }
 

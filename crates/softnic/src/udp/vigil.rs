@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Wire;
+use super::Network;
 use super::course::LOOKS_PER_TURN;
 use crate::clock::now_ns;
 use crate::helper::{readable, wait_for};
@@ -57,7 +57,7 @@ impl Vigil {
     pub(crate) fn watch(
         &mut self,
         process: &Process,
-        wire: &Wire,
+        network: &Network,
         others: [i32; 3],
         round_ns: u64,
     ) -> bool {
@@ -70,23 +70,23 @@ impl Vigil {
             if left_ns == 0 {
                 return false;
             }
-            let network = if heed { wire.fd_to_poll() } else { -1 };
-            let mut polls = readable(&[others[0], others[1], others[2], network]);
-            let taken = wire.taken.load(Ordering::Relaxed);
-            let looks = wire.looks.load(Ordering::Relaxed);
+            let network_fd = if heed { network.fd_to_poll() } else { -1 };
+            let mut polls = readable(&[others[0], others[1], others[2], network_fd]);
+            let taken = network.taken.load(Ordering::Relaxed);
+            let looks = network.looks.load(Ordering::Relaxed);
             let naps = !heed && left_ns >= NAP_NS;
             let pause_ns = if heed { probe_ns } else { NAP_NS << self.doublings };
             wait_for(&mut polls, left_ns.min(pause_ns));
-            let [others @ .., network] = polls.map(|poll| poll.revents != 0);
-            let woken = network || others.contains(&true);
-            let looked = wire.looks.load(Ordering::Relaxed).wrapping_sub(looks);
-            if !woken && looked < u64::from(LOOKS_PER_TURN) && wire.has_flow() {
+            let [others @ .., network_fd] = polls.map(|poll| poll.revents != 0);
+            let woken = network_fd || others.contains(&true);
+            let looked = network.looks.load(Ordering::Relaxed).wrapping_sub(looks);
+            if !woken && looked < u64::from(LOOKS_PER_TURN) && network.has_flow() {
                 // Hardly anybody reads a peer's own socket, and it wakes nobody.
                 process.end_flow();
             }
-            if network {
-                heed = self.look(process, wire, asked);
-            } else if heed && wire.taken.load(Ordering::Relaxed) != taken {
+            if network_fd {
+                heed = self.look(process, network, asked);
+            } else if heed && network.taken.load(Ordering::Relaxed) != taken {
                 // Each of these packets woke us, perhaps, and was gone when we looked.
                 self.was_vain();
                 heed = asked || self.skip == 0;
@@ -97,7 +97,7 @@ impl Vigil {
                 return true;
             }
             if naps {
-                heed = self.rested(wire.looks.load(Ordering::Relaxed) != looks);
+                heed = self.rested(network.looks.load(Ordering::Relaxed) != looks);
             }
         }
     }
@@ -112,15 +112,15 @@ impl Vigil {
     }
 
     /// Something came: takes it, unless a caller does. Returns whether to go on heeding.
-    fn look(&mut self, process: &Process, wire: &Wire, asked: bool) -> bool {
-        let looks = wire.looks.load(Ordering::Relaxed);
+    fn look(&mut self, process: &Process, network: &Network, asked: bool) -> bool {
+        let looks = network.looks.load(Ordering::Relaxed);
         // Always: a caller that did not look lately may have had no processor because of us.
         rest();
-        if wire.looks.load(Ordering::Relaxed) != looks {
+        if network.looks.load(Ordering::Relaxed) != looks {
             self.was_vain();
             return asked || self.skip == 0;
         }
-        if process.take_from_wire() > 0 {
+        if process.read_network() > 0 {
             self.was_of_use();
             return true;
         }

@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use super::Wire;
+use super::Network;
 use super::share::INTRODUCTION_MS;
 use super::stall::{BETWEEN_NS, Sight, Stall, Verdict};
 use crate::helper::{readable, wait_for, wait_readable};
 use crate::process::Process;
 
-impl Wire {
+impl Network {
     fn sight(&self) -> Sight {
         let mut polls = readable(&[self.fd()]);
         // What is not taken lies there before and after the other looks.
@@ -24,28 +24,28 @@ impl Wire {
 
 impl Process {
     /// Takes the place of a reader that stalls, over and over.
-    pub(super) fn watch_reader(&self, wire: &Wire) {
+    pub(super) fn watch_reader(&self, network: &Network) {
         let mut stall = Stall::default();
         loop {
-            wire.office.wait_while_ours();
-            match stall.look(wire.sight()) {
+            network.office.wait_while_ours();
+            match stall.look(network.sight()) {
                 Verdict::Lively => {}
                 Verdict::Idle => {
-                    wait_readable(&[wire.fd()], -1);
+                    wait_readable(&[network.fd()], -1);
                     // If it was an error that woke us, nothing lies there: the pause follows.
-                    stall.look(wire.sight());
+                    stall.look(network.sight());
                 }
-                Verdict::Stalled => self.take_the_place(wire, &mut stall),
+                Verdict::Stalled => self.take_the_place(network, &mut stall),
             }
             std::thread::sleep(Duration::from_nanos(BETWEEN_NS));
         }
     }
 
-    fn take_the_place(&self, wire: &Wire, stall: &mut Stall) {
+    fn take_the_place(&self, network: &Network, stall: &mut Stall) {
         let strangers = self.introduce_within(INTRODUCTION_MS);
-        let sight = wire.sight();
+        let sight = network.sight();
         if stall.look(sight) == Verdict::Stalled
-            && self.begin_to_read(wire, sight.term)
+            && self.begin_to_read(network, sight.term)
             && !strangers.is_empty()
         {
             self.introduce_to_everybody();
