@@ -82,7 +82,7 @@ pub unsafe fn free_shared(at: *mut u8) {
             !freed
         });
         if let Some(id) = gone {
-            process.announce_memory_gone(id);
+            process.announce_memory_freed(id);
         }
     }
 }

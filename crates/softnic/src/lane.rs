@@ -35,8 +35,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     }
     // Within one process the QP's lock, which we hold, is what the taking back of regions waits
     // for (`Process::wait_for_copies`).
-    let seat = if peer.is_self { None } else { peer.pass.enter() };
-    if seat.is_none() && !peer.is_self {
+    let guard = if peer.is_self { None } else { peer.lane.enter() };
+    if guard.is_none() && !peer.is_self {
         return false;
     }
     let found = find(inner, peer, wqe);
@@ -47,7 +47,7 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
         Place::Mapped(remote) => local.run_mapped(remote),
         Place::Foreign(host_addr) => local.run_foreign(peer, host_addr),
     };
-    drop(seat);
+    drop(guard);
     if mapped.is_some() {
         inner.links.mapped = mapped;
     }
@@ -270,7 +270,7 @@ impl Local<'_> {
         };
         if let Err(vm::VmError::Denied) = result {
             peer.memory_denied.store(true, Ordering::Relaxed);
-            crate::say_once(crate::peer::MEMORY_DENIED);
+            crate::debug_once(crate::peer::MEMORY_DENIED);
         }
         result.is_ok()
     }

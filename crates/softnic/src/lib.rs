@@ -23,18 +23,17 @@ mod cancel;
 mod clock;
 mod codec;
 mod context;
+mod control;
 mod copy;
 mod cq;
 mod datagram;
 mod device;
 mod fd;
-mod helper;
-mod interrupt;
+mod handshake;
+mod invalidation;
 mod lane;
 mod layout;
 mod lifecycle;
-mod mail;
-mod meeting;
 mod mr;
 mod multicast;
 mod pd;
@@ -43,12 +42,13 @@ mod post;
 mod process;
 mod profile;
 mod progress;
+mod progress_thread;
 mod qp;
+mod signals;
 mod single;
 mod srq;
 mod transmit;
 mod udp;
-mod withdrawal;
 
 use std::io::Write as _;
 
@@ -66,7 +66,7 @@ pub use udp::{management, management_c, network_drops, set_network_seam};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.
-fn say_once(sentence: &str) {
+fn debug_once(sentence: &str) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if said.iter().any(|known| known == sentence) {
@@ -74,11 +74,11 @@ fn say_once(sentence: &str) {
     }
     said.push(sentence.to_string());
     drop(said);
-    say(sentence);
+    debug(sentence);
 }
 
 /// Prints a sentence if `RDMALAB_DEBUG` asks for such.
-fn say(sentence: &str) {
+fn debug(sentence: &str) {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         warn(sentence);
     }

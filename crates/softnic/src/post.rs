@@ -59,6 +59,6 @@ impl QpInner {
         self.links.mapped = None;
         self.links.pushed = 0;
         self.links.route = None;
-        self.links.manners = Default::default();
+        self.links.delayed_ack = Default::default();
     }
 }

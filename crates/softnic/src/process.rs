@@ -16,12 +16,12 @@ use rdmalab_ring::seg::Segment;
 
 use crate::armed::Armed;
 use crate::buffer::Buffers;
-use crate::helper::Helper;
+use crate::handshake::PeerTable;
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
-use crate::meeting::Acquaintances;
 use crate::multicast::Groups;
 use crate::peer::Inbound;
 use crate::profile;
+use crate::progress_thread::ProgressThread;
 use crate::qp::QpObject;
 use crate::udp::Network;
 use crate::udp::management::Management;
@@ -49,21 +49,21 @@ pub(crate) struct Process {
     pub(crate) qp_words: QpWords,
     qps: Box<[AtomicPtr<QpObject>]>,
     free_qps: Mutex<VecDeque<u32>>,
-    pub(crate) acquaintances: RwLock<Acquaintances>,
-    pub(crate) mail_lock: Mutex<()>,
+    pub(crate) peer_table: RwLock<PeerTable>,
+    pub(crate) mailbox_lock: Mutex<()>,
     inbound: AtomicPtr<Vec<Arc<Inbound>>>,
     pub(crate) timers: Mutex<Vec<&'static QpObject>>,
     /// Held by the one thread that looks at the timers.
-    pub(crate) ticking: Mutex<()>,
+    pub(crate) tick_lock: Mutex<()>,
     /// A QP came to `timers` since somebody looked.
-    pub(crate) timer_news: AtomicBool,
+    pub(crate) timers_changed: AtomicBool,
     blocked: Mutex<Vec<&'static QpObject>>,
     pub(crate) any_blocked: AtomicBool,
     /// When somebody must look at the timers, ns; `u64::MAX`: at leisure.
-    pub(crate) attention_at_ns: AtomicU64,
+    pub(crate) deadline_ns: AtomicU64,
     /// When a caller next looks at the timers, ns.
-    pub(crate) tick_at_ns: AtomicU64,
-    pub(crate) helper: Helper,
+    pub(crate) next_tick_ns: AtomicU64,
+    pub(crate) progress_thread: ProgressThread,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
     /// The network, where an interface was named.
@@ -75,7 +75,7 @@ pub(crate) struct Process {
     /// What captures or disturbs packets.
     pub(crate) armed: Option<&'static Armed>,
     /// Something may lie in the ring from this process to itself.
-    pub(crate) talks_to_itself: AtomicBool,
+    pub(crate) has_self_traffic: AtomicBool,
     /// This is the copy of a process in a forked child: nothing of it may be used.
     defunct: AtomicBool,
     next_pd: AtomicU32,
@@ -126,9 +126,9 @@ impl Process {
             return Ok(process);
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
-        process.meet_itself()?;
+        process.add_self_peer()?;
         process.open_network().inspect_err(|_| process.mailbox.close_in_child())?;
-        process.helper.start(process)?;
+        process.progress_thread.start(process)?;
         PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
         register_fork_handler();
         Ok(process)
@@ -182,17 +182,17 @@ impl Process {
             qp_words,
             qps: (0..QPS_PER_PROCESS).map(|_| AtomicPtr::default()).collect(),
             free_qps: Mutex::new((0..usable).collect()),
-            acquaintances: RwLock::default(),
-            mail_lock: Mutex::new(()),
+            peer_table: RwLock::default(),
+            mailbox_lock: Mutex::new(()),
             inbound: AtomicPtr::new(Box::into_raw(Box::default())),
             timers: Mutex::new(Vec::new()),
-            ticking: Mutex::new(()),
-            timer_news: AtomicBool::new(false),
+            tick_lock: Mutex::new(()),
+            timers_changed: AtomicBool::new(false),
             blocked: Mutex::new(Vec::new()),
             any_blocked: AtomicBool::new(false),
-            attention_at_ns: AtomicU64::new(u64::MAX),
-            tick_at_ns: AtomicU64::new(0),
-            helper: Helper::new(stamp)?,
+            deadline_ns: AtomicU64::new(u64::MAX),
+            next_tick_ns: AtomicU64::new(0),
+            progress_thread: ProgressThread::new(stamp)?,
             buffers: Buffers::default(),
             groups: Groups::default(),
             network: OnceLock::new(),
@@ -200,7 +200,7 @@ impl Process {
             management: Management::default(),
             lane_off: AtomicBool::new(lane_off || armed.is_some()),
             armed,
-            talks_to_itself: AtomicBool::new(false),
+            has_self_traffic: AtomicBool::new(false),
             defunct: AtomicBool::new(false),
             next_pd: AtomicU32::new(1),
             keys_in_use: AtomicU32::new(0),
@@ -245,24 +245,24 @@ impl Process {
         }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            crate::say(&format!(
+            crate::debug(&format!(
                 "{dropped} arrived packets were dropped: their QP was gone, not ready, not theirs, \
                  or a UD QP without a receive or with another Q_Key"
             ));
         }
         if let Some(sentence) = self.network().and_then(crate::udp::drops_in_words) {
-            crate::say(&sentence);
+            crate::debug(&sentence);
         }
     }
 
     /// A number for a new protection domain.
-    pub(crate) fn new_pd(&self) -> u32 {
+    pub(crate) fn allocate_pd(&self) -> u32 {
         // The lane's QP word has 24 bits for it.
         self.next_pd.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
     /// Takes a place for a QP.
-    pub(crate) fn take_qp_place(&'static self) -> VerbsResult<&'static QpObject> {
+    pub(crate) fn allocate_qp(&'static self) -> VerbsResult<&'static QpObject> {
         let most = profile::limits().max_qp;
         let mut free = self.free_qps.lock();
         let in_use = usable_qps(self.slot) - free.len() as u32;
@@ -284,7 +284,7 @@ impl Process {
     }
 
     /// Gives a place back; it is used again only after all others.
-    pub(crate) fn free_qp_place(&self, object: &QpObject) {
+    pub(crate) fn free_qp(&self, object: &QpObject) {
         self.free_qps.lock().push_back(object.index);
     }
 
@@ -319,7 +319,7 @@ impl Process {
     }
 
     /// The descriptor that is readable while mail waits.
-    pub(crate) fn mail_fd(&self) -> i32 {
+    pub(crate) fn mailbox_fd(&self) -> i32 {
         self.mailbox.raw_fd()
     }
 
@@ -333,15 +333,15 @@ impl Process {
     pub(crate) fn watch_timer(&self, object: &'static QpObject) {
         if !object.in_timers.swap(true, Ordering::AcqRel) {
             self.timers.lock().push(object);
-            self.timer_news.store(true, Ordering::Release);
-            self.helper.wake_if_asleep();
+            self.timers_changed.store(true, Ordering::Release);
+            self.progress_thread.wake_if_asleep();
         }
     }
 
     /// Somebody must look at the timers at `at_ns`.
-    pub(crate) fn want_attention_at(&self, at_ns: u64) {
-        self.attention_at_ns.fetch_min(at_ns, Ordering::AcqRel);
-        self.helper.wake_if_asleep();
+    pub(crate) fn set_deadline(&self, at_ns: u64) {
+        self.deadline_ns.fetch_min(at_ns, Ordering::AcqRel);
+        self.progress_thread.wake_if_asleep();
     }
 
     /// A QP found its peer's ring full: it tries again with everybody's progress.
@@ -350,7 +350,7 @@ impl Process {
         if !object.in_blocked.swap(true, Ordering::AcqRel) {
             self.blocked.lock().push(object);
             self.any_blocked.store(true, Ordering::Release);
-            self.helper.wake_if_asleep();
+            self.progress_thread.wake_if_asleep();
         }
     }
 

@@ -10,6 +10,7 @@ use rdmalab_engine::vocab::*;
 
 use crate::armed::Armed;
 use crate::cq::CqObject;
+use crate::invalidation::Invalidation;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
@@ -17,8 +18,7 @@ use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::transmit::InARow;
 use crate::udp::Route;
-use crate::udp::debt::Manners;
-use crate::withdrawal::Withdrawal;
+use crate::udp::delayed_ack::DelayedAck;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
@@ -85,7 +85,7 @@ pub(crate) struct QpLinks {
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
     /// What a begun bind or local invalidate waits for.
-    pub(crate) withdrawal: Option<Box<Withdrawal>>,
+    pub(crate) invalidation: Option<Box<Invalidation>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
@@ -94,7 +94,7 @@ pub(crate) struct QpLinks {
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
     /// How promptly its program answers what comes from another host.
-    pub(crate) manners: Manners,
+    pub(crate) delayed_ack: DelayedAck,
     /// What captures or disturbs its packets.
     pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.
@@ -173,7 +173,7 @@ impl QpInner {
         if let Timer::Wanted(TimerKind::Rnr(_)) = timer {
             self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
             if let Timer::At(_, at_ns) = self.qp.timer() {
-                self.links.process.want_attention_at(at_ns);
+                self.links.process.set_deadline(at_ns);
             }
         }
     }

@@ -284,19 +284,19 @@ impl QpInner {
     /// Executes a bind or a local invalidate; `false` while somebody may still copy by what it
     /// takes back.
     pub(crate) fn execute_local(&mut self, position: u32) -> bool {
-        let begun = self.links.withdrawal.take().filter(|begun| begun.position == position);
-        let withdrawal = match begun {
+        let begun = self.links.invalidation.take().filter(|begun| begun.position == position);
+        let invalidation = match begun {
             Some(begun) => Some(begun),
             None => self.change_window(position),
         };
-        let Some(mut withdrawal) = withdrawal else {
+        let Some(mut invalidation) = invalidation else {
             self.qp.retire_local(position, false, &mut self.links);
             return true;
         };
-        let done = self.links.process.is_withdrawn(&mut withdrawal);
+        let done = self.links.process.is_invalidated(&mut invalidation);
         match done {
             true => self.qp.retire_local(position, true, &mut self.links),
-            false => self.links.withdrawal = Some(withdrawal),
+            false => self.links.invalidation = Some(invalidation),
         }
         done
     }

@@ -6,10 +6,10 @@
 //! the ring as well. Each train then passes a [`Gate`], and each packet for the network the
 //! [`NetworkSeam`].
 
+mod capture_clock;
 pub(crate) mod faults;
 pub(crate) mod management;
 pub(crate) mod network_seam;
-mod stamp;
 pub(crate) mod tap;
 
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ use crate::peer::Peer;
 use crate::process::Process;
 use crate::qp::QpInner;
 use crate::transmit::push;
-use faults::{Faults, Parcel};
+use faults::{Faults, HeldPacket};
 use tap::{Record, Tap};
 
 /// What is armed in this process.
@@ -348,7 +348,7 @@ impl Gate<'_> {
         if decision.fate.lost || is_spoilt {
             return Some(Ok(()));
         }
-        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Ring {
+        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram,

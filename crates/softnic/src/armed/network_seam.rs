@@ -11,7 +11,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::Packet;
 
 use super::Armed;
-use super::faults::Parcel;
+use super::faults::HeldPacket;
 use super::tap::Record;
 use crate::process::Process;
 
@@ -101,7 +101,7 @@ impl Seam for NetworkSeam {
             return Verdict::Lose;
         }
         let Below { traffic_class, hop_limit, .. } = passage.below;
-        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Network {
+        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Network {
             route: network.route_of(passage.path, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),

@@ -15,28 +15,28 @@
 //!
 //! Lock order: the receiver's buffers (only ever tried) -> QP -> the outbox.
 
-mod course;
-pub(crate) mod debt;
-mod flow;
-mod flow_socket;
-mod inbox;
+pub(crate) mod adaptive_wakeup;
+pub(crate) mod backoff;
+mod cm_reject;
+mod connect_policy;
+mod connected;
+mod connected_socket;
+pub(crate) mod delayed_ack;
+mod handover;
 pub(crate) mod interface;
 pub mod management;
 pub mod management_c;
-mod members;
+mod membership;
 mod neighbour;
-mod office;
-mod onset;
-mod outbox;
-pub(crate) mod patience;
+mod ownership;
 mod receive;
-mod refuse;
+mod receive_batch;
 mod send;
-mod share;
+mod send_batch;
 mod socket;
-mod stall;
-pub(crate) mod vigil;
-mod watch;
+mod stall_detector;
+mod tentative;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -53,11 +53,11 @@ use rdmalab_wire::ids::Gid;
 
 use crate::process::Process;
 use interface::Interface;
-use neighbour::Answered;
-use office::Office;
-use outbox::{Exit, Outbox};
-pub(crate) use receive::Left;
+use neighbour::NeighbourCache;
+use ownership::Ownership;
 use receive::Receiver;
+pub(crate) use receive::SocketState;
+use send_batch::{Egress, SendBatch};
 pub(crate) use socket::Route;
 
 /// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
@@ -66,7 +66,7 @@ pub(crate) const WINDOW_PACKETS: u32 = 128;
 
 /// How long whoever is next on the way to a peer may take to answer, ns: the kernel asks three
 /// times, a second apart.
-const NEIGHBOUR_NS: u64 = 3_500_000_000;
+const RESOLVE_NS: u64 = 3_500_000_000;
 
 /// This process's share of the host's socket.
 pub(crate) struct Network {
@@ -74,59 +74,59 @@ pub(crate) struct Network {
     /// -1 once closed in a forked child.
     socket: AtomicI32,
     /// Whose turn it is to read.
-    office: Office,
+    ownership: Ownership,
     /// The thread that waits for our turn runs.
-    has_heir: AtomicBool,
+    has_standby: AtomicBool,
     /// The thread that watches whoever reads runs.
-    has_watch: AtomicBool,
+    has_watchdog: AtomicBool,
     /// How many packets were dropped when that was said last.
-    told: AtomicU64,
+    reported_drops: AtomicU64,
     /// The process exits: it is for others to read, if there are any.
-    is_leaving: AtomicBool,
+    is_exiting: AtomicBool,
     /// It has passed the socket on once while it exits.
-    passed_on: AtomicBool,
+    handed_over: AtomicBool,
     /// The slot of the process that passed something on last; 0: none did yet.
-    read_by: AtomicU16,
+    forwarded_by: AtomicU16,
     /// How often callers looked for packets. Two that collide count once, which does no harm.
-    looks: AtomicU64,
+    caller_polls: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
-    taken: AtomicU64,
+    caller_packets: AtomicU64,
     /// One more than the index of the queue pair that owes an acknowledgement; 0: none does.
-    owing: AtomicU32,
-    outbox: Mutex<Outbox>,
+    delayed_ack_qp: AtomicU32,
+    send_batch: Mutex<SendBatch>,
     receiver: Mutex<Receiver>,
     /// The socket of one peer that talks alone.
-    flow: flow::Shared,
+    connected: connected::ConnectedSocket,
     pub(crate) counters: Counters,
     /// Memberships in IP groups, by their GID.
     memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
     /// To whom packets could leave lately, and who is not asked about again so soon.
-    answered: Mutex<Answered>,
+    neighbours: Mutex<NeighbourCache>,
     /// Taps and fault rules.
     seam: OnceLock<Box<dyn Seam>>,
 }
 
 impl Network {
-    fn new(interface: &'static Interface, socket: OwnedFd, office: Office) -> Network {
+    fn new(interface: &'static Interface, socket: OwnedFd, ownership: Ownership) -> Network {
         Network {
             interface,
             socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
-            office,
-            has_heir: AtomicBool::new(false),
-            has_watch: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            is_leaving: AtomicBool::new(false),
-            passed_on: AtomicBool::new(false),
-            read_by: AtomicU16::new(0),
-            looks: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            owing: AtomicU32::new(0),
-            outbox: Mutex::new(Outbox::new()),
+            ownership,
+            has_standby: AtomicBool::new(false),
+            has_watchdog: AtomicBool::new(false),
+            reported_drops: AtomicU64::new(0),
+            is_exiting: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
+            forwarded_by: AtomicU16::new(0),
+            caller_polls: AtomicU64::new(0),
+            caller_packets: AtomicU64::new(0),
+            delayed_ack_qp: AtomicU32::new(0),
+            send_batch: Mutex::new(SendBatch::new()),
             receiver: Mutex::new(Receiver::new(interface.port)),
-            flow: flow::Shared::default(),
+            connected: connected::ConnectedSocket::default(),
             counters: Counters::default(),
             memberships: Mutex::default(),
-            answered: Mutex::default(),
+            neighbours: Mutex::default(),
             seam: OnceLock::new(),
         }
     }
@@ -137,28 +137,28 @@ impl Network {
 
     /// The descriptor to wait on; -1 when another process reads.
     pub(crate) fn fd_to_poll(&self) -> i32 {
-        if self.office.is_ours() { self.fd() } else { -1 }
+        if self.ownership.is_ours() { self.fd() } else { -1 }
     }
 
     /// Whether the socket tells too little: a thread has the receiver's buffers, and has them for
     /// long if it lost its processor, or a peer has a socket of its own.
     pub(crate) fn is_being_read(&self) -> bool {
-        self.receiver.is_locked() || self.has_flow()
+        self.receiver.is_locked() || self.has_connected()
     }
 
     /// Whether a peer has a socket of its own.
-    pub(crate) fn has_flow(&self) -> bool {
-        self.flow.is_open()
+    pub(crate) fn has_connected(&self) -> bool {
+        self.connected.is_open()
     }
 
     /// The memory whose lock makes its holder the reader.
     pub(crate) fn ownership_fd(&self) -> i32 {
-        self.office.fd()
+        self.ownership.fd()
     }
 
     /// Closes the socket in the child of a fork, where it would keep the port.
     pub(crate) fn close_in_child(&self) {
-        self.flow.close();
+        self.connected.close();
         let fd = self.socket.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
             // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
@@ -169,33 +169,34 @@ impl Network {
     /// A caller looks for packets.
     #[inline]
     pub(crate) fn note_caller(&self) {
-        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
-        self.looks.store(looks, Ordering::Relaxed);
+        let caller_polls = self.caller_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.caller_polls.store(caller_polls, Ordering::Relaxed);
     }
 
     /// A caller took packets.
     #[inline]
     pub(crate) fn note_taken(&self, packets: u32) {
-        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(packets.into());
-        self.taken.store(taken, Ordering::Relaxed);
+        let caller_packets =
+            self.caller_packets.load(Ordering::Relaxed).wrapping_add(packets.into());
+        self.caller_packets.store(caller_packets, Ordering::Relaxed);
     }
 
     /// Whether the process exits, and its handlers have left the socket to others.
-    fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::SeqCst)
+    fn is_exiting(&self) -> bool {
+        self.is_exiting.load(Ordering::SeqCst)
     }
 
     /// The outbox; a process that exits, perhaps in the midst of a verb, waits only so long for it.
-    fn outbox_within(&self, at_exit: std::time::Duration) -> Option<MutexGuard<'_, Outbox>> {
-        match self.is_leaving() {
-            true => self.outbox.try_lock_for(at_exit),
-            false => Some(self.outbox.lock()),
+    fn send_batch_within(&self, at_exit: std::time::Duration) -> Option<MutexGuard<'_, SendBatch>> {
+        match self.is_exiting() {
+            true => self.send_batch.try_lock_for(at_exit),
+            false => Some(self.send_batch.lock()),
         }
     }
 
-    fn exit(&self) -> Exit<'_> {
+    fn egress(&self) -> Egress<'_> {
         let seam = self.seam.get().map(|seam| &**seam);
-        Exit { fd: self.fd(), counters: &self.counters, seam }
+        Egress { fd: self.fd(), counters: &self.counters, seam }
     }
 
     /// Datagrams will be received, which come with the header below them.
@@ -205,7 +206,7 @@ impl Network {
     pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
         let asked = socket::ask_for_headers(self.fd());
         // After it: who opens one looks in this order, too.
-        self.flow.ask_to_end();
+        self.connected.request_close();
         asked.map_err(|error| crate::process::os_error("cannot ask for packet headers", &error))
     }
 
@@ -252,18 +253,18 @@ impl Network {
     /// That its addresses are of two families, ours is not in use, that there is no route, or that
     /// nobody answers.
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
-        self.check_address_within(ah, onset::ONSET_NS)?;
+        self.check_address_within(ah, tentative::DAD_NS)?;
         let Some(route) = self.route(ah) else { return Ok(()) };
         let destination = route.path.destination;
-        if !self.answered.lock().knows(destination, crate::clock::now_ns()) {
-            neighbour::wait_for(self.interface, destination, NEIGHBOUR_NS)?;
-            self.answered.lock().note(destination, crate::clock::now_ns());
+        if !self.neighbours.lock().is_fresh(destination, crate::clock::now_ns()) {
+            neighbour::wait_until_resolved(self.interface, destination, RESOLVE_NS)?;
+            self.neighbours.lock().note(destination, crate::clock::now_ns());
         }
         Ok(())
     }
 
     /// The same, with so much patience for a new address.
-    fn check_address_within(&self, ah: &AhAttr, patience_ns: u64) -> VerbsResult<()> {
+    fn check_address_within(&self, ah: &AhAttr, timeout_ns: u64) -> VerbsResult<()> {
         if !ah.is_global || crate::device::is_here(ah) {
             return Ok(());
         }
@@ -275,7 +276,7 @@ impl Network {
                 ah.sgid_index
             )));
         };
-        onset::wait_until_usable(&self.interface.name, route.path.source, patience_ns)?;
+        tentative::wait_until_usable(&self.interface.name, route.path.source, timeout_ns)?;
         // A socket that is bound to an interface sends to groups by it without a route.
         if destination.is_multicast() {
             return Ok(());
@@ -314,7 +315,7 @@ pub fn set_network_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
     let set = network.seam.set(seam);
-    network.flow.ask_to_end();
+    network.connected.request_close();
     set.map_err(|_| VerbsError::busy("the network has a seam already"))
 }
 
@@ -334,7 +335,7 @@ fn drops_of(network: &Network) -> Vec<(&'static str, u64)> {
 pub(crate) fn drops_in_words(network: &Network) -> Option<String> {
     let drops = drops_of(network);
     let all: u64 = drops.iter().map(|(_, count)| count).sum();
-    if network.told.swap(all, Ordering::Relaxed) == all {
+    if network.reported_drops.swap(all, Ordering::Relaxed) == all {
         return None;
     }
     let some = drops.iter().filter(|(_, count)| *count > 0);

@@ -6,7 +6,7 @@ use rdmalab_engine::vocab::QpType;
 use rdmalab_link::expand;
 use rdmalab_wire::opcode::Transport;
 
-use super::outbox::{Exit, Outbox};
+use super::send_batch::{Egress, SendBatch};
 use super::{Network, Route, WINDOW_PACKETS};
 use crate::armed::Armed;
 use crate::copy;
@@ -32,15 +32,15 @@ impl QpInner {
     /// acknowledgement alone after the first of them.
     pub(crate) fn transmit_network(&mut self, route: &Route) -> Sent {
         let Some(network) = self.links.process.network() else { return Sent::Everything };
-        let exit = network.exit();
-        let mut out = network.outbox.lock();
+        let egress = network.egress();
+        let mut out = network.send_batch.lock();
         let mut sent = Sent::Everything;
         if self.qp.may_send() {
-            self.note_answer(network);
+            self.note_requests_sent(network);
         }
         // A lone acknowledgement comes behind the answer to what it acknowledges.
         if !self.qp.has_only_ack() {
-            self.respond_network(route, &exit, &mut out);
+            self.respond_network(route, &egress, &mut out);
         }
         while self.qp.may_send() {
             match self.qp.plan(self.qp.mtu.bytes() * PACKETS_PER_PLAN) {
@@ -52,15 +52,16 @@ impl QpInner {
                     break;
                 }
                 Plan::Send { train, position, offset } => {
-                    let result = self.send_train(route, &exit, &mut out, &train, position, offset);
+                    let result =
+                        self.send_train(route, &egress, &mut out, &train, position, offset);
                     let last = train.flags.has(TrainFlags::LAST);
                     self.qp.retire_sent(position, last, result, &mut self.links);
-                    self.respond_network(route, &exit, &mut out);
+                    self.respond_network(route, &egress, &mut out);
                 }
             }
         }
-        self.respond_network(route, &exit, &mut out);
-        out.flush(&exit);
+        self.respond_network(route, &egress, &mut out);
+        out.flush(&egress);
         drop(out);
         if sent == Sent::RingFull {
             self.links.process.block(self.links.object);
@@ -81,8 +82,8 @@ impl QpInner {
     fn send_train(
         &mut self,
         route: &Route,
-        exit: &Exit<'_>,
-        out: &mut Outbox,
+        egress: &Egress<'_>,
+        out: &mut SendBatch,
         train: &Train,
         position: u32,
         offset: u32,
@@ -92,7 +93,7 @@ impl QpInner {
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.qp.mtu);
             let from = offset + at;
-            out.push(exit, route, transport, &packet, is_inline, |to| {
+            out.push(egress, route, transport, &packet, is_inline, |to| {
                 if to.is_empty() {
                     return Ok(());
                 }
@@ -103,7 +104,7 @@ impl QpInner {
         Ok(())
     }
 
-    fn respond_network(&mut self, route: &Route, exit: &Exit<'_>, out: &mut Outbox) {
+    fn respond_network(&mut self, route: &Route, egress: &Egress<'_>, out: &mut SendBatch) {
         let room = self.qp.mtu.bytes() * PACKETS_PER_PLAN;
         while let Some(response) = self.qp.next_response(room, &mut self.links) {
             let (train, host_addr) = match response {
@@ -113,7 +114,7 @@ impl QpInner {
             for index in 0..expand::packets_of(&train) {
                 let (packet, at) = train.packet(index, self.qp.mtu);
                 let from = host_addr.wrapping_add(at as u64) as *const u8;
-                let pushed = out.push(exit, route, Transport::Rc, &packet, false, |to| {
+                let pushed = out.push(egress, route, Transport::Rc, &packet, false, |to| {
                     if to.is_empty() {
                         return Ok(());
                     }
@@ -137,8 +138,8 @@ impl QpInner {
     /// one.
     pub(crate) fn send_datagrams_network(&mut self) -> bool {
         let Some(network) = self.links.process.network() else { return false };
-        let exit = network.exit();
-        let mut out = network.outbox.lock();
+        let egress = network.egress();
+        let mut out = network.send_batch.lock();
         let mut any = false;
         while self.qp.may_send() && !self.is_multicast_next() {
             let position = self.qp.sq.begun;
@@ -149,11 +150,11 @@ impl QpInner {
             let Plan::Send { train, position, offset } = self.qp.plan(self.qp.mtu.bytes()) else {
                 break;
             };
-            let sent = self.send_train(&route, &exit, &mut out, &train, position, offset);
+            let sent = self.send_train(&route, &egress, &mut out, &train, position, offset);
             self.qp.retire_sent(position, true, sent, &mut self.links);
             any = true;
         }
-        out.flush(&exit);
+        out.flush(&egress);
         any
     }
 
@@ -161,12 +162,12 @@ impl QpInner {
     pub(crate) fn send_group_network(&self, network: &Network, train: &Train, position: u32) {
         let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { return };
         let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let (exit, is_inline) = (network.exit(), self.is_inline(train, position));
-        let mut out = network.outbox.lock();
+        let (egress, is_inline) = (network.egress(), self.is_inline(train, position));
+        let mut out = network.send_batch.lock();
         // What cannot be read was told by the copies for this host.
-        let _ = out.push(&exit, &route, Transport::Ud, train, is_inline, |to| {
+        let _ = out.push(&egress, &route, Transport::Ud, train, is_inline, |to| {
             gather(sq, pd, keys, position, 0..to.len() as u32, to.as_mut_ptr())
         });
-        out.flush(&exit);
+        out.flush(&egress);
     }
 }

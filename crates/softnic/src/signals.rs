@@ -22,7 +22,7 @@ const OWN_FAULTS: [i32; 7] = [
 /// restart calls. With handlers of both kinds the wait fails, which a program that has the one
 /// kind must be ready for.
 #[cold]
-pub(crate) fn ends_waits() -> bool {
+pub(crate) fn interrupts_waits() -> bool {
     (1..=libc::SIGRTMAX()).filter(|signal| !OWN_FAULTS.contains(signal)).any(does_not_restart)
 }
 
@@ -42,7 +42,7 @@ fn does_not_restart(signal: i32) -> bool {
 
 /// The answer of a verb whose wait was ended.
 #[cold]
-pub(crate) fn error() -> VerbsError {
+pub(crate) fn interrupted() -> VerbsError {
     VerbsError::new(libc::EINTR, "a signal handler interrupted the wait for an event")
 }
 
@@ -68,7 +68,7 @@ mod tests {
         install(libc::SA_RESTART);
         assert!(!does_not_restart(libc::SIGUSR2));
         install(0);
-        assert!(does_not_restart(libc::SIGUSR2) && ends_waits());
-        assert_eq!(error().errno, libc::EINTR);
+        assert!(does_not_restart(libc::SIGUSR2) && interrupts_waits());
+        assert_eq!(interrupted().errno, libc::EINTR);
     }
 }

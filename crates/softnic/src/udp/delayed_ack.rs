@@ -20,7 +20,7 @@ use crate::process::Process;
 use crate::qp::{QpInner, QpObject};
 
 /// Prompt answers in a row that earn credit.
-const EARNED: i16 = 4;
+const SCORE_NEEDED: i16 = 4;
 /// What a queue pair is put back by when credit was given in vain: this many answers more.
 const PENALTY: i16 = 64;
 /// An answer that comes later was not prompt, ns: about as long as sending two packets takes.
@@ -28,40 +28,40 @@ const PROMPT_NS: u64 = 15_000;
 
 /// How a queue pair's program answers.
 #[derive(Default)]
-pub(crate) struct Manners {
+pub(crate) struct DelayedAck {
     /// Prompt answers in a row, up to [`EARNED`]; below zero after credit in vain.
     score: i16,
     /// When the last message came that wants an acknowledgement: callers' looks at the network
     /// until then, and the time, ns. `None` once the program sent something since.
-    heard: Option<(u64, u64)>,
+    last_message: Option<(u64, u64)>,
     /// Its acknowledgement is owed.
-    owes: bool,
+    is_delayed: bool,
 }
 
-impl Manners {
+impl DelayedAck {
     /// A message came that is to be acknowledged. Returns whether there is credit.
-    fn hear(&mut self, looks: u64, now_ns: u64) -> bool {
-        let is_first = self.heard.is_none();
-        self.heard = Some((looks, now_ns));
-        self.owes = is_first && self.score >= EARNED;
-        self.owes
+    fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
+        let is_first = self.last_message.is_none();
+        self.last_message = Some((caller_polls, now_ns));
+        self.is_delayed = is_first && self.score >= SCORE_NEEDED;
+        self.is_delayed
     }
 
     /// The program sends; `looks` and `now_ns` as they are now.
-    fn answer(&mut self, looks: u64, now_ns: impl FnOnce() -> u64) {
-        let Some((heard_looks, heard_ns)) = self.heard.take() else { return };
-        let is_prompt = heard_looks == looks && now_ns().wrapping_sub(heard_ns) <= PROMPT_NS;
+    fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
+        let Some((polls_then, then_ns)) = self.last_message.take() else { return };
+        let is_prompt = polls_then == caller_polls && now_ns().wrapping_sub(then_ns) <= PROMPT_NS;
         match is_prompt {
-            true => self.score = (self.score + 1).min(EARNED),
-            false if self.owes => self.score = -PENALTY,
+            true => self.score = (self.score + 1).min(SCORE_NEEDED),
+            false if self.is_delayed => self.score = -PENALTY,
             false => self.score = self.score.min(0),
         }
-        self.owes = false;
+        self.is_delayed = false;
     }
 
     /// What was owed had to be paid without an answer.
-    fn fail(&mut self) {
-        if std::mem::take(&mut self.owes) {
+    fn on_sent_alone(&mut self) {
+        if std::mem::take(&mut self.is_delayed) {
             self.score = -PENALTY;
         }
     }
@@ -70,28 +70,33 @@ impl Manners {
 impl QpInner {
     /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
     /// wait for the program's answer.
-    pub(super) fn may_owe(&mut self, network: &Network) -> bool {
+    pub(super) fn may_delay_ack(&mut self, network: &Network) -> bool {
         if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
             return false;
         }
-        let looks = network.looks.load(Ordering::Relaxed);
-        self.links.manners.hear(looks, crate::clock::now_ns())
+        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
+        self.links.delayed_ack.on_message(caller_polls, crate::clock::now_ns())
     }
 
     /// Requests are about to be sent.
-    pub(super) fn note_answer(&mut self, network: &Network) {
-        let looks = network.looks.load(Ordering::Relaxed);
-        self.links.manners.answer(looks, crate::clock::now_ns);
+    pub(super) fn note_requests_sent(&mut self, network: &Network) {
+        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
+        self.links.delayed_ack.on_send(caller_polls, crate::clock::now_ns);
         let mine = self.links.object.index + 1;
-        if network.owing.load(Ordering::Relaxed) == mine {
+        if network.delayed_ack_qp.load(Ordering::Relaxed) == mine {
             // Who is about to pay for us finds nothing to send.
-            let _ = network.owing.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = network.delayed_ack_qp.compare_exchange(
+                mine,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
     }
 
     /// Sends an acknowledgement that is owed.
-    pub(crate) fn pay(&mut self) {
-        self.links.manners.fail();
+    pub(crate) fn send_delayed_ack(&mut self) {
+        self.links.delayed_ack.on_sent_alone();
         if self.links.route.is_some() && self.qp.has_response() {
             self.transmit();
         }
@@ -101,15 +106,15 @@ impl QpInner {
 impl Process {
     /// Remembers a queue pair that owes; `false` when another does, or the helper may sleep for
     /// long: then it sends at once.
-    pub(super) fn owe(&self, network: &Network, object: &QpObject) -> bool {
+    pub(super) fn delay_ack(&self, network: &Network, object: &QpObject) -> bool {
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
-        if network.owing.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
+        if network.delayed_ack_qp.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
             return false;
         }
         // Beside `serve` of the helper: it says that it sleeps, and then looks here.
         std::sync::atomic::fence(Ordering::SeqCst);
-        if self.helper.may_sleep_long() {
-            network.owing.store(0, relaxed);
+        if self.progress_thread.may_sleep_long() {
+            network.delayed_ack_qp.store(0, relaxed);
             return false;
         }
         true
@@ -117,29 +122,29 @@ impl Process {
 
     /// Sends the acknowledgement that some queue pair owes, if one does.
     #[inline]
-    pub(crate) fn pay_debt(&self) {
+    pub(crate) fn send_delayed_ack(&self) {
         if let Some(network) = self.network()
-            && network.owing.load(Ordering::Relaxed) != 0
-            && let Some(object) = self.take_debtor(network)
+            && network.delayed_ack_qp.load(Ordering::Relaxed) != 0
+            && let Some(object) = self.take_delayed_ack_qp(network)
             && let Some(inner) = object.inner.lock().as_mut()
         {
-            inner.pay();
+            inner.send_delayed_ack();
         }
     }
 
     /// The same for a process that exits, perhaps in the midst of a verb: waits for no lock.
-    pub(super) fn pay_debt_at_exit(&self, network: &Network) {
-        if let Some(object) = self.take_debtor(network)
+    pub(super) fn send_delayed_ack_at_exit(&self, network: &Network) {
+        if let Some(object) = self.take_delayed_ack_qp(network)
             && let Some(mut guard) = object.inner.try_lock()
             && let Some(inner) = guard.as_mut()
         {
-            inner.pay();
+            inner.send_delayed_ack();
         }
     }
 
     #[cold]
-    fn take_debtor(&self, network: &Network) -> Option<&'static QpObject> {
-        let index = network.owing.swap(0, Ordering::SeqCst).checked_sub(1)?;
+    fn take_delayed_ack_qp(&self, network: &Network) -> Option<&'static QpObject> {
+        let index = network.delayed_ack_qp.swap(0, Ordering::SeqCst).checked_sub(1)?;
         self.qp_at(index as usize)
     }
 }
@@ -149,45 +154,45 @@ mod tests {
     use super::*;
 
     /// A message and its answer, after `looks` more looks and so much time.
-    fn exchange(manners: &mut Manners, looks: u64, after_ns: u64) -> bool {
-        let credit = manners.hear(7, 1000);
-        manners.answer(7 + looks, || 1000 + after_ns);
-        credit
+    fn exchange(delayed_ack: &mut DelayedAck, caller_polls: u64, after_ns: u64) -> bool {
+        let may_delay = delayed_ack.on_message(7, 1000);
+        delayed_ack.on_send(7 + caller_polls, || 1000 + after_ns);
+        may_delay
     }
 
     #[test]
     fn credit_is_earned_by_prompt_answers_and_lost_by_one_late() {
-        let mut manners = Manners::default();
-        for _ in 0..EARNED {
-            assert!(!exchange(&mut manners, 0, PROMPT_NS));
+        let mut delayed_ack = DelayedAck::default();
+        for _ in 0..SCORE_NEEDED {
+            assert!(!exchange(&mut delayed_ack, 0, PROMPT_NS));
         }
-        assert!(exchange(&mut manners, 0, 0));
-        assert!(exchange(&mut manners, 0, PROMPT_NS + 1), "nobody knew");
-        for _ in 0..EARNED + PENALTY {
-            assert!(!exchange(&mut manners, 0, 0));
+        assert!(exchange(&mut delayed_ack, 0, 0));
+        assert!(exchange(&mut delayed_ack, 0, PROMPT_NS + 1), "nobody knew");
+        for _ in 0..SCORE_NEEDED + PENALTY {
+            assert!(!exchange(&mut delayed_ack, 0, 0));
         }
-        assert!(exchange(&mut manners, 1, 0), "the program looked for more before it answered");
-        assert!(!exchange(&mut manners, 0, 0));
+        assert!(exchange(&mut delayed_ack, 1, 0), "the program looked for more before it answered");
+        assert!(!exchange(&mut delayed_ack, 0, 0));
     }
 
     #[test]
     fn a_second_message_before_the_answer_is_not_put_off() {
-        let mut manners = Manners { score: EARNED, ..Manners::default() };
-        assert!(manners.hear(1, 0));
-        assert!(!manners.hear(1, 0));
-        manners.answer(1, || 0);
-        assert!(manners.hear(2, 0), "the answer was prompt all the same");
-        manners.fail();
-        manners.answer(2, || 0);
-        assert!(!manners.hear(3, 0), "it was paid without an answer");
+        let mut delayed_ack = DelayedAck { score: SCORE_NEEDED, ..DelayedAck::default() };
+        assert!(delayed_ack.on_message(1, 0));
+        assert!(!delayed_ack.on_message(1, 0));
+        delayed_ack.on_send(1, || 0);
+        assert!(delayed_ack.on_message(2, 0), "the answer was prompt all the same");
+        delayed_ack.on_sent_alone();
+        delayed_ack.on_send(2, || 0);
+        assert!(!delayed_ack.on_message(3, 0), "it was paid without an answer");
     }
 
     #[test]
     fn who_sends_unasked_earns_nothing() {
-        let mut manners = Manners::default();
+        let mut delayed_ack = DelayedAck::default();
         for _ in 0..100 {
-            manners.answer(1, || 0);
+            delayed_ack.on_send(1, || 0);
         }
-        assert!(!manners.hear(1, 0));
+        assert!(!delayed_ack.on_message(1, 0));
     }
 }

@@ -22,7 +22,7 @@ use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::process::{Process, os_error};
 use crate::udp::Network;
-use crate::udp::vigil::Vigil;
+use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 
 /// While callers are active the helper looks at them this often, ms.
 const WATCH_MS: i32 = 2;
@@ -34,53 +34,53 @@ const YIELD_MASK: u32 = 511;
 /// The same where whoever could end the spinning needs the very processor that spins.
 const ONE_CPU_YIELD_MASK: u32 = 15;
 /// Rounds of the helper between two looks for dead peers.
-const BURIAL_ROUNDS: u32 = 32;
+const REAP_ROUNDS: u32 = 32;
 /// Times that the helper watches with the doorbell armed after it found a message that no caller
 /// came for. Each costs a peer a system call.
-const LEFT_LYING_ROUNDS: u32 = 16;
+const UNATTENDED_ROUNDS: u32 = 16;
 /// How long a message lies before the helper thinks that no caller comes for it, ns.
-const PATIENCE_NS: u64 = 20_000;
+const CALLER_GRACE_NS: u64 = 20_000;
 /// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
 const RETRY_MS: i32 = 1;
 
 /// What the helper and the callers share.
-pub(crate) struct Helper {
+pub(crate) struct ProgressThread {
     kick: CountingEvent,
     /// Counts entries of callers; peers may look.
-    stamp: &'static AtomicU64,
+    caller_count: &'static AtomicU64,
     /// Callers that are blocked inside a verb.
     waiting_callers: AtomicU32,
     /// Those of them that the network wakes.
-    hearing: AtomicU32,
+    callers_on_network: AtomicU32,
     /// The helper sleeps without a bound, or may be about to.
     asleep: AtomicBool,
     /// The doorbell was armed for a program that will sleep on a descriptor of its own.
-    asked: AtomicBool,
+    armed_for_sleeper: AtomicBool,
     /// Callers block inside verbs: they take the bell themselves.
-    waits_inside: AtomicBool,
+    callers_block: AtomicBool,
     /// Rounds for which the helper still expects messages that no caller comes for.
-    left_lying: AtomicU32,
+    unattended_rounds: AtomicU32,
     /// The doorbell was armed for such messages.
-    expects: AtomicBool,
+    armed_for_unattended: AtomicBool,
     /// Polls in a row that found nothing.
     pub(crate) empty_polls: AtomicU32,
     /// A caller yields its processor after so many empty polls, less one.
     pub(crate) yield_mask: u32,
 }
 
-impl Helper {
+impl ProgressThread {
     /// A helper that is not started; `stamp` lies in the process's segment.
-    pub(crate) fn new(stamp: &'static AtomicU64) -> VerbsResult<Helper> {
-        Ok(Helper {
+    pub(crate) fn new(caller_count: &'static AtomicU64) -> VerbsResult<ProgressThread> {
+        Ok(ProgressThread {
             kick: CountingEvent::create()?,
-            stamp,
+            caller_count,
             waiting_callers: AtomicU32::new(0),
-            hearing: AtomicU32::new(0),
+            callers_on_network: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
-            waits_inside: AtomicBool::new(false),
-            left_lying: AtomicU32::new(0),
-            expects: AtomicBool::new(false),
+            armed_for_sleeper: AtomicBool::new(false),
+            callers_block: AtomicBool::new(false),
+            unattended_rounds: AtomicU32::new(0),
+            armed_for_unattended: AtomicBool::new(false),
             empty_polls: AtomicU32::new(0),
             yield_mask: if one_cpu() { ONE_CPU_YIELD_MASK } else { YIELD_MASK },
         })
@@ -89,15 +89,16 @@ impl Helper {
     /// A caller is inside a verb. Two that collide count once, which does no harm.
     #[inline]
     pub(crate) fn note_caller(&self) -> u64 {
-        let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
-        self.stamp.store(stamp, Ordering::Relaxed);
-        stamp
+        let caller_count = self.caller_count.load(Ordering::Relaxed).wrapping_add(1);
+        self.caller_count.store(caller_count, Ordering::Relaxed);
+        caller_count
     }
 
     /// Whether the doorbell is armed on purpose, although callers come by.
     #[cold]
-    pub(crate) fn wants_bell_armed(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) || self.expects.load(Ordering::Relaxed)
+    pub(crate) fn keeps_doorbell_armed(&self) -> bool {
+        self.armed_for_sleeper.load(Ordering::Relaxed)
+            || self.armed_for_unattended.load(Ordering::Relaxed)
     }
 
     /// Whether callers are blocked inside a verb, or just go to sleep there.
@@ -165,133 +166,133 @@ fn run(process: &'static Process) {
     // Its sleeps are short, and are to end when they say.
     // SAFETY: sets a property of this thread; no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
-    let helper = &process.helper;
-    let mut seen = helper.stamp.load(Ordering::Relaxed);
+    let progress_thread = &process.progress_thread;
+    let mut seen = progress_thread.caller_count.load(Ordering::Relaxed);
     let mut rounds = 0u32;
-    let (mut vigil, mut news) = (Vigil::default(), true);
+    let (mut wakeup, mut was_woken) = (AdaptiveWakeup::default(), true);
     loop {
         // While callers poll, each call here takes the processor from one that is bound to it.
-        if news {
-            while helper.kick.take_one() {}
-            process.read_mail();
+        if was_woken {
+            while progress_thread.kick.take_one() {}
+            process.read_mailbox();
         }
-        process.pay_debt();
+        process.send_delayed_ack();
         rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(BURIAL_ROUNDS) {
+        if rounds.is_multiple_of(REAP_ROUNDS) {
             process.retire_dead_rings();
         }
-        let stamp = helper.stamp.load(Ordering::Relaxed);
-        if stamp != seen {
-            seen = stamp;
-            news = watch(process, &mut vigil);
+        let caller_count = progress_thread.caller_count.load(Ordering::Relaxed);
+        if caller_count != seen {
+            seen = caller_count;
+            was_woken = stand_back(process, &mut wakeup);
         } else {
-            serve(process);
-            news = true;
+            make_progress(process);
+            was_woken = true;
         }
     }
 }
 
 /// Callers are active: stay out of their way. Only those that come seldom may be late for the
 /// timers, which they look at once in many entries. Returns whether there may be mail or a kick.
-fn watch(process: &Process, vigil: &mut Vigil) -> bool {
-    let late_ns = process.tick_at_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
+fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
+    let late_ns = process.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
     }
-    let (helper, mail) = (&process.helper, process.mail_fd());
-    let kick = helper.kick.as_raw_fd();
-    if helper.waits_inside.load(Ordering::Relaxed) {
+    let (progress_thread, mail) = (&process.progress_thread, process.mailbox_fd());
+    let kick = progress_thread.kick.as_raw_fd();
+    if progress_thread.callers_block.load(Ordering::Relaxed) {
         return wait_readable(&[mail, kick], WATCH_MS);
     }
-    let rounds = helper.left_lying.load(Ordering::Relaxed);
-    helper.expects.store(rounds > 0, Ordering::Relaxed);
+    let rounds = progress_thread.unattended_rounds.load(Ordering::Relaxed);
+    progress_thread.armed_for_unattended.store(rounds > 0, Ordering::Relaxed);
     if rounds > 0 {
-        helper.left_lying.store(rounds - 1, Ordering::Relaxed);
+        progress_thread.unattended_rounds.store(rounds - 1, Ordering::Relaxed);
         let _bounded_by_watch = process.doorbell.arm();
-        if process.rings_hold_something() {
-            process.take_from_rings();
+        if process.rings_may_hold_messages() {
+            process.poll_rings();
         }
     }
-    let before = helper.stamp.load(Ordering::Relaxed);
+    let before = progress_thread.caller_count.load(Ordering::Relaxed);
     let others = [mail, kick, process.event_fd()];
-    let news = match process.network() {
-        Some(network) => vigil.watch(process, network, others, WATCH_MS as u64 * 1_000_000),
+    let was_woken = match process.network() {
+        Some(network) => wakeup.wait_round(process, network, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
-    if news && process.event.drain() {
-        helper.expects.store(false, Ordering::Relaxed);
-        let for_sleeper = helper.asked.swap(false, Ordering::Relaxed);
-        if for_sleeper || nobody_comes(helper, before, kick) {
-            let taken = process.take_from_rings();
-            if taken > 0 && helper.stamp.load(Ordering::Relaxed) == before {
-                helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+    if was_woken && process.event.drain() {
+        progress_thread.armed_for_unattended.store(false, Ordering::Relaxed);
+        let for_sleeper = progress_thread.armed_for_sleeper.swap(false, Ordering::Relaxed);
+        if for_sleeper || callers_are_gone(progress_thread, before, kick) {
+            let taken = process.poll_rings();
+            if taken > 0 && progress_thread.caller_count.load(Ordering::Relaxed) == before {
+                progress_thread.unattended_rounds.store(UNATTENDED_ROUNDS, Ordering::Relaxed);
             }
         }
     }
-    news
+    was_woken
 }
 
 /// Whether no caller has come since the stamp was `before`, nor comes in the time that one needs
 /// between two calls. Who concludes too fast takes messages from under a program that streams: it
 /// finds them in its CQ, so it makes no progress itself, and helper and program stay at it in
 /// turns, each with a barrier and a system call for some messages.
-fn nobody_comes(helper: &Helper, before: u64, kick: i32) -> bool {
-    let nobody = || helper.stamp.load(Ordering::Relaxed) == before;
+fn callers_are_gone(progress_thread: &ProgressThread, before: u64, kick: i32) -> bool {
+    let nobody = || progress_thread.caller_count.load(Ordering::Relaxed) == before;
     if nobody() {
-        wait_for(&mut readable(&[kick]), PATIENCE_NS);
+        wait_for(&mut readable(&[kick]), CALLER_GRACE_NS);
     }
     nobody()
 }
 
 /// Nobody else makes progress: do it, then sleep on the armed doorbell.
-fn serve(process: &Process) {
-    let helper = &process.helper;
-    helper.waits_inside.store(false, Ordering::Relaxed);
-    helper.expects.store(false, Ordering::Relaxed);
+fn make_progress(process: &Process) {
+    let progress_thread = &process.progress_thread;
+    progress_thread.callers_block.store(false, Ordering::Relaxed);
+    progress_thread.armed_for_unattended.store(false, Ordering::Relaxed);
     let next_ns = process.tick(crate::clock::now_ns());
-    let taken = process.take_from_rings();
+    let taken = process.poll_rings();
     if taken > 0 {
-        helper.left_lying.store(LEFT_LYING_ROUNDS, Ordering::Relaxed);
+        progress_thread.unattended_rounds.store(UNATTENDED_ROUNDS, Ordering::Relaxed);
     }
     if taken + process.read_network() + process.retry_blocked() > 0 {
         return;
     }
-    helper.asleep.store(true, Ordering::Relaxed);
+    progress_thread.asleep.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    process.pay_debt();
+    process.send_delayed_ack();
     let safe = process.doorbell.arm();
-    if !process.rings_hold_something() {
-        let timeout_ms = match process.timer_news.load(Ordering::Relaxed) {
+    if !process.rings_may_hold_messages() {
+        let timeout_ms = match process.timers_changed.load(Ordering::Relaxed) {
             true => RETRY_MS,
             false => timeout_ms(process, next_ns, safe),
         };
-        let (mail, kick) = (process.mail_fd(), helper.kick.as_raw_fd());
+        let (mail, kick) = (process.mailbox_fd(), progress_thread.kick.as_raw_fd());
         // Who reads it and lost its processor is not to be watched without a pause.
         let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
             false => (process.network_fd(), timeout_ms),
         };
-        if helper.waiting_callers.load(Ordering::SeqCst) > 0 {
+        if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
             // Who went to sleep before this process inherited the socket does not hear it.
-            let heard = helper.hearing.load(Ordering::SeqCst) > 0;
+            let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
             wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
         } else {
             wait_readable(&[mail, kick, process.event_fd(), network_fd], timeout_ms);
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
-            if helper.waiting_callers.load(Ordering::SeqCst) == 0 {
+            if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
                 process.doorbell.disarm();
-                helper.asked.store(false, Ordering::Relaxed);
+                progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
                 process.event.drain();
             }
         }
     } else {
         process.doorbell.disarm();
-        if process.is_at_a_ring() {
+        if process.a_ring_is_being_read() {
             // It may have lost its processor, and need this very one.
-            wait_readable(&[process.mail_fd(), helper.kick.as_raw_fd()], RETRY_MS);
+            wait_readable(&[process.mailbox_fd(), progress_thread.kick.as_raw_fd()], RETRY_MS);
         }
     }
-    helper.asleep.store(false, Ordering::Relaxed);
+    progress_thread.asleep.store(false, Ordering::Relaxed);
 }
 
 /// How long to sleep, ms; -1 without a bound.
@@ -299,7 +300,7 @@ fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
     if !safe || process.any_blocked.load(Ordering::Relaxed) {
         return RETRY_MS;
     }
-    let attention_ns = process.attention_at_ns.load(Ordering::Relaxed);
+    let attention_ns = process.deadline_ns.load(Ordering::Relaxed);
     let next_ns = next_ns.unwrap_or(u64::MAX).min(attention_ns);
     if next_ns == u64::MAX {
         return -1;
@@ -313,43 +314,43 @@ impl Process {
     /// from now on, and the helper answers also while it watches. Programs that sleep inside the
     /// verb do the same there.
     pub(crate) fn arm_for_sleeper(&self) {
-        self.pay_debt();
-        let helper = &self.helper;
-        if helper.waits_inside.load(Ordering::Relaxed) {
+        self.send_delayed_ack();
+        let progress_thread = &self.progress_thread;
+        if progress_thread.callers_block.load(Ordering::Relaxed) {
             return;
         }
-        helper.asked.store(true, Ordering::Relaxed);
-        self.end_flow();
+        progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
+        self.disconnect_flow();
         if !self.doorbell.is_armed() {
             // Without the heavy fence the helper's short sleeps bound the delay.
             let _bounded_by_watch = self.doorbell.arm();
         }
         // What came before the bell was armed rings nobody.
-        self.take_from_rings();
+        self.poll_rings();
     }
 
     /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
     /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
     /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
-    pub(crate) fn wait_as_caller(&self, fd: i32, calm: &NoCancel) -> bool {
-        self.pay_debt();
-        let helper = &self.helper;
-        helper.note_caller();
-        helper.waits_inside.store(true, Ordering::Relaxed);
-        helper.waiting_callers.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn wait_as_caller(&self, fd: i32, no_cancel: &NoCancel) -> bool {
+        self.send_delayed_ack();
+        let progress_thread = &self.progress_thread;
+        progress_thread.note_caller();
+        progress_thread.callers_block.store(true, Ordering::Relaxed);
+        progress_thread.waiting_callers.fetch_add(1, Ordering::SeqCst);
         let network_fd = self.network_fd();
-        let hears = network_fd >= 0;
-        helper.hearing.fetch_add(u32::from(hears), Ordering::SeqCst);
-        let waiting = Waiting { process: self, hears };
-        self.end_flow();
+        let on_network = network_fd >= 0;
+        progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
+        let waiting = Waiting { process: self, on_network };
+        self.disconnect_flow();
         let safe = self.doorbell.arm();
         let mut interrupted = false;
-        if !self.rings_hold_something() {
+        if !self.rings_may_hold_messages() {
             // Another thread may just be reading that socket, so that it could not be given up.
-            let sound = safe && !self.network().is_some_and(Network::has_flow);
+            let sound = safe && !self.network().is_some_and(Network::has_connected);
             let limit_ms = if sound { timeout_ms(self, None, true) } else { RETRY_MS };
-            let mut polls = readable(&[fd, self.event_fd(), self.mail_fd(), network_fd]);
-            interrupted = calm.poll(&mut polls, limit_ms) < 0;
+            let mut polls = readable(&[fd, self.event_fd(), self.mailbox_fd(), network_fd]);
+            interrupted = no_cancel.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
         interrupted
@@ -357,8 +358,8 @@ impl Process {
 
     /// What a caller does that was woken.
     pub(crate) fn after_wait(&self) {
-        self.read_mail();
-        self.take_from_rings();
+        self.read_mailbox();
+        self.poll_rings();
         self.read_network();
     }
 
@@ -372,24 +373,24 @@ impl Process {
 struct Waiting<'a> {
     process: &'a Process,
     /// It waits for the network as well.
-    hears: bool,
+    on_network: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let (process, helper) = (self.process, &self.process.helper);
+        let (process, progress_thread) = (self.process, &self.process.progress_thread);
         process.event.drain();
-        helper.hearing.fetch_sub(u32::from(self.hears), Ordering::SeqCst);
-        if helper.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        progress_thread.callers_on_network.fetch_sub(u32::from(self.on_network), Ordering::SeqCst);
+        if progress_thread.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             process.doorbell.disarm();
-            helper.asked.store(false, Ordering::Relaxed);
+            progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
         } else {
             // Others still sleep on it. What came while it was disarmed is taken next.
             let _bounded_by_them = process.doorbell.arm();
         }
         // If the helper parked because of us, nobody sleeps on the doorbell now; and what lies in a
         // ring that another thread is just leaving is taken neither by it nor by us.
-        helper.wake_if_asleep();
+        progress_thread.wake_if_asleep();
     }
 }
 
@@ -404,7 +405,7 @@ pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
 /// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
 /// one is.
 pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
-    let _calm = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     let mut polls = readable(fds);
     // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) > 0 }
@@ -412,7 +413,7 @@ pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
 
 /// The same for descriptors whose answers are of interest, up to `timeout_ns`.
 pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
-    let _calm = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     let limit = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
@@ -425,8 +426,8 @@ pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
 
 /// Waits without a bound until `fd` is readable; the thread may be cancelled meanwhile. Returns
 /// whether a signal handler interrupted the wait.
-pub(crate) fn wait_cancellable(fd: i32, calm: &NoCancel) -> bool {
-    calm.poll(&mut readable(&[fd]), -1) < 0
+pub(crate) fn wait_cancellable(fd: i32, no_cancel: &NoCancel) -> bool {
+    no_cancel.poll(&mut readable(&[fd]), -1) < 0
 }
 
 #[cfg(test)]
@@ -436,24 +437,30 @@ mod tests {
     /// A program that streams is a moment away from its next look whenever somebody asks.
     #[test]
     fn a_caller_that_comes_again_is_not_given_up() {
-        let helper = Helper::new(Box::leak(Box::default())).unwrap();
-        let kick = helper.kick.as_raw_fd();
-        let before = helper.note_caller();
-        assert!(nobody_comes(&helper, before, kick));
-        helper.note_caller();
-        assert!(!nobody_comes(&helper, before, kick));
+        let progress_thread = ProgressThread::new(Box::leak(Box::default())).unwrap();
+        let kick = progress_thread.kick.as_raw_fd();
+        let before = progress_thread.note_caller();
+        assert!(callers_are_gone(&progress_thread, before, kick));
+        progress_thread.note_caller();
+        assert!(!callers_are_gone(&progress_thread, before, kick));
         let done = AtomicBool::new(false);
-        let (helper, done) = (&helper, &done);
+        let (progress_thread, done) = (&progress_thread, &done);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
-                    helper.note_caller();
+                    progress_thread.note_caller();
                 }
             });
-            while helper.stamp.load(Ordering::Relaxed) < 1_000 {
+            while progress_thread.caller_count.load(Ordering::Relaxed) < 1_000 {
                 std::thread::yield_now();
             }
-            let gave_up = || nobody_comes(helper, helper.stamp.load(Ordering::Relaxed), kick);
+            let gave_up = || {
+                callers_are_gone(
+                    progress_thread,
+                    progress_thread.caller_count.load(Ordering::Relaxed),
+                    kick,
+                )
+            };
             // One that has lost its processor is given up, which may be so for long.
             let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
             let mut was_seen = false;

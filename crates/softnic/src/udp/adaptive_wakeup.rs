@@ -13,17 +13,17 @@
 use std::sync::atomic::Ordering;
 
 use super::Network;
-use super::course::LOOKS_PER_TURN;
+use super::connect_policy::READS_PER_SHARED_READ;
 use crate::clock::now_ns;
-use crate::helper::{readable, wait_for};
 use crate::process::Process;
+use crate::progress_thread::{readable, wait_for};
 
 /// What callers are given to take a packet that woke the helper, ns: more than one that polls takes
 /// between two looks, sending in between. It is what a WRITE to a program that spins on memory
 /// pays.
-const LATELY_NS: u64 = 20_000;
+const CALLER_GRACE_NS: u64 = 20_000;
 /// So often in a row callers have to be faster.
-const VAIN_MAX: u32 = 4;
+const USELESS_MAX: u32 = 4;
 /// While the network is left alone, the helper looks after so long whether callers still poll, ns.
 /// Those that did not look for all that time have stopped. Each time they did, the next nap is
 /// twice as long: waking takes the processor from a caller that is bound to it. Measured with a nap
@@ -39,57 +39,57 @@ const ROUNDS_MAX: u32 = 16;
 
 /// See the module's text.
 #[derive(Default)]
-pub(crate) struct Vigil {
+pub(crate) struct AdaptiveWakeup {
     /// Times in a row that a caller was faster.
-    vain: u32,
+    useless_wakeups: u32,
     /// Rounds to leave the network alone.
-    skip: u32,
+    rounds_to_skip: u32,
     /// How many rounds it will be next.
-    next_skip: u32,
+    next_rounds_to_skip: u32,
     /// How often the nap was doubled.
-    doublings: u32,
+    nap_doublings: u32,
 }
 
-impl Vigil {
+impl AdaptiveWakeup {
     /// One round of watching: sleeps for `round_ns`, or until one of `others` is readable, and
     /// meanwhile takes from the network what callers do not. A program that sleeps on a channel's
     /// descriptor (`asked`) needs that in every round. Returns whether one of `others` is readable.
-    pub(crate) fn watch(
+    pub(crate) fn wait_round(
         &mut self,
         process: &Process,
         network: &Network,
         others: [i32; 3],
         round_ns: u64,
     ) -> bool {
-        let asked = process.helper.wants_bell_armed();
+        let sleeper = process.progress_thread.keeps_doorbell_armed();
         let end_ns = now_ns() + round_ns;
-        let mut heed = self.begin(asked);
+        let mut wakes_on_packets = self.begin_round(sleeper);
         let mut probe_ns = PROBE_NS;
         loop {
             let left_ns = end_ns.saturating_sub(now_ns());
             if left_ns == 0 {
                 return false;
             }
-            let network_fd = if heed { network.fd_to_poll() } else { -1 };
+            let network_fd = if wakes_on_packets { network.fd_to_poll() } else { -1 };
             let mut polls = readable(&[others[0], others[1], others[2], network_fd]);
-            let taken = network.taken.load(Ordering::Relaxed);
-            let looks = network.looks.load(Ordering::Relaxed);
-            let naps = !heed && left_ns >= NAP_NS;
-            let pause_ns = if heed { probe_ns } else { NAP_NS << self.doublings };
+            let taken = network.caller_packets.load(Ordering::Relaxed);
+            let caller_polls = network.caller_polls.load(Ordering::Relaxed);
+            let naps = !wakes_on_packets && left_ns >= NAP_NS;
+            let pause_ns = if wakes_on_packets { probe_ns } else { NAP_NS << self.nap_doublings };
             wait_for(&mut polls, left_ns.min(pause_ns));
-            let [others @ .., network_fd] = polls.map(|poll| poll.revents != 0);
-            let woken = network_fd || others.contains(&true);
-            let looked = network.looks.load(Ordering::Relaxed).wrapping_sub(looks);
-            if !woken && looked < u64::from(LOOKS_PER_TURN) && network.has_flow() {
+            let [others @ .., network_ready] = polls.map(|poll| poll.revents != 0);
+            let woken = network_ready || others.contains(&true);
+            let looked = network.caller_polls.load(Ordering::Relaxed).wrapping_sub(caller_polls);
+            if !woken && looked < u64::from(READS_PER_SHARED_READ) && network.has_connected() {
                 // Hardly anybody reads a peer's own socket, and it wakes nobody.
-                process.end_flow();
+                process.disconnect_flow();
             }
-            if network_fd {
-                heed = self.look(process, network, asked);
-            } else if heed && network.taken.load(Ordering::Relaxed) != taken {
+            if network_ready {
+                wakes_on_packets = self.take_unless_callers_do(process, network, sleeper);
+            } else if wakes_on_packets && network.caller_packets.load(Ordering::Relaxed) != taken {
                 // Each of these packets woke us, perhaps, and was gone when we looked.
-                self.was_vain();
-                heed = asked || self.skip == 0;
+                self.was_useless();
+                wakes_on_packets = sleeper || self.rounds_to_skip == 0;
             } else {
                 probe_ns *= 2;
             }
@@ -97,69 +97,76 @@ impl Vigil {
                 return true;
             }
             if naps {
-                heed = self.rested(network.looks.load(Ordering::Relaxed) != looks);
+                wakes_on_packets =
+                    self.after_nap(network.caller_polls.load(Ordering::Relaxed) != caller_polls);
             }
         }
     }
 
     /// Whether packets are to wake the helper in this round.
-    fn begin(&mut self, asked: bool) -> bool {
-        if asked || self.skip == 0 {
+    fn begin_round(&mut self, sleeper: bool) -> bool {
+        if sleeper || self.rounds_to_skip == 0 {
             return true;
         }
-        self.skip -= 1;
+        self.rounds_to_skip -= 1;
         false
     }
 
     /// Something came: takes it, unless a caller does. Returns whether to go on heeding.
-    fn look(&mut self, process: &Process, network: &Network, asked: bool) -> bool {
-        let looks = network.looks.load(Ordering::Relaxed);
+    fn take_unless_callers_do(
+        &mut self,
+        process: &Process,
+        network: &Network,
+        sleeper: bool,
+    ) -> bool {
+        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
         // Always: a caller that did not look lately may have had no processor because of us.
-        rest();
-        if network.looks.load(Ordering::Relaxed) != looks {
-            self.was_vain();
-            return asked || self.skip == 0;
+        let_callers_run();
+        if network.caller_polls.load(Ordering::Relaxed) != caller_polls {
+            self.was_useless();
+            return sleeper || self.rounds_to_skip == 0;
         }
         if process.read_network() > 0 {
-            self.was_of_use();
+            self.was_useful();
             return true;
         }
         // A caller has it, or is at it and perhaps waits for this very processor, which we would
         // keep from it by looking again at once.
-        rest();
-        self.was_vain();
-        asked || self.skip == 0
+        let_callers_run();
+        self.was_useless();
+        sleeper || self.rounds_to_skip == 0
     }
 
     /// After a nap in which callers polled, or did not. Returns whether to heed the network.
-    fn rested(&mut self, polled: bool) -> bool {
+    fn after_nap(&mut self, polled: bool) -> bool {
         if polled {
-            self.doublings = (self.doublings + 1).min(NAP_DOUBLINGS);
+            self.nap_doublings = (self.nap_doublings + 1).min(NAP_DOUBLINGS);
             return false;
         }
         // Whoever polled has stopped: what comes now is ours.
-        (self.skip, self.doublings) = (0, 0);
+        (self.rounds_to_skip, self.nap_doublings) = (0, 0);
         true
     }
 
-    fn was_of_use(&mut self) {
-        (self.vain, self.next_skip, self.doublings) = (0, self.next_skip / 2, 0);
+    fn was_useful(&mut self) {
+        (self.useless_wakeups, self.next_rounds_to_skip, self.nap_doublings) =
+            (0, self.next_rounds_to_skip / 2, 0);
     }
 
-    fn was_vain(&mut self) {
-        self.vain += 1;
-        if self.vain >= VAIN_MAX {
+    fn was_useless(&mut self) {
+        self.useless_wakeups += 1;
+        if self.useless_wakeups >= USELESS_MAX {
             // Until it is of use again, once more is enough.
-            self.vain = VAIN_MAX - 1;
-            self.skip = self.next_skip.max(1);
-            self.next_skip = (self.skip * 2).min(ROUNDS_MAX);
+            self.useless_wakeups = USELESS_MAX - 1;
+            self.rounds_to_skip = self.next_rounds_to_skip.max(1);
+            self.next_rounds_to_skip = (self.rounds_to_skip * 2).min(ROUNDS_MAX);
         }
     }
 }
 
 /// Not spinning: a caller may need this very processor.
-fn rest() {
-    std::thread::sleep(std::time::Duration::from_nanos(LATELY_NS));
+fn let_callers_run() {
+    std::thread::sleep(std::time::Duration::from_nanos(CALLER_GRACE_NS));
 }
 
 #[cfg(test)]
@@ -168,42 +175,42 @@ mod tests {
 
     #[test]
     fn naps_grow_while_callers_poll_and_end_when_they_stop() {
-        let mut vigil = Vigil { skip: 5, ..Vigil::default() };
-        for doublings in [1, 2, 3, 3] {
-            assert!(!vigil.rested(true));
-            assert_eq!((vigil.doublings, vigil.skip), (doublings, 5));
+        let mut wakeup = AdaptiveWakeup { rounds_to_skip: 5, ..AdaptiveWakeup::default() };
+        for nap_doublings in [1, 2, 3, 3] {
+            assert!(!wakeup.after_nap(true));
+            assert_eq!((wakeup.nap_doublings, wakeup.rounds_to_skip), (nap_doublings, 5));
         }
-        assert!(vigil.rested(false), "nobody reads the network");
-        assert_eq!((vigil.doublings, vigil.skip), (0, 0));
-        vigil.rested(true);
-        vigil.was_of_use();
-        assert_eq!(vigil.doublings, 0);
+        assert!(wakeup.after_nap(false), "nobody reads the network");
+        assert_eq!((wakeup.nap_doublings, wakeup.rounds_to_skip), (0, 0));
+        wakeup.after_nap(true);
+        wakeup.was_useful();
+        assert_eq!(wakeup.nap_doublings, 0);
     }
 
     #[test]
     fn it_rests_longer_and_longer_while_callers_are_faster() {
-        let mut vigil = Vigil::default();
-        for _ in 1..VAIN_MAX {
-            vigil.was_vain();
+        let mut wakeup = AdaptiveWakeup::default();
+        for _ in 1..USELESS_MAX {
+            wakeup.was_useless();
         }
         for expected in [1, 2, 4, 8, 16, 16] {
-            assert!(vigil.begin(false));
-            vigil.was_vain();
+            assert!(wakeup.begin_round(false));
+            wakeup.was_useless();
             for _ in 0..expected {
-                assert!(!vigil.begin(false));
+                assert!(!wakeup.begin_round(false));
             }
         }
         for _ in 0..5 {
-            vigil.was_of_use();
+            wakeup.was_useful();
         }
-        for _ in 0..VAIN_MAX {
-            assert!(vigil.begin(false));
-            vigil.was_vain();
+        for _ in 0..USELESS_MAX {
+            assert!(wakeup.begin_round(false));
+            wakeup.was_useless();
         }
-        assert!(!vigil.begin(false), "one round again");
-        vigil.skip = 1;
-        assert!(vigil.begin(true), "a sleeper needs it");
-        assert!(!vigil.begin(false));
-        assert!(vigil.begin(false));
+        assert!(!wakeup.begin_round(false), "one round again");
+        wakeup.rounds_to_skip = 1;
+        assert!(wakeup.begin_round(true), "a sleeper needs it");
+        assert!(!wakeup.begin_round(false));
+        assert!(wakeup.begin_round(false));
     }
 }
