@@ -11,8 +11,8 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
+use crate::poll::wait_cancellable;
 use crate::process::Process;
-use crate::progress_thread::wait_cancellable;
 use crate::signals;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.

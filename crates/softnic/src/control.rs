@@ -1,9 +1,9 @@
-//! The letters that processes of a host send each other.
+//! The control messages that processes of a host send each other.
 
 const MAGIC: [u8; 4] = *b"RDML";
 const BYTES: usize = 32;
 
-/// What a letter is about.
+/// What a control message is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
     /// "Here is my segment, my event, and the ring that you fill."
@@ -22,7 +22,7 @@ pub(crate) enum ControlKind {
     MemoryFreed,
 }
 
-/// A letter; descriptors travel beside it.
+/// A control message; descriptors travel beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ControlMessage {
     pub(crate) kind: ControlKind,
@@ -66,7 +66,7 @@ impl ControlMessage {
         bytes
     }
 
-    /// `None` for bytes that are no letter of this version.
+    /// `None` for bytes that are no control message of this version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ControlMessage> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         if bytes[..4] != MAGIC {

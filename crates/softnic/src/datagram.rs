@@ -14,11 +14,13 @@ use rdmalab_wire::ids::Qpn;
 use crate::cancel::NoCancel;
 use crate::handshake::HELLO_RETRY_NS;
 use crate::peer::Peer;
+use crate::peer_table::HelloAttempt;
+use crate::poll::wait_readable;
 use crate::process::Process;
-use crate::progress_thread::wait_readable;
 use crate::qp::{QpInner, QpObject};
 
-/// How long datagrams wait for a process to say hello, ns. Its helper answers unless it is stopped.
+/// How long datagrams wait for a process to say hello, ns. Its progress thread answers unless it is
+/// stopped.
 const HELLO_WAIT_NS: u64 = 200_000_000;
 /// A process that did not say hello is not waited for again so soon, ns.
 const SILENCE_NS: u64 = 1_000_000_000;
@@ -26,18 +28,11 @@ const SILENCE_NS: u64 = 1_000_000_000;
 /// progress empties it, whether receives are posted or not; only a stopped process does not.
 const STUCK_NS: u64 = 100_000_000;
 
-/// Attempts to meet a process.
-#[derive(Clone, Copy)]
-pub(crate) struct HelloAttempt {
-    since_ns: u64,
-    hello_at_ns: u64,
-}
-
 /// What came of looking for a datagram's peer.
 pub(crate) enum PeerLookup {
     /// It is known.
     Known(Arc<Peer>),
-    /// It was greeted, and has not answered yet.
+    /// It was sent a hello, and has not answered yet.
     Pending,
     /// There is no such process, or it does not answer.
     Absent,
@@ -63,14 +58,14 @@ impl RingStall {
 }
 
 impl Process {
-    /// The peer of a datagram, greeted if it is not known yet. Does not wait.
+    /// The peer of a datagram, sent a hello if it is not known yet. Does not wait.
     pub(crate) fn peer_for_datagram(&self, slot: u16) -> PeerLookup {
         if let Some(peer) = self.peer(slot) {
             return PeerLookup::Known(peer);
         }
         let _no_cancel = NoCancel::new();
         let now_ns = crate::clock::now_ns();
-        let attempt = self.peer_table.read().hello_attempts.get(&slot).copied();
+        let attempt = self.peers.entries.read().hello_attempts.get(&slot).copied();
         let started = attempt.filter(|known| now_ns < known.since_ns + SILENCE_NS);
         let attempt = started.unwrap_or(HelloAttempt { since_ns: now_ns, hello_at_ns: 0 });
         if now_ns >= attempt.since_ns + HELLO_WAIT_NS {
@@ -82,11 +77,11 @@ impl Process {
                 Err(SendError::Full) => attempt,
                 // Nobody holds the slot. Its next holder need not wait.
                 Err(_) => {
-                    self.peer_table.write().hello_attempts.remove(&slot);
+                    self.peers.entries.write().hello_attempts.remove(&slot);
                     return PeerLookup::Absent;
                 }
             };
-            self.peer_table.write().hello_attempts.insert(slot, next);
+            self.peers.entries.write().hello_attempts.insert(slot, next);
         }
         self.read_mailbox();
         self.peer(slot).map_or(PeerLookup::Pending, PeerLookup::Known)

@@ -3,7 +3,6 @@
 //! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill.
 //! So who has read a peer's hello can send to it, and who has sent one can receive from it.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,25 +14,16 @@ use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, Consumer, Geometry, Producer};
 
 use crate::control::{ControlKind, ControlMessage};
-use crate::datagram::HelloAttempt;
+use crate::error::os_error;
 use crate::peer::{Hello, Inbound, Peer};
-use crate::process::{Process, os_error};
+use crate::process::Process;
 
-/// How long a connection waits for the other process to say hello. Its helper answers unless the
-/// process is stopped. Giving up loses nothing: the QP's own time-outs follow.
+/// How long a connection waits for the other process to say hello. Its progress thread answers
+/// unless the process is stopped. Giving up loses nothing: the QP's own time-outs follow.
 pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
-/// After so long without an answer the hello is said again: letter boxes hold ten letters, and one
-/// that is full drops the answer.
+/// After so long without an answer the hello is said again: mailboxes hold ten control messages,
+/// and one that is full drops the answer.
 pub(crate) const HELLO_RETRY_NS: u64 = 20_000_000;
-
-/// The peers by slot, and the rings that were sent to them with our greetings.
-#[derive(Default)]
-pub(crate) struct PeerTable {
-    peers: BTreeMap<u16, Arc<Peer>>,
-    sent_rings: BTreeMap<u16, Arc<Segment>>,
-    /// Processes that datagrams wait for, or have waited for in vain.
-    pub(crate) hello_attempts: BTreeMap<u16, HelloAttempt>,
-}
 
 /// Whether a process that we could have met holds the slot; yes when the kernel does not say.
 fn slot_is_held(slot: u16) -> bool {
@@ -59,7 +49,7 @@ impl Process {
     /// Makes this process a peer of itself, so that QPs within it need no special case.
     pub(crate) fn add_self_peer(&self) -> VerbsResult<()> {
         let ring = new_ring()?;
-        let event = self.event.as_fd().try_clone_to_owned();
+        let event = self.wakeup.event.as_fd().try_clone_to_owned();
         let event = event.and_then(Event::from_fd).map_err(|error| os_error("event", &error))?;
         // SAFETY: the ring is kept by its consumer, which is never retired; it has one producer.
         let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) }
@@ -72,9 +62,9 @@ impl Process {
             Peer::assemble(self.slot, self.incarnation, pid, base, self.slot, producer, event)
         };
         let mut peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
-        peer.keys = self.key_view;
+        peer.keys = self.keys.view;
         self.add_inbound(self.slot, &ring)?;
-        self.peer_table.write().peers.insert(self.slot, Arc::new(peer));
+        self.peers.entries.write().peers.insert(self.slot, Arc::new(peer));
         Ok(())
     }
 
@@ -82,33 +72,33 @@ impl Process {
         // SAFETY: this process is the ring's only consumer; the memory is kept beside it.
         let consumer = unsafe { Consumer::attach(ring.ptr(), ring.len()) }
             .map_err(|error| VerbsError::no_room(error.to_string()))?;
-        self.push_inbound(Inbound::new(from, consumer, ring.clone()));
+        self.peers.push_inbound(Inbound::new(from, consumer, ring.clone()));
         Ok(())
     }
 
     /// The peer at `slot`, if it said hello and is not known to be dead.
     pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
         if slot == self.slot {
-            self.has_self_traffic.store(true, Ordering::Release);
+            self.peers.has_self_traffic.store(true, Ordering::Release);
         }
-        let known = self.peer_table.read().peers.get(&slot).cloned()?;
+        let known = self.peers.entries.read().peers.get(&slot).cloned()?;
         (!known.known_dead()).then_some(known)
     }
 
     /// Everybody who said hello and is not known to be dead.
     pub(crate) fn known_peers(&self) -> Vec<Arc<Peer>> {
-        let peer_table = self.peer_table.read();
+        let peer_table = self.peers.entries.read();
         peer_table.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
     }
 
     /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
     /// lost may be there all the same, so for it the kernel's list of slots decides.
     pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
-        let known = self.peer_table.read().peers.get(&slot).cloned();
+        let known = self.peers.entries.read().peers.get(&slot).cloned();
         known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())
     }
 
-    /// The peer at `slot`, greeting it and waiting up to `wait_ms` for its hello. `None` when there
+    /// The peer at `slot`: says hello and waits up to `wait_ms` for the answer. `None` when there
     /// is no such process, or it does not answer.
     pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
         let mut now_ns = crate::clock::now_ns();
@@ -132,7 +122,7 @@ impl Process {
             if now_ns >= deadline_ns {
                 return self.peer(slot);
             }
-            crate::progress_thread::wait_readable(&[self.mailbox_fd()], 1);
+            crate::poll::wait_readable(&[self.mailbox_fd()], 1);
         }
     }
 
@@ -149,7 +139,7 @@ impl Process {
 
     fn send_hello_message(&self, slot: u16, wants_answer: bool) -> Result<(), SendError> {
         let failed = |_| SendError::Io(std::io::ErrorKind::OutOfMemory.into());
-        let mut peer_table = self.peer_table.write();
+        let mut peer_table = self.peers.entries.write();
         if peer_table.peers.get(&slot).is_some_and(|peer| !peer.is_alive()) {
             peer_table.peers.remove(&slot);
             peer_table.sent_rings.remove(&slot);
@@ -169,11 +159,12 @@ impl Process {
         };
         drop(peer_table);
         let message = ControlMessage::new(ControlKind::Hello, self.slot, self.incarnation, echo, 0);
-        let fds: [BorrowedFd<'_>; 3] = [self.segment.as_fd(), self.event.as_fd(), ring.as_fd()];
+        let fds: [BorrowedFd<'_>; 3] =
+            [self.segment.as_fd(), self.wakeup.event.as_fd(), ring.as_fd()];
         let sent = self.mailbox.send(slot, &message.to_bytes(), &fds);
         if is_first && !matches!(sent, Ok(()) | Err(SendError::Full)) {
             // Nobody is there, so nobody has the ring: it goes when rings are next looked through.
-            self.peer_table.write().sent_rings.remove(&slot);
+            self.peers.entries.write().sent_rings.remove(&slot);
         }
         sent
     }
@@ -189,7 +180,7 @@ impl Process {
     pub(crate) fn read_mailbox(&self) {
         let _reading = self.mailbox_lock.lock();
         while let Some(mail) = self.mailbox.recv() {
-            // The kernel vouches for whose mailbox a letter came from, its text does not.
+            // The kernel vouches for whose mailbox a control message came from, its text does not.
             if let Some(message) = ControlMessage::from_bytes(&mail.bytes)
                 && mail.from == Some(message.slot)
             {
@@ -235,15 +226,15 @@ impl Process {
         if message.slot == self.slot {
             return;
         }
-        let known = self.peer_table.read().peers.get(&message.slot).map(|peer| peer.incarnation);
+        let known = self.peers.entries.read().peers.get(&message.slot).map(|peer| peer.incarnation);
         if known != Some(message.incarnation) {
             let Ok([segment, event, ring]) = <[OwnedFd; 3]>::try_from(mail.fds) else { return };
             let (slot, incarnation, pid) = (message.slot, message.incarnation, mail.pid);
             let hello = Hello { slot, incarnation, pid, segment, event, ring };
             let Ok(peer) = Peer::from_hello(hello, self.slot) else { return };
-            let mut peer_table = self.peer_table.write();
+            let mut peer_table = self.peers.entries.write();
             if known.is_some() {
-                // A new process took the slot of a dead one: what we greeted was the old one.
+                // A new process took the slot of a dead one: what we sent a hello was the old one.
                 peer_table.sent_rings.remove(&message.slot);
             }
             peer_table.hello_attempts.remove(&message.slot);
@@ -252,7 +243,7 @@ impl Process {
             }
         }
         if message.echo != self.incarnation {
-            // The other side does not know us yet. If its letter box is full it will ask again.
+            // The other side does not know us yet. If its mailbox is full it will ask again.
             let _ = self.send_hello(message.slot);
         } else if let Some(peer) = self.peer(message.slot) {
             peer.note_hello_read();
@@ -263,7 +254,7 @@ impl Process {
     pub(crate) fn announce_memory_freed(&self, id: u32) {
         let message =
             ControlMessage::new(ControlKind::MemoryFreed, self.slot, self.incarnation, 0, id);
-        let known: Vec<u16> = self.peer_table.read().peers.keys().copied().collect();
+        let known: Vec<u16> = self.peers.entries.read().peers.keys().copied().collect();
         for slot in known.into_iter().filter(|slot| *slot != self.slot) {
             let _ = self.mailbox.send(slot, &message.to_bytes(), &[]);
         }
@@ -272,11 +263,11 @@ impl Process {
     /// Lets go of peers that are dead, and of their rings: of those that we know to be, and of
     /// those whose slot has another ring now, or none. QPs that are still connected keep theirs.
     pub(crate) fn retire_dead_rings(&self) {
-        for inbound in self.inbound() {
+        for inbound in self.peers.inbound() {
             if inbound.is_retired() || inbound.from == self.slot {
                 continue;
             }
-            let peer_table = self.peer_table.read();
+            let peer_table = self.peers.entries.read();
             let known = peer_table.peers.get(&inbound.from).cloned();
             let sent_ring = peer_table.sent_rings.get(&inbound.from);
             let is_current = sent_ring.is_some_and(|sent_ring| inbound.is_of(sent_ring));
@@ -286,7 +277,7 @@ impl Process {
                 continue;
             }
             if let (true, Some(dead)) = (is_current, dead) {
-                let mut peer_table = self.peer_table.write();
+                let mut peer_table = self.peers.entries.write();
                 let now = peer_table.peers.get(&inbound.from);
                 if now.is_some_and(|now| now.incarnation == dead.incarnation) {
                     peer_table.peers.remove(&inbound.from);

@@ -48,14 +48,14 @@ impl Process {
         match users {
             KeyUsers::Nobody => none,
             KeyUsers::Peer(slot, index) if slot == self.slot => {
-                let local_qps = self.qp_at(index).filter(other).into_iter().collect();
+                let local_qps = self.qps.at(index).filter(other).into_iter().collect();
                 Invalidation { local_qps, ..none }
             }
             KeyUsers::Peer(slot, _) => {
                 Invalidation { visits: self.lanes.inside_now(Some(slot)), ..none }
             }
             KeyUsers::Everybody => {
-                let local_qps = self.all_qps().filter(other).collect();
+                let local_qps = self.qps.all().filter(other).collect();
                 Invalidation { position, visits: self.lanes.inside_now(None), local_qps }
             }
         }
@@ -80,7 +80,7 @@ impl QpInner {
         let wqe = self.qp.sq.wqe(position);
         let users = match wqe.opcode {
             WrOpcode::LocalInv => {
-                if !process.retract_window(wqe.imm_or_rkey, object.index) {
+                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
                     return None;
                 }
                 // A type 2 window is its QP's, and so its QP's peer's alone.
@@ -88,7 +88,7 @@ impl QpInner {
             }
             _ => {
                 let bind = *self.qp.sq.bind(position)?;
-                match process.bind_window(&bind, self.qp.pd, self.qp.qpn).ok()? {
+                match process.keys.bind_window(&bind, self.qp.pd, self.qp.qpn).ok()? {
                     true => KeyUsers::Everybody,
                     false => KeyUsers::Nobody,
                 }

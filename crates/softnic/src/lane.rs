@@ -187,7 +187,7 @@ impl Local<'_> {
     ) -> bool {
         let process = self.inner.links.process;
         for sge in self.inner.qp.sq.sges(self.position) {
-            let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
+            let Ok(host) = local_address(&process.keys.view, self.pd, sge, write_local) else {
                 return false;
             };
             if !copy(remote, host, sge.length as usize) {
@@ -207,7 +207,7 @@ impl Local<'_> {
         let first = self.inner.qp.sq.sges(self.position).first();
         let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
         let sge = Sge { length: 8, ..*sge };
-        let Ok(host) = local_address(&process.key_view, self.pd, &sge, true) else { return false };
+        let Ok(host) = local_address(&process.keys.view, self.pd, &sge, true) else { return false };
         let mut before = [0u8; 8];
         let probe = before.as_mut_ptr();
         // SAFETY: a local range that was checked, and the adapter's until the completion; the copy
@@ -246,7 +246,7 @@ impl Local<'_> {
         } else {
             let write_local = self.wqe.opcode == WrOpcode::Read;
             for sge in sq.sges(self.position) {
-                let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
+                let Ok(host) = local_address(&process.keys.view, self.pd, sge, write_local) else {
                     return false;
                 };
                 pieces[count] = piece(host, sge.length as usize);

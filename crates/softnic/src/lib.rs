@@ -9,8 +9,8 @@
 //! (`udp`).
 //!
 //! Two ways lead to a peer. The *ring* carries trains to the peer's responder, and needs somebody
-//! there to make progress: a thread inside a verb, or the helper. The *lane* lets an initiator
-//! execute WRITE, READ and atomics in the target's memory itself.
+//! there to make progress: a thread inside a verb, or the progress thread. The *lane* lets an
+//! initiator execute WRITE, READ and atomics in the target's memory itself.
 //!
 //! Lock order: ring consumer (only ever tried) -> QP -> SRQ -> ring producer -> CQ producer. No
 //! lock is held while code of the program runs, and none that a poller holds is needed to complete
@@ -18,6 +18,7 @@
 
 mod armed;
 mod backend;
+mod blocked;
 mod buffer;
 mod cancel;
 mod clock;
@@ -28,9 +29,11 @@ mod copy;
 mod cq;
 mod datagram;
 mod device;
+mod error;
 mod fd;
 mod handshake;
 mod invalidation;
+mod keys;
 mod lane;
 mod layout;
 mod lifecycle;
@@ -38,17 +41,22 @@ mod mr;
 mod multicast;
 mod pd;
 mod peer;
+mod peer_table;
+mod poll;
 mod post;
 mod process;
 mod profile;
 mod progress;
 mod progress_thread;
 mod qp;
+mod qp_table;
 mod signals;
 mod single;
 mod srq;
+mod timers;
 mod transmit;
 mod udp;
+mod wakeup;
 
 use std::io::Write as _;
 

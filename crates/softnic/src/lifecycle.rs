@@ -37,7 +37,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         network.expect_datagrams()?;
         process.disconnect_flow();
     }
-    let object = process.allocate_qp()?;
+    let object = process.qps.allocate(process)?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
     let init = QpInit { cap: granted, ..init };
     let links = QpLinks {
@@ -129,10 +129,10 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         inner.send_delayed_ack();
         let links = &mut inner.links;
         links.published = QpWord::CLOSED;
-        process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
+        process.qps.words.store(qp.0.index as usize, QpWord::CLOSED);
         links.peer.as_ref().is_some_and(|peer| peer.is_self)
     };
-    process.retract_windows_of(qp.1);
+    process.keys.retract_windows_of(qp.1);
     wait_for_initiators(process, has_self_traffic)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
@@ -155,7 +155,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         links.pd.context.forget(links.cookie);
         process.leave_all_groups(qp.1);
         links.pd.remove_object();
-        process.free_qp(qp.0);
+        process.qps.release(qp.0);
     }
     Ok(())
 }

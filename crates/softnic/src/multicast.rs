@@ -19,8 +19,8 @@ use crate::codec::{self, Body, SlotPayload};
 use crate::datagram::PeerLookup;
 use crate::handshake::{CONNECT_WAIT_MS, HELLO_RETRY_NS};
 use crate::peer::Peer;
+use crate::poll::wait_readable;
 use crate::process::Process;
-use crate::progress_thread::wait_readable;
 use crate::qp::QpInner;
 use crate::transmit::{self, Next};
 
@@ -231,7 +231,7 @@ impl Process {
         };
         let mut seen = false;
         for qpn in self.groups.members(&gid_of(&train)) {
-            let Some(object) = self.qp_at(crate::layout::index_of(qpn)) else { continue };
+            let Some(object) = self.qps.at(crate::layout::index_of(qpn)) else { continue };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {

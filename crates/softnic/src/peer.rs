@@ -145,7 +145,7 @@ impl Inbound {
         Inbound { from, ring, at, retired: AtomicBool::new(false) }
     }
 
-    /// Whether this is the ring that was sent with a greeting.
+    /// Whether this is the ring that was sent with a hello.
     pub(crate) fn is_of(&self, sent_ring: &Arc<Segment>) -> bool {
         std::ptr::eq(self.at, Arc::as_ptr(sent_ring))
     }
@@ -383,7 +383,7 @@ impl Peer {
     }
 
     /// Whether memory that is not mapped yet is to be asked for now: once in a while, not at every
-    /// message, and again when the letter or its answer was lost.
+    /// message, and again when the control message or its answer was lost.
     pub(crate) fn should_request(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let due = now_ns >= self.request_at_ns.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! Receiving, and everything else that moves things on: whoever is inside a verb does it, and the
-//! helper when nobody is.
+//! progress thread when nobody is.
 
 use std::sync::atomic::Ordering;
 
@@ -40,7 +40,7 @@ impl Process {
         if self.progress_thread.note_caller() & TICK_MASK == 0 {
             self.tick_if_due();
         }
-        if self.doorbell.is_armed() && !self.progress_thread.keeps_doorbell_armed() {
+        if self.wakeup.doorbell.is_armed() && !self.progress_thread.keeps_doorbell_armed() {
             self.take_over_from_progress_thread();
         }
         let mut done = self.poll_rings();
@@ -50,10 +50,10 @@ impl Process {
                 None => self.poll_rings_again(),
             };
         }
-        if self.any_blocked.load(Ordering::Relaxed) {
+        if self.blocked.any.load(Ordering::Relaxed) {
             self.retry_blocked();
         }
-        if self.deadline_ns.load(Ordering::Relaxed) != u64::MAX {
+        if self.timers.deadline_ns.load(Ordering::Relaxed) != u64::MAX {
             self.check_deadline();
         }
         done
@@ -89,16 +89,17 @@ impl Process {
     #[cold]
     pub(crate) fn tick_if_due(&self) {
         let now_ns = crate::clock::now_ns();
-        if now_ns >= self.next_tick_ns.load(Ordering::Relaxed) {
-            self.next_tick_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
+        if now_ns >= self.timers.next_tick_ns.load(Ordering::Relaxed) {
+            self.timers.next_tick_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
             self.tick(now_ns);
         }
     }
 
-    /// The helper sleeps and is signalled for every message: tell it that callers are awake.
+    /// The progress thread sleeps and is signalled for every message: tell it that callers are
+    /// awake.
     #[cold]
     fn take_over_from_progress_thread(&self) {
-        self.doorbell.disarm();
+        self.wakeup.doorbell.disarm();
         self.progress_thread.wake();
     }
 
@@ -106,8 +107,8 @@ impl Process {
     #[inline]
     pub(crate) fn poll_rings(&self) -> u32 {
         let mut done = 0;
-        for inbound in self.inbound() {
-            if inbound.from == self.slot && !self.has_self_traffic.load(Ordering::Acquire) {
+        for inbound in self.peers.inbound() {
+            if inbound.from == self.slot && !self.peers.has_self_traffic.load(Ordering::Acquire) {
                 continue;
             }
             let Some(mut ring) = inbound.ring.try_lock() else { continue };
@@ -123,17 +124,20 @@ impl Process {
 
     /// Whether any ring holds something, or may: somebody is at it.
     pub(crate) fn rings_may_hold_messages(&self) -> bool {
-        self.inbound().iter().any(|inbound| inbound.may_hold_messages())
+        self.peers.inbound().iter().any(|inbound| inbound.may_hold_messages())
     }
 
     /// Whether a thread is at one of the rings. One that lost its processor is for long.
     pub(crate) fn a_ring_is_being_read(&self) -> bool {
-        self.inbound().iter().any(|inbound| inbound.is_being_read())
+        self.peers.inbound().iter().any(|inbound| inbound.is_being_read())
     }
 
     /// The same for what one process sent.
     pub(crate) fn ring_may_hold_messages(&self, from: u16) -> bool {
-        self.inbound().iter().any(|inbound| inbound.from == from && inbound.may_hold_messages())
+        self.peers
+            .inbound()
+            .iter()
+            .any(|inbound| inbound.from == from && inbound.may_hold_messages())
     }
 
     fn drain(&self, consumer: &mut Consumer, from: u16) -> u32 {
@@ -147,7 +151,7 @@ impl Process {
             let index = layout::index_of(qpn);
             if current.as_ref().is_none_or(|(held, _)| *held != index) {
                 finish(current.take());
-                current = self.qp_at(index).map(|object| (index, object.inner.lock()));
+                current = self.qps.at(index).map(|object| (index, object.inner.lock()));
             }
             let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
                 Some(inner) if inner.qp.qpn == qpn => match inner.take_single(&slot, from) {
@@ -249,7 +253,7 @@ impl Process {
     #[cold]
     pub(crate) fn retry_blocked(&self) -> u32 {
         let mut sent = 0;
-        for object in self.take_blocked() {
+        for object in self.blocked.take() {
             object.in_blocked.store(false, Ordering::Release);
             match object.inner.try_lock() {
                 Some(mut guard) => {
@@ -271,7 +275,7 @@ impl Process {
     #[cold]
     fn check_deadline(&self) {
         let now_ns = crate::clock::now_ns();
-        if now_ns >= self.deadline_ns.load(Ordering::Relaxed) {
+        if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
             self.tick(now_ns);
         }
     }
@@ -279,14 +283,16 @@ impl Process {
     /// Looks at every timer. Returns when to look again, ns.
     pub(crate) fn tick(&self, now_ns: u64) -> Option<u64> {
         // Another thread that looks holds the list: what is due next is not known here.
-        let Some(_ticking) = self.tick_lock.try_lock() else { return Some(now_ns + TICK_NS) };
+        let Some(_ticking) = self.timers.tick_lock.try_lock() else {
+            return Some(now_ns + TICK_NS);
+        };
         // Both before the list is taken, so that who comes later is not forgotten.
-        self.timers_changed.store(false, Ordering::Relaxed);
-        if now_ns >= self.deadline_ns.load(Ordering::Relaxed) {
-            self.deadline_ns.store(u64::MAX, Ordering::Release);
+        self.timers.changed.store(false, Ordering::Relaxed);
+        if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
+            self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         self.release_held(now_ns);
-        let watched = std::mem::take(&mut *self.timers.lock());
+        let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
         for object in watched {
@@ -298,7 +304,7 @@ impl Process {
                 }
             }
         }
-        self.timers.lock().append(&mut keep);
+        self.timers.watched.lock().append(&mut keep);
         next_ns
     }
 

@@ -1,17 +1,18 @@
-//! The helper: one thread per process that makes progress for owners that sleep or compute.
+//! The progress thread: one thread per process that makes progress for owners that sleep or
+//! compute.
 //!
-//! It is in one of three moods:
+//! It is in one of three states:
 //! - *watching*: callers make progress. It sleeps on a short timer, touches nothing that they use,
 //!   and takes over when their stamp stands still. Peers need not wake anybody.
 //!   Callers that come and go (a program that spins on its memory and calls us in between) leave
-//!   messages lying: as long as the helper finds such, it watches with the doorbell armed.
-//! - *on duty*: no caller was seen for a while. The doorbell is armed, and the helper sleeps until
-//!   a peer signals the event, mail comes, or a timer is due.
+//!   messages lying: as long as the progress thread finds such, it watches with the doorbell armed.
+//! - *on duty*: no caller was seen for a while. The doorbell is armed, and the progress thread
+//!   sleeps until a peer signals the event, mail comes, or a timer is due.
 //! - *parked*: as on duty, but a caller is blocked inside a verb and is woken by the event itself,
-//!   which saves a hop; the helper only waits for mail, timers and a kick.
+//!   which saves a hop; the progress thread only waits for mail, timers and a kick.
 //!
-//! A caller that finds the doorbell armed disarms it and kicks the helper, which watches again. So
-//! somebody always either polls, watches, or sleeps on an armed doorbell.
+//! A caller that finds the doorbell armed disarms it and kicks the progress thread, which watches
+//! again. So somebody always either polls, watches, or sleeps on an armed doorbell.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -19,12 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use rdmalab_engine::backend::VerbsResult;
 
 use crate::cancel::NoCancel;
+use crate::error::os_error;
 use crate::fd::CountingEvent;
-use crate::process::{Process, os_error};
+use crate::poll::{readable, wait_for, wait_readable};
+use crate::process::Process;
+use crate::signals::{block_signals, restore_signals};
 use crate::udp::Network;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 
-/// While callers are active the helper looks at them this often, ms.
+/// While callers are active the progress thread looks at them this often, ms.
 const WATCH_MS: i32 = 2;
 /// Callers that are so late to look at the timers are not waited for, ns.
 const LATE_NS: u64 = 4_000_000;
@@ -33,17 +37,17 @@ const LATE_NS: u64 = 4_000_000;
 const YIELD_MASK: u32 = 511;
 /// The same where whoever could end the spinning needs the very processor that spins.
 const ONE_CPU_YIELD_MASK: u32 = 15;
-/// Rounds of the helper between two looks for dead peers.
+/// Rounds of the progress thread between two looks for dead peers.
 const REAP_ROUNDS: u32 = 32;
-/// Times that the helper watches with the doorbell armed after it found a message that no caller
-/// came for. Each costs a peer a system call.
+/// Times that the progress thread watches with the doorbell armed after it found a message that no
+/// caller came for. Each costs a peer a system call.
 const UNATTENDED_ROUNDS: u32 = 16;
-/// How long a message lies before the helper thinks that no caller comes for it, ns.
+/// How long a message lies before the progress thread thinks that no caller comes for it, ns.
 const CALLER_GRACE_NS: u64 = 20_000;
 /// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
 const RETRY_MS: i32 = 1;
 
-/// What the helper and the callers share.
+/// What the progress thread and the callers share.
 pub(crate) struct ProgressThread {
     kick: CountingEvent,
     /// Counts entries of callers; peers may look.
@@ -52,13 +56,13 @@ pub(crate) struct ProgressThread {
     waiting_callers: AtomicU32,
     /// Those of them that the network wakes.
     callers_on_network: AtomicU32,
-    /// The helper sleeps without a bound, or may be about to.
+    /// The progress thread sleeps without a bound, or may be about to.
     asleep: AtomicBool,
     /// The doorbell was armed for a program that will sleep on a descriptor of its own.
     armed_for_sleeper: AtomicBool,
     /// Callers block inside verbs: they take the bell themselves.
     callers_block: AtomicBool,
-    /// Rounds for which the helper still expects messages that no caller comes for.
+    /// Rounds for which the progress thread still expects messages that no caller comes for.
     unattended_rounds: AtomicU32,
     /// The doorbell was armed for such messages.
     armed_for_unattended: AtomicBool,
@@ -69,7 +73,7 @@ pub(crate) struct ProgressThread {
 }
 
 impl ProgressThread {
-    /// A helper that is not started; `stamp` lies in the process's segment.
+    /// A progress thread that is not started; `stamp` lies in the process's segment.
     pub(crate) fn new(caller_count: &'static AtomicU64) -> VerbsResult<ProgressThread> {
         Ok(ProgressThread {
             kick: CountingEvent::create()?,
@@ -106,17 +110,17 @@ impl ProgressThread {
         self.waiting_callers.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the helper sleeps without a bound, or may be about to.
+    /// Whether the progress thread sleeps without a bound, or may be about to.
     pub(crate) fn may_sleep_long(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// Wakes the helper from whatever sleep.
+    /// Wakes the progress thread from whatever sleep.
     pub(crate) fn wake(&self) {
         self.kick.add_one();
     }
 
-    /// Wakes the helper if it sleeps without a bound.
+    /// Wakes the progress thread if it sleeps without a bound.
     pub(crate) fn wake_if_asleep(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
@@ -139,26 +143,6 @@ impl ProgressThread {
 
 fn one_cpu() -> bool {
     std::thread::available_parallelism().is_ok_and(|count| count.get() == 1)
-}
-
-pub(crate) fn block_signals() -> libc::sigset_t {
-    // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        // A fault in a copy must find its handler: the kernel kills a thread that blocks it.
-        for fault in [libc::SIGSEGV, libc::SIGBUS] {
-            libc::sigdelset(&raw mut all, fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-pub(crate) fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: the set that `block_signals` saved.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
 fn run(process: &'static Process) {
@@ -195,7 +179,7 @@ fn run(process: &'static Process) {
 /// Callers are active: stay out of their way. Only those that come seldom may be late for the
 /// timers, which they look at once in many entries. Returns whether there may be mail or a kick.
 fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
-    let late_ns = process.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
+    let late_ns = process.timers.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
     }
@@ -208,7 +192,7 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     progress_thread.armed_for_unattended.store(rounds > 0, Ordering::Relaxed);
     if rounds > 0 {
         progress_thread.unattended_rounds.store(rounds - 1, Ordering::Relaxed);
-        let _bounded_by_watch = process.doorbell.arm();
+        let _bounded_by_watch = process.wakeup.doorbell.arm();
         if process.rings_may_hold_messages() {
             process.poll_rings();
         }
@@ -219,7 +203,7 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
         Some(network) => wakeup.wait_round(process, network, others, WATCH_MS as u64 * 1_000_000),
         None => wait_readable(&others, WATCH_MS),
     };
-    if was_woken && process.event.drain() {
+    if was_woken && process.wakeup.event.drain() {
         progress_thread.armed_for_unattended.store(false, Ordering::Relaxed);
         let for_sleeper = progress_thread.armed_for_sleeper.swap(false, Ordering::Relaxed);
         if for_sleeper || callers_are_gone(progress_thread, before, kick) {
@@ -234,8 +218,8 @@ fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
 
 /// Whether no caller has come since the stamp was `before`, nor comes in the time that one needs
 /// between two calls. Who concludes too fast takes messages from under a program that streams: it
-/// finds them in its CQ, so it makes no progress itself, and helper and program stay at it in
-/// turns, each with a barrier and a system call for some messages.
+/// finds them in its CQ, so it makes no progress itself, and progress thread and program stay at it
+/// in turns, each with a barrier and a system call for some messages.
 fn callers_are_gone(progress_thread: &ProgressThread, before: u64, kick: i32) -> bool {
     let nobody = || progress_thread.caller_count.load(Ordering::Relaxed) == before;
     if nobody() {
@@ -260,9 +244,9 @@ fn make_progress(process: &Process) {
     progress_thread.asleep.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     process.send_delayed_ack();
-    let safe = process.doorbell.arm();
+    let safe = process.wakeup.doorbell.arm();
     if !process.rings_may_hold_messages() {
-        let timeout_ms = match process.timers_changed.load(Ordering::Relaxed) {
+        let timeout_ms = match process.timers.changed.load(Ordering::Relaxed) {
             true => RETRY_MS,
             false => timeout_ms(process, next_ns, safe),
         };
@@ -280,13 +264,13 @@ fn make_progress(process: &Process) {
             wait_readable(&[mail, kick, process.event_fd(), network_fd], timeout_ms);
             // A caller that came to sleep meanwhile needs the bell, and takes the signal itself.
             if progress_thread.waiting_callers.load(Ordering::SeqCst) == 0 {
-                process.doorbell.disarm();
+                process.wakeup.doorbell.disarm();
                 progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
-                process.event.drain();
+                process.wakeup.event.drain();
             }
         }
     } else {
-        process.doorbell.disarm();
+        process.wakeup.doorbell.disarm();
         if process.a_ring_is_being_read() {
             // It may have lost its processor, and need this very one.
             wait_readable(&[process.mailbox_fd(), progress_thread.kick.as_raw_fd()], RETRY_MS);
@@ -297,10 +281,10 @@ fn make_progress(process: &Process) {
 
 /// How long to sleep, ms; -1 without a bound.
 fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
-    if !safe || process.any_blocked.load(Ordering::Relaxed) {
+    if !safe || process.blocked.any.load(Ordering::Relaxed) {
         return RETRY_MS;
     }
-    let attention_ns = process.deadline_ns.load(Ordering::Relaxed);
+    let attention_ns = process.timers.deadline_ns.load(Ordering::Relaxed);
     let next_ns = next_ns.unwrap_or(u64::MAX).min(attention_ns);
     if next_ns == u64::MAX {
         return -1;
@@ -311,8 +295,8 @@ fn timeout_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
 
 impl Process {
     /// A program asked for an event, and may sleep on the channel's descriptor next: peers ring
-    /// from now on, and the helper answers also while it watches. Programs that sleep inside the
-    /// verb do the same there.
+    /// from now on, and the progress thread answers also while it watches. Programs that sleep
+    /// inside the verb do the same there.
     pub(crate) fn arm_for_sleeper(&self) {
         self.send_delayed_ack();
         let progress_thread = &self.progress_thread;
@@ -321,9 +305,9 @@ impl Process {
         }
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
         self.disconnect_flow();
-        if !self.doorbell.is_armed() {
-            // Without the heavy fence the helper's short sleeps bound the delay.
-            let _bounded_by_watch = self.doorbell.arm();
+        if !self.wakeup.doorbell.is_armed() {
+            // Without the heavy fence the progress thread's short sleeps bound the delay.
+            let _bounded_by_watch = self.wakeup.doorbell.arm();
         }
         // What came before the bell was armed rings nobody.
         self.poll_rings();
@@ -343,7 +327,7 @@ impl Process {
         progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
         let waiting = Waiting { process: self, on_network };
         self.disconnect_flow();
-        let safe = self.doorbell.arm();
+        let safe = self.wakeup.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_may_hold_messages() {
             // Another thread may just be reading that socket, so that it could not be given up.
@@ -379,55 +363,19 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let (process, progress_thread) = (self.process, &self.process.progress_thread);
-        process.event.drain();
+        process.wakeup.event.drain();
         progress_thread.callers_on_network.fetch_sub(u32::from(self.on_network), Ordering::SeqCst);
         if progress_thread.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            process.doorbell.disarm();
+            process.wakeup.doorbell.disarm();
             progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
         } else {
             // Others still sleep on it. What came while it was disarmed is taken next.
-            let _bounded_by_them = process.doorbell.arm();
+            let _bounded_by_them = process.wakeup.doorbell.arm();
         }
-        // If the helper parked because of us, nobody sleeps on the doorbell now; and what lies in a
-        // ring that another thread is just leaving is taken neither by it nor by us.
+        // If the progress thread parked because of us, nobody sleeps on the doorbell now; and what
+        // lies in a ring that another thread is just leaving is taken neither by it nor by us.
         progress_thread.wake_if_asleep();
     }
-}
-
-pub(crate) fn readable(fds: &[i32]) -> [libc::pollfd; 4] {
-    let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 4];
-    for (poll, fd) in polls.iter_mut().zip(fds) {
-        poll.fd = *fd;
-    }
-    polls
-}
-
-/// Waits up to `timeout_ms` (-1: without a bound) until one of `fds` is readable. Returns whether
-/// one is.
-pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
-    let _no_cancel = NoCancel::new();
-    let mut polls = readable(fds);
-    // SAFETY: an array of pollfds on our stack; negative descriptors are ignored by the kernel.
-    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) > 0 }
-}
-
-/// The same for descriptors whose answers are of interest, up to `timeout_ns`.
-pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
-    let _no_cancel = NoCancel::new();
-    let limit = libc::timespec {
-        tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
-    };
-    let count = polls.len() as libc::nfds_t;
-    // SAFETY: a live array of pollfds, whose negative descriptors are ignored by the kernel, and a
-    // live time; no signal mask.
-    unsafe { libc::ppoll(polls.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
-}
-
-/// Waits without a bound until `fd` is readable; the thread may be cancelled meanwhile. Returns
-/// whether a signal handler interrupted the wait.
-pub(crate) fn wait_cancellable(fd: i32, no_cancel: &NoCancel) -> bool {
-    no_cancel.poll(&mut readable(&[fd]), -1) < 0
 }
 
 #[cfg(test)]

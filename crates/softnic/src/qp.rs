@@ -104,7 +104,7 @@ pub(crate) struct QpLinks {
 impl Env for QpLinks {
     #[inline]
     fn key(&self, key: u32) -> Option<KeyEntry> {
-        self.process.key_view.lookup(key).and_then(key_entry)
+        self.process.keys.view.lookup(key).and_then(key_entry)
     }
 
     fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
@@ -127,7 +127,7 @@ impl Env for QpLinks {
     fn invalidate(&mut self, rkey: u32) -> bool {
         // Nobody is copying by it: a type 2 window is the peer's of this QP alone, whose earlier
         // operations were over before it sent the message that takes the window back.
-        self.process.retract_window(rkey, self.object.index)
+        self.process.keys.retract_window(rkey, self.object.index)
     }
 
     fn event(&mut self, event: AsyncEventType) {
@@ -153,7 +153,7 @@ impl QpInner {
         let word = if word.can_receive { word } else { QpWord::CLOSED };
         if word != self.links.published {
             self.links.published = word;
-            self.links.process.qp_words.store(self.links.object.index as usize, word);
+            self.links.process.qps.words.store(self.links.object.index as usize, word);
         }
     }
 

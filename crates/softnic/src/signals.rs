@@ -46,6 +46,28 @@ pub(crate) fn interrupted() -> VerbsError {
     VerbsError::new(libc::EINTR, "a signal handler interrupted the wait for an event")
 }
 
+/// Blocks all signals of this thread but those that a fault raises; returns the mask from before.
+pub(crate) fn block_signals() -> libc::sigset_t {
+    // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        // A fault in a copy must find its handler: the kernel kills a thread that blocks it.
+        for fault in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigdelset(&raw mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+/// Restores the mask that [`block_signals`] returned.
+pub(crate) fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set that `block_signals` saved.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,7 +34,7 @@ impl QpInner {
         let before = out.position();
         while out.can_push(1 + ANSWER_SLOTS)
             && let Some(single) = qp.plan_single(SHORT_BYTES)
-            && push(&mut out, &links.process.key_view, &single)
+            && push(&mut out, &links.process.keys.view, &single)
         {
             single.retire();
         }
@@ -60,7 +60,7 @@ impl QpInner {
         }
         let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);
         let Some(single) = single else { return false };
-        let keys = &links.process.key_view;
+        let keys = &links.process.keys.view;
         let Ok(host) = local_address(keys, single.pd(), &single.target, true) else { return false };
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let bytes = short.payload_bytes as usize;

@@ -230,7 +230,7 @@ impl QpInner {
         offset: u32,
     ) {
         let is_datagram = self.links.datagram;
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
         let bytes = train.payload_bytes;
         let fill = |to| match bytes {
             0 => Ok(()),
@@ -382,7 +382,7 @@ pub(crate) fn push_datagram(
     position: u32,
     is_copy: bool,
 ) -> Result<(), CopyError> {
-    let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
+    let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.keys.view);
     let fill = |to| gather(sq, pd, keys, position, 0..train.payload_bytes, to);
     let pushed = match inner.gate(peer, train, position) {
         None => push(out, train, true, fill),
@@ -470,7 +470,7 @@ pub(crate) fn scatter(
     bytes: u64,
     from: *const u8,
 ) -> Result<(), CopyError> {
-    let keys = &links.process.key_view;
+    let keys = &links.process.keys.view;
     let mut from = from;
     for_each_piece(sges, offset, bytes, |sge| {
         let host = local_address(keys, pd, sge, true)?;

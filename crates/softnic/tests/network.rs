@@ -186,7 +186,7 @@ fn letters(mut stage: Stage) {
         link.sync();
         if round % 3 != 2 {
             if sleeps {
-                // Whatever comes meanwhile, the helper takes.
+                // Whatever comes meanwhile, the progress thread takes.
                 std::thread::sleep(Duration::from_millis(20));
             }
             let wc = endpoint.recv_done();
@@ -197,7 +197,7 @@ fn letters(mut stage: Stage) {
     }
 }
 
-/// Both cases of letters, over each version of IP.
+/// Both cases of messages, over each version of IP.
 fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
     for seed in seeds {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
@@ -213,8 +213,8 @@ fn every_byte_arrives_however_many_packets_are_lost() {
     exchange_letters(&net, OUR_WEATHER, seeds(11, 1));
 }
 
-/// Letters through a queue of the kernel, which drops some of what both hosts send. `count`: how
-/// often at the least.
+/// Messages through a queue of the kernel, which drops some of what both hosts send.
+/// `count`: how often at the least.
 fn letters_through(test: &str, queue: &str, count: u64) {
     let Some(net) = Net::of(test, 2) else { return };
     if !net.queue(test, queue) {

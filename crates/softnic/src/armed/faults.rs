@@ -17,10 +17,11 @@ use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
 
 use crate::clock::now_ns;
 use crate::copy;
+use crate::error::os_error;
 use crate::layout::QP_INDEX_BITS;
 use crate::peer::Peer;
-use crate::process::{Process, os_error};
-use crate::progress_thread::{block_signals, restore_signals};
+use crate::process::Process;
+use crate::signals::{block_signals, restore_signals};
 use crate::transmit::{ANSWER_SLOTS, push, room_in};
 use crate::udp::Route;
 

@@ -27,7 +27,7 @@ use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 use super::capture_clock::{CaptureClock, wall_ns};
 use crate::cancel::NoCancel;
 use crate::device::DEVICES;
-use crate::progress_thread::{block_signals, restore_signals};
+use crate::signals::{block_signals, restore_signals};
 
 /// Bytes of blocks that wait to be written, at most. As many again are being written. What was
 /// never needed is no memory.
@@ -289,7 +289,7 @@ impl Tap {
             .spawn(move || self.write_for_ever());
         restore_signals(&before);
         let spawned = spawned.map_err(|error| {
-            crate::process::os_error("cannot start the thread that writes the capture", &error)
+            crate::error::os_error("cannot start the thread that writes the capture", &error)
         })?;
         let _ = self.writer.set(spawned.thread().clone());
         Ok(())

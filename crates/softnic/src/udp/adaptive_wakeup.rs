@@ -1,40 +1,41 @@
-//! When the helper looks at the network although callers are active.
+//! When the progress thread looks at the network although callers are active.
 //!
 //! A caller that polls reads the socket itself, and being woken for each packet would only take its
 //! processor away. But a caller that posts, and then spins on memory that a peer will WRITE to,
-//! reads nothing: from the outside both look alike. So the helper is woken by packets as long as
-//! that is of use, and leaves the network alone for a while when callers were faster each time.
+//! reads nothing: from the outside both look alike. So the progress thread is woken by packets as
+//! long as that is of use, and leaves the network alone for a while when callers were faster each
+//! time.
 //!
-//! Being woken in vain is dear where both share a processor: the helper takes it from the caller,
-//! finds the socket empty and sleeps on, all within one call, and never learns of it. Measured with
-//! each end bound to a processor: round trips of 52 us instead of 11. So it does not wait long at a
-//! time, and looks what callers took meanwhile.
+//! Being woken in vain is dear where both share a processor: the progress thread takes it from the
+//! caller, finds the socket empty and sleeps on, all within one call, and never learns of it.
+//! Measured with each end bound to a processor: round trips of 52 us instead of 11. So it does not
+//! wait long at a time, and looks what callers took meanwhile.
 
 use std::sync::atomic::Ordering;
 
 use super::Network;
 use super::connect_policy::READS_PER_SHARED_READ;
 use crate::clock::now_ns;
+use crate::poll::{readable, wait_for};
 use crate::process::Process;
-use crate::progress_thread::{readable, wait_for};
 
-/// What callers are given to take a packet that woke the helper, ns: more than one that polls takes
-/// between two looks, sending in between. It is what a WRITE to a program that spins on memory
-/// pays.
+/// What callers are given to take a packet that woke the progress thread, ns: more than one that
+/// polls takes between two looks, sending in between. It is what a WRITE to a program that spins on
+/// memory pays.
 const CALLER_GRACE_NS: u64 = 20_000;
 /// So often in a row callers have to be faster.
 const USELESS_MAX: u32 = 4;
-/// While the network is left alone, the helper looks after so long whether callers still poll, ns.
-/// Those that did not look for all that time have stopped. Each time they did, the next nap is
-/// twice as long: waking takes the processor from a caller that is bound to it. Measured with a nap
-/// of 0.4 ms throughout: a tenth of all round trips took twice as long.
+/// While the network is left alone, the progress thread looks after so long whether callers still
+/// poll, ns. Those that did not look for all that time have stopped. Each time they did, the next
+/// nap is twice as long: waking takes the processor from a caller that is bound to it. Measured
+/// with a nap of 0.4 ms throughout: a tenth of all round trips took twice as long.
 const NAP_NS: u64 = 400_000;
 /// Naps are doubled so often at most: then they last for a whole round.
 const NAP_DOUBLINGS: u32 = 3;
 /// The first wait for packets that callers may take as well, ns. As long as nothing comes at all,
 /// each is twice as long as the one before.
 const PROBE_NS: u64 = 100_000;
-/// The network is left alone for so many rounds of the helper (of 2 ms) at most.
+/// The network is left alone for so many rounds of the progress thread (of 2 ms) at most.
 const ROUNDS_MAX: u32 = 16;
 
 /// See the module's text.
@@ -53,7 +54,8 @@ pub(crate) struct AdaptiveWakeup {
 impl AdaptiveWakeup {
     /// One round of watching: sleeps for `round_ns`, or until one of `others` is readable, and
     /// meanwhile takes from the network what callers do not. A program that sleeps on a channel's
-    /// descriptor (`asked`) needs that in every round. Returns whether one of `others` is readable.
+    /// descriptor (`sleeper`) needs that in every round. Returns whether one of `others` is
+    /// readable.
     pub(crate) fn wait_round(
         &mut self,
         process: &Process,
@@ -103,7 +105,7 @@ impl AdaptiveWakeup {
         }
     }
 
-    /// Whether packets are to wake the helper in this round.
+    /// Whether packets are to wake the progress thread in this round.
     fn begin_round(&mut self, sleeper: bool) -> bool {
         if sleeper || self.rounds_to_skip == 0 {
             return true;

@@ -9,8 +9,8 @@
 //! Nobody waits for it long. One queue pair of a process owes at most one batch. It pays at the
 //! next look at the network that finds nothing, when the next message comes, before a caller
 //! sleeps, and when its queue pair changes or ends or the process exits. For a program that turns
-//! to something else the helper pays, in its next round; and such a queue pair has to earn the
-//! credit again. A program that is killed in between is to its peer as one that died before it
+//! to something else the progress thread pays, in its next round; and such a queue pair has to earn
+//! the credit again. A program that is killed in between is to its peer as one that died before it
 //! received.
 
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ const PROMPT_NS: u64 = 15_000;
 /// How a queue pair's program answers.
 #[derive(Default)]
 pub(crate) struct DelayedAck {
-    /// Prompt answers in a row, up to [`EARNED`]; below zero after credit in vain.
+    /// Prompt answers in a row, up to [`SCORE_NEEDED`]; below zero after credit in vain.
     score: i16,
     /// When the last message came that wants an acknowledgement: callers' looks at the network
     /// until then, and the time, ns. `None` once the program sent something since.
@@ -47,7 +47,7 @@ impl DelayedAck {
         self.is_delayed
     }
 
-    /// The program sends; `looks` and `now_ns` as they are now.
+    /// The program sends; `caller_polls` and `now_ns` as they are now.
     fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
         let Some((polls_then, then_ns)) = self.last_message.take() else { return };
         let is_prompt = polls_then == caller_polls && now_ns().wrapping_sub(then_ns) <= PROMPT_NS;
@@ -104,14 +104,14 @@ impl QpInner {
 }
 
 impl Process {
-    /// Remembers a queue pair that owes; `false` when another does, or the helper may sleep for
-    /// long: then it sends at once.
+    /// Remembers a queue pair that owes; `false` when another does, or the progress thread may
+    /// sleep for long: then it sends at once.
     pub(super) fn delay_ack(&self, network: &Network, object: &QpObject) -> bool {
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
         if network.delayed_ack_qp.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
             return false;
         }
-        // Beside `serve` of the helper: it says that it sleeps, and then looks here.
+        // Beside `serve` of the progress thread: it says that it sleeps, and then looks here.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.progress_thread.may_sleep_long() {
             network.delayed_ack_qp.store(0, relaxed);
@@ -145,7 +145,7 @@ impl Process {
     #[cold]
     fn take_delayed_ack_qp(&self, network: &Network) -> Option<&'static QpObject> {
         let index = network.delayed_ack_qp.swap(0, Ordering::SeqCst).checked_sub(1)?;
-        self.qp_at(index as usize)
+        self.qps.at(index as usize)
     }
 }
 

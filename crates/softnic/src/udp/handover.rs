@@ -1,20 +1,21 @@
 //! One socket for all processes of a host: who reads it, and how it reaches the others.
 //!
 //! Whoever comes first binds the port. Who finds it taken asks the other processes of the host by
-//! letter; the one that reads the socket answers with its descriptor, and with the descriptor of a
-//! piece of memory whose lock makes its holder the reader. Everybody else waits for that lock in a
-//! thread of its own, so that the kernel names the next reader when one dies.
+//! control message; the one that reads the socket answers with its descriptor, and with the
+//! descriptor of a piece of memory whose lock makes its holder the reader. Everybody else waits for
+//! that lock in a thread of its own, so that the kernel names the next reader when one dies.
 //!
-//! A process that is stopped keeps the lock, though another one reads meanwhile (`watch`). It gives
-//! it up when it goes on, to somebody who then reads. So whoever has the lock and runs is the
+//! A process that is stopped keeps the lock, though another one reads meanwhile (`watchdog`). It
+//! gives it up when it goes on, to somebody who then reads. So whoever has the lock and runs is the
 //! reader, and if the reader dies without having had the lock, it is found out as if it was
 //! stopped.
 //!
-//! A peer's own socket (`flow`) in a process that is stopped cannot be read by any other. There is
-//! none where processes share the port, but for one that took longer than `flow::JOIN_NS` from
-//! asking for the socket to saying that it uses it: if the reader is stopped before it passes a
-//! packet on to it, packets of that one peer wait until it goes on. And one that asks while the
-//! only process that has the socket is stopped is told that the port is taken.
+//! A peer's own socket (`connected`) in a process that is stopped cannot be read by any other.
+//! There is none where processes share the port, but for one that took longer than
+//! `connected::JOIN_NS` from asking for the socket to saying that it uses it: if the reader is
+//! stopped before it passes a packet on to it, packets of that one peer wait until it goes on. And
+//! one that asks while the only process that has the socket is stopped is told that the port is
+//! taken.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -35,9 +36,11 @@ use super::receive::{Arrival, Receiver};
 use super::{Network, socket};
 use crate::armed::network_seam::NetworkSeam;
 use crate::control::{ControlKind, ControlMessage};
+use crate::error::os_error;
 use crate::peer::Peer;
-use crate::process::{Process, os_error};
-use crate::progress_thread::{block_signals, restore_signals, wait_readable};
+use crate::poll::wait_readable;
+use crate::process::Process;
+use crate::signals::{block_signals, restore_signals};
 use crate::transmit;
 
 /// How long whoever has the socket may take to answer, ns.
@@ -45,13 +48,13 @@ const ANSWER_NS: u64 = 2_000_000_000;
 /// How long only its reader is asked, ns. Then it may be stopped. (Of the others few are asked at
 /// first: what a second answer brings is never closed.)
 const READER_NS: u64 = 500_000_000;
-/// A letter may be lost in a full letter box: it is sent again after so long, ns.
+/// A control message may be lost in a full mailbox: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 /// What a process that exits waits for a thread that is reading, or sending.
 pub(super) const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
-/// How long a process that exits waits for an heir to take the socket, ns. It does so in
+/// How long a process that exits waits for a standby to take the socket, ns. It does so in
 /// microseconds, unless its thread does not get a processor: on a busy machine that takes up to
-/// seconds. Nobody waits where there is no heir; one that is stopped costs this time once.
+/// seconds. Nobody waits where there is no standby; one that is stopped costs this time once.
 const HANDOVER_NS: u64 = 2_000_000_000;
 /// The same for one that reads in the place of another, which has the lock and is stopped: others
 /// find out that it does not read any more if something comes meanwhile, ns.
@@ -63,7 +66,7 @@ const LOCK_TAKEN_MS: u64 = 100;
 const OWNER_BYTE: i64 = 0;
 /// The byte that everybody has a read lock on who uses the socket, and would inherit it.
 const USER_BYTE: i64 = 1;
-/// What an heir gives those that it does not know to answer before it reads, ms.
+/// What a standby gives those that it does not know to answer before it reads, ms.
 pub(super) const HANDSHAKE_MS: u64 = 50;
 /// What precedes a packet that is passed on: its addresses and ports, class and hops.
 const PREFIX_BYTES: usize = 40;
@@ -170,7 +173,7 @@ impl Process {
         // From now on there may be one who reads while we are stopped. (While we are being made,
         // the question will come again.)
         let Some(process) = Process::existing() else { return };
-        // Without the threads we are no heir afterwards, and no more.
+        // Without the threads we are no standby afterwards, and no more.
         let _ = process.network().map(|network| process.start_standby(network));
         // What it may want to know of packets is known of those in the socket for all alone.
         network.connected.forbid_for_a_while();
@@ -198,8 +201,8 @@ impl Process {
         }
     }
 
-    /// Starts the threads of an heir, unless they run: one waits for the lock, one watches whoever
-    /// reads.
+    /// Starts the threads of a standby, unless they run: one waits for the lock, one watches
+    /// whoever reads.
     fn start_standby(&'static self, network: &'static Network) -> VerbsResult<()> {
         let start = |has: &AtomicBool, name: &str, run: fn(&Process, &Network)| {
             if has.swap(true, Ordering::SeqCst) {
@@ -305,11 +308,11 @@ impl Process {
         let taken = || !network.ownership.is_now(ended) || is_locked && is_locked_elsewhere(fd);
         let timeout_ns = if is_locked { HANDOVER_NS } else { STALL_FOUND_NS };
         let give_up_ns = crate::clock::now_ns() + timeout_ns;
-        // The last heir may end meanwhile.
+        // The last standby may end meanwhile.
         while !taken() && crate::clock::now_ns() < give_up_ns && has_standby(fd) {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
-        // If nobody took it, there is no heir any more, or it is stopped.
+        // If nobody took it, there is no standby any more, or it is stopped.
         let is_back = !taken() && (lock(fd, false) || !is_locked) && network.ownership.begin(ended);
         if !is_back {
             network.handed_over.store(true, Ordering::SeqCst);
@@ -343,7 +346,7 @@ impl Process {
     }
 }
 
-/// A process that exits leaves the socket to its heir, if there is one. What the program does in
+/// A process that exits leaves the socket to its standby, if there is one. What the program does in
 /// handlers that come later goes on as in any process that does not read the socket.
 fn hand_over_at_exit() {
     static ONCE: std::sync::Once = std::sync::Once::new();
@@ -359,7 +362,7 @@ extern "C" fn at_exit() {
     let Some(network) = process.network().filter(|network| network.fd() >= 0) else { return };
     process.send_delayed_ack_at_exit(network);
     network.is_exiting.store(true, Ordering::SeqCst);
-    // The heir may go before we do.
+    // The standby may go before we do.
     if process.hand_over(network) && process.start_standby(network).is_err() {
         // Without the thread nobody may count on us.
         set_lock(network.ownership_fd(), libc::F_UNLCK, USER_BYTE, false);

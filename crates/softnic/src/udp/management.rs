@@ -28,8 +28,8 @@ use super::handover;
 use super::receive::Arrival;
 use crate::fd::CountingEvent;
 use crate::peer::Peer;
+use crate::poll::wait_readable;
 use crate::process::Process;
-use crate::progress_thread::wait_readable;
 
 /// The general services QP of every port (IBA vol. 1, 3.9.3).
 pub(crate) const QP1: Qpn = Qpn::new(1);

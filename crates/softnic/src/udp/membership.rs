@@ -12,7 +12,7 @@ use rdmalab_link::path::destination_of;
 use rdmalab_wire::ids::Gid;
 
 use super::Network;
-use crate::process::os_error;
+use crate::error::os_error;
 
 impl Network {
     /// Joins the group of a GID on the interface; once is enough.

@@ -1,19 +1,20 @@
 //! The network: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
-//! that interface (a peer that talks alone may have another, see `flow`); its descriptor travels in
-//! letters. All of them send on it. One of them, its *reader*, reads it, and gives packets for
-//! other processes' queue pairs to them through the rings; it drops what finds a full one. Nothing
-//! waits for anything: a packet that is dropped is a packet that was lost.
+//! that interface (a peer that talks alone may have another, see `connected`); its descriptor
+//! travels in control messages. All of them send on it. One of them, its *reader*, reads it, and
+//! gives packets for other processes' queue pairs to them through the rings; it drops what finds a
+//! full one. Nothing waits for anything: a packet that is dropped is a packet that was lost.
 //!
-//! A word in shared memory says whose turn it is to read (`office`). Who has a lock that its holder
-//! gives up when it exits, and that the kernel passes on when it dies, makes itself the reader
-//! (`share`); so does who finds that the reader leaves packets lying, since it was stopped
-//! (`watch`, `stall`).
+//! A word in shared memory says whose turn it is to read (`ownership`). Who has a lock that its
+//! holder gives up when it exits, and that the kernel passes on when it dies, makes itself the
+//! reader (`handover`); so does who finds that the reader leaves packets lying, since it was
+//! stopped (`watchdog`, `stall_detector`).
 //!
-//! A caller inside a verb reads the socket itself; the helper waits for it when nobody polls.
+//! A caller inside a verb reads the socket itself; the progress thread waits for it when nobody
+//! polls.
 //!
-//! Lock order: the receiver's buffers (only ever tried) -> QP -> the outbox.
+//! Lock order: the receiver's buffers (only ever tried) -> QP -> the send batch.
 
 pub(crate) mod adaptive_wakeup;
 pub(crate) mod backoff;
@@ -207,7 +208,7 @@ impl Network {
         let asked = socket::ask_for_headers(self.fd());
         // After it: who opens one looks in this order, too.
         self.connected.request_close();
-        asked.map_err(|error| crate::process::os_error("cannot ask for packet headers", &error))
+        asked.map_err(|error| crate::error::os_error("cannot ask for packet headers", &error))
     }
 
     /// The route of an address vector that leads to another host; `None` when it has no GID, or
@@ -330,8 +331,8 @@ fn drops_of(network: &Network) -> Vec<(&'static str, u64)> {
     all.map(|reason| (reason.text(), network.counters.of(*reason))).collect()
 }
 
-/// What was dropped so far of what came over the network, or was to leave by it; `None` if nothing was
-/// since this was asked before.
+/// What was dropped so far of what came over the network, or was to leave by it; `None` if nothing
+/// was since this was asked before.
 pub(crate) fn drops_in_words(network: &Network) -> Option<String> {
     let drops = drops_of(network);
     let all: u64 = drops.iter().map(|(_, count)| count).sum();

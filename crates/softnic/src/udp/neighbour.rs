@@ -24,7 +24,7 @@ use super::interface::Interface;
 use super::socket;
 use crate::cancel::NoCancel;
 use crate::clock::now_ns;
-use crate::progress_thread::wait_readable;
+use crate::poll::wait_readable;
 
 /// How often to look, ms.
 const POLL_MS: u64 = 5;

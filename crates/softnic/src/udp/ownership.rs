@@ -3,9 +3,9 @@
 //! The word numbers *terms*. Who makes it one larger, by compare-and-swap from what it saw, reads
 //! in the term that begins, until somebody else does the same: no two processes ever have the same
 //! term, and none comes back. So a reader may be turned out at any time, by one who has the record
-//! lock (`share`) or by one who finds it stalled (`watch`), and it finds out by itself: it compares
-//! before it receives, and before it handles what it received. What it does between two of these
-//! comparisons it does beside its successor; this is one message that comes late, or twice.
+//! lock (`handover`) or by one who finds it stalled (`watchdog`), and it finds out by itself: it
+//! compares before it receives, and before it handles what it received. What it does between two of
+//! these comparisons it does beside its successor; this is one message that comes late, or twice.
 //!
 //! Terms are not trusted with memory: whoever shares the word could write what it likes, and turn
 //! everybody out, as it could read the socket itself.
@@ -32,9 +32,9 @@ pub(super) struct Ownership {
     memory: Segment,
     /// The term in which this process reads; 0: it does not.
     mine: AtomicU64,
-    /// The heir's thread has to stand in line. Terms begin and end for us under this lock, so that
-    /// two threads of a process that begin one each end with the later one. No other lock is taken
-    /// under it.
+    /// The standby's thread has to stand in line. Terms begin and end for us under this lock, so
+    /// that two threads of a process that begin one each end with the later one. No other lock is
+    /// taken under it.
     lock_requested: Mutex<bool>,
     changed: Condvar,
 }
@@ -149,7 +149,7 @@ impl Ownership {
         Some(self.mine.swap(0, Ordering::SeqCst)).filter(|term| *term != 0)
     }
 
-    /// Sends the heir's thread into the line, and wakes who waits while this process reads.
+    /// Sends the standby's thread into the line, and wakes who waits while this process reads.
     pub(super) fn request_lock(&self) {
         *self.lock_requested.lock() = true;
         self.changed.notify_all();

@@ -82,7 +82,7 @@ impl Process {
         if !network.ownership.is_ours() {
             let reader =
                 Some(network.forwarded_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
-            // The heir of one that is gone may have passed on nothing yet.
+            // The standby of one that is gone may have passed on nothing yet.
             let may_hold = match reader.and_then(|slot| self.peer(slot)) {
                 Some(peer) if peer.is_alive() => self.ring_may_hold_messages(peer.slot),
                 _ => self.rings_may_hold_messages(),
@@ -231,7 +231,7 @@ impl Process {
         waits
     }
 
-    /// Takes the packets of a message that lies at `index` of the inbox. Returns how many.
+    /// Takes the packets of a message that lies at `index` of the receive batch. Returns how many.
     pub(super) fn take_message(
         &self,
         network: &Network,
@@ -276,7 +276,7 @@ impl Process {
         let index = layout::index_of(qpn);
         if held.as_ref().is_none_or(|(known, _)| *known != index) {
             finish(held.take());
-            *held = self.qp_at(index).map(|object| (index, object.inner.lock()));
+            *held = self.qps.at(index).map(|object| (index, object.inner.lock()));
         }
         match held.as_mut().and_then(|(_, guard)| guard.as_mut()) {
             Some(inner) if inner.qp.qpn == qpn => inner.take_packet(arrival, &packet, verifier),
@@ -320,7 +320,7 @@ impl Process {
     ) -> Result<(), Drop> {
         let mut result = Ok(());
         for (qpn, group) in self.groups.members_at(arrival.path.destination) {
-            let Some(object) = self.qp_at(layout::index_of(qpn)) else { continue };
+            let Some(object) = self.qps.at(layout::index_of(qpn)) else { continue };
             let path = Path { destination: address_of(group), ..arrival.path };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn

@@ -78,7 +78,7 @@ impl QpInner {
         }
     }
 
-    /// Puts the packets of a request train into the outbox.
+    /// Puts the packets of a request train into the send batch.
     fn send_train(
         &mut self,
         route: &Route,
@@ -88,7 +88,7 @@ impl QpInner {
         position: u32,
         offset: u32,
     ) -> Result<(), CopyError> {
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
         let (transport, is_inline) = (self.transport(), self.is_inline(train, position));
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.qp.mtu);
@@ -161,7 +161,7 @@ impl QpInner {
     /// Sends a datagram to a group on the network; those of this host were served before.
     pub(crate) fn send_group_network(&self, network: &Network, train: &Train, position: u32) {
         let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { return };
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
         let (egress, is_inline) = (network.egress(), self.is_inline(train, position));
         let mut out = network.send_batch.lock();
         // What cannot be read was told by the copies for this host.

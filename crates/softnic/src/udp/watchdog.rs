@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::Network;
 use super::handover::HANDSHAKE_MS;
 use super::stall_detector::{OBSERVATION_PERIOD_NS, Observation, StallDetector, Verdict};
+use crate::poll::{readable, wait_for, wait_readable};
 use crate::process::Process;
-use crate::progress_thread::{readable, wait_for, wait_readable};
 
 impl Network {
     fn observation(&self) -> Observation {
