@@ -5,23 +5,12 @@
 //! stopped there, so whoever sends for the QP does not wait: the request stays where it is, and is
 //! looked at again with everybody's progress.
 
-use rdmalab_ring::epoch::Visits;
-
 use rdmalab_engine::vocab::WrOpcode;
+use rdmalab_ring::epoch::Visits;
 
 use crate::layout;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
-
-/// What a begun request waits for.
-pub(crate) struct Invalidation {
-    /// The request's place in its send queue.
-    pub(crate) position: u32,
-    /// Initiators of other processes that may still copy.
-    visits: Visits,
-    /// QPs of this process that may: those copy under their locks.
-    local_qps: Vec<&'static QpObject>,
-}
+use crate::qp::{Invalidation, QpInner, QpObject};
 
 /// Whose copies a window's former binding may have allowed.
 #[derive(Clone, Copy)]

@@ -16,8 +16,8 @@ use rdmalab_engine::vocab::{Access, PdId, QpType, Sge, WrOpcode};
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout;
-use crate::peer::{Peer, key_entry};
-use crate::qp::{MappedMemory, QpInner};
+use crate::peer::{MappedMemory, Peer, key_entry};
+use crate::qp::QpInner;
 use crate::transmit::local_address;
 
 /// Executes the WQE at `position`; `false` when it has to take the ring.

@@ -22,6 +22,7 @@ use crate::peer::Peer;
 use crate::poll::wait_readable;
 use crate::process::Process;
 use crate::qp::QpInner;
+use crate::ring_push::{ANSWER_SLOTS, room_in};
 use crate::transmit::{self, Next};
 
 /// QPs of one process in one group (`max_mcast_qp_attach`).
@@ -310,7 +311,7 @@ fn rings_with_room(multicast_peers: &[Arc<Peer>], mtu: u32) -> Option<Vec<Ring<'
     let mut has_to_wait = false;
     for peer in multicast_peers {
         let mut out = peer.out.lock();
-        if transmit::room_in(&mut out, mtu, 1 + transmit::ANSWER_SLOTS).is_some() {
+        if room_in(&mut out, mtu, 1 + ANSWER_SLOTS).is_some() {
             rings.push((peer, out));
         } else {
             // All are asked, so that those that are stopped are waited for at the same time.

@@ -14,7 +14,9 @@ use crate::codec::{self, SHORT_BYTES};
 use crate::copy;
 use crate::layout;
 use crate::qp::QpInner;
-use crate::transmit::{ANSWER_SLOTS, InARow, local_address};
+use crate::ring_push::ANSWER_SLOTS;
+use crate::stream::StreamDetector;
+use crate::transmit::local_address;
 use rdmalab_ring::keytable::KeyView;
 
 /// The words of a slot that hold a short payload.
@@ -40,7 +42,7 @@ impl QpInner {
         }
         if out.position() != before {
             links.pushed = out.position();
-            links.in_a_row.note_push(&out);
+            links.stream.note_push(&out);
             drop(out);
             peer.ring_bell();
         }
@@ -72,7 +74,7 @@ impl QpInner {
             return false;
         }
         single.retire(links);
-        links.in_a_row = InARow::default();
+        links.stream = StreamDetector::default();
         true
     }
 }

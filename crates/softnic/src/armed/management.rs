@@ -8,8 +8,8 @@ use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
+use super::gate::{Frames, first_gid, gid_like, shared_path};
 use super::tap::Tap;
-use super::{Frames, first_gid, gid_like, shared_path};
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 
