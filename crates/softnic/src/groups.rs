@@ -1,4 +1,4 @@
-//! The multicast groups that QPs of this process joined.
+//! The multicast groups that queue pairs of this process joined.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,7 +1,8 @@
-//! How processes of a host meet: hellos with descriptors, sent to each other's mailboxes.
+//! The handshake of processes of a host: hellos with descriptors, sent to each other's mailboxes.
 //!
-//! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill.
-//! So who has read a peer's hello can send to it, and who has sent one can receive from it.
+//! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill. So
+//! a process that has read a peer's hello can send to it, and one that has sent a hello can
+//! receive.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Taking a window's former binding back without waiting on the spot.
+//! Waits until the former binding of a window is out of use, without blocking.
 //!
-//! A work request that invalidates or binds a window is complete when nobody copies any more by
-//! what the key table said before. An initiator may be in the middle of such a copy, and may be
-//! stopped there, so whoever sends for the QP does not wait: the request stays where it is, and is
-//! looked at again with everybody's progress.
+//! A work request that binds or invalidates a window is complete when no thread copies any more by
+//! the former entry of the key table. An initiator may be in the middle of such a copy, and may be
+//! stopped there. So the sending thread does not wait: the request stays in its queue, and every
+//! thread that makes progress checks it again.
 
 use rdmalab_engine::vocab::WrOpcode;
 use rdmalab_ring::epoch::Visits;

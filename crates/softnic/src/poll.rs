@@ -20,7 +20,7 @@ pub(crate) fn wait_readable(fds: &[i32], timeout_ms: i32) -> bool {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) > 0 }
 }
 
-/// The same for descriptors whose answers are of interest, up to `timeout_ns`.
+/// Waits up to `timeout_ns`, and leaves in `polls` which descriptors are ready.
 pub(crate) fn wait_for(polls: &mut [libc::pollfd; 4], timeout_ns: u64) {
     let _no_cancel = NoCancel::new();
     let limit = libc::timespec {

@@ -1,18 +1,20 @@
-//! The progress thread: one thread per process that makes progress for owners that sleep or
-//! compute.
+//! The progress thread: one thread per process that makes progress while callers sleep or compute.
 //!
 //! It is in one of three states:
-//! - *watching*: callers make progress. It sleeps on a short timer, touches nothing that they use,
-//!   and takes over when their stamp stands still. Peers need not wake anybody.
-//!   Callers that come and go (a program that spins on its memory and calls us in between) leave
-//!   messages lying: as long as the progress thread finds such, it watches with the doorbell armed.
-//! - *on duty*: no caller was seen for a while. The doorbell is armed, and the progress thread
-//!   sleeps until a peer signals the event, mail comes, or a timer is due.
-//! - *parked*: as on duty, but a caller is blocked inside a verb and is woken by the event itself,
-//!   which saves a hop; the progress thread only waits for mail, timers and a kick.
 //!
-//! A caller that finds the doorbell armed disarms it and kicks the progress thread, which watches
-//! again. So somebody always either polls, watches, or sleeps on an armed doorbell.
+//! - *watching*: callers make progress. The thread sleeps on a short timer, touches nothing that
+//!   callers use, and takes over when the count of callers stands still. Peers need not wake
+//!   anybody. A program that spins on its memory and calls us only now and then leaves messages
+//!   unattended. While the thread finds such messages, it watches with the doorbell armed.
+//!
+//! - *on duty*: no caller came for a while. The doorbell is armed, and the thread sleeps until a
+//!   peer signals the event, a control message comes, or a timer is due.
+//!
+//! - *parked*: as on duty, but a caller is blocked inside a verb. The event wakes that caller
+//!   itself, which saves a hop. The thread only waits for control messages, timers and a kick.
+//!
+//! A caller that finds the doorbell armed disarms it and kicks the thread, which watches again. So
+//! at any time some thread polls, watches, or sleeps on an armed doorbell.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 

@@ -1,12 +1,12 @@
-//! A full ring that its reader leaves as it is.
+//! Detects a ring that stays full because its reader takes nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long datagrams wait for a peer that takes nothing out of its full ring, ns. Whoever makes
-/// progress empties it, whether receives are posted or not; only a stopped process does not.
+/// How long datagrams wait for a peer that takes nothing out of its full ring, ns. A running
+/// process empties its rings, whether receives are posted or not; a stopped one does not.
 pub(crate) const STUCK_NS: u64 = 100_000_000;
 
-/// How long a peer has left its full ring as it is.
+/// How long a ring has been full without its reader taking anything.
 #[derive(Default)]
 pub(crate) struct RingStall {
     consumed: AtomicU64,

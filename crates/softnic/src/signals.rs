@@ -1,9 +1,9 @@
-//! What a signal does to a wait inside a verb.
+//! Signals: masks for our threads, and what a handler does to a wait inside a verb.
 //!
-//! On an adapter these waits are a `read`: after a handler it goes on if the handler was installed
-//! with `SA_RESTART`, and fails with `EINTR` otherwise. Programs rely on both (qperf ends its
-//! measurements by a timer's signal; what uses `signal()` expects no error). Our waits are a
-//! `poll`, which a handler always interrupts and which does not tell which one ran.
+//! On an adapter these waits are a `read`. After a handler the wait goes on if the handler was
+//! installed with `SA_RESTART`, and fails with `EINTR` otherwise. Programs rely on both: qperf ends
+//! its measurements by a timer's signal, and programs that use `signal()` expect no error. Our
+//! waits are a `poll`, which every handler interrupts and which does not tell which handler ran.
 
 use rdmalab_engine::backend::VerbsError;
 

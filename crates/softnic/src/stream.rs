@@ -1,4 +1,4 @@
-//! Telling a stream of messages from a ping-pong.
+//! Tells a stream of messages from a ping-pong.
 
 use rdmalab_ring::spsc::Producer;
 

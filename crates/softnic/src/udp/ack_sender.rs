@@ -23,7 +23,7 @@ impl QpInner {
         self.links.delayed_ack.on_send(caller_polls, crate::clock::now_ns);
         let mine = self.links.object.index + 1;
         if network.delayed_ack_qp.load(Ordering::Relaxed) == mine {
-            // Who is about to pay for us finds nothing to send.
+            // A thread that is about to send it for us finds nothing to send.
             let _ = network.delayed_ack_qp.compare_exchange(
                 mine,
                 0,
@@ -33,7 +33,7 @@ impl QpInner {
         }
     }
 
-    /// Sends an acknowledgement that is owed.
+    /// Sends the acknowledgement of this queue pair that is delayed.
     pub(crate) fn send_delayed_ack(&mut self) {
         self.links.delayed_ack.on_sent_alone();
         if self.links.route.is_some() && self.qp.has_response() {
@@ -43,14 +43,14 @@ impl QpInner {
 }
 
 impl Process {
-    /// Remembers a queue pair that owes; `false` when another does, or the progress thread may
-    /// sleep for long: then it sends at once.
+    /// Remembers a queue pair that delays its acknowledgement. Returns `false` when another one
+    /// does, or the progress thread may sleep for long: then the acknowledgement is sent at once.
     pub(super) fn delay_ack(&self, network: &Network, object: &QpObject) -> bool {
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
         if network.delayed_ack_qp.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
             return false;
         }
-        // Beside `serve` of the progress thread: it says that it sleeps, and then looks here.
+        // Pairs with `progress_loop::make_progress`: it stores that it sleeps, and then looks here.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.progress_thread.may_sleep_long() {
             network.delayed_ack_qp.store(0, relaxed);
@@ -59,7 +59,7 @@ impl Process {
         true
     }
 
-    /// Sends the acknowledgement that some queue pair owes, if one does.
+    /// Sends the delayed acknowledgement of any queue pair, if there is one.
     #[inline]
     pub(crate) fn send_delayed_ack(&self) {
         if let Some(network) = self.network()
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// The same for a process that exits, perhaps in the midst of a verb: waits for no lock.
+    /// The same while the process exits, perhaps in the middle of a verb: waits for no lock.
     pub(super) fn send_delayed_ack_at_exit(&self, network: &Network) {
         if let Some(object) = self.take_delayed_ack_qp(network)
             && let Some(mut guard) = object.inner.try_lock()

@@ -1,15 +1,15 @@
-//! When the progress thread looks at the network although callers are active.
+//! Adaptive wake-up: when packets wake the progress thread although callers are active.
 //!
-//! A caller that polls reads the socket itself, and being woken for each packet would only take its
-//! processor away. But a caller that posts, and then spins on memory that a peer will WRITE to,
-//! reads nothing: from the outside both look alike. So the progress thread is woken by packets as
-//! long as that is of use, and leaves the network alone for a while when callers were faster each
-//! time.
+//! A caller that polls reads the socket itself, and waking the progress thread for each packet
+//! would only take its processor away. A program that posts, and then spins on memory that a peer
+//! will WRITE to, reads nothing. From outside both look alike. So packets wake the thread for as
+//! long as it takes them sooner than callers do. When callers were faster several times, the thread
+//! does not watch the network for a while.
 //!
-//! Being woken in vain is dear where both share a processor: the progress thread takes it from the
-//! caller, finds the socket empty and sleeps on, all within one call, and never learns of it.
-//! Measured with each end bound to a processor: round trips of 52 us instead of 11. So it does not
-//! wait long at a time, and looks what callers took meanwhile.
+//! A useless wake-up is expensive where both share a processor: the thread preempts the caller,
+//! finds the socket empty and sleeps again, all within one call, and never learns of it. Measured
+//! with each end bound to a processor: round trips of 52 us instead of 11. So the thread waits for
+//! a short time only, and checks what callers took meanwhile.
 
 use std::sync::atomic::Ordering;
 
@@ -19,33 +19,33 @@ use crate::clock::now_ns;
 use crate::poll::{readable, wait_for};
 use crate::process::Process;
 
-/// What callers are given to take a packet that woke the progress thread, ns: more than one that
-/// polls takes between two looks, sending in between. It is what a WRITE to a program that spins on
-/// memory pays.
+/// How long callers get to take a packet that woke the progress thread, ns: longer than a polling
+/// caller takes between two polls, with a send in between. A WRITE to a program that spins on
+/// memory is late by this time.
 const CALLER_GRACE_NS: u64 = 20_000;
-/// So often in a row callers have to be faster.
+/// After so many useless wake-ups in a row the thread does not watch the network for a while.
 const USELESS_MAX: u32 = 4;
-/// While the network is left alone, the progress thread looks after so long whether callers still
-/// poll, ns. Those that did not look for all that time have stopped. Each time they did, the next
-/// nap is twice as long: waking takes the processor from a caller that is bound to it. Measured
-/// with a nap of 0.4 ms throughout: a tenth of all round trips took twice as long.
+/// While the thread does not watch the network, it naps this long and then checks whether callers
+/// still poll, ns. If no caller polled during a nap, they have stopped. If one did, the next nap is
+/// twice as long, because waking takes the processor from a caller that is bound to it. Measured
+/// with naps of 0.4 ms throughout: a tenth of all round trips took twice as long.
 const NAP_NS: u64 = 400_000;
-/// Naps are doubled so often at most: then they last for a whole round.
+/// Naps are doubled this often at most; then a nap lasts a whole round.
 const NAP_DOUBLINGS: u32 = 3;
-/// The first wait for packets that callers may take as well, ns. As long as nothing comes at all,
-/// each is twice as long as the one before.
+/// The first wait for packets that callers may take as well, ns. While nothing comes, each wait is
+/// twice as long as the one before.
 const PROBE_NS: u64 = 100_000;
-/// The network is left alone for so many rounds of the progress thread (of 2 ms) at most.
+/// The thread skips the network for at most this many of its rounds (of 2 ms).
 const ROUNDS_MAX: u32 = 16;
 
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct AdaptiveWakeup {
-    /// Times in a row that a caller was faster.
+    /// Useless wake-ups in a row: a caller was faster.
     useless_wakeups: u32,
-    /// Rounds to leave the network alone.
+    /// Rounds left in which the network is not watched.
     rounds_to_skip: u32,
-    /// How many rounds it will be next.
+    /// How many rounds it will be the next time.
     next_rounds_to_skip: u32,
     /// How often the nap was doubled.
     nap_doublings: u32,
@@ -83,13 +83,13 @@ impl AdaptiveWakeup {
             let woken = network_ready || others.contains(&true);
             let looked = network.caller_polls.load(Ordering::Relaxed).wrapping_sub(caller_polls);
             if !woken && looked < u64::from(READS_PER_SHARED_READ) && network.has_connected() {
-                // Hardly anybody reads a peer's own socket, and it wakes nobody.
+                // Hardly any caller reads the connected socket, and it wakes no thread.
                 process.disconnect_flow();
             }
             if network_ready {
                 wakes_on_packets = self.take_unless_callers_do(process, network, sleeper);
             } else if wakes_on_packets && network.caller_packets.load(Ordering::Relaxed) != taken {
-                // Each of these packets woke us, perhaps, and was gone when we looked.
+                // Each of these packets may have woken us, and was gone when we looked.
                 self.was_useless();
                 wakes_on_packets = sleeper || self.rounds_to_skip == 0;
             } else {
@@ -114,7 +114,8 @@ impl AdaptiveWakeup {
         false
     }
 
-    /// Something came: takes it, unless a caller does. Returns whether to go on heeding.
+    /// A packet came: takes it, unless a caller does. Returns whether packets go on waking the
+    /// thread.
     fn take_unless_callers_do(
         &mut self,
         process: &Process,
@@ -139,7 +140,8 @@ impl AdaptiveWakeup {
         sleeper || self.rounds_to_skip == 0
     }
 
-    /// After a nap in which callers polled, or did not. Returns whether to heed the network.
+    /// After a nap in which callers polled, or did not. Returns whether packets wake the thread
+    /// now.
     fn after_nap(&mut self, polled: bool) -> bool {
         if polled {
             self.nap_doublings = (self.nap_doublings + 1).min(NAP_DOUBLINGS);
@@ -166,7 +168,7 @@ impl AdaptiveWakeup {
     }
 }
 
-/// Not spinning: a caller may need this very processor.
+/// Sleeps and does not spin: a caller may need this very processor.
 fn let_callers_run() {
     std::thread::sleep(std::time::Duration::from_nanos(CALLER_GRACE_NS));
 }

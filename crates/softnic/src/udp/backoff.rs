@@ -1,32 +1,32 @@
-//! When a time-out is judged over the network, and over memory where rules of faults may make an
-//! answer late.
+//! Retransmission back-off: when a time-out that is due leads to a retransmission. It applies over
+//! the network, and over memory where fault rules may delay an answer.
 //!
-//! A request may be answered as late as 4 T_tr after it was sent, T_tr being 4.096 us times 2 to
-//! the power of `timeout` (IBA vol. 1, 9.7.6.1.3). A thread of the peer that loses its processor
-//! has, at that moment, often just read packets (the kernel lets others run at the end of system
-//! calls), and nobody else can answer them: on a machine with many runnable threads that was
-//! measured to last two seconds. So a first loss is mended after T_tr, and who stays silent is
-//! given more each time.
+//! A request may be answered as late as 4 T_tr after it was sent; T_tr is 4.096 us times 2 to the
+//! power of `timeout` (IBA vol. 1, 9.7.6.1.3). A thread of the peer that loses its processor has
+//! often just read packets, because the kernel lets others run at the end of system calls. No other
+//! thread can answer these packets. On a machine with many runnable threads this was measured to
+//! last two seconds. So the first retransmission follows after T_tr, and each further one after a
+//! longer time.
 //!
-//! So it is where an answer may be here already, and a thread of ours is at it.
+//! The same holds where an answer may have arrived here already, and a thread of ours is reading
+//! it.
 
-/// T_tr that pass before the first, second, third time-out in a row is judged; then
-/// [`LONGEST`].
+/// T_tr before the first, second and third retransmission in a row; then [`LONGEST`].
 const PERIODS: [u64; 3] = [1, 1, 2];
 /// The most that the specification allows.
 const LONGEST: u64 = 4;
-/// What a thread that just reads has at least, ns, however short T_tr is.
+/// The least time that a thread of ours gets to finish reading, ns, however short T_tr is.
 const READING_NS: u64 = 32_000_000;
 
-/// When a time-out is judged that was due at `due_ns`, after one T_tr of `period_ns`, `spent`
-/// retries having been of no use.
+/// When to retransmit if the time-out was due at `due_ns`, after one T_tr of `period_ns`. `spent`:
+/// retries so far without an answer.
 pub(crate) fn retransmit_at_ns(due_ns: u64, period_ns: u64, spent: u8) -> u64 {
     let periods = PERIODS.get(usize::from(spent)).copied().unwrap_or(LONGEST);
     due_ns.saturating_add(period_ns.saturating_mul(periods - 1))
 }
 
-/// When it is judged at the latest, although something may lie somewhere: a flood for others must
-/// not keep what was lost from being sent again.
+/// When to retransmit at the latest, even if unread packets may hold the answer: a flood of packets
+/// for others must not delay a retransmission for ever.
 pub(crate) fn retransmit_at_latest_ns(due_ns: u64, period_ns: u64) -> u64 {
     due_ns.saturating_add(period_ns.saturating_mul(LONGEST - 1).max(READING_NS))
 }

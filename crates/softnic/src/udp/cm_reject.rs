@@ -1,8 +1,8 @@
-//! What a host says of connections when none of its programs uses the connection manager.
+//! Rejects of connection requests that no program of this host handles.
 //!
-//! A kernel answers for all programs, also for those that are not there. Here each program brings
-//! its own manager; where there is none, the process that reads the host's socket answers as one
-//! that knows no service and no connection, so that peers are refused and need not time out.
+//! A kernel answers for all programs, also for absent ones. Here each program brings its own
+//! connection manager. Where there is none, the owner of the socket answers as a manager that knows
+//! no service and no connection, so that peers get a REJ and need not time out.
 
 use rdmalab_engine::cm::{Config, Manager, Output};
 use rdmalab_engine::vocab::AhAttr;

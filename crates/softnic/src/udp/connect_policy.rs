@@ -1,61 +1,62 @@
-//! When one peer's packets are given a socket of their own, and when that ends.
+//! When a peer gets a connected socket of its own, and when that socket is closed.
 //!
-//! A connected UDP socket takes its peer's packets past the kernel's search for a route and for a
-//! socket, and who sent them, and whereto, need not be asked for. Measured between two namespaces,
-//! `recvmsg` with the destination address on the socket for all against `recvfrom` on a connected
-//! one: a round trip of 32 or 1024 B takes 11 % less. But each look then costs a call on either
-//! socket, so it serves only one who talks alone: whose packets come one by one, and hardly any
-//! from others between them.
+//! A connected UDP socket saves the kernel the search for a route and for a socket, and the source
+//! and destination of each packet need not be asked for. Measured between two namespaces, `recvmsg`
+//! with the destination address on the shared socket against `recvfrom` on a connected one: a round
+//! trip of 32 or 1024 B takes 11 % less. In return each poll costs a call on one of two sockets. So
+//! a connected socket pays off for ping-pong traffic only: one peer sends single messages, and
+//! hardly any come from others.
 
 use rdmalab_link::path::Path;
 
-/// Messages that have to come one by one, from one peer and from nobody else.
+/// Messages in a row that have to come one by one, from one peer only.
 const STREAK: u32 = 256;
-/// How many of them one takes back that came with others, as an acknowledgement may.
+/// By how many a message that came together with others sets the count back; an acknowledgement may
+/// do so.
 const SETBACK: u32 = 4;
-/// How many they have to be at most, however often it was of no use.
+/// The most messages in a row that are ever needed, however often a socket was useless.
 const STREAK_MAX: u32 = 1 << 16;
-/// One of so many looks is at the socket for all.
+/// One of so many polls reads the shared socket.
 pub(super) const READS_PER_SHARED_READ: u32 = 16;
-/// Messages of the peer that have to lie between two of others.
+/// Messages of the peer that have to lie between two messages of others.
 const OTHERS_APART: u32 = 64;
-/// So many looks in a row that find something mean that the peer streams, which the socket for all
-/// takes in larger pieces.
+/// After so many reads in a row that find a message the peer streams; the shared socket receives a
+/// stream in larger pieces.
 const STREAM_READS: u32 = 64;
-/// After so many looks in a row that find nothing, the peer is no better than others.
+/// After so many reads in a row that find nothing the peer is idle.
 const IDLE_READS: u32 = 4096;
-/// What came while the kernel still knew the peer's socket is found in so many looks.
+/// After disconnecting, so many empty reads in a row mean that the socket is drained.
 const DRAIN_READS: u32 = 8;
 
-/// Where to look next.
+/// Which socket to read next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadFrom {
-    /// At the socket for all.
+    /// The shared socket.
     Shared,
-    /// At the peer's.
+    /// The connected socket.
     Connected,
-    /// At the peer's until it is empty, then at the one for all.
+    /// The connected socket until it is empty, then the shared one.
     ConnectedThenShared,
 }
 
-/// What is to be done.
+/// What to do with the connected socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// Nothing.
     Keep,
-    /// The kernel is not to choose it any more.
+    /// Disconnect it: the kernel delivers new packets to the shared socket.
     Disconnect,
-    /// It is empty for good.
+    /// Close it: it is drained.
     Close,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// There is one socket.
+    /// There is the shared socket only.
     Shared,
-    /// The peer has its own.
+    /// The peer has a connected socket.
     Connected,
-    /// The kernel does not choose it any more; what lies in it comes first.
+    /// The connected socket was disconnected; what lies in it is read first.
     Draining { reads: u32 },
 }
 
@@ -68,7 +69,7 @@ pub(super) struct ConnectPolicy {
     streak: u32,
     needed: u32,
     reads_in_turn: u32,
-    /// Of the peer, since another's.
+    /// Messages of the peer since the last one of another.
     apart: u32,
     found_in_a_row: u32,
     empty_in_a_row: u32,
@@ -90,7 +91,7 @@ impl Default for ConnectPolicy {
 }
 
 impl ConnectPolicy {
-    /// The path of those who have a socket of their own.
+    /// The path of the connected socket, if there is one.
     pub(super) fn connected_path(&self) -> Option<Path> {
         self.path.filter(|_| self.state != State::Shared)
     }
@@ -111,15 +112,15 @@ impl ConnectPolicy {
         }
     }
 
-    /// The path of those who have earned a socket of their own.
+    /// The path that qualifies for a connected socket.
     #[inline]
     pub(super) fn candidate(&self) -> Option<Path> {
         let earned = self.state == State::Shared && self.streak >= self.needed;
         self.path.filter(|_| earned)
     }
 
-    /// A message came to the socket for all; `alone`: no other was found with it, and it was not
-    /// several in one.
+    /// A message came to the shared socket; `alone`: no other came with it, and it was not several
+    /// in one.
     #[inline]
     pub(super) fn on_shared_message(&mut self, path: &Path, alone: bool) -> Action {
         let same = self.path.as_ref() == Some(path);
@@ -142,12 +143,12 @@ impl ConnectPolicy {
         }
     }
 
-    /// Messages were taken by one who does not poll.
+    /// Messages were taken by a thread that does not poll.
     pub(super) fn reset_streak(&mut self) {
         self.streak = 0;
     }
 
-    /// A look at the peer's socket found a message, or nothing.
+    /// A read of the connected socket found a message, or nothing.
     #[inline]
     pub(super) fn on_connected_read(&mut self, found: bool) -> Action {
         if let State::Draining { reads } = &mut self.state {
@@ -169,35 +170,35 @@ impl ConnectPolicy {
         if self.found_in_a_row >= STREAM_READS { self.disconnect_useless() } else { Action::Keep }
     }
 
-    /// It cost more than it gave: the next one has to be earned longer.
+    /// The socket cost more than it saved: the next one takes longer to qualify for.
     fn disconnect_useless(&mut self) -> Action {
         self.needed = (self.needed * 2).min(STREAK_MAX);
         Action::Disconnect
     }
 
-    /// It served until the peer had nothing more to say: the next one is earned sooner.
+    /// The socket was useful until the peer went idle: the next one is granted sooner.
     fn disconnect_useful(&mut self) -> Action {
         self.needed = (self.needed / 2).max(STREAK);
         Action::Disconnect
     }
 
-    /// The peer got its socket.
+    /// The connected socket was opened.
     pub(super) fn on_opened(&mut self) {
         let (path, needed) = (self.path, self.needed);
         *self = ConnectPolicy { state: State::Connected, path, needed, ..ConnectPolicy::default() };
     }
 
-    /// It cannot have one now.
+    /// It could not be opened.
     pub(super) fn on_refused(&mut self) {
         (self.streak, self.needed) = (0, (self.needed * 2).min(STREAK_MAX));
     }
 
-    /// The kernel does not choose the peer's socket any more.
+    /// The connected socket was disconnected.
     pub(super) fn on_disconnected(&mut self) {
         self.state = State::Draining { reads: 0 };
     }
 
-    /// There is one socket again.
+    /// The connected socket was closed.
     pub(super) fn on_closed(&mut self) {
         *self = ConnectPolicy { needed: self.needed, ..ConnectPolicy::default() };
     }

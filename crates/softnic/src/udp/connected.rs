@@ -1,8 +1,8 @@
-//! The socket of one peer that talks alone; [`super::connect_policy`] says when.
+//! The connected socket of one peer; [`super::connect_policy`] says when there is one.
 //!
-//! Only callers that poll have one: before anybody sleeps, or another process takes part, it goes.
-//! It is connected elsewhere first, so that the kernel gives new packets to the socket for all, and
-//! then read until it stays empty: it hardly ever loses one when it goes.
+//! Only callers that poll use it: it is closed before any thread sleeps, and before another process
+//! shares the port. First it is connected elsewhere, so that the kernel delivers new packets to the
+//! shared socket. Then it is read until it stays empty, so that hardly ever a packet is lost.
 
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{Ordering, fence};

@@ -1,7 +1,7 @@
-//! How the kernel is told of a peer's own socket.
+//! The system calls for a connected socket.
 //!
-//! It is bound to the address that the peer sends to, and connected to the peer: the kernel prefers
-//! it to the socket for all. It shares that one's port, which both have to allow while it is bound.
+//! It is bound to the address that the peer sends to, and connected to the peer, so that the kernel
+//! prefers it to the shared socket. Both use one port, which both have to allow while it is bound.
 //! Meanwhile the port is open to this user's programs (`SO_REUSEPORT`), and to nobody else's.
 
 use std::io;

@@ -1,39 +1,40 @@
-//! Acknowledgements that wait for the program's answer.
+//! Delayed ACK: which acknowledgements may wait for the program's answer.
 //!
-//! An acknowledgement costs its sender a system call, some six microseconds. In a talk that time
-//! would stand between a message and the program's answer to it: measured, a round trip of SENDs
-//! with a completion each took twice as long as bare datagrams. So where a program that polls used
-//! to answer at once, the acknowledgement of what it just received is *owed*: it leaves with the
-//! next request, behind it and mostly in the same call.
+//! An acknowledgement costs its sender a system call of some six microseconds. In a ping-pong this
+//! time lies between a message and the program's answer: measured, a round trip of SENDs with a
+//! completion each took twice as long as bare datagrams. So if a program that polls has answered at
+//! once several times, the acknowledgement of the next message is delayed. It leaves with the next
+//! request, behind it and mostly in the same system call.
 //!
-//! Nobody waits for it long. One queue pair of a process owes at most one batch. It pays at the
-//! next look at the network that finds nothing, when the next message comes, before a caller
-//! sleeps, and when its queue pair changes or ends or the process exits. For a program that turns
-//! to something else the progress thread pays, in its next round; and such a queue pair has to earn
-//! the credit again. A program that is killed in between is to its peer as one that died before it
-//! received.
+//! The delay is short. One queue pair of a process may delay one batch of acknowledgements. It
+//! sends them at the next look at the network that finds nothing, when the next message comes,
+//! before a caller sleeps, when its queue pair changes or is destroyed, and when the process exits.
+//! If the program does none of this, the progress thread sends them in its next round, and the
+//! queue pair has to qualify again. If the program is killed in between, its peer sees a process
+//! that died before the message arrived.
 
-/// Prompt answers in a row that earn credit.
+/// Prompt answers in a row after which an acknowledgement may be delayed.
 const SCORE_NEEDED: i16 = 4;
-/// What a queue pair is put back by when credit was given in vain: this many answers more.
+/// How many more prompt answers a queue pair needs after a delay that was useless.
 const PENALTY: i16 = 64;
 /// An answer that comes later was not prompt, ns: about as long as sending two packets takes.
 const PROMPT_NS: u64 = 15_000;
 
-/// How a queue pair's program answers.
+/// How promptly a queue pair's program answers.
 #[derive(Default)]
 pub(crate) struct DelayedAck {
-    /// Prompt answers in a row, up to [`SCORE_NEEDED`]; below zero after credit in vain.
+    /// Prompt answers in a row, up to [`SCORE_NEEDED`]; below zero after a useless delay.
     score: i16,
     /// When the last message came that wants an acknowledgement: callers' looks at the network
     /// until then, and the time, ns. `None` once the program sent something since.
     last_message: Option<(u64, u64)>,
-    /// Its acknowledgement is owed.
+    /// Its acknowledgement is delayed now.
     is_delayed: bool,
 }
 
 impl DelayedAck {
-    /// A message came that is to be acknowledged. Returns whether there is credit.
+    /// A message came that is to be acknowledged. Returns whether the acknowledgement may be
+    /// delayed.
     pub(super) fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
         let is_first = self.last_message.is_none();
         self.last_message = Some((caller_polls, now_ns));
@@ -53,7 +54,7 @@ impl DelayedAck {
         self.is_delayed = false;
     }
 
-    /// What was owed had to be paid without an answer.
+    /// The delayed acknowledgement had to be sent without an answer.
     pub(super) fn on_sent_alone(&mut self) {
         if std::mem::take(&mut self.is_delayed) {
             self.score = -PENALTY;

@@ -1,21 +1,21 @@
-//! One socket for all processes of a host: who reads it, and how it reaches the others.
+//! How ownership of the shared socket passes from process to process.
 //!
-//! Whoever comes first binds the port. Who finds it taken asks the other processes of the host by
-//! control message; the one that reads the socket answers with its descriptor, and with the
-//! descriptor of a piece of memory whose lock makes its holder the reader. Everybody else waits for
-//! that lock in a thread of its own, so that the kernel names the next reader when one dies.
+//! The owner holds a record lock. Every other process waits for that lock in a thread of its own,
+//! its *standby* thread. When the owner dies, the kernel gives the lock to one of them, which
+//! becomes the owner. When the owner exits, it hands over in its exit handlers.
 //!
-//! A process that is stopped keeps the lock, though another one reads meanwhile (`watchdog`). It
-//! gives it up when it goes on, to somebody who then reads. So whoever has the lock and runs is the
-//! reader, and if the reader dies without having had the lock, it is found out as if it was
-//! stopped.
+//! A process that is stopped keeps the lock, though another one has taken ownership (`watchdog`).
+//! It gives the lock up when it continues. So a running process that holds the lock is the owner.
+//! If an owner without the lock dies, the watchdogs find it stalled.
 //!
-//! A peer's own socket (`connected`) in a process that is stopped cannot be read by any other.
-//! There is none where processes share the port, but for one that took longer than
-//! `connected::JOIN_NS` from asking for the socket to saying that it uses it: if the reader is
-//! stopped before it passes a packet on to it, packets of that one peer wait until it goes on. And
-//! one that asks while the only process that has the socket is stopped is told that the port is
-//! taken.
+//! No other process can read the connected socket (`connected`) of a stopped process. There is none
+//! where processes share the port, with one exception: a process may take longer than
+//! `connected_socket::JOIN_NS` from asking for the socket to registering as standby. If the owner
+//! is stopped before it forwards the first packet to that process, packets of the one peer wait
+//! until the owner continues.
+//!
+//! A process that asks for the socket while the only process that has it is stopped gets the error
+//! that the port is taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,20 +1,20 @@
-//! The network: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` opens it.
+//! The network: RoCEv2 over UDP to other hosts, where `RDMALAB_INTERFACE` names an interface.
 //!
 //! All processes of a host (boot, network namespace, user) share one socket, bound to UDP 4791 on
-//! that interface (a peer that talks alone may have another, see `connected`); its descriptor
-//! travels in control messages. All of them send on it. One of them, its *reader*, reads it, and
-//! gives packets for other processes' queue pairs to them through the rings; it drops what finds a
-//! full one. Nothing waits for anything: a packet that is dropped is a packet that was lost.
+//! that interface. Control messages carry its descriptor from process to process (`share`). Every
+//! process sends on it. One process owns it: the owner alone reads it, and forwards packets for
+//! queue pairs of other processes through the rings (`forward`). A packet that finds a full ring is
+//! dropped, which is a lost packet like any other.
 //!
-//! A word in shared memory says whose turn it is to read (`ownership`). Who has a lock that its
-//! holder gives up when it exits, and that the kernel passes on when it dies, makes itself the
-//! reader (`handover`); so does who finds that the reader leaves packets lying, since it was
-//! stopped (`watchdog`, `stall_detector`).
+//! A word in shared memory numbers the terms of ownership (`ownership`). A record lock, which the
+//! kernel passes on when its holder dies, names the next owner (`handover`). A process that finds
+//! the owner stopped takes ownership over (`watchdog`, `stall_detector`).
 //!
-//! A caller inside a verb reads the socket itself; the progress thread waits for it when nobody
-//! polls.
+//! A caller inside a verb reads the socket itself. The progress thread waits for it when no caller
+//! polls (`adaptive_wakeup`). A peer with ping-pong traffic may get a connected socket of its own
+//! (`connected`, `connect_policy`).
 //!
-//! Lock order: the receiver's buffers (only ever tried) -> QP -> the send batch.
+//! Lock order: the receiver (only ever tried) -> QP -> the send batch.
 
 mod ack_sender;
 pub(crate) mod adaptive_wakeup;

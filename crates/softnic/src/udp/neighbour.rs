@@ -1,10 +1,11 @@
-//! The link address of whoever is next on the way to a peer.
+//! The link address of the next hop to a peer.
 //!
-//! A connection's first packet makes the kernel ask the link for it (ARP, or neighbour discovery).
-//! Where the interface came up a moment ago that question may be lost, and is asked again after a
-//! second: longer than all retries of a queue pair with a common time-out. So it is waited for
-//! before the queue pair can send, as Linux does for adapters (`ib_resolve_eth_dmac`, when an
-//! address vector is given), and whoever names an address that nobody has learns it there.
+//! The first packet of a connection makes the kernel resolve it (ARP, or IPv6 neighbour discovery).
+//! On an interface that came up a moment ago the solicitation may be lost. The kernel repeats it
+//! after a second, which is longer than all retries of a queue pair with a usual time-out. So the
+//! address is resolved before the queue pair may send, as Linux does for adapters
+//! (`ib_resolve_eth_dmac`, when an address vector is given). An address that no host has is
+//! reported there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,14 +1,15 @@
-//! Whose turn it is to read the socket: a word that all processes of the host share.
+//! Which process owns the socket: a word that all processes of the host share.
 //!
-//! The word numbers *terms*. Who makes it one larger, by compare-and-swap from what it saw, reads
-//! in the term that begins, until somebody else does the same: no two processes ever have the same
-//! term, and none comes back. So a reader may be turned out at any time, by one who has the record
-//! lock (`handover`) or by one who finds it stalled (`watchdog`), and it finds out by itself: it
-//! compares before it receives, and before it handles what it received. What it does between two of
-//! these comparisons it does beside its successor; this is one message that comes late, or twice.
+//! The word numbers *terms*. A process begins a term by increasing the word with compare-and-swap
+//! from the value that it saw. It owns the socket until another process begins the next term. No
+//! two processes ever have the same term, and no term comes back. So ownership may be taken from a
+//! process at any time, by the holder of the record lock (`handover`) or by a process that finds
+//! the owner stalled (`watchdog`). The former owner finds out by itself: it compares the word
+//! before it receives, and before it handles what it received. Between two comparisons it may act
+//! beside its successor, which makes one message late or double.
 //!
-//! Terms are not trusted with memory: whoever shares the word could write what it likes, and turn
-//! everybody out, as it could read the socket itself.
+//! The word is not trusted where memory safety is concerned. A process that shares it could write
+//! any value and take ownership, as it could read the socket itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Packets from the network, and those that the owner of the socket passed on.
+//! Handles packets from the network, and packets that the owner of the socket forwarded.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;

@@ -1,6 +1,6 @@
-//! Batches of datagrams on their way in, with what the kernel says of them.
+//! Batches of received datagrams, with what the kernel says of them.
 //!
-//! The calls are made past glibc, as in [`super::socket`].
+//! The system calls are made without glibc, as in [`super::socket`].
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;

@@ -1,4 +1,4 @@
-//! Packets on their way out: gathered, then sent in as few calls as the kernel allows.
+//! Packets to be sent: collected, then sent in as few system calls as the kernel allows.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

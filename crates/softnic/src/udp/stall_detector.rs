@@ -1,9 +1,9 @@
-//! Whether the process that reads the socket does not do it any more, though it lives: it was
-//! stopped (SIGSTOP, a debugger), or a thread of it was while it had the receiver's buffers.
+//! Whether the owner of the socket has stopped reading it though it lives: the process was stopped
+//! (SIGSTOP, a debugger), or a thread of it was while it held the receiver.
 //!
-//! Seen from another process: something lies in the socket, and nobody has looked at it since the
-//! look before. A reader that is merely busy, or has no processor, looks again before long; if one
-//! is taken to be stopped that is not, it loses what it has in its hands, and no more.
+//! Another process sees it as follows: packets lie in the socket, and nobody has read it since the
+//! last look. An owner that is only busy, or has no processor, reads again soon. If a live owner is
+//! taken for stalled by mistake, it loses the packets that it is handling, and no more.
 
 /// Looks in a row that have to find the same after the first one.
 const OBSERVATIONS: u32 = 4;

@@ -1,8 +1,8 @@
-//! Addresses that are there, and cannot be used yet.
+//! Tentative addresses: they exist and cannot be used yet.
 //!
-//! For a second or two after it was given, the kernel asks the link whether somebody else has an
-//! IPv6 address (RFC 4862, 5.4). Until then nobody finds it, and what is sent on its behalf leaves
-//! from another address, which a peer refuses.
+//! For a second or two after an IPv6 address was added, the kernel asks the link whether another
+//! host has it (duplicate address detection, RFC 4862, 5.4). Until then nobody can resolve it, and
+//! packets leave from another address, which the peer rejects.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,8 +1,9 @@
-//! The thread of a process that does not read the socket, and watches whether anybody does.
+//! The watchdog: the thread of a process that does not own the socket, which checks that the owner
+//! reads it.
 //!
-//! While nothing comes and nobody looks it sleeps in the kernel, so an idle host costs nothing.
-//! Else it looks some times a second, by the clock: to be woken by packets would take time from
-//! whoever reads them.
+//! While nothing arrives and nobody reads, it sleeps in the kernel, so that an idle host costs
+//! nothing. Otherwise it looks a few times a second, by the clock: if packets woke it, it would
+//! take time from the owner.
 
 use std::time::Duration;
 
