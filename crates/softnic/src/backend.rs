@@ -44,10 +44,6 @@ pub struct Context {
 }
 
 handle! {
-    /// A protection domain of a soft device.
-    Pd, PdObject
-}
-handle! {
     /// A memory region of a soft device.
     Mr, MrObject
 }
@@ -63,10 +59,14 @@ handle! {
     /// A completion queue of a soft device.
     Cq, CqHandle
 }
-handle! {
-    /// A shared receive queue of a soft device.
-    Srq, SrqObject
-}
+
+/// A protection domain of a soft device.
+#[derive(Clone)]
+pub struct Pd(pub(crate) Arc<PdObject>, pub(crate) &'static Process);
+
+/// A shared receive queue of a soft device.
+#[derive(Clone)]
+pub struct Srq(pub(crate) Arc<SrqObject>, &'static Process);
 
 /// A queue pair of a soft device.
 #[derive(Clone, Copy)]
@@ -180,12 +180,13 @@ impl Backend for SoftNic {
 
     fn alloc_pd(ctx: &Context) -> VerbsResult<Pd> {
         ctx.process.check_usable()?;
-        Ok(Pd(Arc::new(PdObject::new(ctx.process, ctx.shared.clone()))))
+        let id = PdId(ctx.process.allocate_pd());
+        Ok(Pd(Arc::new(PdObject::new(id, ctx.shared.clone())), ctx.process))
     }
 
     fn dealloc_pd(pd: &Pd) -> VerbsResult<()> {
         let objects = pd.0.objects();
-        if objects > 0 && !pd.0.process.is_defunct() {
+        if objects > 0 && !pd.1.is_defunct() {
             return Err(VerbsError::busy(format!("{objects} objects use this PD")));
         }
         pd.0.context.remove_object();
@@ -199,8 +200,8 @@ impl Backend for SoftNic {
         iova: u64,
         access: Access,
     ) -> VerbsResult<(Mr, MrInfo)> {
-        pd.0.process.check_usable()?;
-        let (region, info) = MrObject::register(&pd.0, addr, length, iova, access)?;
+        pd.1.check_usable()?;
+        let (region, info) = MrObject::register(pd.1, &pd.0, addr, length, iova, access)?;
         Ok((Mr(region), info))
     }
 
@@ -224,14 +225,14 @@ impl Backend for SoftNic {
     }
 
     fn alloc_mw(pd: &Pd, mw_type: MwType) -> VerbsResult<(Mw, u32)> {
-        pd.0.process.check_usable()?;
-        let window = MwObject::allocate(&pd.0, mw_type)?;
+        pd.1.check_usable()?;
+        let window = MwObject::allocate(pd.1, &pd.0, mw_type)?;
         let rkey = window.rkey.load(Ordering::Acquire);
         Ok((Mw(window), rkey))
     }
 
     fn dealloc_mw(mw: &Mw) -> VerbsResult<()> {
-        if mw.0.pd.process.is_defunct() {
+        if mw.0.process.is_defunct() {
             return Ok(());
         }
         mw.0.deallocate()
@@ -391,7 +392,7 @@ impl Backend for SoftNic {
     }
 
     fn create_srq(pd: &Pd, init: SrqInit) -> VerbsResult<(Srq, SrqInfo)> {
-        pd.0.process.check_usable()?;
+        pd.1.check_usable()?;
         check_limit("SRQ max_wr", init.max_wr, limits().max_srq_wr)?;
         check_limit("SRQ max_sge", init.max_sge, limits().max_srq_sge)?;
         let queue = SharedRecvQueue::new(init.max_wr, init.max_sge.max(1), init.srq_limit);
@@ -408,7 +409,7 @@ impl Backend for SoftNic {
             max_sge: init.max_sge.max(1),
             srq_limit: init.srq_limit,
         };
-        Ok((Srq(Arc::new(srq)), info))
+        Ok((Srq(Arc::new(srq), pd.1), info))
     }
 
     fn modify_srq(srq: &Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()> {
@@ -441,7 +442,7 @@ impl Backend for SoftNic {
 
     fn destroy_srq(srq: &Srq) -> VerbsResult<()> {
         let users = srq.0.users.load(Ordering::Acquire);
-        if users > 0 && !srq.0.pd.process.is_defunct() {
+        if users > 0 && !srq.1.is_defunct() {
             return Err(VerbsError::busy(format!("{users} QPs use this SRQ")));
         }
         srq.0.pd.context.forget(srq.0.cookie);
@@ -562,9 +563,9 @@ impl Backend for SoftNic {
     }
 
     fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
-        pd.0.process.check_usable()?;
+        pd.1.check_usable()?;
         check_port(attr.port_num)?;
-        pd.0.process.check_address(attr)?;
+        pd.1.check_address(attr)?;
         let ethernet = device::personality()? == device::Personality::Ethernet;
         if ethernet && !attr.is_global {
             return Err(VerbsError::invalid(

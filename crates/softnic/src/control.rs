@@ -1,5 +1,10 @@
 //! The control messages that processes of a host send each other.
 
+use std::os::fd::BorrowedFd;
+
+use parking_lot::Mutex;
+use rdmalab_ring::mailbox::{Mail, Mailbox, SendError};
+
 const MAGIC: [u8; 4] = *b"RDML";
 const BYTES: usize = 32;
 
@@ -90,6 +95,60 @@ impl ControlMessage {
             echo: word(16),
             memory_id: word(24) as u32,
         })
+    }
+}
+
+/// Where this process sends control messages from, and receives them.
+pub(crate) struct ControlPort {
+    mailbox: Mailbox,
+    /// Tells this process apart from earlier holders of its slot.
+    pub(crate) incarnation: u64,
+    /// Held by the one thread that reads the mailbox.
+    reading: Mutex<()>,
+}
+
+impl ControlPort {
+    /// A port at a mailbox that this process claimed.
+    pub(crate) fn new(mailbox: Mailbox, incarnation: u64) -> ControlPort {
+        ControlPort { mailbox, incarnation, reading: Mutex::new(()) }
+    }
+
+    /// A message from this process; [`ControlMessage`] says what `echo` and `id` are.
+    pub(crate) fn message(&self, kind: ControlKind, echo: u64, id: u32) -> ControlMessage {
+        ControlMessage::new(kind, self.mailbox.slot(), self.incarnation, echo, id)
+    }
+
+    /// Sends a message to the process at `slot`, with descriptors.
+    pub(crate) fn send(
+        &self,
+        slot: u16,
+        message: &ControlMessage,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SendError> {
+        self.mailbox.send(slot, &message.to_bytes(), fds)
+    }
+
+    /// Gives every message that has come to `handle`. One thread at a time reads.
+    pub(crate) fn read(&self, mut handle: impl FnMut(&ControlMessage, Mail)) {
+        let _reading = self.reading.lock();
+        while let Some(mail) = self.mailbox.recv() {
+            // The kernel vouches for the mailbox that a message came from, its text does not.
+            if let Some(message) = ControlMessage::from_bytes(&mail.bytes)
+                && mail.from == Some(message.slot)
+            {
+                handle(&message, mail);
+            }
+        }
+    }
+
+    /// The descriptor that is readable while messages wait.
+    pub(crate) fn fd(&self) -> i32 {
+        self.mailbox.raw_fd()
+    }
+
+    /// In the child of a fork: the mailbox is the parent's.
+    pub(crate) fn close_in_child(&self) {
+        self.mailbox.close_in_child();
     }
 }
 

@@ -6,17 +6,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::doorbell::Event;
-use rdmalab_ring::mailbox::{self, Mail, SendError};
+use rdmalab_ring::mailbox::{Mail, SendError};
 use rdmalab_ring::seg::Segment;
-use rdmalab_ring::spsc::{self, Consumer, Geometry, Producer};
+use rdmalab_ring::spsc::{self, Geometry, Producer};
 
 use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
-use crate::peer::{Hello, Inbound, Peer};
+use crate::peer::{Hello, Peer};
 use crate::process::Process;
 
 /// How long a connection waits for the other process to say hello. Its progress thread answers
@@ -25,16 +24,6 @@ pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
 /// After so long without an answer the hello is said again: mailboxes hold ten control messages,
 /// and one that is full drops the answer.
 pub(crate) const HELLO_RETRY_NS: u64 = 20_000_000;
-
-/// Whether a process that we could have met holds the slot; yes when the kernel does not say.
-fn slot_is_held(slot: u16) -> bool {
-    // SAFETY: takes and touches nothing.
-    let uid = unsafe { libc::getuid() };
-    let ours = |held: &mailbox::LiveSlot| {
-        held.slot == slot && held.uid == uid && held.version == crate::layout::VERSION
-    };
-    mailbox::list_live_slots().map_or(true, |live| live.iter().any(ours))
-}
 
 fn new_ring() -> VerbsResult<Arc<Segment>> {
     let geometry = Geometry::DEFAULT;
@@ -60,43 +49,26 @@ impl Process {
         // operations on ourselves do not enter the lane at all, see `lane::execute`.
         let peer = unsafe {
             let base = self.segment.ptr();
-            Peer::assemble(self.slot, self.incarnation, pid, base, self.slot, producer, event)
+            Peer::assemble(
+                self.slot,
+                self.control.incarnation,
+                pid,
+                base,
+                self.slot,
+                producer,
+                event,
+            )
         };
         let mut peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
         peer.keys = self.keys.view;
-        self.add_inbound(self.slot, &ring)?;
+        self.peers.add_inbound(self.slot, &ring)?;
         self.peers.entries.write().peers.insert(self.slot, Arc::new(peer));
-        Ok(())
-    }
-
-    fn add_inbound(&self, from: u16, ring: &Arc<Segment>) -> VerbsResult<()> {
-        // SAFETY: this process is the ring's only consumer; the memory is kept beside it.
-        let consumer = unsafe { Consumer::attach(ring.ptr(), ring.len()) }
-            .map_err(|error| VerbsError::no_room(error.to_string()))?;
-        self.peers.push_inbound(Inbound::new(from, consumer, ring.clone()));
         Ok(())
     }
 
     /// The peer at `slot`, if it said hello and is not known to be dead.
     pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
-        if slot == self.slot {
-            self.peers.has_self_traffic.store(true, Ordering::Release);
-        }
-        let known = self.peers.entries.read().peers.get(&slot).cloned()?;
-        (!known.known_dead()).then_some(known)
-    }
-
-    /// Everybody who said hello and is not known to be dead.
-    pub(crate) fn known_peers(&self) -> Vec<Arc<Peer>> {
-        let peer_table = self.peers.entries.read();
-        peer_table.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
-    }
-
-    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
-    /// lost may be there all the same, so for it the kernel's list of slots decides.
-    pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
-        let known = self.peers.entries.read().peers.get(&slot).cloned();
-        known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())
+        self.peers.get(slot)
     }
 
     /// The peer at `slot`: says hello and waits up to `wait_ms` for the answer. `None` when there
@@ -133,7 +105,7 @@ impl Process {
     }
 
     /// The same, as one who knows nobody: this is answered also by who knows us already, and the
-    /// answer proves it ([`Peer::knows_us`]).
+    /// answer proves it ([`Peer::has_read_our_hello`]).
     pub(crate) fn request_hello(&self, slot: u16) -> Result<(), SendError> {
         self.send_hello_message(slot, true)
     }
@@ -153,16 +125,16 @@ impl Process {
             Some(ring) => ring,
             None => {
                 let ring = new_ring().map_err(failed)?;
-                self.add_inbound(slot, &ring).map_err(failed)?;
+                self.peers.add_inbound(slot, &ring).map_err(failed)?;
                 peer_table.sent_rings.insert(slot, ring.clone());
                 ring
             }
         };
         drop(peer_table);
-        let message = ControlMessage::new(ControlKind::Hello, self.slot, self.incarnation, echo, 0);
+        let message = self.control.message(ControlKind::Hello, echo, 0);
         let fds: [BorrowedFd<'_>; 3] =
             [self.segment.as_fd(), self.wakeup.event.as_fd(), ring.as_fd()];
-        let sent = self.mailbox.send(slot, &message.to_bytes(), &fds);
+        let sent = self.control.send(slot, &message, &fds);
         if is_first && !matches!(sent, Ok(()) | Err(SendError::Full)) {
             // Nobody is there, so nobody has the ring: it goes when rings are next looked through.
             self.peers.entries.write().sent_rings.remove(&slot);
@@ -172,22 +144,13 @@ impl Process {
 
     /// Asks a peer for the descriptor of its memory `id`.
     pub(crate) fn request_memory(&self, slot: u16, id: u32) {
-        let message =
-            ControlMessage::new(ControlKind::MemoryRequest, self.slot, self.incarnation, 0, id);
-        let _ = self.mailbox.send(slot, &message.to_bytes(), &[]);
+        let message = self.control.message(ControlKind::MemoryRequest, 0, id);
+        let _ = self.control.send(slot, &message, &[]);
     }
 
-    /// Reads everything that peers wrote.
+    /// Handles every control message that has come.
     pub(crate) fn read_mailbox(&self) {
-        let _reading = self.mailbox_lock.lock();
-        while let Some(mail) = self.mailbox.recv() {
-            // The kernel vouches for whose mailbox a control message came from, its text does not.
-            if let Some(message) = ControlMessage::from_bytes(&mail.bytes)
-                && mail.from == Some(message.slot)
-            {
-                self.handle_control_message(&message, mail);
-            }
-        }
+        self.control.read(|message, mail| self.handle_control_message(message, mail));
     }
 
     fn handle_control_message(&self, message: &ControlMessage, mail: Mail) {
@@ -195,11 +158,9 @@ impl Process {
             ControlKind::Hello => self.handle_hello(message, mail),
             ControlKind::MemoryRequest => {
                 let Some(fd) = self.buffers.descriptor(message.memory_id) else { return };
-                let mut reply = *message;
-                reply.kind = ControlKind::Memory;
-                reply.slot = self.slot;
-                reply.incarnation = self.incarnation;
-                let _ = self.mailbox.send(message.slot, &reply.to_bytes(), &[fd.as_fd()]);
+                let reply =
+                    self.control.message(ControlKind::Memory, message.echo, message.memory_id);
+                let _ = self.control.send(message.slot, &reply, &[fd.as_fd()]);
             }
             ControlKind::MemoryFreed => {
                 let peer = self.peer(message.slot);
@@ -243,7 +204,7 @@ impl Process {
                 old.mark_dead();
             }
         }
-        if message.echo != self.incarnation {
+        if message.echo != self.control.incarnation {
             // The other side does not know us yet. If its mailbox is full it will ask again.
             let _ = self.send_hello(message.slot);
         } else if let Some(peer) = self.peer(message.slot) {
@@ -253,38 +214,10 @@ impl Process {
 
     /// Tells everybody that memory of ours was freed. Who misses it keeps a mapping of no pages.
     pub(crate) fn announce_memory_freed(&self, id: u32) {
-        let message =
-            ControlMessage::new(ControlKind::MemoryFreed, self.slot, self.incarnation, 0, id);
+        let message = self.control.message(ControlKind::MemoryFreed, 0, id);
         let known: Vec<u16> = self.peers.entries.read().peers.keys().copied().collect();
         for slot in known.into_iter().filter(|slot| *slot != self.slot) {
-            let _ = self.mailbox.send(slot, &message.to_bytes(), &[]);
-        }
-    }
-
-    /// Lets go of peers that are dead, and of their rings: of those that we know to be, and of
-    /// those whose slot has another ring now, or none. QPs that are still connected keep theirs.
-    pub(crate) fn retire_dead_rings(&self) {
-        for inbound in self.peers.inbound() {
-            if inbound.is_retired() || inbound.from == self.slot {
-                continue;
-            }
-            let peer_table = self.peers.entries.read();
-            let known = peer_table.peers.get(&inbound.from).cloned();
-            let sent_ring = peer_table.sent_rings.get(&inbound.from);
-            let is_current = sent_ring.is_some_and(|sent_ring| inbound.is_of(sent_ring));
-            drop(peer_table);
-            let dead = known.filter(|peer| !peer.is_alive());
-            if (is_current && dead.is_none()) || !inbound.retire() {
-                continue;
-            }
-            if let (true, Some(dead)) = (is_current, dead) {
-                let mut peer_table = self.peers.entries.write();
-                let now = peer_table.peers.get(&inbound.from);
-                if now.is_some_and(|now| now.incarnation == dead.incarnation) {
-                    peer_table.peers.remove(&inbound.from);
-                    peer_table.sent_rings.remove(&inbound.from);
-                }
-            }
+            let _ = self.control.send(slot, &message, &[]);
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
+use rdmalab_ring::mailbox::{LiveSlot, SendError};
 
 use crate::cancel::NoCancel;
 use crate::datagram::PeerLookup;
 use crate::handshake::{CONNECT_WAIT_MS, HELLO_RETRY_NS};
 use crate::peer::Peer;
+use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
@@ -15,22 +16,14 @@ use crate::process::Process;
 const RESCAN_NS: u64 = 500_000_000;
 
 impl Process {
-    /// The live processes that we can meet, this one included.
-    fn live_slots(&self) -> Vec<LiveSlot> {
-        // SAFETY: takes and touches nothing.
-        let user = unsafe { libc::getuid() };
-        let mut slots = mailbox::list_live_slots().unwrap_or_default();
-        slots.retain(|live| live.uid == user && live.version == crate::layout::VERSION);
-        slots
-    }
-
     /// Goes on meeting the processes of this host. Returns whether none is being met any more.
     pub(crate) fn advance_handshakes(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let mut handshake_round = self.peers.round.lock();
         if handshake_round.at_ns == 0 || now_ns > handshake_round.at_ns + RESCAN_NS {
             handshake_round.at_ns = now_ns;
-            handshake_round.pending = self.live_slots().iter().map(|live| live.slot).collect();
+            handshake_round.pending =
+                live_slots().unwrap_or_default().iter().map(|live| live.slot).collect();
         }
         handshake_round
             .pending
@@ -46,7 +39,7 @@ impl Process {
         is_complete.then(|| {
             // It is marked as talking to itself, so that it reads its own ring.
             drop(self.peer(self.slot));
-            self.known_peers()
+            self.peers.known()
         })
     }
 
@@ -60,7 +53,7 @@ impl Process {
     /// The same within `wait_ms`; returns who did not answer so far.
     pub(crate) fn exchange_hellos_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
         let _no_cancel = NoCancel::new();
-        let live = self.live_slots();
+        let live = live_slots().unwrap_or_default();
         let has_read_our_hello =
             |slot| self.peer(slot).is_some_and(|peer| peer.has_read_our_hello());
         let mut unmet: Vec<LiveSlot> = {

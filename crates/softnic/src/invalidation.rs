@@ -8,20 +8,10 @@
 use rdmalab_engine::vocab::WrOpcode;
 use rdmalab_ring::epoch::Visits;
 
+use crate::keys::KeyUsers;
 use crate::layout;
 use crate::process::Process;
 use crate::qp::{Invalidation, QpInner, QpObject};
-
-/// Whose copies a window's former binding may have allowed.
-#[derive(Clone, Copy)]
-pub(crate) enum KeyUsers {
-    /// Nobody's: it was bound to nothing.
-    Nobody,
-    /// Those of the QP at the other end of the connection: process slot and index.
-    Peer(u16, usize),
-    /// Anybody's who has a QP in the domain.
-    Everybody,
-}
 
 impl Process {
     /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The table was
@@ -56,7 +46,7 @@ impl Process {
         // checked against the table of now.
         invalidation.local_qps.retain(|qp| qp.inner.try_lock().is_none());
         let left =
-            self.lanes.have_left(&mut invalidation.visits, |slot| self.initiator_alive(slot));
+            self.lanes.have_left(&mut invalidation.visits, |slot| self.peers.initiator_alive(slot));
         left && invalidation.local_qps.is_empty()
     }
 }

@@ -14,6 +14,17 @@ use crate::error::os_error;
 use crate::peer::{key_entry, table_entry};
 use crate::profile;
 
+/// Whose copies a window's former binding may have allowed.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyUsers {
+    /// Nobody's: it was bound to nothing.
+    Nobody,
+    /// Those of the QP at the other end of the connection: process slot and index.
+    Peer(u16, usize),
+    /// Anybody's who has a QP in the domain.
+    Everybody,
+}
+
 /// See the module's text.
 pub(crate) struct KeyRegistry {
     pub(crate) table: Mutex<KeyTable>,

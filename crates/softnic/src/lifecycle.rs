@@ -14,7 +14,7 @@ use crate::device;
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
-use crate::qp::{QpInner, QpLinks};
+use crate::qp::{QpInner, QpLinks, QpObject};
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
 
@@ -23,7 +23,7 @@ const STALE_LOOKS: u32 = 64;
 
 /// Makes a QP in a free place of the process.
 pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
-    let process = pd.0.process;
+    let process = pd.1;
     process.check_usable()?;
     let context = &pd.0.context;
     context.check_owns(&init.send_cq.0.context, "the send CQ")?;
@@ -37,7 +37,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         network.expect_datagrams()?;
         process.disconnect_flow();
     }
-    let object = process.qps.allocate(process)?;
+    let object = process.qps.allocate(|index| QpObject::new(process, index))?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
     let init = QpInit { cap: granted, ..init };
     let links = QpLinks {
@@ -155,7 +155,7 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         links.pd.context.forget(links.cookie);
         process.leave_all_groups(qp.1);
         links.pd.remove_object();
-        process.qps.release(qp.0);
+        process.qps.release(qp.0.index);
     }
     Ok(())
 }

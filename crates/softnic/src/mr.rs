@@ -30,6 +30,7 @@ struct MrState {
 
 /// A memory window.
 pub(crate) struct MwObject {
+    pub(crate) process: &'static Process,
     pub(crate) pd: Arc<PdObject>,
     pub(crate) mw_type: MwType,
     /// Its present remote key.
@@ -39,6 +40,7 @@ pub(crate) struct MwObject {
 impl MrObject {
     /// Registers memory.
     pub(crate) fn register(
+        process: &'static Process,
         pd: &Arc<PdObject>,
         addr: u64,
         length: u64,
@@ -52,7 +54,6 @@ impl MrObject {
             ));
         }
         guard_copies()?;
-        let process = pd.process;
         check_mapped(addr, length, access)?;
         let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
@@ -165,8 +166,11 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
 
 impl MwObject {
     /// Allocates a window, bound to nothing.
-    pub(crate) fn allocate(pd: &Arc<PdObject>, mw_type: MwType) -> VerbsResult<Arc<MwObject>> {
-        let process = pd.process;
+    pub(crate) fn allocate(
+        process: &'static Process,
+        pd: &Arc<PdObject>,
+        mw_type: MwType,
+    ) -> VerbsResult<Arc<MwObject>> {
         let key = process.keys.allocate()?;
         let mut entry = new_entry(process, pd.id, key, 0, 0, 0, Access::NONE);
         entry.kind = match mw_type {
@@ -175,12 +179,12 @@ impl MwObject {
         };
         process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
-        Ok(Arc::new(MwObject { pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
+        Ok(Arc::new(MwObject { process, pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
     }
 
     /// Frees it.
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
-        let process = self.pd.process;
+        let process = self.process;
         let key = self.rkey.load(Ordering::Acquire);
         let mut keys = process.keys.table.lock();
         keys.retract(keytable::index_of(key));

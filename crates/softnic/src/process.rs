@@ -1,19 +1,16 @@
 //! This process as seen by its peers: its slot among the processes of the host, its shared segment,
 //! its queue pairs, and what its threads share to make progress.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::epoch::LaneSlots;
-use rdmalab_ring::mailbox::Mailbox;
 use rdmalab_ring::seg::Segment;
 
 use crate::armed::Armed;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
+use crate::control::ControlPort;
 use crate::groups::Groups;
 use crate::keys::KeyRegistry;
 use crate::peer_table::PeerTable;
@@ -22,7 +19,7 @@ use crate::qp::QpObject;
 use crate::qp_table::QpTable;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
-use crate::udp::network::{self, Network};
+use crate::udp::network::{self, Network, NetworkPort};
 use crate::wakeup::Wakeup;
 
 /// The process of this address space; null before the first device is opened, and in a child after
@@ -32,26 +29,19 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 /// See the module's text.
 pub(crate) struct Process {
     pub(crate) slot: u16,
-    /// Tells this process apart from earlier holders of its slot.
-    pub(crate) incarnation: u64,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) control: ControlPort,
     pub(crate) segment: Segment,
     pub(crate) wakeup: Wakeup,
     pub(crate) lanes: LaneSlots,
     pub(crate) keys: KeyRegistry,
-    pub(crate) qps: QpTable,
+    pub(crate) qps: QpTable<QpObject>,
     pub(crate) peers: PeerTable,
-    /// Held by the one thread that reads the mailbox.
-    pub(crate) mailbox_lock: Mutex<()>,
     pub(crate) timers: Timers,
     pub(crate) blocked: BlockedQueue,
     pub(crate) progress_thread: ProgressThread,
     pub(crate) buffers: Buffers,
     pub(crate) groups: Groups,
-    /// The network, where an interface was named.
-    pub(crate) network: OnceLock<Network>,
-    /// The host's socket and its lock, as another process sent them.
-    pub(crate) socket_offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
+    pub(crate) network: NetworkPort,
     pub(crate) management: Management,
     pub(crate) lane_off: AtomicBool,
     /// What captures or disturbs packets.
@@ -108,7 +98,7 @@ impl Process {
     /// The network, where an interface was named.
     #[inline]
     pub(crate) fn network(&self) -> Option<&Network> {
-        self.network.get()
+        self.network.opened.get()
     }
 
     /// Whether one-sided operations may be executed by the initiator.
@@ -141,14 +131,14 @@ impl Process {
         self.next_pd.fetch_add(1, Ordering::Relaxed) & 0xff_ffff
     }
 
-    /// The descriptor that is readable while mail waits.
+    /// The descriptor that is readable while control messages wait.
     pub(crate) fn mailbox_fd(&self) -> i32 {
-        self.mailbox.raw_fd()
+        self.control.fd()
     }
 
     /// The descriptor that peers make readable when the doorbell was armed.
     pub(crate) fn event_fd(&self) -> i32 {
-        std::os::fd::AsRawFd::as_raw_fd(&self.wakeup.event.as_fd())
+        self.wakeup.fd()
     }
 
     /// Watches the timer of a QP from now on.
@@ -195,7 +185,7 @@ impl Process {
     /// `EBUSY` when an initiator is stopped in the middle of one for too long.
     pub(crate) fn wait_for_lanes(&self) -> VerbsResult<()> {
         let give_up_ns = crate::clock::now_ns() + LANE_WAIT_NS;
-        let alive = |slot| self.initiator_alive(slot);
+        let alive = |slot| self.peers.initiator_alive(slot);
         self.lanes.wait_quiescent(alive, || crate::clock::now_ns() > give_up_ns).map_err(|_| {
             VerbsError::busy(
                 "another process has been stopped in the middle of a copy into this memory for \

@@ -41,7 +41,7 @@ pub(crate) fn run(process: &'static Process) {
         process.send_delayed_ack();
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(REAP_ROUNDS) {
-            process.retire_dead_rings();
+            process.peers.retire_dead_rings();
         }
         let caller_count = progress_thread.caller_count.load(Ordering::Relaxed);
         if caller_count != seen {

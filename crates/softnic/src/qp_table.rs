@@ -1,4 +1,6 @@
 //! The queue pairs of this process, by the index in their number.
+//!
+//! `T` is the object of a queue pair, of which the table knows nothing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -7,34 +9,36 @@ use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 
 use crate::layout::{self, QPS_PER_PROCESS, QpWords};
-use crate::process::Process;
 use crate::profile;
-use crate::qp::QpObject;
 
 /// The places of the process's queue pairs. A place is made at its first use and never freed.
-pub(crate) struct QpTable {
+pub(crate) struct QpTable<T: 'static> {
     /// What initiators of one-sided operations see of each QP.
     pub(crate) words: QpWords,
-    places: Box<[AtomicPtr<QpObject>]>,
+    places: Box<[AtomicPtr<T>]>,
     /// Indices without a QP, the longest free ones first.
     free: Mutex<VecDeque<u32>>,
+    /// Indices that this process may use.
+    usable: u32,
 }
 
-impl QpTable {
+impl<T: 'static> QpTable<T> {
     /// An empty table for process slot `slot`.
-    pub(crate) fn new(words: QpWords, slot: u16) -> QpTable {
+    pub(crate) fn new(words: QpWords, slot: u16) -> QpTable<T> {
+        let usable = usable_qps(slot);
         QpTable {
             words,
+            usable,
             places: (0..QPS_PER_PROCESS).map(|_| AtomicPtr::default()).collect(),
-            free: Mutex::new((0..usable_qps(slot)).collect()),
+            free: Mutex::new((0..usable).collect()),
         }
     }
 
     /// Takes a place for a QP.
-    pub(crate) fn allocate(&self, process: &'static Process) -> VerbsResult<&'static QpObject> {
+    pub(crate) fn allocate(&self, make: impl FnOnce(u32) -> T) -> VerbsResult<&'static T> {
         let most = profile::limits().max_qp;
         let mut free = self.free.lock();
-        let in_use = usable_qps(process.slot) - free.len() as u32;
+        let in_use = self.usable - free.len() as u32;
         let index = if in_use < most { free.pop_front() } else { None }.ok_or_else(|| {
             VerbsError::no_room(format!(
                 "a process can have {most} QPs on soft devices{}: destroy some first",
@@ -45,7 +49,7 @@ impl QpTable {
         let place = &self.places[index as usize];
         let mut object = place.load(Ordering::Acquire);
         if object.is_null() {
-            object = Box::into_raw(Box::new(QpObject::new(process, index)));
+            object = Box::into_raw(Box::new(make(index)));
             place.store(object, Ordering::Release);
         }
         // SAFETY: places are never freed.
@@ -53,19 +57,19 @@ impl QpTable {
     }
 
     /// Gives a place back; it is used again only after all others.
-    pub(crate) fn release(&self, object: &QpObject) {
-        self.free.lock().push_back(object.index);
+    pub(crate) fn release(&self, index: u32) {
+        self.free.lock().push_back(index);
     }
 
     /// The place of a QP by its index, if one ever lived there.
     #[inline]
-    pub(crate) fn at(&self, index: usize) -> Option<&'static QpObject> {
+    pub(crate) fn at(&self, index: usize) -> Option<&'static T> {
         // SAFETY: places are never freed.
         unsafe { self.places[index & (QPS_PER_PROCESS - 1)].load(Ordering::Acquire).as_ref() }
     }
 
     /// Every place where a QP lives or ever lived.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &'static QpObject> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static T> + '_ {
         // SAFETY: places are never freed.
         self.places.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
     }

@@ -1,7 +1,6 @@
 //! The first device of a process makes the parts that all devices share; a fork unmakes them in the
 //! child.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -14,6 +13,7 @@ use rdmalab_ring::seg::Segment;
 use crate::armed::Armed;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
+use crate::control::ControlPort;
 use crate::error::os_error;
 use crate::groups::Groups;
 use crate::keys::{self, KeyRegistry};
@@ -25,6 +25,7 @@ use crate::progress_thread::ProgressThread;
 use crate::qp_table::QpTable;
 use crate::timers::Timers;
 use crate::udp::mad_queue::Management;
+use crate::udp::network::NetworkPort;
 use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
@@ -59,7 +60,7 @@ impl Process {
         }
         let process: &'static Process = Box::leak(Box::new(Process::create()?));
         process.add_self_peer()?;
-        process.open_network().inspect_err(|_| process.mailbox.close_in_child())?;
+        process.open_network().inspect_err(|_| process.control.close_in_child())?;
         process.progress_thread.start(move || progress_loop::run(process))?;
         process.publish();
         register_fork_handler();
@@ -96,22 +97,19 @@ impl Process {
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
             slot,
-            incarnation: random_u64(),
-            mailbox,
+            control: ControlPort::new(mailbox, random_u64()),
             segment,
             wakeup: Wakeup { doorbell, event },
             lanes,
             keys: KeyRegistry::new(keys),
             qps: QpTable::new(qp_words, slot),
-            peers: PeerTable::default(),
-            mailbox_lock: Mutex::new(()),
+            peers: PeerTable::new(slot),
             timers: Timers::default(),
             blocked: BlockedQueue::default(),
             progress_thread: ProgressThread::new(stamp)?,
             buffers: Buffers::default(),
             groups: Groups::default(),
-            network: OnceLock::new(),
-            socket_offer: Mutex::default(),
+            network: NetworkPort::default(),
             management: Management::default(),
             lane_off: AtomicBool::new(lane_off || armed.is_some()),
             armed,
@@ -133,7 +131,7 @@ fn random_u64() -> u64 {
 extern "C" fn after_fork_in_child() {
     if let Some(process) = Process::withdraw() {
         process.defunct.store(true, Ordering::Release);
-        process.mailbox.close_in_child();
+        process.control.close_in_child();
         if let Some(armed) = process.armed {
             armed.close_in_child();
         }

@@ -1,5 +1,7 @@
 //! How peers wake this process.
 
+use std::os::fd::{AsFd, AsRawFd};
+
 use rdmalab_ring::doorbell::{Doorbell, Event};
 
 /// The doorbell that this process arms before it sleeps, and the event that peers signal then.
@@ -8,4 +10,11 @@ pub(crate) struct Wakeup {
     pub(crate) doorbell: Doorbell,
     /// What peers signal when the doorbell is armed.
     pub(crate) event: Event,
+}
+
+impl Wakeup {
+    /// The descriptor that peers make readable when the doorbell was armed.
+    pub(crate) fn fd(&self) -> i32 {
+        self.event.as_fd().as_raw_fd()
+    }
 }

@@ -33,7 +33,7 @@ impl Process {
         if let Some(network) = self.network() {
             network.connected.close_if_open();
         }
-        for peer in self.known_peers() {
+        for peer in self.peers.known() {
             if !peer.is_self {
                 push(&peer, arrival);
             }

@@ -143,7 +143,7 @@ impl ManagementPort {
         loop {
             let are_met = self.process.advance_handshakes();
             if are_met || crate::clock::now_ns() >= give_up_ns {
-                return self.process.known_peers();
+                return self.process.peers.known();
             }
             wait_readable(&[self.process.mailbox_fd()], 1);
         }

@@ -30,6 +30,15 @@ pub(crate) const WINDOW_PACKETS: u32 = 128;
 /// times, a second apart.
 const RESOLVE_NS: u64 = 3_500_000_000;
 
+/// The place of the network in a process.
+#[derive(Default)]
+pub(crate) struct NetworkPort {
+    /// The network, where an interface was named.
+    pub(crate) opened: OnceLock<Network>,
+    /// The host's socket and its lock, as another process sent them.
+    pub(super) offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
+}
+
 /// This process's share of the host's socket.
 pub(crate) struct Network {
     pub(crate) interface: &'static Interface,

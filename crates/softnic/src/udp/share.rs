@@ -7,7 +7,6 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_ring::mailbox;
 
 use super::interface::{self, Interface};
 use super::ownership::Ownership;
@@ -16,6 +15,7 @@ use super::{Network, handover, socket};
 use crate::armed::network_seam::NetworkSeam;
 use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
+use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
@@ -62,7 +62,7 @@ impl Process {
             }
             wait_readable(&[self.mailbox_fd()], 10);
             self.read_mailbox();
-            if let Some((socket, memory)) = self.socket_offer.lock().take() {
+            if let Some((socket, memory)) = self.network.offer.lock().take() {
                 let ownership = Ownership::join(memory)
                     .map_err(|error| os_error("cannot share the socket", &error))?;
                 return self.set_network(Network::new(interface, socket, ownership));
@@ -79,7 +79,7 @@ impl Process {
         if let Some(armed) = self.armed {
             let _ = network.seam.set(Box::new(NetworkSeam::new(armed)));
         }
-        let _ = self.network.set(network);
+        let _ = self.network.opened.set(network);
         handover::hand_over_at_exit();
         if reads {
             return Ok(());
@@ -102,20 +102,15 @@ impl Process {
                 true => ControlKind::AnySocketRequest,
                 false => ControlKind::SocketRequest,
             };
-            let message = ControlMessage::new(kind, self.slot, self.incarnation, 0, key);
-            let _ = self.mailbox.send(slot, &message.to_bytes(), &[]);
+            let message = self.control.message(kind, 0, key);
+            let _ = self.control.send(slot, &message, &[]);
         }
     }
 
     /// The slots of the other processes of this host.
-    pub(super) fn other_slots(&self) -> Vec<u16> {
-        // SAFETY: takes and touches nothing.
-        let user = unsafe { libc::getuid() };
-        let live = mailbox::list_live_slots().unwrap_or_default();
-        let ours = live.iter().filter(|live| {
-            live.uid == user && live.version == crate::layout::VERSION && live.slot != self.slot
-        });
-        ours.map(|live| live.slot).collect()
+    fn other_slots(&self) -> Vec<u16> {
+        let live = live_slots().unwrap_or_default();
+        live.iter().map(|live| live.slot).filter(|slot| *slot != self.slot).collect()
     }
 
     /// Another process asks for the socket: whoever reads it answers, or anybody if that one does
@@ -134,20 +129,17 @@ impl Process {
         // What it may want to know of packets is known of those in the socket for all alone.
         network.connected.forbid_for_a_while();
         let _ = self.send_hello(message.slot);
-        let mut reply = *message;
-        reply.kind = ControlKind::Socket;
-        reply.slot = self.slot;
-        reply.incarnation = self.incarnation;
+        let reply = self.control.message(ControlKind::Socket, message.echo, message.memory_id);
         // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
         // the socket is closed, nobody reads mail.
         let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
-        let _ = self.mailbox.send(message.slot, &reply.to_bytes(), &fds);
+        let _ = self.control.send(message.slot, &reply, &fds);
     }
 
     /// The socket came.
     pub(crate) fn take_socket_offer(&self, fds: Vec<OwnedFd>) {
         let Ok([socket, ownership]) = <[OwnedFd; 2]>::try_from(fds) else { return };
-        let mut offer = self.socket_offer.lock();
+        let mut offer = self.network.offer.lock();
         if self.network().is_none() && offer.is_none() {
             *offer = Some((socket, ownership));
         } else {

@@ -25,7 +25,7 @@ pub(super) struct Observation {
 /// What a look says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Somebody reads, or may: look again after [`BETWEEN_NS`].
+    /// Somebody reads, or may: look again after [`OBSERVATION_PERIOD_NS`].
     Active,
     /// Nothing lies there, and nobody looks: nothing is to be seen before something comes.
     Idle,
@@ -41,7 +41,7 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    /// One more look, at least [`BETWEEN_NS`] after the one before.
+    /// One more look, at least [`OBSERVATION_PERIOD_NS`] after the one before.
     pub(super) fn observe(&mut self, now: Observation) -> Verdict {
         let is_same = self.before == Some(now);
         self.before = Some(now);
