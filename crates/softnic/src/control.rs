@@ -17,11 +17,11 @@ pub(crate) enum ControlKind {
     MemoryRequest,
     /// "Here it is."
     Memory,
-    /// "Send me the host's UDP socket, if you read it."
+    /// "Send me the host's UDP socket, if you own it."
     SocketRequest,
-    /// "Send it to me if you have it: who reads it does not answer."
+    /// "Send it to me if you have it: its owner does not answer."
     AnySocketRequest,
-    /// "Here it is, with the lock that names its reader."
+    /// "Here it is, with the lock that names its owner."
     Socket,
     /// "I have freed my memory of that number."
     MemoryFreed,

@@ -104,8 +104,8 @@ impl Process {
         self.send_hello_message(slot, false)
     }
 
-    /// The same, as one who knows nobody: this is answered also by who knows us already, and the
-    /// answer proves it ([`Peer::has_read_our_hello`]).
+    /// The same with a request for an answer: also a peer that knows us already answers, which
+    /// proves that it read our hello ([`Peer::has_read_our_hello`]).
     pub(crate) fn request_hello(&self, slot: u16) -> Result<(), SendError> {
         self.send_hello_message(slot, true)
     }
@@ -212,7 +212,8 @@ impl Process {
         }
     }
 
-    /// Tells everybody that memory of ours was freed. Who misses it keeps a mapping of no pages.
+    /// Tells all peers that memory of ours was freed. A peer that misses it keeps a mapping without
+    /// pages.
     pub(crate) fn announce_memory_freed(&self, id: u32) {
         let message = self.control.message(ControlKind::MemoryFreed, 0, id);
         let known: Vec<u16> = self.peers.entries.read().peers.keys().copied().collect();

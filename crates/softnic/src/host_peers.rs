@@ -12,11 +12,12 @@ use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// How often the list of processes is looked through for some that are not known, ns.
+/// How often the list of processes is searched for unknown ones, ns.
 const RESCAN_NS: u64 = 500_000_000;
 
 impl Process {
-    /// Goes on meeting the processes of this host. Returns whether none is being met any more.
+    /// Advances the handshakes with all processes of this host. Returns whether none is open any
+    /// more.
     pub(crate) fn advance_handshakes(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let mut handshake_round = self.peers.round.lock();
@@ -32,8 +33,8 @@ impl Process {
         handshake_round.pending.is_empty()
     }
 
-    /// Every process of this host that can be met, this one included; `None` while the first roll
-    /// is called.
+    /// Every peer on this host, this process included; `None` while the first round of handshakes
+    /// goes on.
     pub(crate) fn multicast_peers(&self) -> Option<Vec<Arc<Peer>>> {
         let is_complete = self.advance_handshakes() || self.peers.round.lock().is_complete;
         is_complete.then(|| {
@@ -50,7 +51,7 @@ impl Process {
         self.peers.unresponsive.lock().extend(unresponsive.iter().map(|live| live.inode));
     }
 
-    /// The same within `wait_ms`; returns who did not answer so far.
+    /// The same within `wait_ms`; returns the processes that did not answer so far.
     pub(crate) fn exchange_hellos_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
         let _no_cancel = NoCancel::new();
         let live = live_slots().unwrap_or_default();

@@ -139,8 +139,8 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         let links = inner.links;
         if links.lost > 0 {
             crate::debug(&format!(
-                "QP {:#x}: {} of its packets went nowhere: their process did not exist, had died, \
-                 did not answer, or had stopped to empty its ring",
+                "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \
+                 died, did not answer, or took nothing out of its full ring",
                 qp.1.get(),
                 links.lost
             ));

@@ -21,7 +21,7 @@ use crate::layout::{self, QpWords};
 use crate::ring_stall::RingStall;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
-/// What a person should know who wonders why one-sided operations need the target's help.
+/// Printed once, to explain why one-sided operations need the target's help.
 pub(crate) const MEMORY_DENIED: &str = concat!(
     "the kernel does not let us into our peer's memory (ptrace scope, seccomp, or another pid ",
     "namespace): one-sided operations into memory that is not shared take the ring, and need the ",
@@ -370,7 +370,7 @@ impl Peer {
     }
 
     /// Keeps memory that the peer sent us; beyond [`MAX_MAPPINGS`] the oldest goes, which is asked
-    /// for again when it is needed. Who copies into it keeps it meanwhile.
+    /// for again when it is needed. A thread that copies into it keeps it meanwhile.
     pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
         if let Ok(segment) = Segment::from_fd(fd, 1) {
             let mut mapped = self.mapped.lock();

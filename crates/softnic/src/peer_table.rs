@@ -74,7 +74,7 @@ impl PeerTable {
         (!known.known_dead()).then_some(known)
     }
 
-    /// Everybody who said hello and is not known to be dead.
+    /// All peers that said hello and are not known to be dead.
     pub(crate) fn known(&self) -> Vec<Arc<Peer>> {
         let entries = self.entries.read();
         entries.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()

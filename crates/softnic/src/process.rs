@@ -150,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Somebody must look at the timers at `at_ns`.
+    /// Some thread must check the timers at `at_ns`.
     pub(crate) fn set_deadline(&self, at_ns: u64) {
         self.timers.deadline_ns.fetch_min(at_ns, Ordering::AcqRel);
         self.progress_thread.wake_if_asleep();

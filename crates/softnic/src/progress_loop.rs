@@ -10,11 +10,11 @@ use crate::progress_thread::ProgressThread;
 use crate::udp::adaptive_wakeup::AdaptiveWakeup;
 use crate::udp::network::Network;
 
-/// While callers are active the progress thread looks at them this often, ms.
+/// While callers are active the progress thread checks on them this often, ms.
 const WATCH_MS: i32 = 2;
-/// Callers that are so late to look at the timers are not waited for, ns.
+/// When callers are this late to check the timers, the progress thread checks them, ns.
 const LATE_NS: u64 = 4_000_000;
-/// Rounds of the progress thread between two looks for dead peers.
+/// Rounds of the progress thread between two checks for dead peers.
 const REAP_ROUNDS: u32 = 32;
 /// Times that the progress thread watches with the doorbell armed after it found a message that no
 /// caller came for. Each costs a peer a system call.
@@ -129,13 +129,13 @@ fn make_progress(process: &Process) {
             false => sleep_ms(process, next_ns, safe),
         };
         let (mail, kick) = (process.mailbox_fd(), progress_thread.kick.as_raw_fd());
-        // Who reads it and lost its processor is not to be watched without a pause.
+        // The thread that reads the socket may have lost its processor: do not spin on it.
         let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
             false => (process.network_fd(), timeout_ms),
         };
         if progress_thread.waiting_callers.load(Ordering::SeqCst) > 0 {
-            // Who went to sleep before this process inherited the socket does not hear it.
+            // A caller that went to sleep before this process owned the socket is not woken by it.
             let heard = progress_thread.callers_on_network.load(Ordering::SeqCst) > 0;
             wait_readable(&[mail, kick, if heard { -1 } else { network_fd }], timeout_ms);
         } else {

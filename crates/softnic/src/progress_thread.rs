@@ -27,13 +27,13 @@ use crate::signals::{block_signals, restore_signals};
 /// A spinning caller yields its processor once in so many empty polls, less one: about every 12 us.
 /// Nobody notices while a processor is free; where both ends share one, this is their latency.
 const YIELD_MASK: u32 = 511;
-/// The same where whoever could end the spinning needs the very processor that spins.
+/// The same on a machine with one processor, which the peer needs to end the spinning.
 const ONE_CPU_YIELD_MASK: u32 = 15;
 
 /// What the progress thread and the callers share.
 pub(crate) struct ProgressThread {
     pub(crate) kick: CountingEvent,
-    /// Counts entries of callers; peers may look.
+    /// Counts entries of callers; peers may read it.
     pub(crate) caller_count: &'static AtomicU64,
     /// Callers that are blocked inside a verb.
     pub(crate) waiting_callers: AtomicU32,

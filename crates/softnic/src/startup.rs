@@ -30,9 +30,8 @@ use crate::wakeup::Wakeup;
 
 static CREATION: Mutex<()> = Mutex::new(());
 
-/// Processes of different versions of what they would share have nothing in common, not even who
-/// reads the host's port: to each other they are not there, which looks like a peer that never
-/// answers.
+/// Processes with different versions of the shared layout do not see each other, and share no
+/// socket. To a user this looks like a peer that never answers.
 fn warn_of_other_versions() {
     // SAFETY: takes and touches nothing.
     let uid = unsafe { libc::getuid() };

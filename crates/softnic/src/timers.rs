@@ -1,4 +1,4 @@
-//! The timers of queue pairs, and when somebody has to look at them.
+//! The timers of queue pairs, and when a thread has to check them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 pub(crate) struct Timers {
     /// Indices of the QPs whose timer runs.
     pub(crate) watched: Mutex<Vec<u32>>,
-    /// Held by the one thread that looks at the timers.
+    /// Held by the one thread that checks the timers.
     pub(crate) tick_lock: Mutex<()>,
     /// A QP came to `watched` since somebody looked.
     pub(crate) changed: AtomicBool,
-    /// When somebody must look at the timers, ns; `u64::MAX`: at leisure.
+    /// When a thread must check the timers, ns; `u64::MAX`: no deadline.
     pub(crate) deadline_ns: AtomicU64,
-    /// When a caller next looks at the timers, ns.
+    /// When a caller next checks the timers, ns.
     pub(crate) next_tick_ns: AtomicU64,
 }
 

@@ -18,7 +18,7 @@ use crate::clock::now_ns;
 use crate::process::Process;
 use crate::progress::finish;
 
-/// Messages of the peer that one look takes, where it takes all.
+/// Messages of the peer that one read takes at most, where it drains the socket.
 const MESSAGES_MAX: usize = 64;
 /// Reads after which a socket is to be empty once.
 const SETTLING_READS: u32 = 64;
@@ -34,8 +34,8 @@ impl Process {
         }
     }
 
-    /// Whether a peer may have a socket of its own: nobody sleeps who would not hear it, and no
-    /// datagrams are expected, here or by others, which want to know more of the headers below.
+    /// Whether a peer may have a connected socket: no thread sleeps that it would not wake, and no
+    /// process has UD queue pairs, which need more of the headers than it reports.
     fn may_connect(&self, network: &Network) -> bool {
         let progress_thread = &self.progress_thread;
         !progress_thread.has_waiting_callers()
@@ -49,7 +49,7 @@ impl Process {
     /// Gives a peer a socket of its own, if it may have one. No queue pair is locked.
     #[cold]
     pub(super) fn open_connected(&self, network: &Network, receiver: &mut Receiver, path: &Path) {
-        // Before the question: whoever says so after it is heard at the next look.
+        // Cleared before the check: a request that comes after it is seen at the next read.
         network.connected.close_requested.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let may = self.may_connect(network);
@@ -100,7 +100,8 @@ impl Process {
         }
     }
 
-    /// Where to look now; one that does not poll, or somebody who sleeps, ends the flow.
+    /// Which socket to read now. A reader that does not poll, or a request to close, disconnects
+    /// the socket.
     #[inline]
     pub(super) fn choose_socket(
         &self,

@@ -30,7 +30,7 @@ pub(super) fn open(main: RawFd, interface: &Interface, path: &Path) -> io::Resul
     set(raw, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     give_room(raw);
     bind_to_device(raw, interface)?;
-    // Until it is connected it is everybody's: who sent what has to be told.
+    // Until it is connected, packets of all peers arrive there: the source has to be reported.
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
     set(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     set(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
@@ -42,7 +42,8 @@ pub(super) fn open(main: RawFd, interface: &Interface, path: &Path) -> io::Resul
     Ok(socket)
 }
 
-/// It was empty since it is connected: all that comes is its peer's.
+/// Once it is connected and was empty, all packets are its peer's: their source need not be
+/// reported any more.
 ///
 /// # Errors
 /// What the kernel says.
@@ -76,14 +77,14 @@ pub(super) fn disconnect(raw: RawFd, interface: &Interface, path: &Path) -> io::
 /// How long another process may take from asking for the socket to saying that it uses it, ns.
 pub(super) const JOIN_NS: u64 = 1_000_000_000;
 
-/// What of it threads share beside the receiver's lock.
+/// The part of its state that threads share without the receiver's lock.
 #[derive(Default)]
 pub(super) struct ConnectedSocket {
     /// One more than the descriptor; 0 when there is none.
     pub(super) socket: AtomicI32,
-    /// It has to go: whoever reads next sees to it.
+    /// A request to close it: the next thread that reads does so.
     pub(super) close_requested: AtomicBool,
-    /// There is to be none before this time, ns.
+    /// None is opened before this time, ns.
     pub(super) not_before_ns: AtomicU64,
 }
 
@@ -101,25 +102,26 @@ impl ConnectedSocket {
         }
     }
 
-    /// Whether there is one: who sleeps without it looks again soon.
+    /// Whether it is open: a thread that sleeps without it checks again soon.
     pub(super) fn is_open(&self) -> bool {
         self.fd().is_some()
     }
 
-    /// It has to go, and there is to be none for a while: another process is about to take part.
+    /// Requests to close it, and forbids another for a while: a further process is about to share
+    /// the port.
     pub(super) fn forbid_for_a_while(&self) {
         self.not_before_ns.store(now_ns() + JOIN_NS, Ordering::SeqCst);
         self.request_close();
     }
 
-    /// It has to go, where there is one: others want to hear what comes.
+    /// Requests to close it, if it is open: other processes need its packets.
     pub(super) fn close_if_open(&self) {
         if self.is_open() {
             self.request_close();
         }
     }
 
-    /// It has to go, as soon as somebody reads.
+    /// Requests to close it at the next read.
     pub(super) fn request_close(&self) {
         self.close_requested.store(true, Ordering::SeqCst);
     }

@@ -30,7 +30,7 @@ use crate::error::os_error;
 use crate::process::Process;
 use crate::signals::{block_signals, restore_signals};
 
-/// What a process that exits waits for a thread that is reading, or sending.
+/// How long a process that exits waits for a thread that is reading or sending.
 pub(super) const EXIT_WAIT: std::time::Duration = std::time::Duration::from_millis(20);
 /// How long a process that exits waits for a standby to take the socket, ns. It does so in
 /// microseconds, unless its thread does not get a processor: on a busy machine that takes up to
@@ -39,8 +39,8 @@ const HANDOVER_NS: u64 = 2_000_000_000;
 /// The same for one that reads in the place of another, which has the lock and is stopped: others
 /// find out that it does not read any more if something comes meanwhile, ns.
 const STALL_FOUND_NS: u64 = 600_000_000;
-/// How long one who gives the lock up, because it is not the reader any more, waits for somebody to
-/// take it before it stands in line itself, ms.
+/// How long a former owner that gives the lock up waits for another process to take it, before it
+/// waits for the lock itself, ms.
 const LOCK_TAKEN_MS: u64 = 100;
 /// What a standby gives those that it does not know to answer before it reads, ms.
 pub(super) const HANDSHAKE_MS: u64 = 50;
@@ -59,7 +59,7 @@ impl Process {
             spawned.map(std::mem::drop)
         };
         let before = block_signals();
-        // One that watches does no harm without one that waits.
+        // A watchdog thread does no harm without a standby thread.
         let started = start(&network.has_watchdog, "rdmalab-watch", Process::watch_owner)
             .and_then(|()| start(&network.has_standby, "rdmalab-heir", Process::serve_as_standby));
         restore_signals(&before);

@@ -27,7 +27,7 @@ const QUEUE_MAX: usize = 256;
 /// A management datagram that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ManagementDatagram {
-    /// Who sent it.
+    /// The GID of the sender.
     pub from: Gid,
     /// Which of our GIDs it was sent to.
     pub to: Gid,

@@ -41,13 +41,16 @@ impl Process {
                 ),
             ));
         };
-        // Who sends holds locks that others wait for; what fails is sent again, as what gets lost.
+        // The sender holds locks that other threads wait for. A datagram that fails is sent again,
+        // like a lost one.
         network.check_address_within(ah, 0)?;
         if let Some(route) = network.route(ah) {
             let train = self.management.next_train();
             let egress = network.egress();
             let Some(mut out) = network.send_batch_within(handover::EXIT_WAIT) else {
-                return Err(VerbsError::busy("a thread that ends with the process is sending"));
+                return Err(VerbsError::busy(
+                    "the process exits while another of its threads is sending",
+                ));
             };
             let pushed = out.push(&egress, &route, Transport::Ud, &train, true, |to| {
                 to.copy_from_slice(mad);
@@ -161,7 +164,7 @@ impl ManagementPort {
         let path = Path { source, destination, source_port, destination_port };
         let mut bytes = [0u8; MAD_BYTES + expand::MAX_OVERHEAD_BYTES];
         let Some(parts) = expand::write_headers(train, Transport::Ud, &mut bytes) else {
-            return Err(VerbsError::invalid("a MAD that is no datagram"));
+            return Err(VerbsError::invalid("the MAD cannot be sent as a datagram"));
         };
         bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
         let bytes = &mut bytes[..parts.packet_bytes];

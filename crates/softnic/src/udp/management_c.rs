@@ -16,7 +16,7 @@ use crate::process::Process;
 /// A datagram as it is handed over.
 #[repr(C)]
 struct Arrived {
-    /// Who sent it.
+    /// The GID of the sender.
     from: [u8; 16],
     /// Which of our GIDs it was sent to.
     to: [u8; 16],

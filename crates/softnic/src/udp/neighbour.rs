@@ -27,7 +27,7 @@ use crate::cancel::NoCancel;
 use crate::clock::now_ns;
 use crate::poll::wait_readable;
 
-/// How often to look, ms.
+/// How often to poll, ms.
 const POLL_MS: u64 = 5;
 /// The kernel is not made to ask anew more often, ns: it asks by itself, each second and three
 /// times.
@@ -35,20 +35,20 @@ const SOLICIT_PERIOD_NS: u64 = 200_000_000;
 /// How long the kernel may take to tell what it knows, ms.
 const ANSWER_MS: i32 = 100;
 
-/// Who answered is not asked about again for so long, ns: the kernel's answer takes some hundred
+/// A resolved address is not checked again for so long, ns: the kernel's answer takes some hundred
 /// microseconds, and a program that connects to a host connects often.
 const FRESH_NS: u64 = 1_000_000_000;
 /// So many are remembered.
 const CACHED_MAX: usize = 1024;
 
-/// To whom packets could leave lately.
+/// Destinations whose next hop was resolved lately.
 #[derive(Default)]
 pub(super) struct NeighbourCache {
     at_ns: BTreeMap<IpAddr, u64>,
 }
 
 impl NeighbourCache {
-    /// Whether that one answered a moment ago. It may have gone since, and have to be waited for.
+    /// Whether the destination was resolved a moment ago. It may have gone since.
     pub(super) fn is_fresh(&self, destination: IpAddr, now_ns: u64) -> bool {
         let at_ns = self.at_ns.get(&destination);
         at_ns.is_some_and(|at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS)
@@ -109,8 +109,8 @@ fn unreachable(interface: &Interface, destination: IpAddr, next: IpAddr) -> Verb
     VerbsError::new(
         libc::ETIMEDOUT,
         format!(
-            "nobody on interface {name} answers for {next}{way}: is that host up, on this link, \
-             and the address right? (ip neighbour show dev {name})"
+            "no host on interface {name} has the address {next}{way}: check the address, and that \
+             the host is up and on this link (ip neighbour show dev {name})"
         ),
     )
 }

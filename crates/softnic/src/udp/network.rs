@@ -26,8 +26,8 @@ use super::tentative;
 /// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
 pub(crate) const WINDOW_PACKETS: u32 = 128;
 
-/// How long whoever is next on the way to a peer may take to answer, ns: the kernel asks three
-/// times, a second apart.
+/// How long the next hop to a peer may take to answer a solicitation, ns: the kernel sends three, a
+/// second apart.
 const RESOLVE_NS: u64 = 3_500_000_000;
 
 /// The place of the network in a process.
@@ -44,34 +44,34 @@ pub(crate) struct Network {
     pub(crate) interface: &'static Interface,
     /// -1 once closed in a forked child.
     pub(super) socket: AtomicI32,
-    /// Whose turn it is to read.
+    /// Which process owns the socket.
     pub(super) ownership: Ownership,
-    /// The thread that waits for our turn runs.
+    /// The standby thread runs.
     pub(super) has_standby: AtomicBool,
-    /// The thread that watches whoever reads runs.
+    /// The watchdog thread runs.
     pub(super) has_watchdog: AtomicBool,
-    /// How many packets were dropped when that was said last.
+    /// How many drops were reported so far.
     pub(super) reported_drops: AtomicU64,
-    /// The process exits: it is for others to read, if there are any.
+    /// The process exits: another process should own the socket, if there is one.
     pub(super) is_exiting: AtomicBool,
-    /// It has passed the socket on once while it exits.
+    /// It has handed the socket over once while it exits.
     pub(super) handed_over: AtomicBool,
-    /// The slot of the process that passed something on last; 0: none did yet.
+    /// The slot of the process that forwarded a packet last; 0: none did yet.
     pub(super) forwarded_by: AtomicU16,
-    /// How often callers looked for packets. Two that collide count once, which does no harm.
+    /// How often callers polled for packets. Two that collide count once, which does no harm.
     pub(super) caller_polls: AtomicU64,
     /// Packets that callers took. Two that collide count once, which does no harm.
     pub(super) caller_packets: AtomicU64,
-    /// One more than the index of the queue pair that owes an acknowledgement; 0: none does.
+    /// One more than the index of the queue pair that delays its acknowledgement; 0: none does.
     pub(super) delayed_ack_qp: AtomicU32,
     pub(super) send_batch: Mutex<SendBatch>,
     pub(super) receiver: Mutex<Receiver>,
-    /// The socket of one peer that talks alone.
+    /// The connected socket of one peer.
     pub(super) connected: ConnectedSocket,
     pub(crate) counters: Counters,
     /// Memberships in IP groups, by their GID.
     pub(super) memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
-    /// To whom packets could leave lately, and who is not asked about again so soon.
+    /// Next hops that were resolved lately.
     pub(super) neighbours: Mutex<NeighbourCache>,
     /// Taps and fault rules.
     pub(super) seam: OnceLock<Box<dyn Seam>>,
@@ -141,7 +141,7 @@ impl Network {
         }
     }
 
-    /// A caller looks for packets.
+    /// A caller polls for packets.
     #[inline]
     pub(crate) fn note_caller(&self) {
         let caller_polls = self.caller_polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -262,7 +262,10 @@ impl Network {
         socket::check_route(&route).map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
             let name = &self.interface.name;
-            VerbsError::new(errno, format!("no way from {name} to {destination}: {error}"))
+            VerbsError::new(
+                errno,
+                format!("no route from interface {name} to {destination}: {error}"),
+            )
         })
     }
 }

@@ -21,9 +21,9 @@ use rdmalab_ring::seg::Segment;
 /// seldom look at.
 #[repr(C)]
 struct Words {
-    /// Who reads; 0: nobody did yet.
+    /// The term now; 0: the socket had no owner yet.
     term: AtomicU64,
-    /// How often the reader looked at the socket. Two readers that overlap may count as one.
+    /// How often the owner read the socket. Two owners that overlap may count as one.
     reads: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ struct Words {
 /// any descriptor of it would drop the record locks.
 pub(super) struct Ownership {
     memory: Segment,
-    /// The term in which this process reads; 0: it does not.
+    /// The term in which this process owns the socket; 0: it does not.
     mine: AtomicU64,
     /// The standby's thread has to stand in line. Terms begin and end for us under this lock, so
     /// that two threads of a process that begin one each end with the later one. No other lock is
@@ -69,7 +69,7 @@ impl Ownership {
         unsafe { &*self.memory.ptr().cast::<Words>() }
     }
 
-    /// The memory whose record locks tell who is there.
+    /// The memory whose record locks name the owner and the standbys.
     pub(super) fn fd(&self) -> i32 {
         self.memory.as_fd().as_raw_fd()
     }
@@ -84,25 +84,25 @@ impl Ownership {
         self.words().term.load(Ordering::SeqCst)
     }
 
-    /// How often the reader looked.
+    /// How often the owner read.
     pub(super) fn reads(&self) -> u64 {
         self.words().reads.load(Ordering::Relaxed)
     }
 
-    /// The reader looks at the socket.
+    /// The owner reads the socket.
     #[inline]
     pub(super) fn note_read(&self) {
         let reads = &self.words().reads;
         reads.store(reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether this process reads. One that finds itself turned out stands in line from now on.
+    /// Whether this process owns the socket. One that has lost it requests the lock from now on.
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
         self.ours().is_some()
     }
 
-    /// The term in which this process reads.
+    /// The term in which this process owns the socket.
     #[inline]
     pub(super) fn ours(&self) -> Option<u64> {
         let mine = self.mine.load(Ordering::Acquire);
@@ -116,7 +116,7 @@ impl Ownership {
         None
     }
 
-    /// Whether a term lasts.
+    /// Whether a term still lasts.
     #[inline]
     pub(super) fn is_now(&self, term: u64) -> bool {
         self.words().term.load(Ordering::Acquire) == term
@@ -132,7 +132,8 @@ impl Ownership {
         }
     }
 
-    /// Begins a term, if none has begun since `seen`. Returns whether this process reads.
+    /// Begins a term, if none has begun since `seen`. Returns whether this process owns the socket
+    /// now.
     pub(super) fn begin(&self, seen: u64) -> bool {
         let mut lock_requested = self.lock_requested.lock();
         let (term, next) = (&self.words().term, seen.wrapping_add(1));
@@ -145,18 +146,19 @@ impl Ownership {
         begun
     }
 
-    /// Reads no longer, though no other process does so yet. Returns the term that this ends.
+    /// Gives ownership up before another process has it. Returns the term that this ends.
     pub(super) fn resign(&self) -> Option<u64> {
         Some(self.mine.swap(0, Ordering::SeqCst)).filter(|term| *term != 0)
     }
 
-    /// Sends the standby's thread into the line, and wakes who waits while this process reads.
+    /// Makes the standby thread wait for the lock, and wakes threads that wait while this process
+    /// is the owner.
     pub(super) fn request_lock(&self) {
         *self.lock_requested.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Waits until this process is to stand in line.
+    /// Waits until the standby thread is to wait for the lock.
     pub(super) fn wait_for_lock_request(&self) {
         let mut lock_requested = self.lock_requested.lock();
         while !std::mem::take(&mut *lock_requested) {
@@ -164,7 +166,7 @@ impl Ownership {
         }
     }
 
-    /// Waits while this process reads.
+    /// Waits while this process is the owner.
     pub(super) fn wait_while_owner(&self) {
         let mut lock_requested = self.lock_requested.lock();
         while self.mine.load(Ordering::SeqCst) != 0 {

@@ -33,7 +33,7 @@ const MESSAGES_PER_CALL: usize = 64;
 /// The queue pair that is locked for the packets at hand.
 pub(super) type LockedQp = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
 
-/// Looks that one who judges a time-out has at most: a flood for others must not put that off for
+/// Reads before a retransmission, at most: a flood of packets for others must not delay it for
 /// ever.
 const LOOKS_MAX: usize = 32;
 
@@ -135,7 +135,7 @@ impl Process {
         let (mut done, mut messages) = (0, 0);
         loop {
             let asked = receiver.ask;
-            // Who was stopped for long has a successor, which has gone on from there.
+            // A process that was stopped for long has a successor, which went on from there.
             if !network.ownership.is_now(receiver.term) {
                 return (done, SocketState::Empty);
             }
@@ -148,7 +148,7 @@ impl Process {
             if got < asked {
                 return (done, SocketState::Empty);
             }
-            // One message that came alone is answered before anybody looks for the next.
+            // A message that came alone is answered before the next read.
             if asked == 1 || messages >= MESSAGES_PER_CALL {
                 return (done, SocketState::MayHoldMore);
             }

@@ -1,9 +1,9 @@
 //! Record locks on the memory that names the owner of the socket. The kernel drops them when their
 //! process ends, or executes another program.
 
-/// The byte of the memory whose lock makes its holder the reader.
+/// The byte of the memory whose lock makes its holder the owner.
 const OWNER_BYTE: i64 = 0;
-/// The byte that everybody has a read lock on who uses the socket, and would inherit it.
+/// The byte that every process read-locks that shares the socket and may become its owner.
 pub(super) const USER_BYTE: i64 = 1;
 
 /// A record lock of one byte, of a kind.
@@ -30,7 +30,7 @@ pub(super) fn lock(fd: i32, wait: bool) -> bool {
     set_lock(fd, libc::F_WRLCK, OWNER_BYTE, wait)
 }
 
-/// Gives it up: whoever waits for it has it.
+/// Gives the lock up: a process that waits for it gets it.
 pub(super) fn unlock(fd: i32) {
     set_lock(fd, libc::F_UNLCK, OWNER_BYTE, false);
 }
@@ -43,18 +43,18 @@ pub(super) fn is_held_elsewhere(fd: i32, byte: i64) -> bool {
     asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// Whether another process has it.
+/// Whether another process has the lock of the owner.
 pub(super) fn is_locked_elsewhere(fd: i32) -> bool {
     is_held_elsewhere(fd, OWNER_BYTE)
 }
 
-/// From now on others know that somebody would inherit from them.
+/// Tells other processes from now on that this one may become the owner.
 pub(super) fn register_standby(fd: i32) {
     // Nobody's lock of this byte is in the way of another one's.
     set_lock(fd, libc::F_RDLCK, USER_BYTE, false);
 }
 
-/// Whether another process would inherit the socket.
+/// Whether another process may become the owner.
 pub(super) fn has_standby(fd: i32) -> bool {
     is_held_elsewhere(fd, USER_BYTE)
 }

@@ -216,11 +216,11 @@ fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> s
     }
 }
 
-/// Hosts that a person was told of, at most; further ones are as narrow, and nothing is new.
+/// Hosts that are warned about, at most: a further warning would say nothing new.
 const WARNED_MAX: usize = 16;
 
-/// Packets that do not fit the way to a host never arrive, however often they are sent: its person
-/// is told, once. Whatever else the kernel refuses may be over soon.
+/// Warns once for each host: packets that exceed its path MTU never arrive, however often they are
+/// sent. Other refusals of the kernel may be over soon.
 #[cold]
 fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
     static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());

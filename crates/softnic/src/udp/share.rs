@@ -19,10 +19,10 @@ use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// How long whoever has the socket may take to answer, ns.
+/// How long a process that has the socket may take to answer, ns.
 const ANSWER_NS: u64 = 2_000_000_000;
-/// How long only its reader is asked, ns. Then it may be stopped. (Of the others few are asked at
-/// first: what a second answer brings is never closed.)
+/// How long only the owner is asked, ns. It may be stopped; then others are asked too, few at
+/// first, because the descriptors of a second answer are never closed.
 const READER_NS: u64 = 500_000_000;
 /// A control message may be lost in a full mailbox: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;
@@ -42,7 +42,8 @@ impl Process {
                 Ok(socket) => {
                     let ownership = Ownership::create()
                         .map_err(|error| os_error("cannot make memory for a lock", &error))?;
-                    // Nobody else has seen the memory: the lock is free, and so is the office.
+                    // No other process has seen the memory: the lock is free, and no term has
+                    // begun.
                     if lock(ownership.fd(), false) {
                         ownership.begin(0);
                     }
@@ -84,7 +85,7 @@ impl Process {
         if reads {
             return Ok(());
         }
-        // Whoever reads the socket, now or later, passes on only to those that it knows.
+        // The owner of the socket, now or later, forwards only to processes that it knows.
         self.exchange_hellos();
         let Some(network) = self.network() else { return Ok(()) };
         network.ownership.request_lock();
@@ -113,8 +114,8 @@ impl Process {
         live.iter().map(|live| live.slot).filter(|slot| *slot != self.slot).collect()
     }
 
-    /// Another process asks for the socket: whoever reads it answers, or anybody if that one does
-    /// not, and greets the process that it will pass packets to.
+    /// Another process asks for the socket. The owner answers, or any process if the owner does
+    /// not, and says hello to the process that it will forward packets to.
     pub(crate) fn answer_socket_request(&self, message: &ControlMessage) {
         let Some(network) = self.network() else { return };
         let asks_us = network.ownership.is_ours() || message.kind == ControlKind::AnySocketRequest;

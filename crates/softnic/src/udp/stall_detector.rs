@@ -5,31 +5,31 @@
 //! last look. An owner that is only busy, or has no processor, reads again soon. If a live owner is
 //! taken for stalled by mistake, it loses the packets that it is handling, and no more.
 
-/// Looks in a row that have to find the same after the first one.
+/// Observations in a row that have to be the same after the first one.
 const OBSERVATIONS: u32 = 4;
 /// What lies between two of them, ns: together a fifth of what an RC peer with `timeout` 14 and
 /// `retry_cnt` 7 waits, and many times the slice of a processor that others want too.
 pub(super) const OBSERVATION_PERIOD_NS: u64 = 80_000_000;
 
-/// What another process sees of the reader.
+/// What another process sees of the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Observation {
-    /// Whose turn it is to read.
+    /// The term of the owner.
     pub(super) term: u64,
-    /// How often it looked at the socket.
+    /// How often the owner read the socket.
     pub(super) reads: u64,
-    /// Whether something lies there.
+    /// Whether packets lie in the socket.
     pub(super) readable: bool,
 }
 
-/// What a look says.
+/// What an observation means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Somebody reads, or may: look again after [`OBSERVATION_PERIOD_NS`].
+    /// The owner reads, or may read: observe again after [`OBSERVATION_PERIOD_NS`].
     Active,
-    /// Nothing lies there, and nobody looks: nothing is to be seen before something comes.
+    /// The socket is empty and nobody reads it: nothing changes before a packet comes.
     Idle,
-    /// The reader does not read.
+    /// The owner does not read.
     Stalled,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    /// One more look, at least [`OBSERVATION_PERIOD_NS`] after the one before.
+    /// One more observation, at least [`OBSERVATION_PERIOD_NS`] after the one before.
     pub(super) fn observe(&mut self, now: Observation) -> Verdict {
         let is_same = self.before == Some(now);
         self.before = Some(now);

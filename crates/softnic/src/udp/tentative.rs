@@ -12,7 +12,7 @@ use crate::clock::now_ns;
 
 /// How long that may take, ns: a random second, and one more for the answer.
 pub(super) const DAD_NS: u64 = 3_000_000_000;
-/// How often to look, ms.
+/// How often to poll, ms.
 const POLL_MS: u64 = 20;
 /// `IFA_F_TENTATIVE` (linux/if_addr.h).
 const TENTATIVE: u32 = 0x40;
