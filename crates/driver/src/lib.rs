@@ -11,11 +11,13 @@
 //! - [`send_response`]: an acknowledgement, or data of a READ, read from memory as it is sent;
 //! - [`take`]: accept a train, then do the second half of the step at once. A driver that does it
 //!   later calls the engine's `accept` and then [`finish`], or [`abandon`] when the step became
-//!   void in between.
+//!   void in between;
+//! - [`lane::check`]: whether an initiator may execute a one-sided operation itself.
 //!
 //! Which queue pair goes next, who holds which lock, and when to stop is each driver's own matter.
 #![forbid(unsafe_code)]
 
+pub mod lane;
 mod memory;
 mod path;
 mod receive;

@@ -20,7 +20,7 @@ pub trait Memory {
     /// Moves a cursor on.
     fn skip(bytes: &mut Self::Bytes<'_>, count: u32);
     /// Writes bytes of the driver's own to a place, and moves that on.
-    fn put(bytes: &[u8], to: &mut Self::Place<'_>);
+    fn put(bytes: &[u8], to: &mut Self::Place<'_>) -> Result<(), CopyError>;
 
     /// Copies bytes of a region to a place, and moves that on.
     fn read(
@@ -96,8 +96,7 @@ pub fn read_wqe<H: Env + Memory>(
 ) -> Result<(), CopyError> {
     if qp.sq.wqe(position).is_inline() {
         let bytes = &qp.sq.inline(position)[range.start as usize..range.end as usize];
-        H::put(bytes, &mut to);
-        return Ok(());
+        return H::put(bytes, &mut to);
     }
     gather(host, qp.pd, qp.sq.sges(position), range, to)
 }

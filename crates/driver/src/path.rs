@@ -39,12 +39,38 @@ pub trait Path<M: Memory> {
     fn address(&mut self, _train: &mut Train, _to: &UdAddress) {}
 
     /// Takes a train for which there is room. `fill` writes a range of its payload where the path
-    /// wants it: at once, in order, each byte once at most, and never an empty range. `is_inline`:
-    /// the payload lay in the work request.
+    /// wants it, and is not asked for empty ones. `is_inline`: the payload lies in the work request.
     fn push(
         &mut self,
         train: &Train,
         is_inline: bool,
         fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent>;
+}
+
+impl<M: Memory, P: Path<M>> Path<M> for &mut P {
+    #[inline(always)]
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        (**self).request_room(qp)
+    }
+
+    #[inline(always)]
+    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
+        (**self).response_room(qp)
+    }
+
+    #[inline(always)]
+    fn address(&mut self, train: &mut Train, to: &UdAddress) {
+        (**self).address(train, to);
+    }
+
+    #[inline(always)]
+    fn push(
+        &mut self,
+        train: &Train,
+        is_inline: bool,
+        fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        (**self).push(train, is_inline, fill)
+    }
 }

@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_engine::qp::{CopyError, Plan};
-use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_engine::train::Train;
 use rdmalab_link::path::{groups_at, is_group};
-use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
-use rdmalab_ring::spsc::{Consumer, Producer};
+use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::cancel::NoCancel;
@@ -21,8 +19,7 @@ use crate::helper::wait_readable;
 use crate::meeting::{CONNECT_WAIT_MS, HELLO_AGAIN_NS};
 use crate::peer::Peer;
 use crate::process::Process;
-use crate::qp::QpInner;
-use crate::transmit::{self, Next};
+use crate::qp::Arrived;
 
 /// QPs of one process in one group (`max_mcast_qp_attach`).
 const MAX_MEMBERS: usize = 256;
@@ -235,7 +232,8 @@ impl Process {
                     seen = true;
                 }
                 let copy = Train { dst_qpn: qpn, ..train };
-                inner.handle_train(&copy, bytes);
+                // SAFETY: `data` checked that so many bytes lie there; null stands for none.
+                inner.take(&copy, unsafe { Arrived::new(bytes) });
             }
         }
     }
@@ -252,63 +250,4 @@ pub(crate) fn gid_of(train: &Train) -> Gid {
 /// The group that a datagram was sent to, if it was sent to one.
 pub(crate) fn group_of(train: &Train) -> Option<Gid> {
     Some(gid_of(train)).filter(|gid| is_group(*gid))
-}
-
-impl QpInner {
-    /// Whether the next datagram goes to a group.
-    pub(crate) fn is_multicast_next(&self) -> bool {
-        let sq = &self.qp.sq;
-        sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
-    }
-
-    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
-    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
-    /// empty does.
-    pub(crate) fn send_multicast(&mut self) -> Next {
-        let Some(audience) = self.links.process.audience() else { return Next::RingFull };
-        let Some(rings) = rings_with_room(&audience, self.qp.mtu.bytes()) else {
-            return Next::RingFull;
-        };
-        let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
-            return Next::Done;
-        };
-        let gid = self.qp.sq.ud(position).ah.dgid.0;
-        self.finish_train(&mut train, position);
-        train.flags.0 |= TrainFlags::GRH;
-        train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
-        train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
-        let mut result: Result<(), CopyError> = Ok(());
-        for (index, (peer, mut out)) in rings.into_iter().enumerate() {
-            let pushed = transmit::push_datagram(self, peer, &mut out, &train, position, index > 0);
-            drop(out);
-            peer.ring_bell();
-            result = result.and(pushed);
-        }
-        if let Some(wire) = self.links.process.wire() {
-            self.send_group_wire(wire, &train, position);
-        }
-        self.qp.retire_sent(position, true, result, &mut self.links);
-        Next::Again
-    }
-}
-
-/// A peer, and its ring.
-type Ring<'a> = (&'a Arc<Peer>, BiasedGuard<'a, Producer>);
-
-/// The rings of those that get a datagram now, held so that nobody fills them before it is in: all
-/// that have room. `None` while one that may still empty its ring has none. Who holds several takes
-/// them in the order of their slots.
-fn rings_with_room(audience: &[Arc<Peer>], mtu: u32) -> Option<Vec<Ring<'_>>> {
-    let mut rings = Vec::with_capacity(audience.len());
-    let mut has_to_wait = false;
-    for peer in audience {
-        let mut out = peer.out.lock();
-        if transmit::room_in(&mut out, mtu, 1 + transmit::ANSWER_SLOTS).is_some() {
-            rings.push((peer, out));
-        } else {
-            // All are asked, so that those that are stopped are waited for at the same time.
-            has_to_wait |= !peer.patience.is_over(out.consumed(), crate::clock::now_ns());
-        }
-    }
-    (!has_to_wait).then_some(rings)
 }

@@ -1,11 +1,20 @@
 //! Queue pairs: the engine's state machine with everything it is connected to.
 
+mod armed;
+mod host;
+mod multicast;
+mod send;
+
+pub(crate) use host::{Arrived, Place, execute_atomic};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rdmalab_driver::{self as driver, Taken};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
+use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::*;
 
 use crate::armed::Armed;
@@ -22,6 +31,7 @@ use crate::withdrawal::Withdrawal;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
+use rdmalab_wire::opcode::Transport;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
@@ -135,6 +145,15 @@ impl Env for QpLinks {
     }
 }
 
+/// Its name in packets.
+pub(crate) fn transport_of(qp_type: QpType) -> Transport {
+    match qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
+    }
+}
+
 impl QpInner {
     /// Publishes what initiators of one-sided operations must know, if it changed.
     pub(crate) fn publish(&mut self) {
@@ -188,6 +207,18 @@ impl QpInner {
         match &self.links.peer {
             Some(peer) => peer.out.lock().consumed() >= self.links.pushed,
             None => true,
+        }
+    }
+
+    /// What to do with a train that arrived.
+    #[inline]
+    pub(crate) fn take(&mut self, train: &Train, bytes: Arrived<'_>) {
+        match driver::take(&mut self.qp, &mut self.links, train, bytes) {
+            Taken::Done => {}
+            // Posted means fetched here, so nothing stalls.
+            Taken::Dropped(_) | Taken::Stalled => {
+                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 

@@ -7,11 +7,12 @@
 
 use rdmalab_ring::epoch::Visits;
 
+use rdmalab_engine::qp::Qp;
 use rdmalab_engine::vocab::WrOpcode;
 
 use crate::layout;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
+use crate::qp::{QpLinks, QpObject};
 
 /// What a begun request waits for.
 pub(crate) struct Withdrawal {
@@ -66,23 +67,24 @@ impl Process {
     }
 }
 
-impl QpInner {
+impl QpLinks {
     /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
     /// for those that used the window before. `None` when it must not be changed.
-    pub(crate) fn change_window(&mut self, position: u32) -> Option<Box<Withdrawal>> {
-        let (process, object) = (self.links.process, self.links.object);
-        let wqe = self.qp.sq.wqe(position);
+    pub(crate) fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Withdrawal>> {
+        let (process, object) = (self.process, self.object);
+        let wqe = qp.sq.wqe(position);
         let users = match wqe.opcode {
             WrOpcode::LocalInv => {
                 if !process.retract_window(wqe.imm_or_rkey, object.index) {
                     return None;
                 }
                 // A type 2 window is its QP's, and so its QP's peer's alone.
-                Users::Peer(self.remote_process(), layout::index_of(self.qp.remote_qpn))
+                let peer = layout::process_of(qp.remote_qpn);
+                Users::Peer(peer, layout::index_of(qp.remote_qpn))
             }
             _ => {
-                let bind = *self.qp.sq.bind(position)?;
-                match process.bind_window(&bind, self.qp.pd, self.qp.qpn).ok()? {
+                let bind = *qp.sq.bind(position)?;
+                match process.bind_window(&bind, qp.pd, qp.qpn).ok()? {
                     true => Users::Everybody,
                     false => Users::Nobody,
                 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use rdmalab_driver::Memory as _;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
-use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::faults::Payload;
 use rdmalab_link::path::{Below, Path, address_of};
@@ -24,7 +24,7 @@ use crate::codec::{self, SlotPayload};
 use crate::layout;
 use crate::process::Process;
 use crate::progress::finish;
-use crate::qp::QpInner;
+use crate::qp::{QpInner, QpLinks, transport_of};
 
 /// Messages that one call takes, so that a flood keeps nobody waiting.
 const MESSAGES_PER_CALL: usize = 64;
@@ -386,11 +386,7 @@ impl QpInner {
         let between: Option<(IpAddr, IpAddr)> =
             links.wire.as_ref().map(|route| (route.path.destination, route.path.source));
         Expected {
-            transport: match qp.qp_type {
-                QpType::Rc => Transport::Rc,
-                QpType::Uc => Transport::Uc,
-                QpType::Ud => Transport::Ud,
-            },
+            transport: transport_of(qp.qp_type),
             can_receive: qp.state.can_receive(),
             between,
             remote_qpn: qp.remote_qpn,
@@ -413,7 +409,7 @@ impl QpInner {
             let below = Below { identification, ..arrival.below };
             self.take_datagram(arrival, &below, &train, packet);
         } else {
-            self.handle_train(&train, packet.payload.as_ptr());
+            self.take(&train, QpLinks::bytes(packet.payload));
         }
         Ok(())
     }
@@ -441,7 +437,7 @@ impl QpInner {
     ) {
         debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
         self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
-        self.handle_train(train, packet.payload.as_ptr());
+        self.take(train, QpLinks::bytes(packet.payload));
         self.links.grh = None;
     }
 }

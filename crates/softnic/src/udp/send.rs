@@ -1,21 +1,11 @@
 //! What a queue pair sends to other hosts.
 
-use rdmalab_engine::qp::{CopyError, MAX_OUTSTANDING_PACKETS, Plan, Response};
-use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_engine::vocab::QpType;
-use rdmalab_link::expand;
-use rdmalab_wire::opcode::Transport;
+use rdmalab_driver::{self as driver, Step};
+use rdmalab_engine::qp::MAX_OUTSTANDING_PACKETS;
 
-use super::outbox::{Exit, Outbox};
-use super::{Route, WINDOW_PACKETS, Wire};
+use super::{Route, WINDOW_PACKETS, WirePath};
 use crate::armed::Armed;
-use crate::copy;
-use crate::qp::QpInner;
-use crate::transmit::{Sent, gather};
-
-/// Packets that are planned at once: as many as ask for one acknowledgement, so that the window
-/// moves on while the next are made.
-const PACKETS_PER_PLAN: u32 = WINDOW_PACKETS / 4;
+use crate::qp::{QpInner, transport_of};
 
 impl QpInner {
     /// After the address of a connection was set: the way to its peer, where that is on another
@@ -30,143 +20,52 @@ impl QpInner {
 
     /// Sends what a connection to another host has to send: answers first, then requests; but an
     /// acknowledgement alone after the first of them.
-    pub(crate) fn transmit_wire(&mut self, route: &Route) -> Sent {
-        let Some(wire) = self.links.process.wire() else { return Sent::Everything };
-        let exit = wire.exit();
-        let mut out = wire.outbox.lock();
-        let mut sent = Sent::Everything;
+    pub(crate) fn transmit_wire(&mut self, route: &Route) -> Step {
+        let Some(wire) = self.links.process.wire() else { return Step::Idle };
         if self.qp.may_send() {
             self.note_answer(wire);
         }
+        let mut path = WirePath::new(wire, route, transport_of(self.qp.qp_type), self.qp.mtu);
         // A lone acknowledgement comes behind the answer to what it acknowledges.
         if !self.qp.has_only_ack() {
-            self.respond_wire(route, &exit, &mut out);
+            self.respond_on(&mut path);
         }
+        let mut sent = Step::Idle;
         while self.qp.may_send() {
-            match self.qp.plan(self.qp.mtu.bytes() * PACKETS_PER_PLAN) {
-                Plan::Idle => break,
-                Plan::Local { position } if self.execute_local(position) => {}
-                Plan::Local { .. } => {
-                    // Somebody may still copy by what it takes back: everybody's progress looks.
-                    sent = Sent::RingFull;
-                    break;
-                }
-                Plan::Send { train, position, offset } => {
-                    let result = self.send_train(route, &exit, &mut out, &train, position, offset);
-                    let last = train.flags.has(TrainFlags::LAST);
-                    self.qp.retire_sent(position, last, result, &mut self.links);
-                    self.respond_wire(route, &exit, &mut out);
-                }
-            }
-        }
-        self.respond_wire(route, &exit, &mut out);
-        out.flush(&exit);
-        drop(out);
-        if sent == Sent::RingFull {
-            self.links.process.block(self.links.object);
-        }
-        self.settle();
-        sent
-    }
-
-    fn transport(&self) -> Transport {
-        match self.qp.qp_type {
-            QpType::Rc => Transport::Rc,
-            QpType::Uc => Transport::Uc,
-            QpType::Ud => Transport::Ud,
-        }
-    }
-
-    /// Puts the packets of a request train into the outbox.
-    fn send_train(
-        &mut self,
-        route: &Route,
-        exit: &Exit<'_>,
-        out: &mut Outbox,
-        train: &Train,
-        position: u32,
-        offset: u32,
-    ) -> Result<(), CopyError> {
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let (transport, is_inline) = (self.transport(), self.is_inline(train, position));
-        for index in 0..expand::packets_of(train) {
-            let (packet, at) = train.packet(index, self.qp.mtu);
-            let from = offset + at;
-            out.push(exit, route, transport, &packet, is_inline, |to| {
-                if to.is_empty() {
-                    return Ok(());
-                }
-                let range = from..from + to.len() as u32;
-                gather(sq, pd, keys, position, range, to.as_mut_ptr())
-            })?;
-        }
-        Ok(())
-    }
-
-    fn respond_wire(&mut self, route: &Route, exit: &Exit<'_>, out: &mut Outbox) {
-        let room = self.qp.mtu.bytes() * PACKETS_PER_PLAN;
-        while let Some(response) = self.qp.next_response(room, &mut self.links) {
-            let (train, host_addr) = match response {
-                Response::Train(train) => (train, 0),
-                Response::Data { train, host_addr, .. } => (train, host_addr),
-            };
-            for index in 0..expand::packets_of(&train) {
-                let (packet, at) = train.packet(index, self.qp.mtu);
-                let from = host_addr.wrapping_add(at as u64) as *const u8;
-                let pushed = out.push(exit, route, Transport::Rc, &packet, false, |to| {
-                    if to.is_empty() {
-                        return Ok(());
-                    }
-                    // SAFETY: the engine checked the source against its region just now, and the
-                    // copy survives memory that is not there; `to` has that length.
-                    unsafe { copy::copy(to.as_mut_ptr(), from, to.len()) }
-                        .map_err(|_| CopyError::Fault)
-                });
-                if let Err(error) = pushed {
-                    self.qp.fail_read(packet.first_psn, error, &mut self.links);
-                    break;
-                }
-            }
-            if !self.qp.has_response() {
+            sent = driver::send_request(&mut self.qp, &mut path, &mut self.links);
+            if sent != Step::Done {
                 break;
             }
+            self.respond_on(&mut path);
         }
+        self.respond_on(&mut path);
+        path.flush();
+        if sent == Step::Blocked { Step::Blocked } else { Step::Idle }
     }
 
     /// Sends datagrams as long as the next one goes to another host. Returns whether there was
     /// one.
     pub(crate) fn send_datagrams_wire(&mut self) -> bool {
         let Some(wire) = self.links.process.wire() else { return false };
-        let exit = wire.exit();
-        let mut out = wire.outbox.lock();
-        let mut any = false;
+        let (mut path, mut any) = (None, false);
         while self.qp.may_send() && !self.is_multicast_next() {
             let position = self.qp.sq.begun;
             if position == self.qp.sq.posted {
                 break;
             }
             let Some(route) = wire.route(&self.qp.sq.ud(position).ah) else { break };
-            let Plan::Send { train, position, offset } = self.qp.plan(self.qp.mtu.bytes()) else {
+            let path = path.get_or_insert_with(|| {
+                WirePath::new(wire, &route, transport_of(self.qp.qp_type), self.qp.mtu)
+            });
+            path.route = route;
+            if driver::send_request(&mut self.qp, path, &mut self.links) != Step::Done {
                 break;
-            };
-            let sent = self.send_train(&route, &exit, &mut out, &train, position, offset);
-            self.qp.retire_sent(position, true, sent, &mut self.links);
+            }
             any = true;
         }
-        out.flush(&exit);
+        if let Some(path) = path {
+            path.flush();
+        }
         any
-    }
-
-    /// Sends a datagram to a group on the network; those of this host were served before.
-    pub(crate) fn send_group_wire(&self, wire: &Wire, train: &Train, position: u32) {
-        let Some(route) = wire.route(&self.qp.sq.ud(position).ah) else { return };
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let (exit, is_inline) = (wire.exit(), self.is_inline(train, position));
-        let mut out = wire.outbox.lock();
-        // What cannot be read was told by the copies for this host.
-        let _ = out.push(&exit, &route, Transport::Ud, train, is_inline, |to| {
-            gather(sq, pd, keys, position, 0..to.len() as u32, to.as_mut_ptr())
-        });
-        out.flush(&exit);
     }
 }

@@ -171,10 +171,11 @@ impl Memory for DeviceEnv<'_> {
         *bytes = &bytes[count as usize..];
     }
 
-    fn put(bytes: &[u8], to: &mut &mut [u8]) {
+    fn put(bytes: &[u8], to: &mut &mut [u8]) -> Result<(), CopyError> {
         let (here, rest) = std::mem::take(to).split_at_mut(bytes.len());
         here.copy_from_slice(bytes);
         *to = rest;
+        Ok(())
     }
 
     fn read(
@@ -187,8 +188,7 @@ impl Memory for DeviceEnv<'_> {
         if self.is_gone(region, host_addr, bytes) {
             return Err(CopyError::Fault);
         }
-        Self::put(self.memory.read(host_addr, bytes as usize), to);
-        Ok(())
+        Self::put(self.memory.read(host_addr, bytes as usize), to)
     }
 
     fn write(

@@ -1,14 +1,15 @@
 //! The world: devices, a link between them, and virtual time.
 
-use super::device::{Device, SimQp};
+use super::device::{Device, DeviceEnv, SimQp};
 use super::drive::{Offered, Step};
 use super::link::{Link, Parcel};
+use super::memory::Memory;
 use crate::rng::Rng;
 use rdmalab_driver as driver;
+use rdmalab_driver::lane::{self, Granted};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
-use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
-use rdmalab_engine::qp::{AtomicOp, Timer};
+use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
@@ -377,57 +378,54 @@ impl World {
         let (here, there) = two(&mut self.devices, at.device, target.device)?;
         let peer = &there.qps[target.qp].qp;
         let (qp, mut env) = here.split(at.qp);
-        let wqe = *qp.sq.wqe(position);
-        let need = match wqe.opcode {
-            WrOpcode::Write => Access::REMOTE_WRITE,
-            WrOpcode::Read => Access::REMOTE_READ,
-            _ => Access::REMOTE_ATOMIC,
-        };
-        let bytes = if need == Access::REMOTE_ATOMIC { 8 } else { wqe.length };
-        if !peer.state.can_receive()
-            || !peer.attr.qp_access_flags.contains(need)
-            || need != Access::REMOTE_WRITE && peer.attr.max_dest_rd_atomic == 0
-        {
+        let need_answer = qp.sq.wqe(position).opcode.is_read_or_atomic();
+        if need_answer && peer.attr.max_dest_rd_atomic == 0 {
             return None;
         }
-        let mut addr = 0;
-        if bytes > 0 {
-            let entry = there.keys.get(&wqe.rkey);
-            let (pd, qpn) = (peer.pd, peer.qpn);
-            addr = mr::check_remote(entry, wqe.rkey, pd, qpn, need, wqe.remote_addr, bytes as u64)
-                .ok()?;
-        }
-        let (pd, sges, length) = (qp.pd, qp.sq.sges(position), bytes as usize);
-        match wqe.opcode {
-            _ if bytes == 0 => {}
-            WrOpcode::Write => {
-                let mut payload = vec![0; length];
-                driver::read_wqe(qp, &env, position, 0..bytes, &mut payload).ok()?;
-                there.memory.write(addr, &payload);
-            }
-            WrOpcode::Read => {
-                let mut payload = there.memory.read(addr, length);
-                driver::scatter(&mut env, pd, sges, 0, bytes, &mut payload).ok()?;
-            }
-            _ => {
-                let is_writable = |sge: &Sge| driver::local_address(&env, pd, sge, true).map(drop);
-                driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
-                if !addr.is_multiple_of(8) {
-                    return None;
-                }
-                let op = match wqe.opcode {
-                    WrOpcode::CmpSwap => {
-                        AtomicOp::CmpSwap { compare: wqe.compare_add, swap: wqe.swap }
-                    }
-                    _ => AtomicOp::FetchAdd { add: wqe.compare_add },
-                };
-                let original = there.memory.atomic(addr, op).to_ne_bytes();
-                driver::scatter(&mut env, pd, sges, 0, 8, &mut &original[..]).ok()?;
-            }
+        let target = lane::Target {
+            can_receive: peer.state.can_receive(),
+            pd: peer.pd,
+            access: peer.attr.qp_access_flags,
+            remote_qpn: peer.remote_qpn,
+        };
+        let granted = lane::check(qp, position, &target, |key| there.keys.get(&key).copied())?;
+        if let Some(Granted { host_addr, bytes, .. }) = granted {
+            move_in_lane(qp, &mut env, &mut there.memory, position, host_addr, bytes as u32)?;
         }
         qp.retire_lane(position, &mut env);
         Some(())
     }
+}
+
+/// Moves the bytes of an operation in the lane; `None` when that cannot be done.
+fn move_in_lane(
+    qp: &Qp,
+    env: &mut DeviceEnv<'_>,
+    there: &mut Memory,
+    position: u32,
+    addr: u64,
+    bytes: u32,
+) -> Option<()> {
+    let (pd, sges) = (qp.pd, qp.sq.sges(position));
+    match qp.sq.wqe(position).opcode {
+        WrOpcode::Write => {
+            let mut payload = vec![0; bytes as usize];
+            driver::read_wqe(qp, env, position, 0..bytes, &mut payload).ok()?;
+            there.write(addr, &payload);
+        }
+        WrOpcode::Read => {
+            let mut payload = there.read(addr, bytes as usize);
+            driver::scatter(env, pd, sges, 0, bytes, &mut payload).ok()?;
+        }
+        _ => {
+            // The result must have somewhere to go before the memory changes.
+            let is_writable = |sge: &Sge| driver::local_address(env, pd, sge, true).map(drop);
+            driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
+            let original = there.atomic(addr, lane::atomic_of(qp, position)).to_ne_bytes();
+            driver::scatter(env, pd, sges, 0, 8, &mut &original[..]).ok()?;
+        }
+    }
+    Some(())
 }
 
 /// Two different devices at once.
