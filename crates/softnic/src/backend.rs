@@ -16,13 +16,13 @@ use crate::cancel::NoCancel;
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
 use crate::device;
-use crate::interrupt;
 use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::process::Process;
 use crate::profile::{self, limits};
 use crate::qp::{QpInner, QpObject};
+use crate::signals;
 use crate::srq::SrqObject;
 
 /// The soft RNIC.
@@ -254,7 +254,7 @@ impl Backend for SoftNic {
     fn channel_next(channel: &Channel) -> VerbsResult<u64> {
         let (process, channel) = (channel.0.context.process, &channel.0.channel);
         process.check_usable()?;
-        let calm = NoCancel::new();
+        let no_cancel = NoCancel::new();
         loop {
             if let Some(cookie) = channel.try_next() {
                 return Ok(cookie);
@@ -268,11 +268,11 @@ impl Backend for SoftNic {
             if channel.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
             }
-            let interrupted = process.wait_as_caller(channel.fd(), &calm);
+            let interrupted = process.wait_as_caller(channel.fd(), &no_cancel);
             caught(|| process.after_wait())?;
-            if interrupted && interrupt::ends_waits() {
+            if interrupted && signals::interrupts_waits() {
                 // The event may have come just then.
-                return channel.try_next().ok_or_else(interrupt::error);
+                return channel.try_next().ok_or_else(signals::interrupted);
             }
         }
     }
@@ -540,7 +540,7 @@ impl Backend for SoftNic {
             return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
         }
         // It may wait for others, so nobody is kept from the QP meanwhile.
-        process.introduce_to_everybody();
+        process.exchange_hellos();
         let mut guard = qp.0.inner.lock();
         alive(&mut guard, qp.1)?;
         process.join_group(gid, qp.1)

@@ -57,8 +57,8 @@ pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
     Ok(at)
 }
 
-/// Frees the memory of a segment that peers may keep mapped: the letter that tells them may be
-/// lost.
+/// Frees the memory of a segment that peers may keep mapped: the control message that tells them
+/// may be lost.
 fn give_pages_back(segment: &Segment) {
     let (fd, length) = (segment.as_fd().as_raw_fd(), segment.len() as libc::off_t);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -82,7 +82,7 @@ pub unsafe fn free_shared(at: *mut u8) {
             !freed
         });
         if let Some(id) = gone {
-            process.announce_memory_gone(id);
+            process.announce_memory_freed(id);
         }
     }
 }

@@ -11,9 +11,9 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
-use crate::helper::wait_cancellable;
-use crate::interrupt;
+use crate::poll::wait_cancellable;
 use crate::process::Process;
+use crate::signals;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.
 const MAX_ASYNC_EVENTS: usize = 4096;
@@ -87,7 +87,7 @@ impl ContextShared {
 
     /// The next event; waits unless the program made the descriptor non-blocking.
     pub(crate) fn next_event(&self) -> VerbsResult<AsyncEvent> {
-        let calm = NoCancel::new();
+        let no_cancel = NoCancel::new();
         loop {
             let mut events = self.events.lock();
             if let Some(event) = events.pop_front() {
@@ -98,8 +98,8 @@ impl ContextShared {
             if self.event_fd.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            if wait_cancellable(self.async_fd(), &calm) && interrupt::ends_waits() {
-                return Err(interrupt::error());
+            if wait_cancellable(self.async_fd(), &no_cancel) && signals::interrupts_waits() {
+                return Err(signals::interrupted());
             }
         }
     }

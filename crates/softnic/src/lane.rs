@@ -35,8 +35,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     }
     // Within one process the QP's lock, which we hold, is what the taking back of regions waits
     // for (`Process::wait_for_copies`).
-    let seat = if peer.is_self { None } else { peer.pass.enter() };
-    if seat.is_none() && !peer.is_self {
+    let guard = if peer.is_self { None } else { peer.lane.enter() };
+    if guard.is_none() && !peer.is_self {
         return false;
     }
     let Some((remote, mapped)) = find(inner, peer, position) else { return false };
@@ -45,7 +45,7 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
         Remote::Mapped(at) => run_mapped(inner, position, at),
         Remote::Foreign(host_addr) => run_foreign(inner, peer, position, host_addr),
     };
-    drop(seat);
+    drop(guard);
     if mapped.is_some() {
         inner.links.mapped = mapped;
     }
@@ -212,7 +212,7 @@ fn run_foreign(inner: &QpInner, peer: &Peer, position: u32, host_addr: u64) -> b
     };
     if let Err(vm::VmError::Denied) = result {
         peer.memory_denied.store(true, Ordering::Relaxed);
-        crate::say_once(crate::peer::MEMORY_DENIED);
+        crate::debug_once(crate::peer::MEMORY_DENIED);
     }
     result.is_ok()
 }

@@ -14,10 +14,10 @@ use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::cancel::NoCancel;
 use crate::codec::{self, Body, SlotPayload};
-use crate::datagram::Found;
-use crate::helper::wait_readable;
-use crate::meeting::{CONNECT_WAIT_MS, HELLO_AGAIN_NS};
+use crate::datagram::PeerLookup;
+use crate::handshake::{CONNECT_WAIT_MS, HELLO_RETRY_NS};
 use crate::peer::Peer;
+use crate::poll::wait_readable;
 use crate::process::Process;
 use crate::qp::Arrived;
 
@@ -27,7 +27,7 @@ const MAX_MEMBERS: usize = 256;
 const MAX_GROUPS: usize = 4096;
 
 /// How often the list of processes is looked through for some that are not known, ns.
-const AUDIENCE_NS: u64 = 500_000_000;
+const RESCAN_NS: u64 = 500_000_000;
 
 /// The groups that QPs of this process joined, and the processes that hear what is sent to any.
 ///
@@ -37,20 +37,20 @@ const AUDIENCE_NS: u64 = 500_000_000;
 #[derive(Default)]
 pub(crate) struct Groups {
     members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
-    roll: Mutex<Roll>,
+    handshake_round: Mutex<HandshakeRound>,
     /// Sockets of processes that did not answer an introduction. They find it when they go on.
-    silent: Mutex<BTreeSet<u64>>,
+    unresponsive: Mutex<BTreeSet<u64>>,
 }
 
 /// The processes of the host that are to be met.
 #[derive(Default)]
-struct Roll {
+struct HandshakeRound {
     /// When they were last looked up, ns; 0: never.
     at_ns: u64,
     /// Slots of those that are still being met.
     pending: Vec<u16>,
     /// All that there were at one time have been met, or do not answer.
-    is_called: bool,
+    is_complete: bool,
 }
 
 impl Groups {
@@ -95,8 +95,8 @@ impl Process {
                 "soft devices allow {MAX_MEMBERS} QPs of a process in a group"
             )));
         }
-        if let Some(wire) = self.wire() {
-            wire.join(gid)?;
+        if let Some(network) = self.network() {
+            network.join(gid)?;
         }
         members.push(qpn);
         Ok(())
@@ -112,28 +112,28 @@ impl Process {
         members.retain(|member| *member != qpn);
         if members.is_empty() {
             groups.remove(&gid);
-            self.leave_on_wire(&gid);
+            self.leave_on_network(&gid);
         }
         Ok(())
     }
 
     /// Removes a QP from every group.
-    pub(crate) fn leave_groups(&self, qpn: Qpn) {
+    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
         let mut groups = self.groups.members.lock();
         for members in groups.values_mut() {
             members.retain(|member| *member != qpn);
         }
         groups.retain(|gid, members| {
             if members.is_empty() {
-                self.leave_on_wire(gid);
+                self.leave_on_network(gid);
             }
             !members.is_empty()
         });
     }
 
-    fn leave_on_wire(&self, gid: &Gid) {
-        if let Some(wire) = self.wire() {
-            wire.leave(gid);
+    fn leave_on_network(&self, gid: &Gid) {
+        if let Some(network) = self.network() {
+            network.leave(gid);
         }
     }
 }
@@ -149,22 +149,25 @@ impl Process {
     }
 
     /// Goes on meeting the processes of this host. Returns whether none is being met any more.
-    pub(crate) fn meet_everybody(&self) -> bool {
+    pub(crate) fn advance_handshakes(&self) -> bool {
         let now_ns = crate::clock::now_ns();
-        let mut roll = self.groups.roll.lock();
-        if roll.at_ns == 0 || now_ns > roll.at_ns + AUDIENCE_NS {
-            roll.at_ns = now_ns;
-            roll.pending = self.live_slots().iter().map(|live| live.slot).collect();
+        let mut handshake_round = self.groups.handshake_round.lock();
+        if handshake_round.at_ns == 0 || now_ns > handshake_round.at_ns + RESCAN_NS {
+            handshake_round.at_ns = now_ns;
+            handshake_round.pending = self.live_slots().iter().map(|live| live.slot).collect();
         }
-        roll.pending.retain(|slot| matches!(self.peer_for_datagram(*slot), Found::Pending));
-        roll.is_called |= roll.pending.is_empty();
-        roll.pending.is_empty()
+        handshake_round
+            .pending
+            .retain(|slot| matches!(self.peer_for_datagram(*slot), PeerLookup::Pending));
+        handshake_round.is_complete |= handshake_round.pending.is_empty();
+        handshake_round.pending.is_empty()
     }
 
     /// Every process of this host that can be met, this one included; `None` while the first roll
     /// is called.
-    pub(crate) fn audience(&self) -> Option<Vec<Arc<Peer>>> {
-        let is_complete = self.meet_everybody() || self.groups.roll.lock().is_called;
+    pub(crate) fn multicast_peers(&self) -> Option<Vec<Arc<Peer>>> {
+        let is_complete =
+            self.advance_handshakes() || self.groups.handshake_round.lock().is_complete;
         is_complete.then(|| {
             // It is marked as talking to itself, so that it reads its own ring.
             drop(self.peer(self.slot));
@@ -174,39 +177,41 @@ impl Process {
 
     /// Makes sure that every process of the host knows us: what it sends from now on finds us. One
     /// that does not answer in time (it must be stopped) is not waited for again.
-    pub(crate) fn introduce_to_everybody(&self) {
-        let silent = self.introduce_within(CONNECT_WAIT_MS);
-        self.groups.silent.lock().extend(silent.iter().map(|live| live.inode));
+    pub(crate) fn exchange_hellos(&self) {
+        let unresponsive = self.exchange_hellos_within(CONNECT_WAIT_MS);
+        self.groups.unresponsive.lock().extend(unresponsive.iter().map(|live| live.inode));
     }
 
     /// The same within `wait_ms`; returns who did not answer so far.
-    pub(crate) fn introduce_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
-        let _calm = NoCancel::new();
+    pub(crate) fn exchange_hellos_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
+        let _no_cancel = NoCancel::new();
         let live = self.live_slots();
-        let knows_us = |slot| self.peer(slot).is_some_and(|peer| peer.knows_us());
-        let mut strangers: Vec<LiveSlot> = {
-            let mut silent = self.groups.silent.lock();
-            silent.retain(|inode| live.iter().any(|live| live.inode == *inode));
-            let is_stranger =
-                |live: &&LiveSlot| !knows_us(live.slot) && !silent.contains(&live.inode);
-            live.iter().filter(is_stranger).copied().collect()
+        let has_read_our_hello =
+            |slot| self.peer(slot).is_some_and(|peer| peer.has_read_our_hello());
+        let mut unmet: Vec<LiveSlot> = {
+            let mut unresponsive = self.groups.unresponsive.lock();
+            unresponsive.retain(|inode| live.iter().any(|live| live.inode == *inode));
+            let is_unmet = |live: &&LiveSlot| {
+                !has_read_our_hello(live.slot) && !unresponsive.contains(&live.inode)
+            };
+            live.iter().filter(is_unmet).copied().collect()
         };
         let mut now_ns = crate::clock::now_ns();
         let give_up_ns = now_ns + wait_ms * 1_000_000;
         let mut again_at_ns = 0;
-        while !strangers.is_empty() && now_ns < give_up_ns {
+        while !unmet.is_empty() && now_ns < give_up_ns {
             if now_ns >= again_at_ns {
-                again_at_ns = now_ns + HELLO_AGAIN_NS;
-                strangers.retain(|live| {
-                    matches!(self.introduce(live.slot), Ok(()) | Err(SendError::Full))
+                again_at_ns = now_ns + HELLO_RETRY_NS;
+                unmet.retain(|live| {
+                    matches!(self.request_hello(live.slot), Ok(()) | Err(SendError::Full))
                 });
             }
-            wait_readable(&[self.mail_fd()], 1);
-            self.read_mail();
-            strangers.retain(|live| !knows_us(live.slot));
+            wait_readable(&[self.mailbox_fd()], 1);
+            self.read_mailbox();
+            unmet.retain(|live| !has_read_our_hello(live.slot));
             now_ns = crate::clock::now_ns();
         }
-        strangers
+        unmet
     }
 
     /// Gives a datagram to every member of its group in this process.
@@ -223,7 +228,7 @@ impl Process {
         };
         let mut seen = false;
         for qpn in self.groups.members(&gid_of(&train)) {
-            let Some(object) = self.qp_at(crate::layout::index_of(qpn)) else { continue };
+            let Some(object) = self.qps.at(crate::layout::index_of(qpn)) else { continue };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {

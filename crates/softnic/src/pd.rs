@@ -17,7 +17,7 @@ pub(crate) struct PdObject {
 impl PdObject {
     pub(crate) fn new(context: Arc<ContextShared>) -> PdObject {
         context.add_object();
-        let id = PdId(context.process.new_pd());
+        let id = PdId(context.process.allocate_pd());
         PdObject { context, id, objects: AtomicUsize::new(0) }
     }
 

@@ -58,7 +58,7 @@ impl QpInner {
         self.links.peer = None;
         self.links.mapped = None;
         self.links.pushed = 0;
-        self.links.wire = None;
-        self.links.manners = Default::default();
+        self.links.route = None;
+        self.links.delayed_ack = Default::default();
     }
 }

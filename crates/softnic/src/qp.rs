@@ -19,6 +19,7 @@ use rdmalab_engine::vocab::*;
 
 use crate::armed::Armed;
 use crate::cq::CqObject;
+use crate::invalidation::Invalidation;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{Peer, key_entry};
@@ -26,8 +27,7 @@ use crate::process::Process;
 use crate::srq::SrqObject;
 use crate::transmit::InARow;
 use crate::udp::Route;
-use crate::udp::debt::Manners;
-use crate::withdrawal::Withdrawal;
+use crate::udp::delayed_ack::DelayedAck;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
@@ -95,16 +95,16 @@ pub(crate) struct QpLinks {
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
     /// What a begun bind or local invalidate waits for.
-    pub(crate) withdrawal: Option<Box<Withdrawal>>,
+    pub(crate) invalidation: Option<Box<Invalidation>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
-    pub(crate) wire: Option<Route>,
+    pub(crate) route: Option<Route>,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
     /// How promptly its program answers what comes from another host.
-    pub(crate) manners: Manners,
+    pub(crate) delayed_ack: DelayedAck,
     /// What captures or disturbs its packets.
     pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.
@@ -114,7 +114,7 @@ pub(crate) struct QpLinks {
 impl Env for QpLinks {
     #[inline]
     fn key(&self, key: u32) -> Option<KeyEntry> {
-        self.process.key_view.lookup(key).and_then(key_entry)
+        self.process.keys.view.lookup(key).and_then(key_entry)
     }
 
     fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
@@ -137,7 +137,7 @@ impl Env for QpLinks {
     fn invalidate(&mut self, rkey: u32) -> bool {
         // Nobody is copying by it: a type 2 window is the peer's of this QP alone, whose earlier
         // operations were over before it sent the message that takes the window back.
-        self.process.retract_window(rkey, self.object.index)
+        self.process.keys.retract_window(rkey, self.object.index)
     }
 
     fn event(&mut self, event: AsyncEventType) {
@@ -162,7 +162,7 @@ impl QpInner {
             // A connection to another host has no initiators on this one.
             can_receive: qp.state.can_receive()
                 && qp.qp_type != QpType::Ud
-                && self.links.wire.is_none()
+                && self.links.route.is_none()
                 // What an initiator executes itself sends no packet.
                 && self.links.armed.is_none(),
             pd: qp.pd,
@@ -172,7 +172,7 @@ impl QpInner {
         let word = if word.can_receive { word } else { QpWord::CLOSED };
         if word != self.links.published {
             self.links.published = word;
-            self.links.process.qp_words.store(self.links.object.index as usize, word);
+            self.links.process.qps.words.store(self.links.object.index as usize, word);
         }
     }
 
@@ -192,7 +192,7 @@ impl QpInner {
         if let Timer::Wanted(TimerKind::Rnr(_)) = timer {
             self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
             if let Timer::At(_, at_ns) = self.qp.timer() {
-                self.links.process.want_attention_at(at_ns);
+                self.links.process.set_deadline(at_ns);
             }
         }
     }

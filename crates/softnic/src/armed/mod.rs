@@ -5,14 +5,14 @@
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
 //! the ring as well. The path of each train is then wrapped: [`path::Tapped`] captures what passes,
 //! and [`path::Judged`] does what the rules say. Packets for the network pass the
-//! [`network::NetworkSeam`].
+//! [`network_seam::NetworkSeam`].
 
+mod capture_clock;
 pub(crate) mod faults;
 pub(crate) mod frames;
 pub(crate) mod management;
-pub(crate) mod network;
+pub(crate) mod network_seam;
 pub(crate) mod path;
-mod stamp;
 pub(crate) mod tap;
 
 use std::path::PathBuf;

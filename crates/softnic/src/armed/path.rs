@@ -17,7 +17,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::Armed;
-use super::faults::{Faults, Parcel};
+use super::faults::{Faults, HeldPacket};
 use super::frames::{Frames, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
@@ -115,7 +115,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
         if decision.fate.lost || is_spoilt {
             return Ok(());
         }
-        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Ring {
+        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram: self.is_datagram,

@@ -134,14 +134,14 @@ impl Memory for QpLinks {
 
 impl Host for QpLinks {
     fn execute_local(&mut self, qp: &Qp, position: u32) -> Option<bool> {
-        let begun = self.withdrawal.take().filter(|begun| begun.position == position);
-        let Some(mut withdrawal) = begun.or_else(|| self.change_window(qp, position)) else {
+        let begun = self.invalidation.take().filter(|begun| begun.position == position);
+        let Some(mut invalidation) = begun.or_else(|| self.change_window(qp, position)) else {
             return Some(false);
         };
-        if self.process.is_withdrawn(&mut withdrawal) {
+        if self.process.is_invalidated(&mut invalidation) {
             return Some(true);
         }
-        self.withdrawal = Some(withdrawal);
+        self.invalidation = Some(invalidation);
         None
     }
 

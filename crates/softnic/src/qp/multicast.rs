@@ -14,7 +14,7 @@ use rdmalab_wire::opcode::Transport;
 use super::{Place, QpInner, QpLinks};
 use crate::peer::Peer;
 use crate::transmit::RingPath;
-use crate::udp::{Route, Wire, WirePath};
+use crate::udp::{Network, NetworkPath, Route};
 
 impl QpInner {
     /// Whether the next datagram goes to a group.
@@ -27,8 +27,8 @@ impl QpInner {
     /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
     /// empty does.
     pub(super) fn send_multicast(&mut self) -> Step {
-        let Some(audience) = self.links.process.audience() else { return Step::Blocked };
-        let Some(mut rings) = self.rings_with_room(&audience) else { return Step::Blocked };
+        let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
+        let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
         let sent = match self.links.armed {
             None => self.send_to_group(&mut rings),
             Some(armed) => {
@@ -46,25 +46,25 @@ impl QpInner {
     }
 
     fn send_to_group<P: Path<QpLinks>>(&mut self, rings: &mut [P]) -> Step {
-        let (wire, mtu) = (self.links.process.wire(), self.qp.mtu);
-        let mut group = Group { rings, wire, mtu, route: None };
+        let (network, mtu) = (self.links.process.network(), self.qp.mtu);
+        let mut group = Group { rings, network, mtu, route: None };
         driver::send_request(&mut self.qp, &mut group, &mut self.links)
     }
 
     /// The rings of those that get a datagram now, held so that nobody fills them before it is in:
     /// all that have room. `None` while one that may still empty its ring has none. Who holds
     /// several takes them in the order of their slots.
-    fn rings_with_room<'a>(&self, audience: &'a [Arc<Peer>]) -> Option<Vec<RingPath<'a>>> {
-        let mut rings = Vec::with_capacity(audience.len());
+    fn rings_with_room<'a>(&self, peers: &'a [Arc<Peer>]) -> Option<Vec<RingPath<'a>>> {
+        let mut rings = Vec::with_capacity(peers.len());
         let mut has_to_wait = false;
-        for peer in audience {
+        for peer in peers {
             let mut ring = RingPath::new(peer, &self.links);
             if ring.request_room(&self.qp).is_some() {
                 rings.push(ring);
             } else {
                 // All are asked, so that those that are stopped are waited for at the same time.
                 let consumed = ring.out.consumed();
-                has_to_wait |= !peer.patience.is_over(consumed, crate::clock::now_ns());
+                has_to_wait |= !peer.ring_stall.is_stuck(consumed, crate::clock::now_ns());
             }
         }
         (!has_to_wait).then_some(rings)
@@ -75,7 +75,7 @@ impl QpInner {
 struct Group<'a, P> {
     /// Of this host; all have room.
     rings: &'a mut [P],
-    wire: Option<&'a Wire>,
+    network: Option<&'a Network>,
     mtu: PathMtu,
     route: Option<Route>,
 }
@@ -96,7 +96,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
             ring.address(train, to);
         }
         train.flags.0 |= TrainFlags::GRH;
-        self.route = self.wire.and_then(|wire| wire.route(&to.ah));
+        self.route = self.network.and_then(|network| network.route(&to.ah));
     }
 
     fn push(
@@ -109,8 +109,8 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
         for ring in self.rings.iter_mut() {
             result = result.and(ring.push(train, is_inline, &mut fill));
         }
-        if let (Some(wire), Some(route)) = (self.wire, &self.route) {
-            let mut path = WirePath::new(wire, route, Transport::Ud, self.mtu);
+        if let (Some(network), Some(route)) = (self.network, &self.route) {
+            let mut path = NetworkPath::new(network, route, Transport::Ud, self.mtu);
             // What cannot be read was told by the copies for this host.
             let _ = path.push(train, is_inline, &mut fill);
             path.flush();

@@ -19,8 +19,8 @@ impl QpInner {
             return Step::Idle;
         }
         let mut sent = Step::Idle;
-        if let Some(route) = self.links.wire {
-            sent = self.transmit_wire(&route);
+        if let Some(route) = self.links.route {
+            sent = self.transmit_network(&route);
         } else {
             // Taken out for the time being, so that it can be used beside the rest.
             let mut peer = self.links.peer.take().or_else(|| self.late_peer());
@@ -144,7 +144,7 @@ impl QpInner {
 
     /// Sends one request over the network if it goes there, and to nobody otherwise.
     fn send_nowhere(&mut self) -> Step {
-        if self.links.datagram && self.send_datagrams_wire() {
+        if self.links.datagram && self.send_datagrams_network() {
             return Step::Done;
         }
         let mut nowhere = Nowhere { lost: 0 };

@@ -1,4 +1,4 @@
-//! The way to another host as a path: each packet of a train goes into the outbox.
+//! The way to another host as a path: each packet of a train goes into the send batch.
 
 use std::ops::Range;
 
@@ -10,35 +10,41 @@ use rdmalab_link::expand;
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
 
-use super::outbox::{Exit, Outbox};
-use super::{Route, WINDOW_PACKETS, Wire};
+use super::send_batch::{Egress, SendBatch};
+use super::{Network, Route, WINDOW_PACKETS};
 use crate::qp::{Place, QpLinks};
 
 /// Packets that are planned at once: as many as ask for one acknowledgement, so that the window
 /// moves on while the next are made.
 const PACKETS_PER_PLAN: u32 = WINDOW_PACKETS / 4;
 
-/// See the module's text. It holds the outbox.
-pub(crate) struct WirePath<'a> {
-    exit: Exit<'a>,
-    out: MutexGuard<'a, Outbox>,
+/// See the module's text. It holds the send batch.
+pub(crate) struct NetworkPath<'a> {
+    egress: Egress<'a>,
+    out: MutexGuard<'a, SendBatch>,
     pub(crate) route: Route,
     transport: Transport,
     mtu: PathMtu,
 }
 
-impl<'a> WirePath<'a> {
-    pub(crate) fn new(wire: &'a Wire, route: &Route, transport: Transport, mtu: PathMtu) -> Self {
-        WirePath { exit: wire.exit(), out: wire.outbox.lock(), route: *route, transport, mtu }
+impl<'a> NetworkPath<'a> {
+    pub(crate) fn new(
+        network: &'a Network,
+        route: &Route,
+        transport: Transport,
+        mtu: PathMtu,
+    ) -> Self {
+        let (egress, out) = (network.egress(), network.send_batch.lock());
+        NetworkPath { egress, out, route: *route, transport, mtu }
     }
 
     /// Sends what was gathered.
     pub(crate) fn flush(mut self) {
-        self.out.flush(&self.exit);
+        self.out.flush(&self.egress);
     }
 }
 
-impl Path<QpLinks> for WirePath<'_> {
+impl Path<QpLinks> for NetworkPath<'_> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
         Some(qp.mtu.bytes() * PACKETS_PER_PLAN)
     }
@@ -53,10 +59,10 @@ impl Path<QpLinks> for WirePath<'_> {
         is_inline: bool,
         mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
-        let WirePath { exit, out, route, transport, mtu } = self;
+        let NetworkPath { egress, out, route, transport, mtu } = self;
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, *mtu);
-            out.push(exit, route, *transport, &packet, is_inline, |to| match to.len() as u32 {
+            out.push(egress, route, *transport, &packet, is_inline, |to| match to.len() as u32 {
                 0 => Ok(()),
                 bytes => fill(at..at + bytes, Place::of(to)),
             })

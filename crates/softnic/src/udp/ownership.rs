@@ -3,9 +3,9 @@
 //! The word numbers *terms*. Who makes it one larger, by compare-and-swap from what it saw, reads
 //! in the term that begins, until somebody else does the same: no two processes ever have the same
 //! term, and none comes back. So a reader may be turned out at any time, by one who has the record
-//! lock (`share`) or by one who finds it stalled (`watch`), and it finds out by itself: it compares
-//! before it receives, and before it handles what it received. What it does between two of these
-//! comparisons it does beside its successor; this is one message that comes late, or twice.
+//! lock (`handover`) or by one who finds it stalled (`watchdog`), and it finds out by itself: it
+//! compares before it receives, and before it handles what it received. What it does between two of
+//! these comparisons it does beside its successor; this is one message that comes late, or twice.
 //!
 //! Terms are not trusted with memory: whoever shares the word could write what it likes, and turn
 //! everybody out, as it could read the socket itself.
@@ -23,43 +23,43 @@ struct Words {
     /// Who reads; 0: nobody did yet.
     term: AtomicU64,
     /// How often the reader looked at the socket. Two readers that overlap may count as one.
-    looks: AtomicU64,
+    reads: AtomicU64,
 }
 
 /// This process's view of it, and the memory, which is held as long as the process lives: closing
 /// any descriptor of it would drop the record locks.
-pub(super) struct Office {
+pub(super) struct Ownership {
     memory: Segment,
     /// The term in which this process reads; 0: it does not.
     mine: AtomicU64,
-    /// The heir's thread has to stand in line. Terms begin and end for us under this lock, so that
-    /// two threads of a process that begin one each end with the later one. No other lock is taken
-    /// under it.
-    in_line: Mutex<bool>,
+    /// The standby's thread has to stand in line. Terms begin and end for us under this lock, so
+    /// that two threads of a process that begin one each end with the later one. No other lock is
+    /// taken under it.
+    lock_requested: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Office {
+impl Ownership {
     /// One that no other process has seen.
     ///
     /// # Errors
     /// What the kernel says.
-    pub(super) fn create() -> std::io::Result<Office> {
+    pub(super) fn create() -> std::io::Result<Ownership> {
         let bytes = size_of::<Words>();
-        Ok(Office::of(Segment::create(c"rdmalab-wire", bytes, bytes)?))
+        Ok(Ownership::of(Segment::create(c"rdmalab-socket", bytes, bytes)?))
     }
 
     /// The one that another process gave us.
     ///
     /// # Errors
     /// That it is none.
-    pub(super) fn join(memory: OwnedFd) -> std::io::Result<Office> {
-        Segment::from_fd(memory, size_of::<Words>()).map(Office::of)
+    pub(super) fn join(memory: OwnedFd) -> std::io::Result<Ownership> {
+        Segment::from_fd(memory, size_of::<Words>()).map(Ownership::of)
     }
 
-    fn of(memory: Segment) -> Office {
-        let (mine, in_line) = (AtomicU64::new(0), Mutex::new(false));
-        Office { memory, mine, in_line, changed: Condvar::new() }
+    fn of(memory: Segment) -> Ownership {
+        let (mine, lock_requested) = (AtomicU64::new(0), Mutex::new(false));
+        Ownership { memory, mine, lock_requested, changed: Condvar::new() }
     }
 
     fn words(&self) -> &Words {
@@ -84,15 +84,15 @@ impl Office {
     }
 
     /// How often the reader looked.
-    pub(super) fn looks(&self) -> u64 {
-        self.words().looks.load(Ordering::Relaxed)
+    pub(super) fn reads(&self) -> u64 {
+        self.words().reads.load(Ordering::Relaxed)
     }
 
     /// The reader looks at the socket.
     #[inline]
-    pub(super) fn note_look(&self) {
-        let looks = &self.words().looks;
-        looks.store(looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn note_read(&self) {
+        let reads = &self.words().reads;
+        reads.store(reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether this process reads. One that finds itself turned out stands in line from now on.
@@ -123,23 +123,23 @@ impl Office {
 
     #[cold]
     fn step_down(&self, mine: u64) {
-        let mut in_line = self.in_line.lock();
+        let mut lock_requested = self.lock_requested.lock();
         // Unless a term has begun for us meanwhile.
         if self.mine.compare_exchange(mine, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            *in_line = true;
+            *lock_requested = true;
             self.changed.notify_all();
         }
     }
 
     /// Begins a term, if none has begun since `seen`. Returns whether this process reads.
     pub(super) fn begin(&self, seen: u64) -> bool {
-        let mut in_line = self.in_line.lock();
+        let mut lock_requested = self.lock_requested.lock();
         let (term, next) = (&self.words().term, seen.wrapping_add(1));
         let begun = term.compare_exchange(seen, next, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if begun {
             self.mine.store(next, Ordering::SeqCst);
             // Whatever ended before is over.
-            *in_line = false;
+            *lock_requested = false;
         }
         begun
     }
@@ -149,25 +149,25 @@ impl Office {
         Some(self.mine.swap(0, Ordering::SeqCst)).filter(|term| *term != 0)
     }
 
-    /// Sends the heir's thread into the line, and wakes who waits while this process reads.
-    pub(super) fn stand_in_line(&self) {
-        *self.in_line.lock() = true;
+    /// Sends the standby's thread into the line, and wakes who waits while this process reads.
+    pub(super) fn request_lock(&self) {
+        *self.lock_requested.lock() = true;
         self.changed.notify_all();
     }
 
     /// Waits until this process is to stand in line.
-    pub(super) fn wait_for_line(&self) {
-        let mut in_line = self.in_line.lock();
-        while !std::mem::take(&mut *in_line) {
-            self.changed.wait(&mut in_line);
+    pub(super) fn wait_for_lock_request(&self) {
+        let mut lock_requested = self.lock_requested.lock();
+        while !std::mem::take(&mut *lock_requested) {
+            self.changed.wait(&mut lock_requested);
         }
     }
 
     /// Waits while this process reads.
-    pub(super) fn wait_while_ours(&self) {
-        let mut in_line = self.in_line.lock();
+    pub(super) fn wait_while_owner(&self) {
+        let mut lock_requested = self.lock_requested.lock();
         while self.mine.load(Ordering::SeqCst) != 0 {
-            self.changed.wait(&mut in_line);
+            self.changed.wait(&mut lock_requested);
         }
     }
 }
@@ -177,9 +177,9 @@ mod tests {
     use super::*;
 
     /// Two processes' views of one memory.
-    fn two() -> (Office, Office) {
-        let first = Office::create().unwrap();
-        let second = Office::join(first.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    fn two() -> (Ownership, Ownership) {
+        let first = Ownership::create().unwrap();
+        let second = Ownership::join(first.as_fd().try_clone_to_owned().unwrap()).unwrap();
         (first, second)
     }
 
@@ -192,16 +192,16 @@ mod tests {
         let seen = second.term();
         assert!(second.begin(seen));
         assert!(second.is_ours());
-        assert!(!*first.in_line.lock(), "it does not know yet");
+        assert!(!*first.lock_requested.lock(), "it does not know yet");
         assert!(!first.is_ours());
-        assert!(*first.in_line.lock());
-        first.wait_for_line();
-        first.wait_while_ours();
-        assert!(!*first.in_line.lock() && !*second.in_line.lock());
+        assert!(*first.lock_requested.lock());
+        first.wait_for_lock_request();
+        first.wait_while_owner();
+        assert!(!*first.lock_requested.lock() && !*second.lock_requested.lock());
         assert!(first.begin(first.term()));
-        assert!(!second.is_ours() && *second.in_line.lock());
+        assert!(!second.is_ours() && *second.lock_requested.lock());
         assert!(second.begin(second.term()));
-        assert!(!*second.in_line.lock(), "it reads, and need not wait for that");
+        assert!(!*second.lock_requested.lock(), "it reads, and need not wait for that");
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         let ended = first.resign().unwrap();
         assert!(!first.is_ours());
         assert_eq!((first.resign(), first.term()), (None, ended));
-        assert!(!*first.in_line.lock(), "not before it is known who reads");
+        assert!(!*first.lock_requested.lock(), "not before it is known who reads");
         assert!(first.begin(ended));
         let ended = first.resign().unwrap();
         assert!(second.begin(second.term()));
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn everybody_sees_the_reader_look() {
         let (first, second) = two();
-        let before = second.looks();
-        first.note_look();
-        assert_eq!(second.looks(), before + 1);
+        let before = second.reads();
+        first.note_read();
+        assert_eq!(second.reads(), before + 1);
     }
 
     #[test]
@@ -258,6 +258,6 @@ mod tests {
             use std::os::fd::FromRawFd;
             OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC))
         };
-        assert!(Office::join(memory).is_err());
+        assert!(Ownership::join(memory).is_err());
     }
 }

@@ -65,8 +65,8 @@ extern "C" fn last_words() {
     send_all(&endpoint, &mem);
 }
 
-/// Who is there when a process exits that reads the socket: nobody else, an heir, or one that does
-/// not run at that moment.
+/// Who is there when a process exits that reads the socket: nobody else, a standby, or one that
+/// does not run at that moment.
 const ALONE: u64 = 0;
 const AN_HEIR: u64 = 1;
 const SLOW_HEIR: u64 = 2;
@@ -105,7 +105,7 @@ fn partner(mut stage: Stage) {
             endpoint.recv(id, &[mem.sge(0, 64)]);
         }
     }
-    // The heir's are through first.
+    // The standby's are through first.
     for (endpoint, _) in ends.iter().rev() {
         for _ in 0..MESSAGES {
             assert_eq!(endpoint.recv_done().status, WcStatus::Success);
@@ -142,7 +142,7 @@ fn who_exits_leaves_the_socket_to_its_heir() {
     net.start(&[("parting", &[AN_HEIR]), ("partner", &[0, 2]), ("heir", &[])]).finish();
 }
 
-/// As on a busy machine, where the heir's thread waits for a processor.
+/// As on a busy machine, where the standby's thread waits for a processor.
 #[test]
 fn who_exits_leaves_the_socket_to_an_heir_that_comes_late() {
     let test = "who_exits_leaves_the_socket_to_an_heir_that_comes_late";
@@ -190,8 +190,8 @@ fn writer(mut stage: Stage) {
 const MARK: u8 = 0x5a;
 
 /// Inherits the socket. What it introduces itself to everybody for, from before the owner's death,
-/// ends when the bystander's time to answer is over; the heir's own time would begin at the death.
-/// So what comes before the first is over came while the bystander was still waited for.
+/// ends when the bystander's time to answer is over; the standby's own time would begin at the
+/// death. So what comes before the first is over came while the bystander was still waited for.
 fn target(mut stage: Stage) {
     enter(1);
     let link = stage.link(1);

@@ -39,7 +39,7 @@ fn a_sleeper_is_woken_by_a_sender_that_does_nothing_more() {
             let cookie = SoftNic::channel_next(&sleeping).unwrap();
             woken.send(cookie).unwrap();
         });
-        // Long enough for the helper to sleep too.
+        // Long enough for the progress thread to sleep too.
         std::thread::sleep(Duration::from_millis(20));
         let sges = [mem.sge(2048, 100)];
         let to = ud(receiver.address());

@@ -22,7 +22,7 @@ const OWN_FAULTS: [i32; 7] = [
 /// restart calls. With handlers of both kinds the wait fails, which a program that has the one
 /// kind must be ready for.
 #[cold]
-pub(crate) fn ends_waits() -> bool {
+pub(crate) fn interrupts_waits() -> bool {
     (1..=libc::SIGRTMAX()).filter(|signal| !OWN_FAULTS.contains(signal)).any(does_not_restart)
 }
 
@@ -42,8 +42,30 @@ fn does_not_restart(signal: i32) -> bool {
 
 /// The answer of a verb whose wait was ended.
 #[cold]
-pub(crate) fn error() -> VerbsError {
+pub(crate) fn interrupted() -> VerbsError {
     VerbsError::new(libc::EINTR, "a signal handler interrupted the wait for an event")
+}
+
+/// Blocks all signals of this thread but those that a fault raises; returns the mask from before.
+pub(crate) fn block_signals() -> libc::sigset_t {
+    // SAFETY: a signal set is plain data, which sigfillset and pthread_sigmask fill.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        // A fault in a copy must find its handler: the kernel kills a thread that blocks it.
+        for fault in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigdelset(&raw mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+/// Restores the mask that [`block_signals`] returned.
+pub(crate) fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set that `block_signals` saved.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
 #[cfg(test)]
@@ -68,7 +90,7 @@ mod tests {
         install(libc::SA_RESTART);
         assert!(!does_not_restart(libc::SIGUSR2));
         install(0);
-        assert!(does_not_restart(libc::SIGUSR2) && ends_waits());
-        assert_eq!(error().errno, libc::EINTR);
+        assert!(does_not_restart(libc::SIGUSR2) && interrupts_waits());
+        assert_eq!(interrupted().errno, libc::EINTR);
     }
 }

@@ -15,18 +15,18 @@ use crate::process::Process;
 use crate::qp::{QpLinks, QpObject};
 
 /// What a begun request waits for.
-pub(crate) struct Withdrawal {
+pub(crate) struct Invalidation {
     /// The request's place in its send queue.
     pub(crate) position: u32,
     /// Initiators of other processes that may still copy.
     visits: Visits,
     /// QPs of this process that may: those copy under their locks.
-    neighbours: Vec<&'static QpObject>,
+    local_qps: Vec<&'static QpObject>,
 }
 
 /// Whose copies a window's former binding may have allowed.
 #[derive(Clone, Copy)]
-pub(crate) enum Users {
+pub(crate) enum KeyUsers {
     /// Nobody's: it was bound to nothing.
     Nobody,
     /// Those of the QP at the other end of the connection: process slot and index.
@@ -38,58 +38,64 @@ pub(crate) enum Users {
 impl Process {
     /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The table was
     /// changed before.
-    pub(crate) fn withdraw(&self, users: Users, own: &QpObject, position: u32) -> Withdrawal {
-        let none = Withdrawal { position, visits: Visits::default(), neighbours: Vec::new() };
+    pub(crate) fn begin_invalidation(
+        &self,
+        users: KeyUsers,
+        own: &QpObject,
+        position: u32,
+    ) -> Invalidation {
+        let none = Invalidation { position, visits: Visits::default(), local_qps: Vec::new() };
         let other = |qp: &&'static QpObject| qp.index != own.index;
         match users {
-            Users::Nobody => none,
-            Users::Peer(slot, index) if slot == self.slot => {
-                let neighbours = self.qp_at(index).filter(other).into_iter().collect();
-                Withdrawal { neighbours, ..none }
+            KeyUsers::Nobody => none,
+            KeyUsers::Peer(slot, index) if slot == self.slot => {
+                let local_qps = self.qps.at(index).filter(other).into_iter().collect();
+                Invalidation { local_qps, ..none }
             }
-            Users::Peer(slot, _) => {
-                Withdrawal { visits: self.lanes.inside_now(Some(slot)), ..none }
+            KeyUsers::Peer(slot, _) => {
+                Invalidation { visits: self.lanes.inside_now(Some(slot)), ..none }
             }
-            Users::Everybody => {
-                let neighbours = self.all_qps().filter(other).collect();
-                Withdrawal { position, visits: self.lanes.inside_now(None), neighbours }
+            KeyUsers::Everybody => {
+                let local_qps = self.qps.all().filter(other).collect();
+                Invalidation { position, visits: self.lanes.inside_now(None), local_qps }
             }
         }
     }
 
     /// Whether nobody is left.
-    pub(crate) fn is_withdrawn(&self, withdrawal: &mut Withdrawal) -> bool {
+    pub(crate) fn is_invalidated(&self, invalidation: &mut Invalidation) -> bool {
         // Its lock was free once, so what it copied before is done, and what it copies next is
         // checked against the table of now.
-        withdrawal.neighbours.retain(|qp| qp.inner.try_lock().is_none());
-        let left = self.lanes.have_left(&mut withdrawal.visits, |slot| self.initiator_alive(slot));
-        left && withdrawal.neighbours.is_empty()
+        invalidation.local_qps.retain(|qp| qp.inner.try_lock().is_none());
+        let left =
+            self.lanes.have_left(&mut invalidation.visits, |slot| self.initiator_alive(slot));
+        left && invalidation.local_qps.is_empty()
     }
 }
 
 impl QpLinks {
     /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
     /// for those that used the window before. `None` when it must not be changed.
-    pub(crate) fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Withdrawal>> {
+    pub(crate) fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {
         let (process, object) = (self.process, self.object);
         let wqe = qp.sq.wqe(position);
         let users = match wqe.opcode {
             WrOpcode::LocalInv => {
-                if !process.retract_window(wqe.imm_or_rkey, object.index) {
+                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
                     return None;
                 }
                 // A type 2 window is its QP's, and so its QP's peer's alone.
                 let peer = layout::process_of(qp.remote_qpn);
-                Users::Peer(peer, layout::index_of(qp.remote_qpn))
+                KeyUsers::Peer(peer, layout::index_of(qp.remote_qpn))
             }
             _ => {
                 let bind = *qp.sq.bind(position)?;
-                match process.bind_window(&bind, qp.pd, qp.qpn).ok()? {
-                    true => Users::Everybody,
-                    false => Users::Nobody,
+                match process.keys.bind_window(&bind, qp.pd, qp.qpn).ok()? {
+                    true => KeyUsers::Everybody,
+                    false => KeyUsers::Nobody,
                 }
             }
         };
-        Some(Box::new(process.withdraw(users, object, position)))
+        Some(Box::new(process.begin_invalidation(users, object, position)))
     }
 }

@@ -20,14 +20,14 @@ const READING_NS: u64 = 32_000_000;
 
 /// When a time-out is judged that was due at `due_ns`, after one T_tr of `period_ns`, `spent`
 /// retries having been of no use.
-pub(crate) fn judged_at_ns(due_ns: u64, period_ns: u64, spent: u8) -> u64 {
+pub(crate) fn retransmit_at_ns(due_ns: u64, period_ns: u64, spent: u8) -> u64 {
     let periods = PERIODS.get(usize::from(spent)).copied().unwrap_or(LONGEST);
     due_ns.saturating_add(period_ns.saturating_mul(periods - 1))
 }
 
 /// When it is judged at the latest, although something may lie somewhere: a flood for others must
 /// not keep what was lost from being sent again.
-pub(crate) fn judged_at_last_ns(due_ns: u64, period_ns: u64) -> u64 {
+pub(crate) fn retransmit_at_latest_ns(due_ns: u64, period_ns: u64) -> u64 {
     due_ns.saturating_add(period_ns.saturating_mul(LONGEST - 1).max(READING_NS))
 }
 
@@ -38,11 +38,12 @@ mod tests {
     #[test]
     fn patience_grows_within_what_the_specification_allows() {
         let period_ns = 4096 << 14;
-        let waits: Vec<u64> =
-            (0..8).map(|spent| (judged_at_ns(period_ns, period_ns, spent)) / period_ns).collect();
+        let waits: Vec<u64> = (0..8)
+            .map(|spent| (retransmit_at_ns(period_ns, period_ns, spent)) / period_ns)
+            .collect();
         assert_eq!(waits, [1, 1, 2, 4, 4, 4, 4, 4]);
-        assert_eq!(judged_at_last_ns(period_ns, period_ns), 4 * period_ns);
-        assert_eq!(judged_at_last_ns(8192, 8192), 8192 + READING_NS, "a short T_tr");
-        assert_eq!(judged_at_ns(u64::MAX, u64::MAX, 7), u64::MAX);
+        assert_eq!(retransmit_at_latest_ns(period_ns, period_ns), 4 * period_ns);
+        assert_eq!(retransmit_at_latest_ns(8192, 8192), 8192 + READING_NS, "a short T_tr");
+        assert_eq!(retransmit_at_ns(u64::MAX, u64::MAX, 7), u64::MAX);
     }
 }

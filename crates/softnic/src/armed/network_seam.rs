@@ -11,7 +11,7 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::Packet;
 
 use super::Armed;
-use super::faults::Parcel;
+use super::faults::HeldPacket;
 use super::tap::Record;
 use crate::process::Process;
 
@@ -94,13 +94,15 @@ impl Seam for NetworkSeam {
         if self.armed.tap.is_some() {
             self.record(passage, &passage.below, packet, &faults.comment(fate));
         }
-        let Some(wire) = Process::existing().and_then(Process::wire) else { return Verdict::Pass };
+        let Some(network) = Process::existing().and_then(Process::network) else {
+            return Verdict::Pass;
+        };
         if fate.lost {
             return Verdict::Lose;
         }
         let Below { traffic_class, hop_limit, .. } = passage.below;
-        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Network {
-            route: wire.route_of(passage.path, traffic_class, hop_limit),
+        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Network {
+            route: network.route_of(passage.path, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),
         });

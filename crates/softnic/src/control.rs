@@ -1,11 +1,11 @@
-//! The letters that processes of a host send each other.
+//! The control messages that processes of a host send each other.
 
 const MAGIC: [u8; 4] = *b"RDML";
 const BYTES: usize = 32;
 
-/// What a letter is about.
+/// What a control message is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LetterKind {
+pub(crate) enum ControlKind {
     /// "Here is my segment, my event, and the ring that you fill."
     Hello,
     /// "Send me your memory of that number."
@@ -13,19 +13,19 @@ pub(crate) enum LetterKind {
     /// "Here it is."
     Memory,
     /// "Send me the host's UDP socket, if you read it."
-    WireRequest,
+    SocketRequest,
     /// "Send it to me if you have it: who reads it does not answer."
-    AnyWireRequest,
+    AnySocketRequest,
     /// "Here it is, with the lock that names its reader."
-    Wire,
+    Socket,
     /// "I have freed my memory of that number."
-    MemoryGone,
+    MemoryFreed,
 }
 
-/// A letter; descriptors travel beside it.
+/// A control message; descriptors travel beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Letter {
-    pub(crate) kind: LetterKind,
+pub(crate) struct ControlMessage {
+    pub(crate) kind: ControlKind,
     /// The sender's process slot.
     pub(crate) slot: u16,
     /// The sender, told apart from earlier holders of its slot.
@@ -36,22 +36,28 @@ pub(crate) struct Letter {
     pub(crate) memory_id: u32,
 }
 
-impl Letter {
-    pub(crate) fn new(kind: LetterKind, slot: u16, incarnation: u64, echo: u64, id: u32) -> Letter {
-        Letter { kind, slot, incarnation, echo, memory_id: id }
+impl ControlMessage {
+    pub(crate) fn new(
+        kind: ControlKind,
+        slot: u16,
+        incarnation: u64,
+        echo: u64,
+        id: u32,
+    ) -> ControlMessage {
+        ControlMessage { kind, slot, incarnation, echo, memory_id: id }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = match self.kind {
-            LetterKind::Hello => 1,
-            LetterKind::MemoryRequest => 2,
-            LetterKind::Memory => 3,
-            LetterKind::WireRequest => 5,
-            LetterKind::AnyWireRequest => 7,
-            LetterKind::Wire => 6,
-            LetterKind::MemoryGone => 4,
+            ControlKind::Hello => 1,
+            ControlKind::MemoryRequest => 2,
+            ControlKind::Memory => 3,
+            ControlKind::SocketRequest => 5,
+            ControlKind::AnySocketRequest => 7,
+            ControlKind::Socket => 6,
+            ControlKind::MemoryFreed => 4,
         };
         bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
@@ -60,24 +66,24 @@ impl Letter {
         bytes
     }
 
-    /// `None` for bytes that are no letter of this version.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Letter> {
+    /// `None` for bytes that are no control message of this version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ControlMessage> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         if bytes[..4] != MAGIC {
             return None;
         }
         let kind = match bytes[4] {
-            1 => LetterKind::Hello,
-            2 => LetterKind::MemoryRequest,
-            3 => LetterKind::Memory,
-            4 => LetterKind::MemoryGone,
-            5 => LetterKind::WireRequest,
-            6 => LetterKind::Wire,
-            7 => LetterKind::AnyWireRequest,
+            1 => ControlKind::Hello,
+            2 => ControlKind::MemoryRequest,
+            3 => ControlKind::Memory,
+            4 => ControlKind::MemoryFreed,
+            5 => ControlKind::SocketRequest,
+            6 => ControlKind::Socket,
+            7 => ControlKind::AnySocketRequest,
             _ => return None,
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Some(Letter {
+        Some(ControlMessage {
             kind,
             slot: u16::from_le_bytes([bytes[6], bytes[7]]),
             incarnation: word(8),
@@ -93,13 +99,13 @@ mod tests {
 
     #[test]
     fn letters_survive_and_nonsense_does_not() {
-        use LetterKind::*;
-        let of_wire = [WireRequest, AnyWireRequest, Wire];
-        for kind in [Hello, MemoryRequest, Memory, MemoryGone].into_iter().chain(of_wire) {
-            let letter = Letter::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
-            assert_eq!(Letter::from_bytes(&letter.to_bytes()), Some(letter));
+        use ControlKind::*;
+        let of_socket = [SocketRequest, AnySocketRequest, Socket];
+        for kind in [Hello, MemoryRequest, Memory, MemoryFreed].into_iter().chain(of_socket) {
+            let message = ControlMessage::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
+            assert_eq!(ControlMessage::from_bytes(&message.to_bytes()), Some(message));
         }
-        assert_eq!(Letter::from_bytes(&[0; BYTES]), None);
-        assert_eq!(Letter::from_bytes(b"RDML"), None);
+        assert_eq!(ControlMessage::from_bytes(&[0; BYTES]), None);
+        assert_eq!(ControlMessage::from_bytes(b"RDML"), None);
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn open(main: RawFd, interface: &Interface, path: &Path) -> io::Resul
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn has_one_peer(raw: RawFd) -> io::Result<()> {
+pub(super) fn stop_reporting_source(raw: RawFd) -> io::Result<()> {
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0)
 }
 
@@ -67,6 +67,6 @@ fn connect(raw: RawFd, interface: &Interface, path: &Path, port: u16) -> io::Res
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn turn_away(raw: RawFd, interface: &Interface, path: &Path) -> io::Result<()> {
+pub(super) fn disconnect(raw: RawFd, interface: &Interface, path: &Path) -> io::Result<()> {
     connect(raw, interface, path, DISCARD_PORT)
 }

@@ -11,10 +11,10 @@ use rdmalab_engine::backend::VerbsResult;
 use rdmalab_link::path::destination_of;
 use rdmalab_wire::ids::Gid;
 
-use super::Wire;
-use crate::process::os_error;
+use super::Network;
+use crate::error::os_error;
 
-impl Wire {
+impl Network {
     /// Joins the group of a GID on the interface; once is enough.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ struct Run {
 }
 
 /// See the module's text.
-pub(crate) struct Outbox {
+pub(crate) struct SendBatch {
     data: Vec<u8>,
     used: usize,
     runs: Vec<Run>,
@@ -52,15 +52,15 @@ pub(crate) struct Outbox {
 }
 
 /// What a packet goes through beside the socket.
-pub(crate) struct Exit<'a> {
+pub(crate) struct Egress<'a> {
     pub(crate) fd: RawFd,
     pub(crate) counters: &'a Counters,
     pub(crate) seam: Option<&'a dyn Seam>,
 }
 
-impl Outbox {
-    pub(crate) fn new() -> Outbox {
-        Outbox {
+impl SendBatch {
+    pub(crate) fn new() -> SendBatch {
+        SendBatch {
             data: vec![0; ROOM],
             used: 0,
             runs: Vec::new(),
@@ -73,7 +73,7 @@ impl Outbox {
     /// request if it `is_inline`. The error is `fill`'s: the packet is not sent then.
     pub(crate) fn push<E>(
         &mut self,
-        exit: &Exit<'_>,
+        egress: &Egress<'_>,
         route: &Route,
         transport: Transport,
         train: &Train,
@@ -82,11 +82,11 @@ impl Outbox {
     ) -> Result<(), E> {
         let most = train.payload_bytes as usize + MAX_OVERHEAD_BYTES;
         if self.data.len() - self.used < most {
-            self.flush(exit);
+            self.flush(egress);
         }
         let room = &mut self.data[self.used..];
         let Some(parts) = expand::write_headers(train, transport, room) else {
-            exit.counters.count(Drop::Send);
+            egress.counters.count(Drop::Send);
             return Ok(());
         };
         let Parts { payload_at, payload_bytes, packet_bytes } = parts;
@@ -94,7 +94,7 @@ impl Outbox {
         let index = self.place_in_run(route, packet_bytes);
         let end = self.used + packet_bytes;
         expand::seal(&route.path, index, &mut self.data[self.used..end]);
-        if let Some(seam) = exit.seam {
+        if let Some(seam) = egress.seam {
             let passage = Passage {
                 direction: Direction::Out,
                 path: route.path,
@@ -109,7 +109,7 @@ impl Outbox {
                 payload: Payload { bytes: train.payload_bytes, is_inline },
             };
             if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
-                exit.counters.count(Drop::Seam);
+                egress.counters.count(Drop::Seam);
                 return Ok(());
             }
         }
@@ -159,10 +159,10 @@ impl Outbox {
     }
 
     /// Sends everything.
-    pub(crate) fn flush(&mut self, exit: &Exit<'_>) {
+    pub(crate) fn flush(&mut self, egress: &Egress<'_>) {
         let runs = std::mem::take(&mut self.runs);
         for run in &runs {
-            self.send_run(exit, run);
+            self.send_run(egress, run);
         }
         // Kept for its memory.
         self.runs = runs;
@@ -170,17 +170,17 @@ impl Outbox {
         self.used = 0;
     }
 
-    fn send_run(&mut self, exit: &Exit<'_>, run: &Run) {
+    fn send_run(&mut self, egress: &Egress<'_>, run: &Run) {
         let bytes = &self.data[run.start..run.start + run.bytes];
         if run.datagrams == 1 || self.segments {
             let segment = if run.datagrams == 1 { 0 } else { run.segment_bytes as u16 };
-            let sent = send_patiently(exit.fd, &run.route, bytes, segment);
+            let sent = send_when_writable(egress.fd, &run.route, bytes, segment);
             let Err(error) = sent else { return };
             // EIO and EINVAL: this interface or kernel cannot segment, or the address is wrong.
             let perhaps = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
             if !perhaps || segment == 0 {
-                tell(&run.route, run.segment_bytes, &error);
-                return exit.counters.add(Drop::Send, u64::from(run.datagrams));
+                warn_of_mtu(&run.route, run.segment_bytes, &error);
+                return egress.counters.add(Drop::Send, u64::from(run.datagrams));
             }
         }
         let mut any_sent = false;
@@ -189,11 +189,11 @@ impl Outbox {
             if matches!(run.route.path.destination, IpAddr::V4(_)) {
                 expand::seal(&run.route.path, 0, packet);
             }
-            match send_patiently(exit.fd, &run.route, packet, 0) {
+            match send_when_writable(egress.fd, &run.route, packet, 0) {
                 Ok(()) => any_sent = true,
                 Err(error) => {
-                    tell(&run.route, packet.len(), &error);
-                    exit.counters.count(Drop::Send);
+                    warn_of_mtu(&run.route, packet.len(), &error);
+                    egress.counters.count(Drop::Send);
                 }
             }
         }
@@ -203,10 +203,10 @@ impl Outbox {
 }
 
 /// Sends, waiting once when the device's queue is full.
-fn send_patiently(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::io::Result<()> {
+fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::io::Result<()> {
     match socket::send(fd, route, bytes, segment) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            let _calm = NoCancel::new();
+            let _no_cancel = NoCancel::new();
             let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
             // SAFETY: one pollfd on our stack.
             unsafe { libc::poll(&raw mut poll, 1, FULL_WAIT_MS) };
@@ -217,25 +217,25 @@ fn send_patiently(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::
 }
 
 /// Hosts that a person was told of, at most; further ones are as narrow, and nothing is new.
-const TOLD_MAX: usize = 16;
+const WARNED_MAX: usize = 16;
 
 /// Packets that do not fit the way to a host never arrive, however often they are sent: its person
 /// is told, once. Whatever else the kernel refuses may be over soon.
 #[cold]
-fn tell(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
-    static TOLD: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
+fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
+    static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
     if error.raw_os_error() != Some(libc::EMSGSIZE) {
         return;
     }
     let to = route.path.destination;
-    let mut told = TOLD.lock();
-    if told.len() >= TOLD_MAX || told.contains(&to) {
+    let mut warned = WARNED.lock();
+    if warned.len() >= WARNED_MAX || warned.contains(&to) {
         return;
     }
-    told.push(to);
-    drop(told);
+    warned.push(to);
+    drop(warned);
     // What follows waits, as far as the thread's cancellation is concerned; and we hold locks.
-    let _calm = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
     let bytes = datagram_bytes + headers_bytes;
     // The kernel was asked about any interface, and this packet leaves by one.

@@ -20,19 +20,19 @@ use crate::process::Process;
 
 /// How long what was found out about the host's programs is believed, ns: a flood of datagrams
 /// shall not make us read the kernel's list for each.
-const BELIEVED_NS: u64 = 1_000_000;
+const CACHED_NS: u64 = 1_000_000;
 
 /// Whether somebody on this host answers for himself, as far as we know.
 #[derive(Default)]
-pub(crate) struct Neighbourhood {
+pub(crate) struct ManagerPresence {
     looked_at_ns: AtomicU64,
     has_managers: AtomicBool,
 }
 
-impl Neighbourhood {
+impl ManagerPresence {
     fn has_managers(&self) -> bool {
         let now_ns = crate::clock::now_ns();
-        if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + BELIEVED_NS {
+        if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + CACHED_NS {
             self.looked_at_ns.store(now_ns, Ordering::Relaxed);
             // Where the list cannot be read, silence does less harm than a wrong answer.
             let found = madbox::is_anybody_here().unwrap_or(true);
@@ -56,8 +56,8 @@ fn answer(from: Gid, mad: Mad) -> Option<Mad> {
 impl Process {
     /// Answers a management datagram that came from the network and is nobody's.
     #[cold]
-    pub(super) fn answer_for_nobody(&self, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-        if self.management.is_open() || self.management.neighbourhood.has_managers() {
+    pub(super) fn reject_unclaimed(&self, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+        if self.management.is_open() || self.management.manager_presence.has_managers() {
             return;
         }
         let mad =

@@ -11,13 +11,13 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use crate::clock::now_ns;
 
 /// How long that may take, ns: a random second, and one more for the answer.
-pub(super) const ONSET_NS: u64 = 3_000_000_000;
+pub(super) const DAD_NS: u64 = 3_000_000_000;
 /// How often to look, ms.
-const LOOK_MS: u64 = 20;
+const POLL_MS: u64 = 20;
 /// `IFA_F_TENTATIVE` (linux/if_addr.h).
 const TENTATIVE: u32 = 0x40;
 /// `IFA_F_DADFAILED`: somebody else has it.
-const TAKEN: u32 = 0x08;
+const DAD_FAILED: u32 = 0x08;
 
 /// Waits up to `patience_ns` until an address of this host may be used.
 ///
@@ -26,21 +26,21 @@ const TAKEN: u32 = 0x08;
 pub(super) fn wait_until_usable(
     interface: &str,
     address: IpAddr,
-    patience_ns: u64,
+    timeout_ns: u64,
 ) -> VerbsResult<()> {
     let IpAddr::V6(address) = address else { return Ok(()) };
-    let give_up_ns = now_ns() + patience_ns;
+    let give_up_ns = now_ns() + timeout_ns;
     loop {
         // Without the file nothing is known, and the kernel says the rest.
         let Ok(table) = std::fs::read_to_string("/proc/net/if_inet6") else { return Ok(()) };
         let flags = flags_of(&table, interface, address);
-        if flags & (TENTATIVE | TAKEN) == 0 {
+        if flags & (TENTATIVE | DAD_FAILED) == 0 {
             return Ok(());
         }
-        if flags & TAKEN != 0 || now_ns() >= give_up_ns {
+        if flags & DAD_FAILED != 0 || now_ns() >= give_up_ns {
             return Err(not_usable(interface, address));
         }
-        std::thread::sleep(std::time::Duration::from_millis(LOOK_MS));
+        std::thread::sleep(std::time::Duration::from_millis(POLL_MS));
     }
 }
 
@@ -85,7 +85,7 @@ fd910000000000000000000000000002 02 40 00 88     eth0
         let link_local = "fe80::fc:4eff:fe29:aaf0";
         assert_eq!(of("eth0", link_local), 0x80 | TENTATIVE);
         assert_eq!(of("eth1", link_local), 0x80);
-        assert_eq!(of("eth0", "fd91::2"), 0x80 | TAKEN);
+        assert_eq!(of("eth0", "fd91::2"), 0x80 | DAD_FAILED);
         assert_eq!(of("eth0", "fd91::3"), 0);
     }
 

@@ -138,7 +138,7 @@ fn who_comes_while_the_reader_is_stopped_gets_the_socket() {
     order(&cast, third, &[OPEN]);
     order(&cast, third, &[WRITE]);
     order(&cast, second, &[WRITE]);
-    // Either of these two reads now, without the lock. One exits, with the other as its heir.
+    // Either of these two reads now, without the lock. One exits, with the other as its standby.
     cast.link(second).put(&[END]);
     cast.expect_end(second);
     order(&cast, third, &[WRITE]);

@@ -18,7 +18,7 @@ const TOOK_TICKS: u64 = 3_000;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Stamps {
+pub(super) struct CaptureClock {
     /// The kernel's time is asked for each time: there is no counter to rely on.
     plain: bool,
     base_ticks: u64,
@@ -30,14 +30,14 @@ pub(super) struct Stamps {
     last_ns: u64,
 }
 
-impl Stamps {
-    pub(super) fn new() -> Stamps {
-        Stamps::of(!kernel_uses_counter())
+impl CaptureClock {
+    pub(super) fn new() -> CaptureClock {
+        CaptureClock::of(!kernel_uses_counter())
     }
 
-    fn of(plain: bool) -> Stamps {
+    fn of(plain: bool) -> CaptureClock {
         let (base_ticks, base_ns) = both();
-        Stamps { plain, base_ticks, base_ns, rate: 0, trusted_ticks: 0, last_ns: 0 }
+        CaptureClock { plain, base_ticks, base_ns, rate: 0, trusted_ticks: 0, last_ns: 0 }
     }
 
     /// Since 1970, UTC, ns; never less than before, unless the clock was set back.
@@ -135,8 +135,8 @@ fn ticks() -> u64 {
 mod tests {
     use super::*;
 
-    /// Stamps lie between the kernel's times before and after, within what a rate can be off.
-    fn follow(mut stamps: Stamps) {
+    /// CaptureClock lie between the kernel's times before and after, within what a rate can be off.
+    fn follow(mut stamps: CaptureClock) {
         let (mut last, begin) = (0, wall_ns());
         while wall_ns() < begin + 60_000_000 {
             let before = wall_ns();
@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn times_follow_the_wall_clock() {
-        follow(Stamps::new());
-        follow(Stamps::of(true));
+        follow(CaptureClock::new());
+        follow(CaptureClock::of(true));
     }
 
     #[test]
     fn a_clock_that_was_set_is_learnt_anew() {
-        let mut stamps = Stamps::of(false);
+        let mut stamps = CaptureClock::of(false);
         let (ticks, ns) = (stamps.base_ticks, stamps.base_ns);
         stamps.learn(ticks + 5_000_000, ns + 5_000_000);
         assert_eq!(stamps.rate, 1 << RATE_BITS);

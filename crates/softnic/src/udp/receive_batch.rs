@@ -28,7 +28,7 @@ pub(crate) struct Message {
 }
 
 /// Buffers to receive into.
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveBatch {
     data: Vec<u8>,
     names: [libc::sockaddr_in6; RECEIVE_MAX],
     control: [[u64; CONTROL_WORDS]; RECEIVE_MAX],
@@ -38,13 +38,13 @@ pub(crate) struct Inbox {
 }
 
 // SAFETY: the pointers in it are made anew before each call, to its own buffers.
-unsafe impl Send for Inbox {}
+unsafe impl Send for ReceiveBatch {}
 
-impl Inbox {
-    pub(crate) fn new(own_port: u16) -> Box<Inbox> {
+impl ReceiveBatch {
+    pub(crate) fn new(own_port: u16) -> Box<ReceiveBatch> {
         // SAFETY: all-zero is a valid value of these plain C structures.
         let (names, headers, pieces) = unsafe { std::mem::zeroed() };
-        Box::new(Inbox {
+        Box::new(ReceiveBatch {
             // Zeroed pages cost nothing until something arrives there.
             data: vec![0; RECEIVE_MAX * RECEIVE_BYTES],
             names,

@@ -1,0 +1,198 @@
+//! Acknowledgements that wait for the program's answer.
+//!
+//! An acknowledgement costs its sender a system call, some six microseconds. In a talk that time
+//! would stand between a message and the program's answer to it: measured, a round trip of SENDs
+//! with a completion each took twice as long as bare datagrams. So where a program that polls used
+//! to answer at once, the acknowledgement of what it just received is *owed*: it leaves with the
+//! next request, behind it and mostly in the same call.
+//!
+//! Nobody waits for it long. One queue pair of a process owes at most one batch. It pays at the
+//! next look at the network that finds nothing, when the next message comes, before a caller
+//! sleeps, and when its queue pair changes or ends or the process exits. For a program that turns
+//! to something else the progress thread pays, in its next round; and such a queue pair has to earn
+//! the credit again. A program that is killed in between is to its peer as one that died before it
+//! received.
+
+use std::sync::atomic::Ordering;
+
+use super::Network;
+use crate::process::Process;
+use crate::qp::{QpInner, QpObject};
+
+/// Prompt answers in a row that earn credit.
+const SCORE_NEEDED: i16 = 4;
+/// What a queue pair is put back by when credit was given in vain: this many answers more.
+const PENALTY: i16 = 64;
+/// An answer that comes later was not prompt, ns: about as long as sending two packets takes.
+const PROMPT_NS: u64 = 15_000;
+
+/// How a queue pair's program answers.
+#[derive(Default)]
+pub(crate) struct DelayedAck {
+    /// Prompt answers in a row, up to [`SCORE_NEEDED`]; below zero after credit in vain.
+    score: i16,
+    /// When the last message came that wants an acknowledgement: callers' looks at the network
+    /// until then, and the time, ns. `None` once the program sent something since.
+    last_message: Option<(u64, u64)>,
+    /// Its acknowledgement is owed.
+    is_delayed: bool,
+}
+
+impl DelayedAck {
+    /// A message came that is to be acknowledged. Returns whether there is credit.
+    fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
+        let is_first = self.last_message.is_none();
+        self.last_message = Some((caller_polls, now_ns));
+        self.is_delayed = is_first && self.score >= SCORE_NEEDED;
+        self.is_delayed
+    }
+
+    /// The program sends; `caller_polls` and `now_ns` as they are now.
+    fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
+        let Some((polls_then, then_ns)) = self.last_message.take() else { return };
+        let is_prompt = polls_then == caller_polls && now_ns().wrapping_sub(then_ns) <= PROMPT_NS;
+        match is_prompt {
+            true => self.score = (self.score + 1).min(SCORE_NEEDED),
+            false if self.is_delayed => self.score = -PENALTY,
+            false => self.score = self.score.min(0),
+        }
+        self.is_delayed = false;
+    }
+
+    /// What was owed had to be paid without an answer.
+    fn on_sent_alone(&mut self) {
+        if std::mem::take(&mut self.is_delayed) {
+            self.score = -PENALTY;
+        }
+    }
+}
+
+impl QpInner {
+    /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
+    /// wait for the program's answer.
+    pub(super) fn may_delay_ack(&mut self, network: &Network) -> bool {
+        if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
+            return false;
+        }
+        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
+        self.links.delayed_ack.on_message(caller_polls, crate::clock::now_ns())
+    }
+
+    /// Requests are about to be sent.
+    pub(super) fn note_requests_sent(&mut self, network: &Network) {
+        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
+        self.links.delayed_ack.on_send(caller_polls, crate::clock::now_ns);
+        let mine = self.links.object.index + 1;
+        if network.delayed_ack_qp.load(Ordering::Relaxed) == mine {
+            // Who is about to pay for us finds nothing to send.
+            let _ = network.delayed_ack_qp.compare_exchange(
+                mine,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Sends an acknowledgement that is owed.
+    pub(crate) fn send_delayed_ack(&mut self) {
+        self.links.delayed_ack.on_sent_alone();
+        if self.links.route.is_some() && self.qp.has_response() {
+            self.transmit();
+        }
+    }
+}
+
+impl Process {
+    /// Remembers a queue pair that owes; `false` when another does, or the progress thread may
+    /// sleep for long: then it sends at once.
+    pub(super) fn delay_ack(&self, network: &Network, object: &QpObject) -> bool {
+        let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
+        if network.delayed_ack_qp.compare_exchange(0, object.index + 1, seq, relaxed).is_err() {
+            return false;
+        }
+        // Beside `serve` of the progress thread: it says that it sleeps, and then looks here.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.progress_thread.may_sleep_long() {
+            network.delayed_ack_qp.store(0, relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Sends the acknowledgement that some queue pair owes, if one does.
+    #[inline]
+    pub(crate) fn send_delayed_ack(&self) {
+        if let Some(network) = self.network()
+            && network.delayed_ack_qp.load(Ordering::Relaxed) != 0
+            && let Some(object) = self.take_delayed_ack_qp(network)
+            && let Some(inner) = object.inner.lock().as_mut()
+        {
+            inner.send_delayed_ack();
+        }
+    }
+
+    /// The same for a process that exits, perhaps in the midst of a verb: waits for no lock.
+    pub(super) fn send_delayed_ack_at_exit(&self, network: &Network) {
+        if let Some(object) = self.take_delayed_ack_qp(network)
+            && let Some(mut guard) = object.inner.try_lock()
+            && let Some(inner) = guard.as_mut()
+        {
+            inner.send_delayed_ack();
+        }
+    }
+
+    #[cold]
+    fn take_delayed_ack_qp(&self, network: &Network) -> Option<&'static QpObject> {
+        let index = network.delayed_ack_qp.swap(0, Ordering::SeqCst).checked_sub(1)?;
+        self.qps.at(index as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message and its answer, after `looks` more looks and so much time.
+    fn exchange(delayed_ack: &mut DelayedAck, caller_polls: u64, after_ns: u64) -> bool {
+        let may_delay = delayed_ack.on_message(7, 1000);
+        delayed_ack.on_send(7 + caller_polls, || 1000 + after_ns);
+        may_delay
+    }
+
+    #[test]
+    fn credit_is_earned_by_prompt_answers_and_lost_by_one_late() {
+        let mut delayed_ack = DelayedAck::default();
+        for _ in 0..SCORE_NEEDED {
+            assert!(!exchange(&mut delayed_ack, 0, PROMPT_NS));
+        }
+        assert!(exchange(&mut delayed_ack, 0, 0));
+        assert!(exchange(&mut delayed_ack, 0, PROMPT_NS + 1), "nobody knew");
+        for _ in 0..SCORE_NEEDED + PENALTY {
+            assert!(!exchange(&mut delayed_ack, 0, 0));
+        }
+        assert!(exchange(&mut delayed_ack, 1, 0), "the program looked for more before it answered");
+        assert!(!exchange(&mut delayed_ack, 0, 0));
+    }
+
+    #[test]
+    fn a_second_message_before_the_answer_is_not_put_off() {
+        let mut delayed_ack = DelayedAck { score: SCORE_NEEDED, ..DelayedAck::default() };
+        assert!(delayed_ack.on_message(1, 0));
+        assert!(!delayed_ack.on_message(1, 0));
+        delayed_ack.on_send(1, || 0);
+        assert!(delayed_ack.on_message(2, 0), "the answer was prompt all the same");
+        delayed_ack.on_sent_alone();
+        delayed_ack.on_send(2, || 0);
+        assert!(!delayed_ack.on_message(3, 0), "it was paid without an answer");
+    }
+
+    #[test]
+    fn who_sends_unasked_earns_nothing() {
+        let mut delayed_ack = DelayedAck::default();
+        for _ in 0..100 {
+            delayed_ack.on_send(1, || 0);
+        }
+        assert!(!delayed_ack.on_message(1, 0));
+    }
+}
