@@ -7,12 +7,8 @@
 
 use rdmalab_ring::epoch::Visits;
 
-use rdmalab_engine::qp::Qp;
-use rdmalab_engine::vocab::WrOpcode;
-
-use crate::layout;
 use crate::process::Process;
-use crate::qp::{QpLinks, QpObject};
+use crate::qp::QpObject;
 
 /// What a begun request waits for.
 pub(crate) struct Invalidation {
@@ -70,32 +66,5 @@ impl Process {
         let left =
             self.lanes.have_left(&mut invalidation.visits, |slot| self.initiator_alive(slot));
         left && invalidation.local_qps.is_empty()
-    }
-}
-
-impl QpLinks {
-    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
-    /// for those that used the window before. `None` when it must not be changed.
-    pub(crate) fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {
-        let (process, object) = (self.process, self.object);
-        let wqe = qp.sq.wqe(position);
-        let users = match wqe.opcode {
-            WrOpcode::LocalInv => {
-                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
-                    return None;
-                }
-                // A type 2 window is its QP's, and so its QP's peer's alone.
-                let peer = layout::process_of(qp.remote_qpn);
-                KeyUsers::Peer(peer, layout::index_of(qp.remote_qpn))
-            }
-            _ => {
-                let bind = *qp.sq.bind(position)?;
-                match process.keys.bind_window(&bind, qp.pd, qp.qpn).ok()? {
-                    true => KeyUsers::Everybody,
-                    false => KeyUsers::Nobody,
-                }
-            }
-        };
-        Some(Box::new(process.begin_invalidation(users, object, position)))
     }
 }

@@ -12,7 +12,7 @@ use crate::codec::{self, Body, SlotPayload};
 use crate::layout;
 use crate::process::Process;
 use crate::qp::{Arrived, QpInner, QpObject};
-use crate::udp::{Network, SocketState, backoff};
+use crate::udp::{Network, SocketState};
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -367,53 +367,6 @@ impl Process {
 enum Look {
     Idle,
     At(u64),
-}
-
-impl QpInner {
-    fn ack_is_due(&self, now_ns: u64) -> bool {
-        matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
-    }
-
-    /// When the time-out that passed is judged, over a network or what is made to be like one.
-    fn retransmit_at_ns(&self) -> u64 {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
-                let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
-                backoff::retransmit_at_ns(due_ns, period_ns, spent)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
-    fn may_postpone_timeout(&self, now_ns: u64) -> bool {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
-                now_ns < backoff::retransmit_at_latest_ns(due_ns, self.qp.ack_period_ns())
-            }
-            _ => false,
-        }
-    }
-
-    fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
-        if kind == TimerKind::Ack {
-            let alive = self.peer_alive();
-            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
-                // The request still lies in the ring, or the program wants no time-out: a peer
-                // that is alive will come to it.
-                return self.qp.postpone_timer();
-            }
-            if self.qp.attr.timeout == 0 {
-                let status = rdmalab_engine::vocab::WcStatus::RetryExcErr;
-                self.qp.fail_transport(status, &mut self.links);
-                return self.settle();
-            }
-        }
-        if self.qp.on_timer(now_ns, &mut self.links) {
-            self.transmit();
-        }
-        self.settle();
-    }
 }
 
 /// Sends what the trains of this batch gave rise to, and lets go of the QP.

@@ -6,9 +6,12 @@ use rdmalab_driver::{Host, Memory};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::{AtomicOp, CopyError, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::WrOpcode;
 
 use super::QpLinks;
 use crate::copy;
+use crate::invalidation::{Invalidation, KeyUsers};
+use crate::layout;
 
 /// Where a path wants payload.
 pub(crate) struct Place<'a> {
@@ -147,5 +150,32 @@ impl Host for QpLinks {
 
     fn routing_header(&self, train: &Train) -> [u8; GRH_BYTES as usize] {
         self.grh.unwrap_or_else(|| crate::device::grh_of(train, self.pd.context.device))
+    }
+}
+
+impl QpLinks {
+    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
+    /// for those that used the window before. `None` when it must not be changed.
+    fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {
+        let (process, object) = (self.process, self.object);
+        let wqe = qp.sq.wqe(position);
+        let users = match wqe.opcode {
+            WrOpcode::LocalInv => {
+                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
+                    return None;
+                }
+                // A type 2 window is its QP's, and so its QP's peer's alone.
+                let peer = layout::process_of(qp.remote_qpn);
+                KeyUsers::Peer(peer, layout::index_of(qp.remote_qpn))
+            }
+            _ => {
+                let bind = *qp.sq.bind(position)?;
+                match process.keys.bind_window(&bind, qp.pd, qp.qpn).ok()? {
+                    true => KeyUsers::Everybody,
+                    false => KeyUsers::Nobody,
+                }
+            }
+        };
+        Some(Box::new(process.begin_invalidation(users, object, position)))
     }
 }

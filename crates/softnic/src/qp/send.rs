@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use rdmalab_driver::{self as driver, Path, Step};
 
-use super::{QpInner, QpLinks};
-use crate::lane;
+use super::{QpInner, QpLinks, lane};
 use crate::peer::Peer;
 use crate::transmit::{Nowhere, RingPath};
 

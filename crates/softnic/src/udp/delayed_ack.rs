@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use super::Network;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
+use crate::qp::QpObject;
 
 /// Prompt answers in a row that earn credit.
 const SCORE_NEEDED: i16 = 4;
@@ -40,7 +40,7 @@ pub(crate) struct DelayedAck {
 
 impl DelayedAck {
     /// A message came that is to be acknowledged. Returns whether there is credit.
-    fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
+    pub(crate) fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
         let is_first = self.last_message.is_none();
         self.last_message = Some((caller_polls, now_ns));
         self.is_delayed = is_first && self.score >= SCORE_NEEDED;
@@ -48,7 +48,7 @@ impl DelayedAck {
     }
 
     /// The program sends; `caller_polls` and `now_ns` as they are now.
-    fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
+    pub(crate) fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
         let Some((polls_then, then_ns)) = self.last_message.take() else { return };
         let is_prompt = polls_then == caller_polls && now_ns().wrapping_sub(then_ns) <= PROMPT_NS;
         match is_prompt {
@@ -60,45 +60,24 @@ impl DelayedAck {
     }
 
     /// What was owed had to be paid without an answer.
-    fn on_sent_alone(&mut self) {
+    pub(crate) fn on_sent_alone(&mut self) {
         if std::mem::take(&mut self.is_delayed) {
             self.score = -PENALTY;
         }
     }
 }
 
-impl QpInner {
-    /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
-    /// wait for the program's answer.
-    pub(super) fn may_delay_ack(&mut self, network: &Network) -> bool {
-        if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
-            return false;
-        }
-        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
-        self.links.delayed_ack.on_message(caller_polls, crate::clock::now_ns())
+impl Network {
+    /// How often callers looked for packets so far.
+    pub(crate) fn caller_polls(&self) -> u64 {
+        self.caller_polls.load(Ordering::Relaxed)
     }
 
-    /// Requests are about to be sent.
-    pub(super) fn note_requests_sent(&mut self, network: &Network) {
-        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
-        self.links.delayed_ack.on_send(caller_polls, crate::clock::now_ns);
-        let mine = self.links.object.index + 1;
-        if network.delayed_ack_qp.load(Ordering::Relaxed) == mine {
-            // Who is about to pay for us finds nothing to send.
-            let _ = network.delayed_ack_qp.compare_exchange(
-                mine,
-                0,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-    }
-
-    /// Sends an acknowledgement that is owed.
-    pub(crate) fn send_delayed_ack(&mut self) {
-        self.links.delayed_ack.on_sent_alone();
-        if self.links.route.is_some() && self.qp.has_response() {
-            self.transmit();
+    /// A queue pair is about to send what it owes: whoever would send it finds nothing.
+    pub(crate) fn forget_delayed_ack(&self, object: &QpObject) {
+        let (mine, relaxed) = (object.index + 1, Ordering::Relaxed);
+        if self.delayed_ack_qp.load(relaxed) == mine {
+            let _ = self.delayed_ack_qp.compare_exchange(mine, 0, relaxed, relaxed);
         }
     }
 }

@@ -33,7 +33,6 @@ mod ownership;
 mod path;
 mod receive;
 mod receive_batch;
-mod send;
 mod send_batch;
 mod socket;
 mod stall_detector;
@@ -59,7 +58,7 @@ use neighbour::NeighbourCache;
 use ownership::Ownership;
 pub(crate) use path::NetworkPath;
 use receive::Receiver;
-pub(crate) use receive::SocketState;
+pub(crate) use receive::{Arrival, SocketState};
 use send_batch::{Egress, SendBatch};
 pub(crate) use socket::Route;
 

@@ -1,9 +1,19 @@
 //! Queue pairs: the engine's state machine with everything it is connected to.
+//!
+//! The driver (`rdmalab_driver`) does the engine's steps. Here stands what it works on ([`QpLinks`]
+//! is its memory and host), which path a queue pair sends on, and the short ways: small SENDs
+//! (`single`) and the local lane (`lane`).
 
 mod armed;
+mod datagram;
 mod host;
+mod lane;
 mod multicast;
+mod network;
+mod post;
 mod send;
+mod single;
+mod timers;
 
 pub(crate) use host::{Arrived, Place, execute_atomic};
 
