@@ -5,7 +5,6 @@
 //! the QP's lock: the QP is tried again with everybody's progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdmalab_engine::vocab::QpState;
 use rdmalab_ring::mailbox::SendError;
@@ -18,15 +17,13 @@ use crate::peer_table::HelloAttempt;
 use crate::poll::wait_readable;
 use crate::process::Process;
 use crate::qp::QpObject;
+use crate::ring_stall::STUCK_NS;
 
 /// How long datagrams wait for a process to say hello, ns. Its progress thread answers unless it is
 /// stopped.
 const HELLO_WAIT_NS: u64 = 200_000_000;
 /// A process that did not say hello is not waited for again so soon, ns.
 const SILENCE_NS: u64 = 1_000_000_000;
-/// How long datagrams wait for a peer that takes nothing out of its full ring, ns. Whoever makes
-/// progress empties it, whether receives are posted or not; only a stopped process does not.
-const STUCK_NS: u64 = 100_000_000;
 
 /// What came of looking for a datagram's peer.
 pub(crate) enum PeerLookup {
@@ -36,25 +33,6 @@ pub(crate) enum PeerLookup {
     Pending,
     /// There is no such process, or it does not answer.
     Absent,
-}
-
-/// How long a peer has left its full ring as it is.
-#[derive(Default)]
-pub(crate) struct RingStall {
-    consumed: AtomicU64,
-    since_ns: AtomicU64,
-}
-
-impl RingStall {
-    /// Whether a ring that is full now, with `consumed` bytes taken, was so for too long.
-    pub(crate) fn is_stuck(&self, consumed: u64, now_ns: u64) -> bool {
-        if self.consumed.swap(consumed, Ordering::Relaxed) != consumed
-            || self.since_ns.load(Ordering::Relaxed) == 0
-        {
-            self.since_ns.store(now_ns, Ordering::Relaxed);
-        }
-        now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed)) >= STUCK_NS
-    }
 }
 
 impl Process {
@@ -116,21 +94,5 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
             return;
         }
         wait_readable(&[process.mailbox_fd()], 1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patience_lasts_while_something_moves() {
-        let ring_stall = RingStall::default();
-        assert!(!ring_stall.is_stuck(0, 1));
-        assert!(!ring_stall.is_stuck(0, STUCK_NS));
-        assert!(ring_stall.is_stuck(0, STUCK_NS + 1));
-        assert!(ring_stall.is_stuck(0, 2 * STUCK_NS));
-        assert!(!ring_stall.is_stuck(64, 2 * STUCK_NS), "it took something");
-        assert!(ring_stall.is_stuck(64, 3 * STUCK_NS));
     }
 }

@@ -8,17 +8,7 @@
 use rdmalab_ring::epoch::Visits;
 
 use crate::process::Process;
-use crate::qp::QpObject;
-
-/// What a begun request waits for.
-pub(crate) struct Invalidation {
-    /// The request's place in its send queue.
-    pub(crate) position: u32,
-    /// Initiators of other processes that may still copy.
-    visits: Visits,
-    /// QPs of this process that may: those copy under their locks.
-    local_qps: Vec<&'static QpObject>,
-}
+use crate::qp::{Invalidation, QpObject};
 
 /// Whose copies a window's former binding may have allowed.
 #[derive(Clone, Copy)]

@@ -48,8 +48,11 @@ mod progress;
 mod progress_thread;
 mod qp;
 mod qp_table;
+mod ring_push;
+mod ring_stall;
 mod signals;
 mod srq;
+mod stream;
 mod timers;
 mod transmit;
 mod udp;
@@ -57,9 +60,9 @@ mod wakeup;
 
 use std::io::Write as _;
 
+pub use armed::choice::{ArmedState, armed, choose_armed};
 pub use armed::faults::check_faults;
 pub use armed::tap::make_room_for_capture;
-pub use armed::{ArmedState, armed, choose_armed};
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
 pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;

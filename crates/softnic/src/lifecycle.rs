@@ -15,7 +15,7 @@ use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
 use crate::qp::{QpInner, QpLinks};
-use crate::transmit::InARow;
+use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
 
 /// How often the rings are emptied before a connection begins: enough for a full one.
@@ -50,7 +50,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         cookie: init.cookie,
         peer: None,
         pushed: 0,
-        in_a_row: InARow::default(),
+        stream: StreamDetector::default(),
         published: QpWord::CLOSED,
         datagram: init.qp_type == QpType::Ud,
         lost: 0,

@@ -17,9 +17,8 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
 use crate::copy::vm;
-use crate::datagram::RingStall;
 use crate::layout::{self, QpWords};
-use crate::qp::MappedMemory;
+use crate::ring_stall::RingStall;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
 /// What a person should know who wonders why one-sided operations need the target's help.
@@ -74,6 +73,13 @@ impl LaneAccess {
         }
         None
     }
+}
+
+/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
+#[derive(Clone)]
+pub(crate) struct MappedMemory {
+    pub(crate) id: u32,
+    pub(crate) segment: Arc<Segment>,
 }
 
 /// The engine's view of an entry of a key table.

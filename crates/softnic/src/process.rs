@@ -237,7 +237,8 @@ impl Process {
     /// Watches the timer of a QP from now on.
     #[cold]
     pub(crate) fn watch_timer(&self, object: &'static QpObject) {
-        if self.timers.watch(object) {
+        if !object.in_timers.swap(true, Ordering::AcqRel) {
+            self.timers.watch(object.index);
             self.progress_thread.wake_if_asleep();
         }
     }
@@ -251,7 +252,8 @@ impl Process {
     /// A QP found its peer's ring full: every thread that makes progress tries again.
     #[cold]
     pub(crate) fn block(&self, object: &'static QpObject) {
-        if self.blocked.add(object) {
+        if !object.in_blocked.swap(true, Ordering::AcqRel) {
+            self.blocked.add(object.index);
             self.progress_thread.wake_if_asleep();
         }
     }

@@ -249,7 +249,9 @@ impl Process {
     #[cold]
     pub(crate) fn retry_blocked(&self) -> u32 {
         let mut sent = 0;
-        for object in self.blocked.take() {
+        for object in
+            self.blocked.take().into_iter().filter_map(|index| self.qps.at(index as usize))
+        {
             object.in_blocked.store(false, Ordering::Release);
             match object.inner.try_lock() {
                 Some(mut guard) => {
@@ -291,12 +293,12 @@ impl Process {
         let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
-        for object in watched {
+        for object in watched.into_iter().filter_map(|index| self.qps.at(index as usize)) {
             match self.tick_one(object, now_ns) {
                 Look::Idle => {}
                 Look::At(at_ns) => {
                     next_ns = Some(next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
-                    keep.push(object);
+                    keep.push(object.index);
                 }
             }
         }

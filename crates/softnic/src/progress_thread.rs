@@ -137,7 +137,7 @@ impl ProgressThread {
             .stack_size(256 * 1024)
             .spawn(move || run(process));
         restore_signals(&before);
-        spawned.map(drop).map_err(|error| os_error("cannot start the helper thread", &error))
+        spawned.map(drop).map_err(|error| os_error("cannot start the progress thread", &error))
     }
 }
 

@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::qp::QpObject;
-
 /// See the module's text.
 pub(crate) struct Timers {
-    /// The QPs whose timer runs.
-    pub(crate) watched: Mutex<Vec<&'static QpObject>>,
+    /// Indices of the QPs whose timer runs.
+    pub(crate) watched: Mutex<Vec<u32>>,
     /// Held by the one thread that looks at the timers.
     pub(crate) tick_lock: Mutex<()>,
     /// A QP came to `watched` since somebody looked.
@@ -33,13 +31,9 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Watches the timer of a QP from now on. Returns whether it was not watched before.
-    pub(crate) fn watch(&self, object: &'static QpObject) -> bool {
-        let is_new = !object.in_timers.swap(true, Ordering::AcqRel);
-        if is_new {
-            self.watched.lock().push(object);
-            self.changed.store(true, Ordering::Release);
-        }
-        is_new
+    /// Watches the timer of one more QP.
+    pub(crate) fn watch(&self, index: u32) {
+        self.watched.lock().push(index);
+        self.changed.store(true, Ordering::Release);
     }
 }

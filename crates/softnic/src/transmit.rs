@@ -11,25 +11,9 @@ use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::RKey;
 
-use crate::codec::{self, SlotPayload};
 use crate::peer::Peer;
 use crate::qp::{Place, QpLinks};
-
-/// Payload of one train at most: small enough that the receiver copies one while the sender fills
-/// the next, and that both stay in the second-level cache.
-pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
-
-/// How many slots ahead of itself a sender asks its cache to own: beyond what a receiver that
-/// spins on the next slot looks at, and far enough for the answer to be there in time.
-const PREFETCH_SLOTS: u64 = 12;
-
-/// Posts in a row that make a stream. Who waits for an answer to each message would pay for lines
-/// that it does not need now.
-const STREAM_POSTS: u32 = 8;
-
-/// Slots that requests leave to answers: an acknowledgement that finds no slot is lost when its
-/// process leaves.
-pub(crate) const ANSWER_SLOTS: usize = 128;
+use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
 
 /// The ring of a peer, held for the trains of one queue pair.
 pub(crate) struct RingPath<'a> {
@@ -133,64 +117,4 @@ impl Path<QpLinks> for Nowhere {
         self.lost += 1;
         Ok(())
     }
-}
-
-/// Posts that sent something since the peer's latest message: tells a stream from a talk.
-#[derive(Default)]
-pub(crate) struct InARow(u32);
-
-impl InARow {
-    /// After a push: asks for slots ahead in a stream.
-    #[inline(always)]
-    pub(crate) fn note_push(&mut self, out: &Producer) {
-        self.0 = self.0.saturating_add(1);
-        if self.0 >= STREAM_POSTS {
-            out.prefetch(PREFETCH_SLOTS);
-        }
-    }
-}
-
-/// Payload that one train may carry now: whole packets, at most a chunk; `None` when not even one
-/// packet fits, or fewer than `slots` slots are free. Half of the free space always holds a
-/// contiguous run of that length.
-#[inline]
-pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
-    if !out.can_push(slots) {
-        return None;
-    }
-    let chunk = CHUNK_BYTES.max(mtu);
-    if out.has_data_free(2 * chunk as u64) {
-        return Some(chunk & !(mtu - 1));
-    }
-    let half = (out.data_free() / 2) as u32;
-    (half >= mtu).then_some(half & !(mtu - 1))
-}
-
-/// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
-/// which [`room_in`] rules out.
-#[inline(always)]
-pub(crate) fn push(
-    out: &mut Producer,
-    train: &Train,
-    is_datagram: bool,
-    fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
-) -> Option<Result<(), CopyError>> {
-    if codec::fits_slot(train) {
-        let (head, mut body) = codec::encode(train, SlotPayload::Short, is_datagram);
-        if train.payload_bytes > 0
-            && let Err(error) = fill((&raw mut body[3]).cast())
-        {
-            return Some(Err(error));
-        }
-        out.push(head, &body).ok()?;
-        return Some(Ok(()));
-    }
-    let data = out.reserve_data(train.payload_bytes as usize)?;
-    if let Err(error) = fill(data.ptr) {
-        out.cancel_data(data);
-        return Some(Err(error));
-    }
-    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
-    out.push(head, &body).ok()?;
-    Some(Ok(()))
 }

@@ -21,9 +21,9 @@ use crate::error::os_error;
 use crate::layout::QP_INDEX_BITS;
 use crate::peer::Peer;
 use crate::process::Process;
+use crate::ring_push::{ANSWER_SLOTS, push, room_in};
 use crate::signals::{block_signals, restore_signals};
-use crate::transmit::{ANSWER_SLOTS, push, room_in};
-use crate::udp::Route;
+use crate::udp::socket::Route;
 
 /// How long callers have to send what is due before the thread does, ns.
 const GRACE_NS: u64 = 20_000;

@@ -8,6 +8,7 @@
 //! [`network_seam::NetworkSeam`].
 
 mod capture_clock;
+pub(crate) mod choice;
 pub(crate) mod faults;
 pub(crate) mod frames;
 pub(crate) mod management;
@@ -20,7 +21,6 @@ use std::sync::OnceLock;
 
 use rdmalab_engine::backend::VerbsResult;
 
-use crate::process::Process;
 use faults::Faults;
 use tap::Tap;
 
@@ -30,47 +30,8 @@ pub(crate) struct Armed {
     pub(crate) faults: Option<&'static Faults>,
 }
 
-/// What is armed in this process, for those who report what they measured.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ArmedState {
-    /// The file of the capture.
-    pub capture: Option<PathBuf>,
-    /// The user's rules, as they were written.
-    pub faults: Option<String>,
-    /// Packets of this process that one of these met so far.
-    pub disturbed_packets: u64,
-}
-
-/// What [`choose_armed`] was told.
+/// What [`choice::choose_armed`] was told.
 static CHOSEN: OnceLock<(Option<PathBuf>, Option<String>)> = OnceLock::new();
-
-/// Chooses the file of the capture and the rules of faults of this process, where `RDMALAB_CAPTURE`
-/// and `RDMALAB_FAULTS` would otherwise: for a program that must not change its environment. To be
-/// called once, before a device is opened; `None` leaves it to the environment.
-///
-/// # Errors
-/// That a device was opened already: one line.
-pub fn choose_armed(capture: Option<PathBuf>, faults: Option<String>) -> Result<(), String> {
-    if capture.is_none() && faults.is_none() {
-        return Ok(());
-    }
-    if Process::existing().is_some() || CHOSEN.set((capture, faults)).is_err() {
-        return Err("captures and faults are chosen too late: a device is open".to_owned());
-    }
-    Ok(())
-}
-
-/// What is armed in this process; nothing before a device was opened.
-pub fn armed() -> ArmedState {
-    let Some(armed) = Process::existing().and_then(|process| process.armed) else {
-        return ArmedState::default();
-    };
-    ArmedState {
-        capture: armed.tap.map(|tap| tap.path().to_owned()),
-        faults: armed.faults.and_then(|faults| faults.text().map(str::to_owned)),
-        disturbed_packets: armed.faults.map_or(0, Faults::disturbed),
-    }
-}
 
 impl Armed {
     /// Whether trains are to be sent packet by packet: rules speak of packets.

@@ -8,9 +8,9 @@ use rdmalab_engine::qp::{AtomicOp, CopyError, GRH_BYTES, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::WrOpcode;
 
-use super::QpLinks;
+use super::{Invalidation, QpLinks};
 use crate::copy;
-use crate::invalidation::{Invalidation, KeyUsers};
+use crate::invalidation::KeyUsers;
 use crate::layout;
 
 /// Where a path wants payload.

@@ -18,8 +18,8 @@ use rdmalab_engine::vocab::{QpType, Sge, WrOpcode};
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout::{self, QpWord};
-use crate::peer::{Peer, key_entry};
-use crate::qp::{Arrived, MappedMemory, Place, QpInner, QpLinks, execute_atomic};
+use crate::peer::{MappedMemory, Peer, key_entry};
+use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
 
 /// Executes the WQE at `position`; `false` when it has to take the ring.
 #[inline]

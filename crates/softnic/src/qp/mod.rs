@@ -29,18 +29,17 @@ use rdmalab_engine::vocab::*;
 
 use crate::armed::Armed;
 use crate::cq::CqObject;
-use crate::invalidation::Invalidation;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
-use crate::peer::{Peer, key_entry};
+use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
-use crate::transmit::InARow;
-use crate::udp::Route;
+use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
+use crate::udp::socket::Route;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
-use rdmalab_ring::seg::Segment;
+use rdmalab_ring::epoch::Visits;
 use rdmalab_wire::opcode::Transport;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
@@ -70,17 +69,20 @@ impl QpObject {
     }
 }
 
-/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
-#[derive(Clone)]
-pub(crate) struct MappedMemory {
-    pub(crate) id: u32,
-    pub(crate) segment: Arc<Segment>,
-}
-
 /// A queue pair and its surroundings.
 pub(crate) struct QpInner {
     pub(crate) qp: Qp,
     pub(crate) links: QpLinks,
+}
+
+/// What a begun bind or local invalidate waits for.
+pub(crate) struct Invalidation {
+    /// The request's place in its send queue.
+    pub(crate) position: u32,
+    /// Initiators of other processes that may still copy.
+    pub(crate) visits: Visits,
+    /// QPs of this process that may: those copy under their locks.
+    pub(crate) local_qps: Vec<&'static QpObject>,
 }
 
 /// What a queue pair is connected to.
@@ -97,7 +99,7 @@ pub(crate) struct QpLinks {
     /// Ring position after the last train that was pushed; 0 when the peer is known to have it.
     pub(crate) pushed: u64,
     /// Posts since the peer's latest small message.
-    pub(crate) in_a_row: InARow,
+    pub(crate) stream: StreamDetector,
     /// What the QP word says now.
     pub(crate) published: QpWord,
     /// Whether this is a UD QP.
@@ -136,7 +138,7 @@ impl Env for QpLinks {
 
     #[inline]
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
-        self.send_cq.push(wc, false, Some(self.object), sq_free_to);
+        self.send_cq.push(wc, false, Some(&self.object.sq_freed), sq_free_to);
     }
 
     #[inline]

@@ -14,7 +14,8 @@ use rdmalab_wire::opcode::Transport;
 use super::{Place, QpInner, QpLinks};
 use crate::peer::Peer;
 use crate::transmit::RingPath;
-use crate::udp::{Network, NetworkPath, Route};
+use crate::udp::socket::Route;
+use crate::udp::{Network, NetworkPath};
 
 impl QpInner {
     /// Whether the next datagram goes to a group.

@@ -12,7 +12,8 @@ use rdmalab_wire::packet::Packet;
 
 use super::{QpInner, QpLinks, transport_of};
 use crate::armed::Armed;
-use crate::udp::{Arrival, Network, NetworkPath, Route, WINDOW_PACKETS};
+use crate::udp::socket::Route;
+use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
 
 impl QpInner {
     /// After the address of a connection was set: the way to its peer, where that is on another

@@ -115,7 +115,7 @@ impl QpInner {
         let after = ring.out.position();
         if after != before {
             self.links.pushed = after;
-            self.links.in_a_row.note_push(&ring.out);
+            self.links.stream.note_push(&ring.out);
             ring.ring_bell();
         } else {
             drop(ring);

@@ -15,7 +15,8 @@ use crate::codec::{self, SHORT_BYTES};
 use crate::copy;
 use crate::layout;
 use crate::qp::{QpInner, QpLinks};
-use crate::transmit::{ANSWER_SLOTS, InARow};
+use crate::ring_push::ANSWER_SLOTS;
+use crate::stream::StreamDetector;
 
 /// The words of a slot that hold a short payload.
 type Payload = [u64; 4];
@@ -40,7 +41,7 @@ impl QpInner {
         }
         if out.position() != before {
             links.pushed = out.position();
-            links.in_a_row.note_push(&out);
+            links.stream.note_push(&out);
             drop(out);
             peer.ring_bell();
         }
@@ -72,7 +73,7 @@ impl QpInner {
             return false;
         }
         single.retire(links);
-        links.in_a_row = InARow::default();
+        links.stream = StreamDetector::default();
         true
     }
 }

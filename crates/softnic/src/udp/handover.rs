@@ -40,8 +40,8 @@ use crate::error::os_error;
 use crate::peer::Peer;
 use crate::poll::wait_readable;
 use crate::process::Process;
+use crate::ring_push;
 use crate::signals::{block_signals, restore_signals};
-use crate::transmit;
 
 /// How long whoever has the socket may take to answer, ns.
 const ANSWER_NS: u64 = 2_000_000_000;
@@ -455,11 +455,12 @@ pub(super) fn push(peer: &Peer, arrival: &Arrival<'_>) -> bool {
     let mut train = Train::new(TrainKind::Send, Qpn::new(0), Qpn::new(0), Psn::new(0));
     train.payload_bytes = (PREFIX_BYTES + arrival.bytes.len()) as u32;
     let mut out = peer.out.lock();
-    if transmit::room_in(&mut out, PathMtu::Mtu4096.bytes(), 1 + transmit::ANSWER_SLOTS).is_none() {
+    if ring_push::room_in(&mut out, PathMtu::Mtu4096.bytes(), 1 + ring_push::ANSWER_SLOTS).is_none()
+    {
         return false;
     }
     let prefix = prefix_of(arrival);
-    let pushed = transmit::push(&mut out, &train, false, |to| {
+    let pushed = ring_push::push(&mut out, &train, false, |to| {
         // SAFETY: the ring made room for exactly these two pieces.
         unsafe {
             to.copy_from_nonoverlapping(prefix.as_ptr(), PREFIX_BYTES);

@@ -34,7 +34,7 @@ mod path;
 mod receive;
 mod receive_batch;
 mod send_batch;
-mod socket;
+pub(crate) mod socket;
 mod stall_detector;
 mod tentative;
 mod watchdog;
@@ -60,7 +60,7 @@ pub(crate) use path::NetworkPath;
 use receive::Receiver;
 pub(crate) use receive::{Arrival, SocketState};
 use send_batch::{Egress, SendBatch};
-pub(crate) use socket::Route;
+use socket::Route;
 
 /// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
 /// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
