@@ -33,7 +33,9 @@ pub trait Path<M: Memory> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32>;
 
     /// The same for the next response.
-    fn response_room(&mut self, qp: &Qp) -> Option<u32>;
+    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
+        self.request_room(qp)
+    }
 
     /// Adds to a datagram what only the port knows: where it comes from.
     fn address(&mut self, _train: &mut Train, _to: &UdAddress) {}
@@ -46,31 +48,4 @@ pub trait Path<M: Memory> {
         is_inline: bool,
         fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent>;
-}
-
-impl<M: Memory, P: Path<M>> Path<M> for &mut P {
-    #[inline(always)]
-    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
-        (**self).request_room(qp)
-    }
-
-    #[inline(always)]
-    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
-        (**self).response_room(qp)
-    }
-
-    #[inline(always)]
-    fn address(&mut self, train: &mut Train, to: &UdAddress) {
-        (**self).address(train, to);
-    }
-
-    #[inline(always)]
-    fn push(
-        &mut self,
-        train: &Train,
-        is_inline: bool,
-        fill: impl FnMut(Range<u32>, M::Place<'_>) -> Result<(), CopyError>,
-    ) -> Result<(), Unsent> {
-        (**self).push(train, is_inline, fill)
-    }
 }

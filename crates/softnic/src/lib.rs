@@ -48,13 +48,13 @@ mod progress;
 mod progress_thread;
 mod qp;
 mod qp_table;
+mod ring_path;
 mod ring_push;
 mod ring_stall;
 mod signals;
 mod srq;
 mod stream;
 mod timers;
-mod transmit;
 mod udp;
 mod wakeup;
 

@@ -25,7 +25,7 @@ use crate::qp::{Place, QpLinks, transport_of};
 
 /// A path whose trains are captured.
 pub(crate) struct Tapped<'a, P> {
-    inner: P,
+    inner: &'a mut P,
     /// `None`: they are not, or were on their way to another member of their group.
     tap: Option<&'static Tap>,
     frames: Frames<'a>,
@@ -173,7 +173,7 @@ impl Armed {
     /// captured on their way to another peer.
     pub(crate) fn around<'a, P>(
         &self,
-        inner: P,
+        inner: &'a mut P,
         peer: &'a Arc<Peer>,
         qp: &Qp,
         links: &QpLinks,

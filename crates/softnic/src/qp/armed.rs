@@ -12,7 +12,7 @@ use super::{QpInner, transport_of};
 use crate::armed::Armed;
 use crate::armed::frames::{Frames, ends, received_path, shared_path};
 use crate::armed::path::Judged;
-use crate::transmit::RingPath;
+use crate::ring_path::RingPath;
 
 impl QpInner {
     /// Sends over a peer's ring with what is armed around it.
@@ -21,7 +21,7 @@ impl QpInner {
         &mut self,
         armed: &Armed,
         ring: &mut RingPath<'_>,
-        send: impl FnOnce(&mut QpInner, &mut Judged<'_, &mut RingPath<'_>>) -> Step,
+        send: impl FnOnce(&mut QpInner, &mut Judged<'_, RingPath<'_>>) -> Step,
     ) -> Step {
         let peer = ring.peer;
         // Taken out for the time being, so that it can be used beside the rest.

@@ -13,7 +13,7 @@ use rdmalab_wire::opcode::Transport;
 
 use super::{Place, QpInner, QpLinks};
 use crate::peer::Peer;
-use crate::transmit::RingPath;
+use crate::ring_path::RingPath;
 use crate::udp::socket::Route;
 use crate::udp::{Network, NetworkPath};
 
@@ -84,10 +84,6 @@ struct Group<'a, P> {
 impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
         Some(qp.mtu.bytes())
-    }
-
-    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
-        self.request_room(qp)
     }
 
     fn address(&mut self, train: &mut Train, to: &UdAddress) {

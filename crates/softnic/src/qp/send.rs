@@ -6,7 +6,7 @@ use rdmalab_driver::{self as driver, Path, Step};
 
 use super::{QpInner, QpLinks, lane};
 use crate::peer::Peer;
-use crate::transmit::{Nowhere, RingPath};
+use crate::ring_path::{Nowhere, RingPath};
 
 impl QpInner {
     /// Sends what can be sent now; blocked when something is left.

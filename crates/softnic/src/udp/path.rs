@@ -49,10 +49,6 @@ impl Path<QpLinks> for NetworkPath<'_> {
         Some(qp.mtu.bytes() * PACKETS_PER_PLAN)
     }
 
-    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
-        self.request_room(qp)
-    }
-
     fn push(
         &mut self,
         train: &Train,

@@ -43,10 +43,6 @@ impl Path<DeviceEnv<'_>> for OneTrain {
         Some(self.max_payload)
     }
 
-    fn response_room(&mut self, _qp: &Qp) -> Option<u32> {
-        Some(self.max_payload)
-    }
-
     fn push(
         &mut self,
         train: &Train,

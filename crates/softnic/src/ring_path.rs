@@ -104,10 +104,6 @@ impl Path<QpLinks> for Nowhere {
         Some(CHUNK_BYTES.max(qp.mtu.bytes()))
     }
 
-    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
-        self.request_room(qp)
-    }
-
     fn push(
         &mut self,
         _train: &Train,
