@@ -50,7 +50,7 @@ pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
 
 /// The headers of a datagram that was sent from a device of this host to a group.
 fn group_path(train: &Train, source: u32) -> Outer {
-    let group = crate::multicast::gid_of(train);
+    let group = crate::groups::gid_of(train);
     shared_path(gid_like(source, group), group, train.src_qpn)
 }
 
