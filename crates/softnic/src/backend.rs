@@ -16,87 +16,20 @@ use crate::cancel::NoCancel;
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
 use crate::device;
+use crate::handles::{
+    Channel, ChannelHandle, Context, Cq, CqHandle, Mr, Mw, Pd, SoftQp, Srq, alive, check_limit,
+    limit_error,
+};
 use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::process::Process;
 use crate::profile::{self, limits};
-use crate::qp::{QpInner, QpObject};
 use crate::signals;
 use crate::srq::SrqObject;
 
 /// The soft RNIC.
 pub struct SoftNic;
-
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident, $object:ty) => {
-        $(#[$doc])*
-        #[derive(Clone)]
-        pub struct $name(pub(crate) Arc<$object>);
-    };
-}
-
-/// An open soft device.
-#[derive(Clone)]
-pub struct Context {
-    process: &'static Process,
-    shared: Arc<ContextShared>,
-}
-
-handle! {
-    /// A memory region of a soft device.
-    Mr, MrObject
-}
-handle! {
-    /// A memory window of a soft device.
-    Mw, MwObject
-}
-handle! {
-    /// A completion channel of a soft device.
-    Channel, ChannelHandle
-}
-handle! {
-    /// A completion queue of a soft device.
-    Cq, CqHandle
-}
-
-/// A protection domain of a soft device.
-#[derive(Clone)]
-pub struct Pd(pub(crate) Arc<PdObject>, pub(crate) &'static Process);
-
-/// A shared receive queue of a soft device.
-#[derive(Clone)]
-pub struct Srq(pub(crate) Arc<SrqObject>, &'static Process);
-
-/// A queue pair of a soft device.
-#[derive(Clone, Copy)]
-pub struct SoftQp(pub(crate) &'static QpObject, pub(crate) Qpn);
-
-/// A channel, its context, and the process that makes progress for it.
-pub(crate) struct ChannelHandle {
-    channel: Arc<ChannelObject>,
-    process: &'static Process,
-    context: Arc<ContextShared>,
-}
-
-/// A CQ and the process that makes progress for it.
-pub(crate) struct CqHandle {
-    pub(crate) cq: Arc<CqObject>,
-    process: &'static Process,
-    pub(crate) context: Arc<ContextShared>,
-}
-
-fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
-    let whose = profile::whose();
-    VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}{whose}"))
-}
-
-pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
-    if asked > limit {
-        return Err(limit_error(what, asked as u64, limit as u64));
-    }
-    Ok(())
-}
 
 fn check_port(port: u8) -> VerbsResult<()> {
     if port != 1 {
@@ -586,14 +519,6 @@ fn caught(part: impl FnOnce()) -> VerbsResult<()> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| {
         VerbsError::new(libc::EIO, "a fault inside the soft device; see standard error")
     })
-}
-
-#[inline(always)]
-pub(crate) fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
-    match guard {
-        Some(inner) if inner.qp.qpn == qpn => Ok(inner),
-        _ => Err(VerbsError::invalid("the QP was destroyed")),
-    }
 }
 
 #[cold]

@@ -35,7 +35,7 @@ impl Process {
             return;
         }
         progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
-        self.disconnect_flow();
+        self.disconnect_peer_socket();
         if !self.wakeup.doorbell.is_armed() {
             // Without the heavy fence the progress thread's short sleeps bound the delay.
             let _bounded_by_watch = self.wakeup.doorbell.arm();
@@ -57,7 +57,7 @@ impl Process {
         let on_network = network_fd >= 0;
         progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
         let waiting = Waiting { process: self, on_network };
-        self.disconnect_flow();
+        self.disconnect_peer_socket();
         let safe = self.wakeup.doorbell.arm();
         let mut interrupted = false;
         if !self.rings_may_hold_messages() {

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_survive_and_nonsense_does_not() {
+    fn messages_survive_and_nonsense_does_not() {
         use ControlKind::*;
         let of_socket = [SocketRequest, AnySocketRequest, Socket];
         for kind in [Hello, MemoryRequest, Memory, MemoryFreed].into_iter().chain(of_socket) {

@@ -16,7 +16,7 @@ use crate::peer::Peer;
 use crate::peer_table::HelloAttempt;
 use crate::poll::wait_readable;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
+use crate::qp::QpObject;
 use crate::ring_stall::STUCK_NS;
 
 /// How long datagrams wait for a process to say hello, ns. Its progress thread answers unless it is
@@ -94,33 +94,5 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
             return;
         }
         wait_readable(&[process.mailbox_fd()], 1);
-    }
-}
-
-impl QpInner {
-    /// The next datagram's destination decides whose ring it goes into. `false`: its process is
-    /// still being met.
-    pub(crate) fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) -> bool {
-        let address = *self.qp.sq.ud(self.qp.sq.begun);
-        let slot = crate::layout::process_of(address.remote_qpn);
-        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
-            return true;
-        }
-        *peer = None;
-        if crate::device::is_here(&address.ah) {
-            match self.links.process.peer_for_datagram(slot) {
-                PeerLookup::Known(found) => *peer = Some(found),
-                PeerLookup::Pending => return false,
-                PeerLookup::Absent => {}
-            }
-        }
-        true
-    }
-
-    /// Whether datagrams to this peer, whose ring is full, are to be dropped: it has not taken
-    /// anything for so long that it must be stopped, and others wait behind them.
-    pub(crate) fn is_stuck(&self, peer: &Peer) -> bool {
-        let consumed = peer.out.lock().consumed();
-        self.links.datagram && peer.ring_stall.is_stuck(consumed, crate::clock::now_ns())
     }
 }

@@ -5,13 +5,11 @@
 //! stopped there. So the sending thread does not wait: the request stays in its queue, and every
 //! thread that makes progress checks it again.
 
-use rdmalab_engine::vocab::WrOpcode;
 use rdmalab_ring::epoch::Visits;
 
 use crate::keys::KeyUsers;
-use crate::layout;
 use crate::process::Process;
-use crate::qp::{Invalidation, QpInner, QpObject};
+use crate::qp::{Invalidation, QpObject};
 
 impl Process {
     /// Begins to wait for `users`, on behalf of `own`, whose lock the caller holds. The table was
@@ -48,31 +46,5 @@ impl Process {
         let left =
             self.lanes.have_left(&mut invalidation.visits, |slot| self.peers.initiator_alive(slot));
         left && invalidation.local_qps.is_empty()
-    }
-}
-
-impl QpInner {
-    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
-    /// for those that used the window before. `None` when it must not be changed.
-    pub(crate) fn change_window(&mut self, position: u32) -> Option<Box<Invalidation>> {
-        let (process, object) = (self.links.process, self.links.object);
-        let wqe = self.qp.sq.wqe(position);
-        let users = match wqe.opcode {
-            WrOpcode::LocalInv => {
-                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
-                    return None;
-                }
-                // A type 2 window is its QP's, and so its QP's peer's alone.
-                KeyUsers::Peer(self.remote_process(), layout::index_of(self.qp.remote_qpn))
-            }
-            _ => {
-                let bind = *self.qp.sq.bind(position)?;
-                match process.keys.bind_window(&bind, self.qp.pd, self.qp.qpn).ok()? {
-                    true => KeyUsers::Everybody,
-                    false => KeyUsers::Nobody,
-                }
-            }
-        };
-        Some(Box::new(process.begin_invalidation(users, object, position)))
     }
 }

@@ -9,8 +9,8 @@ use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
-use crate::backend::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::device;
+use crate::handles::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
@@ -35,7 +35,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     let granted = grant(&init)?;
     if let Some(network) = process.network().filter(|_| init.qp_type == QpType::Ud) {
         network.expect_datagrams()?;
-        process.disconnect_flow();
+        process.disconnect_peer_socket();
     }
     let object = process.qps.allocate(|index| QpObject::new(process, index))?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);

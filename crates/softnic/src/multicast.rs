@@ -4,22 +4,15 @@
 //! first meets every process that is there. So a sender that has met them once knows every member,
 //! also those that join later, and never waits again.
 
-use std::sync::Arc;
-
 use rdmalab_engine::backend::VerbsResult;
-use rdmalab_engine::qp::{CopyError, Plan};
-use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_ring::biased::BiasedGuard;
-use rdmalab_ring::spsc::{Consumer, Producer};
+use rdmalab_engine::train::Train;
+use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::codec::{self, Body, SlotPayload};
-pub(crate) use crate::groups::gid_of;
-use crate::peer::Peer;
+use crate::groups::gid_of;
 use crate::process::Process;
-use crate::qp::QpInner;
-use crate::ring_push::{ANSWER_SLOTS, room_in};
-use crate::transmit::{self, Next};
+use crate::qp::Arrived;
 
 impl Process {
     /// Adds a QP to a group, and joins it on the network.
@@ -69,69 +62,9 @@ impl Process {
                     seen = true;
                 }
                 let copy = Train { dst_qpn: qpn, ..train };
-                inner.handle_train(&copy, bytes);
+                // SAFETY: `data` checked that so many bytes lie there; null stands for none.
+                inner.take(&copy, unsafe { Arrived::new(bytes) });
             }
         }
     }
-}
-
-impl QpInner {
-    /// Whether the next datagram goes to a group.
-    pub(crate) fn is_multicast_next(&self) -> bool {
-        let sq = &self.qp.sq;
-        sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
-    }
-
-    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
-    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
-    /// empty does.
-    pub(crate) fn send_multicast(&mut self) -> Next {
-        let Some(multicast_peers) = self.links.process.multicast_peers() else {
-            return Next::RingFull;
-        };
-        let Some(rings) = rings_with_room(&multicast_peers, self.qp.mtu.bytes()) else {
-            return Next::RingFull;
-        };
-        let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
-            return Next::Done;
-        };
-        let gid = self.qp.sq.ud(position).ah.dgid.0;
-        self.finish_train(&mut train, position);
-        train.flags.0 |= TrainFlags::GRH;
-        train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
-        train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
-        let mut result: Result<(), CopyError> = Ok(());
-        for (index, (peer, mut out)) in rings.into_iter().enumerate() {
-            let pushed = transmit::push_datagram(self, peer, &mut out, &train, position, index > 0);
-            drop(out);
-            peer.ring_bell();
-            result = result.and(pushed);
-        }
-        if let Some(network) = self.links.process.network() {
-            self.send_group_network(network, &train, position);
-        }
-        self.qp.retire_sent(position, true, result, &mut self.links);
-        Next::Again
-    }
-}
-
-/// A peer, and its ring.
-type Ring<'a> = (&'a Arc<Peer>, BiasedGuard<'a, Producer>);
-
-/// The rings of those that get a datagram now, held so that nobody fills them before it is in: all
-/// that have room. `None` while one that may still empty its ring has none. Who holds several takes
-/// them in the order of their slots.
-fn rings_with_room(multicast_peers: &[Arc<Peer>], mtu: u32) -> Option<Vec<Ring<'_>>> {
-    let mut rings = Vec::with_capacity(multicast_peers.len());
-    let mut has_to_wait = false;
-    for peer in multicast_peers {
-        let mut out = peer.out.lock();
-        if room_in(&mut out, mtu, 1 + ANSWER_SLOTS).is_some() {
-            rings.push((peer, out));
-        } else {
-            // All are asked, so that those that are stopped are waited for at the same time.
-            has_to_wait |= !peer.ring_stall.is_stuck(out.consumed(), crate::clock::now_ns());
-        }
-    }
-    (!has_to_wait).then_some(rings)
 }

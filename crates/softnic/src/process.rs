@@ -1,5 +1,5 @@
-//! This process as seen by its peers: its slot among the processes of the host, its shared segment,
-//! its queue pairs, and what its threads share to make progress.
+//! This process as its threads and peers see it. It composes parts; each part owns its state and
+//! has a file of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -28,26 +28,38 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 /// See the module's text.
 pub(crate) struct Process {
+    /// The slot of this process among those of the host: the upper bits of its QPNs.
     pub(crate) slot: u16,
+    /// Messages to and from the mailboxes of other processes.
     pub(crate) control: ControlPort,
+    /// The memory that peers map: QP words, key table, lane and doorbell.
     pub(crate) segment: Segment,
+    /// The doorbell and the event that peers wake this process with.
     pub(crate) wakeup: Wakeup,
+    /// Which initiators of other processes are executing one-sided operations here.
     pub(crate) lanes: LaneSlots,
+    /// Keys of memory regions and windows.
     pub(crate) keys: KeyRegistry,
     pub(crate) qps: QpTable<QpObject>,
     pub(crate) peers: PeerTable,
     pub(crate) timers: Timers,
     pub(crate) blocked: BlockedQueue,
     pub(crate) progress_thread: ProgressThread,
+    /// Memory that peers can map.
     pub(crate) buffers: Buffers,
+    /// Multicast groups of this process's QPs.
     pub(crate) groups: Groups,
+    /// The way to other hosts.
     pub(crate) network: NetworkPort,
+    /// Datagrams for the connection manager.
     pub(crate) management: Management,
+    /// One-sided operations take the ring and not the lane.
     pub(crate) lane_off: AtomicBool,
     /// What captures or disturbs packets.
     pub(crate) armed: Option<&'static Armed>,
     /// This is the copy of a process in a forked child: nothing of it may be used.
     pub(crate) defunct: AtomicBool,
+    /// The number of the next protection domain.
     pub(crate) next_pd: AtomicU32,
     /// Trains that were dropped.
     pub(crate) dropped: AtomicU64,

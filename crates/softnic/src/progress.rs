@@ -3,22 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use rdmalab_engine::qp::GRH_BYTES;
-use rdmalab_engine::qp::{
-    Accept, AtomicJob, AtomicOp, CopyError, Placement, PlacementTarget, ResponsePlacement, Timer,
-    TimerKind,
-};
-use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_driver::Step;
+use rdmalab_engine::qp::{Timer, TimerKind};
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
 
 use crate::codec::{self, Body, SlotPayload};
-use crate::copy;
 use crate::layout;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
-use crate::transmit::{Sent, scatter};
-use crate::udp::{Network, SocketState, backoff};
+use crate::qp::{Arrived, QpInner, QpObject};
+use crate::udp::{Network, SocketState};
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -227,7 +221,9 @@ impl Process {
             if inner.links.armed.is_some() {
                 inner.tap_in(&train, bytes);
             }
-            inner.handle_train(&train, bytes);
+            // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
+            // bytes lie there, in a mapping that cannot shrink.
+            inner.take(&train, unsafe { Arrived::new(bytes) });
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -263,7 +259,7 @@ impl Process {
                     // The dead never empty their ring: what is sent now is lost, so that the QP's
                     // own time-outs run out.
                     inner.links.peer = inner.links.peer.take().filter(|peer| !peer.known_dead());
-                    if inner.transmit() == Sent::Everything {
+                    if inner.transmit() == Step::Idle {
                         sent += 1;
                     }
                 }
@@ -373,131 +369,6 @@ impl Process {
 enum Look {
     Idle,
     At(u64),
-}
-
-impl QpInner {
-    fn ack_is_due(&self, now_ns: u64) -> bool {
-        matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
-    }
-
-    /// When the time-out that passed is judged, over a network or what is made to be like one.
-    fn retransmit_at_ns(&self) -> u64 {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
-                let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
-                backoff::retransmit_at_ns(due_ns, period_ns, spent)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
-    fn may_postpone_timeout(&self, now_ns: u64) -> bool {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
-                now_ns < backoff::retransmit_at_latest_ns(due_ns, self.qp.ack_period_ns())
-            }
-            _ => false,
-        }
-    }
-
-    fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
-        if kind == TimerKind::Ack {
-            let alive = self.peer_alive();
-            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
-                // The request still lies in the ring, or the program wants no time-out: a peer
-                // that is alive will come to it.
-                return self.qp.postpone_timer();
-            }
-            if self.qp.attr.timeout == 0 {
-                let status = rdmalab_engine::vocab::WcStatus::RetryExcErr;
-                self.qp.fail_transport(status, &mut self.links);
-                return self.settle();
-            }
-        }
-        if self.qp.on_timer(now_ns, &mut self.links) {
-            self.transmit();
-        }
-        self.settle();
-    }
-
-    /// What to do with a train from the ring, whose payload lies at `bytes`.
-    #[inline]
-    pub(crate) fn handle_train(&mut self, train: &Train, bytes: *const u8) {
-        match self.qp.accept(train, &mut self.links) {
-            Accept::Place(placement) => self.place(train, &placement, bytes),
-            Accept::Done => {}
-            Accept::PlaceResponse(placement) => self.place_response(&placement, bytes),
-            Accept::Atomic(job) => self.execute_atomic(&job),
-            // Posted means fetched here, so nothing stalls.
-            Accept::Drop(_) | Accept::Stall => {
-                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    #[inline]
-    fn place(&mut self, train: &Train, placement: &Placement, bytes: *const u8) {
-        let from = bytes.wrapping_add(placement.skip_bytes as usize);
-        let result = match placement.target {
-            PlacementTarget::Nothing => Ok(()),
-            PlacementTarget::Receive { offset } => {
-                self.place_receive(train, placement, offset, from)
-            }
-            PlacementTarget::Memory { host_addr, .. } => {
-                // SAFETY: the engine checked the target against its region just now, which cannot
-                // go away while we hold the QP's lock; the copy survives memory that is not there.
-                unsafe { copy::copy(host_addr as *mut u8, from, placement.bytes as usize) }
-                    .map_err(|_| CopyError::Fault)
-            }
-        };
-        self.qp.retire_request(train, placement, result, &mut self.links);
-    }
-
-    #[inline]
-    fn place_receive(
-        &mut self,
-        train: &Train,
-        placement: &Placement,
-        offset: u64,
-        from: *const u8,
-    ) -> Result<(), CopyError> {
-        let (links, pd, sges) = (&self.links, self.qp.pd, self.qp.held_recv().sges());
-        if train.flags.has(TrainFlags::GRH) && offset == GRH_BYTES as u64 {
-            let grh =
-                links.grh.unwrap_or_else(|| crate::device::grh_of(train, links.pd.context.device));
-            scatter(links, pd, sges, 0, GRH_BYTES as u64, grh.as_ptr())?;
-        }
-        scatter(links, pd, sges, offset, placement.bytes as u64, from)
-    }
-
-    fn place_response(&mut self, placement: &ResponsePlacement, bytes: *const u8) {
-        let from = match placement.is_atomic {
-            true => (&raw const placement.original).cast(),
-            false => bytes.wrapping_add(placement.skip_bytes as usize),
-        };
-        let result = {
-            let sges = self.qp.sq.sges(placement.position);
-            let (offset, length) = (placement.offset as u64, placement.bytes as u64);
-            scatter(&self.links, self.qp.pd, sges, offset, length, from)
-        };
-        self.qp.retire_response(placement, result, &mut self.links);
-    }
-
-    fn execute_atomic(&mut self, job: &AtomicJob) {
-        let at = job.host_addr as *mut u64;
-        let result = {
-            // SAFETY: eight aligned bytes that the engine checked against their region just now;
-            // the access survives memory that is not there.
-            unsafe {
-                match job.op {
-                    AtomicOp::CmpSwap { compare, swap } => copy::cmp_swap(at, compare, swap),
-                    AtomicOp::FetchAdd { add } => copy::fetch_add(at, add),
-                }
-            }
-        };
-        self.qp.retire_atomic(job, result.map_err(|_| CopyError::Fault), &mut self.links);
-    }
 }
 
 /// Sends what the trains of this batch gave rise to, and lets go of the QP.

@@ -116,7 +116,7 @@ impl ProgressThread {
     pub(crate) fn start(&self, run: impl FnOnce() + Send + 'static) -> VerbsResult<()> {
         let before = block_signals();
         let spawned = std::thread::Builder::new()
-            .name("rdmalab-helper".into())
+            .name("rdmalab-prog".into())
             .stack_size(256 * 1024)
             .spawn(run);
         restore_signals(&before);

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_lasts_while_something_moves() {
+    fn a_ring_is_not_stuck_while_its_reader_takes_something() {
         let ring_stall = RingStall::default();
         assert!(!ring_stall.is_stuck(0, 1));
         assert!(!ring_stall.is_stuck(0, STUCK_NS));

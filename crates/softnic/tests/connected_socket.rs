@@ -218,12 +218,12 @@ fn sleeps(mut stage: Stage) {
             talker.hear();
         }
     }
-    talker.part("who_sleeps_hears_of_what_comes");
+    talker.part("a_sleeping_caller_is_woken_by_packets");
 }
 
 #[test]
-fn who_sleeps_hears_of_what_comes() {
-    let Some(net) = Net::of("who_sleeps_hears_of_what_comes", 2) else { return };
+fn a_sleeping_caller_is_woken_by_packets() {
+    let Some(net) = Net::of("a_sleeping_caller_is_woken_by_packets", 2) else { return };
     for inside in [0, 1] {
         net.start(&[("sleeps", &[inside]), ("sleeps", &[inside])]).finish();
     }
@@ -243,12 +243,12 @@ fn expects(mut stage: Stage) {
     talker.talk_until_both_have_one();
     let _datagrams = talker.node.endpoint(&Setup::new(QpType::Ud));
     talk_without(&mut talker);
-    talker.part("who_expects_datagrams_has_one_socket");
+    talker.part("a_process_with_ud_queue_pairs_has_one_socket");
 }
 
 #[test]
-fn who_expects_datagrams_has_one_socket() {
-    let Some(net) = Net::of("who_expects_datagrams_has_one_socket", 2) else { return };
+fn a_process_with_ud_queue_pairs_has_one_socket() {
+    let Some(net) = Net::of("a_process_with_ud_queue_pairs_has_one_socket", 2) else { return };
     net.start(&[("expects", &[]), ("expects", &[])]).finish();
 }
 

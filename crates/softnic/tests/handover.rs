@@ -25,7 +25,7 @@ const A_MOMENT: Duration = Duration::from_millis(300);
 const ROLES: &[(&str, Role)] = &[
     ("parting", parting),
     ("partner", partner),
-    ("heir", heir),
+    ("standby", standby),
     ("owner", owner),
     ("writer", writer),
     ("target", target),
@@ -56,11 +56,11 @@ static LAST_WORDS: Mutex<Option<(Endpoint, Mem, Option<Link>)>> = Mutex::new(Non
 /// Runs after the device's own handler. A panic in it aborts the process, which the test sees.
 extern "C" fn last_words() {
     let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let (endpoint, mem, heir) = words.expect("it was set before the end");
-    if let Some(heir) = heir {
-        heir.put(&[1]);
-        let pid = heir.get()[0];
-        assert_eq!(other_owner(), Some(pid), "the heir is through, and has the socket");
+    let (endpoint, mem, standby) = words.expect("it was set before the end");
+    if let Some(standby) = standby {
+        standby.put(&[1]);
+        let pid = standby.get()[0];
+        assert_eq!(other_owner(), Some(pid), "the standby is through, and has the socket");
     }
     send_all(&endpoint, &mem);
 }
@@ -68,8 +68,8 @@ extern "C" fn last_words() {
 /// Who is there when a process exits that reads the socket: nobody else, a standby, or one that
 /// does not run at that moment.
 const ALONE: u64 = 0;
-const AN_HEIR: u64 = 1;
-const SLOW_HEIR: u64 = 2;
+const A_STANDBY: u64 = 1;
+const SLOW_STANDBY: u64 = 2;
 
 /// Reads its host's socket, exits, and sends while it exits: what destructors of C++ do.
 fn parting(mut stage: Stage) {
@@ -79,18 +79,18 @@ fn parting(mut stage: Stage) {
     enter(1);
     let node = Node::open(0);
     let (endpoint, mem) = connected(&node, &stage.link(1));
-    let heir = (stage.args[0] != ALONE).then(|| stage.link(2));
-    if let Some(heir) = &heir {
+    let standby = (stage.args[0] != ALONE).then(|| stage.link(2));
+    if let Some(standby) = &standby {
         // Now it may open the device; and now it has.
-        heir.sync();
-        heir.sync();
+        standby.sync();
+        standby.sync();
         assert_eq!(other_owner(), None, "it is this process");
     }
-    if stage.args[0] == SLOW_HEIR {
+    if stage.args[0] == SLOW_STANDBY {
         stage.parent.sync();
     }
     let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    *words = Some((endpoint, mem, heir));
+    *words = Some((endpoint, mem, standby));
 }
 
 /// On the other host: receives from all of the first.
@@ -116,7 +116,7 @@ fn partner(mut stage: Stage) {
 }
 
 /// On the first host too: sends while the owner of the socket is held up in its last handlers.
-fn heir(mut stage: Stage) {
+fn standby(mut stage: Stage) {
     enter(1);
     let owner = stage.link(0);
     owner.sync();
@@ -131,30 +131,30 @@ fn heir(mut stage: Stage) {
 }
 
 #[test]
-fn who_exits_alone_still_hears_of_the_network() {
-    let Some(net) = Net::of("who_exits_alone_still_hears_of_the_network", 2) else { return };
+fn a_process_that_exits_alone_keeps_reading() {
+    let Some(net) = Net::of("a_process_that_exits_alone_keeps_reading", 2) else { return };
     net.start(&[("parting", &[ALONE]), ("partner", &[0])]).finish();
 }
 
 #[test]
-fn who_exits_leaves_the_socket_to_its_heir() {
-    let Some(net) = Net::of("who_exits_leaves_the_socket_to_its_heir", 2) else { return };
-    net.start(&[("parting", &[AN_HEIR]), ("partner", &[0, 2]), ("heir", &[])]).finish();
+fn an_exiting_owner_hands_over_to_its_standby() {
+    let Some(net) = Net::of("an_exiting_owner_hands_over_to_its_standby", 2) else { return };
+    net.start(&[("parting", &[A_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]).finish();
 }
 
 /// As on a busy machine, where the standby's thread waits for a processor.
 #[test]
-fn who_exits_leaves_the_socket_to_an_heir_that_comes_late() {
-    let test = "who_exits_leaves_the_socket_to_an_heir_that_comes_late";
+fn an_exiting_owner_hands_over_to_a_late_standby() {
+    let test = "an_exiting_owner_hands_over_to_a_late_standby";
     let Some(net) = Net::of(test, 2) else { return };
-    let cast = net.start(&[("parting", &[SLOW_HEIR]), ("partner", &[0, 2]), ("heir", &[])]);
-    let heir = 2;
+    let cast = net.start(&[("parting", &[SLOW_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]);
+    let standby = 2;
     assert_eq!(cast.link(0).get(), [u64::MAX], "both are connected");
-    cast.signal(heir, libc::SIGSTOP);
-    until_stopped(cast.pid(heir));
+    cast.signal(standby, libc::SIGSTOP);
+    until_stopped(cast.pid(standby));
     cast.link(0).put(&[u64::MAX]);
     std::thread::sleep(A_MOMENT);
-    cast.signal(heir, libc::SIGCONT);
+    cast.signal(standby, libc::SIGCONT);
     cast.finish();
 }
 
@@ -220,8 +220,10 @@ fn bystander(stage: Stage) {
 }
 
 #[test]
-fn who_does_not_answer_keeps_no_heir_from_reading() {
-    let Some(net) = Net::of("who_does_not_answer_keeps_no_heir_from_reading", 2) else { return };
+fn an_unresponsive_process_does_not_delay_the_standby() {
+    let Some(net) = Net::of("an_unresponsive_process_does_not_delay_the_standby", 2) else {
+        return;
+    };
     let mut cast =
         net.start(&[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
     assert_eq!(cast.link(0).get(), [1]);

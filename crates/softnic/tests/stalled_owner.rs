@@ -126,8 +126,8 @@ fn another_process_reads_while_the_reader_is_stopped() {
 
 /// Nothing lies in the socket, so nobody knows that its reader is stopped.
 #[test]
-fn who_comes_while_the_reader_is_stopped_gets_the_socket() {
-    let test = "who_comes_while_the_reader_is_stopped_gets_the_socket";
+fn a_new_process_gets_the_socket_while_its_owner_is_stopped() {
+    let test = "a_new_process_gets_the_socket_while_its_owner_is_stopped";
     let Some(net) = Net::of(test, 2) else { return };
     let mut cast = start(&net);
     let [first, second, third] = MEMBERS;

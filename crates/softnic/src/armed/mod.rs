@@ -3,15 +3,17 @@
 //!
 //! While either is armed, no operation of this process takes a short cut: the local lane and the
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
-//! the ring as well. Each train then passes a [`gate::Gate`], and each packet for the network the
+//! the ring as well. The path of each train is then wrapped: [`path::Tapped`] captures what passes,
+//! and [`path::Judged`] does what the rules say. Packets for the network pass the
 //! [`network_seam::NetworkSeam`].
 
 mod capture_clock;
 pub(crate) mod choice;
 pub(crate) mod faults;
-pub(crate) mod gate;
+pub(crate) mod frames;
 pub(crate) mod management;
 pub(crate) mod network_seam;
+pub(crate) mod path;
 pub(crate) mod tap;
 
 use std::path::PathBuf;

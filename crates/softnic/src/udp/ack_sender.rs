@@ -4,40 +4,20 @@ use std::sync::atomic::Ordering;
 
 use super::Network;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
+use crate::qp::QpObject;
 
-impl QpInner {
-    /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
-    /// wait for the program's answer.
-    pub(super) fn may_delay_ack(&mut self, network: &Network) -> bool {
-        if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
-            return false;
-        }
-        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
-        self.links.delayed_ack.on_message(caller_polls, crate::clock::now_ns())
+impl Network {
+    /// How often callers looked for packets so far.
+    pub(crate) fn caller_polls(&self) -> u64 {
+        self.caller_polls.load(Ordering::Relaxed)
     }
 
-    /// Requests are about to be sent.
-    pub(super) fn note_requests_sent(&mut self, network: &Network) {
-        let caller_polls = network.caller_polls.load(Ordering::Relaxed);
-        self.links.delayed_ack.on_send(caller_polls, crate::clock::now_ns);
-        let mine = self.links.object.index + 1;
-        if network.delayed_ack_qp.load(Ordering::Relaxed) == mine {
-            // A thread that is about to send it for us finds nothing to send.
-            let _ = network.delayed_ack_qp.compare_exchange(
-                mine,
-                0,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-    }
-
-    /// Sends the acknowledgement of this queue pair that is delayed.
-    pub(crate) fn send_delayed_ack(&mut self) {
-        self.links.delayed_ack.on_sent_alone();
-        if self.links.route.is_some() && self.qp.has_response() {
-            self.transmit();
+    /// A queue pair is about to send its delayed acknowledgement: a thread that would send it for
+    /// the queue pair finds nothing to send.
+    pub(crate) fn forget_delayed_ack(&self, object: &QpObject) {
+        let (mine, relaxed) = (object.index + 1, Ordering::Relaxed);
+        if self.delayed_ack_qp.load(relaxed) == mine {
+            let _ = self.delayed_ack_qp.compare_exchange(mine, 0, relaxed, relaxed);
         }
     }
 }

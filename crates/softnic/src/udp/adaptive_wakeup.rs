@@ -84,7 +84,7 @@ impl AdaptiveWakeup {
             let looked = network.caller_polls.load(Ordering::Relaxed).wrapping_sub(caller_polls);
             if !woken && looked < u64::from(READS_PER_SHARED_READ) && network.has_connected() {
                 // Hardly any caller reads the connected socket, and it wakes no thread.
-                process.disconnect_flow();
+                process.disconnect_peer_socket();
             }
             if network_ready {
                 wakes_on_packets = self.take_unless_callers_do(process, network, sleeper);

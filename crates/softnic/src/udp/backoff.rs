@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_grows_within_what_the_specification_allows() {
+    fn backoff_grows_within_the_bounds_of_the_specification() {
         let period_ns = 4096 << 14;
         let waits: Vec<u64> = (0..8)
             .map(|spent| (retransmit_at_ns(period_ns, period_ns, spent)) / period_ns)

@@ -26,7 +26,7 @@ const SETTLING_READS: u32 = 64;
 impl Process {
     /// Somebody will sleep on the socket for all: what came to a peer's own is taken now, and the
     /// kernel gives it no more.
-    pub(crate) fn disconnect_flow(&self) {
+    pub(crate) fn disconnect_peer_socket(&self) {
         let Some(network) = self.network() else { return };
         network.connected.request_close();
         if network.connected.is_open() {

@@ -35,7 +35,7 @@ pub(crate) struct DelayedAck {
 impl DelayedAck {
     /// A message came that is to be acknowledged. Returns whether the acknowledgement may be
     /// delayed.
-    pub(super) fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
+    pub(crate) fn on_message(&mut self, caller_polls: u64, now_ns: u64) -> bool {
         let is_first = self.last_message.is_none();
         self.last_message = Some((caller_polls, now_ns));
         self.is_delayed = is_first && self.score >= SCORE_NEEDED;
@@ -43,7 +43,7 @@ impl DelayedAck {
     }
 
     /// The program sends; `caller_polls` and `now_ns` as they are now.
-    pub(super) fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
+    pub(crate) fn on_send(&mut self, caller_polls: u64, now_ns: impl FnOnce() -> u64) {
         let Some((polls_then, then_ns)) = self.last_message.take() else { return };
         let is_prompt = polls_then == caller_polls && now_ns().wrapping_sub(then_ns) <= PROMPT_NS;
         match is_prompt {
@@ -55,7 +55,7 @@ impl DelayedAck {
     }
 
     /// The delayed acknowledgement had to be sent without an answer.
-    pub(super) fn on_sent_alone(&mut self) {
+    pub(crate) fn on_sent_alone(&mut self) {
         if std::mem::take(&mut self.is_delayed) {
             self.score = -PENALTY;
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_unasked_earns_nothing() {
+    fn unsolicited_sends_do_not_qualify() {
         let mut delayed_ack = DelayedAck::default();
         for _ in 0..100 {
             delayed_ack.on_send(1, || 0);

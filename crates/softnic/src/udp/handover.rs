@@ -60,8 +60,10 @@ impl Process {
         };
         let before = block_signals();
         // A watchdog thread does no harm without a standby thread.
-        let started = start(&network.has_watchdog, "rdmalab-watch", Process::watch_owner)
-            .and_then(|()| start(&network.has_standby, "rdmalab-heir", Process::serve_as_standby));
+        let started =
+            start(&network.has_watchdog, "rdmalab-watch", Process::watch_owner).and_then(|()| {
+                start(&network.has_standby, "rdmalab-standby", Process::serve_as_standby)
+            });
         restore_signals(&before);
         started.map_err(|error| os_error("cannot start a thread", &error))
     }
@@ -110,7 +112,7 @@ impl Process {
     /// holder it waits a while, and a peer's own socket.
     fn give_up_lock(&self, network: &Network) {
         if network.has_connected() {
-            self.close_flow(network);
+            self.close_peer_socket(network);
         }
         let fd = network.ownership_fd();
         if is_locked_elsewhere(fd) {
@@ -127,7 +129,7 @@ impl Process {
 
     /// Closes a peer's own socket, and keeps other threads from reading. No lock is waited for that
     /// a thread may have been cancelled with, and so nothing is read: what lies there is lost.
-    fn close_flow<'a>(&self, network: &'a Network) -> Option<MutexGuard<'a, Receiver>> {
+    fn close_peer_socket<'a>(&self, network: &'a Network) -> Option<MutexGuard<'a, Receiver>> {
         let mut receiver_guard = network.receiver.try_lock_for(EXIT_WAIT);
         match &mut receiver_guard {
             Some(receiver) => self.apply_policy(network, &mut receiver.policy, Action::Close),
@@ -144,7 +146,7 @@ impl Process {
         if !network.ownership.is_ours() || !has_standby(fd) {
             return false;
         }
-        let receiver_guard = self.close_flow(network);
+        let receiver_guard = self.close_peer_socket(network);
         let Some(ended) = network.ownership.resign() else { return false };
         // Else one has it that was stopped, and we read in its place.
         let is_locked = !is_locked_elsewhere(fd);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answered_is_asked_about_again_after_a_while() {
+    fn a_resolved_neighbour_is_checked_again_after_a_while() {
         let mut cache = NeighbourCache::default();
         let who: IpAddr = "192.0.2.77".parse().unwrap();
         assert!(!cache.is_fresh(who, 0));

@@ -220,7 +220,7 @@ mod tests {
 
     /// As of a thread that is stopped in the middle of what it took.
     #[test]
-    fn who_reads_again_does_so_in_another_term() {
+    fn a_former_owner_returns_in_another_term() {
         let (first, second) = two();
         assert!(first.begin(0));
         let old = first.ours().unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_resigns_reads_no_longer_and_may_come_back() {
+    fn an_owner_that_resigns_may_come_back() {
         let (first, second) = two();
         assert!(first.begin(0));
         let ended = first.resign().unwrap();

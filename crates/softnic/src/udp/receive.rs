@@ -1,15 +1,12 @@
 //! Handles packets from the network, and packets that the owner of the socket forwarded.
 
-use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
-use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::faults::Payload;
 use rdmalab_link::path::{Below, Path, address_of};
-use rdmalab_link::receive::{self as link, Expected, Verifier};
+use rdmalab_link::receive::{self as link, Verifier};
 use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
@@ -346,75 +343,4 @@ fn tap_received(network: Option<&Network>, arrival: &Arrival<'_>, packet: &Packe
         payload: Payload::default(),
     };
     seam.see(&passage, arrival.bytes);
-}
-
-fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {
-    link::train_of(&packet.headers, packet.payload.len(), expected)
-}
-
-impl QpInner {
-    /// What this queue pair takes from the network.
-    pub(super) fn expected(&self) -> Expected {
-        let (qp, links) = (&self.qp, &self.links);
-        let between: Option<(IpAddr, IpAddr)> =
-            links.route.as_ref().map(|route| (route.path.destination, route.path.source));
-        Expected {
-            transport: match qp.qp_type {
-                QpType::Rc => Transport::Rc,
-                QpType::Uc => Transport::Uc,
-                QpType::Ud => Transport::Ud,
-            },
-            can_receive: qp.state.can_receive(),
-            between,
-            remote_qpn: qp.remote_qpn,
-            qkey: qp.attr.qkey,
-            mtu: qp.mtu,
-        }
-    }
-
-    fn take_packet(
-        &mut self,
-        arrival: &Arrival<'_>,
-        packet: &Packet<'_>,
-        verifier: &mut Verifier,
-    ) -> Result<(), Drop> {
-        let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
-        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
-        let train = train_of(packet, &expected)?;
-        if self.links.datagram {
-            let below = Below { identification, ..arrival.below };
-            self.take_datagram(arrival, &below, &train, packet);
-        } else {
-            self.handle_train(&train, packet.payload.as_ptr());
-        }
-        Ok(())
-    }
-
-    /// A datagram for a group that this queue pair is in.
-    fn take_group_copy(
-        &mut self,
-        arrival: &Arrival<'_>,
-        below: &Below,
-        packet: &Packet<'_>,
-    ) -> Result<(), Drop> {
-        let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
-        let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
-        self.take_datagram(arrival, below, &train, packet);
-        Ok(())
-    }
-
-    fn take_datagram(
-        &mut self,
-        arrival: &Arrival<'_>,
-        below: &Below,
-        train: &Train,
-        packet: &Packet<'_>,
-    ) {
-        debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
-        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
-        self.handle_train(train, packet.payload.as_ptr());
-        self.links.grh = None;
-    }
 }

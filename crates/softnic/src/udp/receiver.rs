@@ -26,10 +26,10 @@ impl Receiver {
 }
 
 /// One packet and what the network said of it.
-pub(super) struct Arrival<'a> {
-    pub(super) path: Path,
-    pub(super) below: Below,
-    pub(super) bytes: &'a [u8],
+pub(crate) struct Arrival<'a> {
+    pub(crate) path: Path,
+    pub(crate) below: Below,
+    pub(crate) bytes: &'a [u8],
     /// Another process read it, and found that it is for us.
     pub(super) forwarded: bool,
 }

@@ -76,6 +76,6 @@ mod tests {
         unlock(fd);
         assert!(!is_locked_elsewhere(fd));
         register_standby(fd);
-        assert!(!has_standby(fd), "nobody is his own heir");
+        assert!(!has_standby(fd), "a process is not its own standby");
     }
 }

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_packets_lying_has_stalled() {
+    fn an_owner_that_leaves_packets_unread_has_stalled() {
         let mut detector = StallDetector::default();
         for _ in 0..OBSERVATIONS {
             assert_eq!(detector.observe(observation(1, 7)), Active);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_busy_has_not() {
+    fn a_busy_owner_has_not_stalled() {
         let mut detector = StallDetector::default();
         for reads in 0..20 {
             // A flood: something lies there whenever one looks, and the reader comes by seldom.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_to_read_has_not() {
+    fn an_idle_owner_has_not_stalled() {
         let mut detector = StallDetector::default();
         for reads in 0..20 {
             assert_eq!(detector.observe(nothing(reads)), Active, "somebody polls");

@@ -1,14 +1,15 @@
 //! The world: devices, a link between them, and virtual time.
 
-use super::device::{Device, SimQp};
-use super::drive::{self, Offered, Step, scatter};
+use super::device::{Device, DeviceEnv, SimQp};
+use super::drive::{Offered, Step};
 use super::link::{Link, Parcel};
-use super::memory::pieces;
+use super::memory::Memory;
 use crate::rng::Rng;
+use rdmalab_driver as driver;
+use rdmalab_driver::lane::{self, Granted};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
-use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
-use rdmalab_engine::qp::{AtomicOp, Timer};
+use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
@@ -134,14 +135,16 @@ impl World {
         let sim = &mut device.qps[at.qp];
         let position = sim.qp.post_send(wr, sim.freed)?;
         if wr.flags.contains(SendFlags::INLINE) {
-            let length: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-            for piece in pieces(wr.sges, 0, length) {
-                let bytes = device.memory.read(piece.sge.addr, piece.sge.length as usize);
-                sim.qp.sq.inline_mut(position)[piece.from..][..bytes.len()].copy_from_slice(bytes);
+            let mut to = sim.qp.sq.inline_mut(position);
+            for sge in wr.sges.iter().filter(|sge| sge.length > 0) {
+                let bytes = device.memory.read(sge.addr, sge.length as usize);
+                let (here, rest) = to.split_at_mut(bytes.len());
+                here.copy_from_slice(bytes);
+                to = rest;
             }
         }
         if matches!(sim.qp.state, QpState::Err | QpState::Sqe) {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_sends(&mut env);
         }
         self.note(|| format!("{at:?} post {:?} wr {} -> {position}", wr.opcode, wr.wr_id));
@@ -166,7 +169,7 @@ impl World {
             sim.fetch_at_ns.get_or_insert(fetch_at_ns);
         }
         if sim.qp.state == QpState::Err {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_receives(&mut env);
         }
         Ok(())
@@ -174,7 +177,7 @@ impl World {
 
     /// Modifies a queue pair; panics when that is refused.
     pub fn modify(&mut self, at: At, attr: &QpAttr, mask: QpAttrMask) {
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         if let Err(error) = qp.modify(attr, mask, &LIMITS, &mut env) {
             panic!("modify {mask:?}: {error}");
         }
@@ -254,7 +257,7 @@ impl World {
         if at_ns > now_ns {
             return false;
         }
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));
         true
@@ -263,7 +266,7 @@ impl World {
     fn retire_due(&mut self, at: At) -> bool {
         let now_ns = self.now_ns;
         let steps = &mut self.devices[at.device].qps[at.qp].steps;
-        let Some(index) = steps.iter().position(|step| step.due_ns() <= now_ns) else {
+        let Some(index) = steps.iter().position(|step| step.due_ns <= now_ns) else {
             return false;
         };
         let step = steps.remove(index);
@@ -272,8 +275,8 @@ impl World {
     }
 
     fn finish(&mut self, at: At, step: Step) {
-        self.note(|| format!("{at:?} retires {}", brief(&step)));
-        self.devices[at.device].finish(at.qp, step);
+        self.note(|| format!("{at:?} retires {:?}", step.parcel.train));
+        self.devices[at.device].finish(at.qp, &step);
     }
 
     fn accept_next(&mut self, at: At) -> bool {
@@ -326,7 +329,7 @@ impl World {
                 take(at_ns);
             }
             for step in &sim.steps {
-                take(step.due_ns());
+                take(step.due_ns);
             }
         }
         next
@@ -374,76 +377,55 @@ impl World {
     fn execute_in_lane(&mut self, at: At, target: At, position: u32) -> Option<()> {
         let (here, there) = two(&mut self.devices, at.device, target.device)?;
         let peer = &there.qps[target.qp].qp;
-        let (qp, mut env, memory) = here.split(at.qp);
-        let wqe = *qp.sq.wqe(position);
-        let need = match wqe.opcode {
-            WrOpcode::Write => Access::REMOTE_WRITE,
-            WrOpcode::Read => Access::REMOTE_READ,
-            _ => Access::REMOTE_ATOMIC,
-        };
-        let bytes = if need == Access::REMOTE_ATOMIC { 8 } else { wqe.length };
-        if !peer.state.can_receive()
-            || !peer.attr.qp_access_flags.contains(need)
-            || need != Access::REMOTE_WRITE && peer.attr.max_dest_rd_atomic == 0
-        {
+        let (qp, mut env) = here.split(at.qp);
+        let need_answer = qp.sq.wqe(position).opcode.is_read_or_atomic();
+        if need_answer && peer.attr.max_dest_rd_atomic == 0 {
             return None;
         }
-        let mut addr = 0;
-        if bytes > 0 {
-            let entry = there.keys.get(&wqe.rkey);
-            let (pd, qpn) = (peer.pd, peer.qpn);
-            addr = mr::check_remote(entry, wqe.rkey, pd, qpn, need, wqe.remote_addr, bytes as u64)
-                .ok()?;
-        }
-        let sges = qp.sq.sges(position).to_vec();
-        match wqe.opcode {
-            WrOpcode::Write if wqe.is_inline() => {
-                let payload = qp.sq.inline(position).to_vec();
-                write(&mut there.memory, addr, &payload);
-            }
-            WrOpcode::Write => {
-                let mut payload = Vec::new();
-                for piece in pieces(&sges, 0, bytes as u64) {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    let from = mr::check_local(entry, qp.pd, &piece.sge, false).ok()?;
-                    payload.extend_from_slice(memory.read(from, piece.sge.length as usize));
-                }
-                write(&mut there.memory, addr, &payload);
-            }
-            WrOpcode::Read => {
-                let payload = match bytes {
-                    0 => Vec::new(),
-                    _ => there.memory.read(addr, bytes as usize).to_vec(),
-                };
-                scatter(&payload, &sges, 0, &env, memory).ok()?;
-            }
-            _ => {
-                let writable = |piece: &super::Piece| {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    mr::check_local(entry, qp.pd, &piece.sge, true).is_ok()
-                };
-                if !addr.is_multiple_of(8) || !pieces(&sges, 0, 8).iter().all(writable) {
-                    return None;
-                }
-                let op = match wqe.opcode {
-                    WrOpcode::CmpSwap => {
-                        AtomicOp::CmpSwap { compare: wqe.compare_add, swap: wqe.swap }
-                    }
-                    _ => AtomicOp::FetchAdd { add: wqe.compare_add },
-                };
-                let original = drive::apply(op, addr, &mut there.memory);
-                scatter(&original.to_ne_bytes(), &sges, 0, &env, memory).ok()?;
-            }
+        let target = lane::Target {
+            can_receive: peer.state.can_receive(),
+            pd: peer.pd,
+            access: peer.attr.qp_access_flags,
+            remote_qpn: peer.remote_qpn,
+        };
+        let granted = lane::check(qp, position, &target, |key| there.keys.get(&key).copied())?;
+        if let Some(Granted { host_addr, bytes, .. }) = granted {
+            move_in_lane(qp, &mut env, &mut there.memory, position, host_addr, bytes as u32)?;
         }
         qp.retire_lane(position, &mut env);
         Some(())
     }
 }
 
-fn write(memory: &mut super::Memory, addr: u64, payload: &[u8]) {
-    if !payload.is_empty() {
-        memory.write(addr, payload);
+/// Moves the bytes of an operation in the lane; `None` when that cannot be done.
+fn move_in_lane(
+    qp: &Qp,
+    env: &mut DeviceEnv<'_>,
+    there: &mut Memory,
+    position: u32,
+    addr: u64,
+    bytes: u32,
+) -> Option<()> {
+    let (pd, sges) = (qp.pd, qp.sq.sges(position));
+    match qp.sq.wqe(position).opcode {
+        WrOpcode::Write => {
+            let mut payload = vec![0; bytes as usize];
+            driver::read_wqe(qp, env, position, 0..bytes, &mut payload).ok()?;
+            there.write(addr, &payload);
+        }
+        WrOpcode::Read => {
+            let mut payload = there.read(addr, bytes as usize);
+            driver::scatter(env, pd, sges, 0, bytes, &mut payload).ok()?;
+        }
+        _ => {
+            // The result must have somewhere to go before the memory changes.
+            let is_writable = |sge: &Sge| driver::local_address(env, pd, sge, true).map(drop);
+            driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
+            let original = there.atomic(addr, lane::atomic_of(qp, position)).to_ne_bytes();
+            driver::scatter(env, pd, sges, 0, 8, &mut &original[..]).ok()?;
+        }
     }
+    Some(())
 }
 
 /// Two different devices at once.
@@ -451,13 +433,5 @@ fn two(devices: &mut [Device], one: usize, other: usize) -> Option<(&mut Device,
     match devices.get_disjoint_mut([one, other]) {
         Ok([one, other]) => Some((one, other)),
         Err(_) => None,
-    }
-}
-
-fn brief(step: &Step) -> String {
-    match step {
-        Step::Request { parcel, .. } => format!("request {:?}", parcel.train.first_psn),
-        Step::Atomic { job, .. } => format!("atomic {:?}", job.op),
-        Step::Response { parcel, .. } => format!("response {:?}", parcel.train.first_psn),
     }
 }

@@ -1,11 +1,30 @@
 //! Queue pairs: the engine's state machine with everything it is connected to.
+//!
+//! The driver (`rdmalab_driver`) does the engine's steps. Here stands what it works on ([`QpLinks`]
+//! is its memory and host), which path a queue pair sends on, and the short ways: small SENDs
+//! (`single`) and the local lane (`lane`).
+
+mod armed;
+mod datagram;
+mod host;
+mod lane;
+mod multicast;
+mod network;
+mod post;
+mod send;
+mod single;
+mod timers;
+
+pub(crate) use host::{Arrived, Place, execute_atomic};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rdmalab_driver::{self as driver, Taken};
 use rdmalab_engine::mr::KeyEntry;
 use rdmalab_engine::qp::recv_queue::{HeldRecv, TakeRecv};
 use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
+use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::*;
 
 use crate::armed::Armed;
@@ -21,6 +40,7 @@ use crate::udp::socket::Route;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::epoch::Visits;
+use rdmalab_wire::opcode::Transport;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
@@ -137,6 +157,15 @@ impl Env for QpLinks {
     }
 }
 
+/// Its name in packets.
+pub(crate) fn transport_of(qp_type: QpType) -> Transport {
+    match qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
+    }
+}
+
 impl QpInner {
     /// Publishes what initiators of one-sided operations must know, if it changed.
     pub(crate) fn publish(&mut self) {
@@ -190,6 +219,18 @@ impl QpInner {
         match &self.links.peer {
             Some(peer) => peer.out.lock().consumed() >= self.links.pushed,
             None => true,
+        }
+    }
+
+    /// What to do with a train that arrived.
+    #[inline]
+    pub(crate) fn take(&mut self, train: &Train, bytes: Arrived<'_>) {
+        match driver::take(&mut self.qp, &mut self.links, train, bytes) {
+            Taken::Done => {}
+            // Posted means fetched here, so nothing stalls.
+            Taken::Dropped(_) | Taken::Stalled => {
+                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 

@@ -7,17 +7,16 @@
 
 use std::mem::size_of;
 
+use rdmalab_driver as driver;
 use rdmalab_engine::qp::SingleSend;
 use rdmalab_ring::spsc::{Producer, Slot};
 
 use crate::codec::{self, SHORT_BYTES};
 use crate::copy;
 use crate::layout;
-use crate::qp::QpInner;
+use crate::qp::{QpInner, QpLinks};
 use crate::ring_push::ANSWER_SLOTS;
 use crate::stream::StreamDetector;
-use crate::transmit::local_address;
-use rdmalab_ring::keytable::KeyView;
 
 /// The words of a slot that hold a short payload.
 type Payload = [u64; 4];
@@ -36,7 +35,7 @@ impl QpInner {
         let before = out.position();
         while out.can_push(1 + ANSWER_SLOTS)
             && let Some(single) = qp.plan_single(SHORT_BYTES)
-            && push(&mut out, &links.process.keys.view, &single)
+            && push(&mut out, links, &single)
         {
             single.retire();
         }
@@ -62,8 +61,8 @@ impl QpInner {
         }
         let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);
         let Some(single) = single else { return false };
-        let keys = &links.process.keys.view;
-        let Ok(host) = local_address(keys, single.pd(), &single.target, true) else { return false };
+        let target = driver::local_address(links, single.pd(), &single.target, true);
+        let Ok((_, host)) = target else { return false };
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let bytes = short.payload_bytes as usize;
         // SAFETY: the target was checked against its region just now, which cannot go away while
@@ -81,8 +80,8 @@ impl QpInner {
 
 /// Puts a small SEND into the ring, which has room. Returns whether its payload could be read.
 #[inline(always)]
-fn push(out: &mut Producer, keys: &KeyView, single: &SingleSend<'_>) -> bool {
-    let Some(payload) = gather(keys, single) else { return false };
+fn push(out: &mut Producer, links: &QpLinks, single: &SingleSend<'_>) -> bool {
+    let Some(payload) = gather(links, single) else { return false };
     let wqe = single.wqe();
     let (src_qpn, dst_qpn, _) = single.ends();
     let short = codec::ShortSend {
@@ -98,7 +97,7 @@ fn push(out: &mut Producer, keys: &KeyView, single: &SingleSend<'_>) -> bool {
 
 /// The payload of a small SEND, from its queue or from one piece of memory.
 #[inline(always)]
-fn gather(keys: &KeyView, single: &SingleSend<'_>) -> Option<Payload> {
+fn gather(links: &QpLinks, single: &SingleSend<'_>) -> Option<Payload> {
     let mut payload = [0; 4];
     let to = (&raw mut payload).cast::<u8>();
     if single.wqe().is_inline() {
@@ -113,7 +112,7 @@ fn gather(keys: &KeyView, single: &SingleSend<'_>) -> Option<Payload> {
     }
     let [sge] = single.sges() else { return None };
     let (_, _, pd) = single.ends();
-    let host = local_address(keys, pd, sge, false).ok()?;
+    let (_, host) = driver::local_address(links, pd, sge, false).ok()?;
     // SAFETY: the source was checked against its region just now, and the copy survives memory
     // that is not there; the engine says that it is at most as long as the payload of a slot.
     unsafe { copy::copy(to, host as *const u8, sge.length as usize) }.ok()?;
