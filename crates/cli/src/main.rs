@@ -37,7 +37,6 @@ mod exec;
 mod expect;
 mod failure;
 mod files;
-mod findings;
 mod harness;
 mod interrupt;
 mod latency;

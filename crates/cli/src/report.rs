@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use rdmalab_findings::with_findings;
 use rdmalab_record::Record;
 use rdmalab_report::{Histogram, Scale, Style, Table};
 
 use crate::args::ReportArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
-use crate::findings::filled;
 use crate::run::args::Format;
 use crate::study::again;
 
@@ -33,7 +33,7 @@ pub fn run(args: &ReportArgs) -> Outcome {
     }
     let mut records = Vec::new();
     for dir in &args.dirs {
-        records.extend(below(dir)?.into_iter().map(filled));
+        records.extend(below(dir)?.into_iter().map(with_findings));
     }
     let says_it = matches!(args.format, Format::Table | Format::Markdown | Format::Json);
     if !says_it || args.html.is_some() || args.svg.is_some() {

@@ -13,7 +13,6 @@ use tempfile::TempDir;
 use super::args::HowArgs;
 use super::plan::{Plan, parameters};
 use crate::failure::{Outcome, run as failed, usage};
-use crate::findings::findings;
 
 /// Where records go unless told otherwise.
 const RECORDS: &str = "rdmalab-records";
@@ -162,7 +161,7 @@ impl Keep {
         if self.writer.may_grow().is_err() {
             return Ok(());
         }
-        let found = findings(&self.read()?);
+        let found = rdmalab_findings::find(&self.read()?);
         self.writer.conclude(&found).map_err(failed)
     }
 

@@ -8,12 +8,15 @@ mod program;
 #[cfg(test)]
 mod selects;
 mod show;
+#[cfg(test)]
+mod slides;
 pub mod trim;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Limits, sweep};
+use rdmalab_findings::with_findings;
 use rdmalab_rank::process::World;
 use rdmalab_record::Record;
 use rdmalab_report::Beside;
@@ -21,7 +24,6 @@ use rdmalab_study::{Evaluation, State, Study, evaluate};
 
 use crate::args::StudyArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
-use crate::findings::filled;
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
 use crate::near::hint;
@@ -260,7 +262,7 @@ fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
     // A record that is there counts, also where its program is no longer installed.
     let state = |part: &Part| match (Record::open(&place.dir.join(part.name())), &part.what) {
         (_, What::NotAsked) => State::NotAsked,
-        (Ok(record), _) => State::Measured(Box::new(filled(record))),
+        (Ok(record), _) => State::Measured(Box::new(with_findings(record))),
         (Err(_), What::Missing(why)) => State::Missing(why.clone()),
         (Err(_), _) => State::Missing("it was not measured: the run was ended before".into()),
     };
