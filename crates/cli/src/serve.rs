@@ -1,11 +1,33 @@
 //! `rdmalab serve`: the other end for clients of other machines.
 
-use rdmalab_rank::process::{Server, ServerEvent, WorkerCommand};
+use clap::Args;
+use rdmalab_rank::process::{SESSIONS_MAX, Server, ServerEvent, WorkerCommand};
 
-use crate::args::ServeArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
+
+/// Be the other end for clients of other machines
+///
+/// Gives each client a process of its own, which does what the client says: the client's
+/// parameters rule. Listens for this machine alone unless --bind names an address.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Where to listen: ADDRESS or ADDRESS:PORT; 0.0.0.0 is every address of this machine
+    /// [default: 127.0.0.1:18515]
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<String>,
+    /// The device for all clients [default: the one that the client names]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Clients at the same time
+    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX as u64,
+        value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub sessions: u64,
+    /// What lies between this end and others: for all clients.
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
 
 /// Serves until it is interrupted, which is a good end.
 pub fn run(args: &ServeArgs) -> Outcome {

@@ -7,13 +7,19 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmalab_advice::{Goal, QUESTIONS, Question, question};
 
-use crate::args::ListFormat;
 use crate::failure::{Outcome, usage};
+use crate::format::ListFormat;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 use crate::run::args::HowArgs;
 
-/// Options of `advise`.
+/// Which way of sending is best here, in plain words, with the evidence
+///
+/// Measures each way several times, in turns and in random order, and says for each goal which
+/// opcode, transport, inline size, signalling interval, number of buffers, queue depth and way
+/// of polling is best, by how much and with what certainty; or that there is no difference, or
+/// that it cannot tell. With directories it answers from what was measured before, and says
+/// what is missing.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AdviseArgs {
     /// Records to answer from, or directories of them, as `run`, `study` and `advise` keep them
@@ -39,7 +45,7 @@ pub struct AdviseArgs {
     pub quick: bool,
     /// Fewer messages a run, so that it takes about so long: 90s, 10m or 2h [default: 10m, with
     /// --quick 100s, or twice what a device takes that answers in a microsecond]
-    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time,
+    #[arg(long, value_name = "TIME", value_parser = crate::values::time,
         conflicts_with = "records")]
     pub max_time: Option<Duration>,
     /// Runs of each way [default: 15; with --quick 8]

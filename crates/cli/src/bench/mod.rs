@@ -4,6 +4,8 @@
 //! one sample, and the median of these ratios, with its interval, is the result. So what drifts
 //! cancels. Nothing here fails on speed.
 
+mod args;
+mod result;
 mod rows;
 mod sessions;
 mod show;
@@ -12,14 +14,15 @@ pub mod worker;
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{self, available_cores, one_cpu, two_cores};
-use rdmalab_measure::stats::{PairedRatio, paired_ratio};
-use serde::Serialize;
+use rdmalab_measure::stats::paired_ratio;
 
-use crate::args::BenchArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
-use rows::{Place, Row, Target};
+pub use args::BenchCommand;
+use args::{Bench, BenchArgs};
+use result::{CONFIDENCE, Conditions, RowResult};
+use rows::{Place, Row};
 use sessions::Sessions;
 use work::{Order, Work};
 
@@ -27,38 +30,15 @@ use work::{Order, Work};
 const ROUNDS: usize = 25;
 /// With `--quick`: six at least, or there is no interval of 95 %.
 const ROUNDS_QUICK: usize = 7;
-/// Of the intervals.
-const CONFIDENCE: f64 = 0.95;
 
-/// What a row came to.
-#[derive(Clone, Debug)]
-struct RowResult {
-    row: Row,
-    limit_name: String,
-    ours: Vec<f64>,
-    limit: Vec<f64>,
-    ratio: Option<PairedRatio>,
-    /// Why it could not be measured.
-    missing: Option<String>,
-}
-
-/// The conditions of a run.
-#[derive(Clone, Debug, Serialize)]
-struct Conditions {
-    device: String,
-    kind: String,
-    cores: [usize; 2],
-    one_cpu: bool,
-    rounds: usize,
-    load_before: Option<f64>,
-    load_after: Option<f64>,
-    clock: String,
-    /// How long idle states of the processors were allowed to take to end; `None`: left alone.
-    held_dma_latency_us: Option<u32>,
+/// Runs what `bench` was asked for.
+pub fn run(args: &BenchCommand) -> Outcome {
+    let Bench::Own(args) = &args.what;
+    run_self(args)
 }
 
 /// Measures and prints.
-pub fn run(args: &BenchArgs) -> Outcome {
+fn run_self(args: &BenchArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let cores = cores(args)?;
     let device = crate::soft::find(&args.device)?;
@@ -117,7 +97,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         }
     }
     conditions.load_after = load();
-    if args.is_json() {
+    if args.list.is_json() {
         show::json(&conditions, &results);
     } else {
         show::table(&conditions, &results);
@@ -241,78 +221,4 @@ impl Limit {
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
-}
-
-/// Whether a budget holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Verdict {
-    /// The whole interval is within it.
-    Holds,
-    /// The whole interval is beyond it.
-    Misses,
-    /// The interval lies on both sides.
-    Unclear,
-}
-
-impl RowResult {
-    /// Whether the budget holds, where there is one.
-    fn verdict(&self) -> Option<Verdict> {
-        if self.row.target == Target::None {
-            return None;
-        }
-        let ratio = self.ratio?.ratio;
-        let (low, high) = match ratio.interval {
-            Some(interval) => (interval.low, interval.high),
-            None => (f64::NEG_INFINITY, f64::INFINITY),
-        };
-        let holds = |r: f64| self.row.target.holds(r);
-        Some(match (holds(low), holds(high)) {
-            (true, true) => Verdict::Holds,
-            (false, false) => Verdict::Misses,
-            _ => Verdict::Unclear,
-        })
-    }
-
-    /// How far the middle half of the ratios spreads, as a part of the median.
-    fn spread(&self) -> Option<f64> {
-        let interval = self.ratio?.ratio.interval?;
-        Some((interval.high - interval.low) / self.ratio?.ratio.value)
-    }
-}
-
-impl Target {
-    /// Whether a ratio of ours to the limit is within the budget.
-    fn holds(self, ratio: f64) -> bool {
-        match self {
-            Self::AtMost(most) => ratio <= most,
-            Self::AtLeast(least) => ratio >= least,
-            Self::None => true,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn result(ours: &[f64], target: Target) -> RowResult {
-        let mut row = rows::all()[0];
-        row.target = target;
-        let limit = vec![1.0; ours.len()];
-        let ratio = paired_ratio(ours, &limit, CONFIDENCE);
-        let ours = ours.to_vec();
-        RowResult { row, limit_name: String::new(), ours, limit, ratio, missing: None }
-    }
-
-    #[test]
-    fn a_verdict_needs_the_whole_interval() {
-        let narrow: Vec<f64> = (0..9).map(|i| 2.0 + f64::from(i) / 100.0).collect();
-        assert_eq!(result(&narrow, Target::AtMost(2.5)).verdict(), Some(Verdict::Holds));
-        assert_eq!(result(&narrow, Target::AtMost(1.5)).verdict(), Some(Verdict::Misses));
-        assert_eq!(result(&narrow, Target::AtMost(2.04)).verdict(), Some(Verdict::Unclear));
-        assert_eq!(result(&narrow, Target::AtLeast(1.5)).verdict(), Some(Verdict::Holds));
-        // Too few rounds for an interval say nothing.
-        assert_eq!(result(&[2.0, 2.0], Target::AtMost(2.5)).verdict(), Some(Verdict::Unclear));
-        assert_eq!(result(&[], Target::AtMost(2.5)).verdict(), None);
-    }
 }

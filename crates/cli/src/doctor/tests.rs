@@ -128,11 +128,11 @@ fn neglected() -> tempfile::TempDir {
     )
 }
 
-fn findings(root: &tempfile::TempDir) -> Vec<Finding> {
+fn findings(root: &tempfile::TempDir) -> Vec<Diagnosis> {
     examine(&Tree::at(root.path()))
 }
 
-fn levels(findings: &[Finding]) -> Vec<(&str, Level)> {
+fn levels(findings: &[Diagnosis]) -> Vec<(&str, Level)> {
     findings.iter().map(|f| (f.about.as_str(), f.level)).collect()
 }
 

@@ -10,7 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::args::ExecArgs;
+use clap::{Args, ValueEnum};
+
 use crate::failure::{Failure, Outcome};
 use crate::link::LinkArgs;
 
@@ -20,6 +21,50 @@ const OURS: u8 = 125;
 const CANNOT: u8 = 126;
 /// The program is not there.
 const NOT_THERE: u8 = 127;
+
+/// Run a program on the soft device, unmodified
+///
+/// Puts our libibverbs.so.1 before the system's, for the program and its children. Nothing of
+/// ours stays behind as a process. Exits with the program's status (128 + n after signal n);
+/// 125 when something of ours failed, 126 when the program cannot be run, 127 when it is not
+/// there.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// How the device's ports are addressed [default: what RDMALAB_PERSONALITY says, else
+    /// infiniband]
+    #[arg(long, value_enum)]
+    pub personality: Option<Personality>,
+    /// What lies between its processes and others.
+    #[command(flatten)]
+    pub link: LinkArgs,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// How ports are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// By LIDs, and by GIDs too
+    Infiniband,
+    /// By GIDs (RoCE)
+    Ethernet,
+}
+
+impl Personality {
+    /// The value of `RDMALAB_PERSONALITY`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Infiniband => "infiniband",
+            Self::Ethernet => "ethernet",
+        }
+    }
+}
 
 /// Becomes the program. Returns only when that fails.
 pub fn run(args: &ExecArgs) -> Outcome {

@@ -13,9 +13,7 @@ use tempfile::TempDir;
 use super::args::HowArgs;
 use super::plan::{Plan, parameters};
 use crate::failure::{Outcome, run as failed, usage};
-
-/// Where records go unless told otherwise.
-const RECORDS: &str = "rdmalab-records";
+use crate::records::RECORDS;
 
 /// A record in the making, for good or until it is printed.
 pub struct Keep {

@@ -9,8 +9,7 @@ use rdmalab_measure::{Clock, stats};
 use rdmalab_rank::Rank;
 use rdmalab_verbs::Context;
 
-use super::Stopped;
-use super::patience::Patience;
+use super::patience::{Patience, Stopped};
 use super::trips::half_trips;
 use crate::bench::work::Found;
 

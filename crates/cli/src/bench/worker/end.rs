@@ -7,8 +7,7 @@ use rdmalab_verbs::{
     RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, Wc, WcStatus,
 };
 
-use super::Stopped;
-use super::patience::Patience;
+use super::patience::{Patience, Stopped};
 use crate::bench::work::{Make, Memory, Op};
 
 /// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use rdmalab_measure::{Clock, Stamp, stats};
 use rdmalab_verbs::Wc;
 
-use super::Stopped;
 use super::end::{CREDIT_BYTES, End};
-use super::patience::Patience;
+use super::patience::{Patience, Stopped};
 use crate::bench::work::{Found, Op};
 
 /// Receives taken, and posted again, at a time.

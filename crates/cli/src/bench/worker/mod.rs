@@ -14,10 +14,7 @@ pub use end::End as BenchEnd;
 
 use bare::Bare;
 use end::End;
-use patience::Patience;
-
-/// What stops a work: a sentence with the likely causes.
-type Stopped = String;
+use patience::{Patience, Stopped};
 
 /// Does what the order says, together with the other rank.
 ///

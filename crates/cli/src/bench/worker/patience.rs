@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::Stopped;
+/// Why work stopped: a sentence with the likely causes.
+pub type Stopped = String;
 
 /// How long one wait may take. Longer than a queue pair's retries, so that their status is what
 /// is reported.

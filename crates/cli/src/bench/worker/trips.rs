@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use rdmalab_measure::{Clock, stats};
 
-use super::Stopped;
 use super::end::{End, Sender};
-use super::patience::Patience;
+use super::patience::{Patience, Stopped};
 use crate::bench::work::{Found, Op};
 
 /// Round trips before the first batch.
