@@ -22,9 +22,9 @@ use crate::worker::WorkerArgs;
 
 /// A laboratory for RDMA performance.
 ///
-/// Without a command: a short tour. Two processes on a device exchange messages; tables and a
-/// histogram show what they measured, pages with plots are written, and the bare limits of this
-/// machine stand below.
+/// Without a command, rdmalab gives a short tour: two processes exchange messages on a device,
+/// tables and a histogram show the results, and pages with plots are written. The bare limits of
+/// this machine follow.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true, after_help = AFTER)]
 pub struct Cli {
@@ -37,18 +37,19 @@ pub struct Cli {
 }
 
 const AFTER: &str = "\
-Exit codes: 0 fine; 1 the run failed or an expectation did not hold; 2 the call was wrong.
+Exit codes: 0 success; 1 the run failed, or an expectation did not hold; 2 usage error.
 Environment variables: `rdmalab man environment`.
-Numbers of soft devices are this host's, never an adapter's.";
+A soft device measures this host, never an adapter.";
 
 /// The commands, in the order of `--help`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Devices(DevicesArgs),
-    /// Measure: all ends on this machine, or with a server on another one
+    /// Run an experiment: on this machine, or together with other ones
     ///
     /// Measures all combinations of the options' values in random order, keeps a record, and prints
-    /// what came out. Ctrl-C ends it and keeps what was measured; a second one ends it at once.
+    /// the results. Ctrl-C ends the run and keeps what was measured; a second Ctrl-C ends it at
+    /// once.
     Run {
         /// Which experiment.
         #[command(subcommand)]
@@ -65,7 +66,7 @@ pub enum Command {
     Bench(BenchCommand),
     Exec(ExecArgs),
     Trace(TraceArgs),
-    /// The processes that use the soft device on this host
+    /// List the processes that use the soft device on this host
     Ps,
     Clean(CleanArgs),
     Env(EnvArgs),

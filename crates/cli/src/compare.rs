@@ -12,18 +12,18 @@ use crate::files;
 use crate::format::ListFormat;
 use crate::values;
 
-/// Two records side by side: what differs, by how much, and how certain that is
+/// Compare two records: what differs, by how much, and how certain that is
 ///
 /// Matches points by the parameters that vary within a record; what differs between the records
 /// is what is compared. Exits with 1 if B is worse than A by more than --threshold, with
 /// certainty.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// The records' directories: two; or more, of two conditions (run --condition), whose records
-    /// count as runs of the same
+    /// Two directories of records; or more, of two conditions (run --condition): the records of a
+    /// condition then count as its runs
     #[arg(required = true, num_args = 2.., value_name = "DIR")]
     pub records: Vec<PathBuf>,
-    /// What is compared of times: median, or a percentile as p99
+    /// Which quantile of times is compared: median, or a percentile as p99
     #[arg(long, value_name = "QUANTILE", default_value = "median", value_parser = values::quantile)]
     pub at: f64,
     /// How much worse B may be
@@ -94,8 +94,8 @@ fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
     for record in records {
         let Some(condition) = record.header.condition.clone() else {
             return Err(usage(format!(
-                "{} has no condition: of more than two records each needs one, as `run \
-                 --condition NAME` gives it",
+                "{} has no condition: each of more than two records needs one, as `run --condition \
+                 NAME` sets it",
                 record.dir.display()
             )));
         };

@@ -10,13 +10,13 @@ use crate::profiles;
 use crate::soft;
 use crate::table::grouped;
 
-/// Every device of every kind, what it can do, and what is wrong with it
+/// List all devices: what each can do, and what is wrong with it
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
-    /// List the profiles that a soft device can be under, instead of devices
+    /// List the profiles of soft devices instead of devices
     #[arg(long)]
     pub profiles: bool,
-    /// Say what this profile is, and show soft devices under it
+    /// Describe this profile, and show soft devices with it
     #[arg(
         long,
         value_name = "NAME|FILE",

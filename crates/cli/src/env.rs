@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use crate::exec::runtime::{self, SONAME, Source};
 use crate::failure::{Outcome, run as failed};
 
-/// What a shell or a Dockerfile needs, so that programs find our library without `exec`
+/// Print what a shell or a Dockerfile needs so that programs find our library without `exec`
 ///
-/// Puts the library into a directory where it stays, and prints the lines that name it.
+/// Installs the library in a directory, and prints the lines that name it.
 #[derive(Args, Debug)]
 pub struct EnvArgs {
-    /// For whom
+    /// Who reads the output
     #[arg(long, value_enum, default_value = "shell")]
     pub format: EnvFormat,
     /// The directory of the library [default: where it is installed, else a directory of yours]
@@ -54,7 +54,7 @@ fn directory(asked: Option<&Path>) -> Outcome<PathBuf> {
         }
         _ => {
             let home = runtime::home().ok_or_else(|| {
-                failed("neither HOME nor XDG_DATA_HOME is set: say where with --dir DIR")
+                failed("neither HOME nor XDG_DATA_HOME is set: name a directory with --dir DIR")
             })?;
             installed(&library, &home)
         }

@@ -1,4 +1,4 @@
-//! `--expect`: expectations that a record is held to.
+//! `--expect`: expectations that the points of a record have to meet.
 
 use rdmalab_experiments::{Experiment, Point};
 use rdmalab_record::Record;

@@ -10,10 +10,10 @@ use crate::exec::runtime;
 use crate::failure::{Outcome, run as failed};
 use crate::table::Rows;
 
-/// Remove what is left over
+/// Remove files that rdmalab left behind
 #[derive(Args, Debug)]
 pub struct CleanArgs {
-    /// Also the library that `env` put into its usual place
+    /// Also remove the library that `env` installed in its default directory
     #[arg(long)]
     all: bool,
 }
@@ -88,7 +88,7 @@ pub fn clean(args: &CleanArgs) -> Outcome {
     }
     if !live.is_empty() {
         outln!(
-            "{} process(es) use the soft device (`rdmalab ps`); what they share goes with them",
+            "{} process(es) use the soft device (`rdmalab ps`); what they share is removed when they end",
             live.len()
         );
     }

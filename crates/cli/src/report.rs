@@ -14,11 +14,11 @@ use crate::print;
 use crate::records::{open_below, warn_of_damage};
 use crate::study::report::{self as study, ReportOutput};
 
-/// Records again: as tables, JSON, CSV, Markdown, perftest's tables, a page, or pictures
+/// Print records as tables, JSON, CSV, Markdown, perftest's tables, a page, or pictures
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// Directories of records, or with records in them; or one of a study, whose page is then
-    /// written again
+    /// Directories of records, or directories that contain such; or the directory of a study, whose
+    /// page is then written again
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// How and where.

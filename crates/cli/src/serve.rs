@@ -7,10 +7,10 @@ use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
 
-/// Be the other end for clients of other machines
+/// Serve as the other end for clients on other machines
 ///
-/// Gives each client a process of its own, which does what the client says: the client's
-/// parameters rule. Listens for this machine alone unless --bind names an address.
+/// Each client gets a process of its own, which runs with the client's parameters. Only this
+/// machine can connect unless --bind names an address.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Where to listen: ADDRESS or ADDRESS:PORT; 0.0.0.0 is every address of this machine
@@ -29,7 +29,7 @@ pub struct ServeArgs {
     pub link: LinkArgs,
 }
 
-/// Serves until it is interrupted, which is a good end.
+/// Serves until it is interrupted, which is no failure.
 pub fn run(args: &ServeArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let worker = worker(args.device.as_deref(), &args.link)?;
@@ -38,7 +38,9 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let address = server.address().map_err(failed)?;
     outln!("rdmalab {} serves at {address}", env!("CARGO_PKG_VERSION"));
     if args.bind.is_none() {
-        outln!("for this machine only; --bind ADDRESS lets others in, whom you trust");
+        outln!(
+            "only this machine can connect; --bind ADDRESS admits other machines, which have to be trusted"
+        );
     }
     server.run(&interrupt.flag(), |event| outln!("{}", text(&event))).map_err(failed)
 }

@@ -9,7 +9,7 @@ use rdmalab_trace::{Conversation, Trace, show};
 use crate::failure::{Failure, Outcome, usage};
 use crate::table::Rows;
 
-/// A capture as conversations of queue pairs
+/// Show a capture as conversations of queue pairs
 ///
 /// Reads pcap and pcapng files: RoCEv2 as tcpdump, Wireshark or we capture it, InfiniBand as
 /// ibdump does. Shows each packet with its time, direction, opcode, PSN, length and syndrome,

@@ -38,7 +38,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(1)?;
-    errln!("{device}: how long each way takes is tried first");
+    errln!("{device}: a short trial of each way comes first");
     let probe = Probe { device: &device, ends: &ends, interrupt: &interrupt };
     probe.all(&mut parts, &limits, &mut session)?;
     let usual_s = allowed_s(&parts, &limits, args.runs(), args.quick);
@@ -124,7 +124,7 @@ impl Lab<'_> {
 
     fn one(&mut self, part: &Part, dir: &Path, clock: &Clock) -> Outcome {
         if part.possible(&self.limits).is_empty() {
-            errln!("nothing of it is possible on {}", self.device);
+            errln!("no way of it is possible on {}", self.device);
             return Ok(());
         }
         let session = match &mut self.session {
@@ -192,26 +192,23 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     }
     outln!("device {device} {}\n", args.link.given());
     out!("{}", rows.text());
-    outln!("\nabout {} in all, by a short try of each way", duration(all_s));
+    outln!("\nabout {} in all, from a short trial of each way", duration(all_s));
 }
 
-/// What a slow device takes away from the answers.
+/// What a slow device means for the answers.
 fn described(shortened: &Shortened, parts: &[Part]) -> String {
     let takes = fmt_ns(shortened.slowest_ns);
+    const FEWEST: &str = "runs already have the fewest messages that allow an answer, so this \
+                          takes longer: ask fewer questions with --ask or --for";
     if shortened.parts == 0 {
-        return format!(
-            "a message takes up to {takes} here, and fewer of them than planned are no answer: it \
-             takes longer than it should; ask less with --ask or --for"
-        );
+        return format!("a message takes up to {takes} here; {FEWEST}");
     }
-    let long =
-        if shortened.is_long { "; fewer are no answer: ask less with --ask or --for" } else { "" };
+    let long = if shortened.is_long { format!("; {FEWEST}") } else { String::new() };
     format!(
-        "a message takes up to {takes} here, so runs have fewer messages for this time, {} at \
-         least, in {} of {}: intervals are wider, and a p99 takes {MESSAGES_OF_P99} round \
-         trips{long}",
-        shortened.messages,
+        "a message takes up to {takes} here, so runs of {} of {} have fewer messages, at least {}: \
+         intervals are wider, and a p99 needs {MESSAGES_OF_P99} round trips{long}",
         shortened.parts,
         words::some(parts.len(), "sweep"),
+        shortened.messages,
     )
 }

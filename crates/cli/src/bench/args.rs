@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use crate::format::ListFormatArgs;
 use crate::latency::LatencyArgs;
 
-/// Measure the laboratory itself
+/// Measure rdmalab itself
 #[derive(Args, Debug)]
 pub struct BenchCommand {
     /// What of it.
@@ -20,10 +20,10 @@ pub enum Bench {
     Own(BenchArgs),
 }
 
-/// The soft device beside the bare limits of this machine, as ratios
+/// Compare the soft device with the bare limits of this machine, as ratios
 ///
-/// Never fails on speed: it reports. Two sets of rows have to be asked for, because they take
-/// longer: `--only UDP` (two network namespaces, as root) and `--only captured`.
+/// Reports speed, and never fails on it. Two sets of rows take longer and have to be asked for:
+/// `--only UDP` (two network namespaces, as root) and `--only captured`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// Fewer rounds: wider intervals
@@ -38,8 +38,8 @@ pub struct BenchArgs {
     /// The two cores, as A,B [default: the first two that this process may use]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1)]
     pub cores: Vec<usize>,
-    /// Only rows whose name contains this; rows over UDP and of captures only by this, as
-    /// --only UDP (needs root) or --only captured
+    /// Only rows whose name contains this. Rows over UDP (as root) and with captures are measured
+    /// with --only UDP and --only captured only
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Rounds; more than --quick and the default give narrower intervals

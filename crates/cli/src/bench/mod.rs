@@ -44,8 +44,8 @@ fn run_self(args: &BenchArgs) -> Outcome {
     let device = crate::soft::find(&args.device)?;
     if let Some(profile) = crate::soft::profile(&device) {
         return Err(usage(format!(
-            "RDMALAB_PROFILE: {}: `bench self` holds the device as it is against this machine's \
-             limits; unset it",
+            "RDMALAB_PROFILE: {}: `bench self` compares the device without a profile with this \
+             machine's limits; unset the variable",
             profile.name
         )));
     }

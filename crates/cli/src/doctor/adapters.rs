@@ -130,7 +130,7 @@ fn mtu(tree: &Tree, device: &str) -> Vec<Diagnosis> {
                      bandwidth; raise it at both ends and in every switch between"
                 ),
             )
-            .mended_by(format!("ip link set dev {interface} mtu 9000"))
+            .fixed_by(format!("ip link set dev {interface} mtu 9000"))
         })
     };
     tree.names(&dir).into_iter().filter_map(of).collect()
@@ -158,7 +158,7 @@ fn node(tree: &Tree, device: &str) -> Option<Diagnosis> {
     let node = tree.number(&format!("{CLASS}/{device}/device/numa_node"))?;
     let near = tree.text(&format!("{CLASS}/{device}/device/local_cpulist"))?;
     if node < 0 {
-        return Some(Diagnosis::good(&about, "the machine has but one"));
+        return Some(Diagnosis::good(&about, "the machine has only one"));
     }
     let status = tree.text("proc/self/status")?;
     let allowed = list(entry(&status, "Cpus_allowed_list")?);
@@ -199,7 +199,7 @@ fn interrupts(tree: &Tree, device: &str) -> Option<Diagnosis> {
         let finding = Diagnosis::hurts(
             &about,
             format!("{} of {} go to CPUs of another node", far.len(), each.len()),
-            "an event crosses sockets before anybody wakes up: send them to the adapter's own \
+            "an event crosses sockets before it wakes a thread: send them to the adapter's own \
              node, and keep irqbalance from moving them back",
         );
         let line = |irq: &&String| format!("echo {cpulist} >/proc/irq/{irq}/smp_affinity_list");
@@ -209,7 +209,7 @@ fn interrupts(tree: &Tree, device: &str) -> Option<Diagnosis> {
         return Some(Diagnosis::note(
             &about,
             format!("{on_isolated} of {} go to isolated CPUs", each.len()),
-            "good for whoever waits for events there, bad for whoever polls there",
+            "good for threads that wait for events there, bad for threads that poll there",
         ));
     }
     Some(Diagnosis::good(&about, format!("{}, all near", each.len())))

@@ -38,7 +38,7 @@ pub struct Diagnosis {
     pub found: String,
     /// What it does to measurements, and what to do; empty where it is good.
     pub advice: String,
-    /// What mends it; empty where no command does.
+    /// What fixes it; empty where no command does.
     pub commands: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Diagnosis {
         Self { advice: advice.into(), ..Self::new(about, Level::Hurts, found) }
     }
 
-    pub fn mended_by(mut self, command: impl Into<String>) -> Self {
+    pub fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());
         self
     }

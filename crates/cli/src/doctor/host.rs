@@ -50,7 +50,7 @@ fn governor(tree: &Tree) -> Diagnosis {
         "a processor that clocks down between messages answers late, and by a different amount \
          each time: choose performance",
     )
-    .mended_by(
+    .fixed_by(
         "for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance \
          >\"$f\"; done",
     )
@@ -74,11 +74,11 @@ fn idle_states(tree: &Tree) -> Diagnosis {
         Some((us, name)) if us > LONG_EXIT_US => Diagnosis::hurts(
             ABOUT,
             format!("{name} takes {us} us to end"),
-            "whoever waits for an event wakes up that late, and a core that sleeps slows its \
+            "a thread that waits for an event wakes up that late, and a core that sleeps slows its \
              neighbours' clock; measure with --hold-dma-latency 0, or boot with \
              processor.max_cstate=1 intel_idle.max_cstate=0",
         )
-        .mended_by(format!("cpupower idle-set --disable-by-latency {LONG_EXIT_US}")),
+        .fixed_by(format!("cpupower idle-set --disable-by-latency {LONG_EXIT_US}")),
         Some((us, name)) => Diagnosis::good(ABOUT, format!("{name} at most: {us} us to end")),
     }
 }
@@ -136,7 +136,7 @@ fn clock_source(tree: &Tree) -> Diagnosis {
                 "reading the time is slow, and the kernel may not trust the processor's counter",
             );
             if has_tsc {
-                finding.mended_by(format!("echo tsc >/{file}/current_clocksource"))
+                finding.fixed_by(format!("echo tsc >/{file}/current_clocksource"))
             } else {
                 finding
             }
@@ -156,7 +156,7 @@ fn real_time(tree: &Tree) -> Diagnosis {
     Diagnosis::note(
         ABOUT,
         "no PREEMPT_RT",
-        "the median does not mind; for bounds of the tail, a kernel with PREEMPT_RT (Debian: \
+        "the median is not affected; for a bound on the tail, a kernel with PREEMPT_RT (Debian: \
          linux-image-rt-amd64) keeps its own work short",
     )
 }
@@ -178,7 +178,7 @@ fn numa_balancing(tree: &Tree) -> Diagnosis {
             "each move takes pages away for a moment, also registered ones: switch it off, and \
              keep both ends of a measurement on the adapter's node with --cores",
         )
-        .mended_by("sysctl kernel.numa_balancing=0"),
+        .fixed_by("sysctl kernel.numa_balancing=0"),
         _ => Diagnosis::note(
             ABOUT,
             found,
@@ -200,7 +200,7 @@ fn huge_pages(tree: &Tree) -> Diagnosis {
             "large buffers need an entry of the adapter's translation table for each 4 KiB: \
              reserve some for what registers many megabytes",
         )
-        .mended_by("sysctl vm.nr_hugepages=512"),
+        .fixed_by("sysctl vm.nr_hugepages=512"),
         (Some(total), free) => {
             let size = entry(&meminfo, "Hugepagesize").unwrap_or("?");
             Diagnosis::good(ABOUT, format!("{total} of {size}, {} free", free.unwrap_or(0)))
@@ -219,7 +219,7 @@ fn transparent_huge_pages(tree: &Tree) -> Diagnosis {
             "the kernel collapses pages while a program runs, which stops it for up to \
              milliseconds: madvise leaves the choice to programs",
         )
-        .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
+        .fixed_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
         Some(word) => Diagnosis::good(ABOUT, word),
     }
 }
@@ -238,7 +238,7 @@ fn locked_memory(tree: &Tree) -> Diagnosis {
             "registering memory fails beyond that with ENOMEM, on adapters; the soft device needs \
              none. Give users more, from the next login on",
         )
-        .mended_by(
+        .fixed_by(
             "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' \
              >/etc/security/limits.d/90-rdma-memlock.conf   # stays",
         ),
@@ -260,8 +260,8 @@ fn aspm(tree: &Tree) -> Diagnosis {
             "default: what the firmware chose",
             format!("it may be that {advice}: performance makes sure that they do not"),
         )
-        .mended_by(mend),
-        Some(policy) => Diagnosis::hurts(ABOUT, policy, advice).mended_by(mend),
+        .fixed_by(mend),
+        Some(policy) => Diagnosis::hurts(ABOUT, policy, advice).fixed_by(mend),
     }
 }
 

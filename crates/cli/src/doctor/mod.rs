@@ -1,4 +1,4 @@
-//! `rdmalab doctor`: what of this machine hurts latency and bandwidth, and how to mend it. Reads
+//! `rdmalab doctor`: what on this machine hurts latency and bandwidth, and how to fix it. Reads
 //! files below /sys and /proc, and changes nothing.
 
 mod adapters;
@@ -15,12 +15,12 @@ use crate::format::ListFormatArgs;
 use diagnosis::{Diagnosis, Level};
 use tree::Tree;
 
-/// What of this machine hurts latency and bandwidth, and how to mend it
+/// Find what on this machine hurts latency and bandwidth, and how to fix it
 ///
 /// Reads files below /sys and /proc, and changes nothing: --fix shows commands, and runs none.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Show the commands that would mend it, for a shell with root's rights; nothing is run
+    /// Show the commands that would fix it, for a shell of root; runs none of them
     #[arg(long, conflicts_with_all = ["json", "format"])]
     pub fix: bool,
     /// How it is printed.
@@ -35,7 +35,7 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> Outcome {
     if !args.root.join("proc").is_dir() && !args.root.join("sys").is_dir() {
         let root = args.root.display();
-        return Err(usage(format!("--root {root}: there is neither proc nor sys below it")));
+        return Err(usage(format!("--root {root}: it contains neither proc nor sys")));
     }
     let findings = examine(&Tree::at(&args.root));
     match (args.fix, args.list.is_json()) {
@@ -79,13 +79,13 @@ fn text(findings: &[Diagnosis]) -> String {
         }
     }
     let hurts = sorted.iter().filter(|f| f.level == Level::Hurts).count();
-    let mendable = sorted.iter().filter(|f| !f.commands.is_empty()).count();
+    let fixable = sorted.iter().filter(|f| !f.commands.is_empty()).count();
     text += &match hurts {
-        0 => "\nnothing hurts that the machine tells of\n".to_owned(),
+        0 => "\nnothing hurts, as far as the machine can tell\n".to_owned(),
         n => format!("\n{n} of {} things hurt\n", sorted.len()),
     };
-    if mendable > 0 {
-        text += "rdmalab doctor --fix shows the commands that mend them, and runs none\n";
+    if fixable > 0 {
+        text += "rdmalab doctor --fix shows commands that fix them, and runs none\n";
     }
     text
 }
@@ -102,16 +102,16 @@ fn folded(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A shell script of what would mend it, to be read first.
+/// A shell script that fixes what commands can fix. A person reads it first.
 fn script(findings: &[Diagnosis]) -> String {
-    let mendable: Vec<&Diagnosis> = findings.iter().filter(|f| !f.commands.is_empty()).collect();
-    if mendable.is_empty() {
-        return "# nothing that a command could mend\n".to_owned();
+    let fixable: Vec<&Diagnosis> = findings.iter().filter(|f| !f.commands.is_empty()).collect();
+    if fixable.is_empty() {
+        return "# there is nothing that a command could fix\n".to_owned();
     }
-    let mut text = "# Commands for root; rdmalab runs none of them. Until the next boot, unless \
-                    said otherwise.\n"
+    let mut text = "# Commands for root; rdmalab runs none of them. They last until the \
+                    next boot, unless a line says otherwise.\n"
         .to_owned();
-    for finding in mendable {
+    for finding in fixable {
         text += &format!("\n# {}: {}\n", finding.about, finding.found);
         text += &finding.commands.iter().map(|line| format!("{line}\n")).collect::<String>();
     }

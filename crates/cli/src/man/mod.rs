@@ -9,7 +9,7 @@ use clap_mangen::Man;
 
 use crate::failure::{Outcome, run as failed, usage};
 
-/// A manual page, or all of them as files
+/// Print a manual page, or write all of them as files
 ///
 /// To read one: `rdmalab man exec | man -l -`.
 #[derive(Args, Debug)]
@@ -21,7 +21,7 @@ pub struct ManArgs {
     pub out: Option<PathBuf>,
 }
 
-/// Completions for a shell
+/// Print completions for a shell
 #[derive(Args, Debug)]
 pub struct CompletionsArgs {
     /// The shell

@@ -61,7 +61,7 @@ pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::Part> {
         (_, What::NotAsked) => State::NotAsked,
         (Ok(record), _) => State::Measured(Box::new(with_findings(record))),
         (Err(_), What::Missing(why)) => State::Missing(why.clone()),
-        (Err(_), _) => State::Missing("it was not measured: the run was ended before".into()),
+        (Err(_), _) => State::Missing("it was not measured: the run ended before".into()),
     };
     parts
         .iter()
@@ -92,7 +92,7 @@ pub fn beside(study: &Study, dirs: &[PathBuf], own: Option<&String>) -> Outcome<
         // Under one name they would be taken for repetitions of each other.
         if own == Some(&next.name) || found.iter().any(|other| other.name == next.name) {
             return Err(usage(format!(
-                "--beside {}: there are two runs called {:?}: give each a --condition of its own",
+                "--beside {}: two runs are called {:?}: give each a --condition of its own",
                 dir.display(),
                 next.name
             )));

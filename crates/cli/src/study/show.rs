@@ -21,7 +21,9 @@ pub fn list(studies: &[Study]) {
         ]);
     }
     out!("{}", rows.text());
-    outln!("\nrdmalab study KEY --plan shows what it measures and how long; --quick takes less.");
+    outln!(
+        "\nrdmalab study KEY --plan shows the sweeps and their duration; --quick takes less time."
+    );
 }
 
 /// The plan: each part, what of it is possible here, and how long it takes.
@@ -61,7 +63,7 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     out!("{}", rows.text());
     missing.iter().for_each(|line| outln!("{line}"));
     let by = match parts.iter().any(|part| part.more_ns.is_some()) {
-        true => "by a short try of its sweeps",
+        true => "from a short trial of its sweeps",
         false => "on a device that answers in a microsecond",
     };
     outln!("\nabout {} in all, {by}\n", duration(all));

@@ -31,7 +31,7 @@ pub struct TourArgs {
     /// Fewer samples: seconds instead of a minute, and fewer percentiles
     #[arg(long)]
     pub quick: bool,
-    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them
+    /// The CPUs of the two ends, as A,B; `none` leaves them to the scheduler
     #[arg(long, value_name = "A,B")]
     pub cores: Option<String>,
     /// Where the records' directories are made [default: rdmalab-records]
