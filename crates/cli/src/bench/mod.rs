@@ -1,15 +1,15 @@
-//! `rdmalab bench self`: our own speed beside the bare limits of this machine, as ratios.
+//! `rdmalab bench self`: the speed of the device beside the bare limits of this machine, as ratios.
 //!
 //! Ours and the limit take turns, A, B, A, B, in one run; the ratio of each pair of neighbours is
-//! one sample, and the median of these ratios, with its interval, is the result. So what drifts
-//! cancels. Nothing here fails on speed.
+//! one sample, and the median of these ratios, with its interval, is the result. Drift cancels.
+//! Nothing here fails on speed.
 
 mod args;
 mod result;
 mod rows;
 mod sessions;
 mod show;
-pub mod work;
+pub mod task;
 pub mod worker;
 
 use rdmalab_measure::Clock;
@@ -22,9 +22,9 @@ use crate::run::ends::Ends;
 pub use args::BenchCommand;
 use args::{Bench, BenchArgs};
 use result::{CONFIDENCE, Conditions, RowResult};
-use rows::{Place, Row};
+use rows::{Row, Testbed};
 use sessions::Sessions;
-use work::{Order, Work};
+use task::{Task, Work};
 
 /// Rounds: enough for an interval of 95 %.
 const ROUNDS: usize = 25;
@@ -69,7 +69,7 @@ fn run_self(args: &BenchArgs) -> Outcome {
     let ends = Ends::pair(Some(format!("{},{}", cores.0, cores.1)));
     let mut sessions = Sessions::open(&interrupt, &args.device, ends)?;
     let kind = sessions
-        .at(Place::Host)?
+        .at(Testbed::OneHost)?
         .limits(1)?
         .into_iter()
         .next()
@@ -144,20 +144,20 @@ fn measure(
     };
     result.limit_name = limit.name();
     // Elsewhere than on this host it may not be possible at all.
-    if let Some(reason) = sessions.at(row.place).err() {
-        if row.place == Place::Host || sessions.is_interrupted() {
+    if let Some(reason) = sessions.at(row.testbed).err() {
+        if row.testbed == Testbed::OneHost || sessions.is_interrupted() {
             return Err(reason);
         }
         result.missing = Some(reason.to_string());
         return Ok(result);
     }
-    sessions.at(row.place)?.bench(Order::Make(row.make()))?;
+    sessions.at(row.testbed)?.bench(Task::Connect(row.setup()))?;
     for _ in 0..rounds {
-        let found = sessions.at(row.place)?.bench(Order::Work { work: row.work(), yielding })?;
+        let found = sessions.at(row.testbed)?.bench(Task::Work { work: row.work(), yielding })?;
         let Some(ours) = row.value(&found) else {
             return Err(failed(format!("{}: nothing was measured", row.name)));
         };
-        sessions.settle(row.place)?;
+        sessions.settle(row.testbed)?;
         match limit.run(sessions, &row, yielding) {
             Ok(bare) => {
                 result.ours.push(ours);
@@ -174,12 +174,12 @@ fn measure(
     Ok(result)
 }
 
-/// What stands beside a row.
+/// The reference of a row.
 enum Limit {
-    /// Something bare that needs no workers.
+    /// A bare limit that needs no workers.
     Bare(Box<dyn limits::Limit>),
-    /// Something that workers do.
-    Work { place: Place, work: Work, name: String },
+    /// Work of workers.
+    Work { testbed: Testbed, work: Work, name: String },
 }
 
 impl Limit {
@@ -189,13 +189,13 @@ impl Limit {
         clock: Clock,
         cores: (usize, usize),
     ) -> Outcome<Limit> {
-        let Some((place, work, name)) = row.work_beside() else {
+        let Some((testbed, work, name)) = row.reference_work() else {
             return row.limit(clock, cores).map(Limit::Bare).map_err(failed);
         };
-        if place != row.place {
-            sessions.at(place)?.bench(Order::Make(row.make()))?;
+        if testbed != row.testbed {
+            sessions.at(testbed)?.bench(Task::Connect(row.setup()))?;
         }
-        Ok(Limit::Work { place, work, name })
+        Ok(Limit::Work { testbed, work, name })
     }
 
     fn name(&self) -> String {
@@ -208,10 +208,10 @@ impl Limit {
     fn run(&mut self, sessions: &mut Sessions, row: &Row, yielding: bool) -> Outcome<f64> {
         match self {
             Self::Bare(limit) => limit.run().map_err(failed),
-            Self::Work { place, work, .. } => {
+            Self::Work { testbed, work, .. } => {
                 let work = work.clone();
-                let found = sessions.at(*place)?.bench(Order::Work { work, yielding })?;
-                row.value_beside(&found).ok_or_else(|| failed("nothing was measured"))
+                let found = sessions.at(*testbed)?.bench(Task::Work { work, yielding })?;
+                row.reference_value(&found).ok_or_else(|| failed("nothing was measured"))
             }
         }
     }
