@@ -1,10 +1,10 @@
-//! `--expect`: expectations that a record is held to.
+//! `--expect`: expectations that the points of a record have to meet.
 
 use rdmalab_experiments::{Experiment, Point};
 use rdmalab_record::Record;
 use rdmalab_report::expect::{Answer, Checked, Expectation};
 
-use crate::failure::{Outcome, run as failed, usage};
+use crate::failure::{Outcome, for_each, run as failed, usage};
 
 /// Refuses an expectation that the points cannot support, before anything is measured.
 ///
@@ -50,6 +50,17 @@ pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
             all.len()
         ))),
     }
+}
+
+/// Holds each record to the expectations.
+///
+/// # Errors
+/// As [`check`], for all records together.
+pub fn check_all(expectations: &[Expectation], records: &[Record]) -> Outcome {
+    if expectations.is_empty() {
+        return Ok(());
+    }
+    for_each(records, |record| check(expectations, record))
 }
 
 #[cfg(test)]

@@ -27,9 +27,9 @@ const WAITING: f64 = 0.5;
 /// Steps in which a limit of all parts is found.
 const STEPS: usize = 40;
 
-/// What had to be cut.
+/// What had to be shortened.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cut {
+pub struct Shortened {
     /// Parts with fewer messages.
     pub parts: usize,
     /// Messages of a run of the shortest of them.
@@ -67,34 +67,43 @@ pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -
 
 /// Cuts the parts, after each way was tried, to what is bearable: all to the same time, as far as
 /// they are longer. `None` where nothing had to be cut.
-pub fn fit(parts: &mut [Part], limits: &[Limits], runs: u32, allowed_s: f64) -> Option<Cut> {
+pub fn shorten(
+    parts: &mut [Part],
+    limits: &[Limits],
+    runs: u32,
+    allowed_s: f64,
+) -> Option<Shortened> {
     parts.iter_mut().for_each(slow_down);
     let all_s = |parts: &[Part]| -> f64 { parts.iter().map(|p| p.expected_s(limits, runs)).sum() };
     if all_s(parts) <= allowed_s {
         return None;
     }
-    let cut_to = |most_s: f64| -> Vec<Part> {
+    let shortened_to = |most_s: f64| -> Vec<Part> {
         let mut parts = parts.to_vec();
-        parts.iter_mut().for_each(|part| shorten(part, limits, runs, most_s));
+        parts.iter_mut().for_each(|part| shorten_part(part, limits, runs, most_s));
         parts
     };
     let (mut low, mut high) = (0.0, all_s(parts));
     for _ in 0..STEPS {
         let middle = f64::midpoint(low, high);
-        if all_s(&cut_to(middle)) <= allowed_s { low = middle } else { high = middle }
+        if all_s(&shortened_to(middle)) <= allowed_s { low = middle } else { high = middle }
     }
-    let cut = cut_to(low);
+    let shortened = shortened_to(low);
     let shorter = |(new, old): &(&Part, &Part)| new.points[0].messages < old.points[0].messages;
-    let fewer: Vec<u64> =
-        cut.iter().zip(&*parts).filter(shorter).map(|(part, _)| part.points[0].messages).collect();
-    let slowest = cut.iter().flat_map(|part| &part.each_ns).flatten();
-    let found = Cut {
+    let fewer: Vec<u64> = shortened
+        .iter()
+        .zip(&*parts)
+        .filter(shorter)
+        .map(|(part, _)| part.points[0].messages)
+        .collect();
+    let slowest = shortened.iter().flat_map(|part| &part.each_ns).flatten();
+    let found = Shortened {
         parts: fewer.len(),
         messages: fewer.iter().copied().min().unwrap_or(0),
         slowest_ns: slowest.copied().fold(0.0, f64::max),
-        is_long: all_s(&cut) > allowed_s,
+        is_long: all_s(&shortened) > allowed_s,
     };
-    parts.clone_from_slice(&cut);
+    parts.clone_from_slice(&shortened);
     Some(found)
 }
 
@@ -110,7 +119,7 @@ fn slow_down(part: &mut Part) {
 }
 
 /// As many messages as fit into a time, and not fewer than an answer takes.
-fn shorten(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
+fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     let now_s = part.expected_s(limits, runs);
     let Some(point) = part.points.first() else { return };
     let (planned, warm_up) = (point.messages, point.warm_up);
@@ -160,8 +169,8 @@ mod tests {
         parts
     }
 
-    fn fitted(parts: &mut [Part]) -> Option<Cut> {
-        fit(parts, &[], 8, allowed_s(parts, &[], 8, true))
+    fn fitted(parts: &mut [Part]) -> Option<Shortened> {
+        shorten(parts, &[], 8, allowed_s(parts, &[], 8, true))
     }
 
     fn all_s(parts: &[Part]) -> f64 {
@@ -182,9 +191,9 @@ mod tests {
     fn milliseconds_leave_fewer_messages_and_all_runs() {
         let mut parts = tried(&[], 1e6);
         assert!(all_s(&parts) > 20.0 * QUICK_S);
-        let cut = fitted(&mut parts).unwrap();
-        assert!(all_s(&parts) <= QUICK_S && !cut.is_long, "{cut:?}");
-        assert_eq!((cut.parts, cut.slowest_ns), (13, 1e6));
+        let shortened = fitted(&mut parts).unwrap();
+        assert!(all_s(&parts) <= QUICK_S && !shortened.is_long, "{shortened:?}");
+        assert_eq!((shortened.parts, shortened.slowest_ns), (13, 1e6));
         for part in &parts {
             let point = &part.points[0];
             assert!(point.messages >= least_messages(&part.points), "{}", part.line());
@@ -197,9 +206,9 @@ mod tests {
     #[test]
     fn what_an_answer_takes_stays() {
         let mut parts = tried(&[], 1e8);
-        let cut = fitted(&mut parts).unwrap();
-        assert!(cut.is_long && all_s(&parts) > 10.0 * QUICK_S, "{cut:?}");
-        assert_eq!(cut.messages, LEAST);
+        let shortened = fitted(&mut parts).unwrap();
+        assert!(shortened.is_long && all_s(&parts) > 10.0 * QUICK_S, "{shortened:?}");
+        assert_eq!(shortened.messages, LEAST);
         let buffers = parts.iter().find(|part| part.question.key == "buffers").unwrap();
         assert_eq!(buffers.points[0].messages, 128);
         let depth = parts.iter().find(|part| part.question.key == "depth").unwrap();

@@ -47,7 +47,7 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
         let asked: Vec<&str> = args.questions().iter().map(|question| question.key).collect();
         let goals: Vec<&str> = goals.iter().map(|goal| goal.name()).collect();
         return Err(usage(format!(
-            "--for {}: {} says nothing to it; leave --ask out",
+            "--for {}: {} does not concern it; leave --ask out",
             goals.join(","),
             asked.join(" or ")
         )));
@@ -226,6 +226,6 @@ mod tests {
         assert!(wrong.to_string().starts_with("--size"), "{wrong}");
         let buffers = vec![rdmalab_advice::question("buffers").unwrap()];
         let wrong = of(&AdviseArgs { ask: buffers, ..only }).unwrap_err().to_string();
-        assert!(wrong.contains("buffers says nothing to it"), "{wrong}");
+        assert!(wrong.contains("buffers does not concern it"), "{wrong}");
     }
 }

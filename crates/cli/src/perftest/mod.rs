@@ -9,8 +9,9 @@ use rdmalab_experiments::{Experiment, Memory, Op, Point, Signal, sweep_from};
 use rdmalab_rank::process::{Server, ServerEvent};
 
 use crate::failure::{Outcome, run as failed, usage};
+use crate::format::Format;
 use crate::interrupt::Interrupt;
-use crate::run::args::{Format, HowArgs};
+use crate::run::args::HowArgs;
 use crate::run::{Ended, run_points};
 use args::{PerftestArgs, Test};
 
@@ -172,15 +173,12 @@ fn serve(args: &PerftestArgs) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
+    use clap::{FromArgMatches, Subcommand};
 
     fn parsed(words: &[&str]) -> Result<PerftestArgs, String> {
-        let cli = Cli::try_parse_from(std::iter::once(&"rdmalab").chain(words));
-        match cli.map_err(|e| e.to_string())?.command {
-            Some(Command::Perftest(args)) => Ok(args),
-            other => Err(format!("{other:?}")),
-        }
+        let command = clap::Command::new("rdmalab").no_binary_name(true);
+        let given = PerftestArgs::augment_subcommands(command).try_get_matches_from(words);
+        given.and_then(|given| PerftestArgs::from_arg_matches(&given)).map_err(|e| e.to_string())
     }
 
     fn points_of(words: &[&str]) -> Outcome<Vec<Point>> {

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use rdmalab_experiments::{Experiment, OPTIONS, Opt};
 use rdmalab_report::expect::Expectation;
 
 use super::until::Goal;
 
+use crate::format::Format;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 
@@ -119,20 +120,15 @@ impl HowArgs {
 
 const ELSEWHERE: &str = "Ranks on other hosts";
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// One JSON document
-    Json,
-    /// Comma-separated values: one line for each point and quantity
-    Csv,
-    /// Tables for a wiki or an issue
-    Markdown,
-    /// The tables of perftest's programs
-    Perftest,
+impl RunArgs {
+    /// Parses the words behind `rdmalab run`.
+    ///
+    /// # Errors
+    /// As on the command line.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, clap::Error> {
+        let command = Command::new("rdmalab run").no_binary_name(true).subcommand_required(true);
+        Self::from_arg_matches(&Self::augment_subcommands(command).try_get_matches_from(words)?)
+    }
 }
 
 /// Prefix of the identifiers of letters that need no value.
@@ -253,15 +249,9 @@ fn given(matches: &ArgMatches) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command as Ours};
-    use clap::Parser;
 
     fn parsed(words: &[&str]) -> Result<RunArgs, String> {
-        let cli = Cli::try_parse_from(["rdmalab", "run"].iter().chain(words));
-        match cli.map_err(|e| e.to_string())?.command {
-            Some(Ours::Run { what }) => Ok(what),
-            other => Err(format!("{other:?}")),
-        }
+        RunArgs::parse(words.iter().map(|word| (*word).to_owned())).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -20,8 +20,9 @@ use rdmalab_experiments::{Experiment, Limits, OPTIONS, Point, Turn, sweep};
 use rdmalab_measure::Clock;
 
 use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::format::Format;
 use crate::interrupt::Interrupt;
-use args::{Format, HowArgs, RunArgs};
+use args::{HowArgs, RunArgs};
 use ends::Ends;
 use keep::Keep;
 use plan::Plan;
@@ -125,7 +126,7 @@ fn show(keep: &mut Keep, how: &HowArgs, gbits: bool) -> Outcome {
     }
     keep.conclude()?;
     match how.part {
-        None => crate::report::print(&keep.read()?, how.format, gbits),
+        None => crate::print::record(&keep.read()?, how.format, gbits),
         Some(_) => Ok(()),
     }
 }

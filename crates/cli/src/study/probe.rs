@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Experiment, Limits, Point, check};
 
+use super::dir::Request;
 use super::parts::{Part, What};
-use super::place::Asked;
-use super::trim::spread;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::args::HowArgs;
@@ -28,8 +28,13 @@ const RANKS: usize = 8;
 ///
 /// # Errors
 /// When it is interrupted.
-pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Interrupt) -> Outcome {
-    let mut ranks = Ranks { asked, interrupt, open: None };
+pub fn all(
+    parts: &mut [Part],
+    request: &Request,
+    limits: &Limits,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let mut ranks = Ranks { request, interrupt, open: None };
     let began = Instant::now();
     let mut known: Vec<(Experiment, f64)> = Vec::new();
     for part in parts {
@@ -43,7 +48,7 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Inter
             part.more_ns = usual(&known, args.experiment);
             continue;
         }
-        let how = HowArgs { repeat: 1, ..part.how(args, asked) };
+        let how = HowArgs { repeat: 1, ..part.how(args, request) };
         let session = match ranks.of(args.experiment, &how) {
             Err(_) if !interrupt.is_set() => continue,
             Err(_) => return Err(failed("interrupted")),
@@ -65,7 +70,7 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Inter
 
 /// Those that try: of one kind, they stay for all of its sweeps.
 struct Ranks<'a> {
-    asked: &'a Asked,
+    request: &'a Request,
     interrupt: &'a Interrupt,
     open: Option<(String, Session)>,
 }
@@ -82,7 +87,7 @@ impl Ranks<'_> {
             if ends.count() > RANKS {
                 return Ok(None);
             }
-            let session = Session::open(self.interrupt, &self.asked.device, &ends)?;
+            let session = Session::open(self.interrupt, &self.request.device, &ends)?;
             self.open = Some((kind, session));
         }
         Ok(self.open.as_mut().map(|(_, session)| session))
@@ -109,7 +114,7 @@ const fn waits(experiment: Experiment) -> bool {
 /// The mean over some of the points. `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let places: Vec<u64> = (0..points.len() as u64).collect();
-    let tried = spread(&places, POINTS);
+    let tried = evenly_spaced(&places, POINTS);
     let mut sum_ns = 0.0;
     for place in &tried {
         let point = points[*place as usize];

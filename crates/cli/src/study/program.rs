@@ -14,8 +14,8 @@ use rdmalab_record::{
 };
 use rdmalab_study::Words;
 
-use super::place::Asked;
-use super::trim;
+use super::dir::Request;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
@@ -151,7 +151,7 @@ impl Case {
 
 /// What is left of the calls when only `share` of them may be made: repetitions go first, then
 /// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
-pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
+pub fn shortened(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -165,7 +165,7 @@ pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words
         let mut all: Vec<u64> = cases.iter().map(value).collect();
         all.sort_unstable();
         all.dedup();
-        let kept = trim::spread(&all, (all.len() as f64 * left).floor() as usize);
+        let kept = evenly_spaced(&all, (all.len() as f64 * left).floor() as usize);
         left *= all.len() as f64 / kept.len().max(1) as f64;
         let option = words.options.iter_mut().find(|(known, _)| known == name);
         if let (Some((_, old)), true) = (option, kept.len() < all.len()) {
@@ -185,11 +185,11 @@ pub fn run(
     (cases, repeat): (&[Case], u32),
     dir: &Path,
     command: &[String],
-    asked: &Asked,
+    request: &Request,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let device = asked.device.as_str();
-    let latency = LatencyArgs { hold_dma_latency: asked.hold_dma_latency };
+    let device = request.device.as_str();
+    let latency = LatencyArgs { hold_dma_latency: request.hold_dma_latency };
     let _hold = latency.hold()?;
     let found = crate::soft::find(device)?;
     let profile = crate::soft::profile(&found).map(|profile| profile.name.clone());
@@ -203,8 +203,8 @@ pub fn run(
     let mut header =
         Header::new(program, command.to_vec(), Device { profile, ..Device::new(device, kind) });
     (header.planned_points, header.seed) = (turns.len() as u64, seed);
-    header.condition.clone_from(&asked.condition);
-    header.held_dma_latency_us = asked.hold_dma_latency;
+    header.condition.clone_from(&request.condition);
+    header.held_dma_latency_us = request.hold_dma_latency;
     let (mut writer, done) = writer(dir, header)?;
     for (order, turn) in turns.iter().enumerate() {
         let (case, repetition) = (&cases[turn.point], turn.repetition as u32);
@@ -217,7 +217,7 @@ pub fn run(
         }
         writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
-        match call(case, asked, kind) {
+        match call(case, request, kind) {
             Ok(measured) => {
                 let id = PointId {
                     parameters,
@@ -293,8 +293,8 @@ impl From<String> for Fault {
 }
 
 /// What a call measured, made again where others disturbed it.
-fn call(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, String> {
-    undisturbed(|| call_once(case, asked, kind)).map_err(|fault| match fault {
+fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, String> {
+    undisturbed(|| call_once(case, request, kind)).map_err(|fault| match fault {
         Fault::Failed(why) => why,
         Fault::Disturbed => format!(
             "{} could not measure its processor's clock in {ATTEMPTS} calls: others took the \
@@ -316,16 +316,16 @@ fn undisturbed<T>(mut call: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault
 }
 
 /// A server and a client; what the client printed, as samples.
-fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, Fault> {
+fn call_once(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, Fault> {
     let passing = tempfile::tempdir().map_err(|e| e.to_string())?;
     let port = free_port().map_err(|e| e.to_string())?;
     let start = |name: &str, host: Option<&str>| {
         let file = passing.path().join(name);
         let out = File::create(&file).map_err(|e| e.to_string())?;
         let err = out.try_clone().map_err(|e| e.to_string())?;
-        let mut command = program(case, asked, kind)?;
+        let mut command = program(case, request, kind)?;
         command
-            .args(["-d", &asked.device, "-p", &port.to_string()])
+            .args(["-d", &request.device, "-p", &port.to_string()])
             .args(case.arguments())
             .args(host);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
@@ -354,15 +354,15 @@ fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, F
 }
 
 /// The program, under our `exec` for a soft device.
-fn program(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Command, String> {
+fn program(case: &Case, request: &Request, kind: DeviceKind) -> Result<Command, String> {
     let installed = installed(&case.program);
     let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
     if kind != DeviceKind::Soft {
         return Ok(Command::new(path));
     }
-    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", asked.device))?;
+    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", request.device))?;
     let mut command = Command::new(own);
-    command.arg("exec").envs(asked.link().variables(0)).arg("--").arg(path);
+    command.arg("exec").envs(request.link().variables(0)).arg("--").arg(path);
     Ok(command)
 }
 
@@ -461,7 +461,7 @@ mod tests {
         let whole =
             Words::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
         let cut = |share: f64| {
-            let (words, repeat) = trimmed(&whole, 3, &cases(&whole).unwrap(), share);
+            let (words, repeat) = shortened(&whole, 3, &cases(&whole).unwrap(), share);
             (words.line()[4].clone(), repeat, cases(&words).unwrap().len())
         };
         assert_eq!(cut(1.0), ("8..4K*2".to_owned(), 3, 20));

@@ -1,4 +1,4 @@
-//! A device, a queue pair and its memory, at one end.
+//! A queue pair and its memory, at one end.
 
 use std::cell::Cell;
 
@@ -7,41 +7,35 @@ use rdmalab_verbs::{
     RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, Wc, WcStatus,
 };
 
-use super::Stopped;
-use super::patience::Patience;
-use crate::bench::work::{Make, Memory, Op};
+use super::spin::{Spin, Stopped};
+use crate::bench::task::{Memory, Op, Setup};
 
 /// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device
 /// gives more time to each. Both ends are bound to a processor, and on a busy machine one of them
-/// may be without it for two seconds.
+/// may not get it for two seconds.
 const ACK_TIMEOUT: u8 = 16;
-/// Requests that a send queue holds, and a receive queue.
+/// Requests that a send queue and a receive queue hold.
 const SEND_DEPTH: u32 = 512;
 /// See above.
 pub const RECV_DEPTH: u32 = 2048;
-/// A completion is asked for once in so many sends.
+/// One send in so many is signaled.
 const SIGNAL_EVERY: u32 = 64;
-/// Messages of so many bytes are bulk: each has its completion, and few are under way.
+/// From so many bytes on, each message is signaled, and few are in flight.
 const BULK_BYTES: usize = 256 << 10;
-/// Bulk messages under way.
+/// Bulk messages in flight.
 const BULK_DEPTH: u32 = 4;
-/// Inline bytes that are asked for: what adapters commonly grant.
+/// Inline bytes to request; adapters commonly grant as many.
 const INLINE_BYTES: u32 = 220;
 /// Bytes of a credit, whose number is its immediate data.
 pub const CREDIT_BYTES: usize = 16;
 /// The port that is used.
 const PORT: u8 = 1;
 const PAGE: usize = 4096;
-/// First packet sequence number; any will do.
+/// The first packet sequence number.
 const PSN: u32 = 0x12_3456;
 
-/// The other end.
-struct Peer {
-    memory: RemoteBuffer,
-}
-
 /// A queue pair and its memory. Messages go out from the first half, and come into the second.
-pub struct End {
+pub struct Endpoint {
     qp: Qp,
     send_cq: Cq,
     recv_cq: Cq,
@@ -49,32 +43,33 @@ pub struct End {
     path: Path,
     mtu: Mtu,
     inline_bytes: usize,
-    /// Where messages come in.
+    /// Offset of the second half.
     half: usize,
     recv_depth: u32,
     posted: Cell<u32>,
-    peer: Option<Peer>,
+    /// The memory of the other end, once connected.
+    remote: Option<RemoteBuffer>,
 }
 
 fn text(error: impl std::fmt::Display) -> Stopped {
     error.to_string()
 }
 
-impl End {
-    /// Makes it, in INIT with its receives posted.
-    pub fn make(context: &Context, make: &Make) -> Result<Self, Stopped> {
+impl Endpoint {
+    /// Creates a queue pair in INIT, with its receives posted.
+    pub fn new(context: &Context, setup: &Setup) -> Result<Self, Stopped> {
         let port = context.query_port(PORT).map_err(text)?;
         let limits = context.query_device().map_err(text)?;
         let (send_depth, recv_depth) =
             (SEND_DEPTH.min(limits.max_qp_wr), RECV_DEPTH.min(limits.max_qp_wr));
-        let half = make.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
-        let buffer = if make.private_memory {
+        let half = setup.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
+        let buffer = if setup.private_memory {
             rdmalab_verbs::Buffer::private(2 * half)
         } else {
             context.alloc_buffer(2 * half)
         };
         let buffer = buffer.map_err(|e| format!("no memory for messages: {e}"))?;
-        // Touched, so that no page is missing when it counts.
+        // Touches each page, so that none is missing while messages are timed.
         buffer.fill(0, buffer.len(), 0);
         let pd = context.alloc_pd().map_err(text)?;
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -88,11 +83,11 @@ impl End {
                 .max_inline_data(inline)
                 .build(&pd)
         };
-        // A device that cannot do so much inline says no; then there is none.
+        // A device may refuse so many inline bytes; then there are none.
         let qp = build(INLINE_BYTES).or_else(|_| build(0)).map_err(text)?;
         let inline_bytes = qp.cap().max_inline_data.min(INLINE_BYTES) as usize;
         let path =
-            if port.needs_gid() { Path::by_gid(PORT, make.gid_index) } else { Path::by_lid(PORT) };
+            if port.needs_gid() { Path::by_gid(PORT, setup.gid_index) } else { Path::by_lid(PORT) };
         qp.to_init(PORT, rights, 0).map_err(text)?;
         let end = Self {
             qp,
@@ -105,45 +100,45 @@ impl End {
             half,
             recv_depth,
             posted: Cell::new(0),
-            peer: None,
+            remote: None,
         };
-        end.top_up()?;
+        end.fill_receive_queue()?;
         Ok(end)
     }
 
-    /// What the other end has to know.
-    pub fn describe(&self) -> Result<(String, Memory), Stopped> {
+    /// What the other end needs to connect: the address of the queue pair, and the memory.
+    pub fn address(&self) -> Result<(String, Memory), Stopped> {
         let own = self.mr.remote();
         let memory = Memory { addr: own.addr, bytes: own.bytes, rkey: own.rkey };
         Ok((self.qp.endpoint(&self.path, PSN).map_err(text)?.to_string(), memory))
     }
 
-    /// Goes to RTS.
+    /// Moves the queue pair to RTS.
     pub fn connect(&mut self, endpoint: &str, memory: &Memory) -> Result<(), Stopped> {
         let remote: QpEndpoint = endpoint.parse().map_err(text)?;
         self.qp.to_rtr(&ReadyToReceive::new(remote, self.path, self.mtu)).map_err(text)?;
         let send = ReadyToSend { timeout: ACK_TIMEOUT, ..ReadyToSend::new(PSN) };
         self.qp.to_rts(&send).map_err(text)?;
-        let memory = RemoteBuffer { addr: memory.addr, bytes: memory.bytes, rkey: memory.rkey };
-        self.peer = Some(Peer { memory });
+        let Memory { addr, bytes, rkey } = *memory;
+        self.remote = Some(RemoteBuffer { addr, bytes, rkey });
         Ok(())
     }
 
-    fn peer(&self) -> Result<&Peer, Stopped> {
-        self.peer.as_ref().ok_or_else(|| "not connected".to_owned())
+    fn remote(&self) -> Result<&RemoteBuffer, Stopped> {
+        self.remote.as_ref().ok_or_else(|| "not connected".to_owned())
     }
 
-    /// The memory: messages out from 0, in at [`End::written`].
+    /// The memory: outgoing messages start at 0, incoming ones at [`Endpoint::incoming`].
     pub fn memory(&self) -> &rdmalab_verbs::Buffer {
         self.mr.buffer()
     }
 
-    /// Where a message that is written begins.
-    pub fn written(&self) -> usize {
+    /// Offset of incoming messages.
+    pub fn incoming(&self) -> usize {
         self.half
     }
 
-    /// Receives that the queue holds.
+    /// Receives that the receive queue holds.
     pub fn recv_depth(&self) -> u32 {
         self.recv_depth
     }
@@ -161,8 +156,8 @@ impl End {
         self.qp.post_recv_batch(batch).map_err(text)
     }
 
-    /// Posts as many receives as the queue holds.
-    pub fn top_up(&self) -> Result<(), Stopped> {
+    /// Posts receives until the receive queue is full.
+    pub fn fill_receive_queue(&self) -> Result<(), Stopped> {
         let mut one = self.receives(1);
         while self.posted.get() < self.recv_depth {
             self.post_receives(&mut one)?;
@@ -170,9 +165,9 @@ impl End {
         Ok(())
     }
 
-    /// Takes received messages, without waiting.
+    /// Polls for received messages, without waiting.
     #[inline]
-    pub fn take(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
+    pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
         let count = self.recv_cq.poll(wcs).map_err(text)?;
         self.posted.set(self.posted.get() - count as u32);
         match wcs[..count].iter().find(|wc| !wc.is_ok()) {
@@ -183,30 +178,29 @@ impl End {
 
     /// Waits for the next message.
     #[inline]
-    pub fn receive(&self, patience: Patience) -> Result<Wc, Stopped> {
+    pub fn receive(&self, spin: Spin) -> Result<Wc, Stopped> {
         let mut wcs = [Wc::default()];
-        let look = || match self.take(&mut wcs) {
+        let look = || match self.poll(&mut wcs) {
             Ok(0) => None,
             Ok(_) => Some(Ok(())),
             Err(reason) => Some(Err(reason)),
         };
-        patience.until(look, || self.check())??;
+        spin.until(look, || self.check())??;
         Ok(wcs[0])
     }
 
-    /// Whether a send has failed meanwhile. Takes no completion of a success: those that are
-    /// wanted are taken by whoever sends.
+    /// Whether a send has failed meanwhile. Leaves the completions of successful sends to the sender.
     pub fn check(&self) -> Result<(), Stopped> {
         match self.qp.state().map_err(text)? {
-            rdmalab_verbs::QpState::Error | rdmalab_verbs::QpState::SendQueueError => {
-                Err(self.cause().unwrap_or_else(|| "the queue pair is in the error state".into()))
-            }
+            rdmalab_verbs::QpState::Error | rdmalab_verbs::QpState::SendQueueError => Err(self
+                .first_failure()
+                .unwrap_or_else(|| "the queue pair is in the error state".into())),
             _ => Ok(()),
         }
     }
 
     /// The first failed send that is not a mere flush.
-    fn cause(&self) -> Option<Stopped> {
+    fn first_failure(&self) -> Option<Stopped> {
         let mut flushed = None;
         while let Ok(Some(wc)) = self.send_cq.poll_one() {
             match wc.status() {
@@ -222,7 +216,7 @@ impl End {
         match wc.status() {
             // A flush says nothing; the send that failed does.
             Err(WcStatus::WorkRequestFlushed) => {
-                self.cause().unwrap_or_else(|| WcStatus::WorkRequestFlushed.to_string())
+                self.first_failure().unwrap_or_else(|| WcStatus::WorkRequestFlushed.to_string())
             }
             Err(status) => status.to_string(),
             Ok(()) => "no failure".to_owned(),
@@ -231,18 +225,18 @@ impl End {
 
     /// A sender of messages of that length, `list` with each post.
     pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
-        let peer = self.peer()?;
+        let remote = self.remote()?;
         let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
         let request = match op {
             Op::Send => SendRequest::send(&sges),
-            Op::Write => SendRequest::write(&sges, &peer.memory, self.half as u64),
+            Op::Write => SendRequest::write(&sges, remote, self.half as u64),
         };
         Ok(self.sender_of(request, bytes, list))
     }
 
     /// A sender of credits: each is its immediate data ([`Sender::set_imm`]).
     pub fn credits(&self) -> Result<Sender<'_>, Stopped> {
-        self.peer()?;
+        self.remote()?;
         let sges = [self.mr.sge(0, CREDIT_BYTES)];
         Ok(self.sender_of(SendRequest::send(&sges).with_imm(0), CREDIT_BYTES, 1))
     }
@@ -271,18 +265,18 @@ impl End {
     }
 }
 
-/// Posts the same message again and again, and keeps account of the send queue.
+/// Posts the same message again and again, and counts the free slots of the send queue.
 pub struct Sender<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     batch: SendBatch<'a>,
     list: u32,
     /// Requests posted since the last one with a completion.
     unsignaled: u32,
-    /// Requests posted whose slots are not known to be free.
+    /// Requests posted whose slots may still be in use.
     in_flight: u32,
-    /// Most that may be under way.
+    /// How many requests may be in flight.
     depth: u32,
-    /// A completion is asked for once in so many.
+    /// One request in so many is signaled.
     signal_every: u32,
 }
 
@@ -297,30 +291,30 @@ impl Sender<'_> {
         self.batch.set_imm(self.list as usize - 1, imm);
     }
 
-    /// Posts the list once; waits for room first where there is none.
+    /// Posts the list once. Waits first where the send queue has no room.
     #[inline]
-    pub fn post(&mut self, patience: Patience) -> Result<(), Stopped> {
+    pub fn post(&mut self, spin: Spin) -> Result<(), Stopped> {
         let last = self.list as usize - 1;
-        self.post_as(patience, self.unsignaled + self.list >= self.signal_every, last)
+        self.post_as(spin, self.unsignaled + self.list >= self.signal_every, last)
     }
 
-    /// Posts the list once with a completion, whatever came before.
-    pub fn post_signaled(&mut self, patience: Patience) -> Result<(), Stopped> {
-        self.post_as(patience, true, self.list as usize - 1)
+    /// Posts the list once, with a completion.
+    pub fn post_signaled(&mut self, spin: Spin) -> Result<(), Stopped> {
+        self.post_as(spin, true, self.list as usize - 1)
     }
 
     #[inline]
-    fn post_as(&mut self, patience: Patience, signal: bool, last: usize) -> Result<(), Stopped> {
+    fn post_as(&mut self, spin: Spin, signal: bool, last: usize) -> Result<(), Stopped> {
         if self.in_flight + self.list > self.depth {
-            self.reap(patience, self.depth - self.list)?;
+            self.reap(spin, self.depth - self.list)?;
         }
         if signal {
             self.batch.set_signaled(last, true);
-            // The number says how many slots the completion frees.
+            // The work request ID is the number of slots that the completion frees.
             self.batch.set_wr_id(last, u64::from(self.unsignaled + self.list));
         }
         let posted = self.end.qp.post_send_batch(&mut self.batch);
-        posted.map_err(|e| self.end.cause().unwrap_or_else(|| e.to_string()))?;
+        posted.map_err(|e| self.end.first_failure().unwrap_or_else(|| e.to_string()))?;
         self.in_flight += self.list;
         self.unsignaled += self.list;
         if signal {
@@ -330,8 +324,8 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Takes completions until at most `rest` requests are under way.
-    pub fn reap(&mut self, patience: Patience, rest: u32) -> Result<(), Stopped> {
+    /// Polls for completions until at most `rest` requests are in flight.
+    pub fn reap(&mut self, spin: Spin, rest: u32) -> Result<(), Stopped> {
         let mut wcs = [Wc::default(); 16];
         while self.in_flight > rest {
             let end = self.end;
@@ -339,7 +333,7 @@ impl Sender<'_> {
                 Ok(0) => None,
                 other => Some(other),
             };
-            let count = patience.until(look, || Ok(()))?.map_err(text)?;
+            let count = spin.until(look, || Ok(()))?.map_err(text)?;
             for wc in &wcs[..count] {
                 match wc.status() {
                     Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
@@ -351,26 +345,26 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Takes the completions that are due when many requests are under way; waits for none.
+    /// Polls for completions where half of the send queue is in flight.
     #[inline]
-    pub fn reap_some(&mut self, patience: Patience) -> Result<(), Stopped> {
-        if self.in_flight >= self.depth / 2 { self.reap_ready(patience) } else { Ok(()) }
+    pub fn reap_some(&mut self, spin: Spin) -> Result<(), Stopped> {
+        if self.in_flight >= self.depth / 2 { self.reap_ready(spin) } else { Ok(()) }
     }
 
     #[cold]
-    fn reap_ready(&mut self, patience: Patience) -> Result<(), Stopped> {
-        // Half a queue is under way: one completion at least comes by itself.
-        self.reap(patience, self.depth / 2)
+    fn reap_ready(&mut self, spin: Spin) -> Result<(), Stopped> {
+        // With half of the queue in flight, at least one request is signaled.
+        self.reap(spin, self.depth / 2)
     }
 
-    /// Ends: nothing is under way any more.
-    pub fn finish(mut self, patience: Patience) -> Result<(), Stopped> {
+    /// Waits until no request is in flight.
+    pub fn finish(mut self, spin: Spin) -> Result<(), Stopped> {
         if self.in_flight == 0 {
             return Ok(());
         }
         if self.unsignaled > 0 {
             return Err("a run ends with a request that has a completion".to_owned());
         }
-        self.reap(patience, 0)
+        self.reap(spin, 0)
     }
 }

@@ -1,41 +1,38 @@
-//! The directory of a study's run: what was asked for, and a record for each part.
+//! The directory of a study's run: the request, and a record for each part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::StudyArgs;
+use super::args::StudyArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::link::LinkArgs;
+use crate::records::{RECORDS, new_directory};
 
-/// Where directories of studies go unless told otherwise.
-const RECORDS: &str = "rdmalab-records";
-/// What was asked for, in the directory.
-pub const ASKED: &str = "study.json";
+/// The file of the request in the directory.
+pub const FILE: &str = "study.json";
 /// The schema of that file.
 const SCHEMA: &str = "rdmalab-study";
-/// Directories of one second.
-const MAX_NAMES: u32 = 1000;
 
-/// What was asked for: enough to go on.
+/// What the command line asked for: enough to resume the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Request {
     /// `rdmalab-study`.
     pub schema: String,
-    /// Its version: 1.
+    /// Version of the schema: 1.
     pub schema_version: u32,
     /// The study.
     pub study: String,
-    /// The directory of studies, unless it is a shipped one.
+    /// The directory of studies, unless the study is a shipped one.
     pub studies: Option<PathBuf>,
     /// The figures; empty: all.
     pub figures: Vec<String>,
-    /// Whether it is the quick form.
+    /// Whether `--quick` was given.
     pub quick: bool,
     /// The device.
     pub device: String,
-    /// The profile that it is under.
+    /// The profile of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// The cores of the ends.
@@ -49,27 +46,27 @@ pub struct Asked {
     /// The program on these hosts.
     #[serde(default)]
     pub remote_program: String,
-    /// What it is measured under.
+    /// The `--condition`.
     #[serde(default)]
     pub condition: Option<String>,
     /// How long idle states of the processors may take to end.
     #[serde(default)]
     pub hold_dma_latency: Option<u32>,
-    /// When it began.
+    /// When the run started.
     pub started_utc: String,
 }
 
 /// A run of a study.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Its directory.
-    pub dir: PathBuf,
-    /// What was asked for.
-    pub asked: Asked,
+pub struct StudyDir {
+    /// The directory.
+    pub path: PathBuf,
+    /// What the command line asked for.
+    pub request: Request,
 }
 
-impl Asked {
-    /// What the command line asks for.
+impl Request {
+    /// The request of a command line.
     pub fn of(key: &str, args: &StudyArgs) -> Self {
         let link = LinkArgs { profile: args.profile.clone(), ..LinkArgs::default() };
         let device = args.device.clone().unwrap_or_else(|| crate::soft::best(&link));
@@ -93,16 +90,17 @@ impl Asked {
         }
     }
 
-    /// How the device is.
+    /// The options of the soft device.
     pub fn link(&self) -> LinkArgs {
         LinkArgs { profile: self.profile.clone(), ..LinkArgs::default() }
     }
 
-    /// The first option that asks for something else than what was begun.
+    /// Refuses options that differ from those with which the run was started: all its records have
+    /// the same conditions.
     ///
     /// # Errors
-    /// Which one, and what there is: what is gone on with is of one kind.
-    pub fn agrees(&self, args: &StudyArgs) -> Outcome {
+    /// The first option that differs, and its first value.
+    pub fn check_same(&self, args: &StudyArgs) -> Outcome {
         let joined = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let hold = |us: Option<u32>| us.map(|us| us.to_string());
@@ -118,12 +116,12 @@ impl Asked {
             ("studies", shown(&args.studies), shown(&self.studies)),
             ("hold-dma-latency", hold(args.latency.hold_dma_latency), hold(self.hold_dma_latency)),
         ];
-        for (name, now, begun) in options {
-            if now.is_some() && now != begun {
-                let begun = begun.map_or("without it".to_owned(), |it| format!("with {it}"));
+        for (name, now, first) in options {
+            if now.is_some() && now != first {
+                let first = first.map_or("without it".to_owned(), |it| format!("with {it}"));
                 return Err(usage(format!(
-                    "--{name}: --resume goes on with a run that was begun {begun}: leave --{name} \
-                     out, or begin anew without --resume"
+                    "--{name}: --resume continues a run that was started {first}: leave --{name} \
+                     out, or start a new run without --resume"
                 )));
             }
         }
@@ -131,49 +129,32 @@ impl Asked {
     }
 }
 
-impl Place {
-    /// A new directory below `--out`.
+impl StudyDir {
+    /// Makes a new directory below `--out`.
     ///
     /// # Errors
-    /// When it cannot be made, with what to do.
-    pub fn new(asked: Asked, out: Option<&Path>) -> Outcome<Self> {
+    /// Why it cannot be made, and what to do.
+    pub fn new(request: Request, out: Option<&Path>) -> Outcome<Self> {
         let parent = out.unwrap_or(Path::new(RECORDS));
-        let wrong = |e: std::io::Error| {
-            usage(format!("--out {}: {e}; choose another place", parent.display()))
-        };
-        fs::create_dir_all(parent).map_err(wrong)?;
-        let time: String = asked.started_utc.chars().filter(|c| !"-:".contains(*c)).collect();
-        let time = time.split('.').next().unwrap_or_default();
-        let base = format!("{}{time}Z", prefix(&asked.study));
-        for n in 1..=MAX_NAMES {
-            let name = if n == 1 { base.clone() } else { format!("{base}-{n}") };
-            let dir = parent.join(name);
-            match fs::create_dir(&dir) {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(wrong(e)),
-                Ok(()) => {
-                    let text = serde_json::to_string_pretty(&asked).map_err(failed)?;
-                    let file = dir.join(ASKED);
-                    fs::write(&file, text + "\n")
-                        .map_err(|e| failed(format!("{}: {e}", file.display())))?;
-                    return Ok(Self { dir, asked });
-                }
-            }
-        }
-        Err(failed(format!("{}: too many directories of that name", parent.display())))
+        let (prefix, utc) = (prefix(&request.study), &request.started_utc);
+        let path = new_directory(parent, &prefix, utc, "choose another directory")?;
+        let text = serde_json::to_string_pretty(&request).map_err(failed)?;
+        let file = path.join(FILE);
+        fs::write(&file, text + "\n").map_err(|e| failed(format!("{}: {e}", file.display())))?;
+        Ok(Self { path, request })
     }
 
-    /// A directory that was begun: this one, or the newest of that study below `--out`.
+    /// The directory to resume: `dir`, or the newest of that study below `--out`.
     ///
     /// # Errors
-    /// When there is none, or it is another study's.
-    pub fn begun(key: &str, dir: Option<&Path>, out: Option<&Path>) -> Outcome<Self> {
+    /// When there is none, or it belongs to another study.
+    pub fn to_resume(key: &str, dir: Option<&Path>, out: Option<&Path>) -> Outcome<Self> {
         let parent = out.unwrap_or(Path::new(RECORDS));
         let dir = match dir {
             Some(dir) => dir.to_owned(),
             None => newest(key, parent).ok_or_else(|| {
                 usage(format!(
-                    "--resume: no run of {key} below {}: name its directory, --resume=DIR",
+                    "--resume: there is no run of {key} below {}: name its directory with --resume=DIR",
                     parent.display()
                 ))
             })?,
@@ -181,13 +162,13 @@ impl Place {
         Self::of(key, &dir, "--resume")
     }
 
-    /// A directory of that study that an option names.
+    /// Opens a directory of that study, which `option` names.
     ///
     /// # Errors
-    /// Why it is none, or that it is another study's.
+    /// Why it cannot be opened, or that it belongs to another study.
     pub fn of(key: &str, dir: &Path, option: &str) -> Outcome<Self> {
         let found = Self::open(dir).map_err(|what| usage(format!("{option}: {what}")))?;
-        let of = &found.asked.study;
+        let of = &found.request.study;
         if of != key {
             return Err(usage(format!("{option}: {} is a run of {of}", dir.display())));
         }
@@ -195,30 +176,30 @@ impl Place {
     }
 }
 
-impl Place {
-    /// A directory that was begun.
+impl StudyDir {
+    /// Opens a directory.
     ///
     /// # Errors
-    /// Why it is none, with its name.
+    /// Why it is not the directory of a study, with its path.
     pub fn open(dir: &Path) -> Result<Self, String> {
-        let file = dir.join(ASKED);
+        let file = dir.join(FILE);
         let text = fs::read_to_string(&file).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                format!("{} is no directory of a study: it has no {ASKED}", dir.display())
+                format!("{} is not the directory of a study: it has no {FILE}", dir.display())
             }
             _ => format!("{}: {e}", file.display()),
         })?;
-        let asked: Asked =
+        let request: Request =
             serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
-        if asked.schema != SCHEMA || asked.schema_version != 1 {
+        if request.schema != SCHEMA || request.schema_version != 1 {
             return Err(format!(
-                "{} is of {} version {}: use the rdmalab that wrote it",
+                "{} has schema {} version {}: use the rdmalab that wrote it",
                 file.display(),
-                asked.schema,
-                asked.schema_version
+                request.schema,
+                request.schema_version
             ));
         }
-        Ok(Self { dir: dir.to_owned(), asked })
+        Ok(Self { path: dir.to_owned(), request })
     }
 }
 
@@ -226,12 +207,12 @@ fn prefix(key: &str) -> String {
     format!("rdmalab-study-{key}-")
 }
 
-/// Names sort by their time.
+/// The newest directory of a study; names sort by time.
 fn newest(key: &str, parent: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(parent).ok()?.filter_map(|entry| entry.ok().map(|e| e.path()));
     let is_it = |path: &PathBuf| {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        name.starts_with(&prefix(key)) && path.join(ASKED).is_file()
+        name.starts_with(&prefix(key)) && path.join(FILE).is_file()
     };
     entries.filter(is_it).max()
 }

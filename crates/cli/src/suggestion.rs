@@ -1,16 +1,17 @@
-//! A word that was meant, for one that there is not.
+//! Suggests the known word that an unknown one may stand for.
 
 use strsim::osa_distance;
 
-/// Letters that may be wrong, missing, too many or in each other's place.
-const SLIPS: usize = 2;
+/// Edits (a letter wrong, missing, too many, or two swapped) up to which a word is suggested.
+const MAX_EDITS: usize = 2;
 
-/// `; did you mean X?` where one of the words is surely meant, else nothing.
-pub fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
+/// `; did you mean X?` where exactly one of the words comes into question, else nothing.
+pub fn did_you_mean<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> String {
     meant(word, words).map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
 }
 
-/// The one word that begins with it or has it inside; else the one that is nearest to it, and near.
+/// The only word that begins with `word`, else the only one that contains it, else the only one with
+/// the fewest edits.
 fn meant<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let words: Vec<&str> = words.collect();
     let word = word.to_lowercase();
@@ -18,16 +19,16 @@ fn meant<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str
         let mut found = words.iter().filter(|other| is_it(&other.to_lowercase()));
         found.next().filter(|_| !word.is_empty() && found.next().is_none()).copied()
     };
-    // What is typed short may be wrong as well: `veirtel` of `viertel2006`.
-    let slips = |other: &str| {
+    // An abbreviation may have a typing error too: `veirtel` for `viertel2006`.
+    let edits = |other: &str| {
         let start: String = other.chars().take(word.chars().count()).collect();
         osa_distance(&word, other).min(osa_distance(&word, &start))
     };
-    let least = words.iter().map(|other| slips(&other.to_lowercase())).min().unwrap_or(0);
-    let is_near = least <= SLIPS && 2 * least < word.chars().count();
+    let least = words.iter().map(|other| edits(&other.to_lowercase())).min().unwrap_or(0);
+    let is_near = least <= MAX_EDITS && 2 * least < word.chars().count();
     only(&|other| other.starts_with(&word))
         .or_else(|| only(&|other| other.contains(&word)))
-        .or_else(|| only(&|other| is_near && slips(other) == least))
+        .or_else(|| only(&|other| is_near && edits(other) == least))
 }
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod tests {
         for word in ["m", "201", "ping", "", "xy"] {
             assert_eq!(meant(word, keys.into_iter()), None, "{word}");
         }
-        assert_eq!(hint("potter", keys.into_iter()), "; did you mean potter2018?");
-        assert_eq!(hint("ping", keys.into_iter()), "");
+        assert_eq!(did_you_mean("potter", keys.into_iter()), "; did you mean potter2018?");
+        assert_eq!(did_you_mean("ping", keys.into_iter()), "");
     }
 }

@@ -1,8 +1,9 @@
-//! Waiting by spinning, without waiting for ever.
+//! Waiting by spinning, with a time limit.
 
 use std::time::{Duration, Instant};
 
-use super::Stopped;
+/// Why work stopped: a sentence with the likely causes.
+pub type Stopped = String;
 
 /// How long one wait may take. Longer than a queue pair's retries, so that their status is what
 /// is reported.
@@ -11,20 +12,20 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Looks between two looks at the time.
 const LOOKS: u32 = 1 << 14;
 
-/// How an end waits for the other.
+/// How an end waits for the other one.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Spin {
     yielding: bool,
 }
 
-impl Patience {
-    /// `yielding`: both ends share one core, so that only yielding lets the other one act.
+impl Spin {
+    /// With `yielding` both ends share a core, so that the other one runs only while this one yields.
     pub fn new(yielding: bool) -> Self {
         Self { yielding }
     }
 
-    /// Looks until `look` has something. `check` is asked now and then whether there is still
-    /// hope.
+    /// Calls `look` until it returns something. `check` is called now and then, and ends the wait
+    /// with its error.
     #[inline(always)]
     pub fn until<T>(
         self,
@@ -35,14 +36,14 @@ impl Patience {
             if let Some(found) = look() {
                 return Ok(found);
             }
-            self.rest();
+            self.pause();
         }
         self.until_late(look, check)
     }
 
-    /// What stands between two looks.
+    /// Between two looks: yields the core where both ends share it.
     #[inline(always)]
-    pub fn rest(self) {
+    pub fn pause(self) {
         if self.yielding {
             std::thread::yield_now();
         }
@@ -61,7 +62,7 @@ impl Patience {
                 if let Some(found) = look() {
                     return Ok(found);
                 }
-                self.rest();
+                self.pause();
             }
         }
         Err(format!(
@@ -77,12 +78,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hope_ends_when_the_check_says_so() {
-        let patience = Patience::new(false);
-        let never = patience.until(|| None::<()>, || Err("dead".to_owned()));
+    fn a_failed_check_ends_the_wait() {
+        let spin = Spin::new(false);
+        let never = spin.until(|| None::<()>, || Err("dead".to_owned()));
         assert_eq!(never, Err("dead".to_owned()));
         let mut looks = 0;
-        let late = patience.until(
+        let late = spin.until(
             || {
                 looks += 1;
                 (looks > 3 * LOOKS).then_some(7)

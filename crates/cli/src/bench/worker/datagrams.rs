@@ -1,4 +1,4 @@
-//! The network without RDMA, between the same two processes on the same path.
+//! UDP datagrams between the same two processes on the same path: the network without RDMA.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,30 +9,30 @@ use rdmalab_measure::{Clock, stats};
 use rdmalab_rank::Rank;
 use rdmalab_verbs::Context;
 
-use super::Stopped;
-use super::patience::Patience;
-use super::trips::half_trips;
-use crate::bench::work::Found;
+use super::spin::{Spin, Stopped};
+use super::trips::half_round_trip;
+use crate::bench::task::Timings;
 
 /// The port of the device.
 const PORT: u8 = 1;
-/// Nothing came for so long: the flood is over, and what is missing was lost.
+/// A flood is over when no datagram came for so long; missing ones were lost.
 const SILENCE: Duration = Duration::from_millis(30);
 /// Bytes that are timed together.
 const TIMED_BYTES: usize = 1 << 20;
 /// The longest message of a round trip, bytes.
 const TRIP_BYTES: usize = 8192;
 
-/// Two sockets that know each other.
-pub struct Bare {
+/// A socket, and the address of the other rank's socket.
+pub struct DatagramPair {
     socket: UdpSocket,
     to: SocketAddr,
 }
 
-impl Bare {
-    /// A socket on the address behind the device's GID, and where the other rank has its own.
-    pub fn meet<R: Rank>(rank: &R, context: &Context, gid_index: u8) -> Result<Self, Stopped> {
-        let text = |e: &dyn std::fmt::Display| format!("bare datagrams: {e}");
+impl DatagramPair {
+    /// Opens a socket on the address of the device's GID, and exchanges addresses with the other
+    /// rank.
+    pub fn open<R: Rank>(rank: &R, context: &Context, gid_index: u8) -> Result<Self, Stopped> {
+        let text = |e: &dyn std::fmt::Display| format!("datagrams: {e}");
         let gid = context.query_gid(PORT, gid_index.into()).map_err(|e| text(&e))?;
         let address = IpAddr::V6(gid).to_canonical();
         let socket = datagrams::socket(address).map_err(|e| text(&e))?;
@@ -43,49 +43,49 @@ impl Bare {
         Ok(Self { socket, to })
     }
 
-    fn say(&self, bytes: &[u8]) -> Result<(), Stopped> {
-        self.socket.send_to(bytes, self.to).map(drop).map_err(|e| format!("bare datagram: {e}"))
+    fn send(&self, bytes: &[u8]) -> Result<(), Stopped> {
+        self.socket.send_to(bytes, self.to).map(drop).map_err(|e| format!("datagram: {e}"))
     }
 
-    fn hear(&self, buffer: &mut [u8], patience: Patience) -> Result<(), Stopped> {
+    fn receive(&self, buffer: &mut [u8], spin: Spin) -> Result<(), Stopped> {
         let look = || match self.socket.recv_from(buffer) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
             other => Some(other.map(drop)),
         };
-        patience.until(look, || Ok(()))?.map_err(|e| format!("bare datagram: {e}"))
+        spin.until(look, || Ok(()))?.map_err(|e| format!("datagram: {e}"))
     }
 
     /// Round trips in batches; half of the median one. `[batches, trips of a batch]`.
     pub fn trips(
         &self,
         clock: &Clock,
-        patience: Patience,
+        spin: Spin,
         bytes: usize,
         [batches, trips]: [u64; 2],
-    ) -> Result<Found, Stopped> {
+    ) -> Result<Timings, Stopped> {
         let (out, mut buffer) = ([0x5a; TRIP_BYTES], [0; TRIP_BYTES]);
         let bytes = bytes.min(TRIP_BYTES);
-        half_trips(clock, [batches, trips], |count| {
+        half_round_trip(clock, [batches, trips], |count| {
             for _ in 0..count {
-                self.say(&out[..bytes])?;
-                self.hear(&mut buffer, patience)?;
+                self.send(&out[..bytes])?;
+                self.receive(&mut buffer, spin)?;
             }
             Ok(())
         })
     }
 
-    /// The other end of [`Bare::trips`].
-    pub fn answer(&self, patience: Patience, bytes: usize, count: u64) -> Result<Found, Stopped> {
+    /// The other end of [`DatagramPair::trips`].
+    pub fn answer(&self, spin: Spin, bytes: usize, count: u64) -> Result<Timings, Stopped> {
         let mut buffer = [0; TRIP_BYTES];
         for _ in 0..count {
-            self.hear(&mut buffer, patience)?;
-            self.say(&buffer[..bytes.min(TRIP_BYTES)])?;
+            self.receive(&mut buffer, spin)?;
+            self.send(&buffer[..bytes.min(TRIP_BYTES)])?;
         }
-        Ok(Found::default())
+        Ok(Timings::default())
     }
 
-    /// Sends so many bytes, as fast as the kernel takes them.
-    pub fn flood(&self, patience: Patience, bytes: u64) -> Result<Found, Stopped> {
+    /// Sends `bytes` as fast as the kernel accepts them.
+    pub fn flood(&self, spin: Spin, bytes: u64) -> Result<Timings, Stopped> {
         let mut batch = Batch::default();
         let mut left = bytes.div_ceil(DATAGRAM_BYTES as u64);
         while left > 0 {
@@ -93,37 +93,37 @@ impl Bare {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => None,
                 other => Some(other),
             };
-            let sent = patience.until(look, || Ok(()))?;
-            left = left.saturating_sub(sent.map_err(|e| format!("bare sendmmsg: {e}"))? as u64);
+            let sent = spin.until(look, || Ok(()))?;
+            left = left.saturating_sub(sent.map_err(|e| format!("sendmmsg: {e}"))? as u64);
         }
-        Ok(Found::default())
+        Ok(Timings::default())
     }
 
-    /// Takes what comes until nothing does. Found is the time of `message_bytes`, the median over
-    /// pieces of a MiB.
+    /// Receives until no datagram comes for [`SILENCE`]. The result is the time of `message_bytes`,
+    /// by the median over pieces of a MiB.
     pub fn drain(
         &self,
         clock: &Clock,
-        patience: Patience,
+        spin: Spin,
         message_bytes: usize,
-    ) -> Result<Found, Stopped> {
+    ) -> Result<Timings, Stopped> {
         let mut batch = Batch::default();
         let take = |batch: &mut Batch| match batch.receive(&self.socket) {
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
-            other => other.map(Some).map_err(|e| format!("bare recvmmsg: {e}")),
+            other => other.map(Some).map_err(|e| format!("recvmmsg: {e}")),
         };
-        patience.until(|| take(&mut batch).transpose(), || Ok(()))??;
-        let (mut since, mut bytes, mut heard) = (clock.now(), 0, Instant::now());
+        spin.until(|| take(&mut batch).transpose(), || Ok(()))??;
+        let (mut since, mut bytes, mut received_at) = (clock.now(), 0, Instant::now());
         let mut ns_per_byte = Vec::new();
         loop {
             let Some(got) = take(&mut batch)? else {
-                if heard.elapsed() > SILENCE {
+                if received_at.elapsed() > SILENCE {
                     break;
                 }
-                patience.rest();
+                spin.pause();
                 continue;
             };
-            heard = Instant::now();
+            received_at = Instant::now();
             bytes += got;
             if bytes >= TIMED_BYTES {
                 let now = clock.now();
@@ -132,10 +132,10 @@ impl Bare {
             }
         }
         if ns_per_byte.is_empty() {
-            return Err("bare sendmmsg: hardly a datagram arrived".to_owned());
+            return Err("sendmmsg: too few datagrams arrived".to_owned());
         }
         stats::sort(&mut ns_per_byte);
         let message_ns = Some(stats::median(&ns_per_byte) * message_bytes as f64);
-        Ok(Found { message_ns, ..Found::default() })
+        Ok(Timings { message_ns, ..Timings::default() })
     }
 }

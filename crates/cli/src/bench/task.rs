@@ -1,29 +1,29 @@
-//! What the two ends of a row do, and what they find.
+//! The tasks of the two ends of a row, and the times that they measure.
 
 use serde::{Deserialize, Serialize};
 
-/// What both ends are told.
+/// A task for both ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
-    /// Make a queue pair and memory, and connect; what was made before goes.
-    Make(Make),
-    /// Work together: the first rank begins, the second one answers.
+pub enum Task {
+    /// Create a queue pair and memory, and connect; the previous ones are destroyed.
+    Connect(Setup),
+    /// Exchange messages: the first rank starts, the second one answers.
     Work {
-        /// What is done.
+        /// Which messages.
         work: Work,
-        /// Whether both share one core, so that spinning has to yield.
+        /// Whether both ends share a core, so that spinning has to yield.
         yielding: bool,
     },
 }
 
-/// How to make a queue pair and its memory.
+/// A queue pair and its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Make {
+pub struct Setup {
     /// The longest message, in bytes.
     pub bytes_max: usize,
-    /// Where messages lie.
+    /// Whether messages lie in memory of the process, instead of the device's.
     pub private_memory: bool,
-    /// By which of the port's GIDs, where it goes by GIDs.
+    /// Index of the GID, where the port is addressed by GIDs.
     pub gid_index: u8,
 }
 
@@ -43,15 +43,15 @@ pub struct Memory {
 pub enum Op {
     /// SEND, received from the completion queue.
     Send,
-    /// WRITE, noticed in memory where somebody waits for it.
+    /// WRITE, seen in memory where the other end waits for it.
     Write,
 }
 
-/// What two workers do together.
+/// Messages between two workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// Round trips without stamps in them: batches, of which the median counts.
-    Batches {
+    /// Round trips in batches that are timed as a whole; the result is their median.
+    RoundTrips {
         /// How messages travel.
         op: Op,
         /// Bytes of a message.
@@ -61,7 +61,7 @@ pub enum Work {
         /// Round trips of a batch.
         trips: u64,
     },
-    /// Messages one way, as fast as they go.
+    /// Messages one way, as fast as possible.
     Flood {
         /// How messages travel.
         op: Op,
@@ -72,17 +72,17 @@ pub enum Work {
         /// Requests in each post call.
         list: u64,
     },
-    /// WRITEs one way, as fast as they go, to an end that polls its completion queue meanwhile: a
-    /// device whose bytes are moved by processors may use that one too.
-    Watched {
+    /// WRITEs one way, as fast as possible, to an end that polls its completion queue meanwhile. A
+    /// soft device may use the processor of that end too.
+    FloodToPoller {
         /// Bytes of a message.
         bytes: usize,
         /// How many.
         messages: u64,
     },
-    /// Round trips of bare datagrams; as [`Work::Batches`].
-    BareTrips {
-        /// By which of the port's GIDs.
+    /// Round trips of UDP datagrams, as [`Work::RoundTrips`].
+    DatagramTrips {
+        /// Index of the GID whose address is used.
         gid_index: u8,
         /// Bytes of a datagram.
         bytes: usize,
@@ -91,22 +91,22 @@ pub enum Work {
         /// Round trips of a batch.
         trips: u64,
     },
-    /// Bare datagrams one way, many in a call.
-    BareFlood {
-        /// By which of the port's GIDs.
+    /// UDP datagrams one way, many in a call.
+    DatagramFlood {
+        /// Index of the GID whose address is used.
         gid_index: u8,
-        /// Bytes of a message that is thought of: what is found is its time.
+        /// Bytes of a message; the result is the time of as many bytes.
         bytes: usize,
         /// How many.
         messages: u64,
     },
 }
 
-/// What a worker measured.
+/// The times that a worker measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// Half a round trip, in ns: the median over batches.
+pub struct Timings {
+    /// Half a round trip, in ns: the median of the batches.
     pub half_round_trip_ns: Option<f64>,
-    /// Time per message of a flood, in ns: the median over batches.
+    /// Time per message of a flood, in ns: the median of the batches.
     pub message_ns: Option<f64>,
 }

@@ -6,7 +6,8 @@ use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::Interval;
 use rdmalab_record::{Finding, Point};
 
-use super::{Line, known, median, placed};
+use crate::curve::Curve;
+use crate::estimate::{known, median, placed};
 
 /// What the knee is taken to be: the median from the intended start is so many times that at the
 /// lowest rate,
@@ -25,7 +26,7 @@ struct Times {
 }
 
 impl Times {
-    fn of(line: &Line) -> Self {
+    fn of(curve: &Curve) -> Self {
         let of = |points: &[&Point]| {
             let due = |quantity| {
                 let known = known(points, quantity, "from the intended start")?;
@@ -37,7 +38,7 @@ impl Times {
             all.into_iter().find_map(due)
         };
         let (mut of_rates, mut clock_error_ns) = (Vec::new(), 0.0f64);
-        for (rate, points) in line.places.iter().filter(|(rate, _)| *rate > 0.0) {
+        for (rate, points) in curve.points.iter().filter(|(rate, _)| *rate > 0.0) {
             let Some((known, error_ns)) = of(points) else { continue };
             of_rates.push((*rate, known));
             clock_error_ns = clock_error_ns.max(error_ns);
@@ -59,14 +60,14 @@ impl Times {
 }
 
 /// Up to which rate load costs little.
-pub(super) fn knee(line: &Line) -> Vec<Finding> {
-    let times = Times::of(line);
-    let of = |sentence: &str| line.finding("knee", "per_s", sentence);
+pub fn knee(curve: &Curve) -> Vec<Finding> {
+    let times = Times::of(curve);
+    let of = |sentence: &str| curve.finding("knee", "per_s", sentence);
     let [(lowest, base), _, .., (highest, _)] = times.of_rates.as_slice() else {
         let advice = "measure three rates or more, or --rate sweep, to see the knee";
         return if times.of_rates.is_empty() { Vec::new() } else { vec![of(advice)] };
     };
-    let behind = behind(line);
+    let behind = behind(curve);
     if base.value <= times.clock_error_ns && !matches!(behind.at, Place::Before) {
         return vec![of(&lost_in_clocks(base.value, times.clock_error_ns))];
     }
@@ -110,8 +111,8 @@ pub(super) fn knee(line: &Line) -> Vec<Finding> {
 }
 
 /// From where on less arrives than is sent: counts, of which no clock is in doubt.
-fn behind(line: &Line) -> Crossing {
-    let paced = line.places.iter().filter(|(rate, _)| *rate > 0.0);
+fn behind(curve: &Curve) -> Crossing {
+    let paced = curve.points.iter().filter(|(rate, _)| *rate > 0.0);
     let pairs = paced.filter_map(|(rate, points)| {
         let (achieved, offered) = (rate_of(points, "achieved")?, rate_of(points, "offered")?);
         let (a, b) = (Known::exactly(achieved), Known::exactly(SERVED * offered));
@@ -170,7 +171,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::findings::tests::{self, all, around, of};
+    use crate::testing::{self, all, around, of};
 
     /// Times as of a queue: 10 us / (1 - rate / 1M). Its ends have clocks that may be off by so
     /// much.
@@ -210,7 +211,7 @@ mod tests {
             outcome.series.iter_mut().for_each(|s| s.quantity = Quantity::CompletionTime);
             (parameters, outcome)
         };
-        let blast = tests::of("blast", rates().map(by_completions).collect()).join("");
+        let blast = testing::of("blast", rates().map(by_completions).collect()).join("");
         assert!(blast.starts_with("the knee is at 505 k/s"), "{blast}");
         // Closed loops have no intended start.
         assert_eq!(of(&[0.0]), "");

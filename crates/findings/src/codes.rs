@@ -6,7 +6,8 @@ use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Point};
 
-use super::{Line, known, medians, timed};
+use crate::curve::Curve;
+use crate::estimate::{known, medians, timed};
 
 /// Of a time-out, what a host may take to notice its end: it hides what codes say that are shorter.
 const NOTICE_NS: f64 = 50_000.0;
@@ -60,9 +61,9 @@ fn middle(values: &[f64]) -> f64 {
 }
 
 /// The lowest code that takes effect, as each above it: from there on T_o grows as T_tr does.
-pub fn effective(line: &Line) -> Vec<Finding> {
+pub fn effective(curve: &Curve) -> Vec<Finding> {
     let t_o = |points: &[&Point]| known(points, Quantity::Timeout, "T_o");
-    let places = || line.places.iter().filter(|(_, points)| t_o(points).is_some());
+    let places = || curve.points.iter().filter(|(_, points)| t_o(points).is_some());
     let measured: Vec<(f64, Vec<f64>)> =
         places().map(|(code, points)| (*code, medians(points, Quantity::Timeout, "T_o"))).collect();
     let times: Vec<(f64, Known)> =
@@ -93,10 +94,10 @@ pub fn effective(line: &Line) -> Vec<Finding> {
             ),
         ),
     };
-    let code = line.finding("c_ack", "code", &sentence);
-    let t_o = timed(line.finding("t_o", "ns", &format!("T_o is {text} at code {at}")), least);
+    let code = curve.finding("c_ack", "code", &sentence);
+    let t_o = timed(curve.finding("t_o", "ns", &format!("T_o is {text} at code {at}")), least);
     let mut found = vec![Finding { value, low, high, ..code }, t_o];
-    found.extend(too_short(line, &times));
+    found.extend(too_short(curve, &times));
     found
 }
 
@@ -114,22 +115,22 @@ fn lowest_sentence(lowest: f64, t_o: &str, (first, t_o_first): &(f64, Known)) ->
     format!("the lowest code that takes effect is {lowest} (T_o {t_o} for T_tr {t_tr}){below}")
 }
 
-fn too_short(line: &Line, times: &[(f64, Known)]) -> Option<Finding> {
+fn too_short(curve: &Curve, times: &[(f64, Known)]) -> Option<Finding> {
     let (code, t_o) = times.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code))?;
     let sentence = format!(
         "at code {code} T_o is {}, less than T_tr, which IBA does not allow",
         fmt_ns(t_o.value)
     );
-    Some(timed(line.finding("t_o_below_t_tr", "ns", &sentence), *t_o))
+    Some(timed(curve.finding("t_o_below_t_tr", "ns", &sentence), *t_o))
 }
 
 #[cfg(test)]
 mod tests {
     use rdmalab_measure::Outcome;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::super::tests::{all, around};
     use super::*;
+    use crate::testing::{all, around};
 
     #[test]
     fn the_lowest_code_that_takes_effect() {
@@ -168,6 +169,24 @@ mod tests {
         let none = codes(&[8, 10, 12], 16, 2.0, 2);
         assert_eq!(ends(&none), (None, Some(11.0), None));
         assert!(none[0].sentence.starts_with("no code below 12 takes effect"), "{none:?}");
+    }
+
+    #[test]
+    fn of_two_runs_the_middle_counts_and_of_those_cut_short_none() {
+        let run = |ms: f64, cut_short: Option<&str>| {
+            let mut outcome = Outcome::default();
+            outcome.push_series(Quantity::Timeout, "T_o", 0, vec![ms * 1e6; 101]);
+            outcome.cut_short = cut_short.map(str::to_owned);
+            (json!({ "timeout": 14 }), outcome)
+        };
+        let t_o = |runs: Vec<(Value, Outcome)>| {
+            let found = all("timeout", runs).into_iter().find(|finding| finding.name == "t_o");
+            found.and_then(|finding| finding.value)
+        };
+        assert_eq!(t_o(vec![run(100.0, None), run(200.0, None)]), Some(150e6));
+        let cut = || run(900.0, Some("interrupted"));
+        assert_eq!(t_o(vec![cut(), cut(), run(100.0, None)]), Some(100e6));
+        assert_eq!(t_o(vec![cut()]), None);
     }
 
     /// Of an adapter whose T_o is k T_tr, and never less than that of its smallest code.
