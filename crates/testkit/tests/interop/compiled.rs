@@ -23,7 +23,9 @@ fn run(program: &Path, environments: &[&str], last_line: &str) {
 #[test]
 fn a_program_as_users_write_them() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["user.c", "end.c"], &["-libverbs"]) {
+    if let Some(program) =
+        compile(scratch.path(), &["opcodes_and_errors.c", "endpoint.c"], &["-libverbs"])
+    {
         let environments =
             ["", "RDMALAB_TEST_DEVICE=soft1", "RDMALAB_LANE=off", "RDMALAB_PERSONALITY=ethernet"];
         run(&program, &environments, "all passed");
@@ -33,7 +35,9 @@ fn a_program_as_users_write_them() {
 #[test]
 fn a_receiver_that_leaves_has_acknowledged() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["leave.c", "end.c"], &["-libverbs"]) {
+    if let Some(program) =
+        compile(scratch.path(), &["exit_after_receive.c", "endpoint.c"], &["-libverbs"])
+    {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
@@ -41,7 +45,9 @@ fn a_receiver_that_leaves_has_acknowledged() {
 #[test]
 fn a_device_may_be_closed_before_its_objects_go() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["late.c", "end.c"], &["-libverbs"]) {
+    if let Some(program) =
+        compile(scratch.path(), &["close_device_first.c", "endpoint.c"], &["-libverbs"])
+    {
         // What is freed is overwritten, so that who still looks there falls.
         run(&program, &["MALLOC_PERTURB_=165"], "all passed");
     }
@@ -50,9 +56,11 @@ fn a_device_may_be_closed_before_its_objects_go() {
 #[test]
 fn a_thread_that_waits_may_be_cancelled() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) =
-        compile(scratch.path(), &["cancel.c", "end.c"], &["-libverbs", "-lpthread"])
-    {
+    if let Some(program) = compile(
+        scratch.path(),
+        &["cancel_waiting_thread.c", "endpoint.c"],
+        &["-libverbs", "-lpthread"],
+    ) {
         run(&program, &[""], "all passed");
     }
 }
@@ -61,7 +69,7 @@ fn a_thread_that_waits_may_be_cancelled() {
 fn who_listens_is_found_by_address() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) =
-        compile(scratch.path(), &["listen.c", "end.c"], &["-lrdmacm", "-libverbs"])
+        compile(scratch.path(), &["listen_backlog.c", "endpoint.c"], &["-lrdmacm", "-libverbs"])
     {
         run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
     }
@@ -70,7 +78,7 @@ fn who_listens_is_found_by_address() {
 #[test]
 fn who_ends_tells_its_peer_after_all_else() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let sources = ["farewell.c", "end.c"];
+    let sources = ["disconnect_at_exit.c", "endpoint.c"];
     if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
@@ -80,7 +88,8 @@ fn who_ends_tells_its_peer_after_all_else() {
 fn threads_share_a_socket() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
-    if let Some(program) = compile(scratch.path(), &["sockets.c", "end.c"], &libraries) {
+    if let Some(program) = compile(scratch.path(), &["rsocket_threads.c", "endpoint.c"], &libraries)
+    {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
@@ -88,7 +97,7 @@ fn threads_share_a_socket() {
 #[test]
 fn every_symbol_has_the_version_that_programs_ask_for() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["abi.c"], &["-ldl"]) {
+    if let Some(program) = compile(scratch.path(), &["symbol_versions.c"], &["-ldl"]) {
         run(&program, &[""], "soft1");
     }
 }

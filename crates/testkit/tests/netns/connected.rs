@@ -104,7 +104,7 @@ fn a_new_address_is_waited_for_before_anything_is_sent() {
 fn a_new_address_keeps_nobody_waiting() {
     let test = "a_new_address_keeps_nobody_waiting";
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let sources = ["resolve.c", "end.c"];
+    let sources = ["resolve_tentative_address.c", "endpoint.c"];
     let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) else {
         return;
     };
@@ -126,7 +126,10 @@ fn an_address_that_nobody_has_is_told_when_its_time_is_over() {
     let test = "an_address_that_nobody_has_is_told_when_its_time_is_over";
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs"];
-    let Some(program) = compile(scratch.path(), &["nobody.c", "end.c"], &libraries) else { return };
+    let Some(program) = compile(scratch.path(), &["resolve_timeout.c", "endpoint.c"], &libraries)
+    else {
+        return;
+    };
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let host = lab.namespace(2);
     lab.must(&format!("-n {host} route add unreachable 198.51.100.0/24"));
@@ -149,7 +152,11 @@ fn a_request_that_is_lost_is_sent_again() {
     let test = "a_request_that_is_lost_is_sent_again";
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs"];
-    let Some(program) = compile(scratch.path(), &["lost.c", "end.c"], &libraries) else { return };
+    let Some(program) =
+        compile(scratch.path(), &["lost_connect_request.c", "endpoint.c"], &libraries)
+    else {
+        return;
+    };
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let (program, directory) = (program.display(), scratch.path().display());
     let mut server = lab.start(1, &program.to_string());

@@ -5,7 +5,7 @@
  *     lost DESTINATION DIRECTORY      makes it (IPv4): once it has found the way there is a file
  *                                     "resolved" in the directory; waits for "go"; says "asked"
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

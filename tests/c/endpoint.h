@@ -4,8 +4,8 @@
  * A check prints what was expected and ends the process with status 1. The parent plays one end and
  * the child the other; when the child fails, the parent fails.
  */
-#ifndef RDMALAB_USER_H
-#define RDMALAB_USER_H
+#ifndef RDMALAB_ENDPOINT_H
+#define RDMALAB_ENDPOINT_H
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -18,12 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char *who;
+extern const char *role;
 
 #define CHECK(condition)                                                                    \
     do {                                                                                    \
         if (!(condition)) {                                                                 \
-            fprintf(stderr, "%s: %s:%d: %s (errno: %s)\n", who, __FILE__, __LINE__, #condition, \
+            fprintf(stderr, "%s: %s:%d: %s (errno: %s)\n", role, __FILE__, __LINE__, #condition, \
                     strerror(errno));                                                       \
             exit(1);                                                                        \
         }                                                                                   \
@@ -34,7 +34,7 @@ extern const char *who;
     do {                                                                                    \
         long long found_ = (long long)(found), expected_ = (long long)(expected);           \
         if (found_ != expected_) {                                                          \
-            fprintf(stderr, "%s: %s:%d: %s is %lld, not %lld\n", who, __FILE__, __LINE__,   \
+            fprintf(stderr, "%s: %s:%d: %s is %lld, not %lld\n", role, __FILE__, __LINE__,   \
                     #found, found_, expected_);                                             \
             exit(1);                                                                        \
         }                                                                                   \
@@ -53,9 +53,9 @@ struct address {
 };
 
 /* One end of a connection, with everything that it needs. */
-struct end {
+struct endpoint {
     int is_parent;
-    int link; /* A socket to the other end. */
+    int socket; /* A socket to the other endpoint. */
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
@@ -66,32 +66,32 @@ struct end {
     struct ibv_mr *mr;
     uint8_t *buffer;
     struct ibv_qp_cap cap;
-    struct address here;
-    struct address there;
+    struct address local;
+    struct address remote;
 };
 
 /* Opens the device that RDMALAB_TEST_DEVICE names (soft0 without it), and registers memory. */
-void open_end(struct end *end);
+void open_endpoint(struct endpoint *endpoint);
 /* Makes the QP, with an SRQ if asked for, and INIT; says in `here` where it is. */
-void make_qp(struct end *end, enum ibv_qp_type type, int with_srq);
+void make_qp(struct endpoint *endpoint, enum ibv_qp_type type, int with_srq);
 /* Exchanges the addresses, and goes to RTR and RTS. */
-void connect_qp(struct end *end);
+void connect_qp(struct endpoint *endpoint);
 /* Destroys the QP and its SRQ; both ends do this at the same time. */
-void destroy_qp(struct end *end);
+void destroy_qp(struct endpoint *endpoint);
 /* Closes everything; each call must succeed. */
-void close_end(struct end *end);
+void close_endpoint(struct endpoint *endpoint);
 /* The way to a peer: by LID, or by GID on a port that has no LIDs. */
-struct ibv_ah_attr path_to(const struct address *there);
+struct ibv_ah_attr path_to(const struct address *to);
 /* Both ends have come here. */
-void meet(struct end *end);
+void barrier(struct endpoint *endpoint);
 
 /* Posts a receive of `length` bytes at `offset` of the buffer. */
-void post_recv(struct end *end, uint64_t wr_id, uint32_t offset, uint32_t length);
+void post_recv(struct endpoint *endpoint, uint64_t wr_id, uint32_t offset, uint32_t length);
 /* A signalled request over `length` bytes at `offset` of the buffer, and the same of the peer. */
-struct ibv_send_wr request(struct end *end, struct ibv_sge *sge, enum ibv_wr_opcode opcode,
+struct ibv_send_wr request(struct endpoint *endpoint, struct ibv_sge *sge, enum ibv_wr_opcode opcode,
                            uint32_t offset, uint32_t length);
 /* Posts one request, which must be taken. */
-void post(struct end *end, struct ibv_send_wr *wr);
+void post(struct endpoint *endpoint, struct ibv_send_wr *wr);
 /* Waits for one completion; fails after some 30 seconds. */
 struct ibv_wc wait_for(struct ibv_cq *cq);
 /* Waits for one completion, which must have this status and request. */

@@ -2,7 +2,7 @@
  * A listener at one address of this host is asked at another one, more often than its backlog has
  * places: every request is refused, and holds no place afterwards.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

@@ -3,7 +3,7 @@
  * it and handles the completions that the first one waits for. Both must hear of what concerns
  * them. One that connects keeps nobody from using the socket.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

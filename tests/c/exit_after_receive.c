@@ -3,16 +3,16 @@
  * answer, no destroyed QP. An adapter has acknowledged that message before the receiver saw it, so
  * the sender's request succeeds.
  */
-#include "user.h"
+#include "endpoint.h"
 
 enum { ROUNDS = 8 };
 
-static void send_one(struct end *end)
+static void send_one(struct endpoint *endpoint)
 {
     struct ibv_sge sge;
-    struct ibv_send_wr wr = request(end, &sge, IBV_WR_SEND, 0, 8);
-    post(end, &wr);
-    expect(end->send_cq, wr.wr_id, IBV_WC_SUCCESS);
+    struct ibv_send_wr wr = request(endpoint, &sge, IBV_WR_SEND, 0, 8);
+    post(endpoint, &wr);
+    expect(endpoint->send_cq, wr.wr_id, IBV_WC_SUCCESS);
 }
 
 int main(void)
@@ -21,27 +21,27 @@ int main(void)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
-    struct end end = {.is_parent = child != 0, .link = link[child != 0]};
-    who = child != 0 ? "parent" : "child";
-    open_end(&end);
-    make_qp(&end, IBV_QPT_RC, 0);
+    struct endpoint endpoint = {.is_parent = child != 0, .socket = link[child != 0]};
+    role = child != 0 ? "parent" : "child";
+    open_endpoint(&endpoint);
+    make_qp(&endpoint, IBV_QPT_RC, 0);
     for (int i = 0; i < ROUNDS; i++) {
-        post_recv(&end, i, 64 * i, 64);
+        post_recv(&endpoint, i, 64 * i, 64);
     }
-    connect_qp(&end);
+    connect_qp(&endpoint);
     for (int i = 0; i < ROUNDS; i++) {
         if (child != 0) {
-            send_one(&end);
+            send_one(&endpoint);
         }
         if (child != 0 && i == ROUNDS - 1) {
             break;
         }
-        expect(end.recv_cq, i, IBV_WC_SUCCESS);
+        expect(endpoint.recv_cq, i, IBV_WC_SUCCESS);
         if (child == 0 && i == ROUNDS - 1) {
             _exit(0);
         }
         if (child == 0) {
-            send_one(&end);
+            send_one(&endpoint);
         }
     }
     int status = 0;

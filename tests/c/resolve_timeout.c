@@ -4,7 +4,7 @@
  *
  *     nobody NOBODY SOMEBODY WITHOUT_ROUTE UNREACHABLE OURS
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

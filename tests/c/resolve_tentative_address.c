@@ -5,7 +5,7 @@
  *
  *     resolve SOURCE DESTINATION      (IPv6; the source stays out of use for longer than that)
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * A server that ends by exit and lets its connection be. Its peer hears of that, though a child of
  * the server keeps what it had open; but only after what the server's handlers still say.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -60,7 +60,7 @@ static void say_something(void)
 
 static void serve(int listening, int until)
 {
-    who = "server";
+    role = "server";
     CHECK(atexit(say_something) == 0);
     struct rdma_cm_id *listener = make_id();
     /* Not one of its own: the child of a server that ended just now may still have that. */
