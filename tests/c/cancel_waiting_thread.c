@@ -1,6 +1,6 @@
 /*
- * Threads that wait for events are cancelled, as rping cancels its own: the wait ends, and what
- * they waited for works as before.
+ * Cancels threads that wait for completion events or asynchronous events, as rping does. The wait
+ * must end, and the channel and the queues must work afterwards.
  */
 #include "endpoint.h"
 
@@ -10,20 +10,20 @@ enum { ROUNDS = 20 };
 
 static int cleaned;
 
-static void clean(void *endpoint)
+static void clean(void *ep)
 {
-    (void)endpoint;
+    (void)ep;
     cleaned++;
 }
 
 static void *wait_for_completions(void *pointer)
 {
-    struct endpoint *endpoint = pointer;
-    pthread_cleanup_push(clean, endpoint);
+    struct endpoint *ep = pointer;
+    pthread_cleanup_push(clean, ep);
     for (;;) {
         struct ibv_cq *cq;
         void *context;
-        CHECK(ibv_get_cq_event(endpoint->channel, &cq, &context) == 0);
+        CHECK(ibv_get_cq_event(ep->channel, &cq, &context) == 0);
         ibv_ack_cq_events(cq, 1);
         CHECK(ibv_req_notify_cq(cq, 0) == 0);
     }
@@ -33,21 +33,21 @@ static void *wait_for_completions(void *pointer)
 
 static void *wait_for_events(void *pointer)
 {
-    struct endpoint *endpoint = pointer;
-    pthread_cleanup_push(clean, endpoint);
+    struct endpoint *ep = pointer;
+    pthread_cleanup_push(clean, ep);
     struct ibv_async_event event;
-    CHECK(ibv_get_async_event(endpoint->context, &event) == 0);
+    CHECK(ibv_get_async_event(ep->context, &event) == 0);
     pthread_cleanup_pop(0);
     return NULL;
 }
 
-/* Cancels a thread that waits, at different moments of its wait. */
-static void cancel(struct endpoint *endpoint, void *(*run)(void *), unsigned wait_us)
+/* Starts a thread that waits, and cancels it `wait_us` microseconds later. */
+static void cancel(struct endpoint *ep, void *(*run)(void *), unsigned wait_us)
 {
     pthread_t thread;
     void *result;
     int before = cleaned;
-    CHECK(pthread_create(&thread, NULL, run, endpoint) == 0);
+    CHECK(pthread_create(&thread, NULL, run, ep) == 0);
     usleep(wait_us);
     CHECK(pthread_cancel(thread) == 0);
     CHECK(pthread_join(thread, &result) == 0);
@@ -55,25 +55,25 @@ static void cancel(struct endpoint *endpoint, void *(*run)(void *), unsigned wai
     EQUAL(cleaned, before + 1);
 }
 
-static void one_message(struct endpoint *endpoint, uint64_t number)
+static void one_message(struct endpoint *ep, uint64_t number)
 {
-    if (endpoint->is_parent) {
-        barrier(endpoint);
+    if (ep->is_parent) {
+        barrier(ep);
         struct ibv_sge sge;
-        struct ibv_send_wr wr = request(endpoint, &sge, IBV_WR_SEND, 0, 8);
-        post(endpoint, &wr);
-        expect(endpoint->send_cq, wr.wr_id, IBV_WC_SUCCESS);
+        struct ibv_send_wr wr = request(ep, &sge, IBV_WR_SEND, 0, 8);
+        post(ep, &wr);
+        expect(ep->send_cq, wr.wr_id, IBV_WC_SUCCESS);
         return;
     }
     struct ibv_cq *cq;
     void *context;
-    post_recv(endpoint, number, 0, 64);
-    CHECK(ibv_req_notify_cq(endpoint->recv_cq, 0) == 0);
-    barrier(endpoint);
-    CHECK(ibv_get_cq_event(endpoint->channel, &cq, &context) == 0);
-    CHECK(cq == endpoint->recv_cq);
+    post_recv(ep, number, 0, 64);
+    CHECK(ibv_req_notify_cq(ep->recv_cq, 0) == 0);
+    barrier(ep);
+    CHECK(ibv_get_cq_event(ep->channel, &cq, &context) == 0);
+    CHECK(cq == ep->recv_cq);
     ibv_ack_cq_events(cq, 1);
-    expect(endpoint->recv_cq, number, IBV_WC_SUCCESS);
+    expect(ep->recv_cq, number, IBV_WC_SUCCESS);
 }
 
 int main(void)
@@ -82,21 +82,21 @@ int main(void)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
-    struct endpoint endpoint = {.is_parent = child != 0, .socket = link[child != 0]};
+    struct endpoint ep = {.is_parent = child != 0, .socket = link[child != 0]};
     role = child != 0 ? "parent" : "child";
-    open_endpoint(&endpoint);
-    make_qp(&endpoint, IBV_QPT_RC, 0);
-    connect_qp(&endpoint);
+    open_endpoint(&ep);
+    make_qp(&ep, IBV_QPT_RC, 0);
+    connect_qp(&ep);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        if (!endpoint.is_parent) {
-            cancel(&endpoint, wait_for_completions, 300 * i);
-            cancel(&endpoint, wait_for_events, 300 * i);
+        if (!ep.is_parent) {
+            cancel(&ep, wait_for_completions, 300 * i);
+            cancel(&ep, wait_for_events, 300 * i);
         }
-        one_message(&endpoint, i);
+        one_message(&ep, i);
     }
-    barrier(&endpoint);
-    destroy_qp(&endpoint);
-    close_endpoint(&endpoint);
+    barrier(&ep);
+    destroy_qp(&ep);
+    close_endpoint(&ep);
     if (child != 0) {
         int status = 0;
         CHECK(waitpid(child, &status, 0) == child);

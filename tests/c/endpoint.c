@@ -1,5 +1,5 @@
 /*
- * One end of a connection: made, connected, used and closed as any program does it.
+ * One endpoint of a connection: open, connect, post, poll, close.
  */
 #include "endpoint.h"
 
@@ -11,46 +11,46 @@ static const char *device_name(void)
     return name != NULL ? name : "soft0";
 }
 
-void open_endpoint(struct endpoint *endpoint)
+void open_endpoint(struct endpoint *ep)
 {
     int count = 0;
     struct ibv_device **list = ibv_get_device_list(&count);
     CHECK(list != NULL);
     for (int i = 0; i < count; i++) {
         if (strcmp(ibv_get_device_name(list[i]), device_name()) == 0) {
-            endpoint->context = ibv_open_device(list[i]);
+            ep->context = ibv_open_device(list[i]);
         }
     }
     ibv_free_device_list(list);
-    CHECK(endpoint->context != NULL);
-    CHECK((endpoint->pd = ibv_alloc_pd(endpoint->context)) != NULL);
-    CHECK((endpoint->channel = ibv_create_comp_channel(endpoint->context)) != NULL);
-    CHECK((endpoint->send_cq = ibv_create_cq(endpoint->context, 64, NULL, NULL, 0)) != NULL);
-    CHECK((endpoint->recv_cq = ibv_create_cq(endpoint->context, 64, endpoint, endpoint->channel, 0)) != NULL);
-    CHECK(posix_memalign((void **)&endpoint->buffer, 4096, BUFFER_BYTES) == 0);
-    memset(endpoint->buffer, 0, BUFFER_BYTES);
-    endpoint->mr = ibv_reg_mr(endpoint->pd, endpoint->buffer, BUFFER_BYTES,
+    CHECK(ep->context != NULL);
+    CHECK((ep->pd = ibv_alloc_pd(ep->context)) != NULL);
+    CHECK((ep->channel = ibv_create_comp_channel(ep->context)) != NULL);
+    CHECK((ep->send_cq = ibv_create_cq(ep->context, 64, NULL, NULL, 0)) != NULL);
+    CHECK((ep->recv_cq = ibv_create_cq(ep->context, 64, ep, ep->channel, 0)) != NULL);
+    CHECK(posix_memalign((void **)&ep->buffer, 4096, BUFFER_BYTES) == 0);
+    memset(ep->buffer, 0, BUFFER_BYTES);
+    ep->mr = ibv_reg_mr(ep->pd, ep->buffer, BUFFER_BYTES,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-    CHECK(endpoint->mr != NULL);
+    CHECK(ep->mr != NULL);
 }
 
-void make_qp(struct endpoint *endpoint, enum ibv_qp_type type, int with_srq)
+void make_qp(struct endpoint *ep, enum ibv_qp_type type, int with_srq)
 {
     if (with_srq) {
         struct ibv_srq_init_attr srq = {.attr = {.max_wr = 32, .max_sge = 1}};
-        CHECK((endpoint->srq = ibv_create_srq(endpoint->pd, &srq)) != NULL);
+        CHECK((ep->srq = ibv_create_srq(ep->pd, &srq)) != NULL);
     }
     struct ibv_qp_init_attr init = {
-        .send_cq = endpoint->send_cq,
-        .recv_cq = endpoint->recv_cq,
-        .srq = endpoint->srq,
+        .send_cq = ep->send_cq,
+        .recv_cq = ep->recv_cq,
+        .srq = ep->srq,
         .cap = {.max_send_wr = 16, .max_recv_wr = with_srq ? 0 : 16, .max_send_sge = 4,
                 .max_recv_sge = 4, .max_inline_data = 64},
         .qp_type = type,
     };
-    CHECK((endpoint->qp = ibv_create_qp(endpoint->pd, &init)) != NULL);
-    endpoint->cap = init.cap;
+    CHECK((ep->qp = ibv_create_qp(ep->pd, &init)) != NULL);
+    ep->cap = init.cap;
     CHECK(init.cap.max_inline_data >= 64);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
@@ -64,31 +64,31 @@ void make_qp(struct endpoint *endpoint, enum ibv_qp_type type, int with_srq)
         attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     }
     mask |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-    EQUAL(ibv_modify_qp(endpoint->qp, &attr, mask), 0);
+    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
 
     struct ibv_port_attr port;
-    EQUAL(ibv_query_port(endpoint->context, 1, &port), 0);
+    EQUAL(ibv_query_port(ep->context, 1, &port), 0);
     EQUAL(port.state, IBV_PORT_ACTIVE);
-    endpoint->local = (struct address){
-        .qp_num = endpoint->qp->qp_num,
-        .psn = endpoint->is_parent ? 0xfffffe : 17, /* One of them wraps around soon. */
-        .rkey = endpoint->mr->rkey,
+    ep->local = (struct address){
+        .qp_num = ep->qp->qp_num,
+        .psn = ep->is_parent ? 0xfffffe : 17, /* The parent's PSN wraps around soon. */
+        .rkey = ep->mr->rkey,
         .lid = port.lid,
-        .memory = (uintptr_t)endpoint->buffer,
+        .memory = (uintptr_t)ep->buffer,
     };
-    EQUAL(ibv_query_gid(endpoint->context, 1, 0, &endpoint->local.gid), 0);
+    EQUAL(ibv_query_gid(ep->context, 1, 0, &ep->local.gid), 0);
 }
 
-static void exchange(struct endpoint *endpoint, const void *out, void *in, size_t bytes)
+static void exchange(struct endpoint *ep, const void *out, void *in, size_t bytes)
 {
-    CHECK(write(endpoint->socket, out, bytes) == (ssize_t)bytes);
-    CHECK(recv(endpoint->socket, in, bytes, MSG_WAITALL) == (ssize_t)bytes);
+    CHECK(write(ep->socket, out, bytes) == (ssize_t)bytes);
+    CHECK(recv(ep->socket, in, bytes, MSG_WAITALL) == (ssize_t)bytes);
 }
 
-void barrier(struct endpoint *endpoint)
+void barrier(struct endpoint *ep)
 {
     char byte = 0;
-    exchange(endpoint, &byte, &byte, 1);
+    exchange(ep, &byte, &byte, 1);
 }
 
 struct ibv_ah_attr path_to(const struct address *to)
@@ -102,32 +102,32 @@ struct ibv_ah_attr path_to(const struct address *to)
     return path;
 }
 
-void connect_qp(struct endpoint *endpoint)
+void connect_qp(struct endpoint *ep)
 {
-    exchange(endpoint, &endpoint->local, &endpoint->remote, sizeof endpoint->local);
-    int is_rc = endpoint->qp->qp_type == IBV_QPT_RC, is_ud = endpoint->qp->qp_type == IBV_QPT_UD;
+    exchange(ep, &ep->local, &ep->remote, sizeof ep->local);
+    int is_rc = ep->qp->qp_type == IBV_QPT_RC, is_ud = ep->qp->qp_type == IBV_QPT_UD;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = endpoint->remote.qp_num,
-        .rq_psn = endpoint->remote.psn,
+        .dest_qp_num = ep->remote.qp_num,
+        .rq_psn = ep->remote.psn,
         .max_dest_rd_atomic = 4,
         .min_rnr_timer = 12,
-        .ah_attr = path_to(&endpoint->remote),
+        .ah_attr = path_to(&ep->remote),
     };
     int mask = IBV_QP_STATE;
     if (!is_ud) {
         mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     }
     if (is_rc) {
-        /* Without one of the required attributes the transition is refused. */
-        EQUAL(ibv_modify_qp(endpoint->qp, &attr, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
+        /* Without min_rnr_timer, which is required, the transition is refused. */
+        EQUAL(ibv_modify_qp(ep->qp, &attr, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     }
-    EQUAL(ibv_modify_qp(endpoint->qp, &attr, mask), 0);
+    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
     memset(&attr, 0, sizeof attr);
     attr.qp_state = IBV_QPS_RTS;
-    attr.sq_psn = endpoint->local.psn;
+    attr.sq_psn = ep->local.psn;
     attr.timeout = 14;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
@@ -136,77 +136,77 @@ void connect_qp(struct endpoint *endpoint)
     if (is_rc) {
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    EQUAL(ibv_modify_qp(endpoint->qp, &attr, mask), 0);
-    barrier(endpoint);
+    EQUAL(ibv_modify_qp(ep->qp, &attr, mask), 0);
+    barrier(ep);
 }
 
-void destroy_qp(struct endpoint *endpoint)
+void destroy_qp(struct endpoint *ep)
 {
-    barrier(endpoint);
-    EQUAL(ibv_destroy_qp(endpoint->qp), 0);
-    if (endpoint->srq != NULL) {
-        EQUAL(ibv_destroy_srq(endpoint->srq), 0);
+    barrier(ep);
+    EQUAL(ibv_destroy_qp(ep->qp), 0);
+    if (ep->srq != NULL) {
+        EQUAL(ibv_destroy_srq(ep->srq), 0);
     }
-    endpoint->qp = NULL;
-    endpoint->srq = NULL;
-    barrier(endpoint);
+    ep->qp = NULL;
+    ep->srq = NULL;
+    barrier(ep);
 }
 
-void close_endpoint(struct endpoint *endpoint)
+void close_endpoint(struct endpoint *ep)
 {
-    EQUAL(ibv_dealloc_pd(endpoint->pd), EBUSY); /* The region still uses it. */
-    EQUAL(ibv_dereg_mr(endpoint->mr), 0);
-    EQUAL(ibv_destroy_comp_channel(endpoint->channel), EBUSY);
-    EQUAL(ibv_destroy_cq(endpoint->send_cq), 0);
-    EQUAL(ibv_destroy_cq(endpoint->recv_cq), 0);
-    EQUAL(ibv_destroy_comp_channel(endpoint->channel), 0);
-    EQUAL(ibv_dealloc_pd(endpoint->pd), 0);
-    EQUAL(ibv_close_device(endpoint->context), 0);
-    free(endpoint->buffer);
+    EQUAL(ibv_dealloc_pd(ep->pd), EBUSY); /* The memory region still uses it. */
+    EQUAL(ibv_dereg_mr(ep->mr), 0);
+    EQUAL(ibv_destroy_comp_channel(ep->channel), EBUSY);
+    EQUAL(ibv_destroy_cq(ep->send_cq), 0);
+    EQUAL(ibv_destroy_cq(ep->recv_cq), 0);
+    EQUAL(ibv_destroy_comp_channel(ep->channel), 0);
+    EQUAL(ibv_dealloc_pd(ep->pd), 0);
+    EQUAL(ibv_close_device(ep->context), 0);
+    free(ep->buffer);
 }
 
 /* ---- Requests and completions ---- */
 
-void post_recv(struct endpoint *endpoint, uint64_t wr_id, uint32_t offset, uint32_t length)
+void post_recv(struct endpoint *ep, uint64_t wr_id, uint32_t offset, uint32_t length)
 {
     struct ibv_sge sge = {
-        .addr = (uintptr_t)endpoint->buffer + offset, .length = length, .lkey = endpoint->mr->lkey};
+        .addr = (uintptr_t)ep->buffer + offset, .length = length, .lkey = ep->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
-    if (endpoint->srq != NULL) {
-        EQUAL(ibv_post_srq_recv(endpoint->srq, &wr, &bad), 0);
+    if (ep->srq != NULL) {
+        EQUAL(ibv_post_srq_recv(ep->srq, &wr, &bad), 0);
     } else {
-        EQUAL(ibv_post_recv(endpoint->qp, &wr, &bad), 0);
+        EQUAL(ibv_post_recv(ep->qp, &wr, &bad), 0);
     }
 }
 
-struct ibv_send_wr request(struct endpoint *endpoint, struct ibv_sge *sge, enum ibv_wr_opcode opcode,
+struct ibv_send_wr request(struct endpoint *ep, struct ibv_sge *sge, enum ibv_wr_opcode opcode,
                            uint32_t offset, uint32_t length)
 {
     *sge = (struct ibv_sge){
-        .addr = (uintptr_t)endpoint->buffer + offset, .length = length, .lkey = endpoint->mr->lkey};
+        .addr = (uintptr_t)ep->buffer + offset, .length = length, .lkey = ep->mr->lkey};
     struct ibv_send_wr wr = {.wr_id = 1000 + opcode, .sg_list = sge, .num_sge = 1,
                              .opcode = opcode, .send_flags = IBV_SEND_SIGNALED};
     if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        wr.wr.atomic.remote_addr = endpoint->remote.memory + offset;
-        wr.wr.atomic.rkey = endpoint->remote.rkey;
+        wr.wr.atomic.remote_addr = ep->remote.memory + offset;
+        wr.wr.atomic.rkey = ep->remote.rkey;
     } else {
-        wr.wr.rdma.remote_addr = endpoint->remote.memory + offset;
-        wr.wr.rdma.rkey = endpoint->remote.rkey;
+        wr.wr.rdma.remote_addr = ep->remote.memory + offset;
+        wr.wr.rdma.rkey = ep->remote.rkey;
     }
     return wr;
 }
 
-void post(struct endpoint *endpoint, struct ibv_send_wr *wr)
+void post(struct endpoint *ep, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad = NULL;
-    EQUAL(ibv_post_send(endpoint->qp, wr, &bad), 0);
+    EQUAL(ibv_post_send(ep->qp, wr, &bad), 0);
 }
 
 struct ibv_wc wait_for(struct ibv_cq *cq)
 {
     struct ibv_wc wc;
     int count = 0;
-    alarm(30); /* Ends the process if this hangs. */
+    alarm(30); /* Kills the process if no completion comes. */
     do {
         count = ibv_poll_cq(cq, 1, &wc);
     } while (count == 0);
