@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rdmalab_engine::cm::{Config, Manager, Output};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::path::gid_of;
-use rdmalab_ring::madbox;
+use rdmalab_ring::mad_socket;
 use rdmalab_wire::cm::Mad;
 use rdmalab_wire::ids::Gid;
 use rdmalab_wire::packet::Packet;
@@ -35,7 +35,7 @@ impl ManagerPresence {
         if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + CACHED_NS {
             self.looked_at_ns.store(now_ns, Ordering::Relaxed);
             // Where the list cannot be read, silence does less harm than a wrong answer.
-            let found = madbox::is_anybody_here().unwrap_or(true);
+            let found = mad_socket::any_slot_claimed().unwrap_or(true);
             self.has_managers.store(found, Ordering::Relaxed);
         }
         self.has_managers.load(Ordering::Relaxed)

@@ -5,13 +5,13 @@ use rdmalab_abi::*;
 use super::memory::Sge;
 use super::stream::{State, Stream};
 use super::{VERSION, connect};
-use crate::debug::{CallResult, Errno};
+use crate::errno::{CallResult, Errno};
 use crate::{id, qp, resolve};
 
 /// For so long the peer is looked for, ms: the kernel asks for it three times, once a second.
 const RESOLVE_MS: core::ffi::c_int = 4000;
 /// Bytes that the ends tell each other in the private data.
-const HELLO_BYTES: usize = 40;
+const CONN_DATA_BYTES: usize = 40;
 /// The sender has an integer order other than ours (ours is little-endian).
 const FLAG_BIG_ENDIAN: u8 = 1;
 /// The sender understands mappings.
@@ -27,13 +27,13 @@ fn from_scale(value: u8) -> u16 {
 }
 
 /// What this end tells: version, flags, credits, mappings, list, buffer.
-fn hello(stream: &Stream) -> [u8; HELLO_BYTES] {
-    let mut bytes = [0; HELLO_BYTES];
+fn conn_data(stream: &Stream) -> [u8; CONN_DATA_BYTES] {
+    let mut bytes = [0; CONN_DATA_BYTES];
     bytes[0] = VERSION;
     bytes[1] = FLAG_IOMAP | if cfg!(target_endian = "big") { FLAG_BIG_ENDIAN } else { 0 };
     bytes[2..4].copy_from_slice(&stream.sizes.receive_queue.to_be_bytes());
     bytes[7] = to_scale(stream.sizes.iomaps);
-    for (at, sge) in [(8, stream.own_list()), (24, stream.own_half())] {
+    for (at, sge) in [(8, stream.target_sgl()), (24, stream.first_half())] {
         bytes[at..at + 8].copy_from_slice(&sge.addr.to_be_bytes());
         bytes[at + 8..at + 12].copy_from_slice(&sge.key.to_be_bytes());
         bytes[at + 12..at + 16].copy_from_slice(&sge.length.to_be_bytes());
@@ -41,8 +41,8 @@ fn hello(stream: &Stream) -> [u8; HELLO_BYTES] {
     bytes
 }
 
-/// Notes what the other end told in the event that the id keeps.
-fn note(stream: &mut Stream) -> CallResult<()> {
+/// MadCapture what the other end told in the event that the id keeps.
+fn read_conn_data(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id; its last event is kept until the next call, with its private data.
     let bytes = unsafe {
         let event = (*stream.id).event;
@@ -50,10 +50,10 @@ fn note(stream: &mut Stream) -> CallResult<()> {
             return Err(Errno(libc::EINVAL));
         }
         let conn = (*event).param.conn;
-        if conn.private_data.is_null() || usize::from(conn.private_data_len) < HELLO_BYTES {
+        if conn.private_data.is_null() || usize::from(conn.private_data_len) < CONN_DATA_BYTES {
             return Err(Errno(libc::ENOTSUP));
         }
-        conn.private_data.cast::<[u8; HELLO_BYTES]>().read_unaligned()
+        conn.private_data.cast::<[u8; CONN_DATA_BYTES]>().read_unaligned()
     };
     if bytes[0] != VERSION {
         return Err(Errno(libc::ENOTSUP));
@@ -69,7 +69,7 @@ fn note(stream: &mut Stream) -> CallResult<()> {
     stream.swaps = is_big != cfg!(target_endian = "big");
     let iomaps = if bytes[1] & FLAG_IOMAP != 0 { from_scale(bytes[7]) } else { 0 };
     let credits = u16::from_be_bytes([bytes[2], bytes[3]]);
-    stream.meet(credits, sge(8), sge(24), iomaps);
+    stream.set_peer(credits, sge(8), sge(24), iomaps);
     Ok(())
 }
 
@@ -83,7 +83,7 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
                 let to = &raw const (*stream.id).route.addr.dst_storage;
                 resolve::resolve_addr(stream.id, std::ptr::null(), to.cast(), RESOLVE_MS)
             };
-            after(stream, begun)
+            continue_from(stream, begun)
         }
         State::Resolving | State::Routing | State::Connecting | State::Accepting => advance(stream),
         State::Failed => Err(stream.failure()),
@@ -95,11 +95,11 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
 pub fn advance(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id.
     let came = unsafe { id::complete(stream.id) };
-    after(stream, came)
+    continue_from(stream, came)
 }
 
 /// What follows from a step that is done, has to wait, or failed.
-fn after(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()> {
+fn continue_from(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()> {
     loop {
         match step {
             Err(Errno(libc::EAGAIN)) => return Err(Errno(libc::EINPROGRESS)),
@@ -118,9 +118,9 @@ fn after(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()> {
             }
             State::Routing => {
                 stream.state = State::Connecting;
-                ask(stream)
+                send_request(stream)
             }
-            State::Connecting => match note(stream) {
+            State::Connecting => match read_conn_data(stream) {
                 Ok(()) => {
                     stream.begin();
                     return Ok(());
@@ -136,12 +136,12 @@ fn after(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()> {
     }
 }
 
-fn ask(stream: &mut Stream) -> CallResult<()> {
+fn send_request(stream: &mut Stream) -> CallResult<()> {
     make_endpoint(stream)?;
-    let hello = hello(stream);
+    let conn_data = conn_data(stream);
     let mut param = rdma_conn_param::zeroed();
-    param.private_data = hello.as_ptr().cast();
-    param.private_data_len = HELLO_BYTES as u8;
+    param.private_data = conn_data.as_ptr().cast();
+    param.private_data_len = CONN_DATA_BYTES as u8;
     param.flow_control = 1;
     param.retry_count = 7;
     param.rnr_retry_count = 7;
@@ -150,13 +150,13 @@ fn ask(stream: &mut Stream) -> CallResult<()> {
 }
 
 /// Accepts a request: its id was just fetched. Frees it when that fails.
-pub fn answer_request(stream: &mut Stream) -> CallResult<()> {
-    let accepted = make_endpoint(stream).and_then(|()| note(stream)).and_then(|()| {
-        let hello = hello(stream);
+pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
+    let accepted = make_endpoint(stream).and_then(|()| read_conn_data(stream)).and_then(|()| {
+        let conn_data = conn_data(stream);
         // SAFETY: the socket's id; the event of the request is kept, with its parameters.
         let mut param = unsafe { (*(*stream.id).event).param.conn };
-        param.private_data = hello.as_ptr().cast();
-        param.private_data_len = HELLO_BYTES as u8;
+        param.private_data = conn_data.as_ptr().cast();
+        param.private_data_len = CONN_DATA_BYTES as u8;
         stream.state = State::Accepting;
         // SAFETY: as above, and parameters that live during the call.
         unsafe { connect::accept(stream.id, &raw const param) }

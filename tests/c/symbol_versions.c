@@ -1,6 +1,6 @@
 /*
- * Finds the library as NCCL and others do: by dlopen, and each symbol under exactly the version
- * that such programs ask for; then lists the devices through what it found.
+ * Loads libibverbs by dlopen, as NCCL does. Looks up each symbol with the version that such
+ * programs ask for, then lists the devices through these symbols.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    /* The first name is there where programs are linked, and may be the system's. */
+    /* The argument may be libibverbs.so, the link-time name, which may belong to the system. */
     void *library = dlopen(argc > 1 ? argv[1] : "libibverbs.so.1", RTLD_NOW);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
@@ -81,6 +81,6 @@ int main(int argc, char **argv)
         printf("%s\n", name(devices[i]));
     }
     free_list(devices);
-    /* A program may let go of the library, whose threads go on. */
+    /* A program may close the library while the library's threads still run. */
     return dlclose(library) == 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 /*
- * Several threads on one socket: one sleeps in rrecv or rpoll while another closes it, or watches
- * it and handles the completions that the first one waits for. Both must hear of what concerns
- * them. One that connects keeps nobody from using the socket.
+ * Several threads use one rsocket. A thread sleeps in rrecv, rpoll or raccept while another thread
+ * closes the socket, or polls the same completion queue and takes the completions of the first one.
+ * The sleeping thread must wake up in both cases. A thread in rconnect must not block the others.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static void *connect_to_server(void *socket)
     return NULL;
 }
 
-/* The two ends of a connection. */
+/* Connects two sockets of this process. */
 static void make_pair(int listener, int *accepted, int *connected)
 {
     pthread_t thread;
@@ -53,7 +53,7 @@ static void *sleep_in_poll(void *socket)
     return NULL;
 }
 
-static void close_under_a_sleeper(int listener, int round)
+static void close_while_receiving(int listener, int round)
 {
     int here, there;
     pthread_t sleeper;
@@ -66,7 +66,7 @@ static void close_under_a_sleeper(int listener, int round)
     }
     usleep(300 * (round % 5));
     if (round % 2 == 0) {
-        EQUAL(rclose(there), 0); /* The end comes from both sides. */
+        EQUAL(rclose(there), 0); /* Both sides close. */
     }
     EQUAL(rclose(here), 0);
     CHECK(pthread_join(sleeper, NULL) == 0);
@@ -93,7 +93,7 @@ static int new_listener(void)
     return listener;
 }
 
-static void close_under_those_who_accept(int round)
+static void close_while_accepting(int round)
 {
     int listener = new_listener();
     pthread_t sleepers[2];
@@ -112,7 +112,7 @@ static void close_under_those_who_accept(int round)
 
 /* ---- Connecting ---- */
 
-static void *connect_in_vain(void *socket)
+static void *connect_and_be_closed(void *socket)
 {
     is_up = 1;
     EQUAL(rconnect(*(int *)socket, (struct sockaddr *)&server, sizeof server), -1);
@@ -120,8 +120,8 @@ static void *connect_in_vain(void *socket)
     return NULL;
 }
 
-/* Nobody accepts, so that rconnect waits for minutes. What it asked for stays in the backlog. */
-static void use_what_another_connects(int round)
+/* No thread accepts, so rconnect waits for minutes. The request stays in the backlog. */
+static void use_while_connecting(int round)
 {
     int here = rsocket(AF_INET, SOCK_STREAM, 0), kind = 0;
     struct sockaddr_in there;
@@ -129,11 +129,11 @@ static void use_what_another_connects(int round)
     struct pollfd poll = {.fd = here, .events = POLLOUT};
     pthread_t thread;
     is_up = 0;
-    CHECK(pthread_create(&thread, NULL, connect_in_vain, &here) == 0);
+    CHECK(pthread_create(&thread, NULL, connect_and_be_closed, &here) == 0);
     while (!is_up) {
         usleep(100);
     }
-    usleep(20000 * (round % 3)); /* Before it sleeps, and while it does. */
+    usleep(20000 * (round % 3)); /* Before the thread sleeps, and while it does. */
     EQUAL(rgetsockopt(here, SOL_SOCKET, SO_TYPE, &kind, &length), 0);
     EQUAL(kind, SOCK_STREAM);
     EQUAL(rgetpeername(here, (struct sockaddr *)&there, &room), 0);
@@ -144,7 +144,7 @@ static void use_what_another_connects(int round)
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* ---- Watching ---- */
+/* ---- Polling beside a reader ---- */
 
 static atomic_int is_over;
 
@@ -157,8 +157,8 @@ static void *answer(void *socket)
     return NULL;
 }
 
-/* Waits for what never comes, and handles completions meanwhile. */
-static void *watch(void *socket)
+/* Polls for an event that never comes, and handles completions meanwhile. */
+static void *poll_in_vain(void *socket)
 {
     while (!is_over) {
         struct pollfd poll = {.fd = *(int *)socket, .events = POLLPRI};
@@ -167,28 +167,28 @@ static void *watch(void *socket)
     return NULL;
 }
 
-static void watch_what_another_reads(int listener)
+static void poll_while_receiving(int listener)
 {
     int here, there;
-    pthread_t reader, watchers[2];
+    pthread_t reader, pollers[2];
     make_pair(listener, &here, &there);
     CHECK(pthread_create(&reader, NULL, answer, &here) == 0);
     for (int i = 0; i < 2; i++) {
-        CHECK(pthread_create(&watchers[i], NULL, watch, &here) == 0);
+        CHECK(pthread_create(&pollers[i], NULL, poll_in_vain, &here) == 0);
     }
     for (int turn = 0; turn < TURNS; turn++) {
         char sent = (char)turn, got = 0;
-        alarm(60); /* Ends the process if the reader sleeps on. */
+        alarm(60); /* Kills the process if the reader does not wake up. */
         EQUAL(rsend(there, &sent, 1, 0), 1);
         EQUAL(rrecv(there, &got, 1, 0), 1);
         EQUAL(got, sent);
-        usleep(100); /* Who spins goes to sleep. */
+        usleep(100); /* Long enough for spinning threads to sleep. */
     }
     is_over = 1;
     EQUAL(rclose(there), 0);
     CHECK(pthread_join(reader, NULL) == 0);
-    CHECK(pthread_join(watchers[0], NULL) == 0);
-    CHECK(pthread_join(watchers[1], NULL) == 0);
+    CHECK(pthread_join(pollers[0], NULL) == 0);
+    CHECK(pthread_join(pollers[1], NULL) == 0);
     EQUAL(rclose(here), 0);
 }
 
@@ -201,14 +201,14 @@ int main(int argc, char **argv)
     EQUAL(rlisten(listener, 8), 0);
     EQUAL(rgetsockname(listener, (struct sockaddr *)&server, &length), 0);
     for (int round = 0; round < CLOSINGS && !(argc > 1 && argv[1][0] == 'w'); round++) {
-        alarm(60); /* Ends the process if somebody sleeps on. */
-        close_under_a_sleeper(listener, round);
-        close_under_those_who_accept(round);
+        alarm(60); /* Kills the process if a thread does not wake up. */
+        close_while_receiving(listener, round);
+        close_while_accepting(round);
     }
-    watch_what_another_reads(listener);
+    poll_while_receiving(listener);
     for (int round = 0; round < CONNECTIONS; round++) {
-        alarm(60); /* Ends the process if somebody has to wait for the one who connects. */
-        use_what_another_connects(round);
+        alarm(60); /* Kills the process if a call waits for rconnect. */
+        use_while_connecting(round);
     }
     EQUAL(rclose(listener), 0);
     printf("all passed\n");

@@ -4,14 +4,14 @@
 use core::ffi::{CStr, c_int, c_void};
 
 use rdmalab_abi::MadPort;
-use rdmalab_ring::madbox::{MAD_BYTES, NO_INTERFACE};
+use rdmalab_ring::mad_socket::{MAD_BYTES, NO_INTERFACE};
 use rdmalab_wire::ids::Gid;
 
-use crate::debug::{CallResult, failed};
+use crate::errno::{CallResult, failed};
 
 /// A datagram as it came.
 #[repr(C)]
-pub struct Arrived {
+pub struct ReceivedMad {
     /// Who sent it.
     pub from: Gid,
     /// Which of our GIDs it was sent to.
@@ -20,18 +20,18 @@ pub struct Arrived {
     pub mad: [u8; MAD_BYTES],
 }
 
-type Open = unsafe extern "C" fn() -> c_int;
-type Send = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
-type Receive = unsafe extern "C" fn(*mut u8) -> c_int;
+type OpenFn = unsafe extern "C" fn() -> c_int;
+type SendFn = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
+type ReceiveFn = unsafe extern "C" fn(*mut u8) -> c_int;
 /// Of a function that shows a capture what goes another way.
-pub type Note = unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int;
+pub type CaptureFn = unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int;
 
 /// The open port.
 #[derive(Clone, Copy)]
-pub struct Door {
+pub struct Gsi {
     fd: c_int,
-    send: Send,
-    receive: Receive,
+    send: SendFn,
+    receive: ReceiveFn,
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
@@ -41,7 +41,7 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 }
 
 /// The functions of the libibverbs that is loaded.
-fn of_libibverbs() -> Option<MadPort> {
+fn libibverbs_port() -> Option<MadPort> {
     let flags = libc::RTLD_NOW | libc::RTLD_NODELETE;
     // SAFETY: a C string; the library is loaded already, and is never closed.
     let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), flags) };
@@ -56,21 +56,21 @@ fn of_libibverbs() -> Option<MadPort> {
     // pointers point to.
     Some(unsafe {
         MadPort {
-            open: std::mem::transmute::<*mut c_void, Open>(open),
-            send: std::mem::transmute::<*mut c_void, Send>(send),
-            receive: std::mem::transmute::<*mut c_void, Receive>(receive),
-            note: std::mem::transmute::<*mut c_void, Note>(note),
+            open: std::mem::transmute::<*mut c_void, OpenFn>(open),
+            send: std::mem::transmute::<*mut c_void, SendFn>(send),
+            receive: std::mem::transmute::<*mut c_void, ReceiveFn>(receive),
+            note: std::mem::transmute::<*mut c_void, CaptureFn>(note),
         }
     })
 }
 
 /// The port's functions, of whoever has the device; `None` where its build is another.
 pub fn port() -> Option<MadPort> {
-    crate::device::lent_mads().or_else(of_libibverbs)
+    crate::device::lent_mads().or_else(libibverbs_port)
 }
 
 /// What the port answered: a descriptor, or none where no interface was named.
-fn opened(answer: c_int) -> CallResult<Option<c_int>> {
+fn open_result(answer: c_int) -> CallResult<Option<c_int>> {
     match answer {
         NO_INTERFACE => Ok(None),
         error if error < 0 => Err(failed(error.saturating_neg(), "rdma_cm", || {
@@ -82,22 +82,22 @@ fn opened(answer: c_int) -> CallResult<Option<c_int>> {
     }
 }
 
-impl Door {
+impl Gsi {
     /// Opens it, where an interface leads to other hosts. Without one nothing comes and nothing
     /// goes.
     ///
     /// # Errors
     /// What the device says of the interface and of itself, `ENOSYS` if our libibverbs is too old
     /// to have the port.
-    pub fn open() -> CallResult<Option<Door>> {
+    pub fn open() -> CallResult<Option<Gsi>> {
         let Some(MadPort { open, send, receive, .. }) = port() else {
             return Err(failed(libc::ENOSYS, "rdma_cm", || {
                 "libibverbs.so.1 is of another version of ours: use two of one build".to_owned()
             }));
         };
         // SAFETY: takes nothing.
-        let fd = opened(unsafe { open() })?;
-        Ok(fd.map(|fd| Door { fd, send, receive }))
+        let fd = open_result(unsafe { open() })?;
+        Ok(fd.map(|fd| Gsi { fd, send, receive }))
     }
 
     /// A descriptor that is readable while datagrams wait.
@@ -118,28 +118,29 @@ impl Door {
     }
 
     /// The next datagram, without waiting.
-    pub fn receive(&self) -> Option<Arrived> {
-        let mut arrived = Arrived { from: Gid::default(), to: Gid::default(), mad: [0; MAD_BYTES] };
+    pub fn receive(&self) -> Option<ReceivedMad> {
+        let mut received =
+            ReceivedMad { from: Gid::default(), to: Gid::default(), mad: [0; MAD_BYTES] };
         // SAFETY: a live structure of the layout that the function writes.
-        let got = unsafe { (self.receive)((&raw mut arrived).cast()) };
-        (got == 1).then_some(arrived)
+        let got = unsafe { (self.receive)((&raw mut received).cast()) };
+        (got == 1).then_some(received)
     }
 }
 
 // `Gid` is its bytes, as the other library writes them.
-const _: () = assert!(size_of::<Arrived>() == 32 + MAD_BYTES && size_of::<Gid>() == 16);
+const _: () = assert!(size_of::<ReceivedMad>() == 32 + MAD_BYTES && size_of::<Gid>() == 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::debug::Errno;
+    use crate::errno::Errno;
 
     /// What each build of libibverbs answers where none was named.
     #[test]
     fn without_an_interface_there_is_no_door() {
-        assert_eq!(opened(-libc::ENODEV), Ok(None));
-        assert_eq!(opened(-libc::ENXIO), Err(Errno(libc::ENXIO)));
-        assert_eq!(opened(-libc::EADDRINUSE), Err(Errno(libc::EADDRINUSE)));
-        assert_eq!(opened(0), Ok(Some(0)));
+        assert_eq!(open_result(-libc::ENODEV), Ok(None));
+        assert_eq!(open_result(-libc::ENXIO), Err(Errno(libc::ENXIO)));
+        assert_eq!(open_result(-libc::EADDRINUSE), Err(Errno(libc::EADDRINUSE)));
+        assert_eq!(open_result(0), Ok(Some(0)));
     }
 }

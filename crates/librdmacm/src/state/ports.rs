@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 
 use rdmalab_wire::cm::service_id;
 
-use super::{EPHEMERAL, Inner};
-use crate::debug::{CallResult, Errno, errno_of, failed};
+use super::{CmState, EPHEMERAL};
+use crate::errno::{CallResult, Errno, errno_of, failed};
 
 /// The service of a port.
 pub fn service_of(ps: u32, port: u16) -> u64 {
     service_id(ps as u16, port)
 }
 
-impl Inner {
+impl CmState {
     /// Binds an id to an address; port 0 asks for any free one.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Inner {
     }
 
     fn claim(&mut self, ps: u32, port: u16) -> io::Result<()> {
-        self.office.claim(service_of(ps, port))
+        self.transport.claim(service_of(ps, port))
     }
 
     /// Ids of this process that have the port must not have the address as well.
@@ -88,7 +88,7 @@ impl Inner {
             holders.retain(|holder| *holder != number);
             if holders.is_empty() {
                 self.ports.remove(&service);
-                self.office.release(service);
+                self.transport.release(service);
             }
         }
     }
@@ -112,8 +112,8 @@ impl Inner {
             return Err(Errno(libc::EADDRINUSE));
         }
         self.listeners.entry(service).or_default().push(number);
-        self.cm.listen(service, backlog);
-        self.office.open(service, true);
+        self.manager.listen(service, backlog);
+        self.transport.set_listening(service, true);
         self.id(number)?.listening = Some(service);
         Ok(())
     }
@@ -123,12 +123,12 @@ impl Inner {
         let Some(service) = self.ids.get_mut(&number).and_then(|id| id.listening.take()) else {
             return;
         };
-        self.cm.unlisten(service);
+        self.manager.unlisten(service);
         if let Some(ids) = self.listeners.get_mut(&service) {
             ids.retain(|id| *id != number);
             if ids.is_empty() {
                 self.listeners.remove(&service);
-                self.office.open(service, false);
+                self.transport.set_listening(service, false);
             }
         }
     }

@@ -25,7 +25,7 @@ fn say(call: &str, why: &str) {
 }
 
 /// The same for what this library does not do at all: said once also to who did not ask, since the
-/// error number alone looks like a mistake of the program.
+/// error number alone lookups like a mistake of the program.
 pub fn unsupported(call: &str, why: &str) -> Errno {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| say(call, why));

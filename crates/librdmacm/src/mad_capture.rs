@@ -8,18 +8,18 @@ use core::ffi::c_int;
 use rdmalab_wire::cm::{Mad, Message};
 use rdmalab_wire::ids::Gid;
 
-use crate::door::{self, Note};
+use crate::gsi::{self, CaptureFn};
 
 /// Connections whose addresses are remembered; the frames of others bear the port's.
-const WAYS_MAX: usize = 4096;
+const PATHS_MAX: usize = 4096;
 
 /// See the module's text.
-pub struct Notes {
+pub struct MadCapture {
     /// `None` where nothing is captured.
-    note: Option<Note>,
+    capture: Option<CaptureFn>,
     /// By the communication id of who asked: from where, and to where. Only requests for
     /// connections say it.
-    ways: BTreeMap<u32, (Gid, Gid)>,
+    paths: BTreeMap<u32, (Gid, Gid)>,
     /// Their keys, in the order in which they came.
     order: VecDeque<u32>,
 }
@@ -40,51 +40,51 @@ fn ids_of(message: &Message) -> (u32, u32) {
     }
 }
 
-impl Notes {
+impl MadCapture {
     /// For what this process captures.
     pub fn new() -> Self {
-        let note = door::port().map(|port| port.note);
-        Self { note, ways: BTreeMap::new(), order: VecDeque::new() }
+        let capture = gsi::port().map(|port| port.note);
+        Self { capture, paths: BTreeMap::new(), order: VecDeque::new() }
     }
 
     /// Shows a message that leaves for a process of this host.
     pub fn sent(&mut self, mad: &Mad) {
-        self.show(mad, 0);
+        self.record(mad, 0);
     }
 
     /// Shows one that came from such.
     pub fn received(&mut self, mad: &Mad) {
-        self.show(mad, 1);
+        self.record(mad, 1);
     }
 
-    fn show(&mut self, mad: &Mad, has_come: c_int) {
-        let Some(note) = self.note else { return };
-        let (from, to) = self.way_of(&mad.message);
+    fn record(&mut self, mad: &Mad, is_received: c_int) {
+        let Some(capture) = self.capture else { return };
+        let (from, to) = self.path_of(&mad.message);
         let bytes = mad.to_bytes();
         // SAFETY: three live arrays.
-        if unsafe { note(from.0.as_ptr(), to.0.as_ptr(), bytes.as_ptr(), has_come) } != 0 {
-            *self = Self { note: None, ways: BTreeMap::new(), order: VecDeque::new() };
+        if unsafe { capture(from.0.as_ptr(), to.0.as_ptr(), bytes.as_ptr(), is_received) } != 0 {
+            *self = Self { capture: None, paths: BTreeMap::new(), order: VecDeque::new() };
         }
     }
 
-    fn remember(&mut self, id: u32, way: (Gid, Gid)) {
-        if self.ways.insert(id, way).is_some() {
+    fn remember(&mut self, id: u32, path: (Gid, Gid)) {
+        if self.paths.insert(id, path).is_some() {
             return;
         }
         self.order.push_back(id);
-        if self.order.len() > WAYS_MAX
+        if self.order.len() > PATHS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.ways.remove(&oldest);
+            self.paths.remove(&oldest);
         }
     }
 
-    fn way_of(&mut self, message: &Message) -> (Gid, Gid) {
+    fn path_of(&mut self, message: &Message) -> (Gid, Gid) {
         if let Message::Req(req) = message {
             self.remember(req.local_id, (req.path.local_gid, req.path.remote_gid));
         }
         let (sender, receiver) = ids_of(message);
-        let back = || self.ways.get(&receiver).map(|(from, to)| (*to, *from));
-        self.ways.get(&sender).copied().or_else(back).unwrap_or_default()
+        let back = || self.paths.get(&receiver).map(|(from, to)| (*to, *from));
+        self.paths.get(&sender).copied().or_else(back).unwrap_or_default()
     }
 }

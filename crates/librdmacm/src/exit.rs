@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rdmalab_engine::cm::Output;
 
-use crate::world::{self, Inner, World, now_ns};
+use crate::state::{self, CmProcess, CmState, now_ns};
 
 /// How long it is waited for a thread that has the lock, ns. It may be the one that ends, in a
 /// handler of a signal, or one that was cancelled.
@@ -26,19 +26,19 @@ static END: extern "C" fn() = {
     extern "C" fn end() {
         crate::guard::guard((), || {
             // None in a forked child that opened nothing: its parent's connections live on.
-            if let Some(mut inner) = world::existing().and_then(try_lock) {
-                inner.take_leave(now_ns() + TELL_NS);
+            if let Some(mut cm) = state::existing().and_then(try_lock) {
+                cm.disconnect_all(now_ns() + TELL_NS);
             }
         });
     }
     end
 };
 
-fn try_lock(world: &World) -> Option<MutexGuard<'_, Inner>> {
+fn try_lock(process: &CmProcess) -> Option<MutexGuard<'_, CmState>> {
     let give_up_ns = now_ns() + LOCK_NS;
     loop {
-        match world.try_lock() {
-            Ok(inner) => return Some(inner),
+        match process.try_lock() {
+            Ok(cm) => return Some(cm),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if now_ns() >= give_up_ns => return None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
@@ -46,14 +46,14 @@ fn try_lock(world: &World) -> Option<MutexGuard<'_, Inner>> {
     }
 }
 
-impl Inner {
+impl CmState {
     /// Lets go of every connection, and tells the peers, each once: no answer is waited for.
-    fn take_leave(&mut self, until_ns: u64) {
-        self.unlink_all();
-        while let Some(output) = self.cm.output() {
+    fn disconnect_all(&mut self, until_ns: u64) {
+        self.detach_all();
+        while let Some(output) = self.manager.output() {
             // Events are nobody's any more.
             if let Output::Send { to, mad } = output {
-                self.office.post(to, *mad);
+                self.transport.send(to, *mad);
             }
             if now_ns() >= until_ns {
                 return;

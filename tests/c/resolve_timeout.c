@@ -1,10 +1,10 @@
 /*
- * Resolving asks whoever is to be reached: who has an address that nobody has learns it when its
- * time is over, who has no route learns that at once, and nobody waits for what is on this host.
+ * rdma_resolve_addr asks the neighbour for its link-layer address. If no host has the address, the
+ * call times out. If there is no route, it fails at once. An address of this host needs no answer.
  *
- *     nobody NOBODY SOMEBODY WITHOUT_ROUTE UNREACHABLE OURS
+ *     resolve_timeout NO_HOST HOST NO_ROUTE UNREACHABLE OWN
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -51,25 +51,25 @@ static void expect_event(struct rdma_event_channel *channel, struct rdma_cm_id *
     EQUAL(rdma_ack_cm_event(event), 0);
 }
 
-/* Those who ask for the same address wait as long as each of them said. */
-static void ask_for_nobody(struct rdma_event_channel *channel, const char *nobody)
+/* Several ids resolve the same address, each with a time-out of its own. */
+static void resolve_no_host(struct rdma_event_channel *channel, const char *no_host)
 {
     struct rdma_cm_id *later = new_id(channel), *soon = new_id(channel), *gone = new_id(channel);
-    EQUAL(resolve(gone, nobody, -1), 0);
-    EQUAL(resolve(soon, nobody, SOON_MS), 0);
-    EQUAL(resolve(later, nobody, LATER_MS), 0);
+    EQUAL(resolve(gone, no_host, -1), 0);
+    EQUAL(resolve(soon, no_host, SOON_MS), 0);
+    EQUAL(resolve(later, no_host, LATER_MS), 0);
     EQUAL(rdma_destroy_id(gone), 0);
     expect_event(channel, soon, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
     expect_event(channel, later, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
-    /* Nothing follows from it, and it may be asked again. */
+    /* The id has no address now, so there is no route. The address may be resolved again. */
     EQUAL(rdma_resolve_route(soon, SOON_MS), -1);
-    EQUAL(resolve(soon, nobody, 0), 0);
+    EQUAL(resolve(soon, no_host, 0), 0);
     expect_event(channel, soon, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
     EQUAL(rdma_destroy_id(later), 0);
     EQUAL(rdma_destroy_id(soon), 0);
 }
 
-static void ask_for(struct rdma_event_channel *channel, const char *ip, int timeout_ms)
+static void resolve_host(struct rdma_event_channel *channel, const char *ip, int timeout_ms)
 {
     struct rdma_cm_id *id = new_id(channel);
     EQUAL(resolve(id, ip, timeout_ms), 0);
@@ -79,7 +79,7 @@ static void ask_for(struct rdma_event_channel *channel, const char *ip, int time
     EQUAL(rdma_destroy_id(id), 0);
 }
 
-static void refused(const char *ip, int expected)
+static void expect_error(const char *ip, int expected)
 {
     struct rdma_cm_id *id = new_id(NULL);
     EQUAL(resolve(id, ip, SOON_MS), -1);
@@ -90,16 +90,16 @@ static void refused(const char *ip, int expected)
 int main(int count, char **words)
 {
     CHECK(count == 6);
-    alarm(180); /* Ends the process if a time is never over. */
+    alarm(180); /* Kills the process if a time-out never ends. */
     struct rdma_event_channel *channel = rdma_create_event_channel();
     CHECK(channel != NULL);
-    ask_for_nobody(channel, words[1]);
-    ask_for(channel, words[2], LONG_MS);
-    ask_for(channel, words[5], 0);
-    /* Ids that wait in the call, and sockets. */
-    refused(words[1], ETIMEDOUT);
-    refused(words[3], ENETUNREACH);
-    refused(words[4], EHOSTUNREACH);
+    resolve_no_host(channel, words[1]);
+    resolve_host(channel, words[2], LONG_MS);
+    resolve_host(channel, words[5], 0);
+    /* Ids without an event channel, whose calls block; and sockets. */
+    expect_error(words[1], ETIMEDOUT);
+    expect_error(words[3], ENETUNREACH);
+    expect_error(words[4], EHOSTUNREACH);
     struct sockaddr_storage to = at(words[1]);
     int socket = rsocket(to.ss_family, SOCK_STREAM, 0);
     EQUAL(rconnect(socket, (struct sockaddr *)&to, sizeof to), -1);

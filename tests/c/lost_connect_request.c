@@ -1,11 +1,14 @@
 /*
- * A connection whose request is lost on its way, when the peer is known to be there already.
+ * The REQ of a connection is lost after the address and the route were resolved. The connection
+ * manager must send it again.
  *
- *     lost                            takes one connection, and waits for its end
- *     lost DESTINATION DIRECTORY      makes it (IPv4): once it has found the way there is a file
- *                                     "resolved" in the directory; waits for "go"; says "asked"
+ *     lost_connect_request                          server: accepts one connection, waits for its
+ *                                                   disconnect
+ *     lost_connect_request DESTINATION DIRECTORY    client (IPv4): creates the file "resolved" in
+ *                                                   the directory, waits for the file "go", calls
+ *                                                   rdma_connect, creates the file "requested"
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -34,13 +37,13 @@ static void make_queue_pair(struct rdma_cm_id *id)
     EQUAL(rdma_create_qp(id, NULL, &init), 0);
 }
 
-static void give_up(struct rdma_cm_id *id)
+static void destroy(struct rdma_cm_id *id)
 {
     rdma_destroy_qp(id);
     EQUAL(rdma_destroy_id(id), 0);
 }
 
-static void serve(struct rdma_cm_id *listener)
+static void run_server(struct rdma_cm_id *listener)
 {
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(PORT)};
     EQUAL(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
@@ -51,7 +54,7 @@ static void serve(struct rdma_cm_id *listener)
     EQUAL(rdma_accept(id, &param), 0);
     CHECK(expect_event(RDMA_CM_EVENT_ESTABLISHED) == id);
     CHECK(expect_event(RDMA_CM_EVENT_DISCONNECTED) == id);
-    give_up(id);
+    destroy(id);
     EQUAL(rdma_destroy_id(listener), 0);
 }
 
@@ -71,7 +74,7 @@ static void wait_for_file(const char *directory, const char *name)
     }
 }
 
-static void call(struct rdma_cm_id *id, const char *ip, const char *directory)
+static void run_client(struct rdma_cm_id *id, const char *ip, const char *directory)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT)};
     CHECK(inet_pton(AF_INET, ip, &to.sin_addr) == 1);
@@ -84,24 +87,24 @@ static void call(struct rdma_cm_id *id, const char *ip, const char *directory)
     wait_for_file(directory, "go");
     struct rdma_conn_param param = {.retry_count = 7};
     EQUAL(rdma_connect(id, &param), 0);
-    make_file(directory, "asked");
+    make_file(directory, "requested");
     expect_event(RDMA_CM_EVENT_ESTABLISHED);
     EQUAL(rdma_disconnect(id), 0);
     expect_event(RDMA_CM_EVENT_DISCONNECTED);
-    give_up(id);
+    destroy(id);
 }
 
 int main(int count, char **words)
 {
     CHECK(count == 1 || count == 3);
-    alarm(180); /* Ends the process if nobody asks again. */
+    alarm(180); /* Kills the process if the request is not sent again. */
     CHECK((channel = rdma_create_event_channel()) != NULL);
     struct rdma_cm_id *id;
     EQUAL(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
     if (count == 1) {
-        serve(id);
+        run_server(id);
     } else {
-        call(id, words[1], words[2]);
+        run_client(id, words[1], words[2]);
     }
     rdma_destroy_event_channel(channel);
     puts("all passed");

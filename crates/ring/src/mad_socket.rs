@@ -26,9 +26,9 @@ pub const MAD_BYTES: usize = 256;
 /// may be of another build, so it stays what it is.
 pub const NO_INTERFACE: i32 = -libc::ENODEV;
 
-/// Bytes of a letter: what it is, the sender's slot, the datagram.
-const LETTER_BYTES: usize = 4 + 4 + MAD_BYTES;
-/// First bytes of a letter; another version has others.
+/// Bytes of a frame: what it is, the sender's slot, the datagram.
+const FRAME_BYTES: usize = 4 + 4 + MAD_BYTES;
+/// First bytes of a frame; another version has others.
 const MAGIC: [u8; 4] = *b"rCM1";
 
 /// The slot of the process that chose a communication identifier.
@@ -38,16 +38,16 @@ pub const fn slot_of(comm_id: u32) -> u16 {
 
 /// A management datagram on its way between processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Letter {
+pub struct MadFrame {
     /// The sender's slot.
     pub slot: u16,
     /// The datagram.
     pub mad: [u8; MAD_BYTES],
 }
 
-impl Letter {
-    fn to_bytes(&self) -> [u8; LETTER_BYTES] {
-        let mut bytes = [0; LETTER_BYTES];
+impl MadFrame {
+    fn to_bytes(&self) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&self.slot.to_le_bytes());
         bytes[8..].copy_from_slice(&self.mad);
@@ -55,7 +55,7 @@ impl Letter {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; LETTER_BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; FRAME_BYTES] = bytes.try_into().ok()?;
         if bytes[..4] != MAGIC {
             return None;
         }
@@ -160,7 +160,7 @@ pub fn claim_slot(start: u16) -> io::Result<(u16, OwnedFd)> {
 ///
 /// # Errors
 /// When the kernel's list of sockets cannot be read.
-pub fn is_anybody_here() -> io::Result<bool> {
+pub fn any_slot_claimed() -> io::Result<bool> {
     // Of this thread: a network namespace is entered by threads, one by one.
     let sockets = std::fs::read("/proc/thread-self/net/unix")?;
     let wanted = format!("@rdmalab-cm/1/{}/p/", own_uid());
@@ -218,12 +218,12 @@ pub fn accept(listening: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Sends a letter whole or not at all, without blocking.
+/// Sends a frame whole or not at all, without blocking.
 ///
 /// # Errors
 /// `WouldBlock` when the peer does not read, `BrokenPipe` or `ConnectionReset` when it is gone.
-pub fn send(fd: BorrowedFd<'_>, letter: &Letter) -> io::Result<()> {
-    let bytes = letter.to_bytes();
+pub fn send(fd: BorrowedFd<'_>, frame: &MadFrame) -> io::Result<()> {
+    let bytes = frame.to_bytes();
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: reads a live array of that length.
     let sent = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
@@ -233,31 +233,31 @@ pub fn send(fd: BorrowedFd<'_>, letter: &Letter) -> io::Result<()> {
 /// What a connection had to say.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A letter.
-    Letter(Box<Letter>),
+    /// A frame.
+    Frame(Box<MadFrame>),
     /// Something else, which is skipped.
-    Noise,
+    Invalid,
     /// Nothing now.
-    Nothing,
+    Empty,
     /// Nothing any more: the peer is gone.
-    End,
+    Closed,
 }
 
-/// Takes the next letter, without blocking.
+/// Takes the next frame, without blocking.
 pub fn receive(fd: BorrowedFd<'_>) -> Received {
-    let mut bytes = [0u8; LETTER_BYTES + 1];
+    let mut bytes = [0u8; FRAME_BYTES + 1];
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: writes at most the length of a live array.
     let got = unsafe { libc::recv(fd.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) };
     match usize::try_from(got) {
-        Ok(0) => Received::End,
-        Ok(length) => match Letter::parse(&bytes[..length]) {
-            Some(letter) => Received::Letter(Box::new(letter)),
-            None => Received::Noise,
+        Ok(0) => Received::Closed,
+        Ok(length) => match MadFrame::parse(&bytes[..length]) {
+            Some(frame) => Received::Frame(Box::new(frame)),
+            None => Received::Invalid,
         },
         Err(_) => match io::Error::last_os_error().kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Received::Nothing,
-            _ => Received::End,
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Received::Empty,
+            _ => Received::Closed,
         },
     }
 }
@@ -267,8 +267,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    fn letter(slot: u16) -> Letter {
-        Letter { slot, mad: [3; MAD_BYTES] }
+    fn frame(slot: u16) -> MadFrame {
+        MadFrame { slot, mad: [3; MAD_BYTES] }
     }
 
     /// A service that no other test of this process, and no other process, uses.
@@ -282,11 +282,11 @@ mod tests {
         let here = claim_service(service).unwrap();
         assert_eq!(claim_service(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let there = connect_service(service).unwrap();
-        send(there.as_fd(), &letter(7)).unwrap();
+        send(there.as_fd(), &frame(7)).unwrap();
         drop(there);
         let came = accept(here.as_fd()).unwrap().expect("somebody connected");
-        assert_eq!(receive(came.as_fd()), Received::Letter(Box::new(letter(7))));
-        assert_eq!(receive(came.as_fd()), Received::End);
+        assert_eq!(receive(came.as_fd()), Received::Frame(Box::new(frame(7))));
+        assert_eq!(receive(came.as_fd()), Received::Closed);
         assert!(accept(here.as_fd()).unwrap().is_none());
         drop(here);
         let gone = connect_service(service).unwrap_err();
@@ -298,10 +298,10 @@ mod tests {
         let (slot, here) = claim_slot(std::process::id() as u16).unwrap();
         assert!((1..=SLOT_MAX).contains(&slot));
         let there = connect_slot(slot).unwrap();
-        assert_eq!(receive(there.as_fd()), Received::Nothing);
+        assert_eq!(receive(there.as_fd()), Received::Empty);
         drop(here);
-        assert_eq!(receive(there.as_fd()), Received::End);
-        assert!(send(there.as_fd(), &letter(1)).is_err());
+        assert_eq!(receive(there.as_fd()), Received::Closed);
+        assert!(send(there.as_fd(), &frame(1)).is_err());
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let (slot, _here) = claim_slot(std::process::id() as u16 ^ 0x555).unwrap();
         let there = connect_slot(slot).unwrap();
         let error = loop {
-            if let Err(error) = send(there.as_fd(), &letter(1)) {
+            if let Err(error) = send(there.as_fd(), &frame(1)) {
                 break error;
             }
         };
@@ -318,15 +318,15 @@ mod tests {
 
     #[test]
     fn noise_is_no_letter() {
-        let good = letter(9).to_bytes();
-        assert_eq!(Letter::parse(&good), Some(letter(9)));
-        assert_eq!(Letter::parse(&good[..LETTER_BYTES - 1]), None);
+        let good = frame(9).to_bytes();
+        assert_eq!(MadFrame::parse(&good), Some(frame(9)));
+        assert_eq!(MadFrame::parse(&good[..FRAME_BYTES - 1]), None);
         let mut bad = good;
         bad[0] ^= 1;
-        assert_eq!(Letter::parse(&bad), None);
+        assert_eq!(MadFrame::parse(&bad), None);
         let mut bad = good;
         bad[5] = 0xff;
-        assert_eq!(Letter::parse(&bad), None);
+        assert_eq!(MadFrame::parse(&bad), None);
         assert_eq!(slot_of(0xabc1_2345), 0xabc);
     }
 }

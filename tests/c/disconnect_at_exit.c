@@ -1,8 +1,9 @@
 /*
- * A server that ends by exit and lets its connection be. Its peer hears of that, though a child of
- * the server keeps what it had open; but only after what the server's handlers still say.
+ * A server calls exit without rdma_disconnect. The client must get RDMA_CM_EVENT_DISCONNECTED,
+ * although a forked child of the server keeps its descriptors open. A message that the server sends
+ * from an atexit handler must arrive before that event.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -42,15 +43,15 @@ static void make_queue_pair(void)
     CHECK((mr = ibv_reg_mr(id->pd, bytes, BYTES, IBV_ACCESS_LOCAL_WRITE)) != NULL);
 }
 
-static struct ibv_sge everything(void)
+static struct ibv_sge whole_buffer(void)
 {
     return (struct ibv_sge){.addr = (uintptr_t)bytes, .length = BYTES, .lkey = mr->lkey};
 }
 
-/* Registered before anything of RDMA was used, and so the last of the handlers. */
-static void say_something(void)
+/* Registered before the first RDMA call, so this is the last atexit handler to run. */
+static void send_last_message(void)
 {
-    struct ibv_sge sge = everything();
+    struct ibv_sge sge = whole_buffer();
     struct ibv_send_wr wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
                              .send_flags = IBV_SEND_SIGNALED};
     struct ibv_send_wr *bad;
@@ -58,12 +59,12 @@ static void say_something(void)
     expect(id->send_cq, 7, IBV_WC_SUCCESS);
 }
 
-static void serve(int listening, int until)
+static void run_server(int listening, int until)
 {
-    who = "server";
-    CHECK(atexit(say_something) == 0);
+    role = "server";
+    CHECK(atexit(send_last_message) == 0);
     struct rdma_cm_id *listener = make_id();
-    /* Not one of its own: the child of a server that ended just now may still have that. */
+    /* Any free port: the child of an earlier server may still hold a fixed one. */
     struct sockaddr_in any = {.sin_family = AF_INET};
     EQUAL(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
     EQUAL(rdma_listen(listener, 1), 0);
@@ -83,7 +84,7 @@ static void serve(int listening, int until)
     exit(0);
 }
 
-static void call(uint16_t port)
+static void run_client(uint16_t port)
 {
     id = make_id();
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port};
@@ -93,13 +94,13 @@ static void call(uint16_t port)
     EQUAL(rdma_resolve_route(id, RESOLVE_MS), 0);
     expect_event(RDMA_CM_EVENT_ROUTE_RESOLVED);
     make_queue_pair();
-    struct ibv_sge sge = everything();
+    struct ibv_sge sge = whole_buffer();
     struct ibv_recv_wr wr = {.wr_id = 8, .sg_list = &sge, .num_sge = 1}, *bad;
     EQUAL(ibv_post_recv(id->qp, &wr, &bad), 0);
     struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
     EQUAL(rdma_connect(id, &param), 0);
     expect_event(RDMA_CM_EVENT_ESTABLISHED);
-    alarm(30); /* Ends the process if nobody tells it. */
+    alarm(30); /* Kills the process if the event does not come. */
     expect_event(RDMA_CM_EVENT_DISCONNECTED);
     alarm(0);
     struct ibv_wc wc;
@@ -119,12 +120,12 @@ int main(void)
     CHECK(server >= 0);
     if (server == 0) {
         close(until[1]);
-        serve(listening[1], until[0]);
+        run_server(listening[1], until[0]);
     }
     close(listening[1]);
     uint16_t port;
     CHECK(read(listening[0], &port, sizeof port) == sizeof port);
-    call(port);
+    run_client(port);
     int status = 0;
     CHECK(waitpid(server, &status, 0) == server);
     EQUAL(status, 0);

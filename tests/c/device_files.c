@@ -1,6 +1,6 @@
 /*
- * Looks for the files of a kernel driver in each of the ways that programs have, as they are under
- * `rdmalab exec`; and at other files, where nothing may be different.
+ * Accesses the files of a kernel RDMA driver by every call that programs use for it, as under
+ * `rdmalab exec`. Accesses other files too, where the preload library must change nothing.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -37,7 +37,7 @@ static int is_device(mode_t mode, dev_t device)
     return S_ISCHR(mode) && device == makedev(1, 3);
 }
 
-/* What UCX asks before it opens a device, and its kin. */
+/* The calls that UCX makes before it opens a device, and related ones. */
 static void devices(void)
 {
     struct stat data;
@@ -62,7 +62,7 @@ static void devices(void)
     CHECK(lstat("/dev/infiniband", &data) == 0 && S_ISDIR(data.st_mode));
 }
 
-static void says(const char *path, const char *expected)
+static void expect_text(const char *path, const char *expected)
 {
     char text[256] = "";
     FILE *file = fopen(path, "r");
@@ -93,20 +93,20 @@ static void sysfs(void)
     const char *personality = getenv("RDMALAB_PERSONALITY");
     int is_ethernet = personality != NULL && strcmp(personality, "ethernet") == 0;
     char name[PATH_MAX];
-    says(PORT "link_layer", is_ethernet ? "Ethernet\n" : "InfiniBand\n");
-    says(PORT "lid", is_ethernet ? "0x0\n" : "0x1\n");
-    says(PORT "state", "4: ACTIVE\n");
-    says(PORT "gid_attrs/types/0", is_ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
-    says("/sys/class/infiniband_verbs/uverbs1/ibdev", "soft1\n");
-    says("/sys/class/infiniband_verbs/abi_version", "6\n");
-    /* "." and ".." too. */
+    expect_text(PORT "link_layer", is_ethernet ? "Ethernet\n" : "InfiniBand\n");
+    expect_text(PORT "lid", is_ethernet ? "0x0\n" : "0x1\n");
+    expect_text(PORT "state", "4: ACTIVE\n");
+    expect_text(PORT "gid_attrs/types/0", is_ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
+    expect_text("/sys/class/infiniband_verbs/uverbs1/ibdev", "soft1\n");
+    expect_text("/sys/class/infiniband_verbs/abi_version", "6\n");
+    /* The counts include "." and "..". */
     CHECK(count(SYSFS) == 4);
     CHECK(count("/dev/infiniband/") == 4);
     CHECK(count(PORT "gids") >= 3);
     struct dirent **list = NULL;
     CHECK(scandir(SYSFS, &list, NULL, alphasort) == 4 && strcmp(list[3]->d_name, "soft1") == 0);
 
-    /* Relative to what was opened, and to where one is. */
+    /* Paths relative to an open directory, and to the working directory. */
     int directory = open(SYSFS "/soft0", O_RDONLY | O_DIRECTORY);
     int file = openat(directory, "ports/1/state", O_RDONLY);
     CHECK(directory >= 0 && file >= 0 && read(file, name, 1) == 1 && name[0] == '4');
@@ -114,7 +114,7 @@ static void sysfs(void)
     close(file);
     close(directory);
     CHECK(chdir(SYSFS) == 0);
-    says("soft0/node_type", "1: CA\n");
+    expect_text("soft0/node_type", "1: CA\n");
     CHECK(chdir("/") == 0);
 
     CHECK(realpath(SYSFS "/soft0/../soft1", name) == name && strcmp(name, SYSFS "/soft1") == 0);
@@ -129,8 +129,8 @@ static void sysfs(void)
     CHECK(access(longest, F_OK) == -1 && errno == ENAMETOOLONG);
 }
 
-/* Files that are none of ours: the same answers, and `errno` left alone where nothing fails. */
-static void others(void)
+/* Other files: the results are the kernel's, and `errno` stays untouched by calls that succeed. */
+static void other_files(void)
 {
     struct stat data, same;
     char name[PATH_MAX];
@@ -164,18 +164,18 @@ static void handler(int number)
     handled = stat(DEVICE, &data) == 0 && access("/dev/null", F_OK) == 0;
 }
 
-/* Before `main`, with what the linker has ready by then. */
-static int early;
+/* Result of a call in a constructor, before `main`. */
+static int before_main_found;
 
 __attribute__((constructor)) static void before_main(void)
 {
-    early = access(DEVICE, R_OK | W_OK) == 0;
+    before_main_found = access(DEVICE, R_OK | W_OK) == 0;
 }
 
-/* Where no lock may be taken and nothing allocated. */
-static void narrow_places(void)
+/* Contexts in which the library may neither lock nor allocate. */
+static void restricted_contexts(void)
 {
-    CHECK(early);
+    CHECK(before_main_found);
     signal(SIGUSR1, handler);
     raise(SIGUSR1);
     CHECK(handled);
@@ -185,7 +185,7 @@ static void narrow_places(void)
         _exit(access(DEVICE, R_OK | W_OK) == 0 && access("/dev/null", R_OK) == 0 ? 0 : 1);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-    /* A program that has lost its environment. */
+    /* A program that cleared its environment. */
     clearenv();
     CHECK(access(DEVICE, R_OK | W_OK) == 0);
 }
@@ -194,8 +194,8 @@ int main(void)
 {
     devices();
     sysfs();
-    others();
-    narrow_places();
+    other_files();
+    restricted_contexts();
     if (failures != 0) {
         return 1;
     }

@@ -1,8 +1,9 @@
 /*
- * A listener at one address of this host is asked at another one, more often than its backlog has
- * places: every request is refused, and holds no place afterwards.
+ * Requests to a listener that is bound to another address of this host are rejected, and do not
+ * take places in its backlog. A request that arrives between rdma_bind_addr and rdma_listen waits
+ * for the listener.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -10,7 +11,7 @@
 
 enum {
     BACKLOG = 3,
-    KEPT_MS = 150,  /* A request to who is bound is kept for 200 ms. */
+    LISTEN_WITHIN_MS = 150, /* A request to a bound port waits 200 ms for rdma_listen. */
     ATTEMPTS = 20,
 };
 
@@ -31,12 +32,12 @@ static union at {
     return at;
 }
 
-/* The next event; its id is the answer, its status must be this one. */
+/* Takes the next event, which must have this type and status. Returns its id. */
 static struct rdma_cm_id *next(struct rdma_event_channel *from, enum rdma_cm_event_type kind,
                                int status)
 {
     struct rdma_cm_event *event;
-    alarm(60); /* Ends the process if this hangs. */
+    alarm(60); /* Kills the process if no event comes. */
     EQUAL(rdma_get_cm_event(from, &event), 0);
     alarm(0);
     if (event->event != kind) {
@@ -49,13 +50,13 @@ static struct rdma_cm_id *next(struct rdma_event_channel *from, enum rdma_cm_eve
     return id;
 }
 
-/* Queue pairs have numbers only: nothing is sent. */
+/* The queue pair numbers are invented: nothing is sent. */
 static struct rdma_conn_param param(void)
 {
     return (struct rdma_conn_param){.qp_num = qp_num++, .retry_count = 7, .rnr_retry_count = 7};
 }
 
-static struct rdma_cm_id *ask(enum rdma_port_space space, const char *ip, uint16_t port)
+static struct rdma_cm_id *connect_to(enum rdma_port_space space, const char *ip, uint16_t port)
 {
     struct rdma_cm_id *id;
     union at there = at(ip, port);
@@ -69,9 +70,9 @@ static struct rdma_cm_id *ask(enum rdma_port_space space, const char *ip, uint16
     return id;
 }
 
-static void refused(enum rdma_port_space space, const char *ip, uint16_t port)
+static void expect_rejected(enum rdma_port_space space, const char *ip, uint16_t port)
 {
-    struct rdma_cm_id *id = ask(space, ip, port);
+    struct rdma_cm_id *id = connect_to(space, ip, port);
     if (space == RDMA_PS_TCP) {
         next(channel, RDMA_CM_EVENT_REJECTED, 8); /* There is no such service. */
     } else {
@@ -80,12 +81,12 @@ static void refused(enum rdma_port_space space, const char *ip, uint16_t port)
     EQUAL(rdma_destroy_id(id), 0);
 }
 
-static void accepted(enum rdma_port_space space, const char *ip, uint16_t port)
+static void expect_accepted(enum rdma_port_space space, const char *ip, uint16_t port)
 {
-    struct rdma_cm_id *id = ask(space, ip, port);
-    struct rdma_cm_id *asked = next(requests, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+    struct rdma_cm_id *id = connect_to(space, ip, port);
+    struct rdma_cm_id *request = next(requests, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
     struct rdma_conn_param with = param();
-    EQUAL(rdma_accept(asked, &with), 0);
+    EQUAL(rdma_accept(request, &with), 0);
     if (space == RDMA_PS_TCP) {
         next(channel, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
         EQUAL(rdma_establish(id), 0);
@@ -97,7 +98,7 @@ static void accepted(enum rdma_port_space space, const char *ip, uint16_t port)
     if (space == RDMA_PS_TCP) {
         next(requests, RDMA_CM_EVENT_DISCONNECTED, 0);
     }
-    EQUAL(rdma_destroy_id(asked), 0);
+    EQUAL(rdma_destroy_id(request), 0);
 }
 
 static void listen_at(enum rdma_port_space space, const char *ip)
@@ -109,11 +110,11 @@ static void listen_at(enum rdma_port_space space, const char *ip)
     EQUAL(rdma_listen(id, BACKLOG), 0);
     uint16_t port = rdma_get_src_port(id);
     for (int i = 0; i < 2 * BACKLOG; i++) {
-        refused(space, "127.0.0.2", port);
+        expect_rejected(space, "127.0.0.2", port);
     }
     for (int i = 0; i < 2 * BACKLOG; i++) {
-        accepted(space, "127.0.0.1", port);
-        accepted(space, "::ffff:127.0.0.1", port);
+        expect_accepted(space, "127.0.0.1", port);
+        expect_accepted(space, "::ffff:127.0.0.1", port);
     }
     EQUAL(rdma_destroy_id(id), 0);
 }
@@ -125,20 +126,20 @@ static long now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whether it listened in time after it was asked: on a busy machine it may not come to it, and then
- * nothing remains of both. */
-static int ask_before_listening(enum rdma_port_space space, struct rdma_cm_id **early,
+/* Returns whether rdma_listen was called in time after the request. On a busy machine it may come
+ * too late; then both ids are destroyed. */
+static int connect_before_listening(enum rdma_port_space space, struct rdma_cm_id **early,
                                 struct rdma_cm_id **id)
 {
     union at here = at("127.0.0.1", 0);
     EQUAL(rdma_create_id(requests, id, NULL, space), 0);
     EQUAL(rdma_bind_addr(*id, &here.any), 0);
     uint16_t port = rdma_get_src_port(*id);
-    long asked_ms = now_ms();
-    *early = ask(space, "127.0.0.1", port);
+    long request_ms = now_ms();
+    *early = connect_to(space, "127.0.0.1", port);
     usleep(20000);
     EQUAL(rdma_listen(*id, BACKLOG), 0);
-    if (now_ms() - asked_ms < KEPT_MS) {
+    if (now_ms() - request_ms < LISTEN_WITHIN_MS) {
         return 1;
     }
     EQUAL(rdma_destroy_id(*early), 0);
@@ -146,18 +147,18 @@ static int ask_before_listening(enum rdma_port_space space, struct rdma_cm_id **
     return 0;
 }
 
-/* Who asks between rdma_bind_addr and rdma_listen is heard; who asks where nobody comes to listen
- * is refused. */
-static void bind_before_listening(enum rdma_port_space space)
+/* A request between rdma_bind_addr and rdma_listen reaches the listener. Without rdma_listen it is
+ * rejected. */
+static void test_bind_before_listening(enum rdma_port_space space)
 {
     struct rdma_cm_id *id, *early;
     union at here = at("127.0.0.1", 0);
     int attempts = 1;
-    while (!ask_before_listening(space, &early, &id)) {
+    while (!connect_before_listening(space, &early, &id)) {
         CHECK(attempts++ < ATTEMPTS);
     }
-    struct rdma_cm_id *asked = next(requests, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
-    EQUAL(rdma_destroy_id(asked), 0);
+    struct rdma_cm_id *request = next(requests, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+    EQUAL(rdma_destroy_id(request), 0);
     next(channel, space == RDMA_PS_TCP ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE,
          space == RDMA_PS_TCP ? 28 : 2);
     EQUAL(rdma_destroy_id(early), 0);
@@ -165,7 +166,7 @@ static void bind_before_listening(enum rdma_port_space space)
 
     EQUAL(rdma_create_id(requests, &id, NULL, space), 0);
     EQUAL(rdma_bind_addr(id, &here.any), 0);
-    early = ask(space, "127.0.0.1", rdma_get_src_port(id));
+    early = connect_to(space, "127.0.0.1", rdma_get_src_port(id));
     next(channel, space == RDMA_PS_TCP ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE,
          space == RDMA_PS_TCP ? 8 : 1);
     EQUAL(rdma_destroy_id(early), 0);
@@ -179,8 +180,8 @@ int main(void)
     listen_at(RDMA_PS_TCP, "127.0.0.1");
     listen_at(RDMA_PS_TCP, "::ffff:127.0.0.1");
     listen_at(RDMA_PS_UDP, "127.0.0.1");
-    bind_before_listening(RDMA_PS_TCP);
-    bind_before_listening(RDMA_PS_UDP);
+    test_bind_before_listening(RDMA_PS_TCP);
+    test_bind_before_listening(RDMA_PS_UDP);
     rdma_destroy_event_channel(channel);
     rdma_destroy_event_channel(requests);
     printf("all passed\n");

@@ -7,32 +7,37 @@ use rdmalab_engine::cm::{CommId, Event};
 use rdmalab_wire::cm::{IpHeader, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::Psn;
 
-use super::{IdState, Inner, Link, Param, Posted, now_ns, random};
-use crate::debug::failed;
-use crate::office::Peer;
+use super::{CmState, ConnParams, EventParam, IdState, QueuedEvent, now_ns, random};
+use crate::errno::failed;
+use crate::mad_transport::Peer;
 
-impl Inner {
+impl CmState {
     /// What the program is told of an event, and what the connection's id learns from it.
-    pub(super) fn on_event(&mut self, event: Event<Peer>) {
+    pub(super) fn handle_cm_event(&mut self, event: Event<Peer>) {
         match event {
             Event::Request { id, peer, req } => self.on_request(id, peer, &req),
             Event::Reply { id, rep } => self.on_reply(id, &rep),
             Event::Rejected { id, rej } => {
                 let param = conn_with(rej.private_data.to_vec());
-                self.tell(id, RDMA_CM_EVENT_REJECTED, i32::from(rej.reason), param);
+                self.queue_comm_event(id, RDMA_CM_EVENT_REJECTED, i32::from(rej.reason), param);
             }
             Event::Established { id } => {
-                self.tell(id, RDMA_CM_EVENT_ESTABLISHED, 0, Param::None);
+                self.queue_comm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, EventParam::None);
             }
             Event::Unreachable { id } => {
-                self.tell(id, RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Param::None);
+                self.queue_comm_event(
+                    id,
+                    RDMA_CM_EVENT_UNREACHABLE,
+                    -libc::ETIMEDOUT,
+                    EventParam::None,
+                );
             }
             Event::Disconnected { id, is_unconfirmed } => {
                 let status = if is_unconfirmed { -libc::ETIMEDOUT } else { 0 };
-                self.tell(id, RDMA_CM_EVENT_DISCONNECTED, status, Param::None);
+                self.queue_comm_event(id, RDMA_CM_EVENT_DISCONNECTED, status, EventParam::None);
             }
             Event::TimewaitExit { id } => {
-                self.tell(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::None);
+                self.queue_comm_event(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, EventParam::None);
             }
             Event::SidrRequest { id, peer, req } => self.on_sidr_request(id, peer, &req),
             Event::SidrReply { id, rep } => self.on_sidr_reply(id, &rep),
@@ -54,7 +59,7 @@ impl Inner {
     }
 
     /// A new id for a request, and its listener; or the request is refused.
-    fn requested(
+    fn add_requested_id(
         &mut self,
         comm: CommId,
         peer: Peer,
@@ -72,8 +77,8 @@ impl Inner {
             });
             let nothing = [0; Rej::PRIVATE_BYTES];
             // Questions for datagram services have no reasons: letting go of one answers it.
-            let _answered = self.cm.reject(comm, reason::INVALID_SERVICE_ID, nothing);
-            self.cm.destroy(now_ns(), comm);
+            let _answered = self.manager.reject(comm, reason::INVALID_SERVICE_ID, nothing);
+            self.manager.destroy(now_ns(), comm);
             return None;
         };
         let state = IdState {
@@ -88,7 +93,7 @@ impl Inner {
             comm: None,
             bound: None,
             listening: None,
-            link: Link::default(),
+            params: ConnParams::default(),
             reuse_address: false,
             ack_timeout: on.ack_timeout,
             tos: on.tos,
@@ -96,17 +101,18 @@ impl Inner {
             acknowledged: 0,
         };
         let id = self.add(state);
-        self.link(id, comm);
+        self.attach(id, comm);
         Some((id, listener))
     }
 
     fn on_request(&mut self, comm: CommId, peer: Peer, req: &Req) {
-        let Some((id, listener)) = self.requested(comm, peer, req.service_id, &req.private_data)
+        let Some((id, listener)) =
+            self.add_requested_id(comm, peer, req.service_id, &req.private_data)
         else {
             return;
         };
         if let Some(state) = self.ids.get_mut(&id) {
-            state.link = Link {
+            state.params = ConnParams {
                 sgid_index: 0,
                 local_gid: req.path.remote_gid,
                 remote_gid: req.path.local_gid,
@@ -124,7 +130,7 @@ impl Inner {
                 qkey: 0,
             };
         }
-        let param = Param::Conn {
+        let param = EventParam::Conn {
             responder_resources: req.initiator_depth,
             initiator_depth: req.responder_resources,
             flow_control: req.flow_control,
@@ -135,32 +141,33 @@ impl Inner {
             private_data: req.private_data[IpHeader::BYTES..].to_vec(),
         };
         let event = RDMA_CM_EVENT_CONNECT_REQUEST;
-        self.post(Posted { event, status: 0, id, listener: Some(listener), param });
+        self.queue_event(QueuedEvent { event, status: 0, id, listener: Some(listener), param });
     }
 
     fn on_sidr_request(&mut self, comm: CommId, peer: Peer, req: &SidrReq) {
-        let Some((id, listener)) = self.requested(comm, peer, req.service_id, &req.private_data)
+        let Some((id, listener)) =
+            self.add_requested_id(comm, peer, req.service_id, &req.private_data)
         else {
             return;
         };
         let private_data = req.private_data[IpHeader::BYTES..].to_vec();
-        let param = Param::Ud { qp_num: 0, qkey: 0, private_data };
+        let param = EventParam::Ud { qp_num: 0, qkey: 0, private_data };
         let event = RDMA_CM_EVENT_CONNECT_REQUEST;
-        self.post(Posted { event, status: 0, id, listener: Some(listener), param });
+        self.queue_event(QueuedEvent { event, status: 0, id, listener: Some(listener), param });
     }
 
     fn on_reply(&mut self, comm: CommId, rep: &Rep) {
         let Some(&id) = self.by_comm.get(&comm) else { return };
         if let Some(state) = self.ids.get_mut(&id) {
-            let link = &mut state.link;
-            link.remote_qpn = rep.qpn;
-            link.sq_psn = rep.starting_psn;
-            link.initiator_depth = rep.responder_resources;
-            link.responder_resources = rep.initiator_depth;
-            link.rnr_retry_count = rep.rnr_retry_count;
-            state.peer = self.cm.peer(comm).copied();
+            let params = &mut state.params;
+            params.remote_qpn = rep.qpn;
+            params.sq_psn = rep.starting_psn;
+            params.initiator_depth = rep.responder_resources;
+            params.responder_resources = rep.initiator_depth;
+            params.rnr_retry_count = rep.rnr_retry_count;
+            state.peer = self.manager.peer(comm).copied();
         }
-        let param = Param::Conn {
+        let param = EventParam::Conn {
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
             flow_control: rep.flow_control,
@@ -170,29 +177,29 @@ impl Inner {
             qp_num: rep.qpn.get(),
             private_data: rep.private_data.to_vec(),
         };
-        self.tell(comm, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, param);
+        self.queue_comm_event(comm, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, param);
     }
 
     fn on_sidr_reply(&mut self, comm: CommId, rep: &SidrRep) {
         if rep.status != 0 {
             let status = i32::from(rep.status);
-            self.tell(comm, RDMA_CM_EVENT_UNREACHABLE, status, Param::None);
+            self.queue_comm_event(comm, RDMA_CM_EVENT_UNREACHABLE, status, EventParam::None);
             return;
         }
         let private_data = rep.private_data.to_vec();
         let (qp_num, qkey) = (rep.qpn.get(), rep.qkey);
         if let Some(state) = self.by_comm.get(&comm).and_then(|id| self.ids.get_mut(id)) {
-            state.link.remote_qpn = rep.qpn;
-            state.link.qkey = rep.qkey;
+            state.params.remote_qpn = rep.qpn;
+            state.params.qkey = rep.qkey;
         }
-        let param = Param::Ud { qp_num, qkey, private_data };
-        self.tell(comm, RDMA_CM_EVENT_ESTABLISHED, 0, param);
+        let param = EventParam::Ud { qp_num, qkey, private_data };
+        self.queue_comm_event(comm, RDMA_CM_EVENT_ESTABLISHED, 0, param);
     }
 }
 
 /// Parameters of which only the private data counts.
-fn conn_with(private_data: Vec<u8>) -> Param {
-    Param::Conn {
+fn conn_with(private_data: Vec<u8>) -> EventParam {
+    EventParam::Conn {
         responder_resources: 0,
         initiator_depth: 0,
         flow_control: false,

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockResult};
 
 use rdmalab_engine::cm::{CommId, Config, MAX_CONNECTIONS, Manager, Output};
-use rdmalab_ring::madbox;
+use rdmalab_ring::mad_socket;
 use rdmalab_wire::cm::port_space;
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 
 use crate::channel::Queue;
-use crate::debug::{CallResult, errno_of, failed};
 use crate::device::{self, Device};
-use crate::door::Door;
+use crate::errno::{CallResult, errno_of, failed};
+use crate::gsi::Gsi;
 use crate::id::CmId;
-use crate::office::{Office, Peer};
-use crate::reach::Looks;
+use crate::lookups::Lookups;
+use crate::mad_transport::{MadTransport, Peer};
 
 /// Ports that are given to who does not name one, as in Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
@@ -40,9 +40,9 @@ pub fn random() -> u32 {
     if got == 4 { u32::from_ne_bytes(bytes) } else { now_ns() as u32 }
 }
 
-/// The way to the peer and the numbers of a connection, for the queue pair's states.
+/// The path to the peer and the numbers of a connection, for the queue target's states.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Link {
+pub struct ConnParams {
     pub sgid_index: u8,
     pub local_gid: Gid,
     pub remote_gid: Gid,
@@ -77,7 +77,7 @@ pub struct IdState {
     pub bound: Option<u64>,
     /// The service that it listens for.
     pub listening: Option<u64>,
-    pub link: Link,
+    pub params: ConnParams,
     pub reuse_address: bool,
     pub ack_timeout: Option<u8>,
     pub tos: u8,
@@ -91,7 +91,7 @@ unsafe impl Send for IdState {}
 
 /// What an event tells.
 #[derive(Clone, Debug)]
-pub enum Param {
+pub enum EventParam {
     /// Nothing.
     None,
     /// Of a connection.
@@ -113,20 +113,20 @@ pub enum Param {
 
 /// An event that the program has not fetched.
 #[derive(Clone, Debug)]
-pub struct Posted {
+pub struct QueuedEvent {
     pub event: u32,
     pub status: i32,
     /// The id.
     pub id: u64,
     /// The listener, of a request.
     pub listener: Option<u64>,
-    pub param: Param,
+    pub param: EventParam,
 }
 
 /// What is under the lock.
-pub struct Inner {
-    pub cm: Manager<Peer>,
-    pub office: Office,
+pub struct CmState {
+    pub manager: Manager<Peer>,
+    pub transport: MadTransport,
     pub ids: BTreeMap<u64, IdState>,
     by_comm: BTreeMap<CommId, u64>,
     listeners: BTreeMap<u64, Vec<u64>>,
@@ -136,79 +136,79 @@ pub struct Inner {
     next_port: u16,
     /// The deadline that the thread sleeps until, as it last looked.
     pub sleeps_until_ns: Option<u64>,
-    pub looks: Looks,
+    pub lookups: Lookups,
 }
 
 /// Everything of the process.
-pub struct World {
-    inner: Mutex<Inner>,
+pub struct CmProcess {
+    state: Mutex<CmState>,
     acknowledged: Condvar,
     devices: OnceLock<Vec<Device>>,
     opening: Mutex<()>,
 }
 
-/// The world of this address space; null before the first call, and in a child after `fork`.
-static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
+/// The process of this address space; null before the first call, and in a child after `fork`.
+static PROCESS: AtomicPtr<CmProcess> = AtomicPtr::new(std::ptr::null_mut());
 static CREATION: Mutex<()> = Mutex::new(());
 
-/// The world, if it was made.
-pub fn existing() -> Option<&'static World> {
+/// The process, if it was made.
+pub fn existing() -> Option<&'static CmProcess> {
     // SAFETY: null, or leaked by `get`.
-    unsafe { WORLD.load(Ordering::Acquire).as_ref() }
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
-/// The world, made at the first call.
+/// The process, made at the first call.
 ///
 /// # Errors
 /// `ENODEV` without our devices, else what the kernel says.
-pub fn get() -> CallResult<&'static World> {
-    if let Some(world) = existing() {
-        return Ok(world);
+pub fn get() -> CallResult<&'static CmProcess> {
+    if let Some(process) = existing() {
+        return Ok(process);
     }
     let _creation = CREATION.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(world) = existing() {
-        return Ok(world);
+    if let Some(process) = existing() {
+        return Ok(process);
     }
     device::verbs()?;
-    let door = Door::open()?;
-    let office = Office::take_slot(random() as u16, door)
+    let gsi = Gsi::open()?;
+    let transport = MadTransport::take_slot(random() as u16, gsi)
         .map_err(|error| failed(errno_of(&error).0, "rdma_cm", || error.to_string()))?;
     let config = Config {
         ca_guid: 0,
-        id_base: u32::from(office.slot()) << madbox::ID_BITS,
-        id_mask: (1 << madbox::ID_BITS) - 1,
+        id_base: u32::from(transport.slot()) << mad_socket::ID_BITS,
+        id_mask: (1 << mad_socket::ID_BITS) - 1,
         first_id: random(),
         max_connections: MAX_CONNECTIONS,
     };
-    let inner = Inner {
-        cm: Manager::new(config),
-        office,
+    let cm = CmState {
+        manager: Manager::new(config),
+        transport,
         ids: BTreeMap::new(),
         by_comm: BTreeMap::new(),
         listeners: BTreeMap::new(),
         ports: BTreeMap::new(),
         next_id: 1,
         sleeps_until_ns: None,
-        looks: Looks::default(),
+        lookups: Lookups::default(),
         next_port: (random() % u32::from(EPHEMERAL.end - EPHEMERAL.start)) as u16,
     };
-    let world: &'static World = Box::leak(Box::new(World {
-        inner: Mutex::new(inner),
+    let process: &'static CmProcess = Box::leak(Box::new(CmProcess {
+        state: Mutex::new(cm),
         acknowledged: Condvar::new(),
         devices: OnceLock::new(),
         opening: Mutex::new(()),
     }));
-    start_thread("rdmalab-cm", move || crate::office::run(world))
+    start_thread("rdmalab-cm", move || crate::mad_transport::run(process))
         .map_err(|error| errno_of(&error))?;
-    WORLD.store(std::ptr::from_ref(world).cast_mut(), Ordering::Release);
+    PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
     // SAFETY: the handler only stores to an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-    Ok(world)
+    Ok(process)
 }
 
 /// In a forked child the parent's connections are not ours: forget them.
 extern "C" fn after_fork_in_child() {
-    WORLD.store(std::ptr::null_mut(), Ordering::Release);
+    PROCESS.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 /// Starts a thread with every signal blocked: signals are the program's.
@@ -230,15 +230,15 @@ pub fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     spawned.map(drop)
 }
 
-impl World {
+impl CmProcess {
     /// Takes the lock.
-    pub fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> MutexGuard<'_, CmState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock if nobody has it.
-    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, Inner>> {
-        self.inner.try_lock()
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, CmState>> {
+        self.state.try_lock()
     }
 
     /// The devices, opened at the first call.
@@ -252,7 +252,7 @@ impl World {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.devices.get().is_none() {
             let devices = device::open_all()?;
-            self.lock().cm.set_guid(devices[0].guid);
+            self.lock().manager.set_guid(devices[0].guid);
             let _first = self.devices.set(devices);
         }
         Ok(self.devices.get().map_or(&[], Vec::as_slice))
@@ -260,7 +260,7 @@ impl World {
 
     /// The device of a number that came from this list.
     pub fn device(&self, index: usize) -> CallResult<&Device> {
-        self.devices()?.get(index).ok_or(crate::debug::Errno(libc::ENODEV))
+        self.devices()?.get(index).ok_or(crate::errno::Errno(libc::ENODEV))
     }
 
     /// The device that has an address of this host, and its GID there: the one whose port bears it,
@@ -279,24 +279,24 @@ impl World {
 
     /// The program gives an event of an id back.
     pub fn acknowledge(&self, owner: u64) {
-        let mut inner = self.lock();
-        if let Some(id) = inner.ids.get_mut(&owner) {
+        let mut cm = self.lock();
+        if let Some(id) = cm.ids.get_mut(&owner) {
             id.acknowledged += 1;
         }
-        drop(inner);
+        drop(cm);
         self.acknowledged.notify_all();
     }
 
     /// Waits until the program has given back all events of an id that it fetched.
     pub fn wait_for_acknowledgements(&self, id: u64) {
-        let mut inner = self.lock();
-        while inner.ids.get(&id).is_some_and(|id| id.acknowledged < id.fetched) {
-            inner = self.acknowledged.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        let mut cm = self.lock();
+        while cm.ids.get(&id).is_some_and(|id| id.acknowledged < id.fetched) {
+            cm = self.acknowledged.wait(cm).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-impl Inner {
+impl CmState {
     /// A new id.
     pub fn add(&mut self, state: IdState) -> u64 {
         let number = self.next_id;
@@ -307,11 +307,11 @@ impl Inner {
 
     /// An id of the program's; `EINVAL` if it is not one.
     pub fn id(&mut self, number: u64) -> CallResult<&mut IdState> {
-        self.ids.get_mut(&number).ok_or(crate::debug::Errno(libc::EINVAL))
+        self.ids.get_mut(&number).ok_or(crate::errno::Errno(libc::EINVAL))
     }
 
     /// Joins an id and its connection.
-    pub fn link(&mut self, number: u64, comm: CommId) {
+    pub fn attach(&mut self, number: u64, comm: CommId) {
         self.by_comm.insert(comm, number);
         if let Some(id) = self.ids.get_mut(&number) {
             id.comm = Some(comm);
@@ -319,76 +319,76 @@ impl Inner {
     }
 
     /// Lets go of an id's connection.
-    pub fn unlink(&mut self, number: u64) {
+    pub fn detach(&mut self, number: u64) {
         if let Some(comm) = self.ids.get_mut(&number).and_then(|id| id.comm.take()) {
             self.by_comm.remove(&comm);
-            self.cm.destroy(now_ns(), comm);
+            self.manager.destroy(now_ns(), comm);
         }
     }
 
     /// Lets go of all connections.
-    pub fn unlink_all(&mut self) {
+    pub fn detach_all(&mut self) {
         let ids: Vec<u64> = self.by_comm.values().copied().collect();
-        ids.into_iter().for_each(|id| self.unlink(id));
+        ids.into_iter().for_each(|id| self.detach(id));
     }
 
     /// Forgets an id with everything that it holds.
     pub fn remove(&mut self, number: u64) {
-        self.unlink(number);
+        self.detach(number);
         self.stop_listening(number);
         self.release_port(number);
-        self.looks.forget(number);
+        self.lookups.forget(number);
         self.ids.remove(&number);
     }
 
     /// Does everything that follows from what was just done.
-    pub fn flush(&mut self) {
+    pub fn process_outputs(&mut self) {
         loop {
-            if let Some(output) = self.cm.output() {
+            if let Some(output) = self.manager.output() {
                 match output {
-                    Output::Send { to, mad } => self.office.post(to, *mad),
-                    Output::Tell(event) => self.on_event(event),
+                    Output::Send { to, mad } => self.transport.send(to, *mad),
+                    Output::Tell(event) => self.handle_cm_event(event),
                 }
-            } else if let Some((from, mad)) = self.office.next_inside() {
-                self.cm.receive(now_ns(), from, mad);
-            } else if let Some(peer) = self.office.next_lost() {
-                self.cm.peer_gone(now_ns(), &peer);
+            } else if let Some((from, mad)) = self.transport.next_loopback() {
+                self.manager.receive(now_ns(), from, mad);
+            } else if let Some(peer) = self.transport.next_gone() {
+                self.manager.peer_gone(now_ns(), &peer);
             } else {
                 break;
             }
         }
         // Not as it was when this began: what was just asked for may have set one before.
-        self.keep_deadline();
+        self.update_deadline();
     }
 
-    /// When the thread has to look, whatever comes.
+    /// When the thread has to lookup, whatever comes.
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        self.cm.next_deadline_ns().into_iter().chain(self.looks.next_deadline_ns()).min()
+        self.manager.next_deadline_ns().into_iter().chain(self.lookups.next_deadline_ns()).min()
     }
 
     /// Wakes the thread if it sleeps until another time.
-    pub fn keep_deadline(&self) {
+    pub fn update_deadline(&self) {
         if self.next_deadline_ns() != self.sleeps_until_ns {
-            self.office.wake();
+            self.transport.wake();
         }
     }
 
     /// Queues an event for the program.
-    pub fn post(&mut self, posted: Posted) {
-        let on = posted.listener.unwrap_or(posted.id);
+    pub fn queue_event(&mut self, queued: QueuedEvent) {
+        let on = queued.listener.unwrap_or(queued.id);
         if let Some(id) = self.ids.get(&on) {
-            id.queue.push(posted);
+            id.queue.push(queued);
         }
     }
 
-    fn tell(&mut self, comm: CommId, event: u32, status: i32, param: Param) {
+    fn queue_comm_event(&mut self, comm: CommId, event: u32, status: i32, param: EventParam) {
         if let Some(&id) = self.by_comm.get(&comm) {
-            self.post(Posted { event, status, id, listener: None, param });
+            self.queue_event(QueuedEvent { event, status, id, listener: None, param });
         }
     }
 }
 
-mod arrivals;
+mod incoming;
 mod ports;
 pub use ports::service_of;
 

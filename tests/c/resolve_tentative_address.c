@@ -1,11 +1,13 @@
 /*
- * Resolving an address takes a while where ours is not in use yet. Nobody who did not ask to wait
- * is kept waiting: the result is an event, and a socket that does not block says that it is not
- * connected yet.
+ * The source address is tentative: duplicate address detection has not finished. Resolving takes
+ * long then, but a non-blocking caller must not wait: the result is an event, and a non-blocking
+ * socket reports EINPROGRESS.
  *
- *     resolve SOURCE DESTINATION      (IPv6; the source stays out of use for longer than that)
+ *     resolve_tentative_address SOURCE DESTINATION
+ *
+ * Both are IPv6 addresses. The source stays tentative for longer than the program runs.
  */
-#include "user.h"
+#include "endpoint.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -46,11 +48,11 @@ int main(int count, char **words)
 
     struct rdma_cm_id *id = resolve(channel, &from, &to);
     EQUAL(is_readable(channel->fd, 0), 0);
-    /* Once at a time, and nothing follows yet. */
+    /* A second rdma_resolve_addr fails meanwhile, and there is no route yet. */
     EQUAL(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 10000), -1);
     EQUAL(errno, EINVAL);
     EQUAL(rdma_resolve_route(id, 10000), -1);
-    /* Who does not want to know any more may go. */
+    /* An id may be destroyed while its address is being resolved. */
     EQUAL(rdma_destroy_id(resolve(channel, &from, &to)), 0);
 
     int socket = rsocket(AF_INET6, SOCK_STREAM, 0);
