@@ -7,7 +7,8 @@ mod knee;
 mod pattern;
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
+use rdmalab_measure::curve::{Crossing, PairedPoint, Position, crossing};
+use rdmalab_measure::stats::Estimate;
 use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Object, Point, Record};
 use serde_json::Value;
@@ -118,7 +119,7 @@ fn medians(points: &[&Point], quantity: Quantity, label: &str) -> Vec<f64> {
 
 /// The median of the runs' medians, with the widest of their intervals, and between what the next
 /// run may lie, as far as several tell.
-fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
+fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Estimate> {
     let values = medians(points, quantity, label);
     let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
     let intervals = summaries.filter_map(|s| s.quantile(0.5)?.interval);
@@ -127,7 +128,7 @@ fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
         (sum.low, sum.high) = (sum.low.min(one.low), sum.high.max(one.high));
         sum
     });
-    Some(Known { value: median(values.into_iter())?, interval: widest })
+    Some(Estimate { value: median(values.into_iter())?, interval: widest })
 }
 
 /// The interval of a median by what runs differ by, which is positive as they are.
@@ -140,12 +141,12 @@ fn between_runs(values: &[f64]) -> Option<Interval> {
 /// From which size on registering is cheaper than copying.
 fn cheaper(line: &Line) -> Vec<Finding> {
     let known = |points, label| known(points, Quantity::CallCost, label);
-    let pairs: Vec<Pair> = line
+    let pairs: Vec<PairedPoint> = line
         .places
         .iter()
         .filter_map(|(x, points)| {
             let (a, b) = (known(points, "register + deregister")?, known(points, "copy")?);
-            Some(Pair { x: *x, a, b })
+            Some(PairedPoint { x: *x, a, b })
         })
         .collect();
     let [first, .., last] = pairs.as_slice() else {
@@ -157,17 +158,17 @@ fn cheaper(line: &Line) -> Vec<Finding> {
     let Some(Crossing { at, range }) = crossing(&pairs) else { return Vec::new() };
     let size = |bytes: f64| format!("{bytes:.0} bytes");
     let sentence = match at {
-        Place::Before => format!(
+        Position::Before => format!(
             "registering and deregistering is cheaper than copying at every size from {} on",
             size(first)
         ),
-        Place::Behind => format!(
+        Position::Beyond => format!(
             "none in range: copying is cheaper than registering and deregistering up to {}",
             size(last)
         ),
-        Place::At(x) => {
+        Position::At(x) => {
             let end = |place, beyond: &str| match place {
-                Place::At(x) => size(x),
+                Position::At(x) => size(x),
                 _ => beyond.to_owned(),
             };
             format!(
@@ -185,25 +186,25 @@ fn cheaper(line: &Line) -> Vec<Finding> {
 /// With the value and the ends of a crossing among what was measured.
 fn placed(
     finding: Finding,
-    at: Place,
-    range: (Place, Place),
+    at: Position,
+    range: (Position, Position),
     (first, last): (f64, f64),
 ) -> Finding {
     let exact = |place| match place {
-        Place::At(x) => Some(x),
-        Place::Before | Place::Behind => None,
+        Position::At(x) => Some(x),
+        Position::Before | Position::Beyond => None,
     };
     match at {
-        Place::At(x) => {
+        Position::At(x) => {
             Finding { value: Some(x), low: exact(range.0), high: exact(range.1), ..finding }
         }
-        Place::Before => Finding { high: Some(first), ..finding },
-        Place::Behind => Finding { low: Some(last), ..finding },
+        Position::Before => Finding { high: Some(first), ..finding },
+        Position::Beyond => Finding { low: Some(last), ..finding },
     }
 }
 
 /// A time that was measured along a parameter, and is no value of it.
-fn timed(finding: Finding, known: Known) -> Finding {
+fn timed(finding: Finding, known: Estimate) -> Finding {
     let (low, high) = (known.interval.map(|i| i.low), known.interval.map(|i| i.high));
     Finding { value: Some(known.value), low, high, along: None, ..finding }
 }

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::limits::datagrams::DATAGRAM_BYTES;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Looking, Memcpy, Slots, Spsc, Unsupported, VmWrite,
+    Handoff, Limit, Lines, Memcpy, Peers, Slots, SpinHint, Spsc, Unsupported, VmWrite,
 };
 use rdmalab_measure::{Clock, Quantity};
 
@@ -297,11 +297,11 @@ impl Row {
         Ok(match self.beside {
             Beside::HandOff => {
                 let hand_off =
-                    |looking| Handoff::new(clock, cores, Ends::Processes, Lines::Two, looking);
-                Box::new(Best { of: [hand_off(Looking::Bare)?, hand_off(Looking::Paused)?] })
+                    |hint| Handoff::new(clock, cores, Peers::Processes, Lines::Two, hint);
+                Box::new(Best { of: [hand_off(SpinHint::Bare)?, hand_off(SpinHint::Paused)?] })
             }
             Beside::SmallVmWrite => Box::new(VmWrite::call_cost(clock, cores, SMALL)?),
-            Beside::Ring => Box::new(Spsc::new(clock, cores, Ends::Processes, Slots::Lines)?),
+            Beside::Ring => Box::new(Spsc::new(clock, cores, Peers::Processes, Slots::Lines)?),
             Beside::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
             Beside::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
             Beside::Datagrams | Beside::ManyDatagrams | Beside::Uncaptured => {

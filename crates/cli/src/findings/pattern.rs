@@ -97,7 +97,7 @@ mod tests {
 
     use rdmalab_measure::{Outcome, pattern};
     use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Writer};
-    use rdmalab_study::{Judged, State, Study, Verdict, evaluate};
+    use rdmalab_study::{JudgedClaim, Study, SweepState, Verdict, evaluate};
     use serde_json::{Value, json};
 
     use super::super::filled;
@@ -224,15 +224,15 @@ mod tests {
             }
         }
         let record = filled(Record::open(writer.dir()).unwrap());
-        let part = rdmalab_study::Part {
+        let part = rdmalab_study::SweepResult {
             figure: "depth".to_owned(),
             sweep: String::new(),
             line: Vec::new(),
-            state: State::Measured(Box::new(record)),
+            state: SweepState::Measured(Box::new(record)),
         };
         let mut studies = Study::shipped().unwrap().into_iter();
         let study = studies.find(|study| study.plan.key == "mordkovich2013").unwrap();
-        let is_it = |judged: &Judged| {
+        let is_it = |judged: &JudgedClaim| {
             let left = &judged.claim.left;
             left.finding.is_some() && left.figure.as_deref() == Some("depth")
         };

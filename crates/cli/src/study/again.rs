@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rdmalab_record::Record;
-use rdmalab_study::{Evaluation, Part, State, Study, evaluate};
+use rdmalab_study::{Evaluation, Study, SweepResult, SweepState, evaluate};
 
 use super::place::{ASKED, Place};
 use super::{PAGE, find, measured, parts, show, studies, write_page};
@@ -19,7 +19,7 @@ pub fn is_one(dir: &Path) -> bool {
 /// What there is of a study that was measured, maybe not to its end.
 struct Run {
     study: Study,
-    parts: Vec<Part>,
+    parts: Vec<SweepResult>,
     evaluation: Evaluation,
     place: Place,
 }
@@ -34,8 +34,8 @@ impl Run {
     }
 
     fn records(&self) -> Vec<Record> {
-        let record = |part: &Part| match &part.state {
-            State::Measured(record) => Some((**record).clone()),
+        let record = |part: &SweepResult| match &part.state {
+            SweepState::Measured(record) => Some((**record).clone()),
             _ => None,
         };
         self.parts.iter().filter_map(record).collect()

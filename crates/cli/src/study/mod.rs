@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rdmalab_experiments::{Limits, sweep};
 use rdmalab_rank::process::World;
 use rdmalab_record::Record;
-use rdmalab_report::Beside;
-use rdmalab_study::{Evaluation, State, Study, evaluate};
+use rdmalab_report::OtherCondition;
+use rdmalab_study::{Evaluation, Study, SweepState, evaluate};
 
 use crate::args::StudyArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
@@ -256,17 +256,17 @@ fn one(part: &Part, dir: &Path, place: &Place, interrupt: &Interrupt) -> Outcome
 }
 
 /// What there is of each part.
-fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::Part> {
+fn measured(parts: &[Part], place: &Place) -> Vec<rdmalab_study::SweepResult> {
     // A record that is there counts, also where its program is no longer installed.
     let state = |part: &Part| match (Record::open(&place.dir.join(part.name())), &part.what) {
-        (_, What::NotAsked) => State::NotAsked,
-        (Ok(record), _) => State::Measured(Box::new(filled(record))),
-        (Err(_), What::Missing(why)) => State::Missing(why.clone()),
-        (Err(_), _) => State::Missing("it was not measured: the run was ended before".into()),
+        (_, What::NotAsked) => SweepState::NotAsked,
+        (Ok(record), _) => SweepState::Measured(Box::new(filled(record))),
+        (Err(_), What::Missing(why)) => SweepState::Missing(why.clone()),
+        (Err(_), _) => SweepState::Missing("it was not measured: the run was ended before".into()),
     };
     parts
         .iter()
-        .map(|part| rdmalab_study::Part {
+        .map(|part| rdmalab_study::SweepResult {
             figure: part.figure.clone(),
             sweep: part.sweep.clone(),
             line: part.shown_command(&place.asked),
@@ -283,15 +283,15 @@ fn beside(
     study: &Study,
     dirs: &[std::path::PathBuf],
     own: Option<&String>,
-) -> Outcome<Vec<Beside>> {
+) -> Outcome<Vec<OtherCondition>> {
     let one = |dir: &std::path::PathBuf| {
         let place = Place::of(&study.plan.key, dir, "--beside")?;
         let parts = measured(&again::begun(study, &place), &place);
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = place.asked.condition.or(name).unwrap_or_else(|| dir.display().to_string());
-        Ok(Beside { name, evaluation: evaluate(study, &parts), parts })
+        Ok(OtherCondition { name, evaluation: evaluate(study, &parts), parts })
     };
-    let mut found = Vec::<Beside>::new();
+    let mut found = Vec::<OtherCondition>::new();
     for dir in dirs {
         let next = one(dir)?;
         // Under one name they would be taken for repetitions of each other.
@@ -313,7 +313,7 @@ fn conclude(
     parts: &[Part],
     place: &Place,
     failures: Vec<Failure>,
-    others: &[Beside],
+    others: &[OtherCondition],
 ) -> Outcome {
     let parts = measured(parts, place);
     let evaluation = evaluate(study, &parts);
@@ -338,9 +338,9 @@ fn conclude(
 fn write_page(
     page: &Path,
     study: &Study,
-    parts: &[rdmalab_study::Part],
+    parts: &[rdmalab_study::SweepResult],
     evaluation: &Evaluation,
-    others: &[Beside],
+    others: &[OtherCondition],
 ) -> Outcome {
     let text = rdmalab_report::study_page(study, parts, evaluation, others);
     std::fs::write(page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rdmalab_experiments::{Experiment, Point};
-use rdmalab_study::Words;
+use rdmalab_study::SweepCommand;
 
 /// Messages of a run are not cut below this: a median needs them.
 const LEAST_MESSAGES: u64 = 20;
@@ -40,7 +40,12 @@ pub fn time(text: &str) -> Result<Duration, String> {
 
 /// What is left of a sweep when only `share` of it may be measured: repetitions go first, then
 /// runs, then messages; of `blast`, messages before runs.
-pub fn trimmed(words: &Words, repeat: u32, point: &Point, share: f64) -> (Words, u32) {
+pub fn trimmed(
+    words: &SweepCommand,
+    repeat: u32,
+    point: &Point,
+    share: f64,
+) -> (SweepCommand, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -84,7 +89,7 @@ pub fn share_for(time_s: f64, expected_s: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// Sets an option that is no list, where the value is another one.
-fn set(words: &mut Words, name: &str, value: u64, before: u64) {
+fn set(words: &mut SweepCommand, name: &str, value: u64, before: u64) {
     if value == before {
         return;
     }
@@ -112,8 +117,9 @@ mod tests {
 
     #[test]
     fn repetitions_go_first_then_runs_then_messages() {
-        let words =
-            Words::of_line(&["oneway", "--runs", "10", "--messages", "8000"].map(String::from));
+        let words = SweepCommand::of_line(
+            &["oneway", "--runs", "10", "--messages", "8000"].map(String::from),
+        );
         let words = words.unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
         (point.runs, point.messages) = (10, 8000);
@@ -148,7 +154,8 @@ mod tests {
 
     #[test]
     fn long_pauses_leave_what_an_interval_needs() {
-        let words = Words::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
+        let words =
+            SweepCommand::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
         (point.runs, point.messages, point.pause_ns) = (1, 8000, 1_000_000_000);
         let (cut, _) = trimmed(&words, 1, &point, 1e-9);
@@ -159,10 +166,11 @@ mod tests {
     fn blast_keeps_its_runs_and_lists_stay() {
         let mut point = Point::default_for(Experiment::Blast);
         (point.runs, point.messages) = (8, 1000);
-        let words = Words::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
+        let words = SweepCommand::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
         let (cut, _) = trimmed(&words, 1, &point, 0.1);
         assert_eq!(cut.line().join(" "), "blast --runs 8 --messages 100");
-        let words = Words::of_line(&["blast", "--messages", "500,1000"].map(String::from)).unwrap();
+        let words =
+            SweepCommand::of_line(&["blast", "--messages", "500,1000"].map(String::from)).unwrap();
         let (cut, _) = trimmed(&words, 1, &point, 0.1);
         assert_eq!(cut.line().join(" "), "blast --messages 500,1000");
     }
