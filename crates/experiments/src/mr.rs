@@ -3,7 +3,7 @@
 //!
 //! Rank 0 does all of it; rank 1 has nothing to do.
 
-use rdmalab_measure::outcome::How;
+use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Buffer, Context, Pd};
@@ -112,7 +112,12 @@ impl<R: Rank> Rounds<'_, R> {
             let samples = ticks[..self.done].iter().map(|t| time(*t)).collect();
             outcome.push_series(Quantity::CallCost, label, warm_up, samples);
         }
-        outcome.push_derived(Quantity::CallCost, "register + deregister", How::Sum, &[0, 1]);
+        outcome.push_derived(
+            Quantity::CallCost,
+            "register + deregister",
+            Combination::Sum,
+            &[0, 1],
+        );
         outcome.push_count("registered", self.done as u64);
     }
 }

@@ -5,7 +5,7 @@ mod table;
 
 use std::fmt;
 
-use rdmalab_measure::words;
+use rdmalab_measure::text;
 
 use crate::number;
 use crate::point::{Experiment, Point};
@@ -129,8 +129,8 @@ pub fn option(experiment: Experiment, name: &str) -> Result<&'static Opt, Option
         Some(found) if found.applies_to(experiment) => Ok(found),
         Some(found) => {
             let others: Vec<&str> = found.applies.iter().map(|e| e.name()).collect();
-            let do_it = words::by_number(others.len(), "does", "do");
-            Err(error(format!("{experiment} does not use it; {} {do_it}", words::and(&others))))
+            let do_it = text::plural(others.len(), "does", "do");
+            Err(error(format!("{experiment} does not use it; {} {do_it}", text::and(&others))))
         }
         None => {
             let names: Vec<&str> =

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rdmalab_measure::outcome::How;
+use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
@@ -404,7 +404,7 @@ fn series(all: Vec<Outcome>, sum: &mut Outcome) {
         if quantity == Quantity::MessageTime {
             sum.series.extend::<Vec<Series>>(each);
         } else {
-            sum.push_with_parts(quantity, &label, How::Joined, each);
+            sum.push_with_parts(quantity, &label, Combination::Joined, each);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! From which code on a time-out takes effect.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::curve::Known;
 use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_measure::stats::Estimate;
 use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Point};
 
@@ -66,7 +66,7 @@ pub fn effective(curve: &Curve) -> Vec<Finding> {
     let places = || curve.points.iter().filter(|(_, points)| t_o(points).is_some());
     let measured: Vec<(f64, Vec<f64>)> =
         places().map(|(code, points)| (*code, medians(points, Quantity::Timeout, "T_o"))).collect();
-    let times: Vec<(f64, Known)> =
+    let times: Vec<(f64, Estimate)> =
         places().filter_map(|(code, points)| Some((*code, t_o(points)?))).collect();
     let Some((first, last)) = times.first().zip(times.last()) else { return Vec::new() };
     let steps: Vec<Step> = measured.windows(2).map(|two| Step::between(&two[0], &two[1])).collect();
@@ -105,7 +105,7 @@ fn nominal_ns(code: f64) -> f64 {
     4096.0 * code.exp2()
 }
 
-fn lowest_sentence(lowest: f64, t_o: &str, (first, t_o_first): &(f64, Known)) -> String {
+fn lowest_sentence(lowest: f64, t_o: &str, (first, t_o_first): &(f64, Estimate)) -> String {
     let below = if *first == lowest {
         ", the lowest one measured".to_owned()
     } else {
@@ -115,7 +115,7 @@ fn lowest_sentence(lowest: f64, t_o: &str, (first, t_o_first): &(f64, Known)) ->
     format!("the lowest code that takes effect is {lowest} (T_o {t_o} for T_tr {t_tr}){below}")
 }
 
-fn too_short(curve: &Curve, times: &[(f64, Known)]) -> Option<Finding> {
+fn too_short(curve: &Curve, times: &[(f64, Estimate)]) -> Option<Finding> {
     let (code, t_o) = times.iter().find(|(code, t_o)| t_o.value < nominal_ns(*code))?;
     let sentence = format!(
         "at code {code} T_o is {}, less than T_tr, which IBA does not allow",

@@ -1,7 +1,7 @@
 //! From which size on registering memory is cheaper than copying it.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::curve::{Crossing, Pair, Place, crossing};
+use rdmalab_measure::curve::{Crossing, PairedPoint, Position, crossing};
 use rdmalab_record::Finding;
 
 use crate::curve::Curve;
@@ -10,12 +10,12 @@ use crate::estimate::{known, placed};
 /// From which size on registering is cheaper than copying.
 pub fn registering(curve: &Curve) -> Vec<Finding> {
     let known = |points, label| known(points, Quantity::CallCost, label);
-    let pairs: Vec<Pair> = curve
+    let pairs: Vec<PairedPoint> = curve
         .points
         .iter()
         .filter_map(|(x, points)| {
             let (a, b) = (known(points, "register + deregister")?, known(points, "copy")?);
-            Some(Pair { x: *x, a, b })
+            Some(PairedPoint { x: *x, a, b })
         })
         .collect();
     let [first, .., last] = pairs.as_slice() else {
@@ -27,17 +27,17 @@ pub fn registering(curve: &Curve) -> Vec<Finding> {
     let Some(Crossing { at, range }) = crossing(&pairs) else { return Vec::new() };
     let size = |bytes: f64| format!("{bytes:.0} bytes");
     let sentence = match at {
-        Place::Before => format!(
+        Position::Before => format!(
             "registering and deregistering is cheaper than copying at every size from {} on",
             size(first)
         ),
-        Place::Behind => format!(
+        Position::Beyond => format!(
             "none in range: copying is cheaper than registering and deregistering up to {}",
             size(last)
         ),
-        Place::At(x) => {
+        Position::At(x) => {
             let end = |place, beyond: &str| match place {
-                Place::At(x) => size(x),
+                Position::At(x) => size(x),
                 _ => beyond.to_owned(),
             };
             format!(

@@ -1,7 +1,8 @@
 //! Estimates over the repetitions of a point, and how they get into a finding.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::curve::{Known, Place};
+use rdmalab_measure::curve::Position;
+use rdmalab_measure::stats::Estimate;
 use rdmalab_measure::stats::{self, Interval, RunRatio, Runs};
 use rdmalab_record::{Finding, Point};
 
@@ -14,7 +15,7 @@ pub fn medians(points: &[&Point], quantity: Quantity, label: &str) -> Vec<f64> {
 
 /// The median of the runs' medians, with an interval that covers those of all runs and, where
 /// several runs tell it, that of their difference.
-pub fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known> {
+pub fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Estimate> {
     let values = medians(points, quantity, label);
     let summaries = points.iter().filter_map(|p| Some(&p.series(quantity, label)?.summary));
     let intervals = summaries.filter_map(|s| s.quantile(0.5)?.interval);
@@ -23,7 +24,7 @@ pub fn known(points: &[&Point], quantity: Quantity, label: &str) -> Option<Known
         (sum.low, sum.high) = (sum.low.min(one.low), sum.high.max(one.high));
         sum
     });
-    Some(Known { value: median(values.into_iter())?, interval: widest })
+    Some(Estimate { value: median(values.into_iter())?, interval: widest })
 }
 
 /// The interval of the median by the difference between runs, whose values are positive.
@@ -36,25 +37,25 @@ fn between_runs(values: &[f64]) -> Option<Interval> {
 /// The finding with the value and the bounds of a crossing between the first and the last `x`.
 pub fn placed(
     finding: Finding,
-    at: Place,
-    range: (Place, Place),
+    at: Position,
+    range: (Position, Position),
     (first, last): (f64, f64),
 ) -> Finding {
     let exact = |place| match place {
-        Place::At(x) => Some(x),
-        Place::Before | Place::Behind => None,
+        Position::At(x) => Some(x),
+        Position::Before | Position::Beyond => None,
     };
     match at {
-        Place::At(x) => {
+        Position::At(x) => {
             Finding { value: Some(x), low: exact(range.0), high: exact(range.1), ..finding }
         }
-        Place::Before => Finding { high: Some(first), ..finding },
-        Place::Behind => Finding { low: Some(last), ..finding },
+        Position::Before => Finding { high: Some(first), ..finding },
+        Position::Beyond => Finding { low: Some(last), ..finding },
     }
 }
 
 /// The finding with a measured time, which is no value of the parameter.
-pub fn timed(finding: Finding, known: Known) -> Finding {
+pub fn timed(finding: Finding, known: Estimate) -> Finding {
     let (low, high) = (known.interval.map(|i| i.low), known.interval.map(|i| i.high));
     Finding { value: Some(known.value), low, high, along: None, ..finding }
 }

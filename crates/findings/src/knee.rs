@@ -1,8 +1,9 @@
 //! From which load on times rise.
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::curve::{Crossing, Known, Pair, Place, crossing};
+use rdmalab_measure::curve::{Crossing, PairedPoint, Position, crossing};
 use rdmalab_measure::quantity::fmt_ns;
+use rdmalab_measure::stats::Estimate;
 use rdmalab_measure::stats::Interval;
 use rdmalab_record::{Finding, Point};
 
@@ -16,11 +17,12 @@ const KNEE: f64 = 2.0;
 const SERVED: f64 = 0.99;
 
 /// Nowhere among what was measured.
-const NOWHERE: Crossing = Crossing { at: Place::Behind, range: (Place::Behind, Place::Behind) };
+const NOWHERE: Crossing =
+    Crossing { at: Position::Beyond, range: (Position::Beyond, Position::Beyond) };
 
 /// Medians from the intended start, by rate.
 struct Times {
-    of_rates: Vec<(f64, Known)>,
+    of_rates: Vec<(f64, Estimate)>,
     /// How far all of them may be off, the same way, as times between the clocks of two hosts.
     clock_error_ns: f64,
 }
@@ -48,13 +50,13 @@ impl Times {
 
     /// From where on they are too long. Were all of them longer by some error e, the limit were
     /// higher by 2 e: as if it alone were higher by e.
-    fn slow(&self, base: Known) -> Crossing {
+    fn slow(&self, base: Estimate) -> Crossing {
         let value = KNEE * base.value;
         let (low, high) = (value - self.clock_error_ns, value + self.clock_error_ns);
         let has_error = self.clock_error_ns > 0.0;
         let interval = has_error.then_some(Interval { low, high, confidence: 0.95 });
-        let limit = Known { value, interval };
-        let pair = |(x, b): &(f64, Known)| Pair { x: *x, a: limit, b: *b };
+        let limit = Estimate { value, interval };
+        let pair = |(x, b): &(f64, Estimate)| PairedPoint { x: *x, a: limit, b: *b };
         crossing(&self.of_rates.iter().map(pair).collect::<Vec<_>>()).unwrap_or(NOWHERE)
     }
 }
@@ -68,14 +70,14 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
         return if times.of_rates.is_empty() { Vec::new() } else { vec![of(advice)] };
     };
     let behind = behind(curve);
-    if base.value <= times.clock_error_ns && !matches!(behind.at, Place::Before) {
+    if base.value <= times.clock_error_ns && !matches!(behind.at, Position::Before) {
         return vec![of(&lost_in_clocks(base.value, times.clock_error_ns))];
     }
     let slow = times.slow(*base);
     let rate = |rate: f64| Quantity::Rate.format(rate);
     let least = format!("{} at {}", fmt_ns(base.value), rate(*lowest));
     let (sentence, found) = match (slow.at, behind.at) {
-        (_, Place::Before) => {
+        (_, Position::Before) => {
             let text = format!(
                 "the knee lies below {}, the lowest rate measured: less than {:.0} % of it arrives \
                  in time; measure lower rates",
@@ -84,7 +86,7 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
             );
             (text, behind)
         }
-        (Place::Behind, Place::Behind) => {
+        (Position::Beyond, Position::Beyond) => {
             let text = format!(
                 "no knee up to {}: the median from the intended start stays below {KNEE} x \
                  {least}, and {:.0} % or more of the rate arrives",
@@ -93,7 +95,7 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
             );
             (text + &clocks(&times, &slow), slow)
         }
-        (_, Place::At(y)) if !matches!(slow.at, Place::At(x) if x <= y) => {
+        (_, Position::At(y)) if !matches!(slow.at, Position::At(x) if x <= y) => {
             let text = format!(
                 "the knee is at {}: there less than {:.0} % of the rate begins to arrive, while \
                  the median from the intended start is still below {KNEE} x {least}",
@@ -103,7 +105,7 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
             (text + &clocks(&times, &slow), behind)
         }
         _ => {
-            let at = if let Place::At(x) = slow.at { x } else { *lowest };
+            let at = if let Position::At(x) = slow.at { x } else { *lowest };
             (slow_knee(&rate(at), &least) + &clocks(&times, &slow), slow)
         }
     };
@@ -115,8 +117,8 @@ fn behind(curve: &Curve) -> Crossing {
     let paced = curve.points.iter().filter(|(rate, _)| *rate > 0.0);
     let pairs = paced.filter_map(|(rate, points)| {
         let (achieved, offered) = (rate_of(points, "achieved")?, rate_of(points, "offered")?);
-        let (a, b) = (Known::exactly(achieved), Known::exactly(SERVED * offered));
-        Some(Pair { x: *rate, a, b })
+        let (a, b) = (Estimate::exactly(achieved), Estimate::exactly(SERVED * offered));
+        Some(PairedPoint { x: *rate, a, b })
     });
     crossing(&pairs.collect::<Vec<_>>()).unwrap_or(NOWHERE)
 }
@@ -139,14 +141,14 @@ fn clocks(times: &Times, slow: &Crossing) -> String {
     }
     let rate = |rate: f64| Quantity::Rate.format(rate);
     let span = match slow.range {
-        (Place::At(low), Place::At(high)) => {
+        (Position::At(low), Position::At(high)) => {
             format!("it is between {} and {}", rate(low), rate(high))
         }
-        (Place::At(low), _) => format!("it is above {}", rate(low)),
-        (Place::Before, Place::At(high)) => format!("it is below {}", rate(high)),
-        (Place::Before, _) => "it may be at any rate".to_owned(),
+        (Position::At(low), _) => format!("it is above {}", rate(low)),
+        (Position::Before, Position::At(high)) => format!("it is below {}", rate(high)),
+        (Position::Before, _) => "it may be at any rate".to_owned(),
         // No error of that size makes it one.
-        (Place::Behind, _) => return String::new(),
+        (Position::Beyond, _) => return String::new(),
     };
     format!(
         "; the clocks of the two hosts may be off by {}, by which {span}; ping --rate needs one \

@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use rdmalab_advice::{MESSAGES_OF_P99, answers};
 use rdmalab_experiments::{Experiment, Limits};
 use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_measure::{Clock, words};
+use rdmalab_measure::{Clock, text};
 use tempfile::TempDir;
 
 use super::args::AdviseArgs;
@@ -52,7 +52,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
         "{device}: {}, {} runs of each way in turns, about {}",
-        words::some(parts.len(), "sweep"),
+        text::count_of(parts.len(), "sweep"),
         args.runs(),
         duration(all_s)
     );
@@ -208,7 +208,7 @@ fn described(shortened: &Shortened, parts: &[Part]) -> String {
         "a message takes up to {takes} here, so runs of {} of {} have fewer messages, at least {}: \
          intervals are wider, and a p99 needs {MESSAGES_OF_P99} round trips{long}",
         shortened.parts,
-        words::some(parts.len(), "sweep"),
+        text::count_of(parts.len(), "sweep"),
         shortened.messages,
     )
 }

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::limits::datagrams::DATAGRAM_BYTES;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Looking, Memcpy, Slots, Spsc, Unsupported, VmWrite,
+    Handoff, Limit, Lines, Memcpy, Peers, Slots, SpinHint, Spsc, Unsupported, VmWrite,
 };
 use rdmalab_measure::{Clock, Quantity};
 
@@ -300,11 +300,11 @@ impl Row {
         Ok(match self.reference {
             Reference::HandOff => {
                 let hand_off =
-                    |looking| Handoff::new(clock, cores, Ends::Processes, Lines::Two, looking);
-                Box::new(Best { of: [hand_off(Looking::Bare)?, hand_off(Looking::Paused)?] })
+                    |hint| Handoff::new(clock, cores, Peers::Processes, Lines::Two, hint);
+                Box::new(Best { of: [hand_off(SpinHint::Bare)?, hand_off(SpinHint::Paused)?] })
             }
             Reference::SmallVmWrite => Box::new(VmWrite::call_cost(clock, cores, SMALL)?),
-            Reference::Ring => Box::new(Spsc::new(clock, cores, Ends::Processes, Slots::Lines)?),
+            Reference::Ring => Box::new(Spsc::new(clock, cores, Peers::Processes, Slots::Lines)?),
             Reference::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
             Reference::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
             Reference::Datagrams | Reference::ManyDatagrams | Reference::Uncaptured => {

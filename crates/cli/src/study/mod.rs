@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rdmalab_experiments::{Limits, sweep};
 use rdmalab_rank::process::World;
 use rdmalab_record::Record;
-use rdmalab_report::Beside;
+use rdmalab_report::OtherCondition;
 use rdmalab_study::{Study, evaluate};
 
 use crate::failure::{Failure, Outcome, run as failed, usage};
@@ -204,7 +204,7 @@ fn conclude(
     parts: &[Part],
     dir: &StudyDir,
     failures: Vec<Failure>,
-    others: &[Beside],
+    others: &[OtherCondition],
 ) -> Outcome {
     let parts = measured(parts, dir);
     let evaluation = evaluate(study, &parts);

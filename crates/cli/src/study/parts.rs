@@ -1,7 +1,7 @@
 //! The parts of a study: each sweep of its figures, looked up in what this program can run.
 
 use rdmalab_experiments::{Limits, Point, check, sweep};
-use rdmalab_study::{Plan, Sweep, Words};
+use rdmalab_study::{Plan, Sweep, SweepCommand};
 
 use super::dir::Request;
 use super::program::{self, Case};
@@ -19,7 +19,7 @@ pub struct Part {
     /// The sweep's name; may be empty.
     pub sweep: String,
     /// Its words, after `--quick` and whatever else changed them.
-    pub words: Words,
+    pub words: SweepCommand,
     /// How often each point is measured.
     pub repeat: u32,
     /// What it is here.
@@ -69,9 +69,9 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
 }
 
 /// A plan was checked when it was read: its words are words.
-fn words(sweep: &Sweep, is_quick: bool) -> Words {
-    let none = Words { experiment: sweep.run.clone(), options: Vec::new() };
-    sweep.words(is_quick).unwrap_or(none)
+fn words(sweep: &Sweep, is_quick: bool) -> SweepCommand {
+    let none = SweepCommand { experiment: sweep.run.clone(), options: Vec::new() };
+    sweep.command(is_quick).unwrap_or(none)
 }
 
 /// Options of a part's command that are not the sweep's, in the order of their values there.
@@ -157,7 +157,7 @@ pub struct Size {
 }
 
 /// The words as `rdmalab run` takes them.
-fn parsed(words: &Words) -> Result<(RunArgs, Vec<Point>), String> {
+fn parsed(words: &SweepCommand) -> Result<(RunArgs, Vec<Point>), String> {
     let args = RunArgs::parse(words.line()).map_err(|e| first_line(&e.to_string()))?;
     let points = sweep(args.experiment, &args.sweep).map_err(|e| e.to_string())?;
     Ok((args, points))
@@ -245,7 +245,7 @@ impl Part {
         };
         let [_, repeat, ..] = OF_COMMAND.map(&mut take);
         let repeat = repeat.and_then(|n| n.parse().ok());
-        if let Ok(words) = Words::of_line(&line) {
+        if let Ok(words) = SweepCommand::of_line(&line) {
             self.words = words;
             self.repeat = repeat.unwrap_or(1);
             self.look_up();

@@ -12,7 +12,7 @@ use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
 };
-use rdmalab_study::Words;
+use rdmalab_study::SweepCommand;
 
 use super::dir::Request;
 use super::shorten::evenly_spaced;
@@ -60,7 +60,7 @@ pub fn is_known(name: &str) -> bool {
 ///
 /// # Errors
 /// An option that it does not know, or a wrong value; or that it is not installed.
-pub fn cases(words: &Words) -> Result<Vec<Case>, String> {
+pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let program = words.experiment.clone();
     let mut by_cm = vec![false];
     let mut options: Vec<(&str, &str)> = Vec::new();
@@ -151,7 +151,12 @@ impl Case {
 
 /// What is left of the calls when only `share` of them may be made: repetitions go first, then
 /// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
-pub fn shortened(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
+pub fn shortened(
+    words: &SweepCommand,
+    repeat: u32,
+    cases: &[Case],
+    share: f64,
+) -> (SweepCommand, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -445,7 +450,7 @@ mod tests {
     fn our_words_become_letters() {
         let words = |line: &str| {
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            cases(&Words::of_line(&line).unwrap())
+            cases(&SweepCommand::of_line(&line).unwrap())
         };
         assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("is given transport"));
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
@@ -459,7 +464,7 @@ mod tests {
         assert_eq!(found[0].parameters()["inline_bytes"], 0);
         let line = "ib_send_lat --transport rc,ud --size 8..4K*2 --messages 1000";
         let whole =
-            Words::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+            SweepCommand::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
         let cut = |share: f64| {
             let (words, repeat) = shortened(&whole, 3, &cases(&whole).unwrap(), share);
             (words.line()[4].clone(), repeat, cases(&words).unwrap().len())

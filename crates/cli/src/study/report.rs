@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rdmalab_record::Record;
 use rdmalab_report::expect::Expectation;
-use rdmalab_study::{Evaluation, Part, State, Study, evaluate};
+use rdmalab_study::{Evaluation, Study, SweepResult, SweepState, evaluate};
 
 use super::dir::{FILE, StudyDir};
 use super::results::{PAGE, find, measured, started_parts, studies, write_page};
@@ -43,7 +43,7 @@ pub fn is_study_dir(dir: &Path) -> bool {
 /// A run of a study, which may have ended early.
 struct Run {
     study: Study,
-    parts: Vec<Part>,
+    parts: Vec<SweepResult>,
     evaluation: Evaluation,
     dir: StudyDir,
 }
@@ -58,8 +58,8 @@ impl Run {
     }
 
     fn records(&self) -> Vec<Record> {
-        let record = |part: &Part| match &part.state {
-            State::Measured(record) => Some((**record).clone()),
+        let record = |part: &SweepResult| match &part.state {
+            SweepState::Measured(record) => Some((**record).clone()),
             _ => None,
         };
         self.parts.iter().filter_map(record).collect()

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rdmalab_findings::with_findings;
 use rdmalab_record::Record;
-use rdmalab_report::Beside;
-use rdmalab_study::{Evaluation, State, Study, evaluate};
+use rdmalab_report::OtherCondition;
+use rdmalab_study::{Evaluation, Study, SweepState, evaluate};
 
 use super::dir::StudyDir;
 use super::parts::{self, Part, What};
@@ -55,17 +55,17 @@ pub fn started_parts(study: &Study, dir: &StudyDir) -> Vec<parts::Part> {
 }
 
 /// Each part with its record, or the reason why it has none.
-pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::Part> {
+pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::SweepResult> {
     // A record that is there counts, also where its program is no longer installed.
     let state = |part: &Part| match (Record::open(&dir.path.join(part.name())), &part.what) {
-        (_, What::NotAsked) => State::NotAsked,
-        (Ok(record), _) => State::Measured(Box::new(with_findings(record))),
-        (Err(_), What::Missing(why)) => State::Missing(why.clone()),
-        (Err(_), _) => State::Missing("it was not measured: the run ended before".into()),
+        (_, What::NotAsked) => SweepState::NotAsked,
+        (Ok(record), _) => SweepState::Measured(Box::new(with_findings(record))),
+        (Err(_), What::Missing(why)) => SweepState::Missing(why.clone()),
+        (Err(_), _) => SweepState::Missing("it was not measured: the run ended before".into()),
     };
     parts
         .iter()
-        .map(|part| rdmalab_study::Part {
+        .map(|part| rdmalab_study::SweepResult {
             figure: part.figure.clone(),
             sweep: part.sweep.clone(),
             line: part.shown_command(&dir.request),
@@ -78,15 +78,19 @@ pub fn measured(parts: &[Part], dir: &StudyDir) -> Vec<rdmalab_study::Part> {
 ///
 /// # Errors
 /// When a directory is not one of the study, or two runs have the same name.
-pub fn beside(study: &Study, dirs: &[PathBuf], own: Option<&String>) -> Outcome<Vec<Beside>> {
+pub fn beside(
+    study: &Study,
+    dirs: &[PathBuf],
+    own: Option<&String>,
+) -> Outcome<Vec<OtherCondition>> {
     let one = |dir: &PathBuf| {
         let run = StudyDir::of(&study.plan.key, dir, "--beside")?;
         let parts = measured(&started_parts(study, &run), &run);
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = run.request.condition.or(name).unwrap_or_else(|| dir.display().to_string());
-        Ok(Beside { name, evaluation: evaluate(study, &parts), parts })
+        Ok(OtherCondition { name, evaluation: evaluate(study, &parts), parts })
     };
-    let mut found = Vec::<Beside>::new();
+    let mut found = Vec::<OtherCondition>::new();
     for dir in dirs {
         let next = one(dir)?;
         // Under one name they would be taken for repetitions of each other.
@@ -109,9 +113,9 @@ pub fn beside(study: &Study, dirs: &[PathBuf], own: Option<&String>) -> Outcome<
 pub fn write_page(
     page: &Path,
     study: &Study,
-    parts: &[rdmalab_study::Part],
+    parts: &[rdmalab_study::SweepResult],
     evaluation: &Evaluation,
-    others: &[Beside],
+    others: &[OtherCondition],
 ) -> Outcome {
     let text = rdmalab_report::study_page(study, parts, evaluation, others);
     std::fs::write(page, text).map_err(|e| failed(format!("{}: {e}", page.display())))?;

@@ -12,7 +12,7 @@ use rdmalab_record::{
     Device, DeviceKind, Environment, Finding, Header, Number, Object, Point, PointId, Record,
     Samples, SeriesSummary, Writer,
 };
-use rdmalab_study::{Evaluation, Standing, State, Study, evaluate};
+use rdmalab_study::{Evaluation, Standing, Study, SweepState, evaluate};
 use serde_json::Value;
 
 use super::parts::{self, Part, What};
@@ -208,14 +208,14 @@ fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
         let dir = home.path().join(part.name());
         let needs_samples = shares.contains(&part.figure);
         let state = match made_up(&part, needs_samples.then_some(&dir)) {
-            Some(record) => State::Measured(Box::new(record)),
+            Some(record) => SweepState::Measured(Box::new(record)),
             None => {
                 without.insert(part.figure.clone());
-                State::Missing("not here".to_owned())
+                SweepState::Missing("not here".to_owned())
             }
         };
         let (figure, sweep) = (part.figure, part.sweep);
-        all.push(rdmalab_study::Part { figure, sweep, line: Vec::new(), state });
+        all.push(rdmalab_study::SweepResult { figure, sweep, line: Vec::new(), state });
     }
     // Of whatever kind of device: what is of one only needs its points as well.
     let mut study = study.clone();
@@ -238,7 +238,8 @@ fn misses(study: &Study, is_quick: bool) -> Vec<String> {
     let mut found = Vec::new();
     for judged in &evaluation.claims {
         let claim = &judged.claim;
-        let is_there = !is_without(&claim.left.figure) && !is_without(&claim.right_side().figure);
+        let is_there =
+            !is_without(&claim.left.figure) && !is_without(&claim.right_operand().figure);
         if is_there && judged.evidence.is_empty() {
             found.push(format!("claim {}: {}", claim.key, judged.verdict.why()));
         } else if is_there && !is_quick && judged.evidence.iter().all(|e| e.ratio.1.is_none()) {

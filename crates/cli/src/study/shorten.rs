@@ -1,7 +1,7 @@
 //! Shortens a sweep: fewer repetitions, runs and messages, so that a study fits into a time.
 
 use rdmalab_experiments::{Experiment, Point};
-use rdmalab_study::Words;
+use rdmalab_study::SweepCommand;
 
 /// The fewest messages of a run: a median needs them.
 const LEAST_MESSAGES: u64 = 20;
@@ -23,7 +23,12 @@ const LEAST_RUNS: u64 = 6;
 
 /// The options and repetitions of a sweep that takes `share` of the time: repetitions are reduced
 /// first, then runs, then messages; for `blast`, messages before runs.
-pub fn shortened(words: &Words, repeat: u32, point: &Point, share: f64) -> (Words, u32) {
+pub fn shortened(
+    words: &SweepCommand,
+    repeat: u32,
+    point: &Point,
+    share: f64,
+) -> (SweepCommand, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -67,7 +72,7 @@ pub fn share_for(time_s: f64, expected_s: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// Sets an option to another value, unless it is a list.
-fn set(words: &mut Words, name: &str, value: u64, before: u64) {
+fn set(words: &mut SweepCommand, name: &str, value: u64, before: u64) {
     if value == before {
         return;
     }
@@ -84,8 +89,9 @@ mod tests {
 
     #[test]
     fn repetitions_go_first_then_runs_then_messages() {
-        let words =
-            Words::of_line(&["oneway", "--runs", "10", "--messages", "8000"].map(String::from));
+        let words = SweepCommand::of_line(
+            &["oneway", "--runs", "10", "--messages", "8000"].map(String::from),
+        );
         let words = words.unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
         (point.runs, point.messages) = (10, 8000);
@@ -123,7 +129,8 @@ mod tests {
 
     #[test]
     fn long_pauses_leave_what_an_interval_needs() {
-        let words = Words::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
+        let words =
+            SweepCommand::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
         (point.runs, point.messages, point.pause_ns) = (1, 8000, 1_000_000_000);
         let (cut, _) = shortened(&words, 1, &point, 1e-9);
@@ -134,10 +141,11 @@ mod tests {
     fn blast_keeps_its_runs_and_lists_stay() {
         let mut point = Point::default_for(Experiment::Blast);
         (point.runs, point.messages) = (8, 1000);
-        let words = Words::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
+        let words = SweepCommand::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
         let (cut, _) = shortened(&words, 1, &point, 0.1);
         assert_eq!(cut.line().join(" "), "blast --runs 8 --messages 100");
-        let words = Words::of_line(&["blast", "--messages", "500,1000"].map(String::from)).unwrap();
+        let words =
+            SweepCommand::of_line(&["blast", "--messages", "500,1000"].map(String::from)).unwrap();
         let (cut, _) = shortened(&words, 1, &point, 0.1);
         assert_eq!(cut.line().join(" "), "blast --messages 500,1000");
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rdmalab_findings::with_findings;
 use rdmalab_measure::{Outcome, Quantity, pattern};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, Writer};
-use rdmalab_study::{Judged, State, Study, Verdict, evaluate};
+use rdmalab_study::{JudgedClaim, Study, SweepState, Verdict, evaluate};
 use serde_json::json;
 
 /// What `recvq` keeps of such a series.
@@ -79,15 +79,15 @@ fn verdicts(
         }
     }
     let record = with_findings(Record::open(writer.dir()).unwrap());
-    let part = rdmalab_study::Part {
+    let part = rdmalab_study::SweepResult {
         figure: "depth".to_owned(),
         sweep: String::new(),
         line: Vec::new(),
-        state: State::Measured(Box::new(record)),
+        state: SweepState::Measured(Box::new(record)),
     };
     let mut studies = Study::shipped().unwrap().into_iter();
     let study = studies.find(|study| study.plan.key == "mordkovich2013").unwrap();
-    let is_it = |judged: &Judged| {
+    let is_it = |judged: &JudgedClaim| {
         let left = &judged.claim.left;
         left.finding.is_some() && left.figure.as_deref() == Some("depth")
     };

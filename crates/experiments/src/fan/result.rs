@@ -1,6 +1,6 @@
 //! What rank 0 makes of the times.
 
-use rdmalab_measure::outcome::How;
+use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 
 use super::root::NONE;
@@ -120,7 +120,7 @@ impl Part<'_> {
         outcome.push_with_parts(
             Quantity::RoundTrip,
             &label,
-            How::Sum,
+            Combination::Sum,
             ways.iter().map(way).collect(),
         );
         for (at, of) in (first..).zip(["", "1:n ", "n:1 "]) {
@@ -132,7 +132,7 @@ impl Part<'_> {
             // What both ways take is what the only one takes.
             each if each.len() == 1 => {
                 let of = [first + 1, first + 2];
-                outcome.push_derived(Quantity::RoundTrip, &each[0].label, How::Sum, &of);
+                outcome.push_derived(Quantity::RoundTrip, &each[0].label, Combination::Sum, &of);
             }
             each => outcome.series.extend(each),
         }
@@ -150,7 +150,7 @@ impl Part<'_> {
             let all = self.these.iter().map(longest).collect();
             outcome.push_series(Quantity::RoundTrip, &label, self.warm_up, all);
         } else {
-            outcome.push_with_parts(Quantity::RoundTrip, &label, How::Largest, each);
+            outcome.push_with_parts(Quantity::RoundTrip, &label, Combination::Largest, each);
         }
         let all = outcome.series[at].samples.clone();
         self.shares(outcome, &all, "");

@@ -5,13 +5,13 @@ use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Object, Point, Record};
 use serde_json::Value;
 
-use crate::claim::{Range, Side, Stat};
-use crate::found;
+use crate::claim::{Operand, Range, Stat};
+use crate::findings;
 use crate::plan::Plan;
 
 /// What became of a sweep.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct SweepResult {
     /// The figure's key.
     pub figure: String,
     /// The sweep's name; may be empty.
@@ -19,12 +19,12 @@ pub struct Part {
     /// Its command, after `rdmalab run`.
     pub line: Vec<String>,
     /// What there is of it.
-    pub state: State,
+    pub state: SweepState,
 }
 
 /// What there is of a sweep.
 #[derive(Clone, Debug)]
-pub enum State {
+pub enum SweepState {
     /// Its record, maybe of less than was planned.
     Measured(Box<Record>),
     /// It cannot be measured: why.
@@ -35,7 +35,7 @@ pub enum State {
 
 /// A number, with the parameters that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub struct Measurement {
     /// The parameters of its points.
     pub parameters: Object,
     /// The number, in its unit.
@@ -100,10 +100,10 @@ impl Unit {
     }
 }
 
-impl Cell {
+impl Measurement {
     /// The same where the clocks of two hosts may be off by so much, in every run the same way. Of
     /// a share of samples above a limit there is no knowing then.
-    fn off_by(self, clock_error_ns: f64) -> Self {
+    fn with_clock_error(self, clock_error_ns: f64) -> Self {
         if clock_error_ns == 0.0 {
             return self;
         }
@@ -162,16 +162,16 @@ pub(crate) const RUNS_FOR_ENDS: usize = 6;
 
 /// The numbers that a side means, or why there are none.
 pub(crate) fn cells(
-    parts: &[Part],
-    side: &Side,
+    parts: &[SweepResult],
+    side: &Operand,
     range: Option<&Range>,
-) -> Result<Vec<Cell>, String> {
+) -> Result<Vec<Measurement>, String> {
     let figure = side.figure.as_deref().unwrap_or_default();
-    let mut found: Vec<Cell> = Vec::new();
+    let mut found: Vec<Measurement> = Vec::new();
     let mut why = None;
     for part in parts.iter().filter(|part| is_of(part, side)) {
         match &part.state {
-            State::Measured(record) => {
+            SweepState::Measured(record) => {
                 let (cells, why_not) = of_record(record, side, range)?;
                 found.extend(cells);
                 if found.is_empty() {
@@ -179,8 +179,8 @@ pub(crate) fn cells(
                     why = why_not.or(skipped).or(why);
                 }
             }
-            State::Missing(reason) => why = Some(format!("figure {figure}: {reason}")),
-            State::NotAsked => {
+            SweepState::Missing(reason) => why = Some(format!("figure {figure}: {reason}")),
+            SweepState::NotAsked => {
                 why.get_or_insert_with(|| format!("figure {figure} was left out of this run"));
             }
         }
@@ -193,19 +193,23 @@ pub(crate) fn cells(
 
 /// The least value of the range's parameter at which the device could not measure what a side is
 /// of.
-pub(crate) fn impossible_from(parts: &[Part], side: &Side, range: Option<&Range>) -> Option<f64> {
+pub(crate) fn impossible_from(
+    parts: &[SweepResult],
+    side: &Operand,
+    range: Option<&Range>,
+) -> Option<f64> {
     let records =
         parts.iter().filter(|part| is_of(part, side)).filter_map(|part| match &part.state {
-            State::Measured(record) => Some(record),
+            SweepState::Measured(record) => Some(record),
             _ => None,
         });
     let skipped = records.flat_map(|record| &record.skipped);
-    let meant = skipped.filter(|skipped| is_meant(&skipped.parameters, side, range));
+    let meant = skipped.filter(|skipped| matches_operand(&skipped.parameters, side, range));
     let at = meant.filter_map(|s| s.parameters.get(&range?.parameter)?.as_f64());
     at.reduce(f64::min)
 }
 
-fn is_of(part: &Part, side: &Side) -> bool {
+fn is_of(part: &SweepResult, side: &Operand) -> bool {
     let figure = side.figure.as_deref().unwrap_or_default();
     part.figure.eq_ignore_ascii_case(figure)
         && side.sweep.as_ref().is_none_or(|name| *name == part.sweep)
@@ -216,7 +220,7 @@ fn no_such_point(figure: &str) -> String {
 }
 
 /// Why there are no numbers, and where `--quick` leaves them out, why it does.
-pub(crate) fn with_note(plan: &Plan, side: &Side, why: String) -> String {
+pub(crate) fn with_note(plan: &Plan, side: &Operand, why: String) -> String {
     let figure = side.figure.as_deref().and_then(|key| Some((key, plan.figure(key)?)));
     match figure {
         Some((key, figure)) if !figure.quick_note.is_empty() && why == no_such_point(key) => {
@@ -229,21 +233,26 @@ pub(crate) fn with_note(plan: &Plan, side: &Side, why: String) -> String {
 /// Those of one record; why there are none, where that is known.
 fn of_record(
     record: &Record,
-    side: &Side,
+    side: &Operand,
     range: Option<&Range>,
-) -> Result<(Vec<Cell>, Option<String>), String> {
+) -> Result<(Vec<Measurement>, Option<String>), String> {
     if let Some(name) = &side.finding {
-        let cells = found::of_record(record, side, name, range);
-        return Ok((cells, found::why_not(record, side, name)));
+        let cells = findings::of_record(record, side, name, range);
+        return Ok((cells, findings::why_not(record, side, name)));
     }
     let Some(quantity) = side.quantity() else { return Err("it names no quantity".to_owned()) };
     Ok((of_points(record, side, quantity, range), None))
 }
 
-fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Range>) -> Vec<Cell> {
+fn of_points(
+    record: &Record,
+    side: &Operand,
+    quantity: Quantity,
+    range: Option<&Range>,
+) -> Vec<Measurement> {
     let mut groups: Vec<(&Object, Vec<&Point>)> = Vec::new();
     // A run that was ended early is no whole one.
-    for point in record.whole_points().filter(|p| is_meant(&p.parameters, side, range)) {
+    for point in record.whole_points().filter(|p| matches_operand(&p.parameters, side, range)) {
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
             Some((_, points)) => points.push(point),
             None => groups.push((&point.parameters, vec![point])),
@@ -260,7 +269,7 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
         };
         let Number { value, interval, n, basis, of_runs } = number;
         let (exact, clock_error_ns) = (interval, 0.0);
-        let cell = Cell {
+        let cell = Measurement {
             parameters,
             value,
             interval,
@@ -273,14 +282,14 @@ fn of_points(record: &Record, side: &Side, quantity: Quantity, range: Option<&Ra
             unit,
         };
         let errors = points.iter().map(|point| point.clock_error_ns(quantity));
-        Some(cell.off_by(errors.fold(0.0, f64::max)))
+        Some(cell.with_clock_error(errors.fold(0.0, f64::max)))
     };
     groups.into_iter().filter_map(cell).collect()
 }
 
 /// Whether parameters are those that a side and a range want. A side that says itself what the
 /// parameter of the range has to be is held against all of the range.
-pub(crate) fn is_meant(parameters: &Object, side: &Side, range: Option<&Range>) -> bool {
+pub(crate) fn matches_operand(parameters: &Object, side: &Operand, range: Option<&Range>) -> bool {
     let has = |(name, wanted): (String, &toml::Value)| {
         parameters.get(&name).is_some_and(|value| text(value) == toml_text(wanted))
     };
@@ -301,7 +310,7 @@ fn spelled_out<'a>((name, value): (&'a String, &'a toml::Value)) -> Vec<(String,
 }
 
 /// Names of parameters that a side fixes.
-pub(crate) fn fixed(side: &Side) -> Vec<String> {
+pub(crate) fn fixed(side: &Operand) -> Vec<String> {
     side.place.iter().flat_map(spelled_out).map(|(name, _)| name).collect()
 }
 
@@ -319,7 +328,7 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// As of a [`Cell`].
+/// As of a [`Measurement`].
 struct Number {
     value: f64,
     interval: Option<(f64, f64)>,
@@ -333,7 +342,7 @@ struct Number {
 fn share_above(
     record: &Record,
     points: &[&Point],
-    side: &Side,
+    side: &Operand,
     quantity: Quantity,
     limit: f64,
 ) -> Option<Number> {
@@ -356,7 +365,7 @@ fn share_above(
 }
 
 /// Over repeated runs: the median of their numbers; the hull of their intervals.
-fn number(points: &[&Point], side: &Side, quantity: Quantity) -> Option<Number> {
+fn number(points: &[&Point], side: &Operand, quantity: Quantity) -> Option<Number> {
     let is_it = |label: &str| side.label.as_ref().is_none_or(|wanted| wanted == label);
     let series = |p: &Point| {
         let mut all = p.series.iter().filter(|s| s.quantity == quantity && is_it(&s.label));

@@ -13,7 +13,7 @@ pub fn and(items: &[impl AsRef<str>]) -> String {
 
 /// The first few, and how many there are beyond them: `a, b and 7 more`.
 #[must_use]
-pub fn few(items: &[impl AsRef<str>], most: usize) -> String {
+pub fn and_more(items: &[impl AsRef<str>], most: usize) -> String {
     let mut named: Vec<String> = items.iter().map(|item| item.as_ref().to_owned()).collect();
     if named.len() > most + 1 {
         let more = named.len() - most;
@@ -25,14 +25,14 @@ pub fn few(items: &[impl AsRef<str>], most: usize) -> String {
 
 /// The word for one thing, or that for several: `is`, `are`.
 #[must_use]
-pub fn by_number<'a>(n: usize, one: &'a str, many: &'a str) -> &'a str {
+pub fn plural<'a>(n: usize, one: &'a str, many: &'a str) -> &'a str {
     if n == 1 { one } else { many }
 }
 
 /// `1 run`, `2 runs`.
 #[must_use]
-pub fn some(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", by_number(n, "", "s"))
+pub fn count_of(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", plural(n, "", "s"))
 }
 
 #[cfg(test)]
@@ -46,9 +46,9 @@ mod tests {
             assert_eq!(and(&all[..n]), text);
         }
         assert_eq!(and(&all), "oneway, ping, blast and rpc");
-        assert_eq!(few(&all, 2), "oneway, ping and 2 more");
-        assert_eq!(few(&all, 3), "oneway, ping, blast and rpc", "1 more is no shorter");
-        assert_eq!([1, 2, 0].map(|n| by_number(n, "does", "do")), ["does", "do", "do"]);
-        assert_eq!([1, 2].map(|n| some(n, "run")), ["1 run", "2 runs"]);
+        assert_eq!(and_more(&all, 2), "oneway, ping and 2 more");
+        assert_eq!(and_more(&all, 3), "oneway, ping, blast and rpc", "1 more is no shorter");
+        assert_eq!([1, 2, 0].map(|n| plural(n, "does", "do")), ["does", "do", "do"]);
+        assert_eq!([1, 2].map(|n| count_of(n, "run")), ["1 run", "2 runs"]);
     }
 }

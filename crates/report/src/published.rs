@@ -1,13 +1,13 @@
 //! What a study printed, in the charts of ours that it is of.
 
 use rdmalab_measure::Quantity;
-use rdmalab_study::{Kind, Part, Published, Stat, Study, Value};
+use rdmalab_study::{Published, Reliability, Stat, Study, SweepResult, Value};
 
 use crate::model::{Model, Row, headline};
 use crate::svg;
 
 /// A published value that is a number, and ours that it stands beside.
-pub struct Theirs<'a> {
+pub struct PublishedValue<'a> {
     published: &'a Published,
     value: &'a Value,
     /// It, in the unit of its quantity.
@@ -18,7 +18,7 @@ pub struct Theirs<'a> {
 
 /// Where a published value lies in a chart.
 #[derive(Clone, Debug)]
-pub struct At {
+pub struct PlacedValue {
     /// The line that it is of.
     pub line: Option<String>,
     /// Along the x axis: a place, or from one to another.
@@ -28,7 +28,7 @@ pub struct At {
     /// Which number of a series it is.
     pub stat: &'static str,
     /// How far it can be trusted.
-    pub kind: Kind,
+    pub kind: Reliability,
     /// Its name in a legend.
     pub name: String,
     /// It as a number, said to be published.
@@ -37,9 +37,9 @@ pub struct At {
     pub text: String,
 }
 
-impl<'a> Theirs<'a> {
+impl<'a> PublishedValue<'a> {
     /// Those of a part, whose record is arranged so.
-    pub fn of(study: &'a Study, part: &Part, model: &Model) -> Vec<Self> {
+    pub fn of(study: &'a Study, part: &SweepResult, model: &Model) -> Vec<Self> {
         let one = |value: &'a Value| {
             let ours = &value.ours;
             let is_here = ours.figure.as_ref() == Some(&part.figure)
@@ -90,9 +90,9 @@ impl<'a> Theirs<'a> {
     }
 
     /// It, there.
-    pub fn at(&self, ends: (f64, f64), line: Option<String>) -> At {
+    pub fn at(&self, ends: (f64, f64), line: Option<String>) -> PlacedValue {
         let Published { value, unit, kind, place, what, .. } = self.published;
-        At {
+        PlacedValue {
             line,
             ends,
             value: self.number,
@@ -113,7 +113,7 @@ impl<'a> Theirs<'a> {
         x: &str,
         rows: impl Iterator<Item = &'r Row<'m>>,
         name: impl Fn(&Row) -> String,
-    ) -> Vec<At> {
+    ) -> Vec<PlacedValue> {
         let mut lines: Vec<(String, (f64, f64))> = Vec::new();
         for row in rows.filter(|row| self.fits(row)) {
             let at = row.parameters.get(x).and_then(serde_json::Value::as_f64);
@@ -137,7 +137,7 @@ fn only_label(model: &Model, quantity: Quantity) -> Option<String> {
     label.or_else(|| headline(figures.map(|f| f.label.as_str()))).map(str::to_owned)
 }
 
-impl At {
+impl PlacedValue {
     /// Whether it is of one of these lines, or of none.
     pub fn is_of_one(&self, names: &[&str]) -> bool {
         self.line.as_deref().is_none_or(|line| names.contains(&line))
@@ -145,8 +145,8 @@ impl At {
 }
 
 /// As they are drawn beside lines of these names; what is of several lines, once.
-pub fn drawn(all: &[&At], names: &[&str]) -> Vec<svg::Published> {
-    let mut drawn: Vec<svg::Published> = Vec::new();
+pub fn marks(all: &[&PlacedValue], names: &[&str]) -> Vec<svg::PublishedMark> {
+    let mut drawn: Vec<svg::PublishedMark> = Vec::new();
     for at in all {
         let line = names.iter().position(|name| at.line.as_deref() == Some(*name));
         let one = mark(at, line);
@@ -159,26 +159,30 @@ pub fn drawn(all: &[&At], names: &[&str]) -> Vec<svg::Published> {
 }
 
 /// As it is drawn, in the colour of a line.
-pub fn mark(at: &At, line: Option<usize>) -> svg::Published {
-    let At { ends, value, kind, name, shown, text, .. } = at.clone();
-    svg::Published { line, ends, y: value, kind, name, shown, text, is_upright: false }
+pub fn mark(at: &PlacedValue, line: Option<usize>) -> svg::PublishedMark {
+    let PlacedValue { ends, value, kind, name, shown, text, .. } = at.clone();
+    svg::PublishedMark { line, ends, y: value, kind, name, shown, text, is_upright: false }
 }
 
 /// As it is drawn where the x axis has its values: at its own, or where a share of samples is said
 /// of another value, at that one and that share's height.
-pub fn upright(at: &At, line: Option<usize>, place: Option<(f64, f64)>) -> svg::Published {
+pub fn upright(
+    at: &PlacedValue,
+    line: Option<usize>,
+    place: Option<(f64, f64)>,
+) -> svg::PublishedMark {
     let (x, y) = place.unwrap_or((at.value, 0.0));
     let shown = at.shown.replacen("published", &format!("published {}", at.stat), 1);
-    let At { ends: _, kind, name, text, .. } = at.clone();
-    svg::Published { line, ends: (x, x), y, kind, name, shown, text, is_upright: true }
+    let PlacedValue { ends: _, kind, name, text, .. } = at.clone();
+    svg::PublishedMark { line, ends: (x, x), y, kind, name, shown, text, is_upright: true }
 }
 
 /// For who cannot see the chart.
-pub fn described(all: &[&At]) -> String {
-    said(&all.iter().map(|at| at.text.as_str()).collect::<Vec<_>>())
+pub fn described(all: &[&PlacedValue]) -> String {
+    beside_sentence(&all.iter().map(|at| at.text.as_str()).collect::<Vec<_>>())
 }
 
 /// The same of texts.
-pub fn said(texts: &[&str]) -> String {
+pub fn beside_sentence(texts: &[&str]) -> String {
     if texts.is_empty() { String::new() } else { format!(" Beside: {}.", texts.join("; ")) }
 }

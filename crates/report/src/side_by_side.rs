@@ -5,7 +5,7 @@ use rdmalab_measure::Quantity;
 use rdmalab_record::Record;
 use serde_json::Value;
 
-use crate::charts::{self, Chart, Over, sentence};
+use crate::charts::{self, Chart, LineChart, sentence};
 use crate::model::{Group, Merged, Model, Row, group_name};
 use crate::page::{figures_of, table};
 use crate::svg::Line;
@@ -13,7 +13,7 @@ use crate::table::TOO_SMALL;
 use crate::value::{heading, order, shown};
 
 /// A sweep among others.
-struct Side<'m, 'a> {
+struct SweepColumn<'m, 'a> {
     /// Its name.
     name: &'m str,
     model: &'m Model<'a>,
@@ -24,11 +24,12 @@ struct Side<'m, 'a> {
 /// A table and charts of sweeps, by their names, that have rows in common; nothing for one alone.
 pub fn side_by_side(records: &[(&str, &Record)], id: &str) -> Markup {
     let models: Vec<(&str, Model)> = records.iter().map(|(n, r)| (*n, Model::of(r))).collect();
-    let side = |(name, model)| -> Option<Side> {
+    let side = |(name, model)| -> Option<SweepColumn> {
         let group = Model::groups(model).into_iter().next()?;
-        Some(Side { name, model, group })
+        Some(SweepColumn { name, model, group })
     };
-    let sides: Vec<Side> = models.iter().filter_map(|(name, model)| side((name, model))).collect();
+    let sides: Vec<SweepColumn> =
+        models.iter().filter_map(|(name, model)| side((name, model))).collect();
     if sides.len() < 2 {
         return html! {};
     }
@@ -42,7 +43,7 @@ pub fn side_by_side(records: &[(&str, &Record)], id: &str) -> Markup {
 }
 
 /// What the columns are.
-fn meaning(sides: &[Side]) -> String {
+fn meaning(sides: &[SweepColumn]) -> String {
     let each = sides.iter().map(|side| {
         format!("{} is the {}", side.name, group_name(side.group.quantity, side.group.label))
     });
@@ -55,7 +56,7 @@ fn meaning(sides: &[Side]) -> String {
 }
 
 /// Parameters that all have and that differ somewhere.
-fn common<'a>(sides: &[Side<'_, 'a>]) -> Vec<&'a str> {
+fn common<'a>(sides: &[SweepColumn<'_, 'a>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for name in sides.iter().flat_map(|side| side.model.varying.iter().copied()) {
         let has = |row: &Row| row.parameters.contains_key(name);
@@ -66,7 +67,7 @@ fn common<'a>(sides: &[Side<'_, 'a>]) -> Vec<&'a str> {
     names
 }
 
-fn rows(sides: &[Side], common: &[&str]) -> Markup {
+fn rows(sides: &[SweepColumn], common: &[&str]) -> Markup {
     let place = |row: &Row| -> Vec<Value> {
         common.iter().map(|name| row.parameters.get(*name).cloned().unwrap_or_default()).collect()
     };
@@ -88,7 +89,7 @@ fn rows(sides: &[Side], common: &[&str]) -> Markup {
         }
     }
     let line = |at: &Vec<Value>| {
-        let found = |side: &Side| -> Option<(Quantity, Merged)> {
+        let found = |side: &SweepColumn| -> Option<(Quantity, Merged)> {
             let (_, merged) = side.group.rows.iter().find(|(row, _)| place(row) == *at)?;
             Some((side.group.quantity, merged.clone()))
         };
@@ -132,7 +133,7 @@ fn ratio(a: Option<&(Quantity, Merged)>, b: Option<&(Quantity, Merged)>) -> Stri
 }
 
 /// A line for each sweep and each of what else they have in common, that together.
-fn lines(sides: &[Side], common: &[&str], id: &str) -> Vec<Chart> {
+fn lines(sides: &[SweepColumn], common: &[&str], id: &str) -> Vec<Chart> {
     let Some(x) = charts::along(sides[0].model, &["size"]) else { return Vec::new() };
     let mut lines: Vec<(String, Line)> = Vec::new();
     for side in sides {
@@ -161,6 +162,6 @@ fn lines(sides: &[Side], common: &[&str], id: &str) -> Vec<Chart> {
     let quantity = sides[0].group.quantity;
     let title = format!("Medians side by side over {}", heading(x));
     let how = "medians with 95 % intervals";
-    let over = Over { x, quantity, how, rules: Vec::new(), theirs: Vec::new() };
+    let over = LineChart { x, quantity, how, rules: Vec::new(), published: Vec::new() };
     if lines.is_empty() { Vec::new() } else { charts::several(id, &title, &over, &lines) }
 }

@@ -7,14 +7,14 @@ use crate::judge::{Decision, Evidence, Verdict, place};
 
 /// Whether the sign changes along the range's parameter, from the one to the other that the claim
 /// says, for each family of the other ones. `beyond` is the least place that the device could not
-/// measure, where there is one: up to there is all of the range that there is. `why_open` says why
+/// measure, where there is one: up to there is all of the range that there is. `why_undecided` says why
 /// what is open is so.
 pub(crate) fn crossing(
     claim: &Claim,
     evidence: &[Evidence],
     names: &[String],
     beyond: Option<f64>,
-    why_open: &dyn Fn() -> String,
+    why_undecided: &dyn Fn() -> String,
 ) -> Verdict {
     let Some(range) = &claim.range else { return Verdict::CannotBeSeen("no range".to_owned()) };
     let (mut crossed, mut other_way, mut not, mut short) = (0, Vec::new(), Vec::new(), Vec::new());
@@ -23,7 +23,7 @@ pub(crate) fn crossing(
         let is_whole = ends.is_some_and(|(low, high)| {
             low <= range.from && (range.to <= high || beyond.is_some_and(|place| high < place))
         });
-        let mut decided = members.iter().filter(|m| m.1 != Decision::Open).map(|m| m.1);
+        let mut decided = members.iter().filter(|m| m.1 != Decision::Undecided).map(|m| m.1);
         match (decided.next(), decided.next_back(), claim.relation) {
             (Some(Decision::Holds), Some(Decision::Fails), Relation::RisesAbove)
             | (Some(Decision::Fails), Some(Decision::Holds), Relation::FallsBelow) => crossed += 1,
@@ -51,7 +51,7 @@ pub(crate) fn crossing(
             "no crossing from {low} to {high}, and less than {between} was measured"
         )),
         (0, None) => {
-            let why = why_open();
+            let why = why_undecided();
             let why = if why.is_empty() { why } else { format!(": {why}") };
             Verdict::CannotBeSeen(format!("too little is decided between {between}{why}"))
         }
@@ -83,13 +83,13 @@ fn families(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::find::Cell;
     use crate::judge::tests::{claim, evidence, of_runs};
-    use crate::open::why_open;
+    use crate::measurement::Measurement;
+    use crate::undecided::why_undecided;
 
     #[test]
     fn lines_cross_where_the_sign_changes_as_is_said() {
-        use Decision::{Fails, Holds, Open};
+        use Decision::{Fails, Holds, Undecided};
         let range = "range={parameter='size_bytes', from=0, to=2}";
         let (up, down) = (claim("rises above", range), claim("falls below", range));
         let names = ["size_bytes".to_owned()];
@@ -102,34 +102,34 @@ mod tests {
         // Where the device could not measure more, that is all of it.
         assert_eq!(to(Some(2.0), &[Holds, Holds]).name(), "refuted");
         assert_eq!(to(Some(1.0), &[Holds, Holds]).name(), "cannot be seen");
-        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Confirmed(String::new()));
-        assert!(matches!(of(&[Holds, Open, Holds]), Verdict::Refuted(_)));
-        assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
+        assert_eq!(of(&[Holds, Undecided, Fails]), Verdict::Confirmed(String::new()));
+        assert!(matches!(of(&[Holds, Undecided, Holds]), Verdict::Refuted(_)));
+        assert!(matches!(of(&[Undecided, Undecided, Holds]), Verdict::CannotBeSeen(_)));
         // The other way is the opposite of what was said.
-        let other = of(&[Fails, Open, Holds]);
+        let other = of(&[Fails, Undecided, Holds]);
         let said = "they cross the other way between size_bytes 0 to 2";
         assert_eq!(other, Verdict::Refuted(said.to_owned()));
         let of = |d: &[Decision]| crossing(&down, &evidence(d), &names, None, &String::new);
-        assert_eq!(of(&[Fails, Open, Holds]), Verdict::Confirmed(String::new()));
-        assert_eq!(of(&[Holds, Open, Fails]), Verdict::Refuted(said.to_owned()));
+        assert_eq!(of(&[Fails, Undecided, Holds]), Verdict::Confirmed(String::new()));
+        assert_eq!(of(&[Holds, Undecided, Fails]), Verdict::Refuted(said.to_owned()));
     }
 
     #[test]
     fn what_leaves_a_crossing_open_is_said() {
-        use Decision::{Holds, Open};
+        use Decision::{Holds, Undecided};
         let up = claim("rises above", "range={parameter='size_bytes', from=0, to=2}");
         let names = ["size_bytes".to_owned()];
         let of = |evidence: &[Evidence]| {
-            let why = || why_open(&up, evidence, 5);
+            let why = || why_undecided(&up, evidence, 5);
             crossing(&up, evidence, &names, None, &why).why().to_owned()
         };
         let few = "too little is decided between size_bytes 0 to 2";
-        let mut open = evidence(&[Open, Open, Holds]);
+        let mut open = evidence(&[Undecided, Undecided, Holds]);
         let runs = "the intervals allow both at 2 of 3 points: more repetitions may tell";
         assert_eq!(of(&open), format!("{few}: {runs}"));
         // More repetitions would tell nothing where it is the clocks.
         for e in &mut open {
-            e.left = Cell { clock_error_ns: 5e3, ..of_runs(&[0.9, 0.9]) };
+            e.left = Measurement { clock_error_ns: 5e3, ..of_runs(&[0.9, 0.9]) };
         }
         let text = of(&open);
         assert!(text.starts_with(&format!("{few}: times from host to host")), "{text}");

@@ -2,7 +2,7 @@
 
 use rdmalab_record::Object;
 
-use crate::find::is_meant;
+use crate::measurement::matches_operand;
 use crate::value::Value;
 
 impl Value {
@@ -14,7 +14,7 @@ impl Value {
     }
 
     /// Whether it is a share of the samples of a point with these parameters: of those above
-    /// [`Side::above`](crate::Side::above).
+    /// [`Operand::above`](crate::Operand::above).
     #[must_use]
     pub fn is_share_of(&self, parameters: &Object) -> bool {
         self.ours.above.is_some() && self.is_of_point(parameters)
@@ -22,7 +22,7 @@ impl Value {
 
     fn is_of_point(&self, parameters: &Object) -> bool {
         let is_plain = self.over.is_none() && self.less.is_none();
-        is_plain && self.ours.finding.is_none() && is_meant(parameters, &self.ours, None)
+        is_plain && self.ours.finding.is_none() && matches_operand(parameters, &self.ours, None)
     }
 }
 

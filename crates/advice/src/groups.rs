@@ -17,7 +17,7 @@ pub(crate) struct Group<'a> {
     /// Rules that disturbed packets; empty: none.
     pub faults: String,
     /// The ways, in the order of the question.
-    pub ways: Vec<Found<'a>>,
+    pub ways: Vec<WayRuns<'a>>,
     /// Ways that the device does not offer, and why.
     pub not_offered: Vec<(String, String)>,
     /// Everything that has to be the same.
@@ -25,7 +25,7 @@ pub(crate) struct Group<'a> {
 }
 
 /// A way, and its runs.
-pub(crate) struct Found<'a> {
+pub(crate) struct WayRuns<'a> {
     /// Its name: the values of the question's parameters.
     pub name: String,
     values: Vec<Value>,
@@ -84,7 +84,7 @@ fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<
             Some(way) => way.runs.push((round, record, point)),
             None => {
                 let name = name(question, &values);
-                ways.push(Found { name, values, runs: vec![(round, record, point)] });
+                ways.push(WayRuns { name, values, runs: vec![(round, record, point)] });
             }
         }
     }

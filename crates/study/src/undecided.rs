@@ -2,25 +2,26 @@
 
 use rdmalab_measure::quantity::fmt_ns;
 
-use crate::claim::{Claim, Relation, Side};
-use crate::find::{Basis, Cell, RUNS_FOR_ENDS};
+use crate::claim::{Claim, Operand, Relation};
 use crate::judge::{Decision, Evidence, decide, ratio};
+use crate::measurement::{Basis, Measurement, RUNS_FOR_ENDS};
 use crate::plan::{Plan, Sweep};
 
 /// How often the whole plan measures each point that a claim is about.
 pub(crate) fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
-    let runs = |side: &Side| {
+    let runs = |side: &Operand| {
         let figure = plan.figure(side.figure.as_deref()?)?;
-        let is_meant = |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
-        let meant = figure.sweeps.iter().filter(is_meant);
+        let matches_operand =
+            |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
+        let meant = figure.sweeps.iter().filter(matches_operand);
         meant.map(|sweep| sweep.repeat.unwrap_or(plan.repeat) as usize).min()
     };
-    [runs(&claim.left), runs(&claim.right_side())].into_iter().flatten().min().unwrap_or(1)
+    [runs(&claim.left), runs(&claim.right_operand())].into_iter().flatten().min().unwrap_or(1)
 }
 
 /// Why nothing can be told.
-pub(crate) fn why_open(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
-    let open = evidence.iter().filter(|e| e.decision == Decision::Open);
+pub(crate) fn why_undecided(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
+    let open = evidence.iter().filter(|e| e.decision == Decision::Undecided);
     let (by_clocks, others): (Vec<_>, Vec<_>) = open.partition(|e| is_by_clocks(claim, e));
     let (unknown, known): (Vec<_>, Vec<_>) = others.into_iter().partition(|e| e.ratio.1.is_none());
     let (small, wide): (Vec<_>, Vec<_>) = known.into_iter().partition(|e| is_small(claim, e));
@@ -61,9 +62,13 @@ fn is_by_clocks(claim: &Claim, e: &Evidence) -> bool {
     if clock_error_ns(e) == 0.0 {
         return false;
     }
-    let exact = |cell: &Cell| Cell { interval: cell.exact, clock_error_ns: 0.0, ..cell.clone() };
+    let exact = |cell: &Measurement| Measurement {
+        interval: cell.exact,
+        clock_error_ns: 0.0,
+        ..cell.clone()
+    };
     let without = ratio(&exact(&e.left), &exact(&e.right));
-    decide(claim, without) != Decision::Open || e.ratio.1.is_none() && without.1.is_some()
+    decide(claim, without) != Decision::Undecided || e.ratio.1.is_none() && without.1.is_some()
 }
 
 /// Of these more repetitions tell nothing.
@@ -127,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_difference_too_small_to_count_is_told_as_such() {
-        use Decision::{Holds, Open};
+        use Decision::{Holds, Undecided};
         let claim = claim("<", "tolerance=0.05");
-        let mut all = evidence(&[Open, Open, Holds]);
+        let mut all = evidence(&[Undecided, Undecided, Holds]);
         for e in &mut all[..2] {
             e.ratio = (0.98, Some((0.97, 0.99)));
         }
@@ -144,16 +149,16 @@ mod tests {
     fn each_open_point_has_its_own_reason() {
         let less = claim("<", "");
         let one = |left: &[f64], right: &[f64], clock_error_ns: f64| {
-            let of = |runs: &[f64]| Cell { clock_error_ns, ..of_runs(runs) };
+            let of = |runs: &[f64]| Measurement { clock_error_ns, ..of_runs(runs) };
             let (left, right) = (of(left), of(right));
-            let (ratio, decision) = (ratio(&left, &right), Decision::Open);
+            let (ratio, decision) = (ratio(&left, &right), Decision::Undecided);
             Evidence { place: String::new(), left, right, ratio, decision }
         };
         let (low, high) = ([20e3, 20.01e3, 20.02e3], [22e3, 22.01e3, 22.02e3]);
         let apart = one(&low, &high, 5e3);
         let clocks = "times from host to host, whose clocks may be off by up to 5.00 us, leave it \
                       open";
-        let of = |all: &[Evidence]| why_open(&less, all, 3);
+        let of = |all: &[Evidence]| why_undecided(&less, all, 3);
         let of_one = |e: &Evidence| of(std::slice::from_ref(e));
         assert!(of_one(&apart).starts_with(&format!("{clocks}: ")));
         // Clocks that are off leave open what no clock could decide, and are not to blame.

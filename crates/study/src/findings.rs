@@ -4,8 +4,8 @@ use rdmalab_measure::stats;
 use rdmalab_record::{Finding, Object, Record};
 use serde_json::Value;
 
-use crate::claim::{Range, Side};
-use crate::find::{Basis, Cell, Unit, hull, is_meant, merged};
+use crate::claim::{Operand, Range};
+use crate::measurement::{Basis, Measurement, Unit, hull, matches_operand, merged};
 
 /// The number that every finding has: in which share of the runs it is there.
 const FOUND: &str = "found";
@@ -23,17 +23,17 @@ type Found<'a> = Vec<(&'a Finding, Ends)>;
 /// The numbers of a record's findings that a side means.
 pub(crate) fn of_record(
     record: &Record,
-    side: &Side,
+    side: &Operand,
     name: &str,
     range: Option<&Range>,
-) -> Vec<Cell> {
+) -> Vec<Measurement> {
     if side.number.as_deref() == Some(FOUND) {
         return shares(record, side, name, range);
     }
     let mut groups: Vec<(Object, Unit, Found)> = Vec::new();
     for finding in of_name(record, side, name) {
         let parameters = common(record, finding);
-        if !is_meant(&parameters, side, range) {
+        if !matches_operand(&parameters, side, range) {
             continue;
         }
         let Some((unit, ends)) = number(finding, side.number.as_deref()) else { continue };
@@ -46,7 +46,7 @@ pub(crate) fn of_record(
 }
 
 /// The median of what the runs found, and between what that of the next one may lie.
-fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)]) -> Cell {
+fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)]) -> Measurement {
     let values: Vec<f64> = all.iter().map(|(_, ends)| ends.value).collect();
     let own = all.iter().map(|(_, ends)| ends.interval).reduce(|sum, one| {
         let (sum, one) = sum.zip(one)?;
@@ -61,7 +61,7 @@ fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)
         let interval = ends_over_runs(&values, runs).map(|ends| hull(ends, own));
         let basis = Basis::FoundIn(values.len());
         let exact = interval;
-        return Cell {
+        return Measurement {
             parameters,
             value,
             interval,
@@ -75,7 +75,18 @@ fn cell(record: &Record, parameters: Object, unit: Unit, all: &[(&Finding, Ends)
         };
     };
     let (interval, exact, basis) = (own, own, Basis::Together);
-    Cell { parameters, value, interval, exact, n, runs, basis, of_runs, clock_error_ns, unit }
+    Measurement {
+        parameters,
+        value,
+        interval,
+        exact,
+        n,
+        runs,
+        basis,
+        of_runs,
+        clock_error_ns,
+        unit,
+    }
 }
 
 /// The ends of what some of so many runs found; `None` while those that did not may be as many, or
@@ -101,13 +112,13 @@ fn runs_along(record: &Record, finding: &Finding) -> Option<usize> {
 }
 
 /// In how many of the runs there is such a finding.
-fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Vec<Cell> {
+fn shares(record: &Record, side: &Operand, name: &str, range: Option<&Range>) -> Vec<Measurement> {
     let is_there = |number: u64| {
         let mut all = of_name(record, side, name);
         all.any(|finding| finding.value.is_some() && finding.points.contains(&number))
     };
     let mut groups: Vec<(&Object, Vec<bool>)> = Vec::new();
-    for point in record.whole_points().filter(|p| is_meant(&p.parameters, side, range)) {
+    for point in record.whole_points().filter(|p| matches_operand(&p.parameters, side, range)) {
         let there = is_there(point.number);
         match groups.iter_mut().find(|(parameters, _)| **parameters == point.parameters) {
             Some((_, all)) => all.push(there),
@@ -117,7 +128,7 @@ fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Ve
     let cell = |(parameters, all): (&Object, Vec<bool>)| {
         let (there, runs) = (all.iter().filter(|is| **is).count(), all.len());
         let share = stats::few_trials(there as u64, runs as u64, 0.95)?;
-        Some(Cell {
+        Some(Measurement {
             parameters: parameters.clone(),
             value: there as f64 / runs as f64,
             interval: Some((share.low, share.high)),
@@ -135,7 +146,7 @@ fn shares(record: &Record, side: &Side, name: &str, range: Option<&Range>) -> Ve
 
 fn of_name<'a>(
     record: &'a Record,
-    side: &'a Side,
+    side: &'a Operand,
     name: &'a str,
 ) -> impl Iterator<Item = &'a Finding> {
     let is_it = move |finding: &&Finding| {
@@ -178,8 +189,8 @@ fn number(finding: &Finding, name: Option<&str>) -> Option<(Unit, Ends)> {
 }
 
 /// Why there is none of these numbers.
-pub(crate) fn why_not(record: &Record, side: &Side, name: &str) -> Option<String> {
-    let meant = |finding: &&Finding| is_meant(&common(record, finding), side, None);
+pub(crate) fn why_not(record: &Record, side: &Operand, name: &str) -> Option<String> {
+    let meant = |finding: &&Finding| matches_operand(&common(record, finding), side, None);
     if let Some(finding) = of_name(record, side, name).find(meant) {
         return Some(match &side.number {
             None => finding.sentence.clone(),
@@ -192,7 +203,7 @@ pub(crate) fn why_not(record: &Record, side: &Side, name: &str) -> Option<String
             }
         });
     }
-    let is_measured = record.points.iter().any(|p| is_meant(&p.parameters, side, None));
+    let is_measured = record.points.iter().any(|p| matches_operand(&p.parameters, side, None));
     let label = side.label.as_deref().map_or(String::new(), |label| format!(" of {label}"));
     is_measured.then(|| format!("no {name}{label} was found there"))
 }
