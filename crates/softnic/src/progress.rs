@@ -429,7 +429,7 @@ impl QpInner {
             Accept::Done => {}
             Accept::PlaceResponse(placement) => self.place_response(&placement, bytes),
             Accept::Atomic(job) => self.execute_atomic(&job),
-            // Posted means fetched here, so nothing stalls.
+            // What is posted is fetched at once, so nothing stalls.
             Accept::Drop(_) | Accept::Stall => {
                 self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
             }
