@@ -4,11 +4,11 @@ use std::fmt;
 
 use rdmalab_rank::process::FRAME_BYTES_MAX;
 
+use crate::common::limits::Limits;
+use crate::common::thread_tag::NUMBERS;
 use crate::connect::By;
-use crate::limits::Limits;
 use crate::options::OPTIONS;
 use crate::point::{Experiment, Inline, Op, Point, Polling, Signal, Transport};
-use crate::share::NUMBERS;
 use crate::timeout::{self, Absent};
 
 /// Most memory for messages at one end.

@@ -7,49 +7,33 @@
 
 #![forbid(unsafe_code)]
 
+mod common;
+
 mod blast;
-mod check;
 mod connect;
-mod cq;
-mod end;
 mod fan;
-mod gid;
-mod granted;
-mod join;
-mod layout;
-mod limits;
-mod links;
-mod manager;
 mod mr;
-mod number;
 mod oneway;
-mod options;
 mod overhead;
-mod pace;
 mod ping;
-mod point;
-mod quantities;
 mod recvq;
 mod rpc;
-mod run;
-mod sender;
-mod share;
-mod sq;
-mod stock;
-mod sweep;
-mod talk;
-mod threads;
 mod timeout;
-mod trouble;
-mod words;
+
+mod check;
+mod options;
+mod point;
+mod quantities;
+mod run;
+mod sweep;
 
 pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
+pub use common::limits::Limits;
+pub use common::pace::load_rates;
 pub use connect::By;
 pub use fan::options::{Cast, Direction, Sizes};
 pub use fan::peers as fan_peers;
-pub use limits::Limits;
 pub use options::{OPTIONS, Opt, OptionError, option};
-pub use pace::load_rates;
 pub use point::{
     Arrivals, Call, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf,
     Stamps, Transport, Unsignalled,

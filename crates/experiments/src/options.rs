@@ -7,7 +7,7 @@ use std::fmt;
 
 use rdmalab_measure::words;
 
-use crate::number;
+use crate::common::number;
 use crate::point::{Experiment, Point};
 
 pub use table::OPTIONS;

@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
+use crate::common::words::words;
 use crate::connect::By;
 use crate::fan::options::{Cast, Direction, Sizes};
 use crate::recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
 use crate::timeout::Absent;
-use crate::words::words;
 
 mod defaults;
 

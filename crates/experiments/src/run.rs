@@ -5,11 +5,12 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Device;
 
 use crate::check::check;
-use crate::cq::failed;
-use crate::end::{End, agree};
-use crate::limits::Limits;
+use crate::common::completions::failed;
+use crate::common::endpoint::{End, agree};
+use crate::common::limits::Limits;
+use crate::common::threads;
 use crate::point::{Experiment, Point};
-use crate::{blast, connect, fan, mr, oneway, overhead, ping, recvq, rpc, threads, timeout};
+use crate::{blast, connect, fan, mr, oneway, overhead, ping, recvq, rpc, timeout};
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
@@ -33,7 +34,7 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     if point.rate_per_s == Point::SWEEP {
         return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
     }
-    let point = &crate::gid::chosen(rank, &context, &limits, point)?;
+    let point = &crate::common::gid::chosen(rank, &context, &limits, point)?;
     let mut outcome = match point.experiment {
         Experiment::Oneway | Experiment::Ping | Experiment::Blast if point.threads > 1 => {
             let own = &point.of_a_thread();

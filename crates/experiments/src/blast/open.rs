@@ -4,9 +4,9 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::Rank;
 
 use super::receive::is_passive;
-use crate::join::{Arrival, Joined, join};
-use crate::oneway::{NO_CLOCK, parts, push_one_way, stamp_memory};
-use crate::pace::{DUE, push_rates};
+use crate::common::arrivals::{Arrival, Joined, join};
+use crate::common::pace::{DUE, push_rates};
+use crate::common::samples::{NO_CLOCK, parts, push_one_way, stamp_memory};
 use crate::point::{Point, Transport};
 
 /// Above the number of an arrival that is counted by its queue pair: which one. Other numbers have

@@ -6,16 +6,16 @@ use rdmalab_verbs::Wc;
 
 use super::open::{by_qp, is_told_apart};
 use super::{Part, Ticks};
-use crate::cq::timed_out;
-use crate::end::End;
-use crate::join::Arrival;
-use crate::oneway::parts;
-use crate::oneway::receive::{IDLE_NS, arrivals};
-use crate::pace::longest_gap_ns;
+use crate::common::arrivals::Arrival;
+use crate::common::completions::timed_out;
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, gather, stopped};
+use crate::common::pace::longest_gap_ns;
+use crate::common::receives::{Stock, Tellers};
+use crate::common::samples::parts;
+use crate::common::samples::{IDLE_NS, arrivals};
+use crate::common::thread_tag::{number_of_word, place_of};
 use crate::point::{Op, Point, Transport};
-use crate::share::{number_of_word, place_of};
-use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather, stopped};
 
 /// Completions taken at a time.
 const TAKEN: usize = 32;

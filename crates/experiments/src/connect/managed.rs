@@ -13,9 +13,9 @@ use rdmalab_verbs::{
 };
 
 use super::{Shared, outcome};
-use crate::cq::failed;
-use crate::limits::Limits;
-use crate::manager;
+use crate::common::completions::failed;
+use crate::common::limits::Limits;
+use crate::common::rdma_cm;
 use crate::point::Point;
 
 /// Series of steps, in their order; each of a connection, but for the first messages.
@@ -79,7 +79,7 @@ impl<'a, R: Rank> Managed<'a, R> {
         let manager = context.library().connection_manager();
         let manager = manager.map_err(|e| failed(format!("--by rdma_cm: {e}")))?;
         let channel = manager.create_channel().map_err(failed)?;
-        let bound = manager::bound(context, limits, point, || channel.create_id());
+        let bound = rdma_cm::bound(context, limits, point, || channel.create_id());
         let advice = "choose another --gid-index, or --by plain";
         let (anchor, own, address) =
             bound.map_err(|why| failed(format!("--by rdma_cm: {why}; {advice}")))?;
@@ -264,7 +264,7 @@ impl<'a, R: Rank> Managed<'a, R> {
     }
 
     fn event(&self, what: &str) -> Result<CmEvent, Stopped> {
-        manager::event(self.rank, &self.channel, what)
+        rdma_cm::event(self.rank, &self.channel, what)
     }
 
     /// What rank 0 has found.

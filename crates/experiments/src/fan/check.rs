@@ -2,7 +2,7 @@
 
 use super::options::Cast;
 use crate::check::{Fault, Impossible, MEMORY_MAX_BYTES, SAMPLES_MAX, must};
-use crate::limits::Limits;
+use crate::common::limits::Limits;
 use crate::point::{Experiment, Op, Point, Transport};
 
 /// The rules of this experiment.

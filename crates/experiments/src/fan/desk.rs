@@ -7,11 +7,11 @@ use rdmalab_verbs::{AddressHandle, MULTICAST_QPN, RecvRequest, SendRequest, Sge,
 
 use super::options::Direction;
 use super::shape::{Course, NOTE_BYTES, Shape, mark, over};
-use crate::cq::failed;
-use crate::end::QKEY;
-use crate::links::Links;
+use crate::common::completions::failed;
+use crate::common::endpoint::QKEY;
+use crate::common::failure::Troubled;
+use crate::common::links::Links;
 use crate::point::{Op, Point, Transport};
-use crate::trouble::Troubled;
 
 /// From this immediate value on, a message says that a part is over.
 const OVER_IMM: u32 = u32::MAX - 1;
@@ -63,7 +63,7 @@ impl<'a> Desk<'a> {
         group: Option<AddressHandle>,
     ) -> Result<Self, Stopped> {
         let is_ud = point.transport == Transport::Ud;
-        let key = |(i, far): (usize, &crate::links::Far)| {
+        let key = |(i, far): (usize, &crate::common::links::Far)| {
             (if is_ud { far.qpn } else { links.qps[far.qp].qp_num() }, i)
         };
         let mut known: Vec<(u32, usize)> = links.far.iter().enumerate().map(key).collect();
@@ -253,11 +253,13 @@ impl<'a> Desk<'a> {
     /// Waits for the completions of all sends.
     pub fn settle<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
         let limit_ns = rank.patience_ns();
-        let settled = crate::cq::look_for(rank, limit_ns, || match self.completions(|_| ()) {
-            Ok(()) if self.pending > 0 => None,
-            other => Some(other),
+        let settled = crate::common::completions::look_for(rank, limit_ns, || {
+            match self.completions(|_| ()) {
+                Ok(()) if self.pending > 0 => None,
+                other => Some(other),
+            }
         })?;
-        let late = || crate::cq::timed_out(limit_ns, "the completion of a send");
+        let late = || crate::common::completions::timed_out(limit_ns, "the completion of a send");
         settled.unwrap_or_else(|| Err(late()))
     }
 }

@@ -15,11 +15,11 @@ use rdmalab_verbs::{
 };
 
 use super::options::Cast;
-use crate::cq::failed;
-use crate::end::QKEY;
-use crate::limits::Limits;
-use crate::links::Links;
-use crate::manager;
+use crate::common::completions::failed;
+use crate::common::endpoint::QKEY;
+use crate::common::limits::Limits;
+use crate::common::links::Links;
+use crate::common::rdma_cm;
 use crate::point::Point;
 
 /// A group, as long as it is kept.
@@ -138,7 +138,7 @@ impl Applicant {
         let manager = context.library().connection_manager().map_err(refused)?;
         let channel = manager.create_channel().map_err(refused)?;
         let create = || channel.create_datagram_id();
-        let (id, _, own) = manager::bound(context, limits, point, create).map_err(refused)?;
+        let (id, _, own) = rdma_cm::bound(context, limits, point, create).map_err(refused)?;
         Ok(Applicant { id, channel, is_ipv4: own.is_ipv4() })
     }
 
@@ -146,7 +146,7 @@ impl Applicant {
         let Applicant { id, channel, .. } = self;
         let address = CmAddress::of_gid(gid).ok_or_else(|| refused("no such address"))?;
         id.join(&address).map_err(refused)?;
-        let event = manager::event(rank, &channel, "the multicast group")?;
+        let event = rdma_cm::event(rank, &channel, "the multicast group")?;
         match (event.kind, event.group) {
             (CmEventKind::MulticastJoined, Some(group)) if group.qkey == QKEY => {
                 Ok(Membership { group, _id: id, _channel: channel })

@@ -7,8 +7,8 @@ use super::Role;
 use super::desk::{Desk, Say};
 use super::options::Direction;
 use super::shape::{over, repetition_of};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, through_losses_ns};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::lockstep::{Effort, through_losses_ns};
 
 /// Ranks 1 to n.
 pub(crate) struct Leaf<'a> {
@@ -84,7 +84,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         }
         while self.next < last {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
             let Some(repetition) = self.wait(rank, part)? else { break };
             self.heard += 1;

@@ -1,8 +1,8 @@
 //! What can be chosen of a fan.
 
+use crate::common::words::words;
 use crate::options::{Opt, within};
 use crate::point::Experiment;
-use crate::words::words;
 
 words! {
     /// Which way the messages of the chosen size go.

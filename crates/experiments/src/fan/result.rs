@@ -5,9 +5,9 @@ use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 
 use super::root::NONE;
 use super::shape::Course;
-use crate::oneway::stamp_memory;
+use crate::common::lockstep::Effort;
+use crate::common::samples::stamp_memory;
 use crate::point::Point;
-use crate::talk::Effort;
 
 /// The times of all repetitions, in their order.
 pub(crate) struct Found {

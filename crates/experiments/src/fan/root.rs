@@ -8,8 +8,8 @@ use super::options::{Cast, Direction};
 use super::result::Found;
 use super::shape::mark;
 use super::{Role, repetitions};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, Losses, OVERS};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::lockstep::{Effort, Losses, OVERS};
 
 /// What stands for a time that there is not.
 pub(crate) const NONE: u64 = u64::MAX;
@@ -170,7 +170,7 @@ impl<R: Rank> Role<R> for Root<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         for _ in 0..repetitions {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
             match self.desk.point.op.reads() {
                 true => self.reads(rank)?,

@@ -6,18 +6,17 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use super::{parts, to_words};
-use crate::cq::{look_for, timed_out};
-use crate::end::End;
-use crate::join::Arrival;
-use crate::pace::longest_gap_ns;
+use super::to_words;
+use crate::common::arrivals::Arrival;
+use crate::common::completions::{look_for, timed_out};
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, gather, stopped};
+use crate::common::pace::longest_gap_ns;
+use crate::common::receives::{Stock, Tellers};
+use crate::common::samples::{IDLE_NS, arrivals, parts};
+use crate::common::thread_tag::{number_of_word, place_of};
 use crate::point::{Op, Point, Transport};
-use crate::share::{number_of_word, place_of};
-use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather, stopped};
 
-/// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
-pub(crate) const IDLE_NS: u64 = 2_000_000_000;
 /// A WRITE that did not come for so long over UC may have been lost; then others are looked for.
 const SCAN_NS: u64 = 10_000_000;
 
@@ -77,16 +76,6 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
     }
     end.facts(&mut outcome);
     Ok(outcome)
-}
-
-/// An empty list with room for so many arrivals: with its pages there, or not.
-pub(crate) fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
-    let mut arrivals = Vec::with_capacity(count);
-    if touch {
-        arrivals.resize(count, Arrival { number: 1, recv: 1, send: 1 });
-        std::hint::black_box(&mut arrivals).clear();
-    }
-    arrivals
 }
 
 impl<R: Rank> Receiving<'_, R> {

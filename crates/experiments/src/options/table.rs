@@ -1,8 +1,9 @@
 //! The options.
 
+use crate::common::number;
+use crate::common::words::no_such;
 use crate::connect::By;
 use crate::fan::options::{self as fan, Cast, Direction, Sizes};
-use crate::number;
 use crate::options::Opt;
 use crate::point::Point;
 use crate::point::{
@@ -12,7 +13,6 @@ use crate::point::{
 };
 use crate::recvq::options::{self as recvq, Queue, RegionsBy, ReturnWhen};
 use crate::timeout::Absent;
-use crate::words::no_such;
 
 /// All of them.
 const ALL: &[Experiment] = Experiment::ALL;

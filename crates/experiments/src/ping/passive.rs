@@ -7,11 +7,11 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
 use super::{Log, hand_in, mark};
-use crate::cq::failed;
-use crate::end::End;
-use crate::oneway::parts;
+use crate::common::completions::failed;
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, stopped};
+use crate::common::samples::parts;
 use crate::point::{Op, Point, Unsignalled};
-use crate::talk::{Begin, Course, Effort, stopped};
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.

@@ -4,10 +4,10 @@ use rdmalab_rank::Stopped;
 use rdmalab_verbs::{Access, Context, Mr, RecvRequest, Sge};
 
 use super::options::RegionsBy;
-use crate::cq::failed;
-use crate::links::{Links, memory};
+use crate::common::completions::failed;
+use crate::common::failure::Troubled;
+use crate::common::links::{Links, memory};
 use crate::point::Point;
-use crate::trouble::Troubled;
 
 /// Alignment of a buffer: a cache line.
 const LINE: usize = 64;

@@ -3,7 +3,7 @@
 use super::buffers::{in_use, regions, stride};
 use super::options::{Queue, Return};
 use crate::check::{Fault, MEMORY_MAX_BYTES, must};
-use crate::limits::Limits;
+use crate::common::limits::Limits;
 use crate::point::{Experiment, Op, Point, Transport};
 
 /// The rules of this experiment.

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::number;
+use crate::common::number;
+use crate::common::words::words;
 use crate::options::{Opt, within};
 use crate::point::Experiment;
-use crate::words::words;
 
 words! {
     /// Where receives are posted.

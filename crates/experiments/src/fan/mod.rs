@@ -24,11 +24,11 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::cq::failed;
-use crate::limits::Limits;
-use crate::links::{Links, Want};
+use crate::common::completions::failed;
+use crate::common::limits::Limits;
+use crate::common::links::{Links, Want};
+use crate::common::lockstep::{Begin, Course, Effort};
 use crate::point::{Point, Transport};
-use crate::talk::{Begin, Course, Effort};
 pub(crate) use check::check;
 pub use check::peers;
 use desk::Desk;

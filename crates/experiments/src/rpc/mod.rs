@@ -12,13 +12,13 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, RecvRequest, SendRequest, Wc};
 
-use crate::cq::failed;
-use crate::limits::Limits;
-use crate::links::{Links, Want};
-use crate::oneway::{parts, stamp_memory};
+use crate::common::completions::failed;
+use crate::common::failure::Troubled;
+use crate::common::limits::Limits;
+use crate::common::links::{Links, Want};
+use crate::common::lockstep::{Begin, Course, Effort, stopped};
+use crate::common::samples::{parts, stamp_memory};
 use crate::point::{Call, Point};
-use crate::talk::{Begin, Course, Effort, stopped};
-use crate::trouble::Troubled;
 
 /// The word before a value, and the answer to a write: the number of the call.
 const WORD: usize = 8;

@@ -18,14 +18,14 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, SendBatch, SendRequest, Wc};
 
-use crate::cq::failed;
-use crate::limits::Limits;
-use crate::links::{Links, Want};
-use crate::oneway::{parts, stamp_memory};
+use crate::common::completions::failed;
+use crate::common::failure::Troubled;
+use crate::common::limits::Limits;
+use crate::common::links::{Links, Want};
+use crate::common::lockstep::{Begin, Course, Effort, gather, gather_or_keep};
+use crate::common::samples::{parts, stamp_memory};
+use crate::common::send_queue::Account;
 use crate::point::{Op, Point};
-use crate::sq::Account;
-use crate::talk::{Begin, Course, Effort, gather, gather_or_keep};
-use crate::trouble::Troubled;
 use buffers::{Buffers, Returner};
 pub(crate) use check::check;
 
@@ -169,7 +169,7 @@ impl<'a, R: Rank> End<'a, R> {
 
     fn ask(&mut self, is_last: bool) -> Result<(), Stopped> {
         if self.rank.is_asked_to_stop() {
-            return Err(crate::talk::stopped(self.rank));
+            return Err(crate::common::lockstep::stopped(self.rank));
         }
         if self.point.pause_ns > 0 {
             match self.point.sleeps() {
@@ -187,7 +187,7 @@ impl<'a, R: Rank> End<'a, R> {
 
     fn reply(&mut self, is_last: bool) -> Result<(), Stopped> {
         if self.rank.is_asked_to_stop() {
-            return Err(crate::talk::stopped(self.rank));
+            return Err(crate::common::lockstep::stopped(self.rank));
         }
         self.hear("the next message")?;
         self.log.end(self.rank.now());

@@ -11,8 +11,8 @@ use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::end::End;
-use crate::limits::Limits;
+use crate::common::endpoint::End;
+use crate::common::limits::Limits;
 use crate::point::Point;
 
 /// What each thread does.

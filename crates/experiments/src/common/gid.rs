@@ -10,8 +10,8 @@ use core::net::Ipv6Addr;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, GidEntry, GidType};
 
-use crate::cq::failed;
-use crate::limits::Limits;
+use crate::common::completions::failed;
+use crate::common::limits::Limits;
 use crate::point::Point;
 
 /// A kind of address: those of one kind reach each other. The best comes first.

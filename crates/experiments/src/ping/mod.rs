@@ -13,18 +13,18 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use crate::cq::{look_for, timed_out};
-use crate::end::End;
-use crate::oneway::receive::IDLE_NS;
-use crate::oneway::{parts, stamp_memory};
-use crate::pace::{DUE, Pace, Span, longest_gap_ns, sleep_until_nearly};
-use crate::point::{Point, Transport};
-use crate::sender::{Sender, TAKEN, each_completion};
-use crate::share::place_of;
-use crate::stock::Stock;
-use crate::talk::{
+use crate::common::completions::{look_for, timed_out};
+use crate::common::endpoint::End;
+use crate::common::lockstep::{
     Begin, Course, Effort, Losses, OVERS, gather, gather_or_keep, stopped, through_losses_ns,
 };
+use crate::common::pace::{DUE, Pace, Span, longest_gap_ns, sleep_until_nearly};
+use crate::common::receives::Stock;
+use crate::common::samples::IDLE_NS;
+use crate::common::samples::{parts, stamp_memory};
+use crate::common::sender::{Sender, TAKEN, each_completion};
+use crate::common::thread_tag::place_of;
+use crate::point::{Point, Transport};
 
 /// Marks of messages; above them are those that say that a part is over.
 const MARKS: u64 = 250;

@@ -7,14 +7,14 @@ use rdmalab_verbs::{
     ReadyToReceive, ReadyToSend, RemoteBuffer, SendRequest, UDP_QKEY, Wc,
 };
 
-use crate::cq::{Completions, failed, tag_of, thread_of};
-use crate::granted::Granted;
-use crate::layout::Layout;
-use crate::limits::Limits;
+use crate::common::completions::{Completions, failed, tag_of, thread_of};
+use crate::common::failure::Troubled;
+use crate::common::granted::Granted;
+use crate::common::layout::Layout;
+use crate::common::limits::Limits;
+use crate::common::thread_tag::{Share, TAG_BYTE};
 use crate::options::OPTIONS;
 use crate::point::{Memory, Op, Point, Transport};
-use crate::share::{Share, TAG_BYTE};
-use crate::trouble::Troubled;
 
 /// Q_Key of both ends: that of groups which the connection manager joins.
 pub(crate) const QKEY: u32 = UDP_QKEY;

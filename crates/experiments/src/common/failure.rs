@@ -3,7 +3,7 @@
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{Qp, QpState, QpType, Wc, WcStatus};
 
-use crate::cq::{Completions, failed};
+use crate::common::completions::{Completions, failed};
 
 /// What has queue pairs, and so can tell why something failed.
 pub(crate) trait Troubled {

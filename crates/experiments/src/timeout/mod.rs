@@ -14,14 +14,14 @@ use rdmalab_verbs::{
     Access, Context, Cq, Pd, Qp, QpEndpoint, QpState, QpType, SendRequest, Wc, WcStatus,
 };
 
-use crate::cq::failed;
-use crate::end::{mtu_of, path_of, psn, to_rts};
-use crate::limits::Limits;
-use crate::mr::facts;
-use crate::oneway::parts;
+use crate::common::completions::failed;
+use crate::common::endpoint::{mtu_of, path_of, psn, to_rts};
+use crate::common::granted::device_facts;
+use crate::common::limits::Limits;
+use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::samples::parts;
+use crate::common::words::words;
 use crate::point::Point;
-use crate::talk::{Begin, Effort, cut_short};
-use crate::words::words;
 
 words! {
     /// What a request to nobody lacks.
@@ -102,7 +102,7 @@ pub(crate) fn run<R: Rank>(
         Absent::Lid => nowhere(&gone, endpoint.lid, path.sgid_index.is_none())?,
     };
     let mut outcome = Outcome::default();
-    facts(context, &mut outcome);
+    device_facts(context, &mut outcome);
     match &active {
         Some(lone) => {
             let mtu = mtu_of(crate::check::mtu_bytes(point, limits));

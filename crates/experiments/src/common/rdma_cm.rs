@@ -3,8 +3,8 @@
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmId, Context, VerbsError};
 
-use crate::cq::{failed, timed_out};
-use crate::limits::Limits;
+use crate::common::completions::{failed, timed_out};
+use crate::common::limits::Limits;
 use crate::point::Point;
 
 /// The longest sleep until an event: then somebody has to look whether the others still live.

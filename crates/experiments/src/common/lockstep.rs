@@ -3,7 +3,7 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped, extremes};
 
-use crate::trouble::Troubled;
+use crate::common::failure::Troubled;
 
 /// Bytes of one exchange of findings.
 const CHUNK: usize = 1 << 20;

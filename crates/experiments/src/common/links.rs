@@ -8,12 +8,12 @@ use rdmalab_verbs::{
     RemoteBuffer, Srq, Wc,
 };
 
-use crate::cq::{Completions, failed};
-use crate::end::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
-use crate::granted::Granted;
-use crate::limits::Limits;
+use crate::common::completions::{Completions, failed};
+use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
+use crate::common::failure::Troubled;
+use crate::common::granted::Granted;
+use crate::common::limits::Limits;
 use crate::point::{Memory, Point, Transport};
-use crate::trouble::Troubled;
 
 /// What is to be there.
 pub(crate) struct Want<'a> {

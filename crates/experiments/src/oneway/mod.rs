@@ -4,44 +4,24 @@
 //! after it noticed the arrival (`t_recv`). Completions are looked for after each post and during
 //! pauses, and waited for where the queue is full or a pause is slept through.
 
-pub(crate) mod receive;
+mod receive;
 
-use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_measure::{Outcome, Quantity, Stamp, stats};
+use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use crate::end::End;
-use crate::join::{Arrival, Joined, join};
-use crate::pace::{DUE, Pace, push_rates, sleep_until_nearly};
+use crate::common::arrivals::{Arrival, Joined, join};
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::pace::{DUE, Pace, push_rates, sleep_until_nearly};
+use crate::common::receives::Credits;
+use crate::common::samples::{NO_CLOCK, parts, push_one_way, stamp_memory};
+use crate::common::sender::{Sender, each_completion};
+use crate::common::thread_tag::word_of_number;
 use crate::point::{Op, Point};
-use crate::sender::{Sender, each_completion};
-use crate::share::word_of_number;
-use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 
 /// Words of an arrival between the ends.
 const WORDS: usize = 3;
-
-/// Of two clocks.
-pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared: \
-    run both ends on one host, or use `ping`";
-
-/// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
-pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
-    let warm_up = (point.warm_up > 0).then_some(point.warm_up);
-    warm_up.into_iter().chain((0..point.runs).map(|_| point.messages))
-}
-
-/// Memory for `count` stamps, or other numbers: with its pages there, or not.
-pub(crate) fn stamp_memory<T: Copy + From<u8>>(count: usize, touch: bool) -> Vec<T> {
-    let mut memory = vec![T::from(0); count];
-    if touch {
-        std::hint::black_box(&mut memory).fill(T::from(1));
-        std::hint::black_box(&mut memory).fill(T::from(0));
-    }
-    memory
-}
 
 /// Runs it.
 pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
@@ -393,33 +373,6 @@ impl<R: Rank> Sending<'_, R> {
     }
 }
 
-/// Keeps one-way times, unless the clocks of two machines may be off by more than the typical one:
-/// then it is no result, and a warning says so.
-pub(crate) fn push_one_way(
-    outcome: &mut Outcome,
-    (quantity, label): (Quantity, &str),
-    warm_up: usize,
-    samples: Vec<f64>,
-    bound_ns: Option<f64>,
-) {
-    let mut counted: Vec<f64> = samples.iter().skip(warm_up).copied().collect();
-    counted.retain(|sample| !sample.is_nan());
-    stats::sort(&mut counted);
-    let median = stats::median(&counted);
-    match bound_ns {
-        Some(bound_ns) if median.abs() < bound_ns => {
-            let why = format!(
-                "its median, {}, is less than the clocks of the two hosts may be off, {}: use \
-                 `ping`, whose round trips need one clock",
-                fmt_ns(median),
-                fmt_ns(bound_ns)
-            );
-            outcome.warn_of_hidden(label, &why);
-        }
-        _ => outcome.push_series(quantity, label, warm_up, samples),
-    }
-}
-
 /// Takes completions that are there, one by one, each with its stamp.
 #[inline]
 fn look<R: Rank>(
@@ -471,30 +424,4 @@ fn from_words(words: &[u64]) -> Option<(Effort, Vec<Arrival>)> {
     let arrivals = words[Effort::WORDS..].chunks_exact(WORDS);
     let arrivals = arrivals.map(|w| Arrival { number: w[0], recv: w[1], send: w[2] });
     Some((effort, arrivals.collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(samples: &[f64], bound_ns: Option<f64>) -> (usize, Vec<String>) {
-        let mut outcome = Outcome::default();
-        let what = (Quantity::OneWay, "t_lat");
-        push_one_way(&mut outcome, what, 1, samples.to_vec(), bound_ns);
-        (outcome.series.len(), outcome.warnings)
-    }
-
-    #[test]
-    fn a_time_below_the_error_of_two_clocks_is_no_result() {
-        // The first one is warm-up, and one is lost.
-        let samples = [9e9, 900.0, f64::NAN, 1000.0, 1100.0];
-        assert_eq!(kept(&samples, None), (1, vec![]));
-        assert_eq!(kept(&samples, Some(999.0)), (1, vec![]));
-        let (count, warnings) = kept(&samples, Some(1001.0));
-        assert_eq!((count, warnings.len()), (0, 1));
-        let said = &warnings[0];
-        assert!(said.contains("t_lat is not shown") && said.contains("1.00 us"), "{said}");
-        // A clock that is wrong the other way hides as much.
-        assert_eq!(kept(&[9.0, -1000.0], Some(1001.0)).0, 0);
-    }
 }

@@ -12,13 +12,13 @@ use rdmalab_verbs::{
     Access, Context, Cq, Mr, Mtu, Path, Pd, Qp, QpEndpoint, RemoteBuffer, SendRequest, Wc,
 };
 
-use crate::cq::{failed, timed_out};
-use crate::end::{WORD, mtu_of, path_of, psn, qp_type, to_rts};
-use crate::limits::Limits;
-use crate::mr::facts;
+use crate::common::completions::{failed, timed_out};
+use crate::common::endpoint::{WORD, mtu_of, path_of, psn, qp_type, to_rts};
+use crate::common::granted::device_facts;
+use crate::common::limits::Limits;
+use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::words::words;
 use crate::point::Point;
-use crate::talk::{Begin, Effort, cut_short};
-use crate::words::words;
 use managed::Managed;
 
 words! {
@@ -138,7 +138,7 @@ fn runs<R: Rank, T>(
             break;
         }
     }
-    facts(context, &mut outcome);
+    device_facts(context, &mut outcome);
     Ok(Ended { outcome, effort })
 }
 

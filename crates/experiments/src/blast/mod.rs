@@ -14,14 +14,14 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
 use crate::check::NUMBER_BYTES;
-use crate::end::End;
-use crate::oneway::parts;
-use crate::pace::Pace;
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::pace::Pace;
+use crate::common::receives::Credits;
+use crate::common::samples::parts;
+use crate::common::sender::{Places, Sender, TAKEN, each_completion};
+use crate::common::thread_tag::word_of_number;
 use crate::point::{Flow, Op, Point, Transport};
-use crate::sender::{Places, Sender, TAKEN, each_completion};
-use crate::share::word_of_number;
-use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 use open::Times;
 
 /// A list as long as there are free buffers.

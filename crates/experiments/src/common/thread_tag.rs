@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use rdmalab_verbs::{Buffer, Mr};
 
 use crate::check::NUMBER_BYTES;
-use crate::cq::{Whose, thread_of};
-use crate::layout::Layout;
+use crate::common::completions::{Whose, thread_of};
+use crate::common::layout::Layout;
 use crate::point::{Experiment, Op, Point, Transport};
 
 /// Bits of immediate data that are the message's number; above them stands the thread.

@@ -44,7 +44,7 @@ macro_rules! words {
                 let lower = text.to_ascii_lowercase().replace('-', "_");
                 let found = Self::ALL.iter().find(|v| v.name() == lower);
                 found.copied().ok_or_else(|| {
-                    $crate::words::no_such($what, text, Self::WORDS)
+                    $crate::common::words::no_such($what, text, Self::WORDS)
                 })
             }
         }

@@ -10,14 +10,14 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest, Sge, Wc};
 
 use crate::blast::receive;
-use crate::cq::failed;
-use crate::end::{End, QKEY, qp_type};
-use crate::limits::Limits;
-use crate::oneway::{parts, stamp_memory};
+use crate::common::completions::failed;
+use crate::common::endpoint::{End, QKEY, qp_type};
+use crate::common::limits::Limits;
+use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::receives::Credits;
+use crate::common::samples::{parts, stamp_memory};
+use crate::common::sender::{Sender, each_completion};
 use crate::point::{Experiment, Point};
-use crate::sender::{Sender, each_completion};
-use crate::stock::Credits;
-use crate::talk::{Begin, Course, Effort, gather_or_keep, stopped};
 
 /// The first guess of how long it takes until all completions of a list are there, and the longest
 /// one.

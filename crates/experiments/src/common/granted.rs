@@ -1,7 +1,7 @@
 //! What a device granted and both ends agreed on, as facts of an outcome.
 
 use rdmalab_measure::Outcome;
-use rdmalab_verbs::{Backing, Kind, Mtu, Path, QpType};
+use rdmalab_verbs::{Backing, Context, Kind, Mtu, Path, QpType};
 
 /// See the module's text.
 pub(crate) struct Granted<'a> {
@@ -43,4 +43,10 @@ impl Granted<'_> {
         outcome.push_fact("link_layer", self.link_layer);
         outcome.push_fact("gid", self.gid);
     }
+}
+
+/// What is known without a connection.
+pub(crate) fn device_facts(context: &Context, outcome: &mut Outcome) {
+    outcome.push_fact("device_kind", context.kind());
+    outcome.push_fact("device", context.device_name());
 }

@@ -4,13 +4,13 @@
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Mr, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
 
-use crate::cq::{failed, tag_of, thread_of};
-use crate::end::{End, QKEY, WORD};
-use crate::layout::Layout;
+use crate::common::completions::{failed, tag_of, thread_of};
+use crate::common::endpoint::{End, QKEY, WORD};
+use crate::common::layout::Layout;
+use crate::common::send_queue::Account;
+use crate::common::sender::{TAKEN, each_completion, wr_id};
+use crate::common::thread_tag::place_of;
 use crate::point::{Flow, Point, Signal, Transport};
-use crate::sender::{TAKEN, each_completion, wr_id};
-use crate::share::place_of;
-use crate::sq::Account;
 
 /// Most receives posted at a time.
 const STEP_MAX: usize = 32;
@@ -21,7 +21,7 @@ const BEAT_NS: u64 = 250_000_000;
 /// longer than anybody would want to wait.
 const BEATS: i8 = 2;
 /// Where the beat stands in a credit, and how the count goes round in immediate data, of which the
-/// upper six bits may be a thread ([`crate::share`]).
+/// upper six bits may be a thread ([`crate::common::thread_tag`]).
 const BEAT_SHIFT: u32 = 56;
 const IMM_BEAT_SHIFT: u32 = 18;
 /// Between two looks for a credit, where completions are waited for asleep.
@@ -410,7 +410,10 @@ impl<'a> Credits<'a> {
                 self.forgiven[qp] = self.sent[qp].saturating_sub(self.told[qp].count);
                 self.given_up += 1;
             } else if waited_ns > patience_ns as f64 {
-                return Err(crate::cq::timed_out(patience_ns, "a credit of the receiver"));
+                return Err(crate::common::completions::timed_out(
+                    patience_ns,
+                    "a credit of the receiver",
+                ));
             }
         }
     }

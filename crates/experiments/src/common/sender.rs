@@ -3,13 +3,13 @@
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
-use crate::cq::failed;
-use crate::end::{End, QKEY};
+use crate::common::completions::failed;
+use crate::common::endpoint::{End, QKEY};
+use crate::common::send_queue::Account;
 use crate::point::{Op, Point};
-use crate::sq::Account;
 
 /// Bits of a request's number that count; above stands the queue pair, and above that the thread,
-/// where threads share queue pairs ([`crate::cq::tag_of`]).
+/// where threads share queue pairs ([`crate::common::completions::tag_of`]).
 const COUNT_BITS: u32 = 40;
 /// Bits of the queue pair.
 const QP_BITS: u32 = 16;
@@ -171,7 +171,7 @@ pub(crate) fn each_completion(
 #[cfg(test)]
 mod tests {
     use super::{from_wr_id, wr_id};
-    use crate::cq::tag_of;
+    use crate::common::completions::tag_of;
 
     #[test]
     fn a_number_comes_back_whosever_it_is() {

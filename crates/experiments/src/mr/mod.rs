@@ -8,10 +8,11 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Buffer, Context, Pd};
 
-use crate::cq::failed;
-use crate::oneway::{parts, stamp_memory};
+use crate::common::completions::failed;
+use crate::common::granted::device_facts;
+use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::samples::{parts, stamp_memory};
 use crate::point::{Memory, Point};
-use crate::talk::{Begin, Effort, cut_short};
 
 /// Rights of the regions: what a peer may do costs nothing more.
 const RIGHTS: Access = Access::LOCAL_WRITE;
@@ -22,7 +23,7 @@ const LABELS: [&str; 3] = ["register", "deregister", "copy"];
 /// Runs it.
 pub(crate) fn run<R: Rank>(rank: &R, context: &Context, point: &Point) -> Result<Outcome, Stopped> {
     let mut outcome = Outcome::default();
-    facts(context, &mut outcome);
+    device_facts(context, &mut outcome);
     if rank.index() > 0 {
         return Ok(outcome);
     }
@@ -64,12 +65,6 @@ pub(crate) fn run<R: Rank>(rank: &R, context: &Context, point: &Point) -> Result
         outcome.push_figure(Quantity::CpuShare, "rank 0", share);
     }
     Ok(outcome)
-}
-
-/// What is known without a connection.
-pub(crate) fn facts(context: &Context, outcome: &mut Outcome) {
-    outcome.push_fact("device_kind", context.kind());
-    outcome.push_fact("device", context.device_name());
 }
 
 struct Rounds<'a, R> {
