@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{CompletionChannel, Context, Cq, VerbsError, Wc};
 
-use crate::point::Polling;
+use crate::common::params::Polling;
 
 /// The longest sleep until an event: then somebody has to look whether the others still live.
 const SLICE_NS: u64 = 100_000_000;

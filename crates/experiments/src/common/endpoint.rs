@@ -12,9 +12,8 @@ use crate::common::failure::Troubled;
 use crate::common::granted::Granted;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
+use crate::common::params::{Common, Memory, Op, Transport};
 use crate::common::thread_tag::{Share, TAG_BYTE};
-use crate::options::OPTIONS;
-use crate::point::{Memory, Op, Point, Transport};
 
 /// Q_Key of both ends: that of groups which the connection manager joins.
 pub(crate) const QKEY: u32 = UDP_QKEY;
@@ -110,9 +109,9 @@ fn rights() -> Access {
 }
 
 /// Memory for messages, with each page there.
-fn memory(context: &Context, pd: &Pd, point: &Point, layout: &Layout) -> Result<Mr, Stopped> {
+fn memory(context: &Context, pd: &Pd, common: &Common, layout: &Layout) -> Result<Mr, Stopped> {
     let bytes = layout.bytes();
-    let buffer = match point.memory {
+    let buffer = match common.memory {
         Memory::Device => context.alloc_buffer(bytes),
         Memory::Private => Buffer::private(bytes),
     };
@@ -125,8 +124,8 @@ fn memory(context: &Context, pd: &Pd, point: &Point, layout: &Layout) -> Result<
 }
 
 /// Has what goes out say which thread it is of.
-fn tag_payload(mr: &Mr, point: &Point, layout: &Layout, thread: usize) {
-    if point.tags_payload() {
+fn tag_payload(mr: &Mr, common: &Common, layout: &Layout, thread: usize) {
+    if common.tags_payload() {
         for place in 0..layout.out_places {
             let byte = mr.buffer().byte(layout.out_at(place) + TAG_BYTE);
             byte.store(thread as u8, std::sync::atomic::Ordering::Release);
@@ -137,19 +136,19 @@ fn tag_payload(mr: &Mr, point: &Point, layout: &Layout, thread: usize) {
 fn make(
     context: &Context,
     limits: &Limits,
-    point: &Point,
+    common: &Common,
     layout: &Layout,
 ) -> Result<Made, Stopped> {
     let pd = context.alloc_pd().map_err(failed)?;
-    let mr = memory(context, &pd, point, layout)?;
-    let sharers = point.sharers();
+    let mr = memory(context, &pd, common, layout)?;
+    let sharers = common.sharers();
     let depth = |depth: u32| (depth + SPARE).min(limits.max_qp_wr);
-    let receivers = if point.op.needs_receives() { sharers } else { 1 };
-    let (tx, rx) = (depth(point.tx_depth * sharers), depth(point.rx_depth * receivers));
-    let cqe = |depth: u32| depth.saturating_mul(point.qps).min(limits.max_cqe);
-    let send = Completions::new(context, cqe(tx), point.poll_send).map_err(failed)?;
-    let recv = Completions::new(context, cqe(rx), point.poll_recv).map_err(failed)?;
-    let share = Share::of(point);
+    let receivers = if common.op.needs_receives() { sharers } else { 1 };
+    let (tx, rx) = (depth(common.tx_depth * sharers), depth(common.rx_depth * receivers));
+    let cqe = |depth: u32| depth.saturating_mul(common.qps).min(limits.max_cqe);
+    let send = Completions::new(context, cqe(tx), common.poll_send).map_err(failed)?;
+    let recv = Completions::new(context, cqe(rx), common.poll_recv).map_err(failed)?;
+    let share = Share::of(common);
     let (send, recv) = if sharers > 1 {
         let of_poster = |wc: &Wc| Some(thread_of(wc.wr_id()));
         let threads = sharers as usize;
@@ -159,16 +158,16 @@ fn make(
         (send, recv)
     };
     // Words of control go inline too, where there is inline at all.
-    let wanted = point.inline.wanted_bytes(point.size_bytes).max(WORD as u32);
+    let wanted = common.inline.wanted_bytes(common.size_bytes).max(WORD as u32);
     let wanted = wanted.min(limits.max_inline_bytes);
     let qp = || {
-        let builder = Qp::builder(qp_type(point.transport), send.cq(), recv.cq());
+        let builder = Qp::builder(qp_type(common.transport), send.cq(), recv.cq());
         builder.max_send_wr(tx).max_recv_wr(rx).max_inline_data(wanted).build(&pd)
     };
-    let qps: Result<Vec<Qp>, _> = (0..point.qps).map(|_| qp()).collect();
+    let qps: Result<Vec<Qp>, _> = (0..common.qps).map(|_| qp()).collect();
     let qps = qps.map_err(failed)?;
     for qp in &qps {
-        qp.to_init(point.port, rights(), QKEY).map_err(failed)?;
+        qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
     }
     let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
     Ok(Made { qps, send, recv, mr, share, pd, inline_bytes })
@@ -208,50 +207,21 @@ impl Hello {
     }
 }
 
-/// Makes sure that both ends run the same: the version and every option.
-pub(crate) fn agree<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
-    let mut text = format!("version={}\n", env!("CARGO_PKG_VERSION"));
-    text.push_str(&format!("experiment={}\n", point.experiment));
-    for option in OPTIONS {
-        text.push_str(&format!("{}={}\n", option.name, option.get(point)));
-    }
-    let all = rank.exchange(text.as_bytes())?;
-    for (index, other) in all.iter().enumerate() {
-        let other = String::from_utf8_lossy(other);
-        let pair = text.lines().zip(other.lines()).find(|(a, b)| a != b);
-        if let Some((ours, theirs)) = pair {
-            return Err(failed(format!(
-                "the two ends differ: {ours} at rank {}, {theirs} at rank {index}: start both with \
-                 the same version and options",
-                rank.index()
-            )));
-        }
-        if text.lines().count() != other.lines().count() {
-            return Err(failed(format!(
-                "the two ends differ: rank {index} has other options than rank {}: install the \
-                 same version on both",
-                rank.index()
-            )));
-        }
-    }
-    Ok(())
-}
-
 impl End {
     /// Makes it, and connects it with the other rank's.
     pub fn connect<R: Rank>(
         rank: &R,
         context: &Context,
         limits: &Limits,
-        point: &Point,
+        common: &Common,
+        layout: Layout,
     ) -> Result<Self, Stopped> {
-        let layout = Layout::of(point);
-        let made = make(context, limits, point, &layout)?;
-        let path = path_of(point, limits);
-        let endpoint = |qp: &Qp| qp.endpoint(&path, psn(point.seed, rank.index(), qp));
+        let made = make(context, limits, common, &layout)?;
+        let path = path_of(common, limits);
+        let endpoint = |qp: &Qp| qp.endpoint(&path, psn(common.seed, rank.index(), qp));
         let endpoints: Result<Vec<QpEndpoint>, _> = made.qps.iter().map(endpoint).collect();
         let ours = Hello {
-            mtu_bytes: crate::check::mtu_bytes(point, limits),
+            mtu_bytes: common.packet_bytes(limits),
             memory: made.mr.remote(),
             backing: made.mr.buffer().backing().to_string(),
             endpoints: endpoints.map_err(failed)?,
@@ -261,10 +231,10 @@ impl End {
         let other = other.filter(|o| o.endpoints.len() == ours.endpoints.len());
         let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
         let mtu = mtu_of(ours.mtu_bytes.min(other.mtu_bytes));
-        let ahs = go(&made, rank.index(), point, &path, mtu, &other.endpoints)?;
-        let size = point.size_bytes;
-        let inline = !matches!(point.op, Op::Read)
-            && size <= point.inline.wanted_bytes(size).into()
+        let ahs = go(&made, rank.index(), common, &path, mtu, &other.endpoints)?;
+        let size = common.size_bytes;
+        let inline = !matches!(common.op, Op::Read)
+            && size <= common.inline.wanted_bytes(size).into()
             && size <= made.inline_bytes.into();
         let peer = Peer {
             memory: other.memory,
@@ -273,7 +243,7 @@ impl End {
             backing: other.backing,
         };
         let gid = ours.endpoints[0].gid;
-        tag_payload(&made.mr, point, &layout, 0);
+        tag_payload(&made.mr, common, &layout, 0);
         Ok(Self {
             qps: made.qps,
             send: made.send,
@@ -286,7 +256,7 @@ impl End {
             tag: tag_of(0),
             share: made.share,
             pd: made.pd,
-            transport: qp_type(point.transport),
+            transport: qp_type(common.transport),
             path,
             mtu,
             kind: context.kind(),
@@ -302,11 +272,11 @@ impl End {
         &self,
         rank: &R,
         context: &Context,
-        point: &Point,
+        common: &Common,
         thread: usize,
     ) -> Result<Self, Stopped> {
-        let layout = Layout::of(point);
-        let mr = memory(context, &self.pd, point, &layout)?;
+        let layout = self.layout;
+        let mr = memory(context, &self.pd, common, &layout)?;
         let ours = Hello {
             mtu_bytes: self.mtu.bytes() as u32,
             memory: mr.remote(),
@@ -322,7 +292,7 @@ impl End {
             ahs: self.peer.ahs.clone(),
             backing: other.backing,
         };
-        tag_payload(&mr, point, &layout, thread);
+        tag_payload(&mr, common, &layout, thread);
         Ok(Self {
             qps: self.qps.clone(),
             send: self.send.of_thread(thread),
@@ -429,34 +399,34 @@ impl Troubled for End {
 }
 
 /// The way that a point names; where it names none, the first GID.
-pub(crate) fn path_of(point: &Point, limits: &Limits) -> Path {
-    let gid_index = point.gid_index.or(limits.needs_gid.then_some(0));
-    let by = gid_index.map_or(Path::by_lid(point.port), |i| Path::by_gid(point.port, i));
-    Path { sl: point.sl, ..by }
+pub(crate) fn path_of(common: &Common, limits: &Limits) -> Path {
+    let gid_index = common.gid_index.or(limits.needs_gid.then_some(0));
+    let by = gid_index.map_or(Path::by_lid(common.port), |i| Path::by_gid(common.port, i));
+    Path { sl: common.sl, ..by }
 }
 
 /// Brings a queue pair from INIT to RTS.
 pub(crate) fn to_rts(
     qp: &Qp,
     rank: usize,
-    point: &Point,
+    common: &Common,
     path: &Path,
     mtu: Mtu,
     remote: &QpEndpoint,
 ) -> Result<(), Stopped> {
-    let reads = if point.op.reads() { point.outstanding_reads } else { 1 };
+    let reads = if common.op.reads() { common.outstanding_reads } else { 1 };
     let to = ReadyToReceive {
         max_dest_rd_atomic: reads,
-        min_rnr_timer: point.min_rnr_timer,
+        min_rnr_timer: common.min_rnr_timer,
         ..ReadyToReceive::new(*remote, *path, mtu)
     };
     qp.to_rtr(&to).map_err(failed)?;
     let with = ReadyToSend {
-        timeout: point.timeout,
-        retry_cnt: point.retry_cnt,
-        rnr_retry: point.rnr_retry,
+        timeout: common.timeout,
+        retry_cnt: common.retry_cnt,
+        rnr_retry: common.rnr_retry,
         max_rd_atomic: reads,
-        ..ReadyToSend::new(psn(point.seed, rank, qp))
+        ..ReadyToSend::new(psn(common.seed, rank, qp))
     };
     qp.to_rts(&with).map_err(failed)
 }
@@ -465,15 +435,15 @@ pub(crate) fn to_rts(
 fn go(
     made: &Made,
     rank: usize,
-    point: &Point,
+    common: &Common,
     path: &Path,
     mtu: Mtu,
     remotes: &[QpEndpoint],
 ) -> Result<Vec<AddressHandle>, Stopped> {
     let mut ahs = Vec::new();
     for (qp, remote) in made.qps.iter().zip(remotes) {
-        to_rts(qp, rank, point, path, mtu, remote)?;
-        if point.transport == Transport::Ud {
+        to_rts(qp, rank, common, path, mtu, remote)?;
+        if common.transport == Transport::Ud {
             ahs.push(made.pd.create_ah(remote, path).map_err(failed)?);
         }
     }

@@ -12,7 +12,7 @@ use rdmalab_verbs::{Context, GidEntry, GidType};
 
 use crate::common::completions::failed;
 use crate::common::limits::Limits;
-use crate::point::Point;
+use crate::common::params::Common;
 
 /// A kind of address: those of one kind reach each other. The best comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ fn offers(table: &[GidEntry]) -> Vec<(Reach, u8)> {
 }
 
 /// The best kind that all have, by what each said.
-fn common(said: &[Vec<u8>]) -> Option<Reach> {
+fn shared_kind(said: &[Vec<u8>]) -> Option<Reach> {
     let all_have = |reach: &Reach| said.iter().all(|kinds| kinds.contains(&(*reach as u8)));
     Reach::ALL.into_iter().find(all_have)
 }
@@ -71,20 +71,20 @@ pub(crate) fn chosen<R: Rank>(
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
-) -> Result<Point, Stopped> {
-    let mut point = point.clone();
+    common: &Common,
+) -> Result<Common, Stopped> {
+    let mut common = common.clone();
     // A port with LIDs needs none; there, as where the point names one, there is nothing to offer.
-    let is_open = limits.needs_gid && point.gid_index.is_none();
-    let offers = if is_open { offers(&table(context, limits, point.port)) } else { Vec::new() };
+    let is_open = limits.needs_gid && common.gid_index.is_none();
+    let offers = if is_open { offers(&table(context, limits, common.port)) } else { Vec::new() };
     let own: Vec<u8> = offers.iter().map(|(reach, _)| *reach as u8).collect();
     let said = rank.exchange(&own)?;
     if own.is_empty() {
-        return Ok(point);
+        return Ok(common);
     }
     // Who has nothing to offer has said what it uses.
     let said: Vec<Vec<u8>> = said.into_iter().filter(|kinds| !kinds.is_empty()).collect();
-    let Some(reach) = common(&said) else {
+    let Some(reach) = shared_kind(&said) else {
         let kinds: Vec<&str> = offers.iter().map(|(reach, _)| reach.text()).collect();
         return Err(failed(format!(
             "the ends have no kind of address in common: rank {} of {} has {}: give their \
@@ -94,8 +94,8 @@ pub(crate) fn chosen<R: Rank>(
             kinds.join(", ")
         )));
     };
-    point.gid_index = offers.iter().find(|(kind, _)| *kind == reach).map(|(_, index)| *index);
-    Ok(point)
+    common.gid_index = offers.iter().find(|(kind, _)| *kind == reach).map(|(_, index)| *index);
+    Ok(common)
 }
 
 /// The entries of a port's table that are set.
@@ -137,9 +137,9 @@ mod tests {
         let all = said(&Reach::ALL);
         let v6 = said(&[Reach::V2Ipv6, Reach::V2Link]);
         let link = said(&[Reach::V2Link]);
-        assert_eq!(common(&[all.clone(), all.clone()]), Some(Reach::V2Ipv4));
-        assert_eq!(common(&[all.clone(), v6.clone()]), Some(Reach::V2Ipv6));
-        assert_eq!(common(&[all, v6, link]), Some(Reach::V2Link));
-        assert_eq!(common(&[said(&[Reach::V2Ipv4]), said(&[Reach::V2Ipv6])]), None);
+        assert_eq!(shared_kind(&[all.clone(), all.clone()]), Some(Reach::V2Ipv4));
+        assert_eq!(shared_kind(&[all.clone(), v6.clone()]), Some(Reach::V2Ipv6));
+        assert_eq!(shared_kind(&[all, v6, link]), Some(Reach::V2Link));
+        assert_eq!(shared_kind(&[said(&[Reach::V2Ipv4]), said(&[Reach::V2Ipv6])]), None);
     }
 }

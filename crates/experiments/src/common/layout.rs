@@ -3,13 +3,13 @@
 
 use rdmalab_verbs::UD_GRH_BYTES;
 
-use crate::point::{Experiment, Op, Point, Transport};
+use crate::common::params::{Common, Transport};
 
 /// Alignment of a message: a cache line.
 const LINE: usize = 64;
 /// Alignment of what peers write beside messages.
 const PAGE: usize = 4096;
-/// Memory that `oneway` gives to messages that need places of their own.
+/// Memory for messages that need places of their own.
 const PLACES_BYTES: usize = 64 << 20;
 
 /// The layout: words of control, messages going out, messages coming in.
@@ -27,55 +27,36 @@ pub(crate) struct Layout {
     pub lead: usize,
     /// The same, of received ones: behind the GRH on UD.
     pub grh: usize,
+    /// Whether each receive has a place of its own.
+    pub is_apart: bool,
     words: usize,
 }
 
 impl Layout {
-    pub fn of(point: &Point) -> Self {
-        let size = point.size_bytes as usize;
-        let grh = if point.transport == Transport::Ud { UD_GRH_BYTES } else { 0 };
-        let stride = (size + grh).next_multiple_of(LINE);
-        let fit = (PLACES_BYTES / stride).max(1);
-        let (tx, rx) = (point.tx_depth as usize, point.rx_depth as usize);
-        let (out_places, in_places) = match point.experiment {
-            // Whose a message is, or which, has to be read before another one comes there.
-            Experiment::Blast | Experiment::Ping
-                if point.tags_payload() || point.numbers_payload() =>
-            {
-                let qps = point.qps as usize;
-                let out = if point.experiment == Experiment::Blast { point.buffers } else { 1 };
-                (out as usize, rx.min(fit / qps).max(1) * qps)
-            }
-            Experiment::Blast => (point.buffers as usize, point.buffers as usize),
-            Experiment::Overhead => (point.list as usize, point.list as usize),
-            Experiment::Ping | Experiment::Recvq => (1, 1),
-            // They have memory of their own.
-            Experiment::Fan
-            | Experiment::Mr
-            | Experiment::Connect
-            | Experiment::Rpc
-            | Experiment::Timeout => (1, 1),
-            Experiment::Oneway => {
-                // A place for each message under way, where it says something of itself.
-                let numbered = !point.op.has_imm();
-                // Receives of several queue pairs may not share one either.
-                let qps = point.qps as usize;
-                let shares = if point.op.writes() { 1 } else { qps };
-                let each = rx.min(fit / shares).max(1);
-                let in_places = if numbered || point.stamps.send { each * shares } else { 1 };
-                match (numbered, point.op) {
-                    (true, Op::Write) => (in_places, in_places),
-                    (true, _) => (tx.min(fit).max(qps), in_places),
-                    (false, _) => (1, in_places),
-                }
-            }
-        };
-        // A WRITE that is looked for ends with its number, in one aligned word.
-        let looked_for = point.experiment == Experiment::Oneway && point.op == Op::Write;
-        let lead = if looked_for { stride - size } else { 0 };
+    /// With so many places; receives may share one.
+    pub fn new(common: &Common, out_places: usize, in_places: usize) -> Self {
+        let size = common.size_bytes as usize;
+        let grh = grh_bytes(common);
+        let stride = stride(common);
         // One word for each queue pair, and one to say that all is over.
-        let words = point.qps as usize + 1;
-        Self { size, stride, out_places, in_places, lead, grh, words }
+        let words = common.qps as usize + 1;
+        Self { size, stride, out_places, in_places, lead: 0, grh, words, is_apart: false }
+    }
+
+    /// The same where a message has to be read before another one comes to its place: no two
+    /// receives share one.
+    pub fn apart(self, is_apart: bool) -> Self {
+        Self { is_apart, ..self }
+    }
+
+    /// The same where a message ends in an aligned word, which is looked for.
+    pub fn ending_in_a_word(self) -> Self {
+        Self { lead: self.stride - self.size, ..self }
+    }
+
+    /// Places for messages that need one of their own: as many as there is memory for.
+    pub fn most_places(common: &Common) -> usize {
+        (PLACES_BYTES / stride(common)).max(1)
     }
 
     /// A word that the peer writes; one for each queue pair.
@@ -127,34 +108,12 @@ impl Layout {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Bytes in front of a message that was received: the GRH of UD.
+fn grh_bytes(common: &Common) -> usize {
+    if common.transport == Transport::Ud { UD_GRH_BYTES } else { 0 }
+}
 
-    #[test]
-    fn places_do_not_overlap_and_numbers_are_aligned() {
-        for (transport, op) in
-            [(Transport::Rc, Op::Write), (Transport::Rc, Op::SendImm), (Transport::Ud, Op::Send)]
-        {
-            for size_bytes in [8, 9, 32, 63, 64, 65, 1000, 4096] {
-                let base = Point::default_for(Experiment::Oneway);
-                let layout = Layout::of(&Point { transport, op, size_bytes, ..base });
-                let size = size_bytes as usize;
-                assert!(layout.heard(0) < layout.over() && layout.over() < layout.told(0));
-                assert!(layout.told(1) + 8 <= layout.out_at(0));
-                let last = layout.out_places - 1;
-                assert!(layout.out_at(last) + size <= layout.recv_at(0));
-                let last = layout.in_places - 1;
-                assert!(layout.in_at(last) + size <= layout.bytes());
-                assert!(
-                    layout.recv_at(0) + layout.recv_bytes() <= layout.recv_at(0) + layout.stride
-                );
-                if op == Op::Write {
-                    assert!((layout.in_at(1) + size).is_multiple_of(8));
-                } else {
-                    assert!(layout.in_at(0).is_multiple_of(8));
-                }
-            }
-        }
-    }
+/// Bytes from one place to the next.
+fn stride(common: &Common) -> usize {
+    (common.size_bytes as usize + grh_bytes(common)).next_multiple_of(LINE)
 }

@@ -13,7 +13,7 @@ use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
 use crate::common::failure::Troubled;
 use crate::common::granted::Granted;
 use crate::common::limits::Limits;
-use crate::point::{Memory, Point, Transport};
+use crate::common::params::{Common, Memory, Transport};
 
 /// What is to be there.
 pub(crate) struct Want<'a> {
@@ -78,10 +78,10 @@ fn rights() -> Access {
 }
 
 /// Memory of the kind that a point asks for, with each page there.
-pub(crate) fn memory(context: &Context, point: &Point, bytes: usize) -> Result<Buffer, Stopped> {
+pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
     // Whole pages, so that each can be touched by a word.
     let bytes = bytes.next_multiple_of(PAGE);
-    let buffer = match point.memory {
+    let buffer = match common.memory {
         Memory::Device => context.alloc_buffer(bytes),
         Memory::Private => Buffer::private(bytes),
     };
@@ -100,11 +100,11 @@ impl Links {
         rank: &R,
         context: &Context,
         limits: &Limits,
-        point: &Point,
+        common: &Common,
         want: &Want<'_>,
     ) -> Result<Self, Stopped> {
-        let mut links = Self::make(context, limits, point, want)?;
-        let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(point.seed, rank.index(), qp));
+        let mut links = Self::make(context, limits, common, want)?;
+        let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(common.seed, rank.index(), qp));
         let own: Result<Vec<QpEndpoint>, _> = links.qps.iter().map(endpoint).collect();
         let own = own.map_err(failed)?;
         let hello = links.hello(want.to, &own);
@@ -117,7 +117,7 @@ impl Links {
             let hello = all.get(*to).and_then(|b| Hello::read(b)).ok_or_else(unknown)?;
             let remote = hello.endpoint_for(rank.index()).ok_or_else(unknown)?;
             links.mtu = mtu_of(hello.mtu_bytes.min(links.mtu.bytes() as u32));
-            let far = links.far(rank.index(), point, i, *to, &hello, &remote)?;
+            let far = links.far(rank.index(), common, i, *to, &hello, &remote)?;
             links.far.push(far);
         }
         Ok(links)
@@ -126,25 +126,25 @@ impl Links {
     fn make(
         context: &Context,
         limits: &Limits,
-        point: &Point,
+        common: &Common,
         want: &Want<'_>,
     ) -> Result<Self, Stopped> {
-        let buffer = memory(context, point, want.bytes.max(1))?;
+        let buffer = memory(context, common, want.bytes.max(1))?;
         let pd = context.alloc_pd().map_err(failed)?;
         let mr = pd.register(&buffer, rights()).map_err(failed)?;
-        let is_ud = point.transport == Transport::Ud;
+        let is_ud = common.transport == Transport::Ud;
         let count = if is_ud { want.to.len().min(1) } else { want.to.len() } as u32;
         let cqe = |depth: u32, queues: u32| depth.saturating_mul(queues.max(1)).min(limits.max_cqe);
         let queues = if want.srq { 1 } else { count };
-        let send = Completions::new(context, cqe(want.tx, count), point.poll_send);
+        let send = Completions::new(context, cqe(want.tx, count), common.poll_send);
         let send = send.map_err(failed)?;
-        let recv = Completions::new(context, cqe(want.rx, queues), point.poll_recv);
+        let recv = Completions::new(context, cqe(want.rx, queues), common.poll_recv);
         let recv = recv.map_err(failed)?;
         let srq = want.srq.then(|| pd.create_srq(want.rx, want.max_sge)).transpose();
         let srq = srq.map_err(failed)?;
         let inline = want.inline.min(limits.max_inline_bytes);
         let qp = || {
-            let builder = Qp::builder(qp_type(point.transport), send.cq(), recv.cq())
+            let builder = Qp::builder(qp_type(common.transport), send.cq(), recv.cq())
                 .max_send_wr(want.tx)
                 .max_inline_data(inline);
             match &srq {
@@ -155,7 +155,7 @@ impl Links {
         let qps: Result<Vec<Qp>, _> = (0..count).map(|_| qp()).collect();
         let qps = qps.map_err(failed)?;
         for qp in &qps {
-            qp.to_init(point.port, rights(), QKEY).map_err(failed)?;
+            qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
         }
         let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
         Ok(Self {
@@ -167,9 +167,9 @@ impl Links {
             mr,
             far: Vec::new(),
             inline_bytes,
-            path: path_of(point, limits),
-            mtu: mtu_of(crate::check::mtu_bytes(point, limits)),
-            transport: qp_type(point.transport),
+            path: path_of(common, limits),
+            mtu: mtu_of(common.packet_bytes(limits)),
+            transport: qp_type(common.transport),
             kind: context.kind(),
             device: context.device_name().to_owned(),
             gid: "none".to_owned(),
@@ -192,16 +192,16 @@ impl Links {
     fn far(
         &self,
         own: usize,
-        point: &Point,
+        common: &Common,
         i: usize,
         rank: usize,
         hello: &Hello,
         remote: &QpEndpoint,
     ) -> Result<Far, Stopped> {
-        let is_ud = point.transport == Transport::Ud;
+        let is_ud = common.transport == Transport::Ud;
         let qp = if is_ud { 0 } else { i };
         if !is_ud || i == 0 {
-            to_rts(&self.qps[qp], own, point, &self.path, self.mtu, remote)?;
+            to_rts(&self.qps[qp], own, common, &self.path, self.mtu, remote)?;
         }
         let ah = is_ud.then(|| self.pd.create_ah(remote, &self.path)).transpose();
         Ok(Far {
@@ -221,8 +221,8 @@ impl Links {
     }
 
     /// Whether messages of that size go inline.
-    pub fn is_inline(&self, point: &Point, size_bytes: u64) -> bool {
-        size_bytes <= point.inline.wanted_bytes(size_bytes).into()
+    pub fn is_inline(&self, common: &Common, size_bytes: u64) -> bool {
+        size_bytes <= common.inline.wanted_bytes(size_bytes).into()
             && size_bytes <= self.inline_bytes.into()
     }
 

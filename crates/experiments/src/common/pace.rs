@@ -4,7 +4,7 @@
 use rdmalab_measure::{Clock, Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 
-use crate::point::{Arrivals, Point, Polling};
+use crate::common::params::{Arrivals, Common, Polling};
 
 /// The series whose times begin when a message was due.
 pub(crate) const DUE: &str = "from the intended start";
@@ -25,15 +25,15 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// That of a point; `None` where the next message follows the one before.
-    pub fn of(point: &Point, clock: &Clock) -> Option<Self> {
-        (point.rate_per_s > 0).then(|| Self {
+    pub fn of(common: &Common, clock: &Clock) -> Option<Self> {
+        (common.rate_per_s > 0).then(|| Self {
             clock: *clock,
             start: Stamp(0),
-            gap_ns: 1e9 / point.rate_per_s as f64,
-            arrivals: point.arrivals,
+            gap_ns: 1e9 / common.rate_per_s as f64,
+            arrivals: common.arrivals,
             due_ns: 0.0,
             // The seed itself for the first thread of the first repetition: 0 stays 0.
-            state: point.seed ^ scrambled(point.stream),
+            state: common.seed ^ scrambled(common.stream),
         })
     }
 
@@ -71,7 +71,7 @@ const fn scrambled(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Point {
+impl Common {
     /// The same point when it is measured once more, from 0: its arrivals are others, which follow
     /// from the same seed.
     #[must_use]
@@ -89,12 +89,12 @@ impl Point {
 /// When it was asked to stop.
 pub(crate) fn sleep_until_nearly<R: Rank>(
     rank: &R,
-    point: &Point,
+    common: &Common,
     due: Stamp,
 ) -> Result<(), Stopped> {
     /// A sleeper may come so much too late.
     const LATE_NS: u64 = 100_000;
-    if point.poll_send != Polling::Event {
+    if common.poll_send != Polling::Event {
         return Ok(());
     }
     let now = rank.now();
@@ -152,16 +152,16 @@ impl Span {
 /// that `over` gives: when the message of that number was over.
 pub(crate) fn push_rates<R: Rank>(
     rank: &R,
-    point: &Point,
+    common: &Common,
     sent: usize,
     (due, is_one_clock): (&[u64], bool),
     over: impl Fn(usize) -> Option<u64>,
     outcome: &mut Outcome,
 ) {
-    let warm_up = (point.warm_up as usize).min(sent);
+    let warm_up = (common.warm_up as usize).min(sent);
     let (mut offered, mut achieved) = (Span::default(), Span::default());
-    for first in (warm_up..sent).step_by(point.messages.max(1) as usize) {
-        let last = (first + point.messages as usize).min(sent);
+    for first in (warm_up..sent).step_by(common.messages.max(1) as usize) {
+        let last = (first + common.messages as usize).min(sent);
         let over = (first..last).filter_map(&over);
         offered.add(due.get(first..last).unwrap_or_default().iter().copied());
         match due.get(first).filter(|_| is_one_clock) {
@@ -177,9 +177,9 @@ pub(crate) fn push_rates<R: Rank>(
 }
 
 /// The longest time between two messages that is no sign of a loss.
-pub(crate) fn longest_gap_ns(point: &Point) -> u64 {
-    let gap_ns = 1_000_000_000u64.checked_div(point.rate_per_s).unwrap_or(0);
-    (2 * point.pause_ns).max(LONGEST_GAPS * gap_ns)
+pub(crate) fn longest_gap_ns(common: &Common) -> u64 {
+    let gap_ns = 1_000_000_000u64.checked_div(common.rate_per_s).unwrap_or(0);
+    (2 * common.pause_ns).max(LONGEST_GAPS * gap_ns)
 }
 
 /// What open loops share of a device that does `capacity_per_s` at most: from far below the knee to
@@ -196,15 +196,14 @@ pub fn load_rates(capacity_per_s: f64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::Experiment;
 
     fn gaps(arrivals: Arrivals, seed: u64, count: usize) -> Vec<f64> {
-        let base = Point::default_for(Experiment::Oneway);
-        gaps_of(&Point { rate_per_s: 1_000_000, arrivals, seed, ..base }, count)
+        let base = Common::DEFAULT;
+        gaps_of(&Common { rate_per_s: 1_000_000, arrivals, seed, ..base }, count)
     }
 
-    fn gaps_of(point: &Point, count: usize) -> Vec<f64> {
-        let mut pace = Pace::of(point, &Clock::monotonic_raw()).unwrap();
+    fn gaps_of(common: &Common, count: usize) -> Vec<f64> {
+        let mut pace = Pace::of(common, &Clock::monotonic_raw()).unwrap();
         pace.begin(Stamp(0));
         let gap = |_| {
             let before = pace.due_ns;
@@ -217,8 +216,8 @@ mod tests {
     #[test]
     fn constant_arrivals_are_evenly_spaced() {
         assert!(gaps(Arrivals::Constant, 1, 1000).iter().all(|gap| (gap - 1000.0).abs() < 1e-6));
-        let point = Point::default_for(Experiment::Oneway);
-        assert!(Pace::of(&point, &Clock::monotonic_raw()).is_none());
+        let common = Common::DEFAULT;
+        assert!(Pace::of(&common, &Clock::monotonic_raw()).is_none());
     }
 
     #[test]
@@ -239,13 +238,13 @@ mod tests {
 
     #[test]
     fn each_repetition_and_thread_has_arrivals_of_its_own() {
-        let base = Point::default_for(Experiment::Oneway);
+        let base = Common::DEFAULT;
         let arrivals = Arrivals::Poisson;
-        let base = Point { rate_per_s: 1_000_000, arrivals, seed: 7, ..base };
+        let base = Common { rate_per_s: 1_000_000, arrivals, seed: 7, ..base };
         let of = |repetition, thread| {
-            let point = base.clone().repeated(repetition).of_thread(thread);
-            assert_eq!(point.seed, 7);
-            gaps_of(&point, 50)
+            let common = base.clone().repeated(repetition).of_thread(thread);
+            assert_eq!(common.seed, 7);
+            gaps_of(&common, 50)
         };
         assert_eq!(of(0, 0), gaps(arrivals, 7, 50));
         let all: Vec<_> = (0..4).flat_map(|r| (0..4).map(move |t| (r, t))).collect();
@@ -257,16 +256,16 @@ mod tests {
 
     #[test]
     fn a_message_is_due_by_the_clock() {
-        let base = Point::default_for(Experiment::Oneway);
+        let base = Common::DEFAULT;
         let clock = Clock::monotonic_raw();
         let arrivals = Arrivals::Constant;
-        let point = Point { rate_per_s: 1000, arrivals, ..base };
-        let mut pace = Pace::of(&point, &clock).unwrap();
+        let common = Common { rate_per_s: 1000, arrivals, ..base };
+        let mut pace = Pace::of(&common, &clock).unwrap();
         pace.begin(Stamp(500));
         assert_eq!(pace.due(), Stamp(500));
         (0..3).for_each(|_| pace.advance());
         assert!((clock.ns_between(Stamp(500), pace.due()) - 3e6).abs() < 2.0);
-        assert_eq!(longest_gap_ns(&point), 30_000_000.max(2 * point.pause_ns));
+        assert_eq!(longest_gap_ns(&common), 30_000_000.max(2 * common.pause_ns));
     }
 
     #[test]

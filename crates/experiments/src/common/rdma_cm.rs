@@ -5,7 +5,7 @@ use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmId, Context, VerbsError};
 
 use crate::common::completions::{failed, timed_out};
 use crate::common::limits::Limits;
-use crate::point::Point;
+use crate::common::params::Common;
 
 /// The longest sleep until an event: then somebody has to look whether the others still live.
 const SLICE_NS: u64 = 100_000_000;
@@ -35,16 +35,16 @@ pub(crate) fn event<R: Rank>(
 pub(crate) fn bound(
     context: &Context,
     limits: &Limits,
-    point: &Point,
+    common: &Common,
     create: impl Fn() -> Result<CmId, VerbsError>,
 ) -> Result<(CmId, Context, CmAddress), String> {
     let mut why = String::new();
-    for address in addresses(context, limits, point) {
+    for address in addresses(context, limits, common) {
         let id = create().map_err(|e| e.to_string())?;
         match id.bind(&address) {
             Err(error) => why = format!("; {address}: {error}"),
             Ok(()) => match id.context() {
-                Some(own) if leads_to(&id, &own, context, point) => return Ok((id, own, address)),
+                Some(own) if leads_to(&id, &own, context, common) => return Ok((id, own, address)),
                 _ => why = format!("; {address} leads to another port"),
             },
         }
@@ -54,7 +54,7 @@ pub(crate) fn bound(
         "no address of {device}, port {}, is known: connection managers find each other by IP \
          addresses, which are looked for among its GIDs and this host's interfaces (an InfiniBand \
          port has one by IPoIB){why}",
-        point.port
+        common.port
     ))
 }
 
@@ -62,21 +62,21 @@ pub(crate) fn bound(
 fn addresses<'a>(
     context: &'a Context,
     limits: &Limits,
-    point: &'a Point,
+    common: &'a Common,
 ) -> impl Iterator<Item = CmAddress> + 'a {
-    let is_free = point.gid_index.is_none();
-    let indices = match point.gid_index {
+    let is_free = common.gid_index.is_none();
+    let indices = match common.gid_index {
         Some(index) => u32::from(index)..u32::from(index) + 1,
         None => 0..limits.gids,
     };
-    let gids = indices.filter_map(|index| context.query_gid(point.port, index).ok());
+    let gids = indices.filter_map(|index| context.query_gid(common.port, index).ok());
     // Loopback leads to some device, maybe to this one.
     let loopback = is_free.then(CmAddress::loopback);
     let others = is_free.then(CmAddress::of_this_host).into_iter().flatten();
     gids.filter_map(CmAddress::of_gid).chain(loopback).chain(others)
 }
 
-fn leads_to(id: &CmId, own: &Context, context: &Context, point: &Point) -> bool {
-    let is_port = [0, point.port].contains(&id.device_port());
+fn leads_to(id: &CmId, own: &Context, context: &Context, common: &Common) -> bool {
+    let is_port = [0, common.port].contains(&id.device_port());
     is_port && own.device_name() == context.device_name()
 }

@@ -7,10 +7,10 @@ use rdmalab_verbs::{Mr, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc}
 use crate::common::completions::{failed, tag_of, thread_of};
 use crate::common::endpoint::{End, QKEY, WORD};
 use crate::common::layout::Layout;
+use crate::common::params::{Common, Flow, Signal, Transport};
 use crate::common::send_queue::Account;
 use crate::common::sender::{TAKEN, each_completion, wr_id};
 use crate::common::thread_tag::place_of;
-use crate::point::{Flow, Point, Signal, Transport};
 
 /// Most receives posted at a time.
 const STEP_MAX: usize = 32;
@@ -28,16 +28,13 @@ const IMM_BEAT_SHIFT: u32 = 18;
 const NAP_NS: u64 = 20_000;
 
 /// Receives posted again at a time, and receives that a queue holds.
-fn steps(point: &Point, layout: &Layout) -> (usize, usize) {
-    let rx = point.rx_depth as usize;
+pub(crate) fn steps(common: &Common, layout: &Layout) -> (usize, usize) {
+    let rx = common.rx_depth as usize;
     let step = STEP_MAX.min((rx / 4).max(1));
     let step = 1 << step.ilog2();
     // Where each message has a place of its own, no two receives may share one.
-    let own = layout.in_places / point.qps as usize;
-    let has_own = layout.in_places > 1 && point.buffers == 1
-        || point.tags_payload()
-        || point.numbers_payload();
-    let most = if has_own { own.max(1) } else { rx };
+    let own = layout.in_places / common.qps as usize;
+    let most = if layout.is_apart { own.max(1) } else { rx };
     let step = step.min(most);
     (step, rx.min(most) / step * step)
 }
@@ -59,11 +56,11 @@ pub(crate) struct Stock<'a> {
 
 impl<'a> Stock<'a> {
     /// Fills the receive queue.
-    pub fn new(end: &'a End, point: &Point, qp: usize) -> Result<Self, Stopped> {
+    pub fn new(end: &'a End, common: &Common, qp: usize) -> Result<Self, Stopped> {
         let layout = &end.layout;
-        let (step, depth) = steps(point, layout);
+        let (step, depth) = steps(common, layout);
         let place = |j: usize| (qp * depth + j) % layout.in_places;
-        let each = point.tags_payload().then_some(depth);
+        let each = common.tags_payload().then_some(depth);
         let step = if each.is_some() { 1 } else { step };
         let of = |mr: &'a Mr, tag: u64| -> Vec<RecvBatch<'a>> {
             let sges: Vec<[Sge<'a>; 1]> = (0..depth)
@@ -163,22 +160,22 @@ pub(crate) struct Tellers<'a> {
 }
 
 impl<'a> Tellers<'a> {
-    pub fn new(end: &'a End, point: &Point) -> Self {
+    pub fn new(end: &'a End, common: &Common) -> Self {
         /// One in so many credits has a completion.
         const SIGNAL: u32 = 16;
         let qps = end.qps.len();
-        let signal = Signal::Every(SIGNAL.min(point.tx_depth));
-        let (_, depth) = steps(point, &end.layout);
+        let signal = Signal::Every(SIGNAL.min(common.tx_depth));
+        let (_, depth) = steps(common, &end.layout);
         Self {
             end,
             batches: (0..qps)
                 .map(|qp| SendBatch::new(&[credit(end, qp, &credit_sges(end, qp))]))
                 .collect(),
-            accounts: vec![Account::new(point.tx_depth.into(), signal); qps],
+            accounts: vec![Account::new(common.tx_depth.into(), signal); qps],
             told: vec![0; qps],
             every: (depth as u64 / 4).max(1),
-            is_on: point.flow == Flow::Credit,
-            is_reliable: point.transport == Transport::Rc,
+            is_on: common.flow == Flow::Credit,
+            is_reliable: common.transport == Transport::Rc,
             beat: 0,
         }
     }
@@ -294,19 +291,19 @@ pub(crate) struct Credits<'a> {
 
 impl<'a> Credits<'a> {
     /// `limited`: messages use up something at the receiver.
-    pub fn new(end: &'a End, point: &Point, limited: bool) -> Result<Self, Stopped> {
+    pub fn new(end: &'a End, common: &Common, limited: bool) -> Result<Self, Stopped> {
         let qps = end.qps.len();
-        let is_on = limited && point.flow == Flow::Credit;
-        let stocks = if is_on && point.transport == Transport::Ud {
-            (0..qps).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?
+        let is_on = limited && common.flow == Flow::Credit;
+        let stocks = if is_on && common.transport == Transport::Ud {
+            (0..qps).map(|qp| Stock::new(end, common, qp)).collect::<Result<_, _>>()?
         } else {
             Vec::new()
         };
-        let depth = steps(point, &end.layout).1 as u64;
+        let depth = steps(common, &end.layout).1 as u64;
         Ok(Self {
             end,
             is_on,
-            is_reliable: point.transport == Transport::Rc,
+            is_reliable: common.transport == Transport::Rc,
             depth,
             sent: vec![0; qps],
             told: vec![Credit::default(); qps],
@@ -422,7 +419,6 @@ impl<'a> Credits<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::{Experiment, Op};
 
     #[test]
     fn a_credit_comes_back_and_a_late_one_does_not_count() {
@@ -443,26 +439,5 @@ mod tests {
         let slice_ns = BEAT_NS / 25;
         let due = (1..=100).filter(|n| Tellers::is_due(n * slice_ns, slice_ns));
         assert_eq!(due.collect::<Vec<_>>(), [25, 50, 75, 100]);
-    }
-
-    #[test]
-    fn a_queue_is_stocked_in_whole_steps() {
-        for rx_depth in [1, 2, 3, 4, 5, 31, 33, 100, 512, 4096, 16384] {
-            for (op, size_bytes) in [(Op::SendImm, 32), (Op::Send, 32), (Op::Send, 16 << 20)] {
-                let base = Point::default_for(Experiment::Oneway);
-                let point = Point { rx_depth, op, size_bytes, ..base };
-                let layout = Layout::of(&point);
-                let (step, depth) = steps(&point, &layout);
-                assert!(step >= 1 && depth >= step && depth % step == 0, "{rx_depth} {op}");
-                assert!(
-                    depth <= rx_depth as usize && depth > rx_depth as usize / 2 || size_bytes > 32
-                );
-                // What is not yet told, or not yet posted again, leaves room for one at least.
-                assert!((depth / 4).max(1) - 1 + step - 1 < depth, "{rx_depth} {op}");
-                if layout.in_places > 1 {
-                    assert!(depth <= layout.in_places);
-                }
-            }
-        }
     }
 }

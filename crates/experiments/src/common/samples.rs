@@ -5,7 +5,7 @@ use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::{Outcome, Quantity, stats};
 
 use crate::common::arrivals::Arrival;
-use crate::point::Point;
+use crate::common::params::Common;
 
 /// Of two clocks.
 pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could not be compared: \
@@ -14,9 +14,9 @@ pub(crate) const NO_CLOCK: &str = "the two ends have different clocks that could
 /// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
 pub(crate) const IDLE_NS: u64 = 2_000_000_000;
 /// The parts of a point: the warm-up, if there is one, and the runs; how many messages each.
-pub(crate) fn parts(point: &Point) -> impl Iterator<Item = u64> {
-    let warm_up = (point.warm_up > 0).then_some(point.warm_up);
-    warm_up.into_iter().chain((0..point.runs).map(|_| point.messages))
+pub(crate) fn parts(common: &Common) -> impl Iterator<Item = u64> {
+    let warm_up = (common.warm_up > 0).then_some(common.warm_up);
+    warm_up.into_iter().chain((0..common.runs).map(|_| common.messages))
 }
 
 /// Memory for `count` stamps, or other numbers: with its pages there, or not.

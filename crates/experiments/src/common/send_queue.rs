@@ -1,7 +1,7 @@
 //! The account of a send queue: which slots are taken, and which request needs a completion so that
 //! some come free again.
 
-use crate::point::Signal;
+use crate::common::params::Signal;
 
 /// A send queue as its user has to see it: a slot is free only when a completion has been *polled*
 /// of its request, or of a later one (IBA 10.8.5).

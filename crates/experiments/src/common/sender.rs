@@ -5,8 +5,8 @@ use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
 use crate::common::endpoint::{End, QKEY};
+use crate::common::params::{Common, Op};
 use crate::common::send_queue::Account;
-use crate::point::{Op, Point};
 
 /// Bits of a request's number that count; above stands the queue pair, and above that the thread,
 /// where threads share queue pairs ([`crate::common::completions::tag_of`]).
@@ -45,7 +45,7 @@ impl<'a> Sender<'a> {
     /// A sender of such messages through that queue pair, with at most `capacity` under way.
     pub fn new(
         end: &'a End,
-        point: &Point,
+        common: &Common,
         op: Op,
         qp: usize,
         places: &Places,
@@ -67,7 +67,7 @@ impl<'a> Sender<'a> {
             has_imm: op.has_imm(),
             places: places.len(),
             at: 0,
-            account: Account::new(capacity, point.signal_every),
+            account: Account::new(capacity, common.signal_every),
         }
     }
 

@@ -7,10 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use rdmalab_verbs::{Buffer, Mr};
 
-use crate::check::NUMBER_BYTES;
 use crate::common::completions::{Whose, thread_of};
 use crate::common::layout::Layout;
-use crate::point::{Experiment, Op, Point, Transport};
+use crate::common::params::{Common, Op};
 
 /// Bits of immediate data that are the message's number; above them stands the thread.
 const NUMBER_BITS: u32 = 26;
@@ -33,8 +32,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub fn of(point: &Point) -> Self {
-        Self { threads: point.sharers() as usize, ..Self::default() }
+    pub fn of(common: &Common) -> Self {
+        Self { threads: common.sharers() as usize, ..Self::default() }
     }
 
     pub fn of_thread(&self, thread: usize) -> Self {
@@ -122,20 +121,10 @@ pub(crate) const fn place_of(wr_id: u64) -> usize {
     (wr_id & u32::MAX as u64) as usize
 }
 
-impl Point {
+impl Common {
     /// Whether messages say in their payload whose they are.
     pub(crate) fn tags_payload(&self) -> bool {
         self.sharers() > 1 && self.op == Op::Send
-    }
-
-    /// Whether messages of `blast` say in their payload which ones they are: at a rate, where each
-    /// has a time, and where neither immediate data nor the order of RC says so.
-    pub(crate) fn numbers_payload(&self) -> bool {
-        self.experiment == Experiment::Blast
-            && self.rate_per_s > 0
-            && self.op == Op::Send
-            && self.transport != Transport::Rc
-            && self.size_bytes >= NUMBER_BYTES
     }
 }
 

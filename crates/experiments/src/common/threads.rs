@@ -12,40 +12,47 @@ use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::endpoint::End;
+use crate::common::layout::Layout;
 use crate::common::limits::Limits;
-use crate::point::Point;
+use crate::common::params::Common;
 
-/// What each thread does.
-pub(crate) trait Body<R>:
-    Fn(&Member<'_, R>, &End) -> Result<Outcome, Stopped> + Sync
-{
+/// What an end does with messages, alone or as one of several threads.
+pub(crate) trait Traffic: Sync {
+    /// The memory of an end.
+    fn layout(&self, common: &Common) -> Layout;
+
+    /// Measures at one end, which is connected.
+    fn measure<R: Rank>(&self, common: &Common, rank: &R, end: &End) -> Result<Outcome, Stopped>;
 }
 
-impl<R, F: Fn(&Member<'_, R>, &End) -> Result<Outcome, Stopped> + Sync> Body<R> for F {}
-
-/// Runs `body` on as many threads as the point says.
+/// Connects the ends and measures, on as many threads as the options say.
 pub(crate) fn run<R: Rank + Sync>(
+    traffic: &impl Traffic,
+    common: &Common,
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
-    body: impl Body<R>,
 ) -> Result<Outcome, Stopped> {
-    let count = point.threads as usize;
+    if common.threads == 1 {
+        let end = End::connect(rank, context, limits, common, traffic.layout(common))?;
+        return traffic.measure(common, rank, &end);
+    }
+    let common = &common.of_a_thread();
+    let count = common.threads as usize;
     let mut ends: Vec<End> = Vec::with_capacity(count);
     for thread in 0..count {
-        ends.push(match ends.first().filter(|_| point.share_qp) {
-            Some(first) => first.beside(rank, context, point, thread)?,
-            None => End::connect(rank, context, limits, point)?,
+        ends.push(match ends.first().filter(|_| common.share_qp) {
+            Some(first) => first.beside(rank, context, common, thread)?,
+            None => End::connect(rank, context, limits, common, traffic.layout(common))?,
         });
     }
-    if point.share_qp {
+    if common.share_qp {
         ends[0].share.meet(ends.iter().map(|end| end.mr.clone()).collect());
     }
     let crew = Crew::new(count);
     let one = |index: usize| {
         let member = Member { rank, crew: &crew, index };
-        let result = body(&member, &ends[index]);
+        let result = traffic.measure(&common.of_thread(index), &member, &ends[index]);
         if let Err(why) = &result {
             crew.fail(index, why);
         }
@@ -58,12 +65,12 @@ pub(crate) fn run<R: Rank + Sync>(
         body
     });
     let mut outcome = joined(rank.spawn(bodies.collect())?)?;
-    let each = if point.share_qp { "of all" } else { "of its own" };
+    let each = if common.share_qp { "of all" } else { "of its own" };
     outcome.push_fact("queue_pairs_of_a_thread", each);
     Ok(outcome)
 }
 
-impl Point {
+impl Common {
     /// Threads that share a queue pair.
     pub(crate) const fn sharers(&self) -> u32 {
         if self.share_qp { self.threads } else { 1 }
@@ -134,11 +141,6 @@ pub(crate) struct Member<'a, R> {
 }
 
 impl<R: Rank> Member<'_, R> {
-    /// Which thread it is.
-    pub(crate) fn thread(&self) -> usize {
-        self.index
-    }
-
     /// Waits until it is so, also when asked to stop: all threads come to where they meet.
     fn until(&self, is_so: impl Fn() -> bool) -> Result<(), Stopped> {
         let start = self.rank.now();

@@ -3,9 +3,9 @@
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 
-use super::Role;
 use super::desk::{Desk, Say};
 use super::options::Direction;
+use super::role::Role;
 use super::shape::{over, repetition_of};
 use crate::common::completions::{look_for, timed_out};
 use crate::common::lockstep::{Effort, through_losses_ns};
@@ -76,7 +76,7 @@ impl<'a> Leaf<'a> {
 impl<R: Rank> Role<R> for Leaf<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         let last = self.next + repetitions;
-        let is_read = self.desk.point.op.reads();
+        let is_read = self.desk.common.op.reads();
         if Role::<R>::is_idle(self) {
             // It is read from, and has no hand in it.
             self.next = last;
@@ -102,7 +102,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.point.op.reads() && self.desk.point.direction == Direction::Out
+        self.desk.common.op.reads() && self.desk.own.direction == Direction::Out
     }
 
     fn heard(&self) -> u64 {

@@ -15,55 +15,110 @@ mod check;
 mod desk;
 mod group;
 mod leaf;
-pub(crate) mod options;
+mod options;
 mod result;
+mod role;
 mod root;
 mod shape;
 
-use rdmalab_measure::Outcome;
+use std::ops::RangeInclusive;
+
+use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::common::completions::failed;
 use crate::common::limits::Limits;
 use crate::common::links::{Links, Want};
-use crate::common::lockstep::{Begin, Course, Effort};
-use crate::point::{Point, Transport};
-pub(crate) use check::check;
-pub use check::peers;
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::{Common, Transport};
+use crate::common::rules::{Fault, refused};
+use crate::workload::{Workload, transfer_ns};
 use desk::Desk;
 use group::Group;
 use leaf::Leaf;
+pub(crate) use options::Fan;
+use options::{Cast, DIRECTION, Direction, LOST_AFTER, PEERS, SIZES, Sizes, TO};
+use role::{Idle, all_parts};
 use root::Root;
-use shape::{Shape, parts};
+use shape::Shape;
 
-/// Repetitions of a point, warm-up included.
-pub(crate) fn repetitions(point: &Point) -> u64 {
-    parts(point).iter().fold(0, |sum, part| sum.saturating_add(*part))
+impl Workload for Fan {
+    const NAME: &'static str = "fan";
+    const SUMMARY: &'static str = "one to many and back: the time until all have answered, and \
+        each of them, and how evenly they are served";
+    const RANKS: RangeInclusive<usize> = 2..=256;
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE MTU SL TX_DEPTH RX_DEPTH]
+        Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
+        Common [MIN_RNR_TIMER]
+        Own [PEERS DIRECTION TO SIZES LOST_AFTER]
+        Common [SEED]
+    };
+    const COMMON: Common =
+        Common { messages: 10_000, tx_depth: 16, rx_depth: 16, ..Common::DEFAULT };
+    const OWN: Self = Self {
+        peers: 0,
+        direction: Direction::Both,
+        cast: Cast::Each,
+        sizes: Sizes::Alone,
+        lost_after_ns: 250_000_000,
+    };
+
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
+        check::check(common, self, limits)
+    }
+
+    fn check_ranks(&self, ranks: usize) -> Result<(), Fault> {
+        check::peers(self, ranks).map(drop)
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        vec![
+            Quantity::RoundTrip,
+            Quantity::CompletionTime,
+            Quantity::MessageTime,
+            Quantity::Fairness,
+        ]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        2000.0 * f64::from(self.peers.max(3)) + 2.0 * transfer_ns(common)
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        measure(common, self, rank, context, limits)
+    }
 }
 
-/// Runs it.
-pub(crate) fn run<R: Rank>(
+fn measure<R: Rank>(
+    common: &Common,
+    own: &Fan,
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let peers = peers(point, rank.count()).map_err(failed)?;
-    let exact = Point { peers: peers as u32, ..point.clone() };
-    crate::check::check(&exact, limits).map_err(failed)?;
+    let peers = check::peers(own, rank.count()).map_err(refused)?;
+    let exact = Fan { peers: peers as u32, ..own.clone() };
+    check::check(common, &exact, limits).map_err(refused)?;
     let to: Vec<usize> = match rank.index() {
         0 => (1..=peers).collect(),
         leaf if leaf <= peers => vec![0],
         _ => Vec::new(),
     };
-    let is_ud = point.transport == Transport::Ud;
+    let is_ud = common.transport == Transport::Ud;
     // One queue for what several may say at once.
     let share = if is_ud { to.len().max(1) as u32 } else { 1 };
-    let rx = point.rx_depth.saturating_mul(share).min(limits.max_qp_wr);
-    let tx = point.tx_depth.saturating_add(share).min(limits.max_qp_wr);
-    let shape = Shape::of(point, if is_ud { rx as usize } else { to.len().max(1) });
-    let inline = shape::sizes(point).into_iter().map(|s| point.inline.wanted_bytes(s)).max();
+    let rx = common.rx_depth.saturating_mul(share).min(limits.max_qp_wr);
+    let tx = common.tx_depth.saturating_add(share).min(limits.max_qp_wr);
+    let shape = Shape::of(common, if is_ud { rx as usize } else { to.len().max(1) });
+    let inline = shape::sizes(common, own).into_iter().map(|s| common.inline.wanted_bytes(s)).max();
     let want = Want {
         to: &to,
         bytes: shape.bytes(),
@@ -73,90 +128,15 @@ pub(crate) fn run<R: Rank>(
         srq: false,
         max_sge: 1,
     };
-    let links = Links::connect(rank, context, limits, point, &want)?;
-    let group = Group::join(rank, context, limits, &links, point)?;
-    let desk = Desk::new(rank, &links, point, shape, rx, group.ah())?;
-    match rank.index() {
-        0 => all_parts(rank, &links, point, Root::new(desk, peers)),
-        leaf if leaf <= peers => all_parts(rank, &links, point, Leaf::new(desk)),
-        _ => all_parts(rank, &links, point, Idle),
-    }
-}
-
-/// What a rank does in a part, and what it has in the end.
-pub(crate) trait Role<R> {
-    /// The `part`-th part, of so many repetitions.
-    fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped>;
-
-    /// Whether it has nothing to do.
-    fn is_idle(&self) -> bool {
-        false
-    }
-
-    /// Messages that it heard.
-    fn heard(&self) -> u64;
-
-    /// What it found; `all` is what each rank says of itself, where it still could.
-    fn outcome(self, rank: &R, outcome: Outcome, all: &[(Effort, u64)]) -> Outcome;
-}
-
-/// A rank that has nothing to do at this point.
-struct Idle;
-
-impl<R: Rank> Role<R> for Idle {
-    fn part(&mut self, _: &R, _: usize, _: u64) -> Result<(), Stopped> {
-        Ok(())
-    }
-
-    fn is_idle(&self) -> bool {
-        true
-    }
-
-    fn heard(&self) -> u64 {
-        0
-    }
-
-    fn outcome(self, _: &R, outcome: Outcome, _: &[(Effort, u64)]) -> Outcome {
-        outcome
-    }
-}
-
-fn all_parts<R: Rank>(
-    rank: &R,
-    links: &Links,
-    point: &Point,
-    mut role: impl Role<R>,
-) -> Result<Outcome, Stopped> {
-    let mut course = Course::new(rank, links).idle(role.is_idle());
-    let mut effort = Effort::default();
-    for (i, repetitions) in parts(point).into_iter().enumerate() {
-        if !course.goes_on()? {
-            break;
-        }
-        let begin = Begin::now(rank);
-        let result = role.part(rank, i, repetitions);
-        begin.end(rank, &mut effort);
-        course.took(result)?;
-    }
-    let mut words = effort.to_words().to_vec();
-    words.push(role.heard());
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let all = match course.exchange(&bytes) {
-        Ok(all) => all.iter().filter_map(|bytes| said(bytes)).collect(),
-        Err(_) if course.cut_short.is_some() => Vec::new(),
-        Err(error) => return Err(error),
+    let links = Links::connect(rank, context, limits, common, &want)?;
+    let group = match own.cast {
+        Cast::Each => Group::default(),
+        Cast::Group => Group::join(rank, context, limits, &links, common)?,
     };
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
-    if !links.far.is_empty() {
-        let size = point.size_bytes;
-        links.facts(&mut outcome, !point.op.reads() && links.is_inline(point, size));
+    let desk = Desk::new(rank, (common, own), &links, shape, rx, group.ah())?;
+    match rank.index() {
+        0 => all_parts((common, own), rank, &links, Root::new(desk, peers)),
+        leaf if leaf <= peers => all_parts((common, own), rank, &links, Leaf::new(desk)),
+        _ => all_parts((common, own), rank, &links, Idle),
     }
-    Ok(role.outcome(rank, outcome, &all))
-}
-
-fn said(bytes: &[u8]) -> Option<(Effort, u64)> {
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);
-    let words: Result<Vec<u64>, _> = bytes.chunks(8).map(word).collect();
-    let words = words.ok()?;
-    Some((Effort::from_words(&words)?, *words.get(Effort::WORDS)?))
 }

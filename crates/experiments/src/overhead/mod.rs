@@ -8,50 +8,105 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Access, Context, Cq, Mr, Qp, QpState, RecvBatch, RecvRequest, Sge, Wc};
+use serde::{Deserialize, Serialize};
 
-use crate::blast::receive;
+use crate::blast::{is_passive, receive};
 use crate::common::completions::failed;
 use crate::common::endpoint::{End, QKEY, qp_type};
+use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::{Common, Op, Transport};
 use crate::common::receives::Credits;
+use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
 use crate::common::sender::{Sender, each_completion};
-use crate::point::{Experiment, Point};
+use crate::workload::{Places, Workload, transfer_ns};
+
+/// It has no options of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Overhead;
+
+impl Workload for Overhead {
+    const NAME: &'static str = "overhead";
+    const SUMMARY: &'static str = "what a call costs: posting a list of sends or of receives, \
+        polling a completion queue that has something and one that has nothing";
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE LIST MTU SL TX_DEPTH RX_DEPTH]
+        Common [OUTSTANDING_READS TOUCH MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY]
+        Common [MIN_RNR_TIMER SEED]
+    };
+    /// In steps: 10^4 samples of each call, with room for lists.
+    const COMMON: Common = Common { messages: 10_000, tx_depth: 512, ..Common::DEFAULT };
+    const OWN: Self = Self;
+    const WAITS: bool = false;
+
+    /// Lists have a fixed length, and the next one is posted when all of it is through.
+    fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+        must(common.op != Op::WriteRead, "op", || {
+            "two calls: choose write or read, whose costs are to be had one by one".to_owned()
+        })?;
+        let (list, tx, rx) = (common.list, common.tx_depth, common.rx_depth);
+        must(list > 0, "list", || "the cost of a call needs a length: choose a number".to_owned())?;
+        must(list <= tx, "list", || {
+            format!("a send queue holds {tx}: choose a larger --tx-depth")
+        })?;
+        must(list <= rx, "list", || {
+            format!("a receive queue holds {rx}: choose a larger --rx-depth")
+        })?;
+        // Of the other half the receiver may not have told yet.
+        must(!common.op.needs_receives() || list == 1 || list <= rx / 2, "list", || {
+            format!("more than half of the receive queue of {rx}: choose --rx-depth {}", 2 * list)
+        })
+    }
+
+    fn memory(&self, common: &Common) -> Places {
+        Places { count: common.list.into(), option: "list" }
+    }
+
+    fn series(&self, _: &Common) -> u64 {
+        6
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        vec![Quantity::CallCost, Quantity::PostCost, Quantity::CompletionTime]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        2000.0 + f64::from(common.list) * (300.0 + transfer_ns(common))
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        // As many places as a list has, so that a list begins where the one before began.
+        let list = common.list as usize;
+        let end = End::connect(rank, context, limits, common, Layout::new(common, list, list))?;
+        match rank.index() {
+            0 => {
+                let spare = Spare::new(context, common)?;
+                call(rank, &end, common, &spare)
+            }
+            _ => receive::run(&in_messages(common), 0, rank, &end),
+        }
+    }
+}
+
+/// What its receiver sees: messages, not lists.
+fn in_messages(common: &Common) -> Common {
+    let list = u64::from(common.list);
+    Common { messages: common.messages * list, warm_up: common.warm_up * list, ..common.clone() }
+}
 
 /// The first guess of how long it takes until all completions of a list are there, and the longest
 /// one.
 const SETTLE_NS: (u64, u64) = (1000, 10_000_000);
-
-/// Runs it.
-pub(crate) fn run<R: Rank>(
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-    point: &Point,
-) -> Result<Outcome, Stopped> {
-    // As many places as a list has, so that a list begins where the one before began.
-    let point = &Point { buffers: point.list, ..point.clone() };
-    let end = End::connect(rank, context, limits, point)?;
-    match rank.index() {
-        0 => {
-            let spare = Spare::new(context, point)?;
-            call(rank, &end, point, &spare)
-        }
-        _ => receive::run(rank, &end, &in_messages(point)),
-    }
-}
-
-/// The point as its receiver sees it: messages, not lists.
-fn in_messages(point: &Point) -> Point {
-    let list = u64::from(point.list);
-    Point {
-        experiment: Experiment::Blast,
-        messages: point.messages * list,
-        warm_up: point.warm_up * list,
-        ..point.clone()
-    }
-}
 
 /// A queue pair that nobody sends to.
 struct Spare {
@@ -65,18 +120,18 @@ struct Spare {
 }
 
 impl Spare {
-    fn new(context: &Context, point: &Point) -> Result<Self, Stopped> {
-        let (list, size) = (point.list as usize, point.size_bytes as usize);
-        let grh = if point.transport == crate::point::Transport::Ud { 40 } else { 0 };
+    fn new(context: &Context, common: &Common) -> Result<Self, Stopped> {
+        let (list, size) = (common.list as usize, common.size_bytes as usize);
+        let grh = if common.transport == Transport::Ud { 40 } else { 0 };
         let pd = context.alloc_pd().map_err(failed)?;
         let buffer = context.alloc_buffer(size + grh).map_err(failed)?;
         let mr = pd.register(&buffer, Access::LOCAL_WRITE).map_err(failed)?;
-        let cq = context.create_cq(point.rx_depth, None).map_err(failed)?;
-        let builder = Qp::builder(qp_type(point.transport), &cq, &cq);
-        let qp = builder.max_send_wr(1).max_recv_wr(point.rx_depth).build(&pd).map_err(failed)?;
+        let cq = context.create_cq(common.rx_depth, None).map_err(failed)?;
+        let builder = Qp::builder(qp_type(common.transport), &cq, &cq);
+        let qp = builder.max_send_wr(1).max_recv_wr(common.rx_depth).build(&pd).map_err(failed)?;
         let size = size + grh;
         let spare =
-            Self { qp, cq, mr, port: point.port, list, size, depth: point.rx_depth as usize };
+            Self { qp, cq, mr, port: common.port, list, size, depth: common.rx_depth as usize };
         spare.init()?;
         Ok(spare)
     }
@@ -107,8 +162,8 @@ struct Log {
 }
 
 impl Log {
-    fn new(point: &Point) -> Self {
-        Self { ticks: stamp_memory(point.total() as usize, point.touch), count: 0, warm_up: 0 }
+    fn new(common: &Common) -> Self {
+        Self { ticks: stamp_memory(common.total() as usize, common.touch), count: 0, warm_up: 0 }
     }
 
     #[inline]
@@ -143,7 +198,7 @@ const LABELS: [(Quantity, &str); 6] = [
 struct Calls<'a, R> {
     rank: &'a R,
     end: &'a End,
-    point: &'a Point,
+    common: &'a Common,
     spare: &'a Spare,
     receives: RecvBatch<'a>,
     posted: usize,
@@ -157,29 +212,29 @@ struct Calls<'a, R> {
     sent: u64,
 }
 
-fn call<R: Rank>(rank: &R, end: &End, point: &Point, spare: &Spare) -> Result<Outcome, Stopped> {
-    let list = point.list as usize;
+fn call<R: Rank>(rank: &R, end: &End, common: &Common, spare: &Spare) -> Result<Outcome, Stopped> {
+    let list = common.list as usize;
     let places = (0..list).map(|i| (i, i)).collect();
-    let capacity = u64::from(point.tx_depth);
+    let capacity = u64::from(common.tx_depth);
     let mut calls = Calls {
         rank,
         end,
-        point,
+        common,
         spare,
         receives: spare.batch(),
         posted: 0,
-        sender: Sender::new(end, point, point.op, 0, &places, capacity),
-        credits: Credits::new(end, point, point.op.needs_receives())?,
+        sender: Sender::new(end, common, common.op, 0, &places, capacity),
+        credits: Credits::new(end, common, common.op.needs_receives())?,
         wcs: vec![Wc::default(); list],
-        logs: LABELS.iter().map(|_| Log::new(point)).collect(),
+        logs: LABELS.iter().map(|_| Log::new(common)).collect(),
         settle_ns: SETTLE_NS.0,
         partial: 0,
         sent: 0,
     };
-    let is_passive = receive::is_passive(point);
+    let is_passive = is_passive(common);
     let mut effort = Effort::default();
     let mut course = Course::new(rank, end);
-    for (index, lists) in parts(point).enumerate() {
+    for (index, lists) in parts(common).enumerate() {
         if !course.goes_on()? {
             break;
         }
@@ -187,7 +242,7 @@ fn call<R: Rank>(rank: &R, end: &End, point: &Point, spare: &Spare) -> Result<Ou
         let result = calls.part(lists);
         begin.end(rank, &mut effort);
         course.took(result.and_then(|()| if is_passive { end.say_over(rank) } else { Ok(()) }))?;
-        if index == 0 && point.warm_up > 0 {
+        if index == 0 && common.warm_up > 0 {
             calls.logs.iter_mut().for_each(|log| log.warm_up = log.count);
         }
     }
@@ -243,7 +298,7 @@ impl<R: Rank> Calls<'_, R> {
     }
 
     fn make_room(&mut self) -> Result<(), Stopped> {
-        let list = u64::from(self.point.list);
+        let list = u64::from(self.common.list);
         if self.credits.allowed(0)? < list {
             self.credits.wait_for(self.rank, 0, list, || Ok(()))?;
         }
@@ -251,7 +306,7 @@ impl<R: Rank> Calls<'_, R> {
     }
 
     fn post_send(&mut self) -> Result<Stamp, Stopped> {
-        let list = self.point.list;
+        let list = self.common.list;
         self.sender.prepare(list as usize, self.sent, 0, true);
         let from = self.rank.now();
         let result = self.sender.submit(list as usize);

@@ -10,331 +10,110 @@
 
 mod buffers;
 mod check;
-pub(crate) mod options;
+mod options;
+mod trips;
 
-use rdmalab_measure::pattern::{self, Pattern};
-use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
-use rdmalab_verbs::{Context, SendBatch, SendRequest, Wc};
+use rdmalab_verbs::Context;
 
-use crate::common::completions::failed;
-use crate::common::failure::Troubled;
 use crate::common::limits::Limits;
 use crate::common::links::{Links, Want};
-use crate::common::lockstep::{Begin, Course, Effort, gather, gather_or_keep};
-use crate::common::samples::{parts, stamp_memory};
-use crate::common::send_queue::Account;
-use crate::point::{Op, Point};
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::Common;
+use crate::common::rules::Fault;
+use crate::workload::{Workload, transfer_ns};
 use buffers::{Buffers, Returner};
-pub(crate) use check::check;
+pub(crate) use options::Recvq;
+use options::{
+    MISSING, QUEUE, Queue, REGIONS, REGIONS_BY, RETURN, RETURN_WHEN, RegionsBy, Return, ReturnWhen,
+};
+use trips::Trips;
+
+impl Workload for Recvq {
+    const NAME: &'static str = "recvq";
+    const SUMMARY: &'static str = "round trips over a receive queue, each in its order: the \
+        period, the places and the heights of what repeats itself";
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
+        Common [POLL_RECV PAUSE PAUSE_BY MTU SL TX_DEPTH RX_DEPTH TOUCH MEMORY PORT GID_INDEX]
+        Common [TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
+        Own [QUEUE]
+        Common [MAX_SGE]
+        Own [REGIONS REGIONS_BY MISSING RETURN RETURN_WHEN]
+        Common [SEED]
+    };
+    /// As mordkovich2013 has it; an RNR NAK asks for 10 us, and does not hide all else.
+    const COMMON: Common = Common {
+        size_bytes: 128,
+        messages: 10_000,
+        warm_up: 100,
+        rx_depth: 32,
+        min_rnr_timer: 1,
+        ..Common::DEFAULT
+    };
+    const OWN: Self = Self {
+        queue: Queue::Own,
+        regions: 1,
+        regions_by: RegionsBy::Block,
+        missing: 0,
+        return_at: Return::Every(1),
+        return_when: ReturnWhen::After,
+    };
+
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
+        check::check(common, self, limits)
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        vec![Quantity::RoundTrip, Quantity::Period, Quantity::PeakHeight]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        1000.0 + 2.0 * transfer_ns(common)
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        measure(common, self, rank, context, limits)
+    }
+}
 
 /// Bytes between what goes out and what a WRITE brings in.
 const PAGE: usize = 4096;
 
-/// Runs it.
-pub(crate) fn run<R: Rank>(
+fn measure<R: Rank>(
+    common: &Common,
+    own: &Recvq,
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let size = point.size_bytes as usize;
+    let size = common.size_bytes as usize;
     let incoming = size.next_multiple_of(PAGE);
     let want = Want {
         to: &[1 - rank.index()],
         bytes: incoming + size,
-        inline: point.inline.wanted_bytes(point.size_bytes),
-        tx: point.tx_depth,
-        rx: point.rx_depth,
-        srq: point.queue == options::Queue::Srq,
-        max_sge: point.max_sge,
+        inline: common.inline.wanted_bytes(common.size_bytes),
+        tx: common.tx_depth,
+        rx: common.rx_depth,
+        srq: own.queue == Queue::Srq,
+        max_sge: common.max_sge,
     };
-    let links = Links::connect(rank, context, limits, point, &want)?;
-    let buffers = Buffers::new(context, &links, point)?;
+    let links = Links::connect(rank, context, limits, common, &want)?;
+    let buffers = Buffers::new(context, &links, common, own)?;
     let sges = buffers.sges();
     let requests = buffers.requests(&sges);
-    let returner = Returner::new(&links, &requests, point)?;
-    let end = End::new(rank, &links, point, returner, incoming);
+    let returner = Returner::new(&links, &requests, own.return_at)?;
+    let trips = Trips::new((common, own), rank, &links, returner, incoming);
     match rank.index() {
-        0 => end.client(),
-        _ => end.server(),
-    }
-}
-
-/// One of the two ends.
-struct End<'a, R> {
-    rank: &'a R,
-    links: &'a Links,
-    point: &'a Point,
-    batch: SendBatch<'a>,
-    account: Account,
-    returner: Returner<'a>,
-    is_inline: bool,
-    trips: u64,
-    log: Log,
-}
-
-impl<'a, R: Rank> End<'a, R> {
-    fn new(
-        rank: &'a R,
-        links: &'a Links,
-        point: &'a Point,
-        returner: Returner<'a>,
-        incoming: usize,
-    ) -> Self {
-        let is_inline = links.is_inline(point, point.size_bytes);
-        let sges = [links.mr.sge(0, point.size_bytes as usize)];
-        let request = match point.op {
-            Op::WriteImm => SendRequest::write(&sges, &links.far[0].memory, incoming as u64),
-            _ => SendRequest::send(&sges),
-        };
-        let request = if point.op.has_imm() { request.with_imm(0) } else { request };
-        let request = if is_inline { request.inline_data() } else { request };
-        Self {
-            rank,
-            links,
-            point,
-            batch: SendBatch::new(&[request]),
-            account: Account::new(point.tx_depth.into(), point.signal_every),
-            returner,
-            is_inline,
-            trips: 0,
-            log: Log {
-                begin: rank.now(),
-                ticks: stamp_memory(point.total() as usize, point.touch),
-                trips: 0,
-                effort: Effort::default(),
-            },
-        }
-    }
-
-    #[inline]
-    fn say(&mut self, is_last: bool) -> Result<(), Stopped> {
-        while self.account.room() == 0 {
-            self.reap()?;
-        }
-        let signals = self.account.take(1, is_last);
-        self.batch.set_signaled(0, signals);
-        self.batch.set_wr_id(0, self.account.posted());
-        if self.point.op.has_imm() {
-            self.batch.set_imm(0, self.trips as u32);
-        }
-        let posted = self.links.qps[0].post_send_batch(&mut self.batch);
-        posted.map_err(|e| self.links.diagnose(failed(e)))
-    }
-
-    fn reap(&mut self) -> Result<(), Stopped> {
-        let mut wcs = [Wc::default()];
-        self.links.send.wait(self.rank, &mut wcs, "a completion of the sender")?;
-        self.links.all_sent(&wcs)?;
-        self.account.free(wcs[0].wr_id());
-        Ok(())
-    }
-
-    /// Takes the completions that are to come.
-    #[inline]
-    fn settle(&mut self) -> Result<(), Stopped> {
-        while self.account.is_awaiting() {
-            self.reap()?;
-        }
-        Ok(())
-    }
-
-    /// Hears a message: the buffer is now used.
-    #[inline]
-    fn hear(&mut self, what: &str) -> Result<(), Stopped> {
-        let mut wcs = [Wc::default()];
-        self.links.recv.wait(self.rank, &mut wcs, what)?;
-        if !wcs[0].is_ok() {
-            return Err(self.links.explain(&wcs[0], "receive"));
-        }
-        self.returner.took(wcs[0].wr_id());
-        Ok(())
-    }
-
-    /// Says something, and returns buffers on the right side of it.
-    #[inline]
-    fn answer(&mut self, is_last: bool) -> Result<(), Stopped> {
-        let is_before = self.point.return_when == options::ReturnWhen::Before;
-        if is_before {
-            self.returner.give_back(self.links)?;
-        }
-        self.say(is_last)?;
-        if !is_before {
-            self.returner.give_back(self.links)?;
-        }
-        Ok(())
-    }
-
-    fn ask(&mut self, is_last: bool) -> Result<(), Stopped> {
-        if self.rank.is_asked_to_stop() {
-            return Err(crate::common::lockstep::stopped(self.rank));
-        }
-        if self.point.pause_ns > 0 {
-            match self.point.sleeps() {
-                true => self.rank.sleep(self.point.pause_ns)?,
-                false => self.rank.think(self.point.pause_ns)?,
-            }
-            self.log.begin = self.rank.now();
-        }
-        self.answer(is_last)?;
-        self.hear("the answer")?;
-        self.log.end(self.rank.now());
-        self.trips += 1;
-        self.settle()
-    }
-
-    fn reply(&mut self, is_last: bool) -> Result<(), Stopped> {
-        if self.rank.is_asked_to_stop() {
-            return Err(crate::common::lockstep::stopped(self.rank));
-        }
-        self.hear("the next message")?;
-        self.log.end(self.rank.now());
-        self.answer(is_last)?;
-        self.trips += 1;
-        self.settle()
-    }
-
-    /// All parts, each trip by `one`; why it was cut short.
-    fn all(
-        &mut self,
-        mut one: impl FnMut(&mut Self, bool) -> Result<(), Stopped>,
-    ) -> Result<Option<String>, Stopped> {
-        let mut course = Course::new(self.rank, self.links);
-        for trips in parts(self.point) {
-            if !course.goes_on()? {
-                break;
-            }
-            let begin = Begin::now(self.rank);
-            self.log.begin = self.rank.now();
-            let result = (0..trips).try_for_each(|k| one(self, k + 1 == trips));
-            begin.end(self.rank, &mut self.log.effort);
-            course.took(result)?;
-        }
-        Ok(course.cut_short)
-    }
-
-    fn client(mut self) -> Result<Outcome, Stopped> {
-        let cut_short = self.all(Self::ask)?;
-        let mut outcome = Outcome { cut_short, ..Outcome::default() };
-        let theirs = gather_or_keep(self.rank, &mut outcome, None)?;
-        let clock = self.rank.clock();
-        let in_ns = |ticks: &u64| clock.ns_between(Stamp(0), Stamp(*ticks));
-        let own: Vec<f64> = self.log.taken().iter().map(in_ns).collect();
-        push(&mut outcome, "rank 0", self.point, own);
-        if let Some(effort) = Effort::from_words(&theirs) {
-            let times = theirs[Effort::WORDS..].iter().map(|ns| *ns as f64).collect();
-            push(&mut outcome, "rank 1", self.point, times);
-            Effort::push_shares(&mut outcome, self.log.effort, Some(effort));
-        }
-        outcome.push_count("sent", self.trips);
-        self.links.facts(&mut outcome, self.is_inline);
-        Ok(outcome)
-    }
-
-    fn server(mut self) -> Result<Outcome, Stopped> {
-        let cut_short = self.all(Self::reply)?;
-        let mut outcome = Outcome { cut_short, ..Outcome::default() };
-        let clock = self.rank.clock();
-        let in_ns = |ticks: &u64| clock.ns_between(Stamp(0), Stamp(*ticks)).round() as u64;
-        let mut words = self.log.effort.to_words().to_vec();
-        words.extend(self.log.taken().iter().map(in_ns));
-        match gather(self.rank, &words) {
-            Err(error) if outcome.cut_short.is_none() => return Err(error),
-            _ => {}
-        }
-        self.links.facts(&mut outcome, self.is_inline);
-        Ok(outcome)
-    }
-}
-
-/// What an end writes down.
-struct Log {
-    begin: Stamp,
-    /// Ticks of each trip.
-    ticks: Vec<u64>,
-    trips: usize,
-    effort: Effort,
-}
-
-impl Log {
-    #[inline]
-    fn end(&mut self, now: Stamp) {
-        self.ticks[self.trips] = now.0.wrapping_sub(self.begin.0);
-        self.trips += 1;
-        self.begin = now;
-    }
-
-    fn taken(&self) -> &[u64] {
-        &self.ticks[..self.trips]
-    }
-}
-
-/// A series of one end, and the pattern in it.
-fn push(outcome: &mut Outcome, label: &str, point: &Point, samples: Vec<f64>) {
-    let warm_up = (point.warm_up as usize).min(samples.len());
-    let found = pattern::find(&samples[warm_up..], warm_up);
-    outcome.push_series(Quantity::RoundTrip, label, warm_up, samples);
-    if let Some(pattern) = &found {
-        outcome.push_figure(Quantity::Period, label, pattern.period as f64);
-        if let Some(peak) = pattern.peaks.first() {
-            outcome.push_figure(Quantity::PeakHeight, label, peak.height);
-        }
-    }
-    let name = format!("pattern_{}", label.replace(' ', "_"));
-    outcome.push_fact(&name, found.as_ref().map_or_else(|| "none".to_owned(), described));
-}
-
-/// `every 32: +1.23 us at 30, 31; +680 ns at 14, 15; by chance 1e-87`.
-fn described(pattern: &Pattern) -> String {
-    /// Places that are named at most.
-    const NAMED: usize = 12;
-    /// Peaks of about one height are named together.
-    const ALIKE: f64 = 0.2;
-    let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
-    for peak in pattern.peaks.iter().take(NAMED) {
-        let is_alike = |(height, _): &&mut (f64, Vec<usize>)| {
-            (peak.height - *height).abs() <= ALIKE * height.abs()
-        };
-        match groups.iter_mut().find(is_alike) {
-            Some((_, places)) => places.push(peak.place),
-            None => groups.push((peak.height, vec![peak.place])),
-        }
-    }
-    let mut text = format!("every {}", pattern.period);
-    for (i, (height, mut places)) in groups.into_iter().enumerate() {
-        places.sort_unstable();
-        let places: Vec<String> = places.iter().map(usize::to_string).collect();
-        let (start, sign) = (if i == 0 { ": " } else { "; " }, if height > 0.0 { "+" } else { "" });
-        text.push_str(&format!("{start}{sign}{} at {}", fmt_ns(height), places.join(", ")));
-    }
-    if pattern.peaks.len() > NAMED {
-        text.push_str(&format!("; and {} more", pattern.peaks.len() - NAMED));
-    }
-    let chance = match pattern.false_alarm {
-        chance if chance > 0.0 => format!("{chance:.0e}"),
-        _ => "below 1e-300".to_owned(),
-    };
-    text.push_str(&format!("; by chance {chance}"));
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rdmalab_measure::pattern::Peak;
-
-    #[test]
-    fn a_pattern_is_a_sentence() {
-        let peak = |place, height| Peak { place, height, chance: 0.0 };
-        let peaks = vec![peak(31, 1250.0), peak(30, 1200.0), peak(15, 700.0), peak(3, -90.0)];
-        let pattern = Pattern { period: 32, false_alarm: 2.2e-87, base: 3000.0, peaks };
-        assert_eq!(
-            described(&pattern),
-            "every 32: +1.25 us at 30, 31; +700 ns at 15; -90.0 ns at 3; by chance 2e-87"
-        );
-        let wave = Pattern { false_alarm: 0.0, peaks: Vec::new(), ..pattern };
-        assert_eq!(described(&wave), "every 32; by chance below 1e-300");
+        0 => trips.client(),
+        _ => trips.server(),
     }
 }

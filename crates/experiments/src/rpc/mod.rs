@@ -8,6 +8,10 @@
 //! all of them have answered. One call is under way at a time, and is over when its answer is
 //! there.
 
+mod options;
+
+use std::ops::RangeInclusive;
+
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, RecvRequest, SendRequest, Wc};
@@ -17,8 +21,68 @@ use crate::common::failure::Troubled;
 use crate::common::limits::Limits;
 use crate::common::links::{Links, Want};
 use crate::common::lockstep::{Begin, Course, Effort, stopped};
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::{Common, Transport};
+use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
-use crate::point::{Call, Point};
+use crate::workload::{Places, Workload, transfer_ns};
+pub(crate) use options::Rpc;
+use options::{CALL, Call};
+
+impl Workload for Rpc {
+    const NAME: &'static str = "rpc";
+    const SUMMARY: &'static str = "calls of a store that keeps a log: reads and writes of values, \
+        with as many backups as there are more ranks";
+    /// A client, a master, and none to three backups.
+    const RANKS: RangeInclusive<usize> = 2..=5;
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [TRANSPORT SIZE MESSAGES RUNS WARM_UP MTU SL TX_DEPTH RX_DEPTH TOUCH MEMORY PORT]
+        Common [GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER]
+        Own [CALL]
+        Common [MAX_SGE SEED]
+    };
+    /// As RAMCloud's ClusterPerf, with its shared receive queue.
+    const COMMON: Common = Common {
+        size_bytes: 100,
+        messages: 1000,
+        warm_up: 100,
+        tx_depth: 16,
+        rx_depth: 32,
+        min_rnr_timer: 1,
+        ..Common::DEFAULT
+    };
+    const OWN: Self = Self { call: Call::Read };
+
+    fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+        must(common.transport == Transport::Rc, "transport", || {
+            "a call is answered for certain: choose rc".to_owned()
+        })
+    }
+
+    /// Receive buffers, and a log of two at least.
+    fn memory(&self, common: &Common) -> Places {
+        Places { count: u64::from(common.rx_depth) + 3, option: "rx-depth" }
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        vec![Quantity::RoundTrip, Quantity::Rate, Quantity::Bandwidth]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        3000.0 + 4.0 * transfer_ns(common)
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        measure(common, self, rank, context, limits)
+    }
+}
 
 /// The word before a value, and the answer to a write: the number of the call.
 const WORD: usize = 8;
@@ -38,13 +102,13 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(point: &Point) -> Self {
-        let size = point.size_bytes as usize;
+    fn of(common: &Common) -> Self {
+        let size = common.size_bytes as usize;
         let entry = size.next_multiple_of(LINE);
         Self {
             size,
             buffer: (WORD + size).next_multiple_of(LINE),
-            buffers: point.rx_depth as usize,
+            buffers: common.rx_depth as usize,
             entry,
             entries: (LOG_BYTES / entry).max(2),
         }
@@ -64,14 +128,14 @@ impl Layout {
     }
 }
 
-/// Runs it.
-pub(crate) fn run<R: Rank>(
+fn measure<R: Rank>(
+    common: &Common,
+    own: &Rpc,
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let layout = Layout::of(point);
+    let layout = Layout::of(common);
     let to: Vec<usize> = match rank.index() {
         1 => (0..rank.count()).filter(|other| *other != 1).collect(),
         _ => vec![1],
@@ -79,19 +143,20 @@ pub(crate) fn run<R: Rank>(
     let want = Want {
         to: &to,
         bytes: layout.bytes(),
-        inline: point.inline.wanted_bytes(point.size_bytes).max(WORD as u32),
-        tx: point.tx_depth,
-        rx: point.rx_depth,
+        inline: common.inline.wanted_bytes(common.size_bytes).max(WORD as u32),
+        tx: common.tx_depth,
+        rx: common.rx_depth,
         srq: true,
-        max_sge: point.max_sge,
+        max_sge: common.max_sge,
     };
-    let links = Links::connect(rank, context, limits, point, &want)?;
-    let mut node = Node { rank, links: &links, point, layout, pending: 0, served: 0 };
+    let links = Links::connect(rank, context, limits, common, &want)?;
+    let mut node =
+        Node { rank, links: &links, common, call: own.call, layout, pending: 0, served: 0 };
     (0..layout.buffers).try_for_each(|buffer| node.give_back(buffer))?;
-    let mut log = Log::new(rank, point);
+    let mut log = Log::new(rank, common);
     let mut course = Course::new(rank, &links);
     let mut effort = Effort::default();
-    for calls in parts(point) {
+    for calls in parts(common) {
         if !course.goes_on()? {
             break;
         }
@@ -106,13 +171,13 @@ pub(crate) fn run<R: Rank>(
     }
     let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
     if rank.index() == 0 {
-        log.outcome(rank, point, &mut outcome);
+        log.outcome(rank, common, &mut outcome);
     }
     if let Some(share) = effort.share() {
         outcome.push_figure(Quantity::CpuShare, &format!("rank {}", rank.index()), share);
     }
     outcome.push_fact("replicas", rank.count() - 2);
-    links.facts(&mut outcome, links.is_inline(point, point.size_bytes));
+    links.facts(&mut outcome, links.is_inline(common, common.size_bytes));
     Ok(outcome)
 }
 
@@ -120,7 +185,8 @@ pub(crate) fn run<R: Rank>(
 struct Node<'a, R> {
     rank: &'a R,
     links: &'a Links,
-    point: &'a Point,
+    common: &'a Common,
+    call: Call,
     layout: Layout,
     /// Sends without a completion yet.
     pending: usize,
@@ -150,7 +216,7 @@ impl<R: Rank> Node<'_, R> {
     fn send(&mut self, qp: usize, at: usize, bytes: usize) -> Result<(), Stopped> {
         let sges = [self.links.mr.sge(at, bytes)];
         let request = SendRequest::send(&sges).signaled();
-        let is_inline = self.links.is_inline(self.point, bytes as u64);
+        let is_inline = self.links.is_inline(self.common, bytes as u64);
         let request = if is_inline { request.inline_data() } else { request };
         let posted = self.links.qps[qp].post_send(&[request]);
         posted.map_err(|e| self.links.diagnose(failed(e)))?;
@@ -190,7 +256,7 @@ impl<R: Rank> Node<'_, R> {
     /// The client.
     fn calls(&mut self, calls: u64, log: &mut Log) -> Result<(), Stopped> {
         let memory = self.links.mr.buffer();
-        let (ask, answer) = match self.point.call {
+        let (ask, answer) = match self.call {
             Call::Read => (WORD, self.layout.size),
             Call::Write => (WORD + self.layout.size, WORD),
         };
@@ -204,7 +270,7 @@ impl<R: Rank> Node<'_, R> {
                 return Err(failed(format!("an answer of {} bytes, not {answer}", came.bytes)));
             }
             let number = memory.read_u64(self.layout.in_at(came.buffer));
-            if self.point.call == Call::Write && number != self.served {
+            if self.call == Call::Write && number != self.served {
                 return Err(failed(format!("the answer to call {number}, not {}", self.served)));
             }
             log.keep(begin, end);
@@ -220,7 +286,7 @@ impl<R: Rank> Node<'_, R> {
         for _ in 0..calls {
             let call = self.receive("the next call")?;
             let entry = self.layout.log_at(self.served);
-            match self.point.call {
+            match self.call {
                 Call::Read => self.send(call.qp, entry, self.layout.size)?,
                 Call::Write => self.append(&call, entry)?,
             }
@@ -228,7 +294,7 @@ impl<R: Rank> Node<'_, R> {
             self.settle()?;
             self.served += 1;
         }
-        if self.point.call == Call::Read {
+        if self.call == Call::Read {
             // The client's is the first.
             (1..self.links.qps.len()).try_for_each(|backup| self.send(backup, 0, WORD))?;
             self.settle()?;
@@ -269,7 +335,7 @@ impl<R: Rank> Node<'_, R> {
 
     /// A backup.
     fn backs_up(&mut self, calls: u64) -> Result<(), Stopped> {
-        if self.point.call == Call::Read {
+        if self.call == Call::Read {
             return self.rests();
         }
         let (memory, size) = (self.links.mr.buffer(), self.layout.size);
@@ -294,9 +360,9 @@ struct Log {
 }
 
 impl Log {
-    fn new<R: Rank>(rank: &R, point: &Point) -> Self {
-        let count = if rank.index() == 0 { point.total() as usize } else { 0 };
-        Self { ticks: stamp_memory(count, point.touch), count: 0 }
+    fn new<R: Rank>(rank: &R, common: &Common) -> Self {
+        let count = if rank.index() == 0 { common.total() as usize } else { 0 };
+        Self { ticks: stamp_memory(count, common.touch), count: 0 }
     }
 
     #[inline]
@@ -305,17 +371,17 @@ impl Log {
         self.count += 1;
     }
 
-    fn outcome<R: Rank>(&self, rank: &R, point: &Point, outcome: &mut Outcome) {
+    fn outcome<R: Rank>(&self, rank: &R, common: &Common, outcome: &mut Outcome) {
         let clock = rank.clock();
         let time = |ticks: &u64| clock.ns_between(Stamp(0), Stamp(*ticks));
         let samples: Vec<f64> = self.ticks[..self.count].iter().map(time).collect();
-        let warm_up = (point.warm_up as usize).min(self.count);
+        let warm_up = (common.warm_up as usize).min(self.count);
         let counted = &samples[warm_up..];
         let sum_ns: f64 = counted.iter().sum();
         if sum_ns > 0.0 {
             let rate = counted.len() as f64 / sum_ns * 1e9;
             outcome.push_figure(Quantity::Rate, "calls", rate);
-            outcome.push_figure(Quantity::Bandwidth, "", rate * point.size_bytes as f64);
+            outcome.push_figure(Quantity::Bandwidth, "", rate * common.size_bytes as f64);
         }
         outcome.push_count("sent", self.count as u64);
         outcome.push_series(Quantity::RoundTrip, "", warm_up, samples);
@@ -325,13 +391,12 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::Experiment;
 
     #[test]
     fn nothing_overlaps() {
         for size_bytes in [1, 100, 1000, 1_000_000, 32 << 20] {
-            let point = Point { size_bytes, ..Point::default_for(Experiment::Rpc) };
-            let layout = Layout::of(&point);
+            let common = Common { size_bytes, ..Rpc::COMMON };
+            let layout = Layout::of(&common);
             assert!(WORD + layout.size <= layout.in_at(0));
             assert!(layout.in_at(0) + WORD + layout.size <= layout.in_at(1));
             let log = layout.log_at(0);

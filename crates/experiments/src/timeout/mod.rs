@@ -8,6 +8,8 @@
 //! answer. Rank 0 sends there, or, as the study did, to a LID that nobody has: then it is the
 //! network that drops.
 
+mod options;
+
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
@@ -19,17 +21,69 @@ use crate::common::endpoint::{mtu_of, path_of, psn, to_rts};
 use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
 use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::Common;
+use crate::common::rules::{Fault, must};
 use crate::common::samples::parts;
-use crate::common::words::words;
-use crate::point::Point;
+use crate::workload::Workload;
+pub(crate) use options::Timeout;
+use options::{ABSENT, Absent, LIMIT};
 
-words! {
-    /// What a request to nobody lacks.
-    Absent, "thing that is not there" {
-        /// The queue pair: the other end gets requests and drops them.
-        QueuePair = "queue_pair",
-        /// The LID: no port has it.
-        Lid = "lid",
+impl Workload for Timeout {
+    const NAME: &'static str = "timeout";
+    const SUMMARY: &'static str = "a request to a queue pair that is gone, until it fails: the \
+        time-out that a C_ACK really gives";
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [MESSAGES RUNS MTU SL PORT GID_INDEX TIMEOUT RETRY_CNT]
+        Own [LIMIT ABSENT]
+        Common [SEED]
+    };
+    const COMMON: Common =
+        Common { messages: 20, warm_up: 0, timeout: 10, retry_cnt: 1, ..Common::DEFAULT };
+    const OWN: Self = Self { limit_ns: 0, absent: Absent::QueuePair };
+    const WAITS: bool = false;
+
+    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
+        must(common.timeout > 0, "timeout", || "0 waits for ever: choose 1 to 31".to_owned())?;
+        let by_gid = limits.needs_gid || common.gid_index.is_some();
+        must(self.absent != Absent::Lid || !by_gid, "absent", || {
+            "the ports have no LIDs, or are not addressed by them, and an IP address that nobody \
+             has is refused before anything is sent: choose queue_pair"
+                .to_owned()
+        })?;
+        let attempts = u64::from(common.retry_cnt) + 1;
+        let least_ns = least_ns(common);
+        must(least_ns <= limit_ns(common, self), "timeout", || {
+            format!(
+                "a sample takes {attempts} x {:.1} s or more: choose fewer --retry-cnt, or a \
+                 --limit above {:.0}s",
+                least_ns as f64 / attempts as f64 / 1e9,
+                (least_ns as f64 / 1e9).ceil()
+            )
+        })
+    }
+
+    fn series(&self, _: &Common) -> u64 {
+        2
+    }
+
+    fn quantities(&self, _: &Common) -> Vec<Quantity> {
+        vec![Quantity::CompletionTime, Quantity::Timeout]
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        least_ns(common) as f64
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        measure(common, self, rank, context, limits)
     }
 }
 
@@ -37,13 +91,13 @@ words! {
 const NOBODYS_LID: u16 = 0xbfff;
 
 /// T_tr of a code.
-pub(crate) const fn nominal_ns(code: u8) -> u64 {
+const fn nominal_ns(code: u8) -> u64 {
     4096 << (code & 31)
 }
 
 /// The least that a sample takes: T_tr for each attempt.
-pub(crate) const fn least_ns(point: &Point) -> u64 {
-    nominal_ns(point.timeout).saturating_mul(point.retry_cnt as u64 + 1)
+const fn least_ns(common: &Common) -> u64 {
+    nominal_ns(common.timeout).saturating_mul(common.retry_cnt as u64 + 1)
 }
 
 /// The longest that a sample may take where nobody says so: what an adapter may take by IBA, and
@@ -51,9 +105,9 @@ pub(crate) const fn least_ns(point: &Point) -> u64 {
 const LIMIT_NS: std::ops::RangeInclusive<u64> = 20_000_000_000..=600_000_000_000;
 
 /// The longest that a sample of a point may take.
-pub(crate) fn limit_ns(point: &Point) -> u64 {
-    match point.limit_ns {
-        0 => least_ns(point).saturating_mul(5).clamp(*LIMIT_NS.start(), *LIMIT_NS.end()),
+fn limit_ns(common: &Common, own: &Timeout) -> u64 {
+    match own.limit_ns {
+        0 => least_ns(common).saturating_mul(5).clamp(*LIMIT_NS.start(), *LIMIT_NS.end()),
         given => given,
     }
 }
@@ -74,22 +128,22 @@ impl Lone {
         Ok(Self { qp, cq, _pd: pd })
     }
 
-    fn init(&self, point: &Point) -> Result<(), Stopped> {
-        self.qp.to_init(point.port, Access::REMOTE_WRITE | Access::LOCAL_WRITE, 0).map_err(failed)
+    fn init(&self, common: &Common) -> Result<(), Stopped> {
+        self.qp.to_init(common.port, Access::REMOTE_WRITE | Access::LOCAL_WRITE, 0).map_err(failed)
     }
 }
 
-/// Runs it.
-pub(crate) fn run<R: Rank>(
+fn measure<R: Rank>(
+    common: &Common,
+    own: &Timeout,
     rank: &R,
     context: &Context,
     limits: &Limits,
-    point: &Point,
 ) -> Result<Outcome, Stopped> {
-    let path = path_of(point, limits);
+    let path = path_of(common, limits);
     let lone = Lone::new(context)?;
-    lone.init(point)?;
-    let psn = psn(point.seed, rank.index(), &lone.qp);
+    lone.init(common)?;
+    let psn = psn(common.seed, rank.index(), &lone.qp);
     let endpoint = lone.qp.endpoint(&path, psn).map_err(failed)?;
     let active = (rank.index() == 0).then_some(lone);
     // Whoever reads this knows that the other end's is gone.
@@ -97,7 +151,7 @@ pub(crate) fn run<R: Rank>(
     let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let gone = text.and_then(|text| text.parse().ok());
     let gone: QpEndpoint = gone.ok_or_else(|| failed("the other end says something unknown"))?;
-    let gone = match point.absent {
+    let gone = match own.absent {
         Absent::QueuePair => gone,
         Absent::Lid => nowhere(&gone, endpoint.lid, path.sgid_index.is_none())?,
     };
@@ -105,9 +159,9 @@ pub(crate) fn run<R: Rank>(
     device_facts(context, &mut outcome);
     match &active {
         Some(lone) => {
-            let mtu = mtu_of(crate::check::mtu_bytes(point, limits));
-            let to = |qp: &Qp| to_rts(qp, rank.index(), point, &path, mtu, &gone);
-            active_end(rank, lone, point, &to, &mut outcome)?;
+            let mtu = mtu_of(common.packet_bytes(limits));
+            let to = |qp: &Qp| to_rts(qp, rank.index(), common, &path, mtu, &gone);
+            active_end((common, own), rank, lone, &to, &mut outcome)?;
         }
         None => outcome.cut_short = cut_short(lie_still(rank))?,
     }
@@ -147,9 +201,9 @@ fn lie_still<R: Rank>(rank: &R) -> Result<(), Stopped> {
 }
 
 fn active_end<R: Rank>(
+    (common, own): (&Common, &Timeout),
     rank: &R,
     lone: &Lone,
-    point: &Point,
     connect: &dyn Fn(&Qp) -> Result<(), Stopped>,
     outcome: &mut Outcome,
 ) -> Result<(), Stopped> {
@@ -159,15 +213,15 @@ fn active_end<R: Rank>(
     let mut met = rank.now();
     let mut is_longer = false;
     let mut all = || {
-        for _ in 0..parts(point).sum() {
+        for _ in 0..parts(common).sum() {
             if rank.clock().ns_between(met, rank.now()) > slice_ns(rank) as f64 {
                 rank.exchange(&GOES_ON)?;
                 met = rank.now();
             }
             lone.qp.to_state(QpState::Reset).map_err(failed)?;
-            lone.init(point)?;
+            lone.init(common)?;
             connect(&lone.qp)?;
-            let Some(ns) = sample(rank, lone, point)? else {
+            let Some(ns) = sample((common, own), rank, lone)? else {
                 is_longer = true;
                 break;
             };
@@ -186,17 +240,17 @@ fn active_end<R: Rank>(
     if outcome.cut_short.is_none() {
         over?;
     }
-    let attempts = f64::from(point.retry_cnt) + 1.0;
+    let attempts = f64::from(common.retry_cnt) + 1.0;
     let each = samples.iter().map(|ns| ns / attempts).collect();
     outcome.push_count("failed", samples.len() as u64);
     // A finding: it takes longer than that. So would each further sample, and another run.
     outcome.push_count("longer_than_limit", is_longer.into());
     if is_longer {
-        outcome.warnings.push(longer_than_limit(point, samples.len()));
+        outcome.warnings.push(longer_than_limit(common, own, samples.len()));
     }
     outcome.push_series(Quantity::CompletionTime, "until it fails", 0, samples);
     outcome.push_series(Quantity::Timeout, "T_o", 0, each);
-    let nominal_ns = nominal_ns(point.timeout) as f64;
+    let nominal_ns = nominal_ns(common.timeout) as f64;
     outcome.push_figure(Quantity::Timeout, "T_tr", nominal_ns);
     if let Some(share) = effort.share() {
         outcome.push_figure(Quantity::CpuShare, "rank 0", share);
@@ -205,27 +259,31 @@ fn active_end<R: Rank>(
 }
 
 /// What a request that did not fail within the limit says.
-fn longer_than_limit(point: &Point, samples: usize) -> String {
+fn longer_than_limit(common: &Common, own: &Timeout, samples: usize) -> String {
     format!(
         "--limit: after {samples} samples a request did not fail within {:.3} s, so T_o is more \
          than the samples say; at C_ACK {} and {} retries a request may take four times {:.3} s: \
          choose a larger --limit, or fewer retries",
-        limit_ns(point) as f64 / 1e9,
-        point.timeout,
-        point.retry_cnt,
-        least_ns(point) as f64 / 1e9
+        limit_ns(common, own) as f64 / 1e9,
+        common.timeout,
+        common.retry_cnt,
+        least_ns(common) as f64 / 1e9
     )
 }
 
 /// Posts, and waits until it fails; `None` when it does not within the limit.
-fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, Stopped> {
+fn sample<R: Rank>(
+    (common, own): (&Common, &Timeout),
+    rank: &R,
+    lone: &Lone,
+) -> Result<Option<f64>, Stopped> {
     let slice_ns = slice_ns(rank);
     let begin = rank.now();
     lone.qp.post_send(&[SendRequest::send(&[]).signaled()]).map_err(failed)?;
     let mut wcs = [Wc::default()];
     loop {
         let waited_ns = rank.clock().ns_between(begin, rank.now());
-        let left_ns = limit_ns(point).saturating_sub(waited_ns as u64);
+        let left_ns = limit_ns(common, own).saturating_sub(waited_ns as u64);
         if left_ns == 0 {
             return Ok(None);
         }
@@ -251,8 +309,8 @@ fn sample<R: Rank>(rank: &R, lone: &Lone, point: &Point) -> Result<Option<f64>, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Point, QpEndpoint, nominal_ns};
-    use crate::point::Experiment;
+    use super::{Common, QpEndpoint, Timeout, nominal_ns};
+    use crate::workload::Workload;
 
     #[test]
     fn a_code_is_a_time() {
@@ -263,8 +321,8 @@ mod tests {
     #[test]
     fn a_limit_grows_with_what_there_is_to_wait_for() {
         let of = |timeout, retry_cnt, limit_ns| {
-            let point = Point::default_for(Experiment::Timeout);
-            super::limit_ns(&Point { timeout, retry_cnt, limit_ns, ..point }) / 1_000_000_000
+            let common = Common { timeout, retry_cnt, ..Timeout::COMMON };
+            super::limit_ns(&common, &Timeout { limit_ns, ..Timeout::OWN }) / 1_000_000_000
         };
         // As fukuoka2021 has them: 8 x 4.3 s at the least, and four times that at the most.
         assert_eq!((of(1, 7, 0), of(18, 7, 0), of(20, 7, 0)), (20, 42, 171));
