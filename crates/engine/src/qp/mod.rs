@@ -275,6 +275,17 @@ impl Qp {
         }
     }
 
+    /// Whether the second half of a step is void: the QP entered ERR or RESET since its first half.
+    pub fn is_void(&self, accepted: &Accept) -> bool {
+        let generation = match accepted {
+            Accept::Place(placement) => placement.generation,
+            Accept::Atomic(job) => job.generation,
+            Accept::PlaceResponse(placement) => placement.generation,
+            Accept::Done | Accept::Drop(_) | Accept::Stall => return false,
+        };
+        generation != self.generation
+    }
+
     #[cold]
     fn establish<E: Env>(&mut self, env: &mut E) {
         self.established = true;

@@ -183,8 +183,8 @@ impl Device {
         index
     }
 
-    /// A QP, what it sees of the device, and the memory, borrowed apart.
-    pub fn split(&mut self, qp: usize) -> (&mut Qp, DeviceEnv<'_>, &mut Memory) {
+    /// A QP and what it sees of the device, borrowed apart.
+    pub fn split(&mut self, qp: usize) -> (&mut Qp, DeviceEnv<'_>) {
         let sim = &mut self.qps[qp];
         let env = DeviceEnv {
             qpn: sim.qp.qpn,
@@ -192,8 +192,9 @@ impl Device {
             srq: &mut self.srq,
             srq_limit_events: &mut self.srq_limit_events,
             told: &mut sim.told,
+            memory: &mut self.memory,
         };
-        (&mut sim.qp, env, &mut self.memory)
+        (&mut sim.qp, env)
     }
 
     /// Polls the send CQ of a QP: what is new, in order. Frees send queue slots.
@@ -216,13 +217,14 @@ impl Device {
     }
 }
 
-/// What the engine may ask of a device while it decides.
+/// What the engine and the driver may ask of a device.
 pub struct DeviceEnv<'a> {
     qpn: Qpn,
     pub(super) keys: &'a mut BTreeMap<u32, KeyEntry>,
     srq: &'a mut Option<SharedRecvQueue>,
     srq_limit_events: &'a mut u32,
     told: &'a mut Told,
+    pub(super) memory: &'a mut Memory,
 }
 
 impl Env for DeviceEnv<'_> {
@@ -251,11 +253,7 @@ impl Env for DeviceEnv<'_> {
         let ours = |entry: &KeyEntry| {
             entry.kind == KeyKind::WindowType2 && entry.qpn == self.qpn && entry.pd == PD
         };
-        if !self.keys.get(&rkey).is_some_and(ours) {
-            return false;
-        }
-        self.keys.remove(&rkey);
-        true
+        self.keys.get(&rkey).is_some_and(ours) && self.keys.remove(&rkey).is_some()
     }
 
     fn event(&mut self, event: AsyncEventType) {

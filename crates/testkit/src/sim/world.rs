@@ -1,10 +1,10 @@
 //! The world: devices, a link between them, and virtual time.
 
 use super::device::{Device, SimQp};
-use super::drive::{self, Offered, Step, scatter};
+use super::drive::{Offered, Step};
 use super::link::{Link, Parcel};
-use super::memory::pieces;
 use crate::rng::Rng;
+use rdmalab_driver as driver;
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
@@ -136,10 +136,12 @@ impl World {
         let sim = &mut device.qps[at.qp];
         let position = sim.qp.post_send(wr, sim.freed)?;
         if wr.flags.contains(SendFlags::INLINE) {
-            let length: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-            for piece in pieces(wr.sges, 0, length) {
-                let bytes = device.memory.read(piece.sge.addr, piece.sge.length as usize);
-                sim.qp.sq.inline_mut(position)[piece.from..][..bytes.len()].copy_from_slice(bytes);
+            let mut to = sim.qp.sq.inline_mut(position);
+            for sge in wr.sges.iter().filter(|sge| sge.length > 0) {
+                let bytes = device.memory.read(sge.addr, sge.length as usize);
+                let (here, rest) = to.split_at_mut(bytes.len());
+                here.copy_from_slice(bytes);
+                to = rest;
             }
         }
         match sim.fetch_sends_at_ns.or(late) {
@@ -147,7 +149,7 @@ impl World {
             None => sim.qp.fetch_sends(),
         }
         if matches!(sim.qp.state, QpState::Err | QpState::Sqe) {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_sends(&mut env);
         }
         self.note(|| format!("{at:?} post {:?} wr {} -> {position}", wr.opcode, wr.wr_id));
@@ -174,7 +176,7 @@ impl World {
             None => sim.qp.fetch_receives(),
         }
         if sim.qp.state == QpState::Err {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_receives(&mut env);
         }
         Ok(())
@@ -190,7 +192,7 @@ impl World {
 
     /// Modifies a queue pair; panics when that is refused.
     pub fn modify(&mut self, at: At, attr: &QpAttr, mask: QpAttrMask) {
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         if let Err(error) = qp.modify(attr, mask, &LIMITS, &mut env) {
             panic!("modify {mask:?}: {error}");
         }
@@ -278,7 +280,7 @@ impl World {
         if at_ns > now_ns {
             return false;
         }
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));
         true
@@ -287,7 +289,7 @@ impl World {
     fn retire_due(&mut self, at: At) -> bool {
         let now_ns = self.now_ns;
         let steps = &mut self.devices[at.device].qps[at.qp].steps;
-        let Some(index) = steps.iter().position(|step| step.due_ns() <= now_ns) else {
+        let Some(index) = steps.iter().position(|step| step.due_ns <= now_ns) else {
             return false;
         };
         let step = steps.remove(index);
@@ -296,8 +298,8 @@ impl World {
     }
 
     fn finish(&mut self, at: At, step: Step) {
-        self.note(|| format!("{at:?} retires {}", brief(&step)));
-        self.devices[at.device].finish(at.qp, step);
+        self.note(|| format!("{at:?} retires {:?}", step.parcel.train));
+        self.devices[at.device].finish(at.qp, &step);
     }
 
     fn accept_next(&mut self, at: At) -> bool {
@@ -350,7 +352,7 @@ impl World {
             sim.fetch_sends_at_ns.into_iter().for_each(&mut take);
             sim.fetch_receives_at_ns.into_iter().for_each(&mut take);
             for step in &sim.steps {
-                take(step.due_ns());
+                take(step.due_ns);
             }
         }
         next
@@ -398,7 +400,7 @@ impl World {
     fn execute_in_lane(&mut self, at: At, target: At, position: u32) -> Option<()> {
         let (here, there) = two(&mut self.devices, at.device, target.device)?;
         let peer = &there.qps[target.qp].qp;
-        let (qp, mut env, memory) = here.split(at.qp);
+        let (qp, mut env) = here.split(at.qp);
         let wqe = *qp.sq.wqe(position);
         let need = match wqe.opcode {
             WrOpcode::Write => Access::REMOTE_WRITE,
@@ -419,34 +421,22 @@ impl World {
             addr = mr::check_remote(entry, wqe.rkey, pd, qpn, need, wqe.remote_addr, bytes as u64)
                 .ok()?;
         }
-        let sges = qp.sq.sges(position).to_vec();
+        let (pd, sges, length) = (qp.pd, qp.sq.sges(position), bytes as usize);
         match wqe.opcode {
-            WrOpcode::Write if wqe.is_inline() => {
-                let payload = qp.sq.inline(position).to_vec();
-                write(&mut there.memory, addr, &payload);
-            }
+            _ if bytes == 0 => {}
             WrOpcode::Write => {
-                let mut payload = Vec::new();
-                for piece in pieces(&sges, 0, bytes as u64) {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    let from = mr::check_local(entry, qp.pd, &piece.sge, false).ok()?;
-                    payload.extend_from_slice(memory.read(from, piece.sge.length as usize));
-                }
-                write(&mut there.memory, addr, &payload);
+                let mut payload = vec![0; length];
+                driver::read_wqe(qp, &env, position, 0..bytes, &mut payload).ok()?;
+                there.memory.write(addr, &payload);
             }
             WrOpcode::Read => {
-                let payload = match bytes {
-                    0 => Vec::new(),
-                    _ => there.memory.read(addr, bytes as usize).to_vec(),
-                };
-                scatter(&payload, &sges, 0, &env, memory).ok()?;
+                let mut payload = there.memory.read(addr, length);
+                driver::scatter(&mut env, pd, sges, 0, bytes, &mut payload).ok()?;
             }
             _ => {
-                let writable = |piece: &super::Piece| {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    mr::check_local(entry, qp.pd, &piece.sge, true).is_ok()
-                };
-                if !addr.is_multiple_of(8) || !pieces(&sges, 0, 8).iter().all(writable) {
+                let is_writable = |sge: &Sge| driver::local_address(&env, pd, sge, true).map(drop);
+                driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
+                if !addr.is_multiple_of(8) {
                     return None;
                 }
                 let op = match wqe.opcode {
@@ -455,8 +445,8 @@ impl World {
                     }
                     _ => AtomicOp::FetchAdd { add: wqe.compare_add },
                 };
-                let original = drive::apply(op, addr, &mut there.memory);
-                scatter(&original.to_ne_bytes(), &sges, 0, &env, memory).ok()?;
+                let original = there.memory.atomic(addr, op).to_ne_bytes();
+                driver::scatter(&mut env, pd, sges, 0, 8, &mut &original[..]).ok()?;
             }
         }
         qp.retire_lane(position, &mut env);
@@ -469,24 +459,10 @@ fn is_due(at_ns: &mut Option<u64>, now_ns: u64) -> bool {
     at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
 }
 
-fn write(memory: &mut super::Memory, addr: u64, payload: &[u8]) {
-    if !payload.is_empty() {
-        memory.write(addr, payload);
-    }
-}
-
 /// Two different devices at once.
 fn two(devices: &mut [Device], one: usize, other: usize) -> Option<(&mut Device, &mut Device)> {
     match devices.get_disjoint_mut([one, other]) {
         Ok([one, other]) => Some((one, other)),
         Err(_) => None,
-    }
-}
-
-fn brief(step: &Step) -> String {
-    match step {
-        Step::Request { parcel, .. } => format!("request {:?}", parcel.train.first_psn),
-        Step::Atomic { job, .. } => format!("atomic {:?}", job.op),
-        Step::Response { parcel, .. } => format!("response {:?}", parcel.train.first_psn),
     }
 }

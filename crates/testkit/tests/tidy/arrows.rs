@@ -9,6 +9,8 @@ use crate::tree::{Offence, SourceFile, Tree};
 const HOUSE: &str = "
     wire        ->                       | formats as plain values, below everything
     engine      -> wire                  | the protocol without clock, thread, socket or memory
+    driver      -> engine wire           | plan, move the bytes, retire: once for every path and
+                                           memory, real or simulated
     link        -> engine wire           | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
     profile     -> wire link             | devices as data; their costs are rules of faults
