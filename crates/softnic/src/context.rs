@@ -12,7 +12,6 @@ use rdmalab_engine::vocab::AsyncEventType;
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
 use crate::poll::wait_cancellable;
-use crate::process::Process;
 use crate::signals;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.
@@ -20,7 +19,6 @@ const MAX_ASYNC_EVENTS: usize = 4096;
 
 /// What every object of an open device refers to.
 pub(crate) struct ContextShared {
-    pub(crate) process: &'static Process,
     /// 0 for `soft0`, 1 for `soft1`.
     pub(crate) device: u32,
     events: Mutex<VecDeque<AsyncEvent>>,
@@ -30,9 +28,8 @@ pub(crate) struct ContextShared {
 }
 
 impl ContextShared {
-    pub(crate) fn open(process: &'static Process, device: u32) -> VerbsResult<Arc<ContextShared>> {
+    pub(crate) fn open(device: u32) -> VerbsResult<Arc<ContextShared>> {
         Ok(Arc::new(ContextShared {
-            process,
             device,
             events: Mutex::new(VecDeque::new()),
             event_fd: CountingEvent::create()?,

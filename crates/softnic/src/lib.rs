@@ -20,6 +20,7 @@ mod armed;
 mod backend;
 mod blocked;
 mod buffer;
+mod caller_wait;
 mod cancel;
 mod clock;
 mod codec;
@@ -31,7 +32,9 @@ mod datagram;
 mod device;
 mod error;
 mod fd;
+mod groups;
 mod handshake;
+mod host_peers;
 mod invalidation;
 mod keys;
 mod lane;
@@ -47,14 +50,17 @@ mod post;
 mod process;
 mod profile;
 mod progress;
+mod progress_loop;
 mod progress_thread;
 mod qp;
 mod qp_table;
 mod ring_push;
 mod ring_stall;
+mod shared_memory;
 mod signals;
 mod single;
 mod srq;
+mod startup;
 mod stream;
 mod timers;
 mod transmit;
@@ -67,13 +73,14 @@ pub use armed::choice::{ArmedState, armed, choose_armed};
 pub use armed::faults::check_faults;
 pub use armed::tap::make_room_for_capture;
 pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
-pub use buffer::{alloc_shared, free_shared};
 pub use cancel::NoCancel;
 pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };
+pub use shared_memory::{alloc_shared, free_shared};
 pub use udp::interface::choose_interface;
-pub use udp::{management, management_c, network_drops, set_network_seam};
+pub use udp::seam::{network_drops, set_network_seam};
+pub use udp::{management, management_c};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

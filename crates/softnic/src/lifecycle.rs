@@ -23,7 +23,7 @@ const STALE_LOOKS: u32 = 64;
 
 /// Makes a QP in a free place of the process.
 pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
-    let process = pd.0.context.process;
+    let process = pd.0.process;
     process.check_usable()?;
     let context = &pd.0.context;
     context.check_owns(&init.send_cq.0.context, "the send CQ")?;

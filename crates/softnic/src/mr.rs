@@ -52,7 +52,7 @@ impl MrObject {
             ));
         }
         guard_copies()?;
-        let process = pd.context.process;
+        let process = pd.process;
         check_mapped(addr, length, access)?;
         let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
@@ -166,7 +166,7 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
 impl MwObject {
     /// Allocates a window, bound to nothing.
     pub(crate) fn allocate(pd: &Arc<PdObject>, mw_type: MwType) -> VerbsResult<Arc<MwObject>> {
-        let process = pd.context.process;
+        let process = pd.process;
         let key = process.keys.allocate()?;
         let mut entry = new_entry(process, pd.id, key, 0, 0, 0, Access::NONE);
         entry.kind = match mw_type {
@@ -180,7 +180,7 @@ impl MwObject {
 
     /// Frees it.
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
-        let process = self.pd.context.process;
+        let process = self.pd.process;
         let key = self.rkey.load(Ordering::Acquire);
         let mut keys = process.keys.table.lock();
         keys.retract(keytable::index_of(key));

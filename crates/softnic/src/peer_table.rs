@@ -1,10 +1,10 @@
 //! The processes of the host that this one knows, and the rings that they fill.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rdmalab_ring::seg::Segment;
 
 use crate::peer::{Inbound, Peer};
@@ -26,10 +26,24 @@ pub(crate) struct Entries {
     pub(crate) hello_attempts: BTreeMap<u16, HelloAttempt>,
 }
 
+/// The processes of the host that are to be met.
+#[derive(Default)]
+pub(crate) struct HandshakeRound {
+    /// When they were last looked up, ns; 0: never.
+    pub(crate) at_ns: u64,
+    /// Slots of those that are still being met.
+    pub(crate) pending: Vec<u16>,
+    /// All that there were at one time have been met, or do not answer.
+    pub(crate) is_complete: bool,
+}
+
 /// See the module's text.
 pub(crate) struct PeerTable {
     pub(crate) entries: RwLock<Entries>,
     inbound: AtomicPtr<Vec<Arc<Inbound>>>,
+    pub(crate) round: Mutex<HandshakeRound>,
+    /// Sockets of processes that did not answer a hello. They find it when they go on.
+    pub(crate) unresponsive: Mutex<BTreeSet<u64>>,
     /// Something may lie in the ring from this process to itself.
     pub(crate) has_self_traffic: AtomicBool,
 }
@@ -39,6 +53,8 @@ impl Default for PeerTable {
         PeerTable {
             entries: RwLock::default(),
             inbound: AtomicPtr::new(Box::into_raw(Box::default())),
+            round: Mutex::default(),
+            unresponsive: Mutex::default(),
             has_self_traffic: AtomicBool::new(false),
         }
     }

@@ -4,43 +4,16 @@
 //! its own manager; where there is none, the process that reads the host's socket answers as one
 //! that knows no service and no connection, so that peers are refused and need not time out.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use rdmalab_engine::cm::{Config, Manager, Output};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::path::gid_of;
-use rdmalab_ring::mad_socket;
 use rdmalab_wire::cm::Mad;
 use rdmalab_wire::ids::Gid;
 use rdmalab_wire::packet::Packet;
 
-use super::management::MAD_BYTES;
-use super::receive::Arrival;
+use super::mad_queue::MAD_BYTES;
+use super::receiver::Arrival;
 use crate::process::Process;
-
-/// How long what was found out about the host's programs is believed, ns: a flood of datagrams
-/// shall not make us read the kernel's list for each.
-const CACHED_NS: u64 = 1_000_000;
-
-/// Whether somebody on this host answers for himself, as far as we know.
-#[derive(Default)]
-pub(crate) struct ManagerPresence {
-    looked_at_ns: AtomicU64,
-    has_managers: AtomicBool,
-}
-
-impl ManagerPresence {
-    fn has_managers(&self) -> bool {
-        let now_ns = crate::clock::now_ns();
-        if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + CACHED_NS {
-            self.looked_at_ns.store(now_ns, Ordering::Relaxed);
-            // Where the list cannot be read, silence does less harm than a wrong answer.
-            let found = mad_socket::any_slot_claimed().unwrap_or(true);
-            self.has_managers.store(found, Ordering::Relaxed);
-        }
-        self.has_managers.load(Ordering::Relaxed)
-    }
-}
 
 /// The answer of a manager that knows nothing: requests are refused (reason 8), ends confirmed.
 fn answer(from: Gid, mad: Mad) -> Option<Mad> {

@@ -5,74 +5,23 @@
 //! then read until it stays empty: it hardly ever loses one when it goes.
 
 use std::os::fd::IntoRawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use rdmalab_link::path::{Below, Path};
 
-use super::Network;
 use super::connect_policy::{Action, ConnectPolicy, ReadFrom};
-use super::receive::{LockedQp, Receiver, SocketState};
+use super::receive::LockedQp;
 use super::receive_batch::Message;
-use super::{connected_socket, handover, socket};
+use super::receiver::{Receiver, SocketState};
+use super::{Network, connected_socket, record_lock, socket};
 use crate::clock::now_ns;
 use crate::process::Process;
 use crate::progress::finish;
 
 /// Messages of the peer that one look takes, where it takes all.
 const MESSAGES_MAX: usize = 64;
-/// How long another process may take from asking for the socket to saying that it uses it, ns.
-pub(super) const JOIN_NS: u64 = 1_000_000_000;
 /// Reads after which a socket is to be empty once.
 const SETTLING_READS: u32 = 64;
-
-/// What of it threads share beside the receiver's lock.
-#[derive(Default)]
-pub(super) struct ConnectedSocket {
-    /// One more than the descriptor; 0 when there is none.
-    socket: AtomicI32,
-    /// It has to go: whoever reads next sees to it.
-    close_requested: AtomicBool,
-    /// There is to be none before this time, ns.
-    not_before_ns: AtomicU64,
-}
-
-impl ConnectedSocket {
-    fn fd(&self) -> Option<i32> {
-        Some(self.socket.load(Ordering::SeqCst) - 1).filter(|fd| *fd >= 0)
-    }
-
-    /// Closes it, here and in the child of a fork, where it would keep packets from the parent.
-    pub(super) fn close(&self) {
-        let fd = self.socket.swap(0, Ordering::SeqCst) - 1;
-        if fd >= 0 {
-            // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
-            unsafe { libc::close(fd) };
-        }
-    }
-
-    /// Whether there is one: who sleeps without it looks again soon.
-    pub(super) fn is_open(&self) -> bool {
-        self.fd().is_some()
-    }
-
-    /// It has to go, and there is to be none for a while: another process is about to take part.
-    pub(super) fn forbid_for_a_while(&self) {
-        self.not_before_ns.store(now_ns() + JOIN_NS, Ordering::SeqCst);
-        self.request_close();
-    }
-
-    /// It has to go, where there is one: others want to hear what comes.
-    pub(super) fn close_if_open(&self) {
-        if self.is_open() {
-            self.request_close();
-        }
-    }
-
-    /// It has to go, as soon as somebody reads.
-    pub(super) fn request_close(&self) {
-        self.close_requested.store(true, Ordering::SeqCst);
-    }
-}
 
 impl Process {
     /// Somebody will sleep on the socket for all: what came to a peer's own is taken now, and the
@@ -92,7 +41,7 @@ impl Process {
         !progress_thread.has_waiting_callers()
             && !progress_thread.keeps_doorbell_armed()
             && network.seam.get().is_none()
-            && !handover::has_standby(network.ownership_fd())
+            && !record_lock::has_standby(network.ownership_fd())
             && !socket::asks_for_headers(network.fd())
             && now_ns() >= network.connected.not_before_ns.load(Ordering::SeqCst)
     }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use rdmalab_link::path::Path;
 
@@ -13,6 +14,7 @@ use super::interface::Interface;
 use super::socket::{
     DISCARD_PORT, UDP_NO_CHECK6_RX, bind_to_device, check, give_room, set, socket_address,
 };
+use crate::clock::now_ns;
 
 /// Opens a socket for what comes on `path`, beside the socket for all, `main`.
 ///
@@ -69,4 +71,56 @@ fn connect(raw: RawFd, interface: &Interface, path: &Path, port: u16) -> io::Res
 /// What the kernel says.
 pub(super) fn disconnect(raw: RawFd, interface: &Interface, path: &Path) -> io::Result<()> {
     connect(raw, interface, path, DISCARD_PORT)
+}
+
+/// How long another process may take from asking for the socket to saying that it uses it, ns.
+pub(super) const JOIN_NS: u64 = 1_000_000_000;
+
+/// What of it threads share beside the receiver's lock.
+#[derive(Default)]
+pub(super) struct ConnectedSocket {
+    /// One more than the descriptor; 0 when there is none.
+    pub(super) socket: AtomicI32,
+    /// It has to go: whoever reads next sees to it.
+    pub(super) close_requested: AtomicBool,
+    /// There is to be none before this time, ns.
+    pub(super) not_before_ns: AtomicU64,
+}
+
+impl ConnectedSocket {
+    pub(super) fn fd(&self) -> Option<i32> {
+        Some(self.socket.load(Ordering::SeqCst) - 1).filter(|fd| *fd >= 0)
+    }
+
+    /// Closes it, here and in the child of a fork, where it would keep packets from the parent.
+    pub(super) fn close(&self) {
+        let fd = self.socket.swap(0, Ordering::SeqCst) - 1;
+        if fd >= 0 {
+            // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
+            unsafe { libc::close(fd) };
+        }
+    }
+
+    /// Whether there is one: who sleeps without it looks again soon.
+    pub(super) fn is_open(&self) -> bool {
+        self.fd().is_some()
+    }
+
+    /// It has to go, and there is to be none for a while: another process is about to take part.
+    pub(super) fn forbid_for_a_while(&self) {
+        self.not_before_ns.store(now_ns() + JOIN_NS, Ordering::SeqCst);
+        self.request_close();
+    }
+
+    /// It has to go, where there is one: others want to hear what comes.
+    pub(super) fn close_if_open(&self) {
+        if self.is_open() {
+            self.request_close();
+        }
+    }
+
+    /// It has to go, as soon as somebody reads.
+    pub(super) fn request_close(&self) {
+        self.close_requested.store(true, Ordering::SeqCst);
+    }
 }

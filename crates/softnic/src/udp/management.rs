@@ -5,113 +5,29 @@
 //! a connection its communication id (so communication ids must differ between the processes of a
 //! host; the process slot, [`process_slot`], is a good part of them).
 
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
-use rdmalab_link::drops::Drop;
 use rdmalab_link::expand;
-use rdmalab_link::path::{Below, Path, address_of, gid_of};
+use rdmalab_link::path::{Below, Path, address_of};
 pub use rdmalab_wire::ids::Gid;
-use rdmalab_wire::ids::{Psn, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
-use rdmalab_wire::packet::Packet;
 
-use super::cm_reject::ManagerPresence;
-use super::handover;
-use super::receive::Arrival;
-use crate::fd::CountingEvent;
+use super::mad_queue::MadQueue;
+pub use super::mad_queue::{MAD_BYTES, ManagementDatagram};
+pub(crate) use super::mad_queue::{QP1, QP1_QKEY};
+use super::receiver::Arrival;
+use super::{forward, handover};
 use crate::peer::Peer;
 use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// The general services QP of every port (IBA vol. 1, 3.9.3).
-pub(crate) const QP1: Qpn = Qpn::new(1);
-/// Its queue key (IBA vol. 1, 10.2.4).
-pub(crate) const QP1_QKEY: u32 = 0x8001_0000;
-/// Bytes of a management datagram (IBA vol. 1, 13.4.2).
-pub const MAD_BYTES: usize = 256;
 /// How long the first datagram to this host waits for its processes to say hello, ns.
 const HANDSHAKE_NS: u64 = 300_000_000;
-/// Datagrams that wait while nobody takes them; more are dropped, and counted.
-const QUEUE_MAX: usize = 256;
-
-/// A management datagram that arrived.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ManagementDatagram {
-    /// Who sent it.
-    pub from: Gid,
-    /// Which of our GIDs it was sent to.
-    pub to: Gid,
-    /// The sending queue pair: 1.
-    pub source_qp: u32,
-    /// The datagram, from its base version on.
-    pub mad: [u8; MAD_BYTES],
-}
-
-/// The queue behind the door.
-#[derive(Default)]
-pub(crate) struct Management {
-    queue: OnceLock<MadQueue>,
-    psn: AtomicU32,
-    pub(super) manager_presence: ManagerPresence,
-}
-
-struct MadQueue {
-    waiting: Mutex<VecDeque<ManagementDatagram>>,
-    event: CountingEvent,
-}
-
-impl Management {
-    fn open(&self) -> VerbsResult<&MadQueue> {
-        if let Some(queue) = self.queue.get() {
-            return Ok(queue);
-        }
-        let event = CountingEvent::create()?;
-        let queue = MadQueue { waiting: Mutex::default(), event };
-        Ok(self.queue.get_or_init(|| queue))
-    }
-
-    /// Whether this process has a connection manager.
-    pub(super) fn is_open(&self) -> bool {
-        self.queue.get().is_some()
-    }
-
-    /// The train that the next datagram goes in.
-    fn next_train(&self) -> Train {
-        let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
-        let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        train.payload_bytes = MAD_BYTES as u32;
-        train.qkey = QP1_QKEY;
-        train
-    }
-
-    /// Takes a packet to QP1, whose invariant CRC was verified.
-    pub(super) fn take(&self, path: &Path, packet: &Packet<'_>) -> Result<(), Drop> {
-        let deth = packet.headers.deth.ok_or(Drop::Malformed)?;
-        if deth.qkey.0 != QP1_QKEY {
-            return Err(Drop::QKey);
-        }
-        let mad = packet.payload.try_into().map_err(|_| Drop::Malformed)?;
-        let queue = self.queue.get().ok_or(Drop::Management)?;
-        let mut waiting = queue.waiting.lock();
-        if waiting.len() >= QUEUE_MAX {
-            return Err(Drop::Management);
-        }
-        let (from, to) = (gid_of(path.source), gid_of(path.destination));
-        waiting.push_back(ManagementDatagram { from, to, source_qp: deth.source_qp.get(), mad });
-        queue.event.add_one();
-        Ok(())
-    }
-}
-
 impl Process {
     /// Sends a MAD to QP1 of another host.
     pub(super) fn send_management(&self, ah: &AhAttr, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
@@ -253,7 +169,7 @@ impl ManagementPort {
         let arrival = Arrival { path, below: Below::default(), bytes, forwarded: false };
         for peer in self.met_peers() {
             if !peer.is_self {
-                handover::push(&peer, &arrival);
+                forward::push(&peer, &arrival);
             }
         }
         if let Ok(packet) = rdmalab_link::receive::parse(arrival.bytes) {

@@ -18,8 +18,9 @@ use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
 use super::Network;
-use super::connect_policy::{ConnectPolicy, ReadFrom};
+use super::connect_policy::ReadFrom;
 use super::receive_batch::{Message, RECEIVE_MAX, ReceiveBatch};
+use super::receiver::{Arrival, Receiver, SocketState};
 use crate::codec::{self, SlotPayload};
 use crate::layout;
 use crate::process::Process;
@@ -31,43 +32,6 @@ const MESSAGES_PER_CALL: usize = 64;
 
 /// The queue pair that is locked for the packets at hand.
 pub(super) type LockedQp = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
-
-/// The reading end of the socket.
-pub(crate) struct Receiver {
-    pub(super) batch: Box<ReceiveBatch>,
-    /// Messages to ask for in the next call: one while they come one by one, because asking for
-    /// more costs another look.
-    ask: usize,
-    /// In which this process reads now.
-    term: u64,
-    pub(super) verifier: Verifier,
-    pub(super) policy: ConnectPolicy,
-}
-
-impl Receiver {
-    pub(super) fn new(port: u16) -> Receiver {
-        let (verifier, policy) = Default::default();
-        Receiver { batch: ReceiveBatch::new(port), ask: 1, term: 0, verifier, policy }
-    }
-}
-
-/// One packet and what the network said of it.
-pub(super) struct Arrival<'a> {
-    pub(super) path: Path,
-    pub(super) below: Below,
-    pub(super) bytes: &'a [u8],
-    /// Another process read it, and found that it is for us.
-    pub(super) forwarded: bool,
-}
-
-/// What is known of the socket after one looked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SocketState {
-    /// Everything that had come was taken.
-    Empty,
-    /// Something may lie there, or is just being taken by another thread.
-    MayHoldMore,
-}
 
 /// Looks that one who judges a time-out has at most: a flood for others must not put that off for
 /// ever.
@@ -262,7 +226,7 @@ impl Process {
     ) -> Result<(), Drop> {
         let packet = link::parse(arrival.bytes)?;
         let qpn = packet.headers.bth.dest_qp;
-        if qpn == Qpn::MULTICAST || qpn == super::management::QP1 {
+        if qpn == Qpn::MULTICAST || qpn == super::mad_queue::QP1 {
             finish(held.take());
             tap_received(self.network(), arrival, &packet);
             return self.take_group_or_management(arrival, &packet, verifier);
@@ -299,7 +263,7 @@ impl Process {
         if !arrival.forwarded {
             self.forward_to_all(arrival);
         }
-        if bth.dest_qp == super::management::QP1 {
+        if bth.dest_qp == super::mad_queue::QP1 {
             let taken = self.management.take(&arrival.path, packet);
             if taken == Err(Drop::Management) && !arrival.forwarded {
                 self.reject_unclaimed(arrival, packet);
@@ -347,14 +311,14 @@ impl Process {
         let mut copy = vec![0u8; length];
         // SAFETY: `data` checked that so many bytes lie there, in a mapping that cannot shrink.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), length) };
-        let Some(arrival) = super::handover::read_forwarded(&copy) else { return };
+        let Some(arrival) = super::forward::read_forwarded(&copy) else { return };
         if let Some(network) = self.network() {
             network.forwarded_by.store(reader, Ordering::Relaxed);
         }
         let (mut verifier, mut held) = (Verifier::default(), None);
         let here = link::parse(arrival.bytes).is_ok_and(|packet| {
             let qpn = packet.headers.bth.dest_qp;
-            let for_all = qpn == Qpn::MULTICAST || qpn == super::management::QP1;
+            let for_all = qpn == Qpn::MULTICAST || qpn == super::mad_queue::QP1;
             for_all || layout::process_of(qpn) == self.slot
         });
         let taken = match here {

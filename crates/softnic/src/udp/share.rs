@@ -1,0 +1,203 @@
+//! How processes of a host come to share one socket.
+//!
+//! The first process binds the port. A process that finds it taken asks the others by control
+//! message. The owner of the socket answers with its descriptor, and with the descriptor of a piece
+//! of memory whose lock names the owner (`ownership`, `handover`).
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::mailbox;
+
+use super::interface::{self, Interface};
+use super::ownership::Ownership;
+use super::record_lock::{lock, register_standby};
+use super::{Network, handover, socket};
+use crate::armed::network_seam::NetworkSeam;
+use crate::control::{ControlKind, ControlMessage};
+use crate::error::os_error;
+use crate::poll::wait_readable;
+use crate::process::Process;
+
+/// How long whoever has the socket may take to answer, ns.
+const ANSWER_NS: u64 = 2_000_000_000;
+/// How long only its reader is asked, ns. Then it may be stopped. (Of the others few are asked at
+/// first: what a second answer brings is never closed.)
+const READER_NS: u64 = 500_000_000;
+/// A control message may be lost in a full mailbox: it is sent again after so long, ns.
+const ASK_AGAIN_NS: u64 = 100_000_000;
+
+impl Process {
+    /// Opens the network, if an interface was named.
+    ///
+    /// # Errors
+    /// That the interface does not exist or the port is taken, and what to do.
+    pub(crate) fn open_network(&'static self) -> VerbsResult<()> {
+        let Some(interface) = interface::named()? else { return Ok(()) };
+        let began_ns = crate::clock::now_ns();
+        let mut ask_at_ns = 0;
+        loop {
+            let now_ns = crate::clock::now_ns();
+            match socket::open(interface) {
+                Ok(socket) => {
+                    let ownership = Ownership::create()
+                        .map_err(|error| os_error("cannot make memory for a lock", &error))?;
+                    // Nobody else has seen the memory: the lock is free, and so is the office.
+                    if lock(ownership.fd(), false) {
+                        ownership.begin(0);
+                    }
+                    return self.set_network(Network::new(interface, socket, ownership));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    let (name, port) = (&interface.name, interface.port);
+                    let what = format!("cannot open UDP port {port} on interface {name}");
+                    return Err(os_error(&what, &error));
+                }
+            }
+            if now_ns >= ask_at_ns {
+                ask_at_ns = now_ns + ASK_AGAIN_NS;
+                let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
+                self.request_socket(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
+            }
+            wait_readable(&[self.mailbox_fd()], 10);
+            self.read_mailbox();
+            if let Some((socket, memory)) = self.socket_offer.lock().take() {
+                let ownership = Ownership::join(memory)
+                    .map_err(|error| os_error("cannot share the socket", &error))?;
+                return self.set_network(Network::new(interface, socket, ownership));
+            }
+            if now_ns >= began_ns + ANSWER_NS {
+                return Err(port_taken(interface));
+            }
+        }
+    }
+
+    fn set_network(&'static self, network: Network) -> VerbsResult<()> {
+        let reads = network.ownership.is_ours();
+        register_standby(network.ownership_fd());
+        if let Some(armed) = self.armed {
+            let _ = network.seam.set(Box::new(NetworkSeam::new(armed)));
+        }
+        let _ = self.network.set(network);
+        handover::hand_over_at_exit();
+        if reads {
+            return Ok(());
+        }
+        // Whoever reads the socket, now or later, passes on only to those that it knows.
+        self.exchange_hellos();
+        let Some(network) = self.network() else { return Ok(()) };
+        network.ownership.request_lock();
+        self.start_standby(network)
+    }
+
+    /// Asks whoever reads the socket for it; and of those who do not one in turn 0, and twice as
+    /// many others in each turn after it: one answer is enough, but most may not have the socket,
+    /// or be stopped.
+    fn request_socket(&self, interface: &Interface, round: Option<u32>) {
+        let (key, other_slots) = (socket_key(interface), self.other_slots());
+        let chosen = round.map_or(0..0, |round| asked_in_round(round, other_slots.len()));
+        for (index, slot) in other_slots.into_iter().enumerate() {
+            let kind = match chosen.contains(&index) {
+                true => ControlKind::AnySocketRequest,
+                false => ControlKind::SocketRequest,
+            };
+            let message = ControlMessage::new(kind, self.slot, self.incarnation, 0, key);
+            let _ = self.mailbox.send(slot, &message.to_bytes(), &[]);
+        }
+    }
+
+    /// The slots of the other processes of this host.
+    pub(super) fn other_slots(&self) -> Vec<u16> {
+        // SAFETY: takes and touches nothing.
+        let user = unsafe { libc::getuid() };
+        let live = mailbox::list_live_slots().unwrap_or_default();
+        let ours = live.iter().filter(|live| {
+            live.uid == user && live.version == crate::layout::VERSION && live.slot != self.slot
+        });
+        ours.map(|live| live.slot).collect()
+    }
+
+    /// Another process asks for the socket: whoever reads it answers, or anybody if that one does
+    /// not, and greets the process that it will pass packets to.
+    pub(crate) fn answer_socket_request(&self, message: &ControlMessage) {
+        let Some(network) = self.network() else { return };
+        let asks_us = network.ownership.is_ours() || message.kind == ControlKind::AnySocketRequest;
+        if message.memory_id != socket_key(network.interface) || !asks_us {
+            return;
+        }
+        // From now on there may be one who reads while we are stopped. (While we are being made,
+        // the question will come again.)
+        let Some(process) = Process::existing() else { return };
+        // Without the threads we are no standby afterwards, and no more.
+        let _ = process.network().map(|network| process.start_standby(network));
+        // What it may want to know of packets is known of those in the socket for all alone.
+        network.connected.forbid_for_a_while();
+        let _ = self.send_hello(message.slot);
+        let mut reply = *message;
+        reply.kind = ControlKind::Socket;
+        reply.slot = self.slot;
+        reply.incarnation = self.incarnation;
+        // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
+        // the socket is closed, nobody reads mail.
+        let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
+        let _ = self.mailbox.send(message.slot, &reply.to_bytes(), &fds);
+    }
+
+    /// The socket came.
+    pub(crate) fn take_socket_offer(&self, fds: Vec<OwnedFd>) {
+        let Ok([socket, ownership]) = <[OwnedFd; 2]>::try_from(fds) else { return };
+        let mut offer = self.socket_offer.lock();
+        if self.network().is_none() && offer.is_none() {
+            *offer = Some((socket, ownership));
+        } else {
+            // A second answer. Closing the memory's descriptor would drop a lock that we may have
+            // on it through the first.
+            std::mem::forget(ownership);
+        }
+    }
+}
+
+/// What tells one socket of a host from another.
+fn socket_key(interface: &Interface) -> u32 {
+    interface.index << 16 | u32::from(interface.port)
+}
+
+/// Which of so many are asked in a turn: as many as in all turns before and one, then everybody.
+fn asked_in_round(round: u32, count: usize) -> std::ops::Range<usize> {
+    let from = 1_usize.checked_shl(round).unwrap_or(usize::MAX) - 1;
+    match from < count {
+        true => from..from.saturating_mul(2).saturating_add(1).min(count),
+        false => 0..count,
+    }
+}
+
+fn port_taken(interface: &Interface) -> VerbsError {
+    let Interface { name, port, .. } = interface;
+    VerbsError::new(
+        libc::EADDRINUSE,
+        format!(
+            "UDP port {port} on interface {name} is taken by another user's programs, by the \
+             kernel's rdma_rxe, or by programs of yours that are stopped or of another version: \
+             choose another port for both ends (RDMALAB_PORT, --udp-port), \
+             another interface, or a network namespace of your own"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_asked_within_a_second_and_a_half_and_few_at_first() {
+        let rounds = ((ANSWER_NS - READER_NS) / ASK_AGAIN_NS) as u32;
+        assert_eq!([0, 1, 2, 3].map(|round| asked_in_round(round, 100)), [0..1, 1..3, 3..7, 7..15]);
+        for count in [0, 1, 2, 3, 40, 4096] {
+            let asked: std::collections::BTreeSet<usize> =
+                (0..rounds).flat_map(|round| asked_in_round(round, count)).collect();
+            assert_eq!(asked, (0..count).collect(), "{count}");
+        }
+        assert_eq!(asked_in_round(u32::MAX, 5), 0..5);
+    }
+}
