@@ -1,13 +1,33 @@
 //! `rdmalab devices`: every device of every kind, what it can do, and what is wrong with it.
 
+use clap::Args;
 use rdmalab_verbs::{Device, Library, LinkLayer, PortState, VerbsError};
 use serde::Serialize;
 
-use crate::args::DevicesArgs;
 use crate::failure::{Outcome, run as failed};
+use crate::format::ListFormatArgs;
 use crate::profiles;
 use crate::soft;
 use crate::table::grouped;
+
+/// List all devices: what each can do, and what is wrong with it
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// List the profiles of soft devices instead of devices
+    #[arg(long)]
+    pub profiles: bool,
+    /// Describe this profile, and show soft devices with it
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        value_parser = crate::link::profile,
+        conflicts_with = "profiles"
+    )]
+    pub profile: Option<String>,
+    /// How it is printed.
+    #[command(flatten)]
+    list: ListFormatArgs,
+}
 
 /// A device, as far as it could be asked.
 #[derive(Debug, Serialize)]
@@ -63,7 +83,7 @@ const GIDS_SHOWN: u32 = 16;
 /// Prints the devices. Succeeds also when there are none: it says why.
 pub fn run(args: &DevicesArgs) -> Outcome {
     if args.profiles {
-        return profiles::list(args.is_json());
+        return profiles::list(args.list.is_json());
     }
     if let Some(profile) = &args.profile {
         rdmalab_softnic::choose_profile(profile).map_err(failed)?;
@@ -90,7 +110,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         }
     };
     reports.extend(theirs);
-    if args.is_json() {
+    if args.list.is_json() {
         let profile = rdmalab_softnic::profile().map(profiles::json);
         let value = serde_json::json!({
             "devices": reports,

@@ -53,7 +53,7 @@ impl Hold {
         let wrong = |e: std::io::Error| {
             let hint = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "only root may, or whom an administrator lets write to it"
+                    "only root may write to it, or users to whom an administrator gave the right"
                 }
                 std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or /dev hides it",
                 _ => "leave the option out",

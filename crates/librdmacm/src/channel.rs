@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmalab_abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
 
-use crate::debug::{CallResult, Errno, answer, errno_of};
-use crate::world::{self, Posted};
+use crate::errno::{CallResult, Errno, answer, errno_of};
+use crate::state::{self, QueuedEvent};
 
 /// The longest private data of any event.
 pub const PRIVATE_MAX: usize = 256;
@@ -47,41 +47,41 @@ pub fn drain(fd: BorrowedFd<'_>) {
 
 /// The queue behind a channel.
 pub struct Queue {
-    events: Mutex<VecDeque<Posted>>,
+    events: Mutex<VecDeque<QueuedEvent>>,
     fd: OwnedFd,
 }
 
 impl Queue {
-    fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<Posted>> {
+    fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<QueuedEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an event. The descriptor is readable exactly while the queue is not empty.
-    pub fn push(&self, posted: Posted) {
+    pub fn push(&self, queued: QueuedEvent) {
         let mut events = self.events();
         if events.is_empty() {
             add_one(self.fd.as_fd());
         }
-        events.push_back(posted);
+        events.push_back(queued);
     }
 
     /// Takes the next event.
-    pub fn pop(&self) -> Option<Posted> {
+    pub fn pop(&self) -> Option<QueuedEvent> {
         let mut events = self.events();
-        let posted = events.pop_front();
-        if posted.is_some() && events.is_empty() {
+        let queued = events.pop_front();
+        if queued.is_some() && events.is_empty() {
             drain(self.fd.as_fd());
         }
-        posted
+        queued
     }
 
     /// Takes out all events for which `which` holds, in order.
-    pub fn take_all(&self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {
+    pub fn take_all(&self, which: impl Fn(&QueuedEvent) -> bool) -> Vec<QueuedEvent> {
         let mut events = self.events();
         if events.is_empty() {
             return Vec::new();
         }
-        let (taken, kept) = events.drain(..).partition(|posted| which(posted));
+        let (taken, kept) = events.drain(..).partition(|queued| which(queued));
         *events = kept;
         if events.is_empty() {
             drain(self.fd.as_fd());
@@ -115,7 +115,7 @@ pub struct Channel {
 
 /// Makes a channel.
 pub fn create() -> CallResult<*mut Channel> {
-    world::get()?;
+    state::get()?;
     let fd = event_fd().map_err(|error| errno_of(&error))?;
     let public = rdma_event_channel { fd: fd.as_raw_fd() };
     let queue = Arc::new(Queue { events: Mutex::default(), fd });
@@ -209,8 +209,8 @@ pub unsafe fn try_next(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_
 }
 
 unsafe fn take(channel: *mut rdma_event_channel, queue: &Queue) -> Option<*mut rdma_cm_event> {
-    while let Some(posted) = queue.pop() {
-        if let Some(made) = crate::events::to_event(posted, channel) {
+    while let Some(queued) = queue.pop() {
+        if let Some(made) = crate::events::to_event(queued, channel) {
             // It is freed by `rdma_ack_cm_event`.
             return Some(Box::into_raw(made).cast());
         }
@@ -225,5 +225,5 @@ pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     }
     // SAFETY: the caller's event, made by `next`, and given back once.
     let event = unsafe { Box::from_raw(event.cast::<Event>()) };
-    answer(world::get().map(|world| world.acknowledge(event.owner)))
+    answer(state::get().map(|process| process.acknowledge(event.owner)))
 }

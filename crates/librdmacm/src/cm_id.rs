@@ -19,7 +19,7 @@ use crate::multicast::Group;
 pub struct CmId {
     /// First, since C has a pointer to it.
     public: UnsafeCell<rdma_cm_id>,
-    /// Its number in the world.
+    /// Its number in the process.
     pub number: u64,
     /// It has a channel of its own, and every call waits for its event.
     is_sync: AtomicBool,

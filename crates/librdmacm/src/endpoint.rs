@@ -6,7 +6,7 @@ use rdmalab_abi::*;
 
 use crate::channel;
 use crate::cm_id::CmId;
-use crate::debug::{CallResult, Errno, answer, last_errno};
+use crate::errno::{CallResult, Errno, answer, last_errno};
 use crate::id::{self, own};
 use crate::{qp, resolve};
 
@@ -124,17 +124,17 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 pub unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    let mut inner = id::world()?.lock();
-    if inner.id(own.number)?.bound.is_none() {
+    let mut cm = id::process()?.lock();
+    if cm.id(own.number)?.bound.is_none() {
         let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-        inner.bind(own.number, any)?;
+        cm.bind(own.number, any)?;
     }
-    inner.start_listening(own.number, usize::try_from(backlog).unwrap_or(0))?;
-    let state = inner.id(own.number)?;
-    let (shown, link) = ((state.source, state.destination), state.link);
-    inner.flush();
-    drop(inner);
-    id::show_addresses(own, shown, link);
+    cm.start_listening(own.number, usize::try_from(backlog).unwrap_or(0))?;
+    let state = cm.id(own.number)?;
+    let (shown, params) = ((state.source, state.destination), state.params);
+    cm.process_outputs();
+    drop(cm);
+    id::show_addresses(own, shown, params);
     Ok(())
 }
 

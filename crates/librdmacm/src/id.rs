@@ -8,9 +8,9 @@ use rdmalab_abi::*;
 use crate::address;
 use crate::channel::{self, Queue};
 pub use crate::cm_id::{CmId, New};
-use crate::debug::{CallResult, Errno, answer, failed};
 use crate::device::Device;
-use crate::world::{self, IdState, Link, PACKET_LIFE_TIME, Param, Posted};
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::state::{self, ConnParams, EventParam, IdState, PACKET_LIFE_TIME, QueuedEvent};
 
 /// P_Key of every path.
 pub const PKEY: u16 = 0xffff;
@@ -29,9 +29,9 @@ pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a CmId> {
     unsafe { id.cast::<CmId>().as_ref() }.ok_or(Errno(libc::EINVAL))
 }
 
-/// The world and an id's number.
-pub fn world() -> CallResult<&'static world::World> {
-    world::get()
+/// The process and an id's number.
+pub fn process() -> CallResult<&'static state::CmProcess> {
+    state::get()
 }
 
 /// A state with nothing known yet.
@@ -48,7 +48,7 @@ fn fresh(queue: std::sync::Arc<Queue>, ps: u32, qp_type: u32) -> IdState {
         comm: None,
         bound: None,
         listening: None,
-        link: Link::default(),
+        params: ConnParams::default(),
         reuse_address: false,
         ack_timeout: None,
         tos: 0,
@@ -57,7 +57,7 @@ fn fresh(queue: std::sync::Arc<Queue>, ps: u32, qp_type: u32) -> IdState {
     }
 }
 
-/// The type of queue pair that belongs to a port space.
+/// The type of queue target that belongs to a port space.
 fn type_of(ps: u32) -> CallResult<u32> {
     match ps {
         RDMA_PS_TCP | RDMA_PS_IB => Ok(IBV_QPT_RC),
@@ -75,15 +75,15 @@ pub unsafe fn create(
     ps: u32,
     qp_type: u32,
 ) -> CallResult<*mut rdma_cm_id> {
-    let world = world()?;
+    let process = process()?;
     let is_sync = channel.is_null();
     let channel = if is_sync { channel::create()?.cast() } else { channel };
     // SAFETY: the caller's channel, or the one just made.
     let queue = unsafe { channel::queue_of(channel) };
-    let mut inner = world.lock();
-    let number = inner.add(fresh(queue, ps, qp_type));
+    let mut cm = process.lock();
+    let number = cm.add(fresh(queue, ps, qp_type));
     let id = Box::into_raw(CmId::new(&New { number, channel, context, ps, qp_type, is_sync }));
-    inner.id(number)?.c = id;
+    cm.id(number)?.c = id;
     Ok(id.cast())
 }
 
@@ -111,31 +111,31 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    let world = world()?;
+    let process = process()?;
     let groups = std::mem::take(&mut *own.groups());
     groups.iter().for_each(|group| crate::multicast::leave(own, group));
     if own.is_sync() {
         own.give_event_back();
     }
-    let mut inner = world.lock();
+    let mut cm = process.lock();
     let number = own.number;
-    // Nor is it told of whom it looks for.
-    inner.looks.forget(number);
-    if let Some(queue) = inner.ids.get(&number).map(|state| state.queue.clone()) {
+    // Nor is it told of whom it lookups for.
+    cm.lookups.forget(number);
+    if let Some(queue) = cm.ids.get(&number).map(|state| state.queue.clone()) {
         // Nobody will hear of requests that were not fetched.
-        for posted in queue.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
-            if posted.listener.is_some() {
-                inner.remove(posted.id);
+        for queued in queue.take_all(|queued| queued.listener.unwrap_or(queued.id) == number) {
+            if queued.listener.is_some() {
+                cm.remove(queued.id);
             }
         }
     }
-    inner.unlink(number);
-    inner.stop_listening(number);
-    inner.release_port(number);
-    inner.flush();
-    drop(inner);
-    world.wait_for_acknowledgements(number);
-    world.lock().remove(number);
+    cm.detach(number);
+    cm.stop_listening(number);
+    cm.release_port(number);
+    cm.process_outputs();
+    drop(cm);
+    process.wait_for_acknowledgements(number);
+    process.lock().remove(number);
     if own.is_sync() {
         // SAFETY: the channel that was made with the id.
         unsafe { channel::rdma_destroy_event_channel(own.channel()) };
@@ -149,7 +149,11 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
 }
 
 /// Shows the addresses of an id to the program.
-pub fn show_addresses(own: &CmId, state: (Option<SocketAddr>, Option<SocketAddr>), link: Link) {
+pub fn show_addresses(
+    own: &CmId,
+    state: (Option<SocketAddr>, Option<SocketAddr>),
+    params: ConnParams,
+) {
     own.with_route(|route| {
         let shown = &mut route.addr;
         if let Some(source) = state.0 {
@@ -158,8 +162,8 @@ pub fn show_addresses(own: &CmId, state: (Option<SocketAddr>, Option<SocketAddr>
         if let Some(destination) = state.1 {
             shown.dst_storage = address::to_c(destination).0;
         }
-        shown.addr.sgid.raw = link.local_gid.0;
-        shown.addr.dgid.raw = link.remote_gid.0;
+        shown.addr.sgid.raw = params.local_gid.0;
+        shown.addr.dgid.raw = params.remote_gid.0;
         shown.addr.pkey = PKEY.to_be();
     });
 }
@@ -181,28 +185,28 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResu
         let why = || format!("{} is no address of this host", address.ip());
         return Err(failed(libc::EADDRNOTAVAIL, "rdma_bind_addr", why));
     }
-    let world = world()?;
+    let process = process()?;
     let at = match address.ip().is_unspecified() {
         true => None,
-        false => Some(world.device_of(address.ip())?),
+        false => Some(process.device_of(address.ip())?),
     };
-    let mut inner = world.lock();
-    if inner.id(own.number)?.bound.is_some() {
+    let mut cm = process.lock();
+    if cm.id(own.number)?.bound.is_some() {
         return Err(Errno(libc::EINVAL));
     }
-    inner.bind(own.number, address)?;
-    let state = inner.id(own.number)?;
+    cm.bind(own.number, address)?;
+    let state = cm.id(own.number)?;
     if let Some((device, sgid_index, local_gid)) = at {
         state.device = Some(device);
-        state.link.sgid_index = sgid_index;
-        state.link.local_gid = local_gid;
+        state.params.sgid_index = sgid_index;
+        state.params.local_gid = local_gid;
     }
-    let (shown, link) = ((state.source, state.destination), state.link);
-    drop(inner);
+    let (shown, params) = ((state.source, state.destination), state.params);
+    drop(cm);
     if let Some((device, ..)) = at {
-        own.set_device(world.device(device)?);
+        own.set_device(process.device(device)?);
     }
-    show_addresses(own, shown, link);
+    show_addresses(own, shown, params);
     Ok(())
 }
 
@@ -221,7 +225,7 @@ pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
     unsafe {
         let mut event = std::ptr::null_mut();
         if channel::rdma_get_cm_event(own.channel(), &raw mut event) != 0 {
-            return Err(crate::debug::last_errno());
+            return Err(crate::errno::last_errno());
         }
         own.set_event(event);
         match ((*event).status, (*event).event) {
@@ -233,12 +237,12 @@ pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
 }
 
 /// Shows the path of an id to the program.
-pub fn show_path(own: &CmId, link: Link) {
+pub fn show_path(own: &CmId, params: ConnParams) {
     let Some(device) = own.device() else { return };
-    own.with_route(|route| write_path(route, device, link));
+    own.with_route(|route| write_path(route, device, params));
 }
 
-fn write_path(route: &mut rdma_route, device: &Device, link: Link) {
+fn write_path(route: &mut rdma_route, device: &Device, params: ConnParams) {
     if route.path_rec.is_null() {
         // SAFETY: plain allocation; freed with the id, by C or by us.
         route.path_rec = unsafe { libc::calloc(1, size_of::<ibv_sa_path_rec>()) }.cast();
@@ -246,12 +250,12 @@ fn write_path(route: &mut rdma_route, device: &Device, link: Link) {
     // SAFETY: null, or room for one path.
     let Some(path) = (unsafe { route.path_rec.as_mut() }) else { return };
     route.num_paths = 1;
-    path.dgid.raw = link.remote_gid.0;
-    path.sgid.raw = link.local_gid.0;
-    path.dlid = link.remote_lid.to_be();
+    path.dgid.raw = params.remote_gid.0;
+    path.sgid.raw = params.local_gid.0;
+    path.dlid = params.remote_lid.to_be();
     path.slid = device.lid.to_be();
     path.hop_limit = HOP_LIMIT;
-    path.traffic_class = link.traffic_class;
+    path.traffic_class = params.traffic_class;
     path.reversible = 1;
     path.numb_path = 1;
     path.pkey = PKEY.to_be();
@@ -300,10 +304,16 @@ unsafe fn set_option(
     let own = unsafe { own(id)? };
     if level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH {
         // Paths lead where the addresses do: what the program found elsewhere changes nothing.
-        let mut inner = world()?.lock();
+        let mut cm = process()?.lock();
         let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
         let id = own.number;
-        inner.post(Posted { event, status: 0, id, listener: None, param: Param::None });
+        cm.queue_event(QueuedEvent {
+            event,
+            status: 0,
+            id,
+            listener: None,
+            param: EventParam::None,
+        });
         return Ok(());
     }
     if level != RDMA_OPTION_ID {
@@ -326,8 +336,8 @@ unsafe fn set_option(
             _ => (0, value.cast::<c_int>().read_unaligned()),
         }
     };
-    let mut inner = world()?.lock();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let state = cm.id(own.number)?;
     match name {
         RDMA_OPTION_ID_TOS => state.tos = byte,
         RDMA_OPTION_ID_ACK_TIMEOUT if byte > 31 => return Err(Errno(libc::EINVAL)),
@@ -356,15 +366,15 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
     let channel = if is_sync { channel::create()?.cast() } else { channel };
     // SAFETY: the caller's channel, or the one just made.
     let queue = unsafe { channel::queue_of(channel) };
-    let world = world()?;
-    let mut inner = world.lock();
+    let process = process()?;
+    let mut cm = process.lock();
     let number = own.number;
-    let state = inner.id(number)?;
+    let state = cm.id(number)?;
     let before = std::mem::replace(&mut state.queue, queue.clone());
-    for posted in before.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
-        queue.push(posted);
+    for queued in before.take_all(|queued| queued.listener.unwrap_or(queued.id) == number) {
+        queue.push(queued);
     }
-    drop(inner);
+    drop(cm);
     if own.is_sync() {
         own.give_event_back();
         // SAFETY: the channel that was made with the id.
@@ -372,6 +382,6 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
     }
     own.set_sync(is_sync);
     own.set_channel(channel);
-    world.wait_for_acknowledgements(number);
+    process.wait_for_acknowledgements(number);
     Ok(())
 }

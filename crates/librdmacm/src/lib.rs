@@ -2,15 +2,15 @@
 //!
 //! An unmodified program that finds this library beside ours of the verbs connects its queue pairs
 //! as it would with the kernel's connection manager. What the kernel does there is done here, in
-//! the process: the protocol is `rdmalab_engine::cm`, driven by one thread (`office`), over letters
-//! between the processes of the host (`rdmalab_ring::madbox`). `/dev/infiniband/rdma_cm` is not
+//! the process: the protocol is `rdmalab_engine::cm`, driven by one thread (`transport`), over letters
+//! between the processes of the host (`rdmalab_ring::mad_socket`). `/dev/infiniband/rdma_cm` is not
 //! needed.
 //!
 //! What the original library does is done here as well, and at the same moments: queue pairs change
 //! their states inside the program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
 //!
-//! From below: `world` is everything of the process under one lock, `office` moves letters,
-//! `channel` queues events, `reach` looks whether peers can be reached, `farewell` tells them that
+//! From below: `process` is everything of the process under one lock, `transport` moves letters,
+//! `channel` queues events, `reach` lookups whether peers can be reached, `farewell` tells them that
 //! the process ends, `notes` shows captures what stays within the host; `id`, `connect`, `qp`,
 //! `endpoint`, `multicast`, `addrinfo` are the functions of `<rdma/rdma_cma.h>`, `rsocket` those of
 //! `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
@@ -23,21 +23,21 @@ mod addrinfo;
 mod channel;
 mod cm_id;
 mod connect;
-mod debug;
 mod device;
-mod door;
 mod endpoint;
+mod errno;
 mod events;
+mod exit;
 mod exports;
 mod exports_rsocket;
-mod farewell;
+mod gsi;
 mod id;
 mod info;
+mod lookups;
+mod mad_capture;
+mod mad_transport;
 mod multicast;
-mod notes;
-mod office;
 mod qp;
-mod reach;
 mod resolve;
 mod rsocket;
-mod world;
+mod state;

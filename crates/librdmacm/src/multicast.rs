@@ -8,11 +8,11 @@ use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::address;
 use crate::channel::Event;
-use crate::debug::{CallResult, Errno, answer, failed, verb};
 use crate::device::verbs;
-use crate::id::{CmId, complete, own, world};
+use crate::errno::{CallResult, Errno, answer, failed, verb};
+use crate::id::{CmId, complete, own, process};
 use crate::qp::address_vector;
-use crate::world::{Link, Param, Posted};
+use crate::state::{ConnParams, EventParam, QueuedEvent};
 
 /// Q_Key of IP over InfiniBand (RFC 4391, 4.3).
 const IPOIB_QKEY: u32 = 0x0b1b;
@@ -118,20 +118,20 @@ unsafe fn join(
     groups.push(Group { number, address, context, mgid, mlid, is_send_only, is_attached: false });
     drop(groups);
     let qkey = if ps == RDMA_PS_UDP { RDMA_UDP_QKEY } else { IPOIB_QKEY };
-    let param = Param::Group { number, mgid, mlid, qkey };
+    let param = EventParam::Group { number, mgid, mlid, qkey };
     let event = RDMA_CM_EVENT_MULTICAST_JOIN;
-    let mut inner = world()?.lock();
-    inner.post(Posted { event, status: 0, id: own.number, listener: None, param });
-    drop(inner);
+    let mut cm = process()?.lock();
+    cm.queue_event(QueuedEvent { event, status: 0, id: own.number, listener: None, param });
+    drop(cm);
     // SAFETY: as above.
     unsafe { complete(id) }
 }
 
 /// Attaches the queue pair of an id to a group that it joined, and fills in the event; `false` if
 /// it left meanwhile.
-pub fn joined(own: &CmId, event: &mut Event, posted: &Posted) -> bool {
-    let Param::Group { number, mgid, mlid, qkey } = posted.param else { return false };
-    let link = Link { remote_gid: mgid, remote_lid: mlid, ..link_of(own) };
+pub fn joined(own: &CmId, event: &mut Event, queued: &QueuedEvent) -> bool {
+    let EventParam::Group { number, mgid, mlid, qkey } = queued.param else { return false };
+    let params = ConnParams { remote_gid: mgid, remote_lid: mlid, ..params_of(own) };
     let qp = own.qp();
     let mut groups = own.groups();
     let Some(group) = groups.iter_mut().find(|group| group.number == number) else {
@@ -139,7 +139,7 @@ pub fn joined(own: &CmId, event: &mut Event, posted: &Posted) -> bool {
     };
     let mut ud = rdma_ud_param::zeroed();
     ud.private_data = group.context;
-    ud.ah_attr = address_vector(&link);
+    ud.ah_attr = address_vector(&params);
     ud.qp_num = Qpn::MULTICAST.get();
     ud.qkey = qkey;
     event.public.param = rdma_cm_event_param { ud };
@@ -159,8 +159,9 @@ pub fn joined(own: &CmId, event: &mut Event, posted: &Posted) -> bool {
     true
 }
 
-fn link_of(own: &CmId) -> Link {
-    let state = world().ok().and_then(|world| world.lock().id(own.number).ok().map(|id| id.link));
+fn params_of(own: &CmId) -> ConnParams {
+    let state =
+        process().ok().and_then(|process| process.lock().id(own.number).ok().map(|id| id.params));
     state.unwrap_or_default()
 }
 
@@ -182,13 +183,13 @@ pub unsafe fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockadd
 
 /// Takes the queue pair of an id out of a group.
 pub fn leave(own: &CmId, group: &Group) {
-    if let Ok(world) = world() {
-        let inner = world.lock();
-        let is_it = |posted: &Posted| {
-            posted.id == own.number
-                && matches!(posted.param, Param::Group { number, .. } if number == group.number)
+    if let Ok(process) = process() {
+        let cm = process.lock();
+        let is_it = |queued: &QueuedEvent| {
+            queued.id == own.number
+                && matches!(queued.param, EventParam::Group { number, .. } if number == group.number)
         };
-        if let Some(state) = inner.ids.get(&own.number) {
+        if let Some(state) = cm.ids.get(&own.number) {
             state.queue.take_all(is_it);
         }
     }

@@ -89,11 +89,13 @@ pub fn find(object: &Object) -> Result<Source, String> {
     }
     let program = std::env::current_exe();
     let Some(embedded) = embedded else {
-        let beside = directory_of(&program.map_err(|e| format!("where are we? {e}"))?);
+        let beside = directory_of(
+            &program.map_err(|e| format!("cannot find the path of this program: {e}"))?,
+        );
         let places = [beside.clone(), beside.join("deps"), installed(&beside)];
         return in_any(object, &places, |_| true);
     };
-    // Without /proc nobody knows where we are; what is inside needs no place.
+    // Without /proc the path of this program is unknown; the embedded library needs none.
     let beside = program.map(|program| directory_of(&program));
     let places = beside.map_or(Vec::new(), |beside| vec![installed(&beside), beside]);
     let is_same = |path: &Path| has_content(path, embedded.bytes);

@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use rdmalab_experiments::{Experiment, Op};
 use rdmalab_rank::process::DEFAULT_PORT;
 
+use crate::format::Format;
 use crate::link::LinkArgs;
-use crate::run::args::Format;
 
 /// One of perftest's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

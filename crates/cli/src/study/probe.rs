@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Experiment, Limits, Point, check};
 
+use super::dir::Request;
 use super::parts::{Part, What};
-use super::place::Asked;
-use super::trim::spread;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::args::HowArgs;
 use crate::run::ends::Ends;
-use crate::run::plan::assumed_ns;
 use crate::run::probe::each_ns;
 use crate::run::session::Session;
 
@@ -28,22 +27,27 @@ const RANKS: usize = 8;
 ///
 /// # Errors
 /// When it is interrupted.
-pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Interrupt) -> Outcome {
-    let mut ranks = Ranks { asked, interrupt, open: None };
+pub fn all(
+    parts: &mut [Part],
+    request: &Request,
+    limits: &Limits,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let mut ranks = Ranks { request, interrupt, open: None };
     let began = Instant::now();
     let mut known: Vec<(Experiment, f64)> = Vec::new();
     for part in parts {
         let What::Experiment(args, points) = &part.what else { continue };
         let possible: Vec<&Point> =
             points.iter().filter(|point| check(point, limits).is_ok()).collect();
-        if !waits(args.experiment) || possible.is_empty() {
+        if !args.experiment.waits() || possible.is_empty() {
             continue;
         }
         if began.elapsed() > LONGEST {
             part.more_ns = usual(&known, args.experiment);
             continue;
         }
-        let how = HowArgs { repeat: 1, ..part.how(args, asked) };
+        let how = HowArgs { repeat: 1, ..part.how(args, request) };
         let session = match ranks.of(args.experiment, &how) {
             Err(_) if !interrupt.is_set() => continue,
             Err(_) => return Err(failed("interrupted")),
@@ -65,7 +69,7 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Inter
 
 /// Those that try: of one kind, they stay for all of its sweeps.
 struct Ranks<'a> {
-    asked: &'a Asked,
+    request: &'a Request,
     interrupt: &'a Interrupt,
     open: Option<(String, Session)>,
 }
@@ -82,7 +86,7 @@ impl Ranks<'_> {
             if ends.count() > RANKS {
                 return Ok(None);
             }
-            let session = Session::open(self.interrupt, &self.asked.device, &ends)?;
+            let session = Session::open(self.interrupt, &self.request.device, &ends)?;
             self.open = Some((kind, session));
         }
         Ok(self.open.as_mut().map(|(_, session)| session))
@@ -97,24 +101,15 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     found.get(found.len() / 2).copied()
 }
 
-/// Whether the device's answers are what it waits for.
-const fn waits(experiment: Experiment) -> bool {
-    match experiment {
-        Experiment::Ping | Experiment::Oneway | Experiment::Blast => true,
-        Experiment::Recvq | Experiment::Rpc | Experiment::Fan => true,
-        Experiment::Overhead | Experiment::Mr | Experiment::Connect | Experiment::Timeout => false,
-    }
-}
-
 /// The mean over some of the points. `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let places: Vec<u64> = (0..points.len() as u64).collect();
-    let tried = spread(&places, POINTS);
+    let tried = evenly_spaced(&places, POINTS);
     let mut sum_ns = 0.0;
     for place in &tried {
         let point = points[*place as usize];
-        let least = 2 * u64::from(point.buffers.max(point.burst as u32));
-        sum_ns += (each_ns(point, least, session)? - assumed_ns(point)).max(0.0);
+        let least = 2 * point.window();
+        sum_ns += (each_ns(point, least, session)? - point.message_ns()).max(0.0);
     }
     Some(sum_ns / tried.len() as f64)
 }

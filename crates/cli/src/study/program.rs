@@ -12,10 +12,10 @@ use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
 };
-use rdmalab_study::Words;
+use rdmalab_study::SweepCommand;
 
-use super::place::Asked;
-use super::trim;
+use super::dir::Request;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
@@ -60,7 +60,7 @@ pub fn is_known(name: &str) -> bool {
 ///
 /// # Errors
 /// An option that it does not know, or a wrong value; or that it is not installed.
-pub fn cases(words: &Words) -> Result<Vec<Case>, String> {
+pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let program = words.experiment.clone();
     let mut by_cm = vec![false];
     let mut options: Vec<(&str, &str)> = Vec::new();
@@ -99,22 +99,22 @@ fn installed(program: &str) -> Option<PathBuf> {
 impl Case {
     /// About how long it takes, in seconds.
     pub fn expected_s(&self) -> f64 {
-        CALL_S + self.point.messages as f64 * 3e-6
+        CALL_S + self.point.common.messages as f64 * 3e-6
     }
 
     fn arguments(&self) -> Vec<String> {
         let point = &self.point;
-        let connection = point.transport.name().to_ascii_uppercase();
+        let connection = point.common.transport.name().to_ascii_uppercase();
         let mut words = vec!["-F".to_owned(), "-U".to_owned()];
         let mut add = |letter: &str, value: String| words.extend([letter.to_owned(), value]);
         add("-c", connection);
-        add("-s", point.size_bytes.to_string());
-        add("-n", point.messages.to_string());
-        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.inline) {
+        add("-s", point.common.size_bytes.to_string());
+        add("-n", point.common.messages.to_string());
+        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.common.inline) {
             add("-I", bytes.to_string());
         }
-        if point.mtu_bytes > 0 {
-            add("-m", point.mtu_bytes.to_string());
+        if point.common.mtu_bytes > 0 {
+            add("-m", point.common.mtu_bytes.to_string());
         }
         if self.by_cm {
             words.push("-R".to_owned());
@@ -125,17 +125,17 @@ impl Case {
     /// Its parameters, as records have them.
     pub fn parameters(&self) -> Object {
         let point = &self.point;
-        let inline = match (self.has_inline, point.inline) {
+        let inline = match (self.has_inline, point.common.inline) {
             (true, Inline::Bytes(bytes)) => bytes.into(),
             _ => "default".into(),
         };
         [
-            ("transport", point.transport.name().into()),
+            ("transport", point.common.transport.name().into()),
             ("op", "send".into()),
-            ("size_bytes", point.size_bytes.into()),
-            ("messages", point.messages.into()),
+            ("size_bytes", point.common.size_bytes.into()),
+            ("messages", point.common.messages.into()),
             ("inline_bytes", inline),
-            ("mtu_bytes", point.mtu_bytes.into()),
+            ("mtu_bytes", point.common.mtu_bytes.into()),
             ("rdma_cm", if self.by_cm { "yes" } else { "no" }.into()),
         ]
         .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
@@ -151,7 +151,12 @@ impl Case {
 
 /// What is left of the calls when only `share` of them may be made: repetitions go first, then
 /// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
-pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
+pub fn shortened(
+    words: &SweepCommand,
+    repeat: u32,
+    cases: &[Case],
+    share: f64,
+) -> (SweepCommand, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -159,13 +164,15 @@ pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words
     let mut left = share * f64::from(repeat) / f64::from(repeats);
     let mut words = words.clone();
     type Value = fn(&Case) -> u64;
-    let lists: [(&str, Value); 2] =
-        [("size", |case| case.point.size_bytes), ("mtu", |case| case.point.mtu_bytes.into())];
+    let lists: [(&str, Value); 2] = [
+        ("size", |case| case.point.common.size_bytes),
+        ("mtu", |case| case.point.common.mtu_bytes.into()),
+    ];
     for (name, value) in lists {
         let mut all: Vec<u64> = cases.iter().map(value).collect();
         all.sort_unstable();
         all.dedup();
-        let kept = trim::spread(&all, (all.len() as f64 * left).floor() as usize);
+        let kept = evenly_spaced(&all, (all.len() as f64 * left).floor() as usize);
         left *= all.len() as f64 / kept.len().max(1) as f64;
         let option = words.options.iter_mut().find(|(known, _)| known == name);
         if let (Some((_, old)), true) = (option, kept.len() < all.len()) {
@@ -185,11 +192,11 @@ pub fn run(
     (cases, repeat): (&[Case], u32),
     dir: &Path,
     command: &[String],
-    asked: &Asked,
+    request: &Request,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let device = asked.device.as_str();
-    let latency = LatencyArgs { hold_dma_latency: asked.hold_dma_latency };
+    let device = request.device.as_str();
+    let latency = LatencyArgs { hold_dma_latency: request.hold_dma_latency };
     let _hold = latency.hold()?;
     let found = crate::soft::find(device)?;
     let profile = crate::soft::profile(&found).map(|profile| profile.name.clone());
@@ -197,14 +204,14 @@ pub fn run(
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
     };
-    let seed = cases.first().map_or(0, |case| case.point.seed);
+    let seed = cases.first().map_or(0, |case| case.point.common.seed);
     let turns = shuffle(cases.len(), repeat as usize, seed);
     let program = cases.first().map_or("", |case| case.program.as_str());
     let mut header =
         Header::new(program, command.to_vec(), Device { profile, ..Device::new(device, kind) });
     (header.planned_points, header.seed) = (turns.len() as u64, seed);
-    header.condition.clone_from(&asked.condition);
-    header.held_dma_latency_us = asked.hold_dma_latency;
+    header.condition.clone_from(&request.condition);
+    header.held_dma_latency_us = request.hold_dma_latency;
     let (mut writer, done) = writer(dir, header)?;
     for (order, turn) in turns.iter().enumerate() {
         let (case, repetition) = (&cases[turn.point], turn.repetition as u32);
@@ -217,7 +224,7 @@ pub fn run(
         }
         writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
-        match call(case, asked, kind) {
+        match call(case, request, kind) {
             Ok(measured) => {
                 let id = PointId {
                     parameters,
@@ -293,8 +300,8 @@ impl From<String> for Fault {
 }
 
 /// What a call measured, made again where others disturbed it.
-fn call(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, String> {
-    undisturbed(|| call_once(case, asked, kind)).map_err(|fault| match fault {
+fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, String> {
+    undisturbed(|| call_once(case, request, kind)).map_err(|fault| match fault {
         Fault::Failed(why) => why,
         Fault::Disturbed => format!(
             "{} could not measure its processor's clock in {ATTEMPTS} calls: others took the \
@@ -316,16 +323,16 @@ fn undisturbed<T>(mut call: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault
 }
 
 /// A server and a client; what the client printed, as samples.
-fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, Fault> {
+fn call_once(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, Fault> {
     let passing = tempfile::tempdir().map_err(|e| e.to_string())?;
     let port = free_port().map_err(|e| e.to_string())?;
     let start = |name: &str, host: Option<&str>| {
         let file = passing.path().join(name);
         let out = File::create(&file).map_err(|e| e.to_string())?;
         let err = out.try_clone().map_err(|e| e.to_string())?;
-        let mut command = program(case, asked, kind)?;
+        let mut command = program(case, request, kind)?;
         command
-            .args(["-d", &asked.device, "-p", &port.to_string()])
+            .args(["-d", &request.device, "-p", &port.to_string()])
             .args(case.arguments())
             .args(host);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
@@ -354,15 +361,15 @@ fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, F
 }
 
 /// The program, under our `exec` for a soft device.
-fn program(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Command, String> {
+fn program(case: &Case, request: &Request, kind: DeviceKind) -> Result<Command, String> {
     let installed = installed(&case.program);
     let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
     if kind != DeviceKind::Soft {
         return Ok(Command::new(path));
     }
-    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", asked.device))?;
+    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", request.device))?;
     let mut command = Command::new(own);
-    command.arg("exec").envs(asked.link().variables(0)).arg("--").arg(path);
+    command.arg("exec").envs(request.link().variables(0)).arg("--").arg(path);
     Ok(command)
 }
 
@@ -445,7 +452,7 @@ mod tests {
     fn our_words_become_letters() {
         let words = |line: &str| {
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            cases(&Words::of_line(&line).unwrap())
+            cases(&SweepCommand::of_line(&line).unwrap())
         };
         assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("is given transport"));
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
@@ -459,9 +466,9 @@ mod tests {
         assert_eq!(found[0].parameters()["inline_bytes"], 0);
         let line = "ib_send_lat --transport rc,ud --size 8..4K*2 --messages 1000";
         let whole =
-            Words::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+            SweepCommand::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
         let cut = |share: f64| {
-            let (words, repeat) = trimmed(&whole, 3, &cases(&whole).unwrap(), share);
+            let (words, repeat) = shortened(&whole, 3, &cases(&whole).unwrap(), share);
             (words.line()[4].clone(), repeat, cases(&words).unwrap().len())
         };
         assert_eq!(cut(1.0), ("8..4K*2".to_owned(), 3, 20));

@@ -7,10 +7,10 @@ use libc::{iovec, off_t};
 use rdmalab_abi::*;
 
 use super::memory::Sge;
-use super::stream::{LIST, OP_IOMAP, OP_WRITE, SGE_BYTES, Stream, message};
+use super::stream::{OP_IOMAP, OP_WRITE, SGE_BYTES, SGL_ENTRIES, Stream, message};
 use super::{Socket, get};
-use crate::debug::{CallResult, Errno, answer, failed, last_errno};
 use crate::device::verbs;
+use crate::errno::{CallResult, Errno, answer, failed, last_errno};
 
 /// Bytes of an announced mapping: offset, and where it lies.
 pub const BYTES: usize = 8 + SGE_BYTES;
@@ -34,7 +34,7 @@ pub struct Iomaps {
 }
 
 impl Iomaps {
-    pub fn meet(&mut self, at_peer: Sge) {
+    pub fn set_peer(&mut self, at_peer: Sge) {
         self.at_peer = at_peer;
     }
 
@@ -255,4 +255,4 @@ fn mapped(stream: &Stream, offset: u64) -> Option<(u64, u32, u32)> {
     None
 }
 
-const _: () = assert!(LIST as usize * SGE_BYTES == 32);
+const _: () = assert!(SGL_ENTRIES as usize * SGE_BYTES == 32);

@@ -7,8 +7,8 @@ use libc::iovec;
 use rdmalab_abi::*;
 
 use super::stream::SGE_BYTES;
-use crate::debug::{CallResult, Errno, last_errno};
 use crate::device::verbs;
+use crate::errno::{CallResult, Errno, last_errno};
 
 /// Memory at the peer.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,17 +2,17 @@
 //!
 //! What goes over the wire is what rdma-core sends, so that either end may be its: each
 //! end has a receive buffer in two halves; a half that is free is announced by writing its address
-//! into a list at the peer (`LIST`), who fills it with WRITEs whose immediate data tell how much.
+//! into a list at the peer (`SGL_ENTRIES`), who fills it with WRITEs whose immediate data tell how much.
 //!
 //! A socket's number is the descriptor of its id's event channel. Datagram sockets are refused.
 
-mod bell;
+mod connection;
 mod iomap;
-mod links;
 mod memory;
 mod options;
 mod poll;
 mod stream;
+mod wakeup;
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 use rdmalab_abi::*;
 
-use crate::debug::{CallResult, Errno, answer, failed};
+use crate::errno::{CallResult, Errno, answer, failed};
 use crate::{connect, endpoint, id};
 
-use bell::Bell;
 pub use iomap::{riomap, riounmap, riowrite};
 pub use options::{rfcntl, rgetpeername, rgetsockname, rgetsockopt, rsetsockopt};
 pub use poll::{rpoll, rselect};
 use stream::{State, Stream};
+use wakeup::Wakeup;
 
 /// Sizes that a socket has unless told otherwise: work requests, inline bytes, buffers.
 const QUEUE: u16 = 384;
@@ -37,7 +37,7 @@ const BUFFER: u32 = 1 << 17;
 /// How long a thread looks again and again before it sleeps, ns.
 const SPIN_NS: u64 = 10_000;
 /// How long a thread sleeps that nobody can wake, because no descriptor was left for it, ms.
-const DEAF_MS: c_int = 10;
+const POLL_MS: c_int = 10;
 /// What the ends say to each other first.
 const VERSION: u8 = 1;
 
@@ -101,7 +101,7 @@ impl Socket {
             if nonblocking {
                 return (stream, Err(Errno(libc::EWOULDBLOCK)));
             }
-            let now_ns = crate::world::now_ns();
+            let now_ns = crate::state::now_ns();
             if now_ns < *spin_until.get_or_insert(now_ns + SPIN_NS) {
                 drop(stream);
                 std::hint::spin_loop();
@@ -129,13 +129,13 @@ impl Socket {
         mut stream: MutexGuard<'a, Stream>,
         descriptors: &[c_int],
     ) -> (MutexGuard<'a, Stream>, CallResult<()>) {
-        let bell = Bell::own();
-        stream.sleepers.enter(bell.as_ref());
+        let wakeup = Wakeup::own();
+        stream.waiters.add(wakeup.as_ref());
         drop(stream);
         let polls = descriptors.iter().map(|&fd| readable(fd)).collect();
-        let slept = sleep_on(polls, bell.as_ref(), -1);
+        let slept = sleep_on(polls, wakeup.as_ref(), -1);
         let mut stream = self.lock();
-        stream.sleepers.leave(bell.as_ref());
+        stream.waiters.remove(wakeup.as_ref());
         (stream, slept)
     }
 
@@ -171,11 +171,11 @@ impl Socket {
         nonblocking: bool,
     ) -> (MutexGuard<'a, Stream>, CallResult<()>) {
         loop {
-            let gone_on = self.go_on(&mut stream);
-            if nonblocking || gone_on != Err(Errno(libc::EINPROGRESS)) {
+            let advanced = self.advance(&mut stream);
+            if nonblocking || advanced != Err(Errno(libc::EINPROGRESS)) {
                 // Another thread may have seen it fail, or have closed it.
-                let has_failed = gone_on.is_ok() && stream.state == State::Failed;
-                let opened = if has_failed { Err(stream.failure()) } else { gone_on };
+                let has_failed = advanced.is_ok() && stream.state == State::Failed;
+                let opened = if has_failed { Err(stream.failure()) } else { advanced };
                 return (stream, opened);
             }
             let channel = stream.channel_fd();
@@ -205,15 +205,15 @@ impl Socket {
     }
 
     /// Goes on with a connection that is being made; `EINPROGRESS` while it is not there.
-    fn go_on(&self, stream: &mut Stream) -> CallResult<()> {
+    fn advance(&self, stream: &mut Stream) -> CallResult<()> {
         if !stream.is_opening() {
             return Ok(());
         }
-        let gone_on = links::advance(stream);
+        let advanced = connection::advance(stream);
         if !stream.is_opening() {
-            stream.sleepers.wake();
+            stream.waiters.wake();
         }
-        gone_on
+        advanced
     }
 }
 
@@ -221,25 +221,25 @@ fn readable(fd: c_int) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// Waits until one of the descriptors is ready, the bell rings, or the time is over (-1: never).
+/// Waits until one of the descriptors is ready, the wakeup is_signalled, or the time is over (-1: never).
 fn sleep_on(
     mut polls: Vec<libc::pollfd>,
-    bell: Option<&Bell>,
+    wakeup: Option<&Wakeup>,
     timeout_ms: c_int,
 ) -> CallResult<()> {
-    let timeout_ms = match (bell, timeout_ms) {
-        (None, -1) => DEAF_MS,
-        (None, timeout_ms) => timeout_ms.min(DEAF_MS),
+    let timeout_ms = match (wakeup, timeout_ms) {
+        (None, -1) => POLL_MS,
+        (None, timeout_ms) => timeout_ms.min(POLL_MS),
         (Some(_), timeout_ms) => timeout_ms,
     };
-    polls.extend(bell.map(|bell| readable(bell.fd())));
+    polls.extend(wakeup.map(|wakeup| readable(wakeup.fd())));
     // SAFETY: a live array of that length.
     let slept = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms) };
-    let slept = if slept < 0 { Err(crate::debug::last_errno()) } else { Ok(()) };
-    if let (Some(bell), Some(last)) = (bell, polls.last())
+    let slept = if slept < 0 { Err(crate::errno::last_errno()) } else { Ok(()) };
+    if let (Some(wakeup), Some(last)) = (wakeup, polls.last())
         && last.revents != 0
     {
-        bell.silence();
+        wakeup.clear();
     }
     slept
 }
@@ -329,7 +329,7 @@ unsafe fn accept(
 ) -> CallResult<c_int> {
     let (id, sizes, is_nonblocking) = socket.next_request()?;
     let mut stream = Stream::new(id, sizes);
-    links::answer_request(&mut stream)?;
+    connection::accept_request(&mut stream)?;
     let accepted = Socket::new(stream);
     if !is_nonblocking {
         match accepted.open(accepted.lock(), false) {
@@ -358,8 +358,8 @@ pub unsafe fn rconnect(socket: c_int, addr: *const sockaddr, length: socklen_t) 
                 to.copy_from_nonoverlapping(addr.cast(), bytes);
             }
         }
-        let begun = links::connect(&mut stream);
-        stream.sleepers.wake();
+        let begun = connection::connect(&mut stream);
+        stream.waiters.wake();
         match begun {
             Err(Errno(libc::EINPROGRESS)) if !stream.is_nonblocking => socket.open(stream, false).1,
             begun => begun,
@@ -380,19 +380,19 @@ fn shut(socket: &Socket, how: c_int) -> CallResult<()> {
     match how {
         libc::SHUT_RD => {
             stream.is_readable = false;
-            stream.sleepers.wake();
+            stream.waiters.wake();
             return Ok(());
         }
         libc::SHUT_WR => stream.is_writable = false,
         _ => (stream.is_readable, stream.is_writable) = (false, false),
     }
-    stream.sleepers.wake();
+    stream.waiters.wake();
     let ends = !stream.is_readable;
     let ready = |stream: &Stream| stream.can_control() || !stream.is_connected();
     let (mut stream, waited) = socket.wait_until(stream, false, ready);
     waited?;
     if stream.is_connected() {
-        stream.say_goodbye(ends)?;
+        stream.send_shutdown(ends)?;
     }
     let sent = |stream: &Stream| stream.all_sent() || !stream.is_connected();
     let (_stream, waited) = socket.wait_until(stream, false, sent);

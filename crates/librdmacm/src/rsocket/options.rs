@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use super::get;
 use super::stream::{State, Stream};
-use crate::debug::{CallResult, Errno, answer, failed};
+use crate::errno::{CallResult, Errno, answer, failed};
 use crate::id;
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
@@ -80,7 +80,7 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
     let buffer = |value: c_int| (value.clamp(BUFFER_RANGE.0, BUFFER_RANGE.1) & !1) as u32;
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-            let mut inner = id::world()?.lock();
+            let mut inner = id::process()?.lock();
             // SAFETY: the socket's id.
             inner.id(unsafe { id::own(stream.id)? }.number)?.reuse_address = value != 0;
         }
