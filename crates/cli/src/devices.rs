@@ -1,4 +1,4 @@
-//! `rdmalab devices`: every device of every kind, what it can do, and what is wrong with it.
+//! `rdmalab devices`: all devices, what each can do, and what is wrong with it.
 
 use clap::Args;
 use rdmalab_verbs::{Device, Library, LinkLayer, PortState, VerbsError};
@@ -29,7 +29,7 @@ pub struct DevicesArgs {
     list: ListFormatArgs,
 }
 
-/// A device, as far as it could be asked.
+/// A device, as far as it could be queried.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
@@ -80,7 +80,7 @@ struct PortReport {
 /// GIDs that are shown of a port; the tables of adapters have hundreds, most of them empty.
 const GIDS_SHOWN: u32 = 16;
 
-/// Prints the devices. Succeeds also when there are none: it says why.
+/// Prints the devices, or why there are none.
 pub fn run(args: &DevicesArgs) -> Outcome {
     if args.profiles {
         return profiles::list(args.list.is_json());
@@ -98,7 +98,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         Ok(Some(library)) => list_system(&library, &mut remarks),
         Ok(None) => {
             remarks.push(
-                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH): the system's is not asked".into(),
+                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH), so adapters are not listed".into(),
             );
             Vec::new()
         }
@@ -153,16 +153,14 @@ pub fn brief() -> Outcome {
 fn list_system(library: &Library, remarks: &mut Vec<String>) -> Vec<Report> {
     match library.devices() {
         Ok(devices) if devices.is_empty() => {
-            remarks.push(
-                "the system's libibverbs is there, and finds no adapter (nor rdma_rxe, siw)".into(),
-            );
+            remarks.push("the system's libibverbs finds no adapter (nor rdma_rxe, siw)".into());
             Vec::new()
         }
         Ok(devices) => devices.iter().map(report).collect(),
         Err(error) => {
             remarks.push(format!(
-                "the system's libibverbs is there, and cannot list devices: {error} (is the \
-                 kernel module ib_uverbs loaded?)"
+                "the system's libibverbs cannot list devices: {error} (is the kernel module \
+                 ib_uverbs loaded?)"
             ));
             Vec::new()
         }
@@ -174,13 +172,13 @@ fn report(device: &Device) -> Report {
     let profile = soft::profile(device).map(|profile| profile.name.clone());
     let (name, ports, wrong) = (device.name(), Vec::new(), Vec::new());
     let mut report = Report { name, kind, profile, can: None, ports, wrong };
-    if let Err(error) = ask(device, &mut report) {
+    if let Err(error) = query(device, &mut report) {
         report.wrong.push(error.to_string());
     }
     report
 }
 
-fn ask(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
+fn query(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
     let context = device.open()?;
     let attr = context.query_device()?;
     report.can = Some(Abilities {

@@ -6,7 +6,7 @@ use rdmalab_report::expect::{Answer, Checked, Expectation};
 
 use crate::failure::{Outcome, for_each, run as failed, usage};
 
-/// Refuses an expectation that the points cannot support, before anything is measured.
+/// Refuses, before anything is measured, an expectation that the points cannot decide.
 ///
 /// # Errors
 /// What the points measure instead, or how many samples it needs.
@@ -26,12 +26,11 @@ pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> O
     of_samples.try_for_each(|one| one.supported_by(samples).map_err(usage))
 }
 
-/// Holds a record to its expectations: a line to standard error for each point, and a failure when
-/// one does not hold.
+/// Checks the expectations on a record. Prints a line to standard error for each point.
 ///
 /// # Errors
-/// When one does not hold, or the run does not tell; when it asks for what is not in the record, as
-/// a wrong call.
+/// When one does not hold or cannot be answered. When it names a quantity that the record does not
+/// have, as a usage error.
 pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let each = expectations.iter().map(|one| one.check(record).map_err(usage));
     let all: Vec<Checked> = each.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();

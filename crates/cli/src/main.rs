@@ -4,10 +4,10 @@
 //! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
 //!      ── report ── a record
 //!      ── advise ── measures as run does, or records ── answers
-//!      ── devices, exec, env, ps, man, trace, trace
+//!      ── devices, doctor, exec, env, ps, man, trace
 //! ```
 
-/// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
+/// Prints to standard output. A reader that stops early (`rdmalab | head`) causes no panic.
 macro_rules! out {
     ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
 }
@@ -90,12 +90,12 @@ fn main() -> ExitCode {
         Some(Command::Tree) => exec::paths::run(),
         Some(Command::Worker(args)) => worker::run(&args),
     };
-    // A failure of the command says more than what its output met.
+    // A failure of the command comes before an error of its output.
     let printed = output::finish().map_err(failure::run);
     match outcome.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Standard error may be closed; the exit code says it too.
+            // Standard error may be closed; the exit code tells the failure too.
             errln!("rdmalab: {failure}");
             failure.exit_code()
         }

@@ -1,4 +1,4 @@
-//! `rdmalab ps` and `rdmalab clean`: who uses the soft device on this host, and what is left.
+//! `rdmalab ps` and `rdmalab clean`: the processes of the soft device, and the files left behind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,7 +88,8 @@ pub fn clean(args: &CleanArgs) -> Outcome {
     }
     if !live.is_empty() {
         outln!(
-            "{} process(es) use the soft device (`rdmalab ps`); what they share is removed when they end",
+            "{} process(es) use the soft device (`rdmalab ps`); what they share is removed when \
+             they end",
             live.len()
         );
     }

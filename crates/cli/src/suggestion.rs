@@ -10,8 +10,8 @@ pub fn did_you_mean<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Str
     meant(word, words).map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
 }
 
-/// The only word that begins with `word`, else the only one that contains it, else the only one with
-/// the fewest edits.
+/// The only word that begins with `word`, else the only one that contains it, else the only one
+/// with the fewest edits.
 fn meant<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let words: Vec<&str> = words.collect();
     let word = word.to_lowercase();

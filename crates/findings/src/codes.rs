@@ -1,4 +1,4 @@
-//! From which code on a time-out takes effect.
+//! The lowest code of a time-out that takes effect.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::quantity::fmt_ns;
@@ -9,16 +9,16 @@ use rdmalab_record::{Finding, Point};
 use crate::curve::Curve;
 use crate::estimate::{known, medians, timed};
 
-/// Of a time-out, what a host may take to notice its end: it hides what codes say that are shorter.
+/// How long a host may take to notice the end of a time-out. It hides the effect of short codes.
 const NOTICE_NS: f64 = 50_000.0;
 
-/// How T_o grows from one code to a higher one. From the smallest code that takes effect on it
-/// grows as T_tr does; below that one it stays as long.
+/// The growth of T_o from one code to a higher one. From the lowest code that takes effect on, T_o
+/// grows as T_tr does; below that code it stays the same.
 struct Step {
     lower: f64,
     upper: f64,
     growth: f64,
-    /// By what the runs differ by.
+    /// The interval of the growth, by the difference between runs.
     ends: Option<Interval>,
 }
 
@@ -36,31 +36,31 @@ impl Step {
         Self { lower: lower.0, upper: upper.0, growth, ends }
     }
 
-    /// Growth from which on the lower code takes effect: in the middle, on a logarithmic scale, of
-    /// all that the codes say and of one code less.
+    /// The growth from which on the lower code takes effect: on a logarithmic scale, in the middle
+    /// between the growth of T_tr and that of one code less.
     fn of_lower(&self) -> f64 {
         (self.upper - self.lower - 0.5).exp2()
     }
 
-    /// Growth from which on the upper one does: as much of that and of none.
+    /// The growth from which on the upper code takes effect: halfway between one code and none.
     const OF_UPPER: f64 = std::f64::consts::SQRT_2;
 }
 
-/// The lowest code that takes effect, as each above it, where such a growth is what tells.
+/// The lowest code that takes effect, as all codes above it do; `is_from` judges a growth.
 fn lowest(steps: &[Step], is_from: impl Fn(&Step, f64) -> bool) -> Option<f64> {
     let all = steps.iter().rev().take_while(|step| is_from(step, step.of_lower()));
     let top = steps.last().filter(|step| is_from(step, Step::OF_UPPER));
     all.last().map(|step| step.lower).or(top.map(|step| step.upper))
 }
 
-/// The median of what the runs gave.
+/// The median of the runs.
 fn middle(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     stats::sort(&mut values);
     stats::median(&values)
 }
 
-/// The lowest code that takes effect, as each above it: from there on T_o grows as T_tr does.
+/// The lowest code that takes effect: from there on T_o grows as T_tr does.
 pub fn effective(curve: &Curve) -> Vec<Finding> {
     let t_o = |points: &[&Point]| known(points, Quantity::Timeout, "T_o");
     let places = || curve.points.iter().filter(|(_, points)| t_o(points).is_some());
@@ -72,7 +72,7 @@ pub fn effective(curve: &Curve) -> Vec<Finding> {
     let steps: Vec<Step> = measured.windows(2).map(|two| Step::between(&two[0], &two[1])).collect();
     let by_medians = lowest(&steps, |step, least| step.growth >= least);
     let high = lowest(&steps, |step, least| step.ends.is_some_and(|ends| ends.low >= least));
-    // A code above the highest one that surely has none.
+    // The code above the highest one that certainly has no effect.
     let has_none = |step: &&Step| step.ends.is_some_and(|ends| ends.high < step.of_lower());
     let low = steps.iter().rev().find(has_none).map(|step| step.lower + 1.0);
     let at = by_medians.unwrap_or(last.0);

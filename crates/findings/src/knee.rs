@@ -1,4 +1,4 @@
-//! From which load on times rise.
+//! The knee: the load from which on times rise.
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::curve::{Crossing, PairedPoint, Position, crossing};
@@ -10,8 +10,7 @@ use rdmalab_record::{Finding, Point};
 use crate::curve::Curve;
 use crate::estimate::{known, median, placed};
 
-/// What the knee is taken to be: the median from the intended start is so many times that at the
-/// lowest rate,
+/// The knee is where the median from the intended start is so many times that at the lowest rate,
 const KNEE: f64 = 2.0;
 /// or less than this share of the rate arrives.
 const SERVED: f64 = 0.99;
@@ -35,7 +34,7 @@ impl Times {
                 let errors = points.iter().map(|point| point.clock_error_ns(quantity));
                 Some((known, errors.fold(0.0, f64::max)))
             };
-            // Of a WRITE or a READ the one end alone knows, by its completion.
+            // For a WRITE or a READ only the requester has times, from its completions.
             let all = [Quantity::OneWay, Quantity::RoundTrip, Quantity::CompletionTime];
             all.into_iter().find_map(due)
         };
@@ -61,7 +60,7 @@ impl Times {
     }
 }
 
-/// Up to which rate load costs little.
+/// The rate up to which load costs little.
 pub fn knee(curve: &Curve) -> Vec<Finding> {
     let times = Times::of(curve);
     let of = |sentence: &str| curve.finding("knee", "per_s", sentence);
@@ -112,7 +111,7 @@ pub fn knee(curve: &Curve) -> Vec<Finding> {
     vec![placed(of(&sentence), found.at, found.range, (*lowest, *highest))]
 }
 
-/// From where on less arrives than is sent: counts, of which no clock is in doubt.
+/// From which rate on less arrives than is sent. Counts need no clock.
 fn behind(curve: &Curve) -> Crossing {
     let paced = curve.points.iter().filter(|(rate, _)| *rate > 0.0);
     let pairs = paced.filter_map(|(rate, points)| {
@@ -134,7 +133,7 @@ fn slow_knee(at: &str, least: &str) -> String {
     format!("the knee is at {at}: there the median from the intended start is {KNEE} x {least}")
 }
 
-/// What the clocks of two hosts leave open of it; nothing where one clock took the times.
+/// The uncertainty by the clocks of two hosts; empty where one clock took all times.
 fn clocks(times: &Times, slow: &Crossing) -> String {
     if times.clock_error_ns == 0.0 {
         return String::new();

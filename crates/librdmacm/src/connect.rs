@@ -3,14 +3,20 @@
 use core::ffi::{c_int, c_void};
 
 use rdmalab_abi::*;
-use rdmalab_engine::cm::{CmError, code_ns};
+use rdmalab_engine::cm::code_ns;
 use rdmalab_wire::cm::{IpHeader, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::{Psn, Qpn};
 
+use crate::blocking::wait_for_event;
+use crate::cm_id::{CmId, own};
+use crate::conn_params::{HOP_LIMIT, PACKET_LIFE_TIME, PKEY, is_datagram};
 use crate::errno::{CallResult, Errno, answer, failed};
-use crate::id::{self, CmId, HOP_LIMIT, PKEY, own, process};
+use crate::establish::{establish, wrong_state};
+use crate::id::ack_last_event;
+use crate::os::{now_ns, random};
+use crate::process::process;
 use crate::qp;
-use crate::state::{IdState, PACKET_LIFE_TIME, is_datagram, now_ns, random};
+use crate::state::{IdState, service_of};
 
 /// How long each side may take to answer, as a code: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
@@ -85,14 +91,6 @@ fn fill<const N: usize>(call: &str, parts: &[&[u8]]) -> CallResult<[u8; N]> {
     Ok(whole)
 }
 
-fn wrong_state(call: &str, error: CmError) -> Errno {
-    let errno = match error {
-        CmError::TooMany => libc::ENOMEM,
-        CmError::UnknownId | CmError::WrongState(_) => libc::EINVAL,
-    };
-    failed(errno, call, || error.to_string())
-}
-
 fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let Some(device) = own.device() else { return Err(Errno(libc::EINVAL)) };
     if own.ps() != RDMA_PS_TCP {
@@ -157,7 +155,7 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
         destination: destination.ip(),
     }
     .to_bytes();
-    let service_id = crate::state::service_of(state.ps, destination.port());
+    let service_id = service_of(state.ps, destination.port());
     let connect_data = own.connect_data().clone();
     let parts = [&header[..], &connect_data, wanted.private_data];
     let comm = if is_datagram(state.ps) {
@@ -178,7 +176,7 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     drop(cm);
     own.connect_data().clear();
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 /// An address in the family of another: both are written in one.
@@ -288,7 +286,7 @@ pub unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Call
     }
     accepted?;
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 fn accept_connection(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
@@ -342,7 +340,7 @@ fn accept_datagram(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     cm.process_outputs();
     drop(cm);
     if own.is_sync() {
-        own.give_event_back();
+        ack_last_event(own);
     }
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
@@ -437,7 +435,7 @@ pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
     cm.process_outputs();
     drop(cm);
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 /// Ends a connection without waiting for its event.
@@ -462,19 +460,4 @@ pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         true => establish(own),
         false => Err(Errno(libc::EINVAL)),
     }))
-}
-
-/// Makes the queue pair ready to send, if it is the library's, and tells the peer.
-pub fn establish(own: &CmId) -> CallResult<()> {
-    let made = qp::to_rtr(own, None).and_then(|()| qp::to_rts(own, None)).and_then(|()| {
-        let mut cm = process()?.lock();
-        let Some(comm) = cm.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
-        let done = cm.manager.establish(comm);
-        cm.process_outputs();
-        done.map_err(|error| wrong_state("rdma_establish", error))
-    });
-    if made.is_err() {
-        qp::to_error(own);
-    }
-    made
 }

@@ -1,33 +1,35 @@
-//! What peers are told when this process ends and has not said goodbye.
+//! Disconnecting the connections of a process that ends without closing them.
 //!
-//! A kernel destroys the ids of a process that ends, which tells each peer. Ours end with the
-//! process: others of this host see its sockets close, and those on other hosts saw nothing, and
-//! asked a host for the end of a connection where perhaps nobody was left to answer.
+//! The kernel destroys the ids of a process that ends, which sends a DREQ to each peer. Our ids end
+//! with the process. Peers on this host see its sockets close, but peers on other hosts would see
+//! nothing, and their DREQs might find no process to answer.
 
 use std::sync::{MutexGuard, TryLockError};
 use std::time::Duration;
 
 use rdmalab_engine::cm::Output;
 
-use crate::state::{self, CmProcess, CmState, now_ns};
+use crate::os::now_ns;
+use crate::process::{self, CmProcess};
+use crate::state::CmState;
 
-/// How long it is waited for a thread that has the lock, ns. It may be the one that ends, in a
-/// handler of a signal, or one that was cancelled.
+/// How long to wait for the lock, ns. Its holder may be this thread, in a signal handler, or a thread
+/// that was cancelled.
 const LOCK_NS: u64 = 100_000_000;
-/// How long telling may take, ns: who has not been told by then finds out without us.
-const TELL_NS: u64 = 200_000_000;
+/// How long sending may take, ns. Peers without a DREQ by then find out by a time-out.
+const SEND_NS: u64 = 200_000_000;
 
-/// Runs last when the process ends by `exit`: after its handlers and the destructors of whatever
-/// was linked to this library, which may still use connections. The device sends for as long as
-/// the process lives. A capture ends before, and is added to.
+/// Runs last when the process calls `exit`: after its handlers, and after the destructors of the
+/// libraries that depend on this one, because both may still use connections. The device can send
+/// until the process ends. A capture has ended by then, and is appended to.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = {
     extern "C" fn end() {
         crate::guard::guard((), || {
-            // None in a forked child that opened nothing: its parent's connections live on.
-            if let Some(mut cm) = state::existing().and_then(try_lock) {
-                cm.disconnect_all(now_ns() + TELL_NS);
+            // None in a forked child that made no call: its parent's connections live on.
+            if let Some(mut cm) = process::existing().and_then(try_lock) {
+                cm.disconnect_all(now_ns() + SEND_NS);
             }
         });
     }
@@ -47,11 +49,11 @@ fn try_lock(process: &CmProcess) -> Option<MutexGuard<'_, CmState>> {
 }
 
 impl CmState {
-    /// Lets go of every connection, and tells the peers, each once: no answer is waited for.
+    /// Destroys every connection and sends a DREQ to each peer, once: no answer is awaited.
     fn disconnect_all(&mut self, until_ns: u64) {
         self.detach_all();
         while let Some(output) = self.manager.output() {
-            // Events are nobody's any more.
+            // No thread fetches events any more.
             if let Output::Send { to, mad } = output {
                 self.transport.send(to, *mad);
             }

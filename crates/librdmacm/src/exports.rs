@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use libc::sockaddr;
 use rdmalab_abi::*;
 
-use crate::{addrinfo, channel, connect, endpoint, id, info, multicast, qp, resolve};
+use crate::{addrinfo, channel, connect, endpoint, events, id, info, multicast, qp, resolve};
 
 // Channels, ids and addresses.
 export! {
@@ -21,7 +21,7 @@ export! {
     fn rdma_get_cm_event(
         channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event
     ) -> c_int,
-        or -1, via channel::rdma_get_cm_event;
+        or -1, via events::rdma_get_cm_event;
     /// Gives an event back; 0, or -1 and `errno`.
     fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int,
         or -1, via channel::rdma_ack_cm_event;

@@ -5,8 +5,9 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
+use crate::cm_id::own;
 use crate::errno::{CallResult, Errno, answer, failed};
-use crate::id::{own, process};
+use crate::process::process;
 
 /// The devices, null-terminated; null and `errno`.
 pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {

@@ -1,43 +1,63 @@
-//! Whether datagrams can go a path, found out by threads of their own: the device waits for a while
-//! where an address is not in use yet, or nobody answers for the peer's, and who asks for the path
-//! gets an event. Each who asks has a time of its own; a lookup lasts as long as the device likes,
-//! and is repeated while somebody waits for it.
+//! The table of address resolutions that wait for an answer of the network.
+//!
+//! `rdma_resolve_addr` checks that a peer on another host answers. Threads do this (`resolve`),
+//! because the device may block: while one of our addresses is tentative, and while the peer's
+//! link-layer address is unknown. Requests for the same peer share one lookup, and each request has
+//! a deadline of its own. A lookup is repeated while a request waits for it.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use rdmalab_wire::ids::Gid;
 
-use crate::device;
-use crate::errno::{CallResult, Errno, errno_of, failed, last_errno};
-use crate::state::{CmProcess, CmState, ConnParams, start_thread};
+use crate::errno::{CallResult, Errno};
 
-/// Threads at once; ways that find none free are looked at one after the other.
-const THREADS_MAX: usize = 16;
+/// Lookup threads at the same time. Further lookups wait for a thread that is free.
+pub const THREADS_MAX: usize = 16;
 
-/// From one of our addresses to a peer: number of the device, index of our GID, the peer's GID.
-pub type Target = (usize, u8, Gid);
-
-/// What follows from an answer, under the lock.
-type OnResult = Box<dyn FnOnce(&mut CmState, CallResult<()>) + Send>;
-
-/// Who waits for an answer.
-struct Waiter {
-    id: u64,
-    /// When it does not wait any longer; `None`: never.
-    until_ns: Option<u64>,
-    on_result: OnResult,
+/// The path to a peer.
+#[derive(Clone, Copy)]
+pub struct Path {
+    /// The device's place in the list of devices.
+    pub device: usize,
+    pub sgid_index: u8,
+    pub local_gid: Gid,
+    pub remote_gid: Gid,
+    pub remote_lid: u16,
+    /// The peer is on this host.
+    pub is_local: bool,
+    /// Our address, for an id that is not bound.
+    pub source: IpAddr,
 }
 
-/// A path that is being looked at, or shall be.
+/// What a lookup is for: device, index of our GID, and the peer's GID.
+pub type Target = (usize, u8, Gid);
+
+/// A request that waits for a lookup.
+pub struct Request {
+    /// The number of the id.
+    pub id: u64,
+    /// `None` waits for ever.
+    pub deadline_ns: Option<u64>,
+    pub destination: SocketAddr,
+    pub path: Path,
+}
+
+impl Request {
+    /// The peer that the request needs.
+    pub fn target(&self) -> Target {
+        (self.path.device, self.path.sgid_index, self.path.remote_gid)
+    }
+}
+
 #[derive(Default)]
 struct Lookup {
     is_running: bool,
-    /// How often it was looked at.
     attempts: u32,
-    waiters: Vec<Waiter>,
+    requests: Vec<Request>,
 }
 
-/// All ways that are not known yet.
+/// All lookups that have no answer yet.
 #[derive(Default)]
 pub struct Lookups {
     lookups: BTreeMap<Target, Lookup>,
@@ -45,160 +65,91 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    fn is_waiting(&self, id: u64) -> bool {
-        self.lookups.values().any(|lookup| lookup.waiters.iter().any(|waiters| waiters.id == id))
+    /// Whether an id has a request.
+    pub fn has(&self, id: u64) -> bool {
+        self.lookups.values().any(|lookup| lookup.requests.iter().any(|request| request.id == id))
     }
 
-    /// MadCapture who asks; whether nobody asked for this path before.
-    fn add(&mut self, target: Target, waiters: Waiter) -> bool {
+    /// Adds a request; whether it is the first one for its peer.
+    pub fn add(&mut self, request: Request) -> bool {
+        let target = request.target();
         let is_new = !self.lookups.contains_key(&target);
-        self.lookups.entry(target).or_default().waiters.push(waiters);
+        self.lookups.entry(target).or_default().requests.push(request);
         is_new
     }
 
-    /// Whether one more thread may be started, which is counted then.
-    fn add_thread(&mut self) -> bool {
+    /// Counts one more thread, if that is allowed.
+    pub fn add_thread(&mut self) -> bool {
         let may = self.threads < THREADS_MAX;
         self.threads += usize::from(may);
         may
     }
 
-    /// The next path that no thread lookups at; those that were looked at before come last.
-    fn next(&mut self) -> Option<Target> {
+    /// A thread ended, or was not started.
+    pub fn remove_thread(&mut self) {
+        self.threads -= 1;
+    }
+
+    /// Whether any thread runs.
+    pub fn has_threads(&self) -> bool {
+        self.threads > 0
+    }
+
+    /// The next lookup for a thread. Lookups that were tried less often come first.
+    pub fn next(&mut self) -> Option<Target> {
         let free = self.lookups.iter_mut().filter(|(_, lookup)| !lookup.is_running);
         let (target, lookup) = free.min_by_key(|(_, lookup)| lookup.attempts)?;
         (lookup.is_running, lookup.attempts) = (true, lookup.attempts.saturating_add(1));
         Some(*target)
     }
 
-    /// A lookup is over: who is to be told of it. Who still waits is not, while nobody answers.
-    fn finish(&mut self, target: Target, reached: CallResult<()>) -> Vec<Waiter> {
+    /// Ends an attempt; returns the requests that are answered. After a time-out of the device the
+    /// requests that still have time stay, and the lookup is repeated.
+    pub fn finish(&mut self, target: Target, reached: CallResult<()>) -> Vec<Request> {
         if reached == Err(Errno(libc::ETIMEDOUT))
             && let Some(lookup) = self.lookups.get_mut(&target)
-            && !lookup.waiters.is_empty()
+            && !lookup.requests.is_empty()
         {
             lookup.is_running = false;
             return Vec::new();
         }
-        self.lookups.remove(&target).map(|lookup| lookup.waiters).unwrap_or_default()
+        self.remove(target)
     }
 
-    /// When the time of somebody is over.
+    /// Removes a lookup with its requests.
+    pub fn remove(&mut self, target: Target) -> Vec<Request> {
+        self.lookups.remove(&target).map(|lookup| lookup.requests).unwrap_or_default()
+    }
+
+    /// The first deadline of all requests.
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        self.lookups
-            .values()
-            .flat_map(|lookup| &lookup.waiters)
-            .filter_map(|waiters| waiters.until_ns)
-            .min()
+        let requests = self.lookups.values().flat_map(|lookup| &lookup.requests);
+        requests.filter_map(|request| request.deadline_ns).min()
     }
 
-    /// Takes out those whose time is over, with what they asked for.
-    fn take_expired(&mut self, now_ns: u64) -> Vec<(Target, Waiter)> {
-        let is_over = |waiters: &mut Waiter| waiters.until_ns.is_some_and(|at_ns| at_ns <= now_ns);
+    /// Takes the requests whose deadline is over.
+    pub fn take_expired(&mut self, now_ns: u64) -> Vec<Request> {
+        let is_over = |request: &mut Request| request.deadline_ns.is_some_and(|at| at <= now_ns);
         let mut expired = Vec::new();
-        for (target, lookup) in &mut self.lookups {
-            expired
-                .extend(lookup.waiters.extract_if(.., is_over).map(|waiters| (*target, waiters)));
+        for lookup in self.lookups.values_mut() {
+            expired.extend(lookup.requests.extract_if(.., is_over));
         }
-        self.drop_unwanted();
+        self.remove_unused();
         expired
     }
 
-    /// Who freed its id does not ask any more.
-    pub fn forget(&mut self, id: u64) {
-        self.lookups
-            .values_mut()
-            .for_each(|lookup| lookup.waiters.retain(|waiters| waiters.id != id));
-        self.drop_unwanted();
-    }
-
-    /// A thread that lookups at a path for nobody finds that out by itself.
-    fn drop_unwanted(&mut self) {
-        self.lookups.retain(|_, lookup| lookup.is_running || !lookup.waiters.is_empty());
-    }
-}
-
-/// Begins to lookup, until a time; what follows from the answer comes later, in another thread.
-///
-/// # Errors
-/// `EINVAL` for an id whose path is looked for already; what the kernel says if there is no thread.
-pub fn begin(
-    process: &'static CmProcess,
-    id: u64,
-    target: Target,
-    until_ns: Option<u64>,
-    on_result: impl FnOnce(&mut CmState, CallResult<()>) + Send + 'static,
-) -> CallResult<()> {
-    let mut cm = process.lock();
-    cm.id(id)?;
-    if cm.lookups.is_waiting(id) {
-        return Err(failed(libc::EINVAL, "rdma_resolve_addr", || {
-            "the id's address is being store_path: wait for the event".to_owned()
-        }));
-    }
-    let is_new = cm.lookups.add(target, Waiter { id, until_ns, on_result: Box::new(on_result) });
-    cm.update_deadline();
-    if !is_new || !cm.lookups.add_thread() {
-        return Ok(());
-    }
-    let started = start_thread("rdmalab-resolve", move || run(process));
-    if let Err(error) = started {
-        cm.lookups.threads -= 1;
-        // Those that run take it when they are through.
-        if cm.lookups.threads == 0 {
-            cm.lookups.lookups.remove(&target);
-            return Err(errno_of(&error));
+    /// Removes the request of an id that is destroyed.
+    pub fn cancel(&mut self, id: u64) {
+        for lookup in self.lookups.values_mut() {
+            lookup.requests.retain(|request| request.id != id);
         }
+        self.remove_unused();
     }
-    Ok(())
-}
 
-/// A thread: lookups at ways until there are none left.
-fn run(process: &'static CmProcess) {
-    let mut cm = process.lock();
-    while let Some(target) = cm.lookups.next() {
-        drop(cm);
-        let reached = check(process, target);
-        cm = process.lock();
-        for Waiter { on_result, .. } in cm.lookups.finish(target, reached) {
-            on_result(&mut cm, reached);
-        }
+    /// Removes lookups without requests. Those that run are removed when their thread finishes.
+    fn remove_unused(&mut self) {
+        self.lookups.retain(|_, lookup| lookup.is_running || !lookup.requests.is_empty());
     }
-    cm.lookups.threads -= 1;
-}
-
-/// Tells those whose time is over.
-pub fn expire(cm: &mut CmState, now_ns: u64) {
-    for ((.., remote_gid), Waiter { on_result, .. }) in cm.lookups.take_expired(now_ns) {
-        let error = failed(libc::ETIMEDOUT, "rdma_resolve_addr", || {
-            let ip = remote_gid.to_ip();
-            format!(
-                "nobody answered for {ip} within the time-out: is that host up, on this params, and \
-                 the address right? (ip neighbour show)"
-            )
-        });
-        on_result(cm, Err(error));
-    }
-}
-
-/// Lookups at a path; waits for a new address of ours.
-fn check(process: &CmProcess, (device, sgid_index, remote_gid): Target) -> CallResult<()> {
-    let (verbs, device) = (device::verbs()?, process.device(device)?);
-    let params = ConnParams { sgid_index, remote_gid, ..ConnParams::default() };
-    let mut attr = crate::qp::address_vector(&params);
-    // SAFETY: an open device's domain, and attributes that live during the call; what it makes is
-    // given back at once.
-    unsafe {
-        let ah = (verbs.create_ah)(device.pd, &raw mut attr);
-        if ah.is_null() {
-            let Errno(errno) = last_errno();
-            return Err(failed(errno, "rdma_resolve_addr", || {
-                format!("nothing can be sent to {} now", remote_gid.to_ip())
-            }));
-        }
-        (verbs.destroy_ah)(ah);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -207,68 +158,79 @@ mod tests {
 
     const NO_ANSWER: CallResult<()> = Err(Errno(libc::ETIMEDOUT));
 
-    fn waiters(id: u64) -> Waiter {
-        waiter_until(id, None)
+    fn request_until(id: u64, target: Target, deadline_ns: Option<u64>) -> Request {
+        let source = IpAddr::from([127, 0, 0, 1]);
+        let (device, sgid_index, remote_gid) = target;
+        let path = Path {
+            device,
+            sgid_index,
+            local_gid: Gid::default(),
+            remote_gid,
+            remote_lid: 0xffff,
+            is_local: false,
+            source,
+        };
+        Request { id, deadline_ns, destination: SocketAddr::new(source, 7), path }
     }
 
-    fn waiter_until(id: u64, until_ns: Option<u64>) -> Waiter {
-        Waiter { id, until_ns, on_result: Box::new(|_, _| ()) }
+    fn request(id: u64, target: Target) -> Request {
+        request_until(id, target, None)
     }
 
     fn target(number: u8) -> Target {
         (0, 1, Gid([number; 16]))
     }
 
-    fn ids(waiters: &[Waiter]) -> Vec<u64> {
-        waiters.iter().map(|waiters| waiters.id).collect()
+    fn ids(requests: &[Request]) -> Vec<u64> {
+        requests.iter().map(|request| request.id).collect()
     }
 
     #[test]
-    fn who_asks_for_the_same_way_shares_a_look() {
+    fn requests_for_one_peer_share_a_lookup() {
         let mut lookups = Lookups::default();
         let (one, other) = (target(1), target(2));
-        assert!(lookups.add(one, waiters(1)));
-        assert!(!lookups.add(one, waiters(2)));
-        assert!(lookups.add(other, waiters(3)));
+        assert!(lookups.add(request(1, one)));
+        assert!(!lookups.add(request(2, one)));
+        assert!(lookups.add(request(3, other)));
         assert_eq!(
             (lookups.next(), lookups.next(), lookups.next()),
             (Some(one), Some(other), None)
         );
-        // Who comes while it is being looked at is told too, and nobody lookups a second time.
-        assert!(!lookups.add(one, waiters(4)));
+        // A request that comes during the lookup gets its answer too.
+        assert!(!lookups.add(request(4, one)));
         assert_eq!(lookups.next(), None);
         assert_eq!(ids(&lookups.finish(one, Ok(()))), [1, 2, 4]);
-        assert!(lookups.is_waiting(3) && !lookups.is_waiting(1));
+        assert!(lookups.has(3) && !lookups.has(1));
     }
 
     #[test]
-    fn with_too_many_ways_some_wait_for_a_thread() {
+    fn lookups_beyond_the_limit_wait_for_a_thread() {
         let mut lookups = Lookups::default();
         for at in 0..=THREADS_MAX {
-            assert!(lookups.add(target(at as u8), waiters(at as u64)));
-            assert_eq!(lookups.add_thread(), at < THREADS_MAX, "path {at}");
+            assert!(lookups.add(request(at as u64, target(at as u8))));
+            assert_eq!(lookups.add_thread(), at < THREADS_MAX, "lookup {at}");
         }
         assert_eq!(lookups.threads, THREADS_MAX);
         let begun = (0..THREADS_MAX).filter_map(|_| lookups.next()).count();
         assert_eq!(begun, THREADS_MAX);
-        // Whose thread is through first takes it, before it lookups again at its own.
+        // The first thread that is free takes the waiting lookup before it repeats its own.
         assert!(lookups.finish(target(0), NO_ANSWER).is_empty());
         assert_eq!(lookups.next(), Some(target(THREADS_MAX as u8)));
         assert_eq!((lookups.next(), lookups.next()), (Some(target(0)), None));
     }
 
     #[test]
-    fn each_has_a_time_of_its_own() {
+    fn each_request_has_a_deadline_of_its_own() {
         let mut lookups = Lookups::default();
-        lookups.add(target(1), waiter_until(1, Some(30)));
-        lookups.add(target(1), waiter_until(2, Some(10)));
-        lookups.add(target(2), waiter_until(3, Some(20)));
-        lookups.add(target(3), waiters(4));
+        lookups.add(request_until(1, target(1), Some(30)));
+        lookups.add(request_until(2, target(1), Some(10)));
+        lookups.add(request_until(3, target(2), Some(20)));
+        lookups.add(request(4, target(3)));
         assert_eq!((lookups.next(), lookups.next_deadline_ns()), (Some(target(1)), Some(10)));
         assert!(lookups.take_expired(9).is_empty());
-        let expired: Vec<u64> = lookups.take_expired(20).iter().map(|(_, who)| who.id).collect();
+        let expired = ids(&lookups.take_expired(20));
         assert_eq!((expired, lookups.next_deadline_ns()), (vec![2, 3], Some(30)));
-        // Nobody answered: who still waits is not told, and it is looked again.
+        // Without an answer the request that still has time stays, and its lookup is repeated.
         assert!(lookups.finish(target(1), NO_ANSWER).is_empty());
         assert_eq!(
             (lookups.next(), lookups.next(), lookups.next()),
@@ -278,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn for_nobody_is_not_looked_for_long() {
+    fn a_lookup_without_requests_is_not_repeated() {
         let mut lookups = Lookups::default();
-        lookups.add(target(1), waiters(1));
-        lookups.add(target(2), waiters(2));
+        lookups.add(request(1, target(1)));
+        lookups.add(request(2, target(2)));
         assert_eq!(lookups.next(), Some(target(1)));
-        lookups.forget(1);
-        lookups.forget(2);
+        lookups.cancel(1);
+        lookups.cancel(2);
         assert_eq!((lookups.next(), lookups.lookups.len()), (None, 1));
         assert!(lookups.finish(target(1), NO_ANSWER).is_empty() && lookups.lookups.is_empty());
     }

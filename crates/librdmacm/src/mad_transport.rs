@@ -13,13 +13,12 @@ use rdmalab_wire::ids::{Gid, Qpn};
 
 use crate::gsi::Gsi;
 use crate::mad_capture::MadCapture;
-use crate::state::CmProcess;
 
 /// Letters to one peer that wait for it to read; more are gone, as on a wire, and sent again by
 /// the protocol.
 const QUEUE_MAX: usize = 16_384;
 /// How long to wait before retries again where too many wait or nobody answers, ms.
-const RETRY_MS: i32 = 2;
+pub const RETRY_MS: i32 = 2;
 /// How long a service may be without a holder before a request for it is refused, ns. A host's own
 /// manager refuses at once; but some programs (perftest) listen anew for their second connection
 /// while the peer is already asking for it, and win that race only where a network is between.
@@ -124,7 +123,7 @@ impl MadTransport {
             gsi,
             capture: MadCapture::new(),
             is_short: false,
-            wakeup: crate::channel::event_fd()?,
+            wakeup: crate::eventfd::create()?,
         })
     }
 
@@ -169,7 +168,7 @@ impl MadTransport {
 
     /// Makes the thread lookup again.
     pub fn wake(&self) {
-        crate::channel::add_one(self.wakeup.as_fd());
+        crate::eventfd::signal(self.wakeup.as_fd());
     }
 
     /// The next datagram that came without a socket.
@@ -215,12 +214,12 @@ impl MadTransport {
             }
             Peer::Service(service) if self.services.contains_key(&service) => {
                 let own = Peer::Process(self.slot);
-                self.hold_for_listener(own, mad, crate::state::now_ns());
+                self.hold_for_listener(own, mad, crate::os::now_ns());
                 self.wake();
             }
             Peer::Service(service) => {
                 let frame = self.frame(&mad);
-                self.send_to_service(service, frame, crate::state::now_ns());
+                self.send_to_service(service, frame, crate::os::now_ns());
                 if !self.retries.is_empty() {
                     self.wake();
                 }
@@ -257,7 +256,7 @@ impl MadTransport {
     fn retry_later(&mut self, service: u64, frame: MadFrame, since_ns: u64, error: &io::Error) {
         let is_unclaimed = is_gone(error);
         let limit_ns = if is_unclaimed { LISTEN_GRACE_NS } else { RETRY_LIMIT_NS };
-        match crate::state::now_ns() < since_ns + limit_ns {
+        match crate::os::now_ns() < since_ns + limit_ns {
             true if self.retries.len() < QUEUE_MAX => {
                 self.retries.push((service, frame, since_ns));
             }
@@ -318,7 +317,7 @@ impl MadTransport {
     }
 
     /// What the thread has to wait for, and whether it has to lookup again soon in any case.
-    fn poll_set(&self) -> (Vec<libc::pollfd>, bool) {
+    pub fn poll_set(&self) -> (Vec<libc::pollfd>, bool) {
         let poll = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let mut poll_set = vec![poll(self.wakeup.as_raw_fd(), libc::POLLIN)];
         if !self.is_short {
@@ -340,8 +339,8 @@ impl MadTransport {
     }
 
     /// Takes everything that came; the result is for the manager.
-    fn receive_all(&mut self) -> Vec<(Peer, Mad)> {
-        crate::channel::drain(self.wakeup.as_fd());
+    pub fn receive_all(&mut self) -> Vec<(Peer, Mad)> {
+        crate::eventfd::clear(self.wakeup.as_fd());
         self.close_released();
         let mut frames = Vec::new();
         self.is_short = false;
@@ -372,7 +371,7 @@ impl MadTransport {
             self.send_to_service(service, frame, since_ns);
         }
         self.check_connections();
-        let now_ns = crate::state::now_ns();
+        let now_ns = crate::os::now_ns();
         let mut requests = std::mem::take(&mut self.without_listener);
         let mut others = Vec::new();
         for frame in frames {
@@ -412,7 +411,7 @@ impl MadTransport {
             while let Ok(Some(fd)) = mad_socket::accept(gsi.as_fd()) {
                 while let Received::Frame(frame) = mad_socket::receive(fd.as_fd()) {
                     if let Some((peer, mad)) = self.parse(&frame) {
-                        self.hold_for_listener(peer, mad, crate::state::now_ns());
+                        self.hold_for_listener(peer, mad, crate::os::now_ns());
                     }
                 }
             }
@@ -495,32 +494,6 @@ fn refusal(mad: &Mad) -> Option<Mad> {
         _ => return None,
     };
     Some(Mad { transaction: mad.transaction, message })
-}
-
-/// The thread: runs for as long as the process.
-pub fn run(process: &'static CmProcess) {
-    loop {
-        let (mut poll_set, timeout_ms) = {
-            let mut cm = process.lock();
-            let (poll_set, needs_retry) = cm.transport.poll_set();
-            cm.sleeps_until_ns = cm.next_deadline_ns();
-            let left_ms = cm.sleeps_until_ns.map(|at| {
-                let left_ns = at.saturating_sub(crate::state::now_ns());
-                i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
-            });
-            let retry_ms = needs_retry.then_some(RETRY_MS);
-            (poll_set, left_ms.into_iter().chain(retry_ms).min().unwrap_or(-1))
-        };
-        // SAFETY: a live array of that length.
-        unsafe { libc::poll(poll_set.as_mut_ptr(), poll_set.len() as libc::nfds_t, timeout_ms) };
-        let mut cm = process.lock();
-        for (from, mad) in cm.transport.receive_all() {
-            cm.manager.receive(crate::state::now_ns(), from, mad);
-        }
-        cm.manager.tick(crate::state::now_ns());
-        crate::lookups::expire(&mut cm, crate::state::now_ns());
-        cm.process_outputs();
-    }
 }
 
 #[cfg(test)]

@@ -5,27 +5,14 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
+use crate::cm_id::{CmId, own};
+use crate::conn_params::is_datagram;
 use crate::device::{PORT, verbs};
 use crate::errno::{CallResult, Errno, answer, failed, last_errno, verb};
-use crate::id::{CmId, HOP_LIMIT, own, process};
-use crate::state::{ConnParams, is_datagram};
+use crate::process::process;
 
 /// Inline bytes that every queue pair has, asked for or not.
 const INLINE_ALWAYS: u32 = 16;
-
-/// The address vector that leads to a peer.
-pub fn address_vector(params: &ConnParams) -> ibv_ah_attr {
-    let mut ah = ibv_ah_attr::zeroed();
-    ah.grh.dgid.raw = params.remote_gid.0;
-    ah.grh.sgid_index = params.sgid_index;
-    ah.grh.hop_limit = HOP_LIMIT;
-    ah.grh.traffic_class = params.traffic_class;
-    // 0xffff is no LID: packets are routed by GID.
-    ah.dlid = if params.remote_lid == 0xffff { 0 } else { params.remote_lid };
-    ah.is_global = 1;
-    ah.port_num = PORT;
-    ah
-}
 
 /// The attributes for a state of an id's queue pair, and which of them count. As the kernel does,
 /// `min_rnr_timer` is left at 0, which is 655 ms: programs that expect RNR set it themselves.
@@ -57,7 +44,7 @@ fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
             }
         }
         IBV_QPS_RTR if is_connected => {
-            attr.ah_attr = address_vector(&params);
+            attr.ah_attr = params.address_vector();
             attr.path_mtu = u32::from(params.mtu);
             attr.dest_qp_num = params.remote_qpn.get();
             attr.rq_psn = params.rq_psn.get();

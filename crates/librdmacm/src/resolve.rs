@@ -1,4 +1,5 @@
-//! Ways to peers: which device, which GIDs, over the host's own letters or over the network.
+//! Resolving addresses and routes: which device and which GIDs lead to a peer, and whether it is on
+//! this host or behind the network.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -6,23 +7,28 @@ use std::net::{IpAddr, SocketAddr};
 use rdmalab_abi::*;
 use rdmalab_wire::ids::Gid;
 
-use crate::address;
-use crate::errno::{CallResult, Errno, answer, errno_of, failed};
-use crate::id::{CmId, bind, complete, own, process};
-use crate::lookups;
-use crate::mad_transport::Peer;
-use crate::state::{self, CmProcess, CmState, EventParam, QueuedEvent};
+use crate::blocking::wait_for_event;
+use crate::cm_id::{CmId, own};
+use crate::conn_params::ConnParams;
+use crate::errno::{CallResult, Errno, answer, errno_of, failed, last_errno};
+use crate::event_queue::QueuedEvent;
+use crate::id::bind;
+use crate::lookups::{Path, Request, Target};
+use crate::os::{now_ns, start_thread};
+use crate::process::{CmProcess, process};
+use crate::{address, device};
 
-/// For so long a peer is looked for at least, whatever the time-out says, ms: who lookups is a thread
-/// that has to begin first, and that one is there is known at once as a rule.
+/// The shortest time-out of a lookup, ms. A thread has to start first, and a peer that exists
+/// usually answers at once.
 const MIN_TIMEOUT_MS: u64 = 100;
-/// For so long an address of ours may be new (`softnic/udp/onset`), ms: that does not count.
+/// How long one of our addresses may stay tentative (`softnic/udp/onset`), ms. The time-out of the
+/// program starts after that.
 const TENTATIVE_MS: u64 = 3000;
 
-/// Lookups for the path to a peer, on this params the peer itself; the result is an event: after
-/// `timeout_ms` without an answer `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`, and a negative
-/// number waits for ever, as in Linux. 0, or -1 and `errno`: that there is no route is known at
-/// once. What it takes until an address of ours is in use that is new does not count.
+/// Resolves the address of a peer; 0, or -1 and `errno`. The result is an event. If the peer is on
+/// another host of this link, it must answer within `timeout_ms`, else the event is
+/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`. As in Linux, a negative time-out waits for ever, and
+/// a missing route fails at once. The time while our address is tentative does not count.
 pub unsafe fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut libc::sockaddr,
@@ -62,65 +68,95 @@ pub unsafe fn resolve_addr(
     own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
     let process = process()?;
     match find_path(own, destination)? {
-        // Somebody has to answer first, and the program's thread may hold locks, or have other
-        // things to do.
+        // Another thread waits for the peer's answer: this one may hold locks of the program.
         Some(path) if !path.is_local => {
-            let (id, target) = (own.number, (path.device, path.sgid_index, path.remote_gid));
-            let until_ns = deadline_ns(state::now_ns(), timeout_ms, path.source);
-            lookups::begin(process, id, target, until_ns, move |cm, reached| {
-                // Who freed the id does not ask any more.
-                let _gone = finish(cm, id, destination, reached.map(|()| path));
-            })?;
+            let deadline_ns = deadline_ns(now_ns(), timeout_ms, path.source);
+            start_lookup(process, Request { id: own.number, deadline_ns, destination, path })?;
         }
         found => {
             let found = found.ok_or(Errno(libc::ENODEV));
-            finish(&mut process.lock(), own.number, destination, found)?;
+            process.lock().finish_resolution(own.number, destination, found)?;
         }
     }
     // SAFETY: as above.
-    unsafe { complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
-/// When a peer is no longer looked for from an address of ours; `None`: never.
+/// When a lookup times out; `None` for never.
 fn deadline_ns(now_ns: u64, timeout_ms: c_int, source: IpAddr) -> Option<u64> {
     let timeout_ms = u64::try_from(timeout_ms).ok()?.max(MIN_TIMEOUT_MS);
     let tentative_ms = if address::is_tentative(source) { TENTATIVE_MS } else { 0 };
     Some(now_ns + (timeout_ms + tentative_ms) * 1_000_000)
 }
 
-/// Tells the program of the path that was found, or why there is none.
+/// Starts a lookup, or adds the request to the one that waits for the same peer.
 ///
 /// # Errors
-/// `EINVAL` for an id that is gone.
-fn finish(
-    cm: &mut CmState,
-    id: u64,
-    destination: SocketAddr,
-    found: CallResult<Path>,
-) -> CallResult<()> {
-    let (event, status) = match found {
-        Ok(path) => (store_path(cm, id, destination, path)?, 0),
-        Err(Errno(errno)) => (RDMA_CM_EVENT_ADDR_ERROR, -errno),
-    };
-    cm.queue_event(QueuedEvent { event, status, id, listener: None, param: EventParam::None });
+/// `EINVAL` for an id that has a lookup already; the kernel's error if there is no thread.
+fn start_lookup(process: &'static CmProcess, request: Request) -> CallResult<()> {
+    let mut cm = process.lock();
+    cm.id(request.id)?;
+    if cm.lookups.has(request.id) {
+        return Err(failed(libc::EINVAL, "rdma_resolve_addr", || {
+            "the id's address is being resolved: wait for the event".to_owned()
+        }));
+    }
+    let target = request.target();
+    let is_new = cm.lookups.add(request);
+    cm.update_deadline();
+    if !is_new || !cm.lookups.add_thread() {
+        return Ok(());
+    }
+    if let Err(error) = start_thread("rdmalab-resolve", move || run_lookups(process)) {
+        cm.lookups.remove_thread();
+        // Threads that run take over the lookup when they are free.
+        if !cm.lookups.has_threads() {
+            cm.lookups.remove(target);
+            return Err(errno_of(&error));
+        }
+    }
+    Ok(())
+}
+
+/// A thread: runs lookups until there are none left.
+fn run_lookups(process: &'static CmProcess) {
+    let mut cm = process.lock();
+    while let Some(target) = cm.lookups.next() {
+        drop(cm);
+        let reached = look_up(process, target);
+        cm = process.lock();
+        for request in cm.lookups.finish(target, reached) {
+            let found = reached.map(|()| request.path);
+            // The id may be gone.
+            let _gone = cm.finish_resolution(request.id, request.destination, found);
+        }
+    }
+    cm.lookups.remove_thread();
+}
+
+/// Asks the device whether the peer answers, by creating an address handle. Blocks while our address
+/// is tentative.
+fn look_up(process: &CmProcess, (device, sgid_index, remote_gid): Target) -> CallResult<()> {
+    let (verbs, device) = (device::verbs()?, process.device(device)?);
+    let params = ConnParams { sgid_index, remote_gid, ..ConnParams::default() };
+    let mut attr = params.address_vector();
+    // SAFETY: an open device's domain, and attributes that live during the call. The handle is
+    // destroyed at once.
+    unsafe {
+        let ah = (verbs.create_ah)(device.pd, &raw mut attr);
+        if ah.is_null() {
+            let Errno(errno) = last_errno();
+            return Err(failed(errno, "rdma_resolve_addr", || {
+                format!("no packet can be sent to {} now", remote_gid.to_ip())
+            }));
+        }
+        (verbs.destroy_ah)(ah);
+    }
     Ok(())
 }
 
 fn is_bound(own: &CmId) -> CallResult<bool> {
     Ok(process()?.lock().id(own.number)?.source.is_some())
-}
-
-/// The path to a peer.
-#[derive(Clone, Copy)]
-struct Path {
-    device: usize,
-    sgid_index: u8,
-    local_gid: Gid,
-    remote_gid: Gid,
-    remote_lid: u16,
-    is_local: bool,
-    /// Our address, if none was bound.
-    source: IpAddr,
 }
 
 /// The path to an address, or `None` when there is none.
@@ -149,26 +185,26 @@ fn find_path(own: &CmId, destination: SocketAddr) -> CallResult<Option<Path>> {
     }))
 }
 
-/// The path to another host: from an address of ours that a device has, over the network.
+/// The path to another host, from one of our addresses that a port has.
 fn path_to_host(
     process: &'static CmProcess,
     ip: IpAddr,
     bound: Option<IpAddr>,
 ) -> CallResult<Option<Path>> {
-    let no = |why: String| {
+    let unreachable = |why: String| {
         let _told = failed(libc::ENODEV, "rdma_resolve_addr", || why);
         Ok(None)
     };
     if !process.lock().transport.has_network() {
-        return no(format!(
+        return unreachable(format!(
             "{ip} is not on this host: name the interface that leads there (RDMALAB_INTERFACE, \
              rdmalab exec --interface)"
         ));
     }
     let found = address::source_for(ip, bound).or_else(|error| match bound {
-        // What else a socket may not do from there is no matter.
+        // Other errors of the socket do not concern RDMA.
         Some(bound) if !address::is_no_route(&error) => Ok(bound),
-        // No event, as in Linux.
+        // The call fails without an event, as in Linux.
         _ => Err(failed(errno_of(&error).0, "rdma_resolve_addr", || {
             format!("there is no route to {ip} ({error}): see `ip route get {ip}`")
         })),
@@ -190,37 +226,13 @@ fn path_to_host(
             }));
         }
     }
-    no(format!("the path to {ip} leads over {source}, which is not the named interface's"))
+    unreachable(format!(
+        "the route to {ip} uses {source}, which is not an address of the named interface"
+    ))
 }
 
-/// MadCapture the path to a peer.
-fn store_path(
-    cm: &mut CmState,
-    number: u64,
-    destination: SocketAddr,
-    path: Path,
-) -> CallResult<u32> {
-    let port = cm.next_port();
-    let device = path.device;
-    let state = cm.id(number)?;
-    let before = state.source.map_or(port, |source| source.port());
-    state.source = Some(SocketAddr::new(path.source, before));
-    state.destination = Some(destination);
-    state.device = Some(device);
-    state.params.sgid_index = path.sgid_index;
-    state.params.local_gid = path.local_gid;
-    state.params.remote_gid = path.remote_gid;
-    state.params.remote_lid = path.remote_lid;
-    let service = state::service_of(state.ps, destination.port());
-    state.peer = Some(match path.is_local {
-        true => Peer::Service(service),
-        false => Peer::Remote { local: path.local_gid, remote: path.remote_gid },
-    });
-    Ok(RDMA_CM_EVENT_ADDR_RESOLVED)
-}
-
-/// Lookups for a path to a peer; the result is an event. 0, or -1 and `errno`. On Ethernet nobody is
-/// asked for it, by Linux neither, so that no time-out ever is over.
+/// Resolves the route to a peer; 0, or -1 and `errno`. The result is an event. On Ethernet the route
+/// follows from the address, in Linux too, so the time-out never ends.
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { resolve_route(id) })
@@ -236,17 +248,10 @@ pub unsafe fn resolve_route(id: *mut rdma_cm_id) -> CallResult<()> {
             "call rdma_resolve_addr first, and wait for its event".to_owned()
         }));
     }
-    let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
-    cm.queue_event(QueuedEvent {
-        event,
-        status: 0,
-        id: own.number,
-        listener: None,
-        param: EventParam::None,
-    });
+    cm.queue_event(QueuedEvent::new(RDMA_CM_EVENT_ROUTE_RESOLVED, own.number));
     drop(cm);
     // SAFETY: as above.
-    unsafe { complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 #[cfg(test)]
@@ -254,11 +259,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_ends_when_the_program_says() {
+    fn the_time_out_of_the_program_counts() {
         let here = IpAddr::from([127, 0, 0, 1]);
         assert_eq!(deadline_ns(7, 2000, here), Some(2_000_000_007));
         assert_eq!(deadline_ns(7, c_int::MAX, here), Some(2_147_483_647_000_007));
-        // A thread has to lookup at all.
+        // A thread has to start first.
         assert_eq!(deadline_ns(7, 0, here), Some(100_000_007));
         assert_eq!(deadline_ns(7, -1, here), None);
     }

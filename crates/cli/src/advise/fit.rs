@@ -1,46 +1,45 @@
-//! Fewer messages where a device is slow: what is announced is to be bearable, and enough for an
-//! answer.
+//! Fits the measurement into its time where a device is slow, by fewer messages a run.
 //!
-//! It is runs that are compared, and all of them stay. Fewer messages make each run's number less
-//! certain, so that intervals get wider or an answer stays open; they do not make it another one,
-//! as long as a run is longer than what is under way at once.
+//! The number of runs stays, because runs are compared. Fewer messages make the result of each run
+//! less certain, so that intervals get wider or a question stays open. They do not change the
+//! answer, as long as a run is longer than what is in flight at once.
 
 use rdmalab_experiments::{Limits, Point, Signal};
 
 use super::parts::Part;
 use crate::run::plan::expected_s;
 
-/// How long all of it may take without more being said, in seconds: with `--quick`, and without.
+/// Time limits without `--max-time`, in seconds: with `--quick`, and without.
 const QUICK_S: f64 = 100.0;
 const WHOLE_S: f64 = 600.0;
-/// Or so many times what it takes on a device that answers in a microsecond: who asks for many
-/// sizes or runs gets them.
+/// The limit is at least so many times the duration on a device that answers in a microsecond: many
+/// sizes or runs may take longer.
 const SLACK: f64 = 2.0;
-/// Messages of a run at least: a median takes 20, and some may be lost.
+/// The fewest messages of a run: a median needs 20, and some may be lost.
 const LEAST: u64 = 24;
-/// And so many times what may be under way at once, so that it fills and empties several times.
+/// And at least so many times what may be in flight at once, so that the window fills repeatedly.
 const WINDOWS: u64 = 2;
-/// A warm-up is at most this part of the messages of a run that was cut.
+/// The warm-up of a shortened run has at most one message in so many.
 const WARM_UP: u64 = 4;
 /// At a rate, both ends have to wait for at least this share of the time.
 const WAITING: f64 = 0.5;
-/// Steps in which a limit of all parts is found.
+/// Bisection steps.
 const STEPS: usize = 40;
 
-/// What had to be shortened.
+/// What was shortened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shortened {
     /// Parts with fewer messages.
     pub parts: usize,
-    /// Messages of a run of the shortest of them.
+    /// The fewest messages of a run among them.
     pub messages: u64,
-    /// What a message of the slowest point takes, in nanoseconds.
+    /// How long a message of the slowest point takes, in nanoseconds.
     pub slowest_ns: f64,
-    /// Whether it takes longer than it should all the same.
+    /// Whether the parts still take longer than allowed.
     pub is_long: bool,
 }
 
-/// Messages of a run that these points take at least.
+/// The fewest messages of a run of these points.
 pub fn least_messages(points: &[Point]) -> u64 {
     let signal = |point: &Point| match point.common.signal_every {
         Signal::Every(n) => n,
@@ -55,7 +54,7 @@ pub fn least_messages(points: &[Point]) -> u64 {
     LEAST.max(WINDOWS * window)
 }
 
-/// About how long these parts may take, in seconds, unless it is said.
+/// The time limit of these parts without `--max-time`, in seconds.
 pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -> f64 {
     let assumed = |part: &Part| -> f64 {
         let each = part.possible(limits).into_iter().map(|i| expected_s(&part.points[i]));
@@ -65,8 +64,8 @@ pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -
     (assumed_s * SLACK).max(if is_quick { QUICK_S } else { WHOLE_S })
 }
 
-/// Cuts the parts, after each way was tried, to what is bearable: all to the same time, as far as
-/// they are longer. `None` where nothing had to be cut.
+/// Shortens the parts, after the trials, so that together they take `allowed_s`. Each part gets the
+/// same time limit; shorter parts stay as they are. `None` where nothing had to be shortened.
 pub fn shorten(
     parts: &mut [Part],
     limits: &[Limits],
@@ -108,8 +107,8 @@ pub fn shorten(
     Some(found)
 }
 
-/// A rate that the slowest way of a part cannot keep up with leaves no time to wait in, which is
-/// what it is about.
+/// Lowers the rate of a part so far that its slowest way still has time to wait, because waiting is
+/// what the part compares.
 fn slow_down(part: &mut Part) {
     let slowest_ns = part.each_ns.iter().flatten().copied().fold(0.0, f64::max);
     let Some(rate) = part.points.first().map(|point| point.common.rate_per_s) else { return };
@@ -119,7 +118,7 @@ fn slow_down(part: &mut Part) {
     }
 }
 
-/// As many messages as fit into a time, and not fewer than an answer takes.
+/// Reduces the messages of a part until it takes `most_s`, but not below the fewest.
 fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     let now_s = part.expected_s(limits, runs);
     let Some(point) = part.points.first() else { return };
@@ -127,7 +126,7 @@ fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     if now_s <= most_s {
         return;
     }
-    // What does not depend on the number of messages stays.
+    // Some time does not depend on the number of messages.
     let at = |part: &Part, messages: u64| {
         let mut part = part.clone();
         set(&mut part, messages, warm_up);
@@ -139,8 +138,8 @@ fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     set(part, rounded((planned as f64 * share) as u64).clamp(least, planned), warm_up);
 }
 
-/// Rounded down, in coarse steps: runs are joined with those of another day only where they have as
-/// many messages.
+/// Rounded down in coarse steps, because runs are joined with older ones only where they have the
+/// same number of messages.
 fn rounded(n: u64) -> u64 {
     let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0));
     let step = [7, 5, 3, 2, 1].into_iter().find(|step| step * unit <= n);

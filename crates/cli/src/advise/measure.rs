@@ -1,4 +1,4 @@
-//! Measuring what answers the questions: part by part, each with a record of its own.
+//! Measures what the questions need, part by part, each with a record of its own.
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -24,7 +24,7 @@ use crate::run::plan::{Plan, duration};
 use crate::run::session::Session;
 use crate::table::Rows;
 
-/// Measures and answers. What was measured before a failure is answered from too.
+/// Measures and answers, also from what was measured before a failure.
 pub fn run(args: &AdviseArgs) -> Outcome {
     let mut parts = parts::of(args)?;
     let how = args.how()?;
@@ -77,7 +77,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
 }
 
-/// What measures.
+/// The state of the measurement.
 struct Lab<'a> {
     args: &'a AdviseArgs,
     how: HowArgs,
@@ -90,7 +90,7 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// Measures the parts; what failed, each with its reason.
+    /// Measures the parts; returns their failures.
     fn all(&mut self, parts: &[Part], dir: &Path) -> Vec<Failure> {
         let clock = Clock::new();
         let runs = self.args.runs();
@@ -111,7 +111,7 @@ impl Lab<'_> {
             if let Err(failure) = self.one(part, dir, &clock) {
                 errln!("rdmalab: {}: {failure}", part.name);
                 failures.push(failure);
-                // Its ranks may be gone.
+                // The ranks may have ended.
                 self.session = None;
             }
             if self.interrupt.is_set() {
@@ -172,7 +172,7 @@ impl RecordsDir {
     }
 }
 
-/// What would be measured.
+/// Prints the plan.
 fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     let mut rows =
         Rows::new(&["question", "what is run", "ways", "impossible", "runs", "about"], 2);

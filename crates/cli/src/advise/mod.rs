@@ -1,5 +1,5 @@
-//! `rdmalab advise`: which way of sending is best here, in plain words, with the evidence. It
-//! measures what is needed, or reads what there is; both are answered by `rdmalab_advice`.
+//! `rdmalab advise`: which way of sending is best here, with the evidence. It measures what the
+//! questions need, or reads records; `rdmalab_advice` answers from them.
 
 pub mod args;
 mod fit;
@@ -15,7 +15,7 @@ use crate::failure::{Outcome, run as failed, usage};
 use crate::records::open_below;
 pub use args::AdviseArgs;
 
-/// Measures or reads, and answers.
+/// Measures or reads records, and answers.
 pub fn run(args: &AdviseArgs) -> Outcome {
     if args.records.is_empty() {
         return measure::run(args);

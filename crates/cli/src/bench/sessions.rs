@@ -82,8 +82,8 @@ impl Sessions {
         }
     }
 
-    /// Waits until the work at a testbed has ended, before the next row starts: captures are written
-    /// later than their packets are sent. Their files are emptied, because nobody reads them.
+    /// Waits until the work at a testbed has ended, before the next row starts: packets are written
+    /// later than they are sent. Empties the files, because nobody reads them.
     ///
     /// # Errors
     /// What the file system says.

@@ -1,5 +1,5 @@
-//! perftest's names as commands: its letters, its roles and its tables, for people and scripts that
-//! know them.
+//! perftest's programs as commands: with their options, their roles of server and client, and their
+//! tables, for people and scripts that know them.
 
 pub mod args;
 
@@ -22,14 +22,14 @@ const UNDER_WAY_BYTES: u64 = 64 << 20;
 const RULE: &str =
     "---------------------------------------------------------------------------------------";
 
-/// Is the server or the client of a test.
+/// Runs as the server or the client of a test.
 pub fn run(args: &PerftestArgs) -> Outcome {
     let test = match &args.test {
         Ok(test) => test,
         Err(name) => {
             return Err(usage(format!(
-                "{name}: none of our experiments does that; `rdmalab exec -- {name}` runs \
-                 perftest's own on the soft device"
+                "{name}: no experiment of rdmalab measures that; `rdmalab exec -- {name}` runs \
+                 perftest's own program on the soft device"
             )));
         }
     };
@@ -37,7 +37,9 @@ pub fn run(args: &PerftestArgs) -> Outcome {
         return Err(usage(format!("{} {letter}: {instead}", test.name)));
     }
     if args.gbits && args.format != Format::Perftest {
-        return Err(usage("--report_gbits is for --format perftest: others name their units"));
+        return Err(usage(
+            "--report_gbits is for --format perftest; the other formats name their units",
+        ));
     }
     let points = points(test, args)?;
     match &args.host {

@@ -154,7 +154,7 @@ impl StudyDir {
             Some(dir) => dir.to_owned(),
             None => newest(key, parent).ok_or_else(|| {
                 usage(format!(
-                    "--resume: there is no run of {key} below {}: name its directory with --resume=DIR",
+                    "--resume: no run of {key} is below {}: name its directory with --resume=DIR",
                     parent.display()
                 ))
             })?,

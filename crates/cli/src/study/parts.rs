@@ -1,4 +1,4 @@
-//! The parts of a study: each sweep of its figures, looked up in what this program can run.
+//! The parts of a study: the sweeps of its figures, parsed into experiments of this program.
 
 use rdmalab_experiments::{Limits, Point, check, sweep};
 use rdmalab_study::{Plan, Sweep, SweepCommand};
@@ -7,7 +7,7 @@ use super::dir::Request;
 use super::program::{self, Case};
 use crate::run::args::{HowArgs, RunArgs};
 
-/// What starting the ends of a sweep takes, in seconds, about.
+/// About how long it takes to start the ends of a sweep, in seconds.
 const START_S: f64 = 0.4;
 
 /// A sweep of a figure.
@@ -15,27 +15,27 @@ const START_S: f64 = 0.4;
 pub struct Part {
     /// The figure's key.
     pub figure: String,
-    /// The sweep's name; may be empty.
+    /// The name of the sweep; may be empty.
     pub sweep: String,
     /// Its words, after `--quick` and whatever else changed them.
     pub words: SweepCommand,
     /// How often each point is measured.
     pub repeat: u32,
-    /// What it is here.
+    /// What this program can do for it.
     pub what: What,
-    /// What a message takes here beyond what it takes on a device that answers in a microsecond,
-    /// where that was tried, in nanoseconds; see [`super::probe`].
+    /// How much longer a message takes here than on a device that answers in a microsecond, in
+    /// nanoseconds, where a trial measured it; see [`super::probe`].
     pub more_ns: Option<f64>,
 }
 
-/// What a sweep is here.
+/// What this program can do for a sweep.
 #[derive(Clone, Debug)]
 pub enum What {
     /// An experiment, with its points.
     Experiment(Box<RunArgs>, Vec<Point>),
     /// A program that is installed, with its calls.
     Program(Vec<Case>),
-    /// Nothing that this program can run: why.
+    /// Nothing, for this reason.
     Missing(String),
     /// Left out by `--figure`.
     NotAsked,
@@ -73,7 +73,7 @@ fn words(sweep: &Sweep, is_quick: bool) -> SweepCommand {
     sweep.command(is_quick).unwrap_or(none)
 }
 
-/// Options of a part's command that are not the sweep's, in the order of their values there.
+/// Options of a part's command that do not belong to the sweep, in the order of [`Part::command`].
 const OF_COMMAND: [&str; 7] = [
     "--device",
     "--repeat",
@@ -93,8 +93,8 @@ impl Part {
         }
     }
 
-    /// Finds out what its words are here. An experiment or an option that is not there yet is no
-    /// error: it is said, and looked up again by the next version.
+    /// Parses the options. An experiment or an option that this version does not have is not an
+    /// error: the part is missing, with the reason.
     pub fn look_up(&mut self) {
         self.what = if program::is_known(&self.words.experiment) {
             match program::cases(&self.words) {
@@ -109,7 +109,8 @@ impl Part {
         };
     }
 
-    /// Where none of its points is possible here: why. Of single points the record says it.
+    /// Marks the part as missing where no point is possible on this device. Single impossible
+    /// points stand in the record.
     pub fn leave_impossible(&mut self, limits: &Limits) {
         let What::Experiment(_, points) = &self.what else { return };
         let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
@@ -118,7 +119,7 @@ impl Part {
         }
     }
 
-    /// Points, of which so many are impossible here, measurements, and about how long they take.
+    /// How many points the part has, and about how long it takes.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
         match &self.what {
             What::Experiment(_, points) => {
@@ -162,7 +163,7 @@ fn parsed(words: &SweepCommand) -> Result<(RunArgs, Vec<Point>), String> {
     Ok((args, points))
 }
 
-/// What clap says, without its picture.
+/// The first line of an error of clap.
 fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = line.trim().trim_start_matches("error: ");
@@ -193,11 +194,12 @@ impl Part {
         how
     }
 
-    /// What is started on this machine only, where ranks are elsewhere.
+    /// Marks a program as missing where the ranks run on other hosts: it runs on this machine only.
     pub fn leave_programs(&mut self) {
         if let What::Program(_) = self.what {
             let program = &self.words.experiment;
-            let why = format!("{program} is started on this machine: leave --hosts out for it");
+            let why =
+                format!("{program} runs on this machine only: leave --hosts out to measure it");
             self.what = What::Missing(why);
         }
     }
@@ -224,7 +226,7 @@ impl Part {
         line
     }
 
-    /// The command for people: one that there is, also for the cases of a program.
+    /// The command to print: for a program, that of the whole figure.
     pub fn shown_command(&self, request: &Request) -> Vec<String> {
         match &self.what {
             What::Program(_) => ["rdmalab", "study", &request.study, "--figure", &self.figure]
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_said() {
+    fn a_missing_experiment_is_named() {
         let why = |run: &str| match part(run).what {
             What::Missing(why) => why,
             other => panic!("{other:?}"),
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn shipped_plans_use_options_that_there_are() {
-        // Of experiments that are not there yet nobody can say; all others have to be right.
+        // Options of missing experiments cannot be checked; all others have to be right.
         for study in Study::shipped().unwrap() {
             for is_quick in [false, true] {
                 for part in of(&study.plan, &[], is_quick) {

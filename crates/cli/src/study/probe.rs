@@ -1,5 +1,5 @@
-//! What a message takes here, from a short try of some points of each sweep: so that what is
-//! announced, and what `--max-time` cuts, is about this device.
+//! Short trials of some points of each sweep, which measure how long a message takes here. The
+//! expected durations, and `--max-time`, then fit this device.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use crate::run::ends::Ends;
 use crate::run::probe::each_ns;
 use crate::run::session::Session;
 
-/// Points of a sweep that are tried: some from its begin to its end.
+/// Points of a sweep that are tried.
 const POINTS: usize = 3;
-/// After so long, what is left is taken to be as what was tried.
+/// After so long, the remaining sweeps are estimated from those that were tried.
 const LONGEST: Duration = Duration::from_secs(20);
-/// More ranks than these take too long to start for that.
+/// A sweep with more ranks is not tried: they take too long to start.
 const RANKS: usize = 8;
 
-/// Tries the sweeps that can be measured, and notes what a message took beyond what is assumed. Of
-/// those that fail nothing is known; when they are measured, it is said why.
+/// Tries the sweeps that can be measured, and sets [`Part::more_ns`]. A failed trial is ignored,
+/// because the measurement reports the failure.
 ///
 /// # Errors
 /// When it is interrupted.
@@ -67,7 +67,7 @@ pub fn all(
     Ok(())
 }
 
-/// Those that try: of one kind, they stay for all of its sweeps.
+/// The ranks of the trials. Sweeps of the same experiment and options share them.
 struct Ranks<'a> {
     request: &'a Request,
     interrupt: &'a Interrupt,
@@ -75,10 +75,10 @@ struct Ranks<'a> {
 }
 
 impl Ranks<'_> {
-    /// Ranks for an experiment; `None` where they are too many to be started for a try.
+    /// Ranks for an experiment; `None` where they are too many for a trial.
     ///
     /// # Errors
-    /// When they cannot be started, which is said when they are to measure.
+    /// When they cannot be started; the measurement reports it.
     fn of(&mut self, experiment: Experiment, how: &HowArgs) -> Outcome<Option<&mut Session>> {
         let kind = format!("{experiment:?} {how:?}");
         if self.open.as_ref().is_none_or(|(other, _)| *other != kind) {
@@ -93,7 +93,7 @@ impl Ranks<'_> {
     }
 }
 
-/// The middle of what sweeps of an experiment showed: one of large messages says little of others.
+/// The median of the sweeps of an experiment.
 fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     let alike = known.iter().filter(|(other, _)| *other == experiment);
     let mut found: Vec<f64> = alike.map(|(_, more_ns)| *more_ns).collect();
@@ -103,11 +103,11 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
 
 /// The mean over some of the points. `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
-    let places: Vec<u64> = (0..points.len() as u64).collect();
-    let tried = evenly_spaced(&places, POINTS);
+    let indices: Vec<u64> = (0..points.len() as u64).collect();
+    let tried = evenly_spaced(&indices, POINTS);
     let mut sum_ns = 0.0;
-    for place in &tried {
-        let point = points[*place as usize];
+    for index in &tried {
+        let point = points[*index as usize];
         let least = 2 * point.window();
         sum_ns += (each_ns(point, least, session)? - point.message_ns()).max(0.0);
     }

@@ -8,7 +8,7 @@ use super::parts::{Part, What};
 use crate::run::plan::duration;
 use crate::table::Rows;
 
-/// The studies that there are.
+/// Prints the studies.
 pub fn list(studies: &[Study]) {
     let mut rows = Rows::new(&["key", "what", "figures", "claims", "values"], 2);
     for study in studies {
@@ -26,7 +26,7 @@ pub fn list(studies: &[Study]) {
     );
 }
 
-/// The plan: each part, what of it is possible here, and how long it takes.
+/// Prints the plan: each part, how much of it is possible here, and how long it takes.
 pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     let plan = &study.plan;
     outln!("{}: {}", plan.key, plan.title);
@@ -69,7 +69,7 @@ pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     outln!("\nabout {} in all, {by}\n", duration(all));
 }
 
-/// A part begins.
+/// Prints that a part begins.
 pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s: f64) {
     errln!(
         "[{number}/{count}] {}: {} (about {}, {} left in all)",
@@ -80,7 +80,7 @@ pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s:
     );
 }
 
-/// What the measurements say.
+/// Prints the verdicts on the claims.
 pub fn verdicts(evaluation: &Evaluation, request: &Request) {
     if let Some(caution) = evaluation.kind.and_then(|kind| kind.caution()) {
         outln!("{}: {caution}", request.device);

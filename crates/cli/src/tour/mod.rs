@@ -1,4 +1,4 @@
-//! The tour: a few points of each experiment, in a minute, and where to go from there.
+//! The tour: a few points of some experiments, in a minute, and what to try next.
 
 mod limits;
 
@@ -57,25 +57,25 @@ struct Part {
 
 const PARTS: [Part; 4] = [
     Part {
-        title: "Round trips: SEND to and fro, over each transport",
+        title: "Round trips of SENDs, over each transport",
         experiment: Experiment::Ping,
         options: &[("transport", "rc,uc,ud"), ("messages", "100000")],
         quick: &[("messages", "2000")],
     },
     Part {
-        title: "One way: before the post to after the arrival, and to the completion, over sizes",
+        title: "One way: from the post to the arrival, and to the completion, over sizes",
         experiment: Experiment::Oneway,
         options: &[("size", "8,64,512,4K,32K"), ("messages", "4000"), ("runs", "5")],
         quick: &[("messages", "500"), ("runs", "1")],
     },
     Part {
-        title: "As fast as it goes: small messages, with more and more of them under way",
+        title: "Throughput of small messages, with more and more of them in flight",
         experiment: Experiment::Blast,
         options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100000"), ("runs", "1")],
         quick: &[("messages", "5000")],
     },
     Part {
-        title: "As fast as it goes: large messages, by WRITE and by READ",
+        title: "Throughput of large messages, by WRITE and by READ",
         experiment: Experiment::Blast,
         options: &[
             ("op", "write,read"),
@@ -148,7 +148,7 @@ pub fn run(args: &TourArgs) -> Outcome {
     result
 }
 
-/// What the numbers are, in words that cannot be misread.
+/// Whose numbers the results are.
 fn what_kind(kind: &str) -> &'static str {
     match kind {
         "soft" => "a soft device: its numbers are this host's, not an adapter's",

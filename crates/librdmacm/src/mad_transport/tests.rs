@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use rdmalab_wire::cm::Dreq;
 
 use super::*;
-use crate::state::now_ns;
+use crate::os::now_ns;
 
 /// A thread with a copy of all descriptors keeps listened what another test closes.
 static COPIES: Mutex<()> = Mutex::new(());

@@ -3,10 +3,12 @@
 use rdmalab_abi::*;
 
 use super::memory::Sge;
+use super::protocol::VERSION;
 use super::stream::{State, Stream};
-use super::{VERSION, connect};
+use crate::blocking::wait_for_event;
+use crate::connect;
 use crate::errno::{CallResult, Errno};
-use crate::{id, qp, resolve};
+use crate::{qp, resolve};
 
 /// For so long the peer is looked for, ms: the kernel asks for it three times, once a second.
 const RESOLVE_MS: core::ffi::c_int = 4000;
@@ -94,7 +96,7 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
 /// Goes on with what was begun, if its event is there.
 pub fn advance(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id.
-    let came = unsafe { id::complete(stream.id) };
+    let came = unsafe { wait_for_event(stream.id) };
     continue_from(stream, came)
 }
 

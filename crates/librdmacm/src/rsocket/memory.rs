@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use libc::iovec;
 use rdmalab_abi::*;
 
-use super::stream::SGE_BYTES;
+use super::protocol::SGE_BYTES;
 use crate::device::verbs;
 use crate::errno::{CallResult, Errno, last_errno};
 

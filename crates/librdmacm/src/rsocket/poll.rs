@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
+use super::socket::{Socket, find, readable, sleep_on};
 use super::stream::{State, Stream};
 use super::wakeup::Wakeup;
-use super::{Socket, find, readable, sleep_on};
 use crate::errno::{Errno, answer};
 
 /// What holds for a socket now, of what is asked for.

@@ -1,4 +1,4 @@
-//! The two directions of a connected socket.
+//! A stream: the state of a socket, its buffers, and sending and receiving through them.
 
 mod work;
 
@@ -9,18 +9,16 @@ use std::ptr::null_mut;
 use libc::iovec;
 use rdmalab_abi::*;
 
-use super::Sizes;
-use super::iomap::Iomaps;
-use super::memory::{Buffer, Sge, entry_bytes, gather};
+use super::iomaps::{self, Iomaps};
+use super::memory::{Buffer, Sge, gather};
+use super::protocol::{OP_DATA, OP_WRITE, SGE_BYTES, SGL_ENTRIES, message};
+use super::settings::{Options, Sizes};
 use super::wakeup::Waiters;
+use crate::cm_id::own;
 use crate::device::verbs;
 use crate::errno::{CallResult, Errno, last_errno, verb};
 use crate::{id, qp};
 
-/// Entries of the list in which the peer announces room.
-pub const SGL_ENTRIES: u32 = 2;
-/// Bytes of an entry: address, key, length.
-pub const SGE_BYTES: usize = 16;
 /// Requests that are kept for control messages.
 const CONTROLS: u32 = 4;
 /// Free bytes of the send buffer below which nothing is sent.
@@ -28,24 +26,8 @@ const LOW_WATER: u32 = 2048;
 /// The longest message.
 const MESSAGE_MAX: u32 = 65_536;
 
-/// What immediate data begin with, 3 bits.
-const OP_DATA: u32 = 0;
-/// Not on the wire: a WRITE without immediate data.
-pub const OP_WRITE: u32 = 2;
-const OP_SGL: u32 = 4;
-pub const OP_IOMAP: u32 = 6;
-const OP_CONTROL: u32 = 7;
-/// What control messages say.
-const DISCONNECT: u32 = 0;
-const SHUTDOWN: u32 = 2;
-
 /// Marks the completion of a receive.
 const IS_RECEIVE: u64 = 1 << 63;
-
-/// Immediate data.
-pub const fn message(op: u32, data: u32) -> u32 {
-    op << 29 | data
-}
 
 /// Where a socket stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +64,7 @@ pub struct Stream {
     has_progress: bool,
     /// The peer's integers have the other order.
     pub swaps: bool,
-    pub options: super::options::Options,
+    pub options: Options,
     pub iomaps: Iomaps,
     is_armed: bool,
     send_buffer: Buffer,
@@ -129,7 +111,7 @@ impl Stream {
             waiters: Waiters::default(),
             has_progress: false,
             swaps: false,
-            options: super::options::Options::default(),
+            options: Options::default(),
             iomaps: Iomaps::default(),
             is_armed: false,
             send_buffer: Buffer::NONE,
@@ -206,7 +188,7 @@ impl Stream {
         let depth = i32::from(self.sizes.send_queue) + i32::from(self.sizes.receive_queue);
         // SAFETY: the socket's id with its device; what is made is freed with the queue pair.
         unsafe {
-            let own = id::own(self.id)?;
+            let own = own(self.id)?;
             let channel = (verbs.create_comp_channel)(own.verbs());
             if channel.is_null() {
                 return Err(last_errno());
@@ -233,8 +215,7 @@ impl Stream {
         let local = IBV_ACCESS_LOCAL_WRITE;
         let remote = local | IBV_ACCESS_REMOTE_WRITE;
         let sizes = self.sizes;
-        let list =
-            SGL_ENTRIES as usize * SGE_BYTES + usize::from(sizes.iomaps) * super::iomap::BYTES;
+        let list = SGL_ENTRIES as usize * SGE_BYTES + usize::from(sizes.iomaps) * iomaps::BYTES;
         self.send_buffer = Buffer::new(pd, sizes.send_buffer as usize, local)?;
         self.receive_buffer = Buffer::new(pd, sizes.receive_buffer as usize, remote)?;
         self.target_buffer = Buffer::new(pd, list, remote)?;

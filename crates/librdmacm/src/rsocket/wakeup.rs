@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use crate::channel;
+use crate::eventfd;
 
 thread_local! {
     static WAKEUP: OnceCell<Wakeup> = const { OnceCell::new() };
@@ -30,8 +30,7 @@ impl Wakeup {
     pub fn own() -> Option<Self> {
         let made = |wakeup: &OnceCell<Wakeup>| {
             if wakeup.get().is_none() {
-                let _only_this_thread_sets_it =
-                    wakeup.set(Self(Arc::new(channel::event_fd().ok()?)));
+                let _only_this_thread_sets_it = wakeup.set(Self(Arc::new(eventfd::create().ok()?)));
             }
             wakeup.get().cloned()
         };
@@ -40,7 +39,7 @@ impl Wakeup {
 
     /// Wakes its thread, or keeps it from sleeping.
     pub fn signal(&self) {
-        channel::add_one(self.0.as_fd());
+        eventfd::signal(self.0.as_fd());
     }
 
     /// What becomes readable when it is_signalled.
@@ -50,7 +49,7 @@ impl Wakeup {
 
     /// It was heard.
     pub fn clear(&self) {
-        channel::drain(self.0.as_fd());
+        eventfd::clear(self.0.as_fd());
     }
 }
 

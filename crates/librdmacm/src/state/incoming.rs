@@ -7,9 +7,12 @@ use rdmalab_engine::cm::{CommId, Event};
 use rdmalab_wire::cm::{IpHeader, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::Psn;
 
-use super::{CmState, ConnParams, EventParam, IdState, QueuedEvent, now_ns, random};
+use super::{CmState, IdState};
+use crate::conn_params::ConnParams;
 use crate::errno::failed;
+use crate::event_queue::{EventParam, QueuedEvent};
 use crate::mad_transport::Peer;
+use crate::os::{now_ns, random};
 
 impl CmState {
     /// What the program is told of an event, and what the connection's id learns from it.

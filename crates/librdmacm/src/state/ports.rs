@@ -3,15 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use rdmalab_wire::cm::service_id;
-
-use super::{CmState, EPHEMERAL};
+use super::{CmState, EPHEMERAL, service_of};
 use crate::errno::{CallResult, Errno, errno_of, failed};
-
-/// The service of a port.
-pub fn service_of(ps: u32, port: u16) -> u64 {
-    service_id(ps as u16, port)
-}
 
 impl CmState {
     /// Binds an id to an address; port 0 asks for any free one.

@@ -21,7 +21,7 @@ impl ManagerPresence {
         if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + CACHED_NS {
             self.looked_at_ns.store(now_ns, Ordering::Relaxed);
             // Where the list cannot be read, silence does less harm than a wrong answer.
-            let found = mad_socket::is_anybody_here().unwrap_or(true);
+            let found = mad_socket::any_slot_claimed().unwrap_or(true);
             self.has_managers.store(found, Ordering::Relaxed);
         }
         self.has_managers.load(Ordering::Relaxed)

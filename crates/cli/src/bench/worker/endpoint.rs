@@ -189,7 +189,7 @@ impl Endpoint {
         Ok(wcs[0])
     }
 
-    /// Whether a send has failed meanwhile. Leaves the completions of successful sends to the sender.
+    /// Whether a send has failed meanwhile. Leaves completions of successful sends to the sender.
     pub fn check(&self) -> Result<(), Stopped> {
         match self.qp.state().map_err(text)? {
             rdmalab_verbs::QpState::Error | rdmalab_verbs::QpState::SendQueueError => Err(self

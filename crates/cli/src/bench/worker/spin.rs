@@ -19,7 +19,7 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// With `yielding` both ends share a core, so that the other one runs only while this one yields.
+    /// With `yielding` both ends share a core: the other one runs only while this one yields.
     pub fn new(yielding: bool) -> Self {
         Self { yielding }
     }

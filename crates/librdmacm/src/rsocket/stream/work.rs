@@ -5,13 +5,16 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
-use super::{
-    DISCONNECT, IS_RECEIVE, OP_CONTROL, OP_IOMAP, OP_SGL, OP_WRITE, SGE_BYTES, SHUTDOWN, Sge,
-    State, Stream, entry_bytes, message,
-};
+use super::{IS_RECEIVE, State, Stream};
 use crate::channel;
 use crate::device::verbs;
 use crate::errno::{CallResult, Errno};
+use crate::events;
+use crate::rsocket::iomaps;
+use crate::rsocket::memory::{Sge, entry_bytes};
+use crate::rsocket::protocol::{
+    DISCONNECT, OP_CONTROL, OP_IOMAP, OP_SGL, OP_WRITE, SGE_BYTES, SHUTDOWN, message,
+};
 
 impl Stream {
     /// Tells the peer what is free again, if that is worth a message.
@@ -111,7 +114,7 @@ impl Stream {
             }
             OP_IOMAP => {
                 self.requests_free += 1;
-                self.send_free += crate::rsocket::iomap::BYTES as u32;
+                self.send_free += iomaps::BYTES as u32;
             }
             _ => {
                 self.requests_free += 1;
@@ -161,7 +164,7 @@ impl Stream {
         // SAFETY: the channel of the socket's own id, whose descriptor does not block.
         unsafe {
             let channel = (*self.id).channel;
-            while channel::rdma_get_cm_event(channel, &raw mut event) == 0 {
+            while events::rdma_get_cm_event(channel, &raw mut event) == 0 {
                 let kind = (*event).event;
                 channel::rdma_ack_cm_event(event);
                 if kind == RDMA_CM_EVENT_DISCONNECTED && self.is_connected() {
