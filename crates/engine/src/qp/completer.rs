@@ -10,7 +10,7 @@ use rdmalab_wire::ids::Psn;
 /// Where the payload of a response goes.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponsePlacement {
-    generation: u32,
+    pub(super) generation: u32,
     /// The READ or atomic request that it answers.
     pub position: u32,
     /// Byte of the request's scatter list at which the payload begins.

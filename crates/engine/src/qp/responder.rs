@@ -178,7 +178,7 @@ pub enum PlacementTarget {
 /// The first half of a request that carries data.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
-    generation: u32,
+    pub(super) generation: u32,
     /// Where the payload goes.
     pub target: PlacementTarget,
     /// Bytes of the train's payload to skip, because they arrived before.
@@ -212,7 +212,7 @@ pub enum AtomicOp {
 /// The first half of an atomic request.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicJob {
-    generation: u32,
+    pub(super) generation: u32,
     /// What to do.
     pub op: AtomicOp,
     /// Virtual address, a multiple of 8.
