@@ -147,7 +147,11 @@ proptest! {
                     }
                 }
                 // The engine begins and completes; the program polls.
-                1 => queue.oldest = (queue.oldest + count as u32).min(queue.posted),
+                1 => {
+                    queue.fetch_all();
+                    queue.begun = (queue.oldest + count as u32).min(queue.posted);
+                    queue.oldest = queue.begun;
+                }
                 _ => freed = (freed + count as u32).min(queue.oldest),
             }
             prop_assert!(queue.outstanding() <= capacity);

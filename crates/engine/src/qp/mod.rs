@@ -309,6 +309,8 @@ impl Qp {
         if first_time && self.rq.is_none() {
             env.event(AsyncEventType::QpLastWqeReached);
         }
+        debug_assert!(self.send_idle(), "ERR, and a send was not flushed");
+        debug_assert!(!self.resp.holds_receive(), "ERR, and a receive was not flushed");
     }
 
     /// Completes every send that waits with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
@@ -325,6 +327,7 @@ impl Qp {
     /// Completes every receive that waits on the QP's own queue, and the one that a message in
     /// progress holds, with `IBV_WC_WR_FLUSH_ERR`.
     pub fn flush_receives<E: Env>(&mut self, env: &mut E) {
+        debug_assert!(self.state == QpState::Err, "receives are flushed in {:?}", self.state);
         if self.resp.release_held() {
             let wr_id = self.resp.held.wr_id;
             env.recv_completion(self.recv_wc(wr_id, WcStatus::WrFlushErr), false);

@@ -35,6 +35,7 @@ impl HeldRecv {
 
     #[inline]
     fn fill(&mut self, wr_id: u64, sges: &[Sge]) {
+        debug_assert!(sges.len() <= MAX_RECV_SGE, "a receive WQE is longer than its queue allows");
         self.wr_id = wr_id;
         self.count = sges.len() as u32;
         self.capacity = 0;
@@ -130,7 +131,18 @@ impl RecvQueue {
         self.counts[slot] = wr.sges.len() as u32;
         self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
         self.posted = self.posted.wrapping_add(1);
+        self.assert_cursors();
         Ok(())
+    }
+
+    /// What holds between any two steps.
+    #[inline(always)]
+    fn assert_cursors(&self) {
+        debug_assert!(self.unfetched() <= self.len(), "a request was consumed before its fetch");
+        debug_assert!(
+            self.len() <= self.capacity,
+            "more requests wait than the queue has room for"
+        );
     }
 
     /// How many posted requests the adapter has not read yet.
@@ -142,6 +154,7 @@ impl RecvQueue {
     /// The adapter has read the next `count` posted requests, or all if fewer wait.
     pub fn fetch(&mut self, count: u32) {
         self.fetched = self.fetched.wrapping_add(count.min(self.unfetched()));
+        self.assert_cursors();
     }
 
     /// The adapter has read everything that was posted.
@@ -160,6 +173,7 @@ impl RecvQueue {
         let start = slot * self.max_sge as usize;
         held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
         self.consumed = self.consumed.wrapping_add(1);
+        self.assert_cursors();
         TakeRecv::Taken
     }
 
@@ -176,6 +190,7 @@ impl RecvQueue {
     /// Drops the request that [`RecvQueue::next_of_one_piece`] returned.
     #[inline(always)]
     pub fn skip_one(&mut self) {
+        debug_assert!(self.consumed != self.fetched, "there is no fetched request to drop");
         self.consumed = self.consumed.wrapping_add(1);
     }
 
@@ -188,7 +203,7 @@ impl RecvQueue {
             let start = slot * self.max_sge as usize;
             let sges = &self.sges[start..start + self.counts[slot] as usize];
             let pushed = other.push(&RecvWr { wr_id: self.wr_ids[slot], sges });
-            debug_assert!(pushed.is_ok());
+            debug_assert!(pushed.is_ok(), "a queue shrinks below what waits in it: {pushed:?}");
         }
         other.fetch(self.fetched.wrapping_sub(self.consumed));
         other

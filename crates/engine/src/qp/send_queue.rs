@@ -150,9 +150,31 @@ impl SendQueue {
         &self.wqes[self.slot(position)]
     }
 
+    /// What holds between any two steps.
+    #[inline(always)]
+    pub(super) fn assert_cursors(&self) {
+        let from_oldest = |position: u32| position.wrapping_sub(self.oldest);
+        debug_assert!(
+            from_oldest(self.begun) <= from_oldest(self.fetched),
+            "a request was begun before its fetch"
+        );
+        debug_assert!(
+            from_oldest(self.fetched) <= self.outstanding(),
+            "a request was fetched before it was posted"
+        );
+        debug_assert!(
+            self.outstanding() <= self.capacity,
+            "more requests are incomplete than the queue has room for"
+        );
+    }
+
     /// The request at `position`, to be changed.
     #[inline]
     pub fn wqe_mut(&mut self, position: u32) -> &mut SendWqe {
+        debug_assert!(
+            position.wrapping_sub(self.oldest) < self.outstanding(),
+            "request {position} is changed, which is complete or not posted"
+        );
         let slot = self.slot(position);
         &mut self.wqes[slot]
     }
@@ -176,6 +198,10 @@ impl SendQueue {
     /// Where the poster copies the inline payload of the request at `position`.
     #[inline]
     pub fn inline_mut(&mut self, position: u32) -> &mut [u8] {
+        debug_assert!(
+            position.wrapping_sub(self.fetched) < self.unfetched(),
+            "an inline payload is written after the adapter read it"
+        );
         let slot = self.slot(position);
         let start = slot * self.max_inline as usize;
         &mut self.inline[start..start + self.wqes[slot].length as usize]
@@ -213,6 +239,7 @@ impl SendQueue {
     /// The adapter has read the next `count` posted requests, or all if fewer wait.
     pub fn fetch(&mut self, count: u32) {
         self.fetched = self.fetched.wrapping_add(count.min(self.unfetched()));
+        self.assert_cursors();
     }
 
     /// The adapter has read everything that was posted.
@@ -272,6 +299,7 @@ impl SendQueue {
         self.push_rare(slot, wr)?;
         let position = self.posted;
         self.posted = position.wrapping_add(1);
+        self.assert_cursors();
         Ok(position)
     }
 

@@ -4,6 +4,7 @@
 //! A failure lists every offence at once: `file:line: what is wrong; what to do`.
 
 mod arrows;
+mod circles;
 mod docs;
 mod experiments;
 mod lengths;
@@ -41,6 +42,11 @@ fn crates_depend_along_the_arrows_only() {
 #[test]
 fn crates_name_only_the_modules_that_are_theirs() {
     settle("modules", modules::offences(&Tree::load()));
+}
+
+#[test]
+fn files_import_each_other_in_no_new_circle() {
+    settle("circles", circles::offences(&Tree::load()));
 }
 
 #[test]
