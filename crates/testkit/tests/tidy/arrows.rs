@@ -27,7 +27,7 @@ const HOUSE: &str = "
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
-    measure     ->                       | clocks, histograms and statistics are arithmetic
+    measure     ->                       | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
     study       -> record measure        | published studies as data, held against records
     advice      -> record measure        | questions as data, answered from records by
