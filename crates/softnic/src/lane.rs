@@ -16,8 +16,8 @@ use rdmalab_engine::vocab::{Access, PdId, QpType, Sge, WrOpcode};
 use crate::copy::{self, vm};
 use crate::device::MAX_SGE;
 use crate::layout;
-use crate::peer::{Peer, key_entry};
-use crate::qp::{MappedMemory, QpInner};
+use crate::peer::{MappedMemory, Peer, key_entry};
+use crate::qp::QpInner;
 use crate::transmit::local_address;
 
 /// Executes the WQE at `position`; `false` when it has to take the ring.
@@ -35,8 +35,8 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
     }
     // Within one process the QP's lock, which we hold, is what the taking back of regions waits
     // for (`Process::wait_for_copies`).
-    let seat = if peer.is_self { None } else { peer.pass.enter() };
-    if seat.is_none() && !peer.is_self {
+    let guard = if peer.is_self { None } else { peer.lane.enter() };
+    if guard.is_none() && !peer.is_self {
         return false;
     }
     let found = find(inner, peer, wqe);
@@ -47,7 +47,7 @@ pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
         Place::Mapped(remote) => local.run_mapped(remote),
         Place::Foreign(host_addr) => local.run_foreign(peer, host_addr),
     };
-    drop(seat);
+    drop(guard);
     if mapped.is_some() {
         inner.links.mapped = mapped;
     }
@@ -187,7 +187,7 @@ impl Local<'_> {
     ) -> bool {
         let process = self.inner.links.process;
         for sge in self.inner.qp.sq.sges(self.position) {
-            let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
+            let Ok(host) = local_address(&process.keys.view, self.pd, sge, write_local) else {
                 return false;
             };
             if !copy(remote, host, sge.length as usize) {
@@ -207,7 +207,7 @@ impl Local<'_> {
         let first = self.inner.qp.sq.sges(self.position).first();
         let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
         let sge = Sge { length: 8, ..*sge };
-        let Ok(host) = local_address(&process.key_view, self.pd, &sge, true) else { return false };
+        let Ok(host) = local_address(&process.keys.view, self.pd, &sge, true) else { return false };
         let mut before = [0u8; 8];
         let probe = before.as_mut_ptr();
         // SAFETY: a local range that was checked, and the adapter's until the completion; the copy
@@ -246,7 +246,7 @@ impl Local<'_> {
         } else {
             let write_local = self.wqe.opcode == WrOpcode::Read;
             for sge in sq.sges(self.position) {
-                let Ok(host) = local_address(&process.key_view, self.pd, sge, write_local) else {
+                let Ok(host) = local_address(&process.keys.view, self.pd, sge, write_local) else {
                     return false;
                 };
                 pieces[count] = piece(host, sge.length as usize);
@@ -270,7 +270,7 @@ impl Local<'_> {
         };
         if let Err(vm::VmError::Denied) = result {
             peer.memory_denied.store(true, Ordering::Relaxed);
-            crate::say_once(crate::peer::MEMORY_DENIED);
+            crate::debug_once(crate::peer::MEMORY_DENIED);
         }
         result.is_ok()
     }

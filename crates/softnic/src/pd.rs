@@ -6,19 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rdmalab_engine::vocab::PdId;
 
 use crate::context::ContextShared;
+use crate::process::Process;
 
 /// A protection domain.
 pub(crate) struct PdObject {
+    pub(crate) process: &'static Process,
     pub(crate) context: Arc<ContextShared>,
     pub(crate) id: PdId,
     objects: AtomicUsize,
 }
 
 impl PdObject {
-    pub(crate) fn new(context: Arc<ContextShared>) -> PdObject {
+    pub(crate) fn new(process: &'static Process, context: Arc<ContextShared>) -> PdObject {
         context.add_object();
-        let id = PdId(context.process.new_pd());
-        PdObject { context, id, objects: AtomicUsize::new(0) }
+        let id = PdId(process.allocate_pd());
+        PdObject { process, context, id, objects: AtomicUsize::new(0) }
     }
 
     /// Counts an object in.

@@ -12,16 +12,15 @@ use crate::armed::Armed;
 use crate::cq::CqObject;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
-use crate::peer::{Peer, key_entry};
+use crate::peer::{MappedMemory, Peer, key_entry};
 use crate::process::Process;
 use crate::srq::SrqObject;
-use crate::transmit::InARow;
-use crate::udp::Route;
-use crate::udp::debt::Manners;
-use crate::withdrawal::Withdrawal;
+use crate::stream::StreamDetector;
+use crate::udp::delayed_ack::DelayedAck;
+use crate::udp::socket::Route;
 use rdmalab_link::outer::Outer;
 use rdmalab_ring::biased::BiasedLock;
-use rdmalab_ring::seg::Segment;
+use rdmalab_ring::epoch::Visits;
 
 /// The place of a queue pair. Places are never freed, only used again, so that whoever found one
 /// by its number can lock it and look whether somebody lives there.
@@ -50,17 +49,20 @@ impl QpObject {
     }
 }
 
-/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
-#[derive(Clone)]
-pub(crate) struct MappedMemory {
-    pub(crate) id: u32,
-    pub(crate) segment: Arc<Segment>,
-}
-
 /// A queue pair and its surroundings.
 pub(crate) struct QpInner {
     pub(crate) qp: Qp,
     pub(crate) links: QpLinks,
+}
+
+/// What a begun bind or local invalidate waits for.
+pub(crate) struct Invalidation {
+    /// The request's place in its send queue.
+    pub(crate) position: u32,
+    /// Initiators of other processes that may still copy.
+    pub(crate) visits: Visits,
+    /// QPs of this process that may: those copy under their locks.
+    pub(crate) local_qps: Vec<&'static QpObject>,
 }
 
 /// What a queue pair is connected to.
@@ -77,7 +79,7 @@ pub(crate) struct QpLinks {
     /// Ring position after the last train that was pushed; 0 when the peer is known to have it.
     pub(crate) pushed: u64,
     /// Posts since the peer's latest small message.
-    pub(crate) in_a_row: InARow,
+    pub(crate) stream: StreamDetector,
     /// What the QP word says now.
     pub(crate) published: QpWord,
     /// Whether this is a UD QP.
@@ -85,16 +87,16 @@ pub(crate) struct QpLinks {
     /// Trains that went nowhere because there is no such peer.
     pub(crate) lost: u64,
     /// What a begun bind or local invalidate waits for.
-    pub(crate) withdrawal: Option<Box<Withdrawal>>,
+    pub(crate) invalidation: Option<Box<Invalidation>>,
     /// The peer's memory that the lane used last.
     pub(crate) mapped: Option<MappedMemory>,
     /// Of a connection to another host: the way there.
-    pub(crate) wire: Option<Route>,
+    pub(crate) route: Option<Route>,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
     pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
     /// How promptly its program answers what comes from another host.
-    pub(crate) manners: Manners,
+    pub(crate) delayed_ack: DelayedAck,
     /// What captures or disturbs its packets.
     pub(crate) armed: Option<&'static Armed>,
     /// The header of the datagram from the network that is being placed.
@@ -104,7 +106,7 @@ pub(crate) struct QpLinks {
 impl Env for QpLinks {
     #[inline]
     fn key(&self, key: u32) -> Option<KeyEntry> {
-        self.process.key_view.lookup(key).and_then(key_entry)
+        self.process.keys.view.lookup(key).and_then(key_entry)
     }
 
     fn take_shared(&mut self, held: &mut HeldRecv) -> TakeRecv {
@@ -116,7 +118,7 @@ impl Env for QpLinks {
 
     #[inline]
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
-        self.send_cq.push(wc, false, Some(self.object), sq_free_to);
+        self.send_cq.push(wc, false, Some(&self.object.sq_freed), sq_free_to);
     }
 
     #[inline]
@@ -127,7 +129,7 @@ impl Env for QpLinks {
     fn invalidate(&mut self, rkey: u32) -> bool {
         // Nobody is copying by it: a type 2 window is the peer's of this QP alone, whose earlier
         // operations were over before it sent the message that takes the window back.
-        self.process.retract_window(rkey, self.object.index)
+        self.process.keys.retract_window(rkey, self.object.index)
     }
 
     fn event(&mut self, event: AsyncEventType) {
@@ -143,7 +145,7 @@ impl QpInner {
             // A connection to another host has no initiators on this one.
             can_receive: qp.state.can_receive()
                 && qp.qp_type != QpType::Ud
-                && self.links.wire.is_none()
+                && self.links.route.is_none()
                 // What an initiator executes itself sends no packet.
                 && self.links.armed.is_none(),
             pd: qp.pd,
@@ -153,7 +155,7 @@ impl QpInner {
         let word = if word.can_receive { word } else { QpWord::CLOSED };
         if word != self.links.published {
             self.links.published = word;
-            self.links.process.qp_words.store(self.links.object.index as usize, word);
+            self.links.process.qps.words.store(self.links.object.index as usize, word);
         }
     }
 
@@ -173,7 +175,7 @@ impl QpInner {
         if let Timer::Wanted(TimerKind::Rnr(_)) = timer {
             self.qp.arm_timer(crate::clock::now_ns(), u64::MAX);
             if let Timer::At(_, at_ns) = self.qp.timer() {
-                self.links.process.want_attention_at(at_ns);
+                self.links.process.set_deadline(at_ns);
             }
         }
     }

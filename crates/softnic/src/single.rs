@@ -14,7 +14,9 @@ use crate::codec::{self, SHORT_BYTES};
 use crate::copy;
 use crate::layout;
 use crate::qp::QpInner;
-use crate::transmit::{ANSWER_SLOTS, InARow, local_address};
+use crate::ring_push::ANSWER_SLOTS;
+use crate::stream::StreamDetector;
+use crate::transmit::local_address;
 use rdmalab_ring::keytable::KeyView;
 
 /// The words of a slot that hold a short payload.
@@ -34,13 +36,13 @@ impl QpInner {
         let before = out.position();
         while out.can_push(1 + ANSWER_SLOTS)
             && let Some(single) = qp.plan_single(SHORT_BYTES)
-            && push(&mut out, &links.process.key_view, &single)
+            && push(&mut out, &links.process.keys.view, &single)
         {
             single.retire();
         }
         if out.position() != before {
             links.pushed = out.position();
-            links.in_a_row.note_push(&out);
+            links.stream.note_push(&out);
             drop(out);
             peer.ring_bell();
         }
@@ -55,12 +57,12 @@ impl QpInner {
         let Some(short) = codec::decode_short_send(slot.head, &slot.body) else { return false };
         // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
         let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
-        if !is_peer || links.wire.is_some() || links.armed.is_some() {
+        if !is_peer || links.route.is_some() || links.armed.is_some() {
             return false;
         }
         let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);
         let Some(single) = single else { return false };
-        let keys = &links.process.key_view;
+        let keys = &links.process.keys.view;
         let Ok(host) = local_address(keys, single.pd(), &single.target, true) else { return false };
         let payload = (&raw const slot.body[codec::PAYLOAD_WORD]).cast();
         let bytes = short.payload_bytes as usize;
@@ -72,7 +74,7 @@ impl QpInner {
             return false;
         }
         single.retire(links);
-        links.in_a_row = InARow::default();
+        links.stream = StreamDetector::default();
         true
     }
 }

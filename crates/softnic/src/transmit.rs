@@ -13,27 +13,11 @@ use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::RKey;
 
 use crate::armed::Armed;
-use crate::codec::{self, SlotPayload};
 use crate::copy;
 use crate::lane;
 use crate::peer::{Peer, key_entry};
 use crate::qp::{QpInner, QpLinks};
-
-/// Payload of one train at most: small enough that the receiver copies one while the sender fills
-/// the next, and that both stay in the second-level cache.
-pub(crate) const CHUNK_BYTES: u32 = 32 * 1024;
-
-/// How many slots ahead of itself a sender asks its cache to own: beyond what a receiver that
-/// spins on the next slot looks at, and far enough for the answer to be there in time.
-const PREFETCH_SLOTS: u64 = 12;
-
-/// Posts in a row that make a stream. Who waits for an answer to each message would pay for lines
-/// that it does not need now.
-const STREAM_POSTS: u32 = 8;
-
-/// Slots that requests leave to answers: an acknowledgement that finds no slot is lost when its
-/// process leaves.
-pub(crate) const ANSWER_SLOTS: usize = 128;
+use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
 
 /// What came of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,8 +37,8 @@ impl QpInner {
             self.settle();
             return Sent::Everything;
         }
-        if let Some(route) = self.links.wire {
-            return self.transmit_wire(&route);
+        if let Some(route) = self.links.route {
+            return self.transmit_network(&route);
         }
         // Taken out for the time being, so that it can be used beside the rest.
         let mut peer = self.links.peer.take().or_else(|| self.late_peer());
@@ -174,7 +158,7 @@ impl QpInner {
             let after = out.position();
             if after != before {
                 self.links.pushed = after;
-                self.links.in_a_row.note_push(&out);
+                self.links.stream.note_push(&out);
                 drop(out);
                 peer.ring_bell();
             } else {
@@ -230,7 +214,7 @@ impl QpInner {
         offset: u32,
     ) {
         let is_datagram = self.links.datagram;
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
         let bytes = train.payload_bytes;
         let fill = |to| match bytes {
             0 => Ok(()),
@@ -257,10 +241,10 @@ impl QpInner {
         }
     }
 
-    /// There is no such process, or none that answers: what is sent is lost, as on a wire that
+    /// There is no such process, or none that answers: what is sent is lost, as on a network that
     /// leads nowhere. Returns whether something was.
     fn send_nowhere(&mut self) -> bool {
-        if self.links.datagram && self.send_datagrams_wire() {
+        if self.links.datagram && self.send_datagrams_network() {
             return true;
         }
         match self.qp.plan(CHUNK_BYTES.max(self.qp.mtu.bytes())) {
@@ -284,36 +268,21 @@ impl QpInner {
     /// Executes a bind or a local invalidate; `false` while somebody may still copy by what it
     /// takes back.
     pub(crate) fn execute_local(&mut self, position: u32) -> bool {
-        let begun = self.links.withdrawal.take().filter(|begun| begun.position == position);
-        let withdrawal = match begun {
+        let begun = self.links.invalidation.take().filter(|begun| begun.position == position);
+        let invalidation = match begun {
             Some(begun) => Some(begun),
             None => self.change_window(position),
         };
-        let Some(mut withdrawal) = withdrawal else {
+        let Some(mut invalidation) = invalidation else {
             self.qp.retire_local(position, false, &mut self.links);
             return true;
         };
-        let done = self.links.process.is_withdrawn(&mut withdrawal);
+        let done = self.links.process.is_invalidated(&mut invalidation);
         match done {
             true => self.qp.retire_local(position, true, &mut self.links),
-            false => self.links.withdrawal = Some(withdrawal),
+            false => self.links.invalidation = Some(invalidation),
         }
         done
-    }
-}
-
-/// Posts that sent something since the peer's latest message: tells a stream from a talk.
-#[derive(Default)]
-pub(crate) struct InARow(u32);
-
-impl InARow {
-    /// After a push: asks for slots ahead in a stream.
-    #[inline(always)]
-    pub(crate) fn note_push(&mut self, out: &Producer) {
-        self.0 = self.0.saturating_add(1);
-        if self.0 >= STREAM_POSTS {
-            out.prefetch(PREFETCH_SLOTS);
-        }
     }
 }
 
@@ -327,51 +296,6 @@ pub(crate) enum Next {
     Again,
 }
 
-/// Payload that one train may carry now: whole packets, at most a chunk; `None` when not even one
-/// packet fits, or fewer than `slots` slots are free. Half of the free space always holds a
-/// contiguous run of that length.
-#[inline]
-pub(crate) fn room_in(out: &mut Producer, mtu: u32, slots: usize) -> Option<u32> {
-    if !out.can_push(slots) {
-        return None;
-    }
-    let chunk = CHUNK_BYTES.max(mtu);
-    if out.has_data_free(2 * chunk as u64) {
-        return Some(chunk & !(mtu - 1));
-    }
-    let half = (out.data_free() / 2) as u32;
-    (half >= mtu).then_some(half & !(mtu - 1))
-}
-
-/// Puts a train into the ring, its payload written by `fill`. `None` when the ring has no room,
-/// which [`room_in`] rules out.
-#[inline(always)]
-pub(crate) fn push(
-    out: &mut Producer,
-    train: &Train,
-    is_datagram: bool,
-    fill: impl FnOnce(*mut u8) -> Result<(), CopyError>,
-) -> Option<Result<(), CopyError>> {
-    if codec::fits_slot(train) {
-        let (head, mut body) = codec::encode(train, SlotPayload::Short, is_datagram);
-        if train.payload_bytes > 0
-            && let Err(error) = fill((&raw mut body[3]).cast())
-        {
-            return Some(Err(error));
-        }
-        out.push(head, &body).ok()?;
-        return Some(Ok(()));
-    }
-    let data = out.reserve_data(train.payload_bytes as usize)?;
-    if let Err(error) = fill(data.ptr) {
-        out.cancel_data(data);
-        return Some(Err(error));
-    }
-    let (head, body) = codec::encode(train, SlotPayload::Data(data.pos), is_datagram);
-    out.push(head, &body).ok()?;
-    Some(Ok(()))
-}
-
 /// Puts a datagram into one peer's ring, which has room by [`room_in`]. `is_copy`: it went to
 /// another peer before.
 pub(crate) fn push_datagram(
@@ -382,7 +306,7 @@ pub(crate) fn push_datagram(
     position: u32,
     is_copy: bool,
 ) -> Result<(), CopyError> {
-    let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.key_view);
+    let (sq, pd, keys) = (&inner.qp.sq, inner.qp.pd, &inner.links.process.keys.view);
     let fill = |to| gather(sq, pd, keys, position, 0..train.payload_bytes, to);
     let pushed = match inner.gate(peer, train, position) {
         None => push(out, train, true, fill),
@@ -470,7 +394,7 @@ pub(crate) fn scatter(
     bytes: u64,
     from: *const u8,
 ) -> Result<(), CopyError> {
-    let keys = &links.process.key_view;
+    let keys = &links.process.keys.view;
     let mut from = from;
     for_each_piece(sges, offset, bytes, |sge| {
         let host = local_address(keys, pd, sge, true)?;

@@ -8,8 +8,8 @@ use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
+use super::gate::{Frames, first_gid, gid_like, shared_path};
 use super::tap::Tap;
-use super::{Frames, first_gid, gid_like, shared_path};
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 
@@ -18,7 +18,7 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     let (from, to) = ends(from, to);
     let own = if direction == Direction::Out { from } else { to };
     let device = device::with_gid(own).unwrap_or(0);
-    // Letters have no number.
+    // Control messages have no number.
     let mut train = Train::new(TrainKind::Send, QP1, QP1, Psn::new(0));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;

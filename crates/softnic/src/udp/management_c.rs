@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use rdmalab_ring::madbox::NO_INTERFACE;
+use rdmalab_ring::mad_socket::NO_INTERFACE;
 
 use rdmalab_link::seam::Direction;
 
@@ -32,7 +32,7 @@ pub extern "C" fn open() -> c_int {
         Ok(Some(port)) => port.raw_fd(),
         Err(error) => {
             // The number alone crosses the border.
-            crate::say(&error.message);
+            crate::debug(&error.message);
             answer_of(error.errno)
         }
     }

@@ -6,8 +6,8 @@ use rdmalab_engine::vocab::QpType;
 use rdmalab_link::expand;
 use rdmalab_wire::opcode::Transport;
 
-use super::outbox::{Exit, Outbox};
-use super::{Route, WINDOW_PACKETS, Wire};
+use super::send_batch::{Egress, SendBatch};
+use super::{Network, Route, WINDOW_PACKETS};
 use crate::armed::Armed;
 use crate::copy;
 use crate::qp::QpInner;
@@ -21,26 +21,26 @@ impl QpInner {
     /// After the address of a connection was set: the way to its peer, where that is on another
     /// host.
     pub(crate) fn route_to_peer(&mut self) {
-        let wire = self.links.process.wire();
-        let route = wire.and_then(|wire| wire.route(&self.qp.attr.ah_attr));
-        self.links.wire = if self.links.datagram { None } else { route };
-        let loses = self.links.wire.is_some() || self.links.armed.is_some_and(Armed::cuts_trains);
+        let network = self.links.process.network();
+        let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
+        self.links.route = if self.links.datagram { None } else { route };
+        let loses = self.links.route.is_some() || self.links.armed.is_some_and(Armed::cuts_trains);
         self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
 
     /// Sends what a connection to another host has to send: answers first, then requests; but an
     /// acknowledgement alone after the first of them.
-    pub(crate) fn transmit_wire(&mut self, route: &Route) -> Sent {
-        let Some(wire) = self.links.process.wire() else { return Sent::Everything };
-        let exit = wire.exit();
-        let mut out = wire.outbox.lock();
+    pub(crate) fn transmit_network(&mut self, route: &Route) -> Sent {
+        let Some(network) = self.links.process.network() else { return Sent::Everything };
+        let egress = network.egress();
+        let mut out = network.send_batch.lock();
         let mut sent = Sent::Everything;
         if self.qp.may_send() {
-            self.note_answer(wire);
+            self.note_requests_sent(network);
         }
         // A lone acknowledgement comes behind the answer to what it acknowledges.
         if !self.qp.has_only_ack() {
-            self.respond_wire(route, &exit, &mut out);
+            self.respond_network(route, &egress, &mut out);
         }
         while self.qp.may_send() {
             match self.qp.plan(self.qp.mtu.bytes() * PACKETS_PER_PLAN) {
@@ -52,15 +52,16 @@ impl QpInner {
                     break;
                 }
                 Plan::Send { train, position, offset } => {
-                    let result = self.send_train(route, &exit, &mut out, &train, position, offset);
+                    let result =
+                        self.send_train(route, &egress, &mut out, &train, position, offset);
                     let last = train.flags.has(TrainFlags::LAST);
                     self.qp.retire_sent(position, last, result, &mut self.links);
-                    self.respond_wire(route, &exit, &mut out);
+                    self.respond_network(route, &egress, &mut out);
                 }
             }
         }
-        self.respond_wire(route, &exit, &mut out);
-        out.flush(&exit);
+        self.respond_network(route, &egress, &mut out);
+        out.flush(&egress);
         drop(out);
         if sent == Sent::RingFull {
             self.links.process.block(self.links.object);
@@ -77,22 +78,22 @@ impl QpInner {
         }
     }
 
-    /// Puts the packets of a request train into the outbox.
+    /// Puts the packets of a request train into the send batch.
     fn send_train(
         &mut self,
         route: &Route,
-        exit: &Exit<'_>,
-        out: &mut Outbox,
+        egress: &Egress<'_>,
+        out: &mut SendBatch,
         train: &Train,
         position: u32,
         offset: u32,
     ) -> Result<(), CopyError> {
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
         let (transport, is_inline) = (self.transport(), self.is_inline(train, position));
         for index in 0..expand::packets_of(train) {
             let (packet, at) = train.packet(index, self.qp.mtu);
             let from = offset + at;
-            out.push(exit, route, transport, &packet, is_inline, |to| {
+            out.push(egress, route, transport, &packet, is_inline, |to| {
                 if to.is_empty() {
                     return Ok(());
                 }
@@ -103,7 +104,7 @@ impl QpInner {
         Ok(())
     }
 
-    fn respond_wire(&mut self, route: &Route, exit: &Exit<'_>, out: &mut Outbox) {
+    fn respond_network(&mut self, route: &Route, egress: &Egress<'_>, out: &mut SendBatch) {
         let room = self.qp.mtu.bytes() * PACKETS_PER_PLAN;
         while let Some(response) = self.qp.next_response(room, &mut self.links) {
             let (train, host_addr) = match response {
@@ -113,7 +114,7 @@ impl QpInner {
             for index in 0..expand::packets_of(&train) {
                 let (packet, at) = train.packet(index, self.qp.mtu);
                 let from = host_addr.wrapping_add(at as u64) as *const u8;
-                let pushed = out.push(exit, route, Transport::Rc, &packet, false, |to| {
+                let pushed = out.push(egress, route, Transport::Rc, &packet, false, |to| {
                     if to.is_empty() {
                         return Ok(());
                     }
@@ -135,38 +136,38 @@ impl QpInner {
 
     /// Sends datagrams as long as the next one goes to another host. Returns whether there was
     /// one.
-    pub(crate) fn send_datagrams_wire(&mut self) -> bool {
-        let Some(wire) = self.links.process.wire() else { return false };
-        let exit = wire.exit();
-        let mut out = wire.outbox.lock();
+    pub(crate) fn send_datagrams_network(&mut self) -> bool {
+        let Some(network) = self.links.process.network() else { return false };
+        let egress = network.egress();
+        let mut out = network.send_batch.lock();
         let mut any = false;
         while self.qp.may_send() && !self.is_multicast_next() {
             let position = self.qp.sq.begun;
-            if position == self.qp.sq.posted {
+            if position == self.qp.sq.fetched() {
                 break;
             }
-            let Some(route) = wire.route(&self.qp.sq.ud(position).ah) else { break };
+            let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { break };
             let Plan::Send { train, position, offset } = self.qp.plan(self.qp.mtu.bytes()) else {
                 break;
             };
-            let sent = self.send_train(&route, &exit, &mut out, &train, position, offset);
+            let sent = self.send_train(&route, &egress, &mut out, &train, position, offset);
             self.qp.retire_sent(position, true, sent, &mut self.links);
             any = true;
         }
-        out.flush(&exit);
+        out.flush(&egress);
         any
     }
 
     /// Sends a datagram to a group on the network; those of this host were served before.
-    pub(crate) fn send_group_wire(&self, wire: &Wire, train: &Train, position: u32) {
-        let Some(route) = wire.route(&self.qp.sq.ud(position).ah) else { return };
-        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.key_view);
-        let (exit, is_inline) = (wire.exit(), self.is_inline(train, position));
-        let mut out = wire.outbox.lock();
+    pub(crate) fn send_group_network(&self, network: &Network, train: &Train, position: u32) {
+        let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { return };
+        let (sq, pd, keys) = (&self.qp.sq, self.qp.pd, &self.links.process.keys.view);
+        let (egress, is_inline) = (network.egress(), self.is_inline(train, position));
+        let mut out = network.send_batch.lock();
         // What cannot be read was told by the copies for this host.
-        let _ = out.push(&exit, &route, Transport::Ud, train, is_inline, |to| {
+        let _ = out.push(&egress, &route, Transport::Ud, train, is_inline, |to| {
             gather(sq, pd, keys, position, 0..to.len() as u32, to.as_mut_ptr())
         });
-        out.flush(&exit);
+        out.flush(&egress);
     }
 }

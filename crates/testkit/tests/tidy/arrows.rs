@@ -9,6 +9,8 @@ use crate::tree::{Offence, SourceFile, Tree};
 const HOUSE: &str = "
     wire        ->                       | formats as plain values, below everything
     engine      -> wire                  | the protocol without clock, thread, socket or memory
+    driver      -> engine wire           | plan, move the bytes, retire: once for every path and
+                                           memory, real or simulated
     link        -> engine wire           | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
     profile     -> wire link             | devices as data; their costs are rules of faults
@@ -29,6 +31,7 @@ const HOUSE: &str = "
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
     measure     ->                       | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
+    findings    -> record measure        | what points say together is arithmetic over records
     study       -> record measure        | published studies as data, held against records
     advice      -> record measure        | questions as data, answered from records by
                                            arithmetic; runs nothing

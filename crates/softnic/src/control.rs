@@ -1,0 +1,111 @@
+//! The control messages that processes of a host send each other.
+
+const MAGIC: [u8; 4] = *b"RDML";
+const BYTES: usize = 32;
+
+/// What a control message is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ControlKind {
+    /// "Here is my segment, my event, and the ring that you fill."
+    Hello,
+    /// "Send me your memory of that number."
+    MemoryRequest,
+    /// "Here it is."
+    Memory,
+    /// "Send me the host's UDP socket, if you read it."
+    SocketRequest,
+    /// "Send it to me if you have it: who reads it does not answer."
+    AnySocketRequest,
+    /// "Here it is, with the lock that names its reader."
+    Socket,
+    /// "I have freed my memory of that number."
+    MemoryFreed,
+}
+
+/// A control message; descriptors travel beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ControlMessage {
+    pub(crate) kind: ControlKind,
+    /// The sender's process slot.
+    pub(crate) slot: u16,
+    /// The sender, told apart from earlier holders of its slot.
+    pub(crate) incarnation: u64,
+    /// The receiver as the sender knows it; 0: not at all.
+    pub(crate) echo: u64,
+    /// Which memory.
+    pub(crate) memory_id: u32,
+}
+
+impl ControlMessage {
+    pub(crate) fn new(
+        kind: ControlKind,
+        slot: u16,
+        incarnation: u64,
+        echo: u64,
+        id: u32,
+    ) -> ControlMessage {
+        ControlMessage { kind, slot, incarnation, echo, memory_id: id }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = match self.kind {
+            ControlKind::Hello => 1,
+            ControlKind::MemoryRequest => 2,
+            ControlKind::Memory => 3,
+            ControlKind::SocketRequest => 5,
+            ControlKind::AnySocketRequest => 7,
+            ControlKind::Socket => 6,
+            ControlKind::MemoryFreed => 4,
+        };
+        bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.echo.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.memory_id.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that are no control message of this version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ControlMessage> {
+        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        if bytes[..4] != MAGIC {
+            return None;
+        }
+        let kind = match bytes[4] {
+            1 => ControlKind::Hello,
+            2 => ControlKind::MemoryRequest,
+            3 => ControlKind::Memory,
+            4 => ControlKind::MemoryFreed,
+            5 => ControlKind::SocketRequest,
+            6 => ControlKind::Socket,
+            7 => ControlKind::AnySocketRequest,
+            _ => return None,
+        };
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Some(ControlMessage {
+            kind,
+            slot: u16::from_le_bytes([bytes[6], bytes[7]]),
+            incarnation: word(8),
+            echo: word(16),
+            memory_id: word(24) as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_survive_and_nonsense_does_not() {
+        use ControlKind::*;
+        let of_socket = [SocketRequest, AnySocketRequest, Socket];
+        for kind in [Hello, MemoryRequest, Memory, MemoryFreed].into_iter().chain(of_socket) {
+            let message = ControlMessage::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
+            assert_eq!(ControlMessage::from_bytes(&message.to_bytes()), Some(message));
+        }
+        assert_eq!(ControlMessage::from_bytes(&[0; BYTES]), None);
+        assert_eq!(ControlMessage::from_bytes(b"RDML"), None);
+    }
+}
