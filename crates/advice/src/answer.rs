@@ -1,4 +1,4 @@
-//! From records to answers.
+//! Computes answers from records.
 
 use rdmalab_measure::stats::Timed;
 use rdmalab_record::{Device, Object, Record, shell_word};
@@ -14,14 +14,14 @@ use crate::question::{Question, fewer_of_large};
 /// Runs that a command asks for where there are too few.
 const RUNS: usize = 12;
 
-/// What records say.
+/// All answers that records give.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The devices that were measured, each once.
     pub devices: Vec<Device>,
-    /// What is known.
+    /// Questions that the records answer.
     pub answers: Vec<Answer>,
-    /// What is not in the records.
+    /// Questions that the records do not answer.
     pub missing: Vec<Missing>,
 }
 
@@ -40,16 +40,24 @@ pub struct Answer {
     pub context: Object,
     /// The ways that were measured, in the order of the question.
     pub ways: Vec<Way>,
-    /// Those without a number: that the device does not offer, and why; and those of `without_number`.
+    /// Ways without a number, each with the reason: the device does not offer them, or they are in
+    /// `without_number`.
     pub not_offered: Vec<(String, String)>,
-    /// Those of them that were measured, in runs that have no such number.
+    /// Ways that were measured, in runs that have too few samples for the number.
     pub without_number: Vec<String>,
-    /// Messages that a run of a short sweep has, where these have fewer.
+    /// Messages of a run of the short sweep, where these runs have fewer.
     pub usual_messages: Option<u64>,
     /// What came out.
     pub decision: Decision,
     /// The command that measures it with more runs.
     pub command: String,
+}
+
+impl Answer {
+    /// The size of its messages, where it is one.
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        self.context.get("size_bytes").and_then(Value::as_u64)
+    }
 }
 
 /// A way, and what was measured of it.
@@ -107,10 +115,9 @@ pub fn answers(
     }
     // All questions of a goal stand together, and their sizes in order.
     let place = |key: &str| questions.iter().position(|question| question.key == key);
-    advice.answers.sort_by_key(|answer| {
-        let size = answer.context.get("size_bytes").and_then(Value::as_u64);
-        (answer.goal, place(answer.question.key), size)
-    });
+    advice
+        .answers
+        .sort_by_key(|answer| (answer.goal, place(answer.question.key), answer.size_bytes()));
     advice
 }
 
@@ -132,7 +139,7 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
     if told.len() + without_number.len() + not_offered.len() < 2 || told.is_empty() {
         return None;
     }
-    // They were measured, and a longer run may have it: that is no reason for another way.
+    // A longer run may have the number: that it is missing is no reason against the way.
     let without_number: Vec<String> =
         without_number.iter().map(|(found, _)| found.name.clone()).collect();
     let lacks = |name: &String| (name.clone(), format!("its runs have no {}", goal.measure()));
@@ -192,7 +199,7 @@ fn way(found: &WayRuns, values: Vec<f64>) -> Way {
     Way { name: found.name.clone(), values, lost: count("lost"), sent: count("sent"), tail }
 }
 
-/// The step of the clock as a share of the least median: what a single step may feign.
+/// The step of the clock as a share of the least median: a difference below it may be rounding.
 fn step_share(group: &Group, ways: &[Way]) -> f64 {
     let least = ways.iter().map(|way| middle(&way.values)).fold(f64::INFINITY, f64::min);
     let first = group.ways.first().and_then(|found| found.runs.first());
@@ -276,7 +283,7 @@ fn repeat_command(command: &[String], runs: usize) -> String {
         match word.as_str() {
             "--repeat" => drop(rest.next()),
             word if word.starts_with("--repeat=") => {}
-            // It says when runs are enough, and excludes a number of them.
+            // `--until` excludes `--repeat`.
             "--until" | "--max-time" => drop(rest.next()),
             word if word.starts_with("--until=") || word.starts_with("--max-time=") => {}
             word => words.push(shell_word(word)),

@@ -1,9 +1,9 @@
-//! What records hold for a question: points that differ in its parameters and in nothing else.
+//! The points of records that answer a question: they differ in its parameters and in nothing else.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use rdmalab_record::{Object, Point, Record};
+use rdmalab_record::{Object, Point, Record, word};
 use serde_json::{Value, json};
 
 use crate::question::Question;
@@ -36,8 +36,8 @@ pub(crate) struct WayRuns<'a> {
 /// In a round each way has one run: which record, and which repetition in it.
 pub(crate) type Round = (usize, u32);
 
-/// All groups of all records. Of a question that a record varies, the ways took turns there: so
-/// records are joined only where each has all of the ways.
+/// All groups of all records. Ways took turns within a record, not between records: so two records
+/// are joined only where both have all ways.
 pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Group<'a>> {
     let mut all: Vec<Group> = Vec::new();
     for (number, record) in records.iter().enumerate() {
@@ -164,11 +164,6 @@ fn name(question: &Question, values: &[Value]) -> String {
             pairs.join(", ")
         }
     }
-}
-
-/// A value as a word.
-pub(crate) fn word(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Numbers by their size, words as the question has them, others by their letters.

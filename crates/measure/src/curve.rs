@@ -21,7 +21,7 @@ pub enum Position {
     Before,
     /// Between two, interpolated.
     At(f64),
-    /// Behind the last one, if anywhere.
+    /// Beyond the last one, if anywhere.
     Beyond,
 }
 
@@ -34,7 +34,8 @@ pub struct Crossing {
     pub range: (Position, Position),
 }
 
-/// Finds it. Needs places in ascending order; `None` for less than two.
+/// Finds where curve `a` falls below curve `b` for good. Needs `x` in ascending order; `None` for
+/// fewer than two points.
 #[must_use]
 pub fn crossing(pairs: &[PairedPoint]) -> Option<Crossing> {
     if pairs.len() < 2 {

@@ -1,4 +1,4 @@
-//! What a rank brings home from one point of an experiment: series of samples, single figures,
+//! What a rank measured at one point of an experiment: series of samples, single figures,
 //! counts, and what was agreed on. Plain data, so that it can travel between processes and be kept
 //! in a record.
 
@@ -31,20 +31,20 @@ pub struct Series {
     /// The name that the study gives it (`t_lat`), or the thread or queue pair that it belongs to;
     /// empty where the quantity says it all.
     pub label: String,
-    /// So many of the first samples are warm-up: kept, and not summarised.
+    /// The number of first samples that are warm-up: kept, and not summarised.
     pub warm_up: usize,
     /// Samples, in the quantity's unit, in the order of measurement. A one-way time may be
     /// negative where two clocks disagree. NaN stands for a message that was lost.
     pub samples: Vec<f64>,
     /// When the largest of them were taken, where that is known, see [`Outcome::date_largest`].
     pub dated: Vec<Dated>,
-    /// From which others they follow; `None` where they were measured. A record keeps each sample
-    /// once.
+    /// From which series they were computed; `None` where they were measured. A record keeps each
+    /// sample once.
     #[serde(default)]
     pub derived: Option<Derived>,
 }
 
-/// How the samples of a series follow from those of others.
+/// How the samples of a series are computed from those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
@@ -63,15 +63,15 @@ pub const IS_HIDDEN: &str = " is not shown: ";
 /// From which other series of its outcome a series follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
-    /// In which way.
+    /// The computation.
     pub how: Combination,
-    /// Their places among the series of the outcome; each was measured.
+    /// The indices of its sources among the series of the outcome; each was measured.
     pub of: Vec<usize>,
 }
 
 impl Combination {
-    /// What follows from these samples, each with the length of its warm-up, and how long its own
-    /// warm-up is; `None` where they do not fit together.
+    /// The samples computed from these, each with the length of its warm-up, and the length of the
+    /// new warm-up; `None` where their lengths differ.
     #[must_use]
     pub fn apply(self, parts: &[(&[f64], usize)]) -> Option<(Vec<f64>, usize)> {
         let (first, rest) = parts.split_first()?;

@@ -23,6 +23,16 @@ pub fn and_more(items: &[impl AsRef<str>], most: usize) -> String {
     and(&named)
 }
 
+/// The first few, one after another, and how many there are beyond them: `a; b; and 7 more`.
+#[must_use]
+pub fn first_few(items: &[impl AsRef<str>], most: usize) -> String {
+    let named: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
+    match items.len().saturating_sub(most) {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
+}
+
 /// The word for one thing, or that for several: `is`, `are`.
 #[must_use]
 pub fn plural<'a>(n: usize, one: &'a str, many: &'a str) -> &'a str {
@@ -48,6 +58,8 @@ mod tests {
         assert_eq!(and(&all), "oneway, ping, blast and rpc");
         assert_eq!(and_more(&all, 2), "oneway, ping and 2 more");
         assert_eq!(and_more(&all, 3), "oneway, ping, blast and rpc", "1 more is no shorter");
+        assert_eq!(first_few(&all, 2), "oneway; ping; and 2 more");
+        assert_eq!(first_few(&all, 4), "oneway; ping; blast; rpc");
         assert_eq!([1, 2, 0].map(|n| plural(n, "does", "do")), ["does", "do", "do"]);
         assert_eq!([1, 2].map(|n| count_of(n, "run")), ["1 run", "2 runs"]);
     }

@@ -32,7 +32,7 @@ pub struct Point {
     pub order_index: u64,
     /// The how many-th run of these parameters, from 0.
     pub repetition: u32,
-    /// Its parameters, in the order of whoever ran it.
+    /// Its parameters, in the order in which the experiment gave them.
     pub parameters: Object,
     /// When it began, as RFC 3339 in UTC.
     pub started_utc: String,
@@ -70,11 +70,11 @@ pub struct SeriesSummary {
 pub enum Samples {
     /// In a file of their own.
     File(String),
-    /// They follow from those of other series, so that no sample is kept twice. Since version 4.
+    /// Computed from other series, so that no sample is kept twice. Since version 4.
     Derived {
-        /// In which way.
+        /// The computation.
         how: Combination,
-        /// From which files.
+        /// The files that it is computed from.
         parts: Vec<SourceFile>,
     },
     /// Elsewhere: this is a summary only.
@@ -86,7 +86,7 @@ pub enum Samples {
 pub struct SourceFile {
     /// Its name.
     pub samples_file: String,
-    /// So many of its first samples are warm-up.
+    /// The number of its first samples that are warm-up.
     pub warm_up: u64,
 }
 
@@ -116,8 +116,8 @@ pub struct Skipped {
 }
 
 impl Point {
-    /// Whether it ended in its own time. When a run was cut short, nobody chose its end: it is
-    /// shown where there is nothing else, and decides nothing.
+    /// Whether it ran to its end. A run that was cut short is shown where there is no other, and
+    /// never decides anything.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.cut_short.is_none()

@@ -14,16 +14,6 @@ use crate::{Object, Point, Samples, SeriesSummary, Skipped, SourceFile};
 /// What a line lacks or has wrong.
 type Wrong = String;
 
-/// The unit of a quantity at the end of a name.
-fn suffix(quantity: Quantity) -> &'static str {
-    match quantity.unit() {
-        "ns" => "ns",
-        "1/s" => "per_s",
-        "B/s" => "bytes_per_s",
-        _ => "share",
-    }
-}
-
 pub(crate) fn point_line(point: &Point) -> Value {
     let figures: Vec<Value> = point.figures.iter().map(figure).collect();
     let series: Vec<Value> = point.series.iter().map(series).collect();
@@ -78,7 +68,7 @@ fn figure(figure: &Figure) -> Value {
 }
 
 fn series(series: &SeriesSummary) -> Value {
-    let unit = suffix(series.quantity);
+    let unit = series.quantity.suffix();
     let summary = &series.summary;
     let quantiles: Vec<Value> = summary.quantiles.iter().map(|q| quantile(q, unit)).collect();
     let largest: Vec<Value> = summary.largest.iter().map(|one| outlier(one, unit)).collect();
@@ -171,7 +161,7 @@ pub(crate) fn parse_skipped(line: &Value) -> Result<Skipped, Wrong> {
 
 fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
     let quantity = quantity(value)?;
-    let unit = suffix(quantity);
+    let unit = quantity.suffix();
     let with_unit = |name: &str| number(value, &format!("{name}_{unit}"));
     let quantiles = list(value, "quantiles")?.iter().map(|q| parse_quantile(q, unit));
     let summary = Summary {

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Outcome, Quantity, Series};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, Part,
-    PointId, Record, Samples, SeriesSummary, Skipped, Writer, write_npy,
+    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, PointId,
+    Record, Samples, SeriesSummary, Skipped, SourceFile, Writer, write_npy,
 };
 use serde_json::json;
 

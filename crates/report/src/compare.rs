@@ -2,6 +2,7 @@
 //! quantity what differs, by how much, and how certain that is.
 
 mod cautions;
+mod comparison;
 mod head;
 mod json;
 mod page;
@@ -12,118 +13,15 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
+use rdmalab_measure::stats::Verdict;
 use rdmalab_measure::text::count_of;
-use rdmalab_record::{Object, Point, Record};
+use rdmalab_record::{Object, Record};
 use serde_json::Value;
 
 use crate::value::order;
 
-/// Probability that none of all intervals of a comparison misses its true value.
-pub const CONFIDENCE: f64 = 0.95;
-
-/// What is compared, and how much matters.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The quantile that is compared.
-    pub quantile: f64,
-    /// The share that matters: 0.05 is 5 %.
-    pub threshold: f64,
-    /// Only quantities whose name or label contains this.
-    pub only: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { quantile: 0.5, threshold: 0.05, only: None }
-    }
-}
-
-/// One side: records that count as runs of the same thing.
-#[derive(Clone, Copy, Debug)]
-pub struct Side<'a> {
-    /// What it is called: a condition, a directory.
-    pub name: &'a str,
-    /// Its records; at least one.
-    pub records: &'a [Record],
-}
-
-/// What came out.
-#[derive(Clone, Debug)]
-pub struct Comparison {
-    options: Options,
-    names: [String; 2],
-    descriptions: [String; 2],
-    /// What is the same at all points of a side, and not on the other: name, and both values.
-    differing: Vec<(String, String, String)>,
-    /// Parameters by which points were matched.
-    varying: Vec<String>,
-    /// Pairs, in the order of quantities and parameters.
-    rows: Vec<Row>,
-    /// Points without a partner, of each side.
-    alone: [usize; 2],
-    /// What makes it doubtful.
-    cautions: Vec<String>,
-}
-
-/// One quantity at one pair of points.
-#[derive(Clone, Debug)]
-struct Row {
-    /// The values of the parameters by which points were matched.
-    place: Object,
-    quantity: Quantity,
-    label: String,
-    a: SideSummary,
-    b: SideSummary,
-    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; none where nothing
-    /// is known of how runs differ.
-    ratio: Option<Estimate>,
-    /// Where one run a side is all there is: where its samples alone see the ratio.
-    within: Option<Interval>,
-    /// That there is no difference; corrected for the number of rows.
-    p_value: Option<f64>,
-    /// Of single pairs of samples; with an interval of its own.
-    dominance: Option<Dominance>,
-    /// `b` - `a` at the deciles, each with its own interval; of samples within one run where
-    /// there is only one.
-    deciles: Vec<Estimate>,
-    verdict: Verdict,
-    is_regression: bool,
-    /// Why nothing can be told, where that is not in the interval.
-    obstacle: Option<String>,
-}
-
-/// What is known of a side.
-#[derive(Clone, Debug, Default)]
-struct SideSummary {
-    /// Records that have runs: where there are several, each counts as one number.
-    records: usize,
-    runs: usize,
-    n: usize,
-    lost: u64,
-    /// NaN when there is none.
-    value: f64,
-    interval: Option<Interval>,
-    effective_n: Option<f64>,
-    units: Option<Units>,
-    /// How far all its values may be off together, since the clocks of two hosts made them.
-    clock_error_ns: f64,
-}
-
-/// Points of equal parameters of one side.
-struct PointGroup<'a> {
-    parameters: &'a Object,
-    points: Vec<(&'a Record, &'a Point)>,
-}
-
-/// A comparison that has yet to be made.
-struct Pair<'a> {
-    place: Object,
-    quantity: Quantity,
-    label: &'a str,
-    is_figure: bool,
-    cells: [&'a PointGroup<'a>; 2],
-}
+pub use comparison::{CONFIDENCE, Comparison, Options, Side};
+use comparison::{Pair, PointGroup, Row, cut_short, names};
 
 impl Comparison {
     /// Compares two sides.
@@ -238,23 +136,6 @@ fn cells(records: &[Record]) -> Vec<PointGroup<'_>> {
         }
     }
     cells
-}
-
-/// Runs that were cut short.
-fn cut_short(records: &[Record]) -> usize {
-    let points = records.iter().flat_map(|record| &record.points);
-    points.filter(|point| !point.is_whole()).count()
-}
-
-/// All names of parameters, in the order of the records.
-fn names<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in sides.iter().flatten().flat_map(|cell| cell.parameters.keys()) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    names
 }
 
 /// Names of parameters that have several values within a side: points are matched by these. What

@@ -5,11 +5,11 @@ use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
-use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
+use crate::chart::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
 use crate::model::{Group, Merged, Model, Row, group_name};
 use crate::published::{self, PlacedValue, PublishedValue};
 use crate::svg::{self, Labels, Line, Mark};
-use crate::value::{grouped, heading, order};
+use crate::value::{fmt_count, heading, order};
 use crate::warnings::place;
 
 /// Marks of a curve: more would cover each other.
@@ -135,8 +135,8 @@ fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -
             let share = beyond as f64 / n as f64;
             let text = format!(
                 "{} of {} at {} or above",
-                grouped(beyond as u64),
-                grouped(n as u64),
+                fmt_count(beyond as u64),
+                fmt_count(n as u64),
                 group.quantity.format(value)
             );
             Mark { x: value, y: share, interval: None, text }
@@ -250,7 +250,8 @@ fn map(
             all.iter().position(|v| row.parameters.get(name) == Some(*v))
         };
         if let (Some(i), Some(j), Some(v)) = (place(x, &xs), place(y, &ys), value(row)) {
-            let here = published.iter().filter(|t| t.fits(row)).map(|t| t.at((0.0, 0.0), None));
+            let here =
+                published.iter().filter(|t| t.matches_row(row)).map(|t| t.at((0.0, 0.0), None));
             let printed = here.map(|at| {
                 let shown = quantity.format(at.value);
                 svg::PublishedMark { shown, ..published::mark(&at, None) }
@@ -311,11 +312,11 @@ fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Char
         let (low, high) = (*sorted.first()?, *sorted.last()?);
         let from = i * each;
         let text = match part.len() {
-            1 => format!("{}: {}", grouped(from as u64), quantity.format(low)),
+            1 => format!("{}: {}", fmt_count(from as u64), quantity.format(low)),
             _ => format!(
                 "{} to {}: {} - {}, median {}",
-                grouped(from as u64),
-                grouped((from + part.len() - 1) as u64),
+                fmt_count(from as u64),
+                fmt_count((from + part.len() - 1) as u64),
                 quantity.format(low),
                 quantity.format(high),
                 quantity.format(stats::median(&sorted))
@@ -394,7 +395,7 @@ fn unfolded(
         x: i as f64,
         y: *sample,
         interval: None,
-        text: format!("{}: {}", grouped(i as u64), quantity.format(*sample)),
+        text: format!("{}: {}", fmt_count(i as u64), quantity.format(*sample)),
     };
     let marks: Vec<Mark> = there().map(mark).collect();
     let picked: Vec<usize> =
@@ -478,7 +479,7 @@ fn value_or_linear(name: &str, (low, high): (f64, f64), text: impl Fn(f64) -> St
 /// An axis of numbers from 0, as many as there are.
 fn counted(name: &str, count: usize) -> svg::Axis {
     let last = count.max(1) as f64;
-    let text = |v: f64| grouped(v.max(0.0).round() as u64);
+    let text = |v: f64| fmt_count(v.max(0.0).round() as u64);
     let axis = svg::linear_axis(name, (0.0, last), 4, text);
     let mut axis = axis.between((0.0, last));
     // Halves of a place are none.

@@ -7,10 +7,11 @@
 //! the samples cannot support is not shown as one.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod charts;
 pub mod compare;
 mod contents;
-mod csv;
+mod csv_text;
 mod curves;
 pub mod expect;
 mod grid;
@@ -26,6 +27,7 @@ mod published;
 mod ranking;
 mod side_by_side;
 mod study;
+mod study_terms;
 mod study_text;
 mod svg;
 mod table;
@@ -33,7 +35,7 @@ mod value;
 mod warnings;
 
 pub use contents::{contents_markdown, contents_text};
-pub use csv::{csv, csv_of};
+pub use csv_text::{csv, csv_of};
 pub use histogram::{Histogram, Scale};
 pub use json::json;
 pub use markdown::markdown;

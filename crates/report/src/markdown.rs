@@ -2,10 +2,9 @@
 
 use rdmalab_record::{Finding, Record, shell_word};
 
-use crate::charts::sentence;
+use crate::chart::sentence;
 use crate::model::{Model, device_line, group_name};
-use crate::page::parameter_cells;
-use crate::table::{time_cells, time_heads};
+use crate::table::{parameter_cells, parameter_heads, time_cells, time_heads};
 use crate::value::{finding_value, heading, shown};
 use crate::warnings::warnings;
 
@@ -21,7 +20,7 @@ pub fn markdown(record: &Record) -> String {
         .iter()
         .map(|(name, v)| format!("{} {}", heading(name), plain(&shown(name, v))));
     out += &format!("With {}.\n", constant.collect::<Vec<_>>().join(", "));
-    let parameters: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = parameter_heads(&model);
     for group in model.groups() {
         out += &format!("\n### {}\n\n", plain(&sentence(&group_name(group.quantity, group.label))));
         let heads = [parameters.clone(), time_heads(&group)].concat();

@@ -10,7 +10,7 @@ use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary, Skipped};
 use serde_json::Value;
 
-use crate::value::{heading, order, shown};
+use crate::value::{named, order, shown};
 
 /// Percentiles that tables show beside the median.
 pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
@@ -200,8 +200,7 @@ impl<'a> Model<'a> {
             Some(first) => first.parameters.get(name) == Some(value),
         };
         let own = skipped.parameters.iter().filter(|(name, value)| !is_shared(name, value));
-        let own: Vec<String> =
-            own.map(|(name, value)| format!("{} {}", heading(name), shown(name, value))).collect();
+        let own: Vec<String> = own.map(|(name, value)| named(name, value)).collect();
         if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
     }
 

@@ -1,4 +1,4 @@
-//! What a study printed, in the charts of ours that it is of.
+//! Published values of a study, placed in our charts.
 
 use rdmalab_measure::Quantity;
 use rdmalab_study::{Published, Reliability, Stat, Study, SweepResult, Value};
@@ -6,20 +6,20 @@ use rdmalab_study::{Published, Reliability, Stat, Study, SweepResult, Value};
 use crate::model::{Model, Row, headline};
 use crate::svg;
 
-/// A published value that is a number, and ours that it stands beside.
+/// A published value that is a number, and our number that it stands beside.
 pub struct PublishedValue<'a> {
     published: &'a Published,
     value: &'a Value,
-    /// It, in the unit of its quantity.
+    /// The published number, in the unit of the quantity.
     number: f64,
-    /// Whose of the quantity, where ours has several.
+    /// The label of our series or figure, where the quantity has several.
     label: String,
 }
 
 /// Where a published value lies in a chart.
 #[derive(Clone, Debug)]
 pub struct PlacedValue {
-    /// The line that it is of.
+    /// The name of the line that it stands beside.
     pub line: Option<String>,
     /// Along the x axis: a place, or from one to another.
     pub ends: (f64, f64),
@@ -31,14 +31,14 @@ pub struct PlacedValue {
     pub kind: Reliability,
     /// Its name in a legend.
     pub name: String,
-    /// It as a number, said to be published.
+    /// The number as text, with the word "published".
     pub shown: String,
     /// What is shown when pointed at.
     pub text: String,
 }
 
 impl<'a> PublishedValue<'a> {
-    /// Those of a part, whose record is arranged so.
+    /// The published values of a sweep.
     pub fn of(study: &'a Study, part: &SweepResult, model: &Model) -> Vec<Self> {
         let one = |value: &'a Value| {
             let ours = &value.ours;
@@ -61,8 +61,8 @@ impl<'a> PublishedValue<'a> {
         self.value.ours.quantity() == Some(quantity) && self.label == label
     }
 
-    /// What it says of the samples of a series at this row: a value, and the share of them below
-    /// it.
+    /// What it says of the samples of a series in this row: a value, and the share of the samples
+    /// below that value.
     pub fn of_samples(&self, quantity: Quantity, label: &str, row: &Row) -> Option<(f64, f64)> {
         if !self.is_of(quantity, label) {
             return None;
@@ -74,7 +74,7 @@ impl<'a> PublishedValue<'a> {
             }
             None => {
                 let stat = self.value.ours.stat.unwrap_or(Stat::Median);
-                stat.share().filter(|_| self.fits(row)).map(|share| (self.number, share))
+                stat.share().filter(|_| self.matches_row(row)).map(|share| (self.number, share))
             }
         }
     }
@@ -85,11 +85,11 @@ impl<'a> PublishedValue<'a> {
     }
 
     /// Whether it stands beside this row.
-    pub fn fits(&self, row: &Row) -> bool {
-        self.value.fits(row.parameters)
+    pub fn matches_row(&self, row: &Row) -> bool {
+        self.value.matches_point(row.parameters)
     }
 
-    /// It, there.
+    /// The value, placed at these ends of the x axis.
     pub fn at(&self, ends: (f64, f64), line: Option<String>) -> PlacedValue {
         let Published { value, unit, kind, place, what, .. } = self.published;
         PlacedValue {
@@ -115,7 +115,7 @@ impl<'a> PublishedValue<'a> {
         name: impl Fn(&Row) -> String,
     ) -> Vec<PlacedValue> {
         let mut lines: Vec<(String, (f64, f64))> = Vec::new();
-        for row in rows.filter(|row| self.fits(row)) {
+        for row in rows.filter(|row| self.matches_row(row)) {
             let at = row.parameters.get(x).and_then(serde_json::Value::as_f64);
             let (Some(at), name) = (at, name(row)) else { continue };
             match lines.iter_mut().find(|(known, _)| *known == name) {
@@ -127,8 +127,8 @@ impl<'a> PublishedValue<'a> {
     }
 }
 
-/// Whose a quantity is where no label was named: the first series', as its number is looked up, or
-/// what stands for the point.
+/// The label of a quantity where the study names none: that of the first series, or of the figure
+/// that stands for the point.
 fn only_label(model: &Model, quantity: Quantity) -> Option<String> {
     let points = || model.record.points.iter();
     let series = points().flat_map(|p| &p.series).find(|s| s.quantity == quantity);
@@ -144,7 +144,7 @@ impl PlacedValue {
     }
 }
 
-/// As they are drawn beside lines of these names; what is of several lines, once.
+/// The marks of values beside lines of these names. A value of several lines is drawn once.
 pub fn marks(all: &[&PlacedValue], names: &[&str]) -> Vec<svg::PublishedMark> {
     let mut drawn: Vec<svg::PublishedMark> = Vec::new();
     for at in all {
@@ -158,14 +158,14 @@ pub fn marks(all: &[&PlacedValue], names: &[&str]) -> Vec<svg::PublishedMark> {
     drawn
 }
 
-/// As it is drawn, in the colour of a line.
+/// The mark of a value, in the colour of a line.
 pub fn mark(at: &PlacedValue, line: Option<usize>) -> svg::PublishedMark {
     let PlacedValue { ends, value, kind, name, shown, text, .. } = at.clone();
     svg::PublishedMark { line, ends, y: value, kind, name, shown, text, is_upright: false }
 }
 
-/// As it is drawn where the x axis has its values: at its own, or where a share of samples is said
-/// of another value, at that one and that share's height.
+/// The mark of a value in a chart whose x axis has the values: at the value, or at `place` where
+/// the study published a share of samples.
 pub fn upright(
     at: &PlacedValue,
     line: Option<usize>,
@@ -177,12 +177,12 @@ pub fn upright(
     svg::PublishedMark { line, ends: (x, x), y, kind, name, shown, text, is_upright: true }
 }
 
-/// For who cannot see the chart.
+/// The values in words, for readers who cannot see the chart.
 pub fn described(all: &[&PlacedValue]) -> String {
     beside_sentence(&all.iter().map(|at| at.text.as_str()).collect::<Vec<_>>())
 }
 
-/// The same of texts.
+/// Texts beside a chart, as a sentence.
 pub fn beside_sentence(texts: &[&str]) -> String {
     if texts.is_empty() { String::new() } else { format!(" Beside: {}.", texts.join("; ")) }
 }

@@ -2,7 +2,7 @@
 
 use rdmalab_measure::Quantity;
 
-use crate::charts::{Chart, Scope, family, sentence};
+use crate::chart::{Chart, Scope, family, sentence};
 use crate::model::{Group, Model, Row, group_name};
 use crate::published;
 use crate::svg::{self, Bar, Labels};
@@ -72,7 +72,7 @@ fn with_theirs(
     let own = scope.published.iter().filter(|t| t.is_of(quantity, label));
     let own: Vec<_> = own.filter(|t| stat.is_none_or(|stat| t.stat() == stat)).collect();
     let marked = |(row, mut bar): (&Row, Bar)| {
-        let here = own.iter().filter(|t| t.fits(row));
+        let here = own.iter().filter(|t| t.matches_row(row));
         bar.marks =
             here.map(|t| t.at((0.0, 0.0), None)).map(|at| published::mark(&at, None)).collect();
         bar

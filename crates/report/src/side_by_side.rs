@@ -5,19 +5,20 @@ use rdmalab_measure::Quantity;
 use rdmalab_record::Record;
 use serde_json::Value;
 
-use crate::charts::{self, Chart, LineChart, sentence};
+use crate::chart::{Chart, sentence, word_of};
+use crate::charts::{self, LineChart};
 use crate::model::{Group, Merged, Model, Row, group_name};
 use crate::page::{figures_of, table};
 use crate::svg::Line;
 use crate::table::TOO_SMALL;
 use crate::value::{heading, order, shown};
 
-/// A sweep among others.
+/// A sweep as columns of the table.
 struct SweepColumn<'m, 'a> {
-    /// Its name.
+    /// The name of the sweep.
     name: &'m str,
     model: &'m Model<'a>,
-    /// Its first quantity: the one that it is about.
+    /// The first quantity that it measured.
     group: Group<'m>,
 }
 
@@ -139,11 +140,8 @@ fn lines(sides: &[SweepColumn], common: &[&str], id: &str) -> Vec<Chart> {
     for side in sides {
         for (row, merged) in side.group.rows.iter().filter(|(_, m)| m.is_supported) {
             let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
-            let others = common.iter().filter(|name| **name != x).filter_map(|name| {
-                let value = row.parameters.get(*name)?;
-                let text = shown(name, value);
-                Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
-            });
+            let others = common.iter().filter(|name| **name != x);
+            let others = others.filter_map(|n| Some(word_of(n, row.parameters.get(*n)?)));
             let family = others.collect::<Vec<_>>().join(" ");
             let name = format!("{family} {}", side.name).trim().to_owned();
             let mark = charts::median_mark(side.group.quantity, x, at, merged);

@@ -1,21 +1,21 @@
-//! A study as one page: what its claims came to, its values beside ours, and each figure.
+//! A study as one page: the verdicts on its claims, its values beside ours, and each figure.
 
 use maud::{Markup, html};
 use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
-    Bars, Claim, ComparedValue, Decision, Evaluation, Evidence, Figure, JudgedClaim, Range,
-    Relation, Standing, Study, SweepResult, SweepState, Verdict,
+    Bars, ComparedValue, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult,
+    SweepState, Verdict,
 };
 
-use crate::charts::{self, Chart, Scope, sentence};
+use crate::chart::{Chart, Scope, sentence};
+use crate::charts;
 use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
-use crate::page::{caution, figures_of, figures_table, parameter_cells, setup, table, whole};
+use crate::page::{caution, figures_of, figures_table, setup, table, whole};
 use crate::published::PublishedValue;
 use crate::side_by_side::side_by_side;
-use crate::study_text::without_ours;
-use crate::table::{Quantiles, cells_of, heads_of};
-use crate::value::heading;
+use crate::study_terms::{behind, condition_of, record, standing, without_ours};
+use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
 /// Charts of one sweep that are seen at once: the rest is folded below them.
 const MAX_MAIN: usize = 12;
@@ -58,9 +58,9 @@ pub fn study_page(
 pub struct OtherCondition {
     /// The condition.
     pub name: String,
-    /// What there is of it.
+    /// What was measured of each sweep.
     pub parts: Vec<SweepResult>,
-    /// What it says to the study.
+    /// The study, evaluated with it.
     pub evaluation: Evaluation,
 }
 
@@ -121,14 +121,6 @@ fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
         }
     }
     all
-}
-
-/// What was measured of a part.
-pub(crate) fn record(part: &SweepResult) -> Option<&Record> {
-    match &part.state {
-        SweepState::Measured(record) => Some(record),
-        _ => None,
-    }
 }
 
 fn head(study: &Study, title: &str, records: &[&Record]) -> Markup {
@@ -203,33 +195,6 @@ fn one_claim(judged: &JudgedClaim) -> Markup {
             }
         }
     }
-}
-
-/// What a claim is judged by, in words: `left < right, by 5 % at least, size bytes 1 to 255`.
-pub fn condition_of(claim: &Claim) -> String {
-    let percent = (claim.tolerance * 1000.0).round() / 10.0;
-    let mut text = vec![match (claim.relation, claim.factor) {
-        (Relation::Times, Some(factor)) => format!("left = {factor} right"),
-        (relation, Some(factor)) => format!("left {} {factor} right", relation.sign()),
-        (relation, None) => format!("left {} right", relation.sign()),
-    }];
-    match claim.relation {
-        _ if claim.tolerance == 0.0 => {}
-        Relation::Near | Relation::Times => text.push(format!("within {percent} %")),
-        _ => text.push(format!("a difference counts from {percent} % on")),
-    }
-    if let Some(Range { parameter, from, to }) = &claim.range {
-        text.push(format!("{} {from} to {to}", parameter.replace('_', " ")));
-    }
-    if claim.every {
-        text.push("at every point".to_owned());
-    }
-    text.join(", ")
-}
-
-/// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.
-pub fn behind(n: u64, runs: usize) -> String {
-    if runs == 0 { "-".to_owned() } else { format!("{n}, {runs}") }
 }
 
 fn evidence(judged: &JudgedClaim) -> Markup {
@@ -307,23 +272,13 @@ fn values(evaluation: &Evaluation) -> Markup {
             @else { (table("Published values beside ours", &heads, 2, compared.iter().map(row))) }
             @if !others.is_empty() {
                 details {
-                    summary { (count_of(others.len(), "published value")) " without a number of ours" }
+                    summary {
+                        (count_of(others.len(), "published value")) " without a number of ours"
+                    }
                     (table("Values not produced here", &plain_heads, 2, others.iter().map(plain)))
                 }
             }
         }
-    }
-}
-
-/// In words.
-pub fn standing(standing: &Standing) -> String {
-    match standing {
-        Standing::Within => "within the tolerance".to_owned(),
-        Standing::Beyond => "beyond the tolerance".to_owned(),
-        Standing::CannotTell(why) => format!("cannot tell: {why}"),
-        Standing::Shown(why) => format!("shown only: {why}"),
-        Standing::Absent(why) => format!("not measured: {why}"),
-        Standing::NotProduced(why) => format!("not produced here: {why}"),
     }
 }
 
@@ -455,7 +410,7 @@ fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
     // A quantile that no record has is no column.
     let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
     let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
-    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let mut heads = parameter_heads(model);
     let parameters = heads.len();
     heads.extend(heads_of(group, Quantiles::with(&body)));
     let rows = group.rows.iter().map(|(row, merged)| {

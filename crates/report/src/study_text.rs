@@ -7,11 +7,11 @@ use rdmalab_study::{
 };
 use serde_json::{Value, json};
 
-use crate::charts::sentence;
-use crate::csv::{lines, rows};
+use crate::chart::sentence;
+use crate::csv_text::{lines, rows};
 use crate::json::document;
 use crate::markdown::{self, plain};
-use crate::study::{behind, condition_of, record, standing};
+use crate::study_terms::{behind, condition_of, record, standing, without_ours};
 
 /// The version of the JSON document's form; it rises when a field changes or goes.
 const FORMAT_VERSION: u32 = 1;
@@ -67,14 +67,6 @@ pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluat
         }
     }
     out
-}
-
-/// A published value that nothing of ours stands beside, with the reason.
-pub fn without_ours(compared: &ComparedValue) -> Vec<String> {
-    let p = &compared.published;
-    let value = format!("{} {}", p.value, p.unit);
-    let kind = p.kind.name().to_owned();
-    vec![p.what.clone(), p.place.clone(), value, kind, standing(&compared.standing)]
 }
 
 /// A study as one JSON document: claims with their evidence, published values beside ours, and

@@ -1,14 +1,15 @@
 //! Whether two lines cross, and which way.
 
+use rdmalab_measure::group::by_key;
 use serde_json::Value;
 
 use crate::claim::{Claim, Relation};
-use crate::judge::{Decision, Evidence, Verdict, place};
+use crate::evidence::{Decision, Evidence, Verdict, place};
 
 /// Whether the sign changes along the range's parameter, from the one to the other that the claim
-/// says, for each family of the other ones. `beyond` is the least place that the device could not
-/// measure, where there is one: up to there is all of the range that there is. `why_undecided` says why
-/// what is open is so.
+/// says, for each family of the other ones. `beyond` is the least value that the device could not
+/// measure, where there is one: the range ends there. `why_undecided` tells why points are
+/// undecided.
 pub(crate) fn crossing(
     claim: &Claim,
     evidence: &[Evidence],
@@ -66,16 +67,10 @@ fn families(
     names: &[String],
 ) -> Vec<(String, Vec<(f64, Decision)>)> {
     let others: Vec<String> = names.iter().filter(|n| *n != parameter).cloned().collect();
-    let mut families: Vec<(String, Vec<(f64, Decision)>)> = Vec::new();
-    for e in evidence {
+    let mut families = by_key(evidence.iter().map(|e| {
         let at = e.left.parameters.get(parameter).and_then(Value::as_f64);
-        let family = place(&e.left.parameters, &others);
-        let entry = (at.unwrap_or(f64::NAN), e.decision);
-        match families.iter_mut().find(|(name, _)| *name == family) {
-            Some((_, members)) => members.push(entry),
-            None => families.push((family, vec![entry])),
-        }
-    }
+        (place(&e.left.parameters, &others), (at.unwrap_or(f64::NAN), e.decision))
+    }));
     families.iter_mut().for_each(|(_, members)| members.sort_by(|a, b| a.0.total_cmp(&b.0)));
     families
 }
@@ -83,7 +78,7 @@ fn families(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::tests::{claim, evidence, of_runs};
+    use crate::evidence::tests::{claim, evidence, of_runs};
     use crate::measurement::Measurement;
     use crate::undecided::why_undecided;
 

@@ -1,10 +1,13 @@
-//! A study against measurements: every claim, and every published value beside ours.
+//! Compares a study with measurements: judges each claim, and sets our number beside each published
+//! value.
 
 use rdmalab_record::DeviceKind;
 
 use crate::claim::Claim;
-use crate::judge::{Evidence, Verdict, judge};
-use crate::measurement::{Measurement, SweepResult, SweepState, with_note};
+use crate::evidence::{Evidence, Verdict};
+use crate::judge::judge;
+use crate::lookup::{SweepResult, SweepState, with_note};
+use crate::measurement::Measurement;
 use crate::published::{Published, Reliability};
 use crate::study::Study;
 use crate::value::Value;
@@ -23,49 +26,49 @@ pub struct Evaluation {
 /// A claim and what measurements say.
 #[derive(Clone, Debug)]
 pub struct JudgedClaim {
-    /// It.
+    /// The claim.
     pub claim: Claim,
-    /// What they say.
+    /// Whether they confirm it.
     pub verdict: Verdict,
-    /// From what that follows.
+    /// The pairs of numbers from which the verdict follows.
     pub evidence: Vec<Evidence>,
 }
 
-/// A published value, and ours.
+/// A published value beside our number.
 #[derive(Clone, Debug)]
 pub struct ComparedValue {
-    /// The value.
+    /// The published value.
     pub published: Published,
-    /// The figure that ours comes from; empty where none is named.
+    /// The figure that our number comes from; empty where none is named.
     pub figure: String,
-    /// Ours: what it is, and the number with its interval.
+    /// What our number is, and the number with its interval.
     pub ours: Option<(String, String)>,
-    /// Samples and runs behind ours.
+    /// Samples and runs behind our number.
     pub samples_and_runs: Option<(u64, usize)>,
-    /// Ours over theirs.
+    /// Our number over the published one.
     pub ratio: Option<f64>,
-    /// What the two can be said to be to each other.
+    /// Whether the two agree.
     pub standing: Standing,
 }
 
-/// What ours and theirs can be said to be to each other.
+/// Whether our number agrees with a published one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Ours lies within the study's tolerance, and so does all of its interval.
+    /// All of our interval lies within the study's tolerance.
     Within,
-    /// None of its interval does.
+    /// All of our interval lies outside the tolerance.
     Beyond,
-    /// Some of it does, or there is none: why.
+    /// The interval crosses the tolerance, or there is no interval: why.
     CannotTell(String),
-    /// It is not to be judged by: why.
+    /// The value is shown for information only: why.
     Shown(String),
-    /// There is none of ours: why.
+    /// Our number was not measured: why.
     Absent(String),
-    /// Nothing here produces it: why.
+    /// No experiment here produces such a number: why.
     NotProduced(String),
 }
 
-/// Holds a study against what was measured.
+/// Compares a study with what was measured.
 #[must_use]
 pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
     let kind = parts.iter().find_map(|part| match &part.state {

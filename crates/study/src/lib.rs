@@ -13,25 +13,31 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod claims_file;
 mod crossing;
 mod error;
 mod evaluate;
+mod evidence;
 mod findings;
 mod judge;
-mod matching;
+mod lookup;
 mod measurement;
+mod operand;
 mod plan;
+mod points;
 mod published;
 mod shipped;
 mod study;
 mod undecided;
 mod value;
 
-pub use claim::{Claim, Operand, Range, Relation, Stat};
+pub use claim::{Claim, Relation};
 pub use error::Error;
 pub use evaluate::{ComparedValue, Evaluation, JudgedClaim, Standing, evaluate};
-pub use judge::{Decision, Evidence, Verdict};
-pub use measurement::{Basis, Measurement, SweepResult, SweepState, Unit};
+pub use evidence::{Decision, Evidence, Verdict};
+pub use lookup::{SweepResult, SweepState};
+pub use measurement::{Basis, Measurement, Unit};
+pub use operand::{Operand, Range, Stat};
 pub use plan::{Bars, Figure, Plan, Sweep, SweepCommand};
 pub use published::{Published, Reliability};
 pub use study::Study;

@@ -35,10 +35,10 @@ pub struct Figure {
     pub key: String,
     /// What it shows.
     pub title: String,
-    /// What a reader should know about it.
+    /// A note for the reader.
     #[serde(default)]
     pub note: String,
-    /// What `--quick` leaves out of it, that a claim or a value is of, and why.
+    /// Which points of claims or values `--quick` leaves out, and why.
     #[serde(default)]
     pub quick_note: String,
     /// What the bars of its medians are.
@@ -81,7 +81,7 @@ pub struct Sweep {
     pub repeat: Option<u32>,
 }
 
-/// A sweep's words, taken apart.
+/// The command of a sweep, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepCommand {
     /// The experiment, or the program that is installed.
@@ -154,7 +154,8 @@ fn is_key(key: &str) -> Result<(), &'static str> {
 }
 
 impl Sweep {
-    /// Its words; with `quick`, the options of [`Sweep::quick`] take the place of the same ones.
+    /// The command that it names; with `quick`, the options of [`Sweep::quick`] replace the same
+    /// ones.
     ///
     /// # Errors
     /// What is wrong with them, and how they are written.
@@ -205,7 +206,7 @@ impl SweepCommand {
         std::iter::once(self.experiment.clone()).chain(options).collect()
     }
 
-    /// The words of such a command line.
+    /// Parses such a command line.
     ///
     /// # Errors
     /// What is wrong with it.

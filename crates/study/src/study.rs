@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::claim::{Claim, ClaimsFile};
+use crate::claim::Claim;
+use crate::claims_file::ClaimsFile;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::published::Published;

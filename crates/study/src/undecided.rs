@@ -1,25 +1,26 @@
-//! Why nothing can be told of a claim: each point that is open has its own reason.
+//! Why measurements do not decide a claim: each undecided point has its own reason.
 
 use rdmalab_measure::quantity::fmt_ns;
 
-use crate::claim::{Claim, Operand, Relation};
-use crate::judge::{Decision, Evidence, decide, ratio};
-use crate::measurement::{Basis, Measurement, RUNS_FOR_ENDS};
+use crate::claim::{Claim, Relation};
+use crate::evidence::{Decision, Evidence, decide};
+use crate::measurement::{Basis, Measurement, RUNS_FOR_ENDS, ratio};
+use crate::operand::Operand;
 use crate::plan::{Plan, Sweep};
 
-/// How often the whole plan measures each point that a claim is about.
+/// How often the plan, without `--quick`, measures each point that a claim is about.
 pub(crate) fn planned_runs(claim: &Claim, plan: &Plan) -> usize {
-    let runs = |side: &Operand| {
-        let figure = plan.figure(side.figure.as_deref()?)?;
-        let matches_operand =
-            |sweep: &&Sweep| side.sweep.as_ref().is_none_or(|name| *name == sweep.name);
-        let meant = figure.sweeps.iter().filter(matches_operand);
+    let runs = |operand: &Operand| {
+        let figure = plan.figure(operand.figure.as_deref()?)?;
+        let is_meant =
+            |sweep: &&Sweep| operand.sweep.as_ref().is_none_or(|name| *name == sweep.name);
+        let meant = figure.sweeps.iter().filter(is_meant);
         meant.map(|sweep| sweep.repeat.unwrap_or(plan.repeat) as usize).min()
     };
     [runs(&claim.left), runs(&claim.right_operand())].into_iter().flatten().min().unwrap_or(1)
 }
 
-/// Why nothing can be told.
+/// The reasons, each with the number of points that it explains.
 pub(crate) fn why_undecided(claim: &Claim, evidence: &[Evidence], planned_runs: usize) -> String {
     let open = evidence.iter().filter(|e| e.decision == Decision::Undecided);
     let (by_clocks, others): (Vec<_>, Vec<_>) = open.partition(|e| is_by_clocks(claim, e));
@@ -56,7 +57,7 @@ fn clock_error_ns(e: &Evidence) -> f64 {
     e.left.clock_error_ns.max(e.right.clock_error_ns)
 }
 
-/// Whether it is the clocks that leave it open: it would be decided if they had no error, or at
+/// Whether the error of the clocks is the reason: without it the point would be decided, or at
 /// least have an interval.
 fn is_by_clocks(claim: &Claim, e: &Evidence) -> bool {
     if clock_error_ns(e) == 0.0 {
@@ -71,7 +72,7 @@ fn is_by_clocks(claim: &Claim, e: &Evidence) -> bool {
     decide(claim, without) != Decision::Undecided || e.ratio.1.is_none() && without.1.is_some()
 }
 
-/// Of these more repetitions tell nothing.
+/// The reason where clocks are: more repetitions would not help.
 fn clocks(open: &[&Evidence], at: &str) -> String {
     let largest = open.iter().map(|e| clock_error_ns(e)).fold(0.0, f64::max);
     format!(
@@ -81,7 +82,7 @@ fn clocks(open: &[&Evidence], at: &str) -> String {
     )
 }
 
-/// Why there is no interval, and what would give one.
+/// Why there is no interval, and how to get one.
 fn without_interval(evidence: &[&Evidence], planned_runs: usize) -> String {
     let cells = || evidence.iter().flat_map(|e| [&e.left, &e.right]);
     let plan = match planned_runs {
@@ -110,7 +111,7 @@ fn without_interval(evidence: &[&Evidence], planned_runs: usize) -> String {
     }
 }
 
-/// Whether the sides of `<` or `>` are surely nearer to each other than what counts.
+/// Whether a difference, of `<` or `>`, is certainly smaller than what counts.
 fn is_small(claim: &Claim, e: &Evidence) -> bool {
     let factor = claim.factor.unwrap_or(1.0);
     let ends = e.ratio.1.map(|(low, high)| (low / factor, high / factor));
@@ -127,23 +128,7 @@ fn percent(share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::tests::{claim, evidence, of_runs};
-    use crate::judge::{Verdict, verdict};
-
-    #[test]
-    fn a_difference_too_small_to_count_is_told_as_such() {
-        use Decision::{Holds, Undecided};
-        let claim = claim("<", "tolerance=0.05");
-        let mut all = evidence(&[Undecided, Undecided, Holds]);
-        for e in &mut all[..2] {
-            e.ratio = (0.98, Some((0.97, 0.99)));
-        }
-        let said = "the difference is smaller than what counts (5 %) at 2 of 3 points";
-        assert_eq!(verdict(&claim, &all, 1), Verdict::CannotBeSeen(said.to_owned()));
-        all[0].ratio = (0.9, Some((0.8, 1.1)));
-        let both = verdict(&claim, &all, 1);
-        assert!(both.why().contains("at 1 of 3 points; the intervals allow both at 1"), "{both:?}");
-    }
+    use crate::evidence::tests::{claim, of_runs};
 
     #[test]
     fn each_open_point_has_its_own_reason() {

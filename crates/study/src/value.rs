@@ -1,14 +1,14 @@
-//! Published values and what of ours stands beside each: a number, what follows from two of them,
-//! or why there is none.
+//! Published values and our number beside each: a measured number, a ratio or difference of two, or
+//! the reason why there is none.
 
-use rdmalab_measure::stats::{Runs, run_shift};
+use rdmalab_record::Object;
 use serde::Deserialize;
 
-use crate::claim::{Operand, is_published};
-use crate::judge::ratio;
-use crate::measurement::{Basis, Measurement, SweepResult, Unit, cells, hull};
+use crate::lookup::{SweepResult, measurements};
+use crate::measurement::{Measurement, Unit, difference, following, ratio};
+use crate::operand::Operand;
 use crate::plan::Plan;
-use crate::published::Published;
+use crate::published::{Published, is_published};
 
 /// A published value, and which of our numbers stands beside it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -16,35 +16,35 @@ use crate::published::Published;
 pub struct Value {
     /// The metric in `published.csv`.
     pub metric: String,
-    /// Ours.
+    /// Our number that stands beside it.
     pub ours: Operand,
-    /// Ours is divided by this; what it does not name is as in `ours`.
+    /// Our number is divided by this one. What it does not name is as in `ours`.
     #[serde(default)]
     pub over: Option<Operand>,
-    /// Instead: this is taken from ours.
+    /// Instead of `over`: this number is subtracted from ours.
     #[serde(default)]
     pub less: Option<Operand>,
     /// The difference is divided by so much: for growth per peer.
     #[serde(default)]
     pub per: Option<f64>,
-    /// How the ratio is told.
+    /// How the ratio is expressed.
     #[serde(default, rename = "as")]
     pub form: RatioForm,
-    /// Why it is shown beside ours, and not judged by.
+    /// Why our number is only shown beside it, and not compared with it.
     #[serde(default)]
     pub shown: Option<String>,
 }
 
-/// How a ratio is told.
+/// How a ratio is expressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RatioForm {
     /// As it is.
     #[default]
     Ratio,
-    /// What is more than 1.
+    /// Minus 1: by how much one is more.
     Increase,
-    /// What is less than 1.
+    /// 1 minus it: by how much one is less.
     Reduction,
 }
 
@@ -129,7 +129,26 @@ impl Value {
         Ok(())
     }
 
-    /// Ours, for people: `median round trip`.
+    /// Whether the value can be drawn beside a point with these parameters. A ratio, a difference,
+    /// a share and a finding are no numbers of one point.
+    #[must_use]
+    pub fn matches_point(&self, parameters: &Object) -> bool {
+        self.ours.above.is_none() && self.is_of_point(parameters)
+    }
+
+    /// Whether it is a share of the samples of a point with these parameters: of those above
+    /// [`Operand::above`](crate::Operand::above).
+    #[must_use]
+    pub fn is_share_of(&self, parameters: &Object) -> bool {
+        self.ours.above.is_some() && self.is_of_point(parameters)
+    }
+
+    fn is_of_point(&self, parameters: &Object) -> bool {
+        let is_plain = self.over.is_none() && self.less.is_none();
+        is_plain && self.ours.finding.is_none() && self.ours.matches(parameters, None)
+    }
+
+    /// Our number in words: `median round trip`.
     #[must_use]
     pub fn described(&self) -> String {
         let ours = self.ours.described();
@@ -145,12 +164,12 @@ impl Value {
         }
     }
 
-    /// Ours, or why there is none.
+    /// Our number, or why there is none.
     pub(crate) fn cell(&self, parts: &[SweepResult]) -> Result<Measurement, String> {
         let ours = one(parts, &self.ours)?;
         if let Some(over) = &self.over {
             let over = one(parts, &over.with_defaults_of(&self.ours))?;
-            return Ok(self.told(&ours, &over));
+            return Ok(self.ratio_of(&ours, &over));
         }
         let Some(less) = &self.less else { return Ok(ours) };
         let less = one(parts, &less.with_defaults_of(&self.ours))?;
@@ -160,7 +179,7 @@ impl Value {
         Ok(following(&ours, &less, value, interval))
     }
 
-    fn told(&self, ours: &Measurement, over: &Measurement) -> Measurement {
+    fn ratio_of(&self, ours: &Measurement, over: &Measurement) -> Measurement {
         let form = |ratio: f64| match self.form {
             RatioForm::Ratio => ratio,
             RatioForm::Increase => ratio - 1.0,
@@ -174,45 +193,9 @@ impl Value {
     }
 }
 
-/// What follows from two numbers: as well known as both together.
-fn following(
-    one: &Measurement,
-    other: &Measurement,
-    value: f64,
-    interval: Option<(f64, f64)>,
-) -> Measurement {
-    Measurement {
-        value,
-        interval,
-        exact: interval,
-        n: one.n.min(other.n),
-        runs: one.runs.min(other.runs),
-        basis: Basis::Together,
-        of_runs: Vec::new(),
-        clock_error_ns: one.clock_error_ns.max(other.clock_error_ns),
-        ..one.clone()
-    }
-}
-
-/// Between what a difference lies, by what the runs of both differ by and what their samples leave
-/// open. `None` where there is one run of either.
-fn difference(ours: &Measurement, less: &Measurement) -> Option<(f64, f64)> {
-    let by_ends = |o: (f64, f64), l: (f64, f64)| (o.0 - l.1, o.1 - l.0);
-    let runs = |cell: &Measurement| {
-        let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
-        Runs::of_session(&each).with_common_error(cell.clock_error_ns)
-    };
-    if ours.of_runs.is_empty() || less.of_runs.is_empty() {
-        return Some(by_ends(ours.ends()?, less.ends()?));
-    }
-    let between = run_shift(&runs(less), &runs(ours), 0.5, 0.95)?.interval?;
-    let within = ours.interval.zip(less.interval).map(|(o, l)| by_ends(o, l));
-    Some(hull((between.low, between.high), within))
-}
-
-/// The one number that a side means.
-fn one(parts: &[SweepResult], side: &Operand) -> Result<Measurement, String> {
-    let mut found = cells(parts, side, None)?;
+/// The one number that an operand means.
+fn one(parts: &[SweepResult], operand: &Operand) -> Result<Measurement, String> {
+    let mut found = measurements(parts, operand, None)?;
     match found.len() {
         1 => Ok(found.remove(0)),
         n => Err(format!("{n} points of ours fit")),
@@ -221,40 +204,38 @@ fn one(parts: &[SweepResult], side: &Operand) -> Result<Measurement, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::claim::tests::parse;
+    use super::*;
+    use serde_json::json;
 
     #[test]
-    fn errors_name_the_metric_and_what_is_allowed() {
-        let side = "{figure='f',quantity='rate_per_s'}";
-        let value = |metric: &str, rest: &str| {
-            format!("[[value]]\nmetric='{metric}'\nours={side}\n{rest}\n")
-        };
-        let twice = [value("m", ""), value("m", "")].concat();
-        let both = [value("m", ""), "[[absent]]\nmetrics=['m']\nbecause='b'".to_owned()].concat();
-        for (text, said) in [
-            (value("q", ""), "value \"q\": published.csv has no metric"),
-            (value("m", "over={figure='g'}"), "over: there is no figure \"g\""),
-            (value("m", "over={}\nless={}"), "do not go together"),
-            (value("m", "as='increase'"), "it needs `over`"),
-            (value("m", "per=2"), "it needs `less`"),
-            (value("m", "less={}\nper=0"), "a number above 0"),
-            (value("m", "shown=''"), "shown says why"),
-            (twice, "there are two of that metric"),
-            (both, "choose one"),
-            ("[[absent]]\nmetrics=['q*']\nbecause='b'".to_owned(), "\"q*\": published.csv has no"),
-            ("[[absent]]\nmetrics=['m']\nbecause=' '".to_owned(), "absent m: because says why"),
-        ] {
-            let found = parse(&text).expect_err(said);
-            assert!(found.contains(said), "{found}");
+    fn a_value_stands_beside_what_has_all_that_it_names() {
+        let ours = "metric='m'\nours={figure='f', where={poll='busy', size_bytes=8}}";
+        let value: Value = toml::from_str(ours).unwrap();
+        let fits =
+            |parameters: serde_json::Value| value.matches_point(parameters.as_object().unwrap());
+        let both = json!({ "size_bytes": 8, "poll_send": "busy", "poll_recv": "busy", "x": 1 });
+        assert!(fits(both));
+        assert!(!fits(json!({ "size_bytes": 8, "poll_send": "busy", "poll_recv": "event" })));
+        assert!(!fits(json!({ "size_bytes": 64, "poll_send": "busy", "poll_recv": "busy" })));
+        assert!(!fits(json!({ "size_bytes": 8 })));
+        let one = json!({ "size_bytes": 8 });
+        for (rest, fits) in [("", true), ("over={}", false), ("less={}", false)] {
+            let text = format!("metric='m'\nours={{figure='f', where={{size_bytes=8}}}}\n{rest}");
+            let value: Value = toml::from_str(&text).unwrap();
+            assert_eq!(value.matches_point(one.as_object().unwrap()), fits, "{rest}");
         }
-        let fine = [
-            value("m", "over={where={op='send'}}"),
-            "[[absent]]\nmetrics=['d', 'w*']\n\
-            because='of another layer'"
-                .to_owned(),
-        ]
-        .concat();
-        let file = parse(&fine).unwrap();
-        assert!(file.absent[0].names("w") && !file.absent[0].names("m"));
+        let found: Value = toml::from_str("metric='m'\nours={finding='knee'}").unwrap();
+        assert!(!found.matches_point(one.as_object().unwrap()));
+        assert!(!value.is_share_of(one.as_object().unwrap()));
+    }
+
+    #[test]
+    fn a_share_is_of_its_point_and_is_no_number_of_it() {
+        let ours = "metric='m'\nours={quantity='q', above=600, where={size_bytes=8}}";
+        let value: Value = toml::from_str(ours).unwrap();
+        let (own, other) = (json!({ "size_bytes": 8 }), json!({ "size_bytes": 64 }));
+        assert!(value.is_share_of(own.as_object().unwrap()));
+        assert!(!value.is_share_of(other.as_object().unwrap()));
+        assert!(!value.matches_point(own.as_object().unwrap()));
     }
 }

@@ -1,10 +1,9 @@
 //! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
 
+use rdmalab_measure::group::by_key;
 use rdmalab_measure::stats::Interval;
 use rdmalab_measure::text;
-use rdmalab_record::Object;
 
-use super::size_of;
 use crate::answer::Answer;
 use crate::decide::{Effect, Outcome};
 use crate::goal::Goal;
@@ -160,16 +159,12 @@ fn listed(answer: &Answer, which: &[usize]) -> String {
 /// What answers at several sizes say together: up to which size one of two pays. A line for each
 /// set of answers that have all else in common.
 pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
-    let mut series: Vec<(Object, Vec<&Answer>)> = Vec::new();
-    for answer in answers.iter().filter(|answer| size_of(answer).is_some()) {
+    let sized = answers.iter().filter_map(|answer| {
         let mut rest = answer.context.clone();
-        rest.shift_remove("size_bytes");
-        match series.iter_mut().find(|(other, _)| *other == rest) {
-            Some((_, of_series)) => of_series.push(*answer),
-            None => series.push((rest, vec![*answer])),
-        }
-    }
-    let several = series.into_iter().filter(|(_, answers)| answers.len() > 1);
+        rest.shift_remove("size_bytes")?;
+        Some((rest, *answer))
+    });
+    let several = by_key(sized).into_iter().filter(|(_, answers)| answers.len() > 1);
     several.map(|(_, answers)| threshold(&states(&answers, on, off), on, off)).collect()
 }
 
@@ -190,7 +185,7 @@ pub enum SizeVerdict {
 
 /// What is known at each size, the least size first.
 pub fn states(answers: &[&Answer], on: &str, off: &str) -> Vec<(u64, SizeVerdict)> {
-    let one = |answer: &&Answer| Some((size_of(answer)?, state(answer, on, off)));
+    let one = |answer: &&Answer| Some((answer.size_bytes()?, state(answer, on, off)));
     let mut found: Vec<(u64, SizeVerdict)> = answers.iter().filter_map(one).collect();
     found.sort_by_key(|(size, _)| *size);
     found

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Unsupported;
+use super::limit::Unsupported;
 
 /// Words of a CPU mask: 1024 CPUs, as glibc's `cpu_set_t` has.
 const WORDS: usize = 16;

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Unsupported, cpu};
+use super::cpu;
+use super::limit::Unsupported;
 
 /// What the two ends are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::cpu::{Spin, SpinHint};
-use super::peer::{Line, Map, beside};
-use super::{Peers, Unsupported};
+use super::limit::Unsupported;
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::{Clock, Stamp};
 
 /// A few milliseconds where both cores are ours alone.
@@ -30,12 +30,6 @@ pub struct Skew {
 }
 
 impl Skew {
-    /// Whether counters that agree perfectly would show this too.
-    #[must_use]
-    pub fn may_be_zero(&self) -> bool {
-        self.low_ns <= 0.0 && 0.0 <= self.high_ns
-    }
-
     /// What a one-way time between the two cores may be off by, when nothing is corrected.
     #[must_use]
     pub fn error_ns(&self) -> f64 {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cpu::{self, Spin};
-use super::peer::{Line, Map, beside};
-use super::{Limit, Peers, Unsupported, median_ns_per_call};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 

@@ -10,9 +10,9 @@
 //! Runs of one session share more: the same hour, load and temperature. Where a side has several
 //! sessions, each of these is one number.
 
-use super::compare::LEAST_P;
-use super::difference::{MeanVariance, RunMeans};
-use super::{Estimate, Interval, assert_confidence, median, quantile, sort, student, timed};
+use super::difference::{LEAST_P, MeanVariance, RunMeans, logarithms};
+use super::samples::{Estimate, Interval, assert_confidence, median, quantile, sort};
+use super::{student, timed};
 
 /// The runs of one side, each in ascending order; those of a session (a record, a call of the
 /// program) stand together.
@@ -146,11 +146,6 @@ pub fn hidden_by(error: f64, value: f64) -> f64 {
         error if error < value => -(-error / value).ln_1p(),
         _ => f64::INFINITY,
     }
-}
-
-/// The logarithms of the numbers of each session's runs.
-pub(super) fn logarithms(sessions: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    sessions.iter().map(|runs| runs.iter().map(|v| v.ln()).collect()).collect()
 }
 
 /// The difference `b` - `a` of quantile `q` with its interval, by how runs differ and how far the

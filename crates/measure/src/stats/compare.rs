@@ -1,14 +1,11 @@
 //! Two sets of runs side by side: by which factor a quantile differs, how often one side's samples
 //! exceed the other's, and what to make of it.
 
-use super::between::logarithms;
-use super::difference::RunMeans;
+use super::difference::{LEAST_P, RunMeans, logarithms};
+use super::samples::{Estimate, Interval, assert_confidence};
+use super::student;
 use super::timed::{Timed, TimedQuantile};
-use super::{Estimate, Interval, assert_confidence, student};
 use crate::Better;
-
-/// The least p-value that is told apart from 0.
-pub const LEAST_P: f64 = 1e-12;
 
 /// How a quantile of `b` relates to that of `a`.
 #[derive(Clone, Copy, Debug)]

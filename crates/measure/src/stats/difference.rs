@@ -1,6 +1,9 @@
-//! How well means are known, and their difference: the arithmetic that all comparisons share.
+//! The variance of means and of their difference: the arithmetic that all comparisons share.
 
-/// How well a mean is known.
+/// The least p-value that is told apart from 0.
+pub const LEAST_P: f64 = 1e-12;
+
+/// The variance of a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanVariance {
     /// Of the mean itself, not of what it is the mean of.
@@ -23,7 +26,7 @@ impl MeanVariance {
     }
 }
 
-/// One number for each run of a side: their mean, and how well it is known.
+/// The mean of one number for each run, with its variance.
 #[derive(Clone, Copy, Debug)]
 pub struct RunMeans {
     pub mean: f64,
@@ -73,4 +76,9 @@ impl RunMeans {
         };
         MeanVariance { variance: variance + others.variance, freedom }
     }
+}
+
+/// The logarithms of the numbers of each session's runs.
+pub(super) fn logarithms(sessions: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    sessions.iter().map(|runs| runs.iter().map(|v| v.ln()).collect()).collect()
 }

@@ -10,9 +10,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::difference::MeanVariance;
-use super::{
-    Estimate, Interval, assert_confidence, binomial, median, normal, quantile, sort, student,
-};
+use super::samples::{Estimate, Interval, assert_confidence, median, quantile, sort};
+use super::{binomial, normal, student};
 
 /// From so many runs on, the runs themselves are the blocks: what differs from run to run is then
 /// in every interval.

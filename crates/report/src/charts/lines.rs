@@ -1,23 +1,23 @@
 //! Lines over the values of a parameter: their axes, and how many charts they take.
 
-use rdmalab_measure::Quantity;
+use rdmalab_measure::{Quantity, unit};
 
-use super::{Chart, MAX_LINES, WIDE_RATIO, sentence, tick};
+use crate::chart::{Chart, MAX_LINES, WIDE_RATIO, sentence, tick, x_text};
 use crate::published::{self, PlacedValue};
 use crate::svg::{self, Axis, Labels, Line, Rule};
-use crate::value::{fmt_bytes, heading};
+use crate::value::heading;
 
-/// What lines are drawn over, and of.
+/// What a chart of lines shows, and along which parameter.
 pub struct LineChart<'a> {
     /// The parameter along which they run.
     pub x: &'a str,
     /// What the y axis has.
     pub quantity: Quantity,
-    /// What a mark is.
+    /// What a mark is, in words.
     pub how: &'a str,
-    /// What was found along `x`.
+    /// Findings along `x`.
     pub rules: Vec<Rule>,
-    /// What a study printed, each with the name of its line.
+    /// Published values, each with the name of its line.
     pub published: Vec<PlacedValue>,
 }
 
@@ -83,24 +83,10 @@ fn x_axis(name: &str, values: Vec<f64>) -> Axis {
     let is_binary = |v: &f64| v.log2().fract() == 0.0;
     if low <= 0.0 || high < 8.0 * low {
         svg::linear_axis(&label, (low, high), 5, text)
-    } else if name.ends_with("_bytes") || values.iter().all(is_binary) {
+    } else if unit::of_name(name) == Some("bytes") || values.iter().all(is_binary) {
         svg::binary_axis(&format!("{label} (log)"), (low, high), text)
     } else {
         svg::value_axis(&label, (low, high), text)
-    }
-}
-
-/// A value of a parameter, as ticks and marks say it.
-pub fn x_text(name: &str, value: f64) -> String {
-    if name.ends_with("_bytes") || name == "size" {
-        // A tick between two bytes is no size; linear axes have round ones.
-        fmt_bytes(value.max(0.0).round() as u64)
-    } else if name.ends_with("_ns") {
-        tick(&rdmalab_measure::quantity::fmt_ns(value))
-    } else if name.ends_with("_per_s") {
-        if value == 0.0 { "0".to_owned() } else { tick(&Quantity::Rate.format(value)) }
-    } else {
-        tick(&format!("{value:.2}"))
     }
 }
 

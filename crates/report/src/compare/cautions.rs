@@ -1,14 +1,15 @@
 //! What makes a comparison doubtful, in sentences.
 
+use rdmalab_measure::group::distinct_by_key;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
-use rdmalab_measure::text::{count_of, plural};
+use rdmalab_measure::text::{count_of, first_few, plural};
 use rdmalab_record::{Device, Record};
 
+use super::comparison::{self, Comparison, Row, SideSummary};
 use super::head::{OR, all};
-use super::{Comparison, Row, SideSummary};
 use crate::model::group_name;
-use crate::value::grouped;
+use crate::value::fmt_count;
 
 /// Below this share of its samples, what a side knows is worth a word.
 const DEPENDENT: f64 = 0.25;
@@ -54,7 +55,7 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
         }
     }
     for (records, letter) in [(a, "A"), (b, "B")] {
-        match super::cut_short(records) {
+        match comparison::cut_short(records) {
             0 => {}
             1 => found.push(format!("a run of {letter} was cut short, and is left out")),
             n => found.push(format!("{n} runs of {letter} were cut short, and are left out")),
@@ -81,7 +82,7 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
             let n = usize::try_from(lost).unwrap_or(usize::MAX);
             let messages = plural(n, "message", "messages");
             let were = plural(n, "was lost: it has", "were lost: they have");
-            found.push(format!("{} {messages} of {letter} {were} no time", grouped(lost)));
+            found.push(format!("{} {messages} of {letter} {were} no time", fmt_count(lost)));
         }
     }
     found
@@ -159,24 +160,10 @@ fn clocks(comparison: &Comparison) -> Option<String> {
 
 /// Why pairs could not be compared, each reason once.
 fn obstacles(comparison: &Comparison) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for row in &comparison.rows {
-        let Some(reason) = row.obstacle.as_deref() else { continue };
-        let name = group_name(row.quantity, &row.label);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) if names.contains(&name) => {}
-            Some((_, names)) => names.push(name),
-            None => reasons.push((reason, vec![name])),
-        }
-    }
-    let sentence = |(reason, names): &(&str, Vec<String>)| {
-        let more = match names.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            n => format!(" and {n} more"),
-        };
-        let names: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
-        format!("{}{more}: {reason}", names.join("; "))
-    };
+    let of = |row: &'_ Row| Some((row.obstacle.clone()?, group_name(row.quantity, &row.label)));
+    let reasons = distinct_by_key(comparison.rows.iter().filter_map(of));
+    let sentence =
+        |(reason, names): &(String, Vec<String>)| format!("{}: {reason}", first_few(names, NAMED));
     reasons.iter().map(sentence).collect()
 }
 
@@ -189,8 +176,8 @@ fn dependence(comparison: &Comparison) -> Option<String> {
         format!(
             "successive samples depend on each other: at the worst point {} of them are worth {} \
              independent ones; the intervals are made from {} and know it",
-            grouped(known.n as u64),
-            grouped(known.effective_n.unwrap_or(0.0).round() as u64),
+            fmt_count(known.n as u64),
+            fmt_count(known.effective_n.unwrap_or(0.0).round() as u64),
             if known.runs > 1 { "whole runs" } else { "blocks" }
         )
     })

@@ -1,4 +1,4 @@
-//! What each side is, and what differs between them besides what was measured.
+//! Describes each side, and what differs between them besides the measured numbers.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use rdmalab_measure::text::count_of;
 use rdmalab_record::{Point, Record};
 use serde_json::Value;
 
-use super::{PointGroup, names};
+use super::comparison::{PointGroup, names};
 use crate::value::{heading, shown};
 
 /// Options of the command that say where and how it ran, and that no parameter has.

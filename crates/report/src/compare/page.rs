@@ -4,15 +4,15 @@
 use maud::{Markup, html};
 use rdmalab_measure::stats::{Estimate, Interval, Verdict};
 
+use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 use super::text::{
     at, change, changes, counts, interval, percent, places, probability, verdict as verdict_word,
 };
-use super::{CONFIDENCE, Comparison, Row};
-use crate::charts::{Chart, sentence, tick};
+use crate::chart::{Chart, sentence, tick};
 use crate::model::group_name;
 use crate::page::{figures_of, table, whole};
 use crate::svg::{self, Effect, Labels, Mark};
-use crate::value::{grouped, heading, shown, unbreakable};
+use crate::value::{fmt_count, heading, shown, unbreakable};
 
 /// Rows of a chart of effects: the rest has one of its own.
 const MAX_EFFECTS: usize = 24;
@@ -124,15 +124,15 @@ fn group(comparison: &Comparison, rows: &[Row], index: usize) -> Markup {
 }
 
 fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
-    let both = |f: &dyn Fn(&super::SideSummary) -> String| {
+    let both = |f: &dyn Fn(&SideSummary) -> String| {
         let (a, b) = (f(&row.a), f(&row.b));
         if a == b { a } else { format!("{a} | {b}") }
     };
     let mut cells = places(comparison, row);
     cells.extend([
         both(&|known| known.runs.to_string()),
-        both(&|known| grouped(known.n as u64)),
-        both(&|known| known.effective_n.map_or("-".into(), |n| grouped(n.round() as u64))),
+        both(&|known| fmt_count(known.n as u64)),
+        both(&|known| known.effective_n.map_or("-".into(), |n| fmt_count(n.round() as u64))),
         row.quantity.format(row.a.value),
         row.quantity.format(row.b.value),
         row.ratio.map_or("-".to_owned(), |ratio| change(ratio.value)),

@@ -7,7 +7,7 @@ use rdmalab_measure::stats::{
 };
 use rdmalab_record::{Point, Record, SeriesSummary};
 
-use super::{CONFIDENCE, Options, Pair, PointGroup, Row, SideSummary};
+use super::comparison::{CONFIDENCE, Options, Pair, PointGroup, Row, SideSummary};
 
 /// The row of a pair, one of `count`.
 pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
@@ -177,8 +177,8 @@ fn ratio(
             row.ratio = value.map(|value| Estimate { value, interval: None });
             row.obstacle.get_or_insert_with(|| {
                 format!(
-                    "one run of a side, and nobody knows how far the next one would be off: \
-                     measure with --repeat {MIN_RUNS}"
+                    "one run of a side says nothing of the next one: measure with --repeat \
+                     {MIN_RUNS}"
                 )
             });
         }

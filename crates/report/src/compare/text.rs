@@ -3,11 +3,11 @@
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Interval, LEAST_P, Verdict};
 
-use super::{Comparison, Row, SideSummary};
+use super::comparison::{Comparison, Row, SideSummary};
 use crate::grid::Grid;
 use crate::model::group_name;
 use crate::table::wrapped_sentence;
-use crate::value::{grouped, heading, percentile, shown};
+use crate::value::{fmt_count, heading, percentile, shown};
 
 /// Deciles are shown without being asked for up to so many rows.
 const FEW: usize = 8;
@@ -114,9 +114,9 @@ fn cell(comparison: &Comparison, row: &Row, head: &str) -> String {
     let missing = || "-".to_owned();
     match head {
         "runs" => both(&|known| known.runs.to_string()),
-        "n" => both(&|known| grouped(known.n as u64)),
+        "n" => both(&|known| fmt_count(known.n as u64)),
         "worth" => {
-            both(&|known| known.effective_n.map_or_else(missing, |n| grouped(n.round() as u64)))
+            both(&|known| known.effective_n.map_or_else(missing, |n| fmt_count(n.round() as u64)))
         }
         "A" => row.quantity.format(row.a.value),
         "B" => row.quantity.format(row.b.value),

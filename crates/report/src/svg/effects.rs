@@ -1,8 +1,9 @@
 //! Charts of comparisons: an effect with its interval for each point, and a shift with its band.
 
-use super::{
-    Axis, BOTTOM, Frame, HEIGHT, Labels, MAX_BAR_NAME, Mark, RIGHT, TOP, WIDTH, begin_svg, escape,
-    put, shape, short, text_at,
+use super::axis::Axis;
+use super::frame::{
+    BOTTOM, Frame, HEIGHT, LEFT, Labels, MAX_BAR_NAME, Mark, NARROW, RIGHT, TOP, WIDTH, begin_svg,
+    escape, put, shape, short, text_at,
 };
 
 /// An effect.
@@ -76,7 +77,7 @@ pub fn effects(
     put(&mut out, format_args!("<path class='axis' d='M8 {floor:.1}H{right:.1}'/>"));
     let mut free = f64::NEG_INFINITY;
     for (value, text) in &x.ticks {
-        let half = text.chars().count() as f64 * super::NARROW / 2.0;
+        let half = text.chars().count() as f64 * NARROW / 2.0;
         let place = at(*value).clamp(half, WIDTH - half);
         if place - half > free {
             put(&mut out, format_args!("<path class='axis' d='M{:.1} {floor:.1}v4'/>", at(*value)));
@@ -97,11 +98,7 @@ pub fn band(labels: &Labels, x: &Axis, y: &Axis, neutral: f64, marks: &[Mark]) -
     let level = frame.y(neutral);
     put(
         &mut out,
-        format_args!(
-            "<path class='rule' d='M{:.1} {level:.1}H{:.1}'/>",
-            super::LEFT,
-            WIDTH - RIGHT
-        ),
+        format_args!("<path class='rule' d='M{:.1} {level:.1}H{:.1}'/>", LEFT, WIDTH - RIGHT),
     );
     let known = || marks.iter().filter_map(|m| Some((frame.x(m.x), m.interval?)));
     let upper = known().map(|(x, (_, high))| format!("{x:.1} {:.1}", frame.y(high)));

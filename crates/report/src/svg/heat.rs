@@ -1,7 +1,7 @@
 //! Heat maps: cells over two parameters.
 
+use super::frame::{BOTTOM, CHARACTER, Labels, TOP, WIDTH, begin_svg, escape, put, text_at};
 use super::published::{self, PublishedMark, shape};
-use super::{BOTTOM, CHARACTER, Labels, TOP, WIDTH, begin_svg, escape, put, text_at};
 
 /// A cell.
 #[derive(Clone, Debug)]

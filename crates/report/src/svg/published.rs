@@ -1,9 +1,9 @@
-//! What a study printed, among lines and bars of ours: hollow and larger, in the colour of what it
-//! stands beside; its shape says how far it can be trusted.
+//! Marks of published values among our lines and bars: hollow and larger, in the colour of the line
+//! beside. The shape says how far the value can be trusted.
 
 use rdmalab_study::Reliability;
 
-use super::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
+use super::frame::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
 
 /// Longest name: it has a row of its own.
 const MAX_NAME: usize = 57;
@@ -21,7 +21,7 @@ pub struct PublishedMark {
     pub kind: Reliability,
     /// Its name in the legend.
     pub name: String,
-    /// It as a number, where a chart has no axis for it.
+    /// The number as text, where the chart has no axis for it.
     pub shown: String,
     /// What is shown when pointed at.
     pub text: String,
@@ -30,14 +30,14 @@ pub struct PublishedMark {
 }
 
 impl PublishedMark {
-    /// It, at these places of the chart.
+    /// The mark at these places of the chart.
     pub(super) fn drawn(&self, (from, to): (f64, f64), y: f64) -> String {
         let level = format!("M{from:.1} {y:.1}H{to:.1}");
         self.marked(Some(level).filter(|_| to > from), (f64::midpoint(from, to), y))
     }
 
-    /// It in a chart where it is a value of the x axis, at that height. Beyond the axis an arrow
-    /// says where, and how far.
+    /// The mark where the x axis has the value, at that height. Beyond the axis an arrow points to
+    /// the value.
     pub(super) fn upright(&self, frame: &Frame, y: f64) -> String {
         let value = self.ends.0;
         let x = frame.x(value);

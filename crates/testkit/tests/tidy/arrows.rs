@@ -29,7 +29,7 @@ const HOUSE: &str = "
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
-    measure     ->                       | clocks, histograms and statistics are arithmetic
+    measure     ->                       | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
     findings    -> record measure        | what points say together is arithmetic over records
     study       -> record measure        | published studies as data, held against records

@@ -1,7 +1,6 @@
 //! CSV: one line for each series of each run, for spreadsheets and pandas.
 
-use rdmalab_measure::Quantity;
-use rdmalab_record::{Object, Point, Record};
+use rdmalab_record::{Object, Point, Record, word};
 use serde_json::Value;
 
 use crate::json::{figure_name, series_fields};
@@ -42,13 +41,19 @@ pub fn lines(rows: &[Object]) -> String {
             columns.push(name);
         }
     }
-    let head = columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(",");
-    let line = |row: &Object| {
-        let cells = columns.iter().map(|c| row.get(*c).map_or(String::new(), text));
-        cells.collect::<Vec<_>>().join(",")
+    if columns.is_empty() {
+        return "\n".to_owned();
+    }
+    let row = |row: &Object| -> Vec<String> {
+        columns.iter().map(|name| row.get(*name).map_or(String::new(), text)).collect()
     };
-    let lines: Vec<String> = std::iter::once(head).chain(rows.iter().map(line)).collect();
-    lines.join("\n") + "\n"
+    let head = columns.iter().map(|name| (*name).to_owned()).collect();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for record in std::iter::once(head).chain(rows.iter().map(row)) {
+        writer.write_record(&record).expect("all rows have a cell for each column");
+    }
+    let bytes = writer.into_inner().expect("a vector takes whatever is written");
+    String::from_utf8(bytes).expect("all cells are UTF-8")
 }
 
 /// The lines of a point.
@@ -99,41 +104,28 @@ pub fn rows(record: &Record, point: &Point) -> Vec<Object> {
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => quoted(text),
-        Value::Array(_) | Value::Object(_) => quoted(&value.to_string()),
-        plain => plain.to_string(),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
-/// The end of a name that says the unit.
-pub fn unit_of_name(quantity: Quantity) -> &'static str {
-    match quantity.unit() {
-        "ns" => "ns",
-        "1/s" => "per_s",
-        "B/s" => "bytes_per_s",
-        "messages" => "messages",
-        _ => "share",
+        value => word(value),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn cells_are_quoted_where_they_must_be() {
-        assert_eq!(quoted("plain text"), "plain text");
-        assert_eq!(quoted("a,b"), "\"a,b\"");
-        assert_eq!(quoted("say \"x\"\n"), "\"say \"\"x\"\"\n\"");
-        assert_eq!(text(&Value::Null), "");
-        assert_eq!(text(&serde_json::json!([1, 2])), "\"[1,2]\"");
+        let row = json!({
+            "plain": "plain text", "a,b": "a,b", "said": "say \"x\"\n", "none": null,
+            "list": [1, 2], "number": 1.5,
+        });
+        let row = row.as_object().unwrap().clone();
+        let short = json!({ "plain": " x " }).as_object().unwrap().clone();
+        assert_eq!(
+            lines(&[row, short]),
+            "plain,\"a,b\",said,none,list,number\n\
+             plain text,\"a,b\",\"say \"\"x\"\"\n\",,\"[1,2]\",1.5\n x ,,,,,\n"
+        );
+        assert_eq!(lines(&[]), "\n");
     }
 }
