@@ -1,6 +1,6 @@
 //! `--expect`: expectations that the points of a record have to meet.
 
-use rdmalab_experiments::{Experiment, Point};
+use rdmalab_experiments::Point;
 use rdmalab_record::Record;
 use rdmalab_report::expect::{Answer, Checked, Expectation};
 
@@ -12,15 +12,15 @@ use crate::failure::{Outcome, for_each, run as failed, usage};
 /// What the points measure instead, or how many samples it needs.
 pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> Outcome {
     for point in points {
-        let (name, quantities) = (point.experiment.name(), point.quantities());
+        let (name, quantities) = (point.experiment().name(), point.quantities());
         let mut all = expectations.iter();
         all.try_for_each(|one| one.foreseen_in(name, &quantities).map_err(usage))?;
     }
     // Only these experiments keep a sample for each message.
-    let has_one_each = |p: &&Point| matches!(p.experiment, Experiment::Ping | Experiment::Oneway);
-    let points = points.iter().filter(has_one_each);
-    let samples =
-        points.map(|p| p.messages.saturating_mul(p.runs).saturating_mul(u64::from(repeat))).min();
+    let points = points.iter().filter(|point| point.experiment().samples_each());
+    let samples = points
+        .map(|p| p.common.messages.saturating_mul(p.common.runs).saturating_mul(u64::from(repeat)))
+        .min();
     let Some(samples) = samples else { return Ok(()) };
     let mut of_samples = expectations.iter().filter(|one| one.is_of_samples());
     of_samples.try_for_each(|one| one.supported_by(samples).map_err(usage))

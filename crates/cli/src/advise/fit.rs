@@ -41,17 +41,17 @@ pub struct Shortened {
 
 /// The fewest messages of a run of these points.
 pub fn least_messages(points: &[Point]) -> u64 {
-    let signal = |point: &Point| match point.signal_every {
+    let signal = |point: &Point| match point.common.signal_every {
         Signal::Every(n) => n,
-        Signal::Max => point.tx_depth,
+        Signal::Max => point.common.tx_depth,
     };
-    let in_flight = |point: &Point| point.buffers.max(signal(point));
-    let deepest = points.iter().map(|point| point.rx_depth).max().unwrap_or(0);
+    let in_flight = |point: &Point| point.window().max(signal(point).into());
+    let deepest = points.iter().map(|point| point.common.rx_depth).max().unwrap_or(0);
     // Where queue depths are compared, each queue has to be used up.
-    let varies = points.iter().any(|point| point.rx_depth != deepest);
+    let varies = points.iter().any(|point| point.common.rx_depth != deepest);
     let window = points.iter().map(in_flight).max().unwrap_or(1);
-    let window = if varies { window.max(deepest) } else { window };
-    LEAST.max(WINDOWS * u64::from(window))
+    let window = if varies { window.max(deepest.into()) } else { window };
+    LEAST.max(WINDOWS * window)
 }
 
 /// The time limit of these parts without `--max-time`, in seconds.
@@ -88,12 +88,13 @@ pub fn shorten(
         if all_s(&shortened_to(middle)) <= allowed_s { low = middle } else { high = middle }
     }
     let shortened = shortened_to(low);
-    let shorter = |(new, old): &(&Part, &Part)| new.points[0].messages < old.points[0].messages;
+    let shorter =
+        |(new, old): &(&Part, &Part)| new.points[0].common.messages < old.points[0].common.messages;
     let fewer: Vec<u64> = shortened
         .iter()
         .zip(&*parts)
         .filter(shorter)
-        .map(|(part, _)| part.points[0].messages)
+        .map(|(part, _)| part.points[0].common.messages)
         .collect();
     let slowest = shortened.iter().flat_map(|part| &part.each_ns).flatten();
     let found = Shortened {
@@ -110,7 +111,7 @@ pub fn shorten(
 /// what the part compares.
 fn slow_down(part: &mut Part) {
     let slowest_ns = part.each_ns.iter().flatten().copied().fold(0.0, f64::max);
-    let Some(rate) = part.points.first().map(|point| point.rate_per_s) else { return };
+    let Some(rate) = part.points.first().map(|point| point.common.rate_per_s) else { return };
     let most = WAITING * 1e9 / slowest_ns.max(1.0);
     if rate > 0 && (rate as f64) > most {
         part.set("rate", rounded(most as u64).max(1));
@@ -121,7 +122,7 @@ fn slow_down(part: &mut Part) {
 fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     let now_s = part.expected_s(limits, runs);
     let Some(point) = part.points.first() else { return };
-    let (planned, warm_up) = (point.messages, point.warm_up);
+    let (planned, warm_up) = (point.common.messages, point.common.warm_up);
     if now_s <= most_s {
         return;
     }
@@ -195,9 +196,9 @@ mod tests {
         assert_eq!((shortened.parts, shortened.slowest_ns), (13, 1e6));
         for part in &parts {
             let point = &part.points[0];
-            assert!(point.messages >= least_messages(&part.points), "{}", part.line());
-            assert!(point.warm_up <= point.messages / WARM_UP, "{}", part.line());
-            assert!(part.line().contains(&format!("--messages {}", point.messages)));
+            assert!(point.common.messages >= least_messages(&part.points), "{}", part.line());
+            assert!(point.common.warm_up <= point.common.messages / WARM_UP, "{}", part.line());
+            assert!(part.line().contains(&format!("--messages {}", point.common.messages)));
         }
     }
 
@@ -209,9 +210,9 @@ mod tests {
         assert!(shortened.is_long && all_s(&parts) > 10.0 * QUICK_S, "{shortened:?}");
         assert_eq!(shortened.messages, LEAST);
         let buffers = parts.iter().find(|part| part.question.key == "buffers").unwrap();
-        assert_eq!(buffers.points[0].messages, 128);
+        assert_eq!(buffers.points[0].common.messages, 128);
         let depth = parts.iter().find(|part| part.question.key == "depth").unwrap();
-        assert_eq!(depth.points[0].messages, 1024);
+        assert_eq!(depth.points[0].common.messages, 1024);
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
         let [_, _, buffers] = parts.as_mut_slice() else { panic!("{parts:?}") };
         buffers.each_ns[0] = Some(1e7);
         fitted(&mut parts).unwrap();
-        let messages: Vec<u64> = parts.iter().map(|part| part.points[0].messages).collect();
+        let messages: Vec<u64> = parts.iter().map(|part| part.points[0].common.messages).collect();
         assert_eq!(messages[..2], [2000, 10_000]);
         assert!(messages[2] < 1500, "{messages:?}");
     }
@@ -230,9 +231,11 @@ mod tests {
         let rate = |each_ns| {
             let mut parts = tried(&["polling"], each_ns);
             fitted(&mut parts);
-            let paced = parts.iter().find(|part| part.points[0].rate_per_s > 0).unwrap();
-            assert!(paced.line().contains(&format!("--rate {}", paced.points[0].rate_per_s)));
-            paced.points[0].rate_per_s
+            let paced = parts.iter().find(|part| part.points[0].common.rate_per_s > 0).unwrap();
+            assert!(
+                paced.line().contains(&format!("--rate {}", paced.points[0].common.rate_per_s))
+            );
+            paced.points[0].common.rate_per_s
         };
         assert_eq!([2e5, 1e6, 1e7, 9e9].map(rate), [2000, 500, 50, 1]);
     }

@@ -50,5 +50,5 @@ pub fn run(args: &AdviseArgs) -> Outcome {
 fn sizes(args: &AdviseArgs) -> Outcome<Option<Vec<u64>>> {
     let Some(text) = &args.size else { return Ok(None) };
     let points = sweep(Experiment::Ping, &[("size", text)]).map_err(usage)?;
-    Ok(Some(points.iter().map(|point| point.size_bytes).collect()))
+    Ok(Some(points.iter().map(|point| point.common.size_bytes).collect()))
 }

@@ -5,7 +5,7 @@ use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
 
 use super::args::AdviseArgs;
 use crate::failure::{Outcome, usage};
-use crate::run::plan::{expected_at, expected_s};
+use crate::run::plan::expected_s;
 
 /// A sweep that is measured.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
     let messages = messages_of(&points);
     if let Some((_, value)) = words.iter_mut().find(|(name, _)| name == "messages") {
         *value = messages.to_string();
-        points.iter_mut().for_each(|point| point.messages = messages);
+        points.iter_mut().for_each(|point| point.common.messages = messages);
     }
     let name = format!("{}.{experiment}", question.key);
     let each_ns = vec![None; points.len()];
@@ -75,8 +75,8 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
 
 /// Messages of a run: fewer where they are large, for all sizes alike.
 fn messages_of(points: &[Point]) -> u64 {
-    let largest = points.iter().map(|point| point.size_bytes).max().unwrap_or(1);
-    let planned = points.iter().map(|point| point.messages).max().unwrap_or(1);
+    let largest = points.iter().map(|point| point.common.size_bytes).max().unwrap_or(1);
+    let planned = points.iter().map(|point| point.common.messages).max().unwrap_or(1);
     fewer_of_large(planned, largest)
 }
 
@@ -114,7 +114,7 @@ impl Part {
     /// a microsecond.
     pub fn expected_s(&self, limits: &[Limits], runs: u32) -> f64 {
         let one = |i: usize| match self.each_ns[i] {
-            Some(each_ns) => expected_at(&self.points[i], each_ns),
+            Some(each_ns) => self.points[i].expected_s(each_ns),
             None => expected_s(&self.points[i]),
         };
         self.possible(limits).into_iter().map(one).sum::<f64>() * f64::from(runs)
@@ -123,9 +123,9 @@ impl Part {
     /// Sets a number in the options and in all points.
     pub fn set(&mut self, name: &str, value: u64) {
         let field = |point: &mut Point| match name {
-            "messages" => point.messages = value,
-            "warm-up" => point.warm_up = value,
-            "rate" => point.rate_per_s = value,
+            "messages" => point.common.messages = value,
+            "warm-up" => point.common.warm_up = value,
+            "rate" => point.common.rate_per_s = value,
             other => unreachable!("no number of a sweep: {other}"),
         };
         self.points.iter_mut().for_each(field);
@@ -217,7 +217,10 @@ mod tests {
             (1, "opcode.ping", 6)
         );
         let large = of(&AdviseArgs { size: Some("1M".to_owned()), ..only.clone() }).unwrap();
-        assert_eq!((large[0].points[0].messages, parts[0].points[0].messages), (1024, 2000));
+        assert_eq!(
+            (large[0].points[0].common.messages, parts[0].points[0].common.messages),
+            (1024, 2000)
+        );
         assert!(large[0].line().contains("--messages 1024"), "{}", large[0].line());
         let wrong = of(&AdviseArgs { repeat: Some(3), ..only.clone() }).unwrap_err().to_string();
         assert!(wrong.contains("choose 5 or more"), "{wrong}");

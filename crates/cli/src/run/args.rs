@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use rdmalab_experiments::{Experiment, OPTIONS, Opt};
+use rdmalab_experiments::{Experiment, Opt, Point, options};
 use rdmalab_report::expect::Expectation;
 
 use super::until::Goal;
@@ -171,7 +171,7 @@ impl FromArgMatches for RunArgs {
 fn definition(experiment: Experiment) -> Command {
     let mut command =
         Command::new(experiment.name()).after_help(AFTER).next_help_heading("What is measured");
-    for option in OPTIONS {
+    for option in options() {
         for arg in arguments(option, experiment) {
             command = command.arg(arg);
         }
@@ -201,10 +201,10 @@ fn as_time(ns: &str) -> String {
 /// An option as clap has it: one with a value, and its letter without one where that exists. What
 /// the experiment does not use is hidden, and refused with a better reason than "unexpected".
 fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
-    let is_used = option.applies.contains(&experiment);
-    let default = option.get(&rdmalab_experiments::Point::default_for(experiment));
+    let default = Point::default_for(experiment).get(option.name);
+    let is_used = default.is_some();
     let mut help = option.help.to_owned();
-    if is_used {
+    if let Some(default) = default {
         let default = if option.unit == "ns" { as_time(&default) } else { default };
         help = format!("{help} [default: {default}]");
     }
@@ -232,7 +232,7 @@ fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
 /// The options that were given, in their order.
 fn given(matches: &ArgMatches) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for option in OPTIONS {
+    for option in options() {
         let bare = format!("{BARE}{}", option.name);
         if let Some(text) = matches.get_one::<String>(option.name) {
             let index = matches.index_of(option.name).unwrap_or(usize::MAX);

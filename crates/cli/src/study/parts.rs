@@ -6,7 +6,6 @@ use rdmalab_study::{Plan, Sweep, Words};
 use super::dir::Request;
 use super::program::{self, Case};
 use crate::run::args::{HowArgs, RunArgs};
-use crate::run::plan::{assumed_ns, expected_at};
 
 /// About how long it takes to start the ends of a sweep, in seconds.
 const START_S: f64 = 0.4;
@@ -127,7 +126,7 @@ impl Part {
                 let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
                 let possible: Vec<&Point> = points.iter().filter(is_possible).collect();
                 let more_ns = self.more_ns.unwrap_or(0.0);
-                let one = |point: &&Point| expected_at(point, assumed_ns(point) + more_ns);
+                let one = |point: &&Point| point.expected_s(point.message_ns() + more_ns);
                 let once: f64 = possible.iter().map(one).sum();
                 Size {
                     points: possible.len(),

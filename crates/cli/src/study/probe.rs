@@ -12,7 +12,6 @@ use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::args::HowArgs;
 use crate::run::ends::Ends;
-use crate::run::plan::assumed_ns;
 use crate::run::probe::each_ns;
 use crate::run::session::Session;
 
@@ -41,7 +40,7 @@ pub fn all(
         let What::Experiment(args, points) = &part.what else { continue };
         let possible: Vec<&Point> =
             points.iter().filter(|point| check(point, limits).is_ok()).collect();
-        if !waits(args.experiment) || possible.is_empty() {
+        if !args.experiment.waits() || possible.is_empty() {
             continue;
         }
         if began.elapsed() > LONGEST {
@@ -102,15 +101,6 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     found.get(found.len() / 2).copied()
 }
 
-/// Whether the experiment waits for answers of the device, so that a slow device makes it slow.
-const fn waits(experiment: Experiment) -> bool {
-    match experiment {
-        Experiment::Ping | Experiment::Oneway | Experiment::Blast => true,
-        Experiment::Recvq | Experiment::Rpc | Experiment::Fan => true,
-        Experiment::Overhead | Experiment::Mr | Experiment::Connect | Experiment::Timeout => false,
-    }
-}
-
 /// The mean of some of the points; `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let indices: Vec<u64> = (0..points.len() as u64).collect();
@@ -118,8 +108,8 @@ fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let mut sum_ns = 0.0;
     for index in &tried {
         let point = points[*index as usize];
-        let least = 2 * u64::from(point.buffers.max(point.burst as u32));
-        sum_ns += (each_ns(point, least, session)? - assumed_ns(point)).max(0.0);
+        let least = 2 * point.window();
+        sum_ns += (each_ns(point, least, session)? - point.message_ns()).max(0.0);
     }
     Some(sum_ns / tried.len() as f64)
 }

@@ -98,22 +98,22 @@ fn installed(program: &str) -> Option<PathBuf> {
 impl Case {
     /// About how long it takes, in seconds.
     pub fn expected_s(&self) -> f64 {
-        CALL_S + self.point.messages as f64 * 3e-6
+        CALL_S + self.point.common.messages as f64 * 3e-6
     }
 
     fn arguments(&self) -> Vec<String> {
         let point = &self.point;
-        let connection = point.transport.name().to_ascii_uppercase();
+        let connection = point.common.transport.name().to_ascii_uppercase();
         let mut words = vec!["-F".to_owned(), "-U".to_owned()];
         let mut add = |letter: &str, value: String| words.extend([letter.to_owned(), value]);
         add("-c", connection);
-        add("-s", point.size_bytes.to_string());
-        add("-n", point.messages.to_string());
-        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.inline) {
+        add("-s", point.common.size_bytes.to_string());
+        add("-n", point.common.messages.to_string());
+        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.common.inline) {
             add("-I", bytes.to_string());
         }
-        if point.mtu_bytes > 0 {
-            add("-m", point.mtu_bytes.to_string());
+        if point.common.mtu_bytes > 0 {
+            add("-m", point.common.mtu_bytes.to_string());
         }
         if self.by_cm {
             words.push("-R".to_owned());
@@ -124,17 +124,17 @@ impl Case {
     /// The parameters, as a record has them.
     pub fn parameters(&self) -> Object {
         let point = &self.point;
-        let inline = match (self.has_inline, point.inline) {
+        let inline = match (self.has_inline, point.common.inline) {
             (true, Inline::Bytes(bytes)) => bytes.into(),
             _ => "default".into(),
         };
         [
-            ("transport", point.transport.name().into()),
+            ("transport", point.common.transport.name().into()),
             ("op", "send".into()),
-            ("size_bytes", point.size_bytes.into()),
-            ("messages", point.messages.into()),
+            ("size_bytes", point.common.size_bytes.into()),
+            ("messages", point.common.messages.into()),
             ("inline_bytes", inline),
-            ("mtu_bytes", point.mtu_bytes.into()),
+            ("mtu_bytes", point.common.mtu_bytes.into()),
             ("rdma_cm", if self.by_cm { "yes" } else { "no" }.into()),
         ]
         .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
@@ -159,8 +159,10 @@ pub fn shortened(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Wor
     let mut left = share * f64::from(repeat) / f64::from(repeats);
     let mut words = words.clone();
     type Value = fn(&Case) -> u64;
-    let lists: [(&str, Value); 2] =
-        [("size", |case| case.point.size_bytes), ("mtu", |case| case.point.mtu_bytes.into())];
+    let lists: [(&str, Value); 2] = [
+        ("size", |case| case.point.common.size_bytes),
+        ("mtu", |case| case.point.common.mtu_bytes.into()),
+    ];
     for (name, value) in lists {
         let mut all: Vec<u64> = cases.iter().map(value).collect();
         all.sort_unstable();
@@ -197,7 +199,7 @@ pub fn run(
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
     };
-    let seed = cases.first().map_or(0, |case| case.point.seed);
+    let seed = cases.first().map_or(0, |case| case.point.common.seed);
     let turns = shuffle(cases.len(), repeat as usize, seed);
     let program = cases.first().map_or("", |case| case.program.as_str());
     let mut header =

@@ -34,7 +34,7 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
     let points: Vec<(Object, u64, u64)> = match &part.what {
         What::Experiment(_, points) => {
             let possible = points.iter().filter(|point| check(point, &limits()).is_ok());
-            possible.map(|p| (parameters(p), p.messages, p.runs)).collect()
+            possible.map(|p| (parameters(p), p.common.messages, p.common.runs)).collect()
         }
         What::Program(cases) => {
             cases.iter().map(|case| (case.parameters(), MOST_SAMPLES, 1)).collect()
@@ -225,10 +225,8 @@ fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
 
 /// Without the points that take more ranks than there are.
 fn leave_ranks(part: &mut Part) {
-    let What::Experiment(args, points) = &mut part.what else { return };
-    if args.experiment == Experiment::Fan {
-        points.retain(|point| u64::from(point.peers) < QUICK_RANKS);
-    }
+    let What::Experiment(_, points) = &mut part.what else { return };
+    points.retain(|point| point.check_ranks(QUICK_RANKS as usize).is_ok());
 }
 
 /// Claims and values that no point of ours is of, each with what is said of it.

@@ -1,6 +1,6 @@
 //! Shortens a sweep: fewer repetitions, runs and messages, so that a study fits into a time.
 
-use rdmalab_experiments::{Experiment, Point};
+use rdmalab_experiments::Point;
 use rdmalab_study::Words;
 
 /// The fewest messages of a run: a median needs them.
@@ -18,33 +18,33 @@ const STEPS: usize = 14;
 /// From this on a pause is long.
 const LONG_NS: u64 = 100_000_000;
 
-/// The fewest runs of `blast`, whose samples are its runs: an interval needs them.
+/// The fewest runs where runs are the samples: an interval needs them.
 const LEAST_RUNS: u64 = 6;
 
 /// The options and repetitions of a sweep that takes `share` of the time: repetitions are reduced
-/// first, then runs, then messages; for `blast`, messages before runs.
+/// first, then runs, then messages; where runs are the samples, messages before runs.
 pub fn shortened(words: &Words, repeat: u32, point: &Point, share: f64) -> (Words, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
     let repeats = ((f64::from(repeat) * share).floor() as u32).clamp(1, repeat);
     let left = share * f64::from(repeat) / f64::from(repeats);
-    let (runs, messages) = (point.runs, point.messages);
+    let (runs, messages) = (point.common.runs, point.common.messages);
     let reduced =
         |n: u64, share: f64, least: u64| ((n as f64 * share).floor() as u64).clamp(least.min(n), n);
-    let (runs, messages) = if point.experiment == Experiment::Blast {
+    let (runs, messages) = if point.experiment().samples_runs() {
         let fewer = reduced(messages, left, LEAST_MESSAGES);
         let left = left * messages as f64 / fewer as f64;
         (reduced(runs, left, LEAST_RUNS), fewer)
     } else {
         let fewer = reduced(runs, left, 1);
         let left = left * runs as f64 / fewer as f64;
-        let least = if point.pause_ns >= LONG_NS { LEAST_PAUSED } else { LEAST_MESSAGES };
+        let least = if point.common.pause_ns >= LONG_NS { LEAST_PAUSED } else { LEAST_MESSAGES };
         (fewer, reduced(messages, left, least))
     };
     let mut words = words.clone();
-    set(&mut words, "runs", runs, point.runs);
-    set(&mut words, "messages", messages, point.messages);
+    set(&mut words, "runs", runs, point.common.runs);
+    set(&mut words, "messages", messages, point.common.messages);
     (words, repeats)
 }
 
@@ -80,6 +80,8 @@ fn set(words: &mut Words, name: &str, value: u64, before: u64) {
 
 #[cfg(test)]
 mod tests {
+    use rdmalab_experiments::Experiment;
+
     use super::*;
 
     #[test]
@@ -88,7 +90,7 @@ mod tests {
             Words::of_line(&["oneway", "--runs", "10", "--messages", "8000"].map(String::from));
         let words = words.unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
-        (point.runs, point.messages) = (10, 8000);
+        (point.common.runs, point.common.messages) = (10, 8000);
         let line = |share: f64, repeat| {
             let (words, repeat) = shortened(&words, repeat, &point, share);
             format!("{repeat} x {}", words.line().join(" "))
@@ -125,7 +127,8 @@ mod tests {
     fn long_pauses_leave_what_an_interval_needs() {
         let words = Words::of_line(&["oneway", "--messages", "8000"].map(String::from)).unwrap();
         let mut point = Point::default_for(Experiment::Oneway);
-        (point.runs, point.messages, point.pause_ns) = (1, 8000, 1_000_000_000);
+        (point.common.runs, point.common.messages, point.common.pause_ns) =
+            (1, 8000, 1_000_000_000);
         let (cut, _) = shortened(&words, 1, &point, 1e-9);
         assert_eq!(cut.line().join(" "), "oneway --messages 6");
     }
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn blast_keeps_its_runs_and_lists_stay() {
         let mut point = Point::default_for(Experiment::Blast);
-        (point.runs, point.messages) = (8, 1000);
+        (point.common.runs, point.common.messages) = (8, 1000);
         let words = Words::of_line(&["blast", "--runs", "8"].map(String::from)).unwrap();
         let (cut, _) = shortened(&words, 1, &point, 0.1);
         assert_eq!(cut.line().join(" "), "blast --runs 8 --messages 100");
