@@ -16,34 +16,34 @@ use crate::common::words::no_such;
 use crate::workload::{Places, Workload};
 
 macro_rules! experiments {
-    ($($(#[$meta:meta])* $name:ident: $module:ident,)+) => {
+    ($($name:ident: $module:ident,)+) => {
         /// An experiment: what is done, and what is looked at.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Experiment {
-            $($(#[$meta])* #[doc = concat!("The one in `", stringify!($module), "/`.")] $name,)+
+            $(#[doc = concat!("The one in `", stringify!($module), "/`.")] $name,)+
         }
 
         /// The options that an experiment has to itself.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub(crate) enum Own {
-            $($(#[$meta])* $name(crate::$module::$name),)+
+            $($name(crate::$module::$name),)+
         }
 
         impl Experiment {
             /// All of them.
-            pub const ALL: &[Self] = &[$($(#[$meta])* Self::$name),+];
+            pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// What is known of it without a point.
             const fn about(self) -> About {
                 match self {
-                    $($(#[$meta])* Self::$name => About::of::<crate::$module::$name>(),)+
+                    $(Self::$name => About::of::<crate::$module::$name>(),)+
                 }
             }
 
             /// What it does unless told otherwise.
             pub(crate) fn defaults(self) -> (Common, Own) {
                 match self {
-                    $($(#[$meta])* Self::$name => (
+                    $(Self::$name => (
                         crate::$module::$name::COMMON,
                         Own::$name(crate::$module::$name::OWN),
                     ),)+
@@ -55,21 +55,21 @@ macro_rules! experiments {
             /// Whose they are.
             pub fn experiment(&self) -> Experiment {
                 match self {
-                    $($(#[$meta])* Self::$name(_) => Experiment::$name,)+
+                    $(Self::$name(_) => Experiment::$name,)+
                 }
             }
 
             /// The same, without their type.
             pub fn erased(&self) -> &dyn Erased {
                 match self {
-                    $($(#[$meta])* Self::$name(own) => own,)+
+                    $(Self::$name(own) => own,)+
                 }
             }
 
             /// The same, to be changed.
             pub fn erased_mut(&mut self) -> &mut dyn Erased {
                 match self {
-                    $($(#[$meta])* Self::$name(own) => own,)+
+                    $(Self::$name(own) => own,)+
                 }
             }
 
@@ -82,7 +82,7 @@ macro_rules! experiments {
                 limits: &Limits,
             ) -> Result<Outcome, Stopped> {
                 match self {
-                    $($(#[$meta])* Self::$name(own) => own.run(common, rank, context, limits),)+
+                    $(Self::$name(own) => own.run(common, rank, context, limits),)+
                 }
             }
         }
@@ -210,65 +210,86 @@ impl std::str::FromStr for Experiment {
     }
 }
 
-/// A [`Workload`] without its type, for whatever asks no `Rank`.
-pub(crate) trait Erased {
-    fn get(&self, common: &Common, name: &str) -> Option<String>;
-    fn set(&mut self, common: &mut Common, name: &str, text: &str) -> Option<Result<(), String>>;
-    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault>;
-    fn check_queues(&self, common: &Common) -> Result<(), Fault>;
-    fn check_ranks(&self, ranks: usize) -> Result<(), Fault>;
-    fn memory(&self, common: &Common) -> Places;
-    fn series(&self, common: &Common) -> u64;
-    fn quantities(&self, common: &Common) -> Vec<Quantity>;
-    fn message_ns(&self, common: &Common) -> f64;
-    fn pause_ns(&self, common: &Common) -> f64;
-    fn window(&self, common: &Common) -> u64;
+macro_rules! erased {
+    ($($name:ident($($arg:ident: $type:ty),+) -> $result:ty;)+) => {
+        /// A [`Workload`] without its type, for all that needs no `Rank`.
+        pub(crate) trait Erased {
+            /// The value of an option; `None` where it has no such option.
+            fn get(&self, common: &Common, name: &str) -> Option<String>;
+            /// Changes the value of an option; `None` where it has no such option.
+            fn set(
+                &mut self,
+                common: &mut Common,
+                name: &str,
+                text: &str,
+            ) -> Option<Result<(), String>>;
+            $(
+                #[doc = concat!("See [`Workload::", stringify!($name), "`].")]
+                fn $name(&self, $($arg: $type),+) -> $result;
+            )+
+        }
+
+        impl<W: Workload> Erased for W {
+            fn get(&self, common: &Common, name: &str) -> Option<String> {
+                let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
+                Some(choice.get(common, self))
+            }
+
+            fn set(
+                &mut self,
+                common: &mut Common,
+                name: &str,
+                text: &str,
+            ) -> Option<Result<(), String>> {
+                let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
+                Some(choice.set(common, self, text))
+            }
+            $(
+                fn $name(&self, $($arg: $type),+) -> $result {
+                    Workload::$name(self, $($arg),+)
+                }
+            )+
+        }
+    };
 }
 
-impl<W: Workload> Erased for W {
-    fn get(&self, common: &Common, name: &str) -> Option<String> {
-        let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
-        Some(choice.get(common, self))
+erased! {
+    check(common: &Common, limits: &Limits) -> Result<(), Fault>;
+    check_queues(common: &Common) -> Result<(), Fault>;
+    check_ranks(ranks: usize) -> Result<(), Fault>;
+    memory(common: &Common) -> Places;
+    series(common: &Common) -> u64;
+    quantities(common: &Common) -> Vec<Quantity>;
+    message_ns(common: &Common) -> f64;
+    pause_ns(common: &Common) -> f64;
+    window(common: &Common) -> u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::Point;
+
+    #[test]
+    fn each_has_a_name_of_its_own_by_which_it_is_found() {
+        for experiment in Experiment::ALL {
+            let name = experiment.name();
+            assert_eq!(name.parse(), Ok(*experiment));
+            assert_eq!(Point::default_for(*experiment).experiment(), *experiment);
+            assert!(!experiment.summary().ends_with('.'), "{name}");
+        }
+        let unknown = "pong".parse::<Experiment>().unwrap_err();
+        assert!(
+            unknown.contains("\"pong\" is no experiment") && unknown.contains("ping"),
+            "{unknown}"
+        );
     }
 
-    fn set(&mut self, common: &mut Common, name: &str, text: &str) -> Option<Result<(), String>> {
-        let choice = W::OPTIONS.iter().find(|choice| choice.opt().name == name)?;
-        Some(choice.set(common, self, text))
-    }
-
-    fn check(&self, common: &Common, limits: &Limits) -> Result<(), Fault> {
-        Workload::check(self, common, limits)
-    }
-
-    fn check_queues(&self, common: &Common) -> Result<(), Fault> {
-        Workload::check_queues(self, common)
-    }
-
-    fn check_ranks(&self, ranks: usize) -> Result<(), Fault> {
-        Workload::check_ranks(self, ranks)
-    }
-
-    fn memory(&self, common: &Common) -> Places {
-        Workload::memory(self, common)
-    }
-
-    fn series(&self, common: &Common) -> u64 {
-        Workload::series(self, common)
-    }
-
-    fn quantities(&self, common: &Common) -> Vec<Quantity> {
-        Workload::quantities(self, common)
-    }
-
-    fn message_ns(&self, common: &Common) -> f64 {
-        Workload::message_ns(self, common)
-    }
-
-    fn pause_ns(&self, common: &Common) -> f64 {
-        Workload::pause_ns(self, common)
-    }
-
-    fn window(&self, common: &Common) -> u64 {
-        Workload::window(self, common)
+    #[test]
+    fn an_experiment_takes_as_many_ranks_as_it_says() {
+        assert_eq!(Experiment::Rpc.ranks(), 2..=5);
+        assert_eq!(Experiment::Rpc.takes(5), Ok(()));
+        assert!(Experiment::Rpc.takes(6).unwrap_err().contains("2 to 5 ranks, not 6"));
+        assert!(Experiment::Ping.takes(3).unwrap_err().contains("by 2 ranks, not 3"));
     }
 }

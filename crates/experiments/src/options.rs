@@ -148,7 +148,5 @@ mod tests {
         for experiment in Experiment::ALL {
             assert!(table.contains(&format!("`{experiment}`")), "{experiment} is not in the table");
         }
-        assert!(table.contains("Ten experiments"));
-        assert_eq!(Experiment::ALL.len(), 10);
     }
 }

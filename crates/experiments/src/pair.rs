@@ -5,9 +5,9 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, Cq, Mr, Qp, QpState, RemoteBuffer, Wc};
 
 use crate::common::completions::failed;
-use crate::common::failure::Troubled;
+use crate::common::failure::Diagnose;
 use crate::common::limits::Limits;
-use crate::common::links::{Links, Want};
+use crate::common::links::{LinkOptions, Links};
 use crate::common::params::Common;
 
 /// One end of a pair.
@@ -31,7 +31,7 @@ impl Pair {
         inline_bytes: u32,
     ) -> Result<Self, Stopped> {
         let limits = Limits::query(context, common.port).map_err(failed)?;
-        let want = Want {
+        let options = LinkOptions {
             to: &[1 - rank.index().min(1)],
             bytes,
             inline: inline_bytes,
@@ -43,8 +43,8 @@ impl Pair {
         // Only a port that is addressed by GIDs takes the index of one.
         let gid_index = common.gid_index.filter(|_| limits.needs_gid);
         let common = Common { gid_index, ..common.clone() };
-        let links = Links::connect(rank, context, &limits, &common, &want)?;
-        let far = links.far.first().ok_or_else(|| failed("there is no other rank"))?;
+        let links = Links::connect(rank, context, &limits, &common, &options)?;
+        let far = links.remotes.first().ok_or_else(|| failed("there is no other rank"))?;
         let remote = far.memory;
         Ok(Self { links, remote })
     }

@@ -1,5 +1,8 @@
-//! What an experiment has to say of itself. Each implements [`Workload`] in its folder, for the
-//! struct of its own options; `list.rs` names them all.
+//! The trait that each experiment implements, for the struct of its own options.
+//!
+//! A new experiment is a folder with a `mod.rs` that implements [`Workload`], its `mod` in
+//! `lib.rs`, a line in `list.rs`, and a row in the table of the book's chapter on numbers. Help
+//! texts, manual pages, plans, sweeps, studies, records and reports follow from these.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;

@@ -8,11 +8,14 @@ use super::open::by_qp;
 use super::part::{Part, Ticks, are_dated, is_passive, numbers_payload};
 use crate::common::arrivals::Arrival;
 use crate::common::completions::timed_out;
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Begin, Course, Effort, gather, stopped};
+use crate::common::credits::CreditReturns;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather;
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::pace::longest_gap_ns;
 use crate::common::params::{Common, Transport};
-use crate::common::receives::{Stock, Tellers};
+use crate::common::recv_queue::RecvQueue;
 use crate::common::samples::{IDLE_NS, arrivals, parts};
 use crate::common::thread_tag::{number_of_word, place_of};
 
@@ -21,7 +24,7 @@ const TAKEN: usize = 32;
 
 /// What this end found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct Received {
     pub effort: Effort,
     pub reordered: u64,
     pub parts: Vec<Part>,
@@ -30,7 +33,7 @@ pub(crate) struct Found {
     pub ns_per_message: Vec<f64>,
 }
 
-impl Found {
+impl Received {
     fn to_words(&self) -> Vec<u64> {
         let mut words = self.effort.to_words().to_vec();
         words.extend([self.reordered, self.parts.len() as u64, self.arrivals.len() as u64]);
@@ -60,10 +63,10 @@ impl Found {
 
 struct Receiving<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
-    stocks: Vec<Stock<'a>>,
-    tellers: Tellers<'a>,
+    recv_queues: Vec<RecvQueue<'a>>,
+    credit_returns: CreditReturns<'a>,
     ticks: Ticks,
     /// The latest number of each queue pair.
     latest: Vec<Option<u64>>,
@@ -79,7 +82,7 @@ pub(crate) fn run<R: Rank>(
     common: &Common,
     stamp_every: u64,
     rank: &R,
-    end: &End,
+    end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
     let passive = is_passive(common);
     let qps = if passive { 0 } else { end.qps.len() };
@@ -88,8 +91,10 @@ pub(crate) fn run<R: Rank>(
         rank,
         end,
         common,
-        stocks: (0..qps).map(|qp| Stock::new(end, common, qp)).collect::<Result<_, _>>()?,
-        tellers: Tellers::new(end, common),
+        recv_queues: (0..qps)
+            .map(|qp| RecvQueue::new(end, common, qp))
+            .collect::<Result<_, _>>()?,
+        credit_returns: CreditReturns::new(end, common),
         ticks: Ticks::new(stamp_every),
         latest: vec![None; qps],
         came: vec![0; qps],
@@ -100,30 +105,30 @@ pub(crate) fn run<R: Rank>(
         reordered: 0,
         limit_ns: patience_ns.max(longest_gap_ns(common)),
     };
-    let mut found = Found::default();
-    let mut course = Course::new(rank, end);
+    let mut found = Received::default();
+    let mut lockstep = Lockstep::new(rank, end);
     for messages in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         if are_dated(common) {
-            course.aligns()?;
+            lockstep.align_clocks()?;
         }
         let begin = Begin::now(rank);
         let mut part = Part::default();
         let result =
-            if passive { end.lie_still(rank) } else { receiving.part(messages, &mut part) };
+            if passive { end.wait_until_done(rank) } else { receiving.part(messages, &mut part) };
         begin.end(rank, &mut found.effort);
         found.parts.push(part);
-        course.took(result)?;
+        lockstep.part_ended(result)?;
     }
     if are_dated(common) {
-        course.aligns()?;
+        lockstep.align_clocks()?;
     }
     found.reordered = receiving.reordered;
     found.arrivals = receiving.arrivals;
     found.ns_per_message = receiving.ticks.ns_per_message;
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
+    let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
     match gather(rank, &found.to_words()) {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
         _ => {}
@@ -157,7 +162,8 @@ impl<R: Rank> Receiving<'_, R> {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            let count = self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, wcs)?;
+            let count =
+                self.credit_returns.wait_for(self.rank, &self.recv_queues, self.limit_ns, wcs)?;
             if count == 0 {
                 if is_lossy {
                     return Ok(());
@@ -183,7 +189,7 @@ impl<R: Rank> Receiving<'_, R> {
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
-        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let qp = if self.recv_queues.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(()) };
         let number = self.number(wc);
         if let Some(number) = number {
@@ -195,19 +201,19 @@ impl<R: Rank> Receiving<'_, R> {
             self.arrivals.push(Arrival { number, recv: now, send: 0 });
         }
         self.came[qp] += 1;
-        self.stocks[qp].took(wc.wr_id())?;
-        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
+        self.recv_queues[qp].used(wc.wr_id())?;
+        self.credit_returns.update(self.rank, qp, self.recv_queues[qp].reposted)
     }
 
     /// What a message says of itself: which one it is.
     #[inline]
     fn number(&self, wc: &Wc) -> Option<u64> {
-        let (share, layout) = (&self.end.share, &self.end.layout);
+        let (thread_tag, layout) = (&self.end.thread_tag, &self.end.layout);
         if let Some(imm) = wc.imm() {
-            return Some(share.number(imm).into());
+            return Some(thread_tag.number(imm).into());
         }
         numbers_payload(self.common).then(|| {
-            let memory = share.memory(&self.end.mr, wc.wr_id());
+            let memory = thread_tag.memory(&self.end.mr, wc.wr_id());
             let word = memory.read_u64(layout.in_at(place_of(wc.wr_id())));
             number_of_word(word).wrapping_sub(1)
         })
@@ -221,17 +227,17 @@ mod tests {
     #[test]
     fn what_was_found_comes_back() {
         let part = Part { messages: 3, first: 10, last: 20 };
-        let found = Found {
+        let found = Received {
             effort: Effort { elapsed_ns: 5.0, ..Effort::default() },
             reordered: 1,
             parts: vec![part, part],
             arrivals: vec![Arrival { number: 7, recv: 8, send: 0 }],
             ns_per_message: vec![1.5],
         };
-        assert_eq!(Found::from_words(&found.to_words()), Some(found));
-        assert_eq!(Found::from_words(&[]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
+        assert_eq!(Received::from_words(&found.to_words()), Some(found));
+        assert_eq!(Received::from_words(&[]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
     }
 }

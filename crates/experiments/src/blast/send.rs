@@ -7,12 +7,14 @@ use rdmalab_verbs::Wc;
 use super::open::Times;
 use super::options::Blast;
 use super::part::{Part, Ticks, are_dated, is_passive, is_told_apart, numbers_payload, runs_of};
-use super::receive::Found;
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use super::receive::Received;
+use crate::common::credits::Credits;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather_or_keep;
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::pace::Pace;
 use crate::common::params::{Common, Flow, Op, Transport};
-use crate::common::receives::Credits;
 use crate::common::rules::NUMBER_BYTES;
 use crate::common::samples::parts;
 use crate::common::sender::{Places, Sender, TAKEN, each_completion};
@@ -23,7 +25,7 @@ const ALL: u32 = 0;
 
 struct Sending<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
     own: &'a Blast,
     senders: Vec<Sender<'a>>,
@@ -57,7 +59,7 @@ pub(super) fn run<R: Rank>(
     common: &Common,
     own: &Blast,
     rank: &R,
-    end: &End,
+    end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
     let shares = shares(own.buffers as usize, end.qps.len());
     let sender = |(qp, places): (usize, &Places)| {
@@ -83,13 +85,13 @@ pub(super) fn run<R: Rank>(
         ticks: Ticks::new(own.stamp_every),
     };
     let (mut found, mut effort) = (Vec::new(), Effort::default());
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     for messages in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         if are_dated(common) {
-            course.aligns()?;
+            lockstep.align_clocks()?;
         }
         let before = sending.sent;
         let begin = Begin::now(rank);
@@ -100,12 +102,14 @@ pub(super) fn run<R: Rank>(
         begin.end(rank, &mut effort);
         found.push(Part { messages: sending.sent - before, first, last });
         let is_passive = is_passive(common);
-        course.took(result.and_then(|()| if is_passive { end.say_over(rank) } else { Ok(()) }))?;
+        lockstep.part_ended(
+            result.and_then(|()| if is_passive { end.tell_done(rank) } else { Ok(()) }),
+        )?;
     }
     if are_dated(common) {
-        course.aligns()?;
+        lockstep.align_clocks()?;
     }
-    sending.outcome(&found, effort, course.cut_short)
+    sending.outcome(&found, effort, lockstep.cut_short)
 }
 
 impl<R: Rank> Sending<'_, R> {
@@ -177,7 +181,7 @@ impl<R: Rank> Sending<'_, R> {
     #[inline]
     fn write_number(&self, qp: usize) {
         let (place, _) = self.shares[qp][self.senders[qp].at()];
-        let word = word_of_number(self.sent) | self.end.share.word();
+        let word = word_of_number(self.sent) | self.end.thread_tag.word();
         self.end.memory().write_u64(self.end.layout.out_at(place), word);
     }
 
@@ -223,7 +227,7 @@ impl<R: Rank> Sending<'_, R> {
         let theirs = gather_or_keep(self.rank, &mut outcome, missing)?;
         let sent = runs_of(self.common, parts);
         outcome.push_count("sent", sent.iter().map(|p| p.messages).sum());
-        let found = Found::from_words(&theirs);
+        let found = Received::from_words(&theirs);
         let is_counted_there = !is_passive(self.common) && found.is_some();
         outcome.push_fact("counted_at", if is_counted_there { "receiver" } else { "sender" });
         if let Some(found) = found.as_ref().filter(|_| is_counted_there) {
@@ -243,7 +247,7 @@ impl<R: Rank> Sending<'_, R> {
     }
 
     /// What the receiver counted.
-    fn arrived(&self, outcome: &mut Outcome, sent: &[Part], found: &Found) {
+    fn arrived(&self, outcome: &mut Outcome, sent: &[Part], found: &Received) {
         let arrived = runs_of(self.common, &found.parts);
         let is_one_clock = self.rank.clock_error_ns(1).is_some();
         let runs: Vec<Part> = sent
@@ -312,7 +316,7 @@ impl<R: Rank> Sending<'_, R> {
 #[inline]
 fn completed<R: Rank>(
     rank: &R,
-    end: &End,
+    end: &Endpoint,
     senders: &mut [Sender<'_>],
     times: &mut Option<Times>,
     wcs: &[Wc],

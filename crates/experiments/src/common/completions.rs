@@ -21,7 +21,7 @@ pub(crate) struct Completions {
     cq: Cq,
     channel: Option<CompletionChannel>,
     /// Where other threads take completions of it too.
-    seat: Option<Seat>,
+    view: Option<SharedView>,
 }
 
 /// Bits of a request's number that say which thread it is of, where queue pairs are shared.
@@ -37,20 +37,21 @@ pub(crate) const fn thread_of(wr_id: u64) -> usize {
     (wr_id >> THREAD_SHIFT) as usize
 }
 
-/// How a completion says whose it is; `None`: it does not, and is whoever's finds it.
-pub(crate) type Whose = Box<dyn Fn(&Wc) -> Option<usize> + Send + Sync>;
+/// Which thread a completion is for; `None`: it does not tell, and belongs to the thread that
+/// polled it.
+pub(crate) type OwnerOf = Box<dyn Fn(&Wc) -> Option<usize> + Send + Sync>;
 
-/// A thread's place at a queue that several take completions of: whoever finds another one's hands
-/// it over.
-struct Seat {
+/// A thread's view of a completion queue that several threads poll: a thread that polls a
+/// completion of another one hands it over.
+struct SharedView {
     thread: usize,
-    desk: Arc<Desk>,
+    shared: Arc<SharedCq>,
 }
 
-/// The queue of several threads.
-struct Desk {
+/// A completion queue that several threads poll.
+struct SharedCq {
     inboxes: Vec<Inbox>,
-    whose: Whose,
+    owner_of: OwnerOf,
     /// Each has to get its own in the order in which they came: messages, not what frees a place.
     in_order: bool,
     /// Of those who sleep, one waits for the event, which wakes one thread; the others wait for
@@ -60,7 +61,7 @@ struct Desk {
     changed: Condvar,
 }
 
-impl Desk {
+impl SharedCq {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_led.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,9 +94,9 @@ impl Inbox {
     }
 }
 
-/// What a thread found in the queue of several.
+/// What a poll of a shared queue brought.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Found {
+struct Polled {
     /// Completions of its own.
     own: usize,
     /// There were some of others.
@@ -104,17 +105,17 @@ struct Found {
     has_more: bool,
 }
 
-impl Seat {
+impl SharedView {
     /// Takes what is this thread's, by `take`; what is not goes to whose it is.
     fn poll(
         &self,
         mut take: impl FnMut(&mut [Wc]) -> Result<usize, VerbsError>,
         wcs: &mut [Wc],
-    ) -> Result<Found, VerbsError> {
-        let inboxes = &self.desk.inboxes;
+    ) -> Result<Polled, VerbsError> {
+        let inboxes = &self.shared.inboxes;
         let own = inboxes[self.thread].take(wcs);
         if own > 0 {
-            return Ok(Found { own, has_others: false, has_more: true });
+            return Ok(Polled { own, has_others: false, has_more: true });
         }
         let mut has_others = false;
         // What is behind that of others may be this thread's.
@@ -122,7 +123,7 @@ impl Seat {
             let found = take(wcs)?;
             let mut own = 0;
             for i in 0..found {
-                let thread = (self.desk.whose)(&wcs[i]).unwrap_or(self.thread);
+                let thread = (self.shared.owner_of)(&wcs[i]).unwrap_or(self.thread);
                 match inboxes.get(thread) {
                     Some(inbox) if thread != self.thread => {
                         inbox.put(wcs[i]);
@@ -135,32 +136,32 @@ impl Seat {
                 }
             }
             if own > 0 || found == 0 {
-                return Ok(Found { own, has_others, has_more: found > 0 });
+                return Ok(Polled { own, has_others, has_more: found > 0 });
             }
         }
-        Ok(Found { own: 0, has_others, has_more: true })
+        Ok(Polled { own: 0, has_others, has_more: true })
     }
 
     /// The same where threads sleep: nobody looks while another one hands over, so that none goes
     /// to sleep on what is its own, and those who sleep are woken.
     fn poll_awake(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        let _alone = self.desk.lock();
+        let _alone = self.shared.lock();
         self.poll_locked(cq, wcs).map(|found| found.own)
     }
 
     /// The same where nobody sleeps: while another one hands over, this one's may be among it, and
     /// what is in the queue is later.
     fn poll_in_order(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        match self.desk.is_led.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(self.desk.inboxes[self.thread].take(wcs)),
+        match self.shared.is_led.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(self.shared.inboxes[self.thread].take(wcs)),
             _alone => self.poll(|wcs| cq.poll(wcs), wcs).map(|found| found.own),
         }
     }
 
-    fn poll_locked(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<Found, VerbsError> {
+    fn poll_locked(&self, cq: &Cq, wcs: &mut [Wc]) -> Result<Polled, VerbsError> {
         let found = self.poll(|wcs| cq.poll(wcs), wcs)?;
         if found.has_others {
-            self.desk.changed.notify_all();
+            self.shared.changed.notify_all();
         }
         Ok(found)
     }
@@ -174,8 +175,8 @@ impl Seat {
         slice_ns: u64,
         wcs: &mut [Wc],
     ) -> Result<usize, VerbsError> {
-        let desk = &*self.desk;
-        let mut is_led = desk.lock();
+        let shared = &*self.shared;
+        let mut is_led = shared.lock();
         if !*is_led {
             cq.request_notify(false)?;
         }
@@ -186,14 +187,14 @@ impl Seat {
         }
         if *is_led {
             // As long as the one who waits for the event, at most: it wakes all.
-            drop(desk.changed.wait(is_led).unwrap_or_else(PoisonError::into_inner));
+            drop(shared.changed.wait(is_led).unwrap_or_else(PoisonError::into_inner));
             return Ok(0);
         }
         *is_led = true;
         drop(is_led);
         let waited = channel.wait_ns(slice_ns);
-        *desk.lock() = false;
-        desk.changed.notify_all();
+        *shared.lock() = false;
+        shared.changed.notify_all();
         waited.map(|_| 0)
     }
 }
@@ -210,24 +211,24 @@ impl Completions {
             Polling::Event => Some(context.create_channel()?),
         };
         let cq = context.create_cq(cqe, channel.as_ref())?;
-        Ok(Self { cq, channel, seat: None })
+        Ok(Self { cq, channel, view: None })
     }
 
     /// The same for each of so many threads, which get their own in order or as it comes.
-    pub fn shared(self, threads: usize, whose: Whose, in_order: bool) -> Self {
+    pub fn shared(self, threads: usize, owner_of: OwnerOf, in_order: bool) -> Self {
         let inboxes = (0..threads).map(|_| Inbox::default()).collect();
         let (is_led, changed) = (Mutex::new(false), Condvar::new());
-        let desk = Arc::new(Desk { inboxes, whose, in_order, is_led, changed });
-        Self { seat: Some(Seat { thread: 0, desk }), ..self }
+        let shared = Arc::new(SharedCq { inboxes, owner_of, in_order, is_led, changed });
+        Self { view: Some(SharedView { thread: 0, shared }), ..self }
     }
 
     /// The queue as another thread sees it.
     pub fn of_thread(&self, thread: usize) -> Self {
-        let seat = |seat: &Seat| Seat { thread, desk: seat.desk.clone() };
+        let view = |view: &SharedView| SharedView { thread, shared: view.shared.clone() };
         Self {
             cq: self.cq.clone(),
             channel: self.channel.clone(),
-            seat: self.seat.as_ref().map(seat),
+            view: self.view.as_ref().map(view),
         }
     }
 
@@ -248,11 +249,11 @@ impl Completions {
 
     #[inline]
     fn look(&self, wcs: &mut [Wc]) -> Result<usize, VerbsError> {
-        match &self.seat {
+        match &self.view {
             None => self.cq.poll(wcs),
-            Some(seat) if self.sleeps() => seat.poll_awake(&self.cq, wcs),
-            Some(seat) if seat.desk.in_order => seat.poll_in_order(&self.cq, wcs),
-            Some(seat) => seat.poll(|wcs| self.cq.poll(wcs), wcs).map(|found| found.own),
+            Some(view) if self.sleeps() => view.poll_awake(&self.cq, wcs),
+            Some(view) if view.shared.in_order => view.poll_in_order(&self.cq, wcs),
+            Some(view) => view.poll(|wcs| self.cq.poll(wcs), wcs).map(|found| found.own),
         }
     }
 
@@ -309,9 +310,9 @@ impl Completions {
             }
             let left_ns = rank.clock().ns_between(now, until) as u64;
             let slice_ns = left_ns.clamp(1, SLICE_NS);
-            let count = match &self.seat {
+            let count = match &self.view {
                 None => self.sleep(channel, slice_ns, wcs),
-                Some(seat) => seat.sleep(&self.cq, channel, slice_ns, wcs),
+                Some(view) => view.sleep(&self.cq, channel, slice_ns, wcs),
             };
             let count = count.map_err(failed)?;
             if count > 0 {
@@ -380,18 +381,21 @@ mod tests {
 
     /// The first of two threads, where completions are of these threads in turn, and then of the
     /// second one's.
-    fn seat(of: &[usize]) -> Seat {
+    fn view(of: &[usize]) -> SharedView {
         let inboxes = (0..2).map(|_| Inbox::default()).collect();
         let of = Mutex::new(VecDeque::from(of.to_vec()));
-        let whose: Whose = Box::new(move |_| of.lock().ok()?.pop_front().or(Some(1)));
+        let owner_of: OwnerOf = Box::new(move |_| of.lock().ok()?.pop_front().or(Some(1)));
         let (is_led, changed) = (Mutex::new(false), Condvar::new());
-        Seat { thread: 0, desk: Arc::new(Desk { inboxes, whose, in_order: true, is_led, changed }) }
+        SharedView {
+            thread: 0,
+            shared: Arc::new(SharedCq { inboxes, owner_of, in_order: true, is_led, changed }),
+        }
     }
 
     /// The other thread's come without end: the caller has to get a chance to see its limit.
     #[test]
     fn a_flood_for_others_ends_a_look() {
-        let seat = seat(&[]);
+        let view = view(&[]);
         let mut wcs = [Wc::default(); 4];
         let mut came = 0;
         let flood = |wcs: &mut [Wc]| {
@@ -399,11 +403,11 @@ mod tests {
             assert!(came < 100_000, "a look does not end");
             Ok(wcs.len())
         };
-        let found = seat.poll(flood, &mut wcs).expect("a look");
-        assert_eq!(found, Found { own: 0, has_others: true, has_more: true });
+        let found = view.poll(flood, &mut wcs).expect("a look");
+        assert_eq!(found, Polled { own: 0, has_others: true, has_more: true });
         assert_eq!(came, ROUNDS as usize * 4);
         // Nothing is lost.
-        let mate = Seat { thread: 1, desk: seat.desk.clone() };
+        let mate = SharedView { thread: 1, shared: view.shared.clone() };
         let mut all = vec![Wc::default(); came + 1];
         let found = mate.poll(|_| panic!("there is something in the inbox"), &mut all);
         assert_eq!(found.expect("a look").own, came);
@@ -411,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_that_of_others_is_found_in_one_look() {
-        let seat = seat(&[1, 1, 0]);
+        let view = view(&[1, 1, 0]);
         let mut wcs = [Wc::default(); 4];
         let mut left = 3;
         let mut one = |_: &mut [Wc]| {
@@ -419,9 +423,9 @@ mod tests {
             left -= found;
             Ok(found)
         };
-        let found = seat.poll(&mut one, &mut wcs).expect("a look");
-        assert_eq!(found, Found { own: 1, has_others: true, has_more: true });
-        let found = seat.poll(&mut one, &mut wcs).expect("a look");
-        assert_eq!(found, Found { own: 0, has_others: false, has_more: false });
+        let found = view.poll(&mut one, &mut wcs).expect("a look");
+        assert_eq!(found, Polled { own: 1, has_others: true, has_more: true });
+        let found = view.poll(&mut one, &mut wcs).expect("a look");
+        assert_eq!(found, Polled { own: 0, has_others: false, has_more: false });
     }
 }

@@ -8,18 +8,18 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::{Completions, failed, tag_of, thread_of};
-use crate::common::failure::Troubled;
+use crate::common::failure::Diagnose;
 use crate::common::granted::Granted;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::params::{Common, Memory, Op, Transport};
-use crate::common::thread_tag::{Share, TAG_BYTE};
+use crate::common::thread_tag::{TAG_BYTE, ThreadTag};
 
 /// Q_Key of both ends: that of groups which the connection manager joins.
 pub(crate) const QKEY: u32 = UDP_QKEY;
 /// Requests beside those of the experiment: what a queue holds more, if the device allows it.
 const SPARE: u32 = 8;
-/// The number of the request that says that all is over.
+/// The number of the request that tells the other end that all is over.
 const OVER: u64 = (1 << 56) - 1;
 /// The bytes of a word of control.
 pub(crate) const WORD: usize = 8;
@@ -34,7 +34,7 @@ pub(crate) struct Peer {
 }
 
 /// One end, connected.
-pub(crate) struct End {
+pub(crate) struct Endpoint {
     pub qps: Vec<Qp>,
     pub send: Completions,
     pub recv: Completions,
@@ -48,7 +48,7 @@ pub(crate) struct End {
     /// Above the number of each request: whose it is, where threads share queue pairs.
     pub tag: u64,
     /// What messages say of that.
-    pub share: Share,
+    pub thread_tag: ThreadTag,
     pd: Pd,
     transport: QpType,
     path: Path,
@@ -60,12 +60,12 @@ pub(crate) struct End {
 }
 
 /// What is made before anything is known of the other end.
-struct Made {
+struct Local {
     qps: Vec<Qp>,
     send: Completions,
     recv: Completions,
     mr: Mr,
-    share: Share,
+    thread_tag: ThreadTag,
     pd: Pd,
     inline_bytes: u32,
 }
@@ -138,7 +138,7 @@ fn make(
     limits: &Limits,
     common: &Common,
     layout: &Layout,
-) -> Result<Made, Stopped> {
+) -> Result<Local, Stopped> {
     let pd = context.alloc_pd().map_err(failed)?;
     let mr = memory(context, &pd, common, layout)?;
     let sharers = common.sharers();
@@ -148,11 +148,11 @@ fn make(
     let cqe = |depth: u32| depth.saturating_mul(common.qps).min(limits.max_cqe);
     let send = Completions::new(context, cqe(tx), common.poll_send).map_err(failed)?;
     let recv = Completions::new(context, cqe(rx), common.poll_recv).map_err(failed)?;
-    let share = Share::of(common);
+    let thread_tag = ThreadTag::of(common);
     let (send, recv) = if sharers > 1 {
         let of_poster = |wc: &Wc| Some(thread_of(wc.wr_id()));
         let threads = sharers as usize;
-        let whose = share.whose(*layout);
+        let whose = thread_tag.whose(*layout);
         (send.shared(threads, Box::new(of_poster), false), recv.shared(threads, whose, true))
     } else {
         (send, recv)
@@ -170,18 +170,18 @@ fn make(
         qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
     }
     let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
-    Ok(Made { qps, send, recv, mr, share, pd, inline_bytes })
+    Ok(Local { qps, send, recv, mr, thread_tag, pd, inline_bytes })
 }
 
-/// What one end tells the other: lines of words.
-struct Hello {
+/// What the ends exchange before they are connected: lines of words.
+struct Handshake {
     mtu_bytes: u32,
     memory: RemoteBuffer,
     backing: String,
     endpoints: Vec<QpEndpoint>,
 }
 
-impl Hello {
+impl Handshake {
     fn write(&self) -> String {
         let RemoteBuffer { addr, bytes, rkey } = self.memory;
         let mut text = format!("{} {addr} {bytes} {rkey} {}\n", self.mtu_bytes, self.backing);
@@ -207,7 +207,7 @@ impl Hello {
     }
 }
 
-impl End {
+impl Endpoint {
     /// Makes it, and connects it with the other rank's.
     pub fn connect<R: Rank>(
         rank: &R,
@@ -216,26 +216,27 @@ impl End {
         common: &Common,
         layout: Layout,
     ) -> Result<Self, Stopped> {
-        let made = make(context, limits, common, &layout)?;
+        let local = make(context, limits, common, &layout)?;
         let path = path_of(common, limits);
         let endpoint = |qp: &Qp| qp.endpoint(&path, psn(common.seed, rank.index(), qp));
-        let endpoints: Result<Vec<QpEndpoint>, _> = made.qps.iter().map(endpoint).collect();
-        let ours = Hello {
+        let endpoints: Result<Vec<QpEndpoint>, _> = local.qps.iter().map(endpoint).collect();
+        let ours = Handshake {
             mtu_bytes: common.packet_bytes(limits),
-            memory: made.mr.remote(),
-            backing: made.mr.buffer().backing().to_string(),
+            memory: local.mr.remote(),
+            backing: local.mr.buffer().backing().to_string(),
             endpoints: endpoints.map_err(failed)?,
         };
         let all = rank.exchange(ours.write().as_bytes())?;
-        let other = all.get(1 - rank.index()).and_then(|bytes| Hello::read(bytes));
+        let other = all.get(1 - rank.index()).and_then(|bytes| Handshake::read(bytes));
         let other = other.filter(|o| o.endpoints.len() == ours.endpoints.len());
-        let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
+        let other =
+            other.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
         let mtu = mtu_of(ours.mtu_bytes.min(other.mtu_bytes));
-        let ahs = go(&made, rank.index(), common, &path, mtu, &other.endpoints)?;
+        let ahs = go(&local, rank.index(), common, &path, mtu, &other.endpoints)?;
         let size = common.size_bytes;
         let inline = !matches!(common.op, Op::Read)
             && size <= common.inline.wanted_bytes(size).into()
-            && size <= made.inline_bytes.into();
+            && size <= local.inline_bytes.into();
         let peer = Peer {
             memory: other.memory,
             qpns: other.endpoints.iter().map(|e| e.qpn).collect(),
@@ -243,19 +244,19 @@ impl End {
             backing: other.backing,
         };
         let gid = ours.endpoints[0].gid;
-        tag_payload(&made.mr, common, &layout, 0);
+        tag_payload(&local.mr, common, &layout, 0);
         Ok(Self {
-            qps: made.qps,
-            send: made.send,
-            recv: made.recv,
-            mr: made.mr,
+            qps: local.qps,
+            send: local.send,
+            recv: local.recv,
+            mr: local.mr,
             layout,
             peer,
             inline,
-            inline_bytes: made.inline_bytes,
+            inline_bytes: local.inline_bytes,
             tag: tag_of(0),
-            share: made.share,
-            pd: made.pd,
+            thread_tag: local.thread_tag,
+            pd: local.pd,
             transport: qp_type(common.transport),
             path,
             mtu,
@@ -277,15 +278,16 @@ impl End {
     ) -> Result<Self, Stopped> {
         let layout = self.layout;
         let mr = memory(context, &self.pd, common, &layout)?;
-        let ours = Hello {
+        let ours = Handshake {
             mtu_bytes: self.mtu.bytes() as u32,
             memory: mr.remote(),
             backing: mr.buffer().backing().to_string(),
             endpoints: Vec::new(),
         };
         let all = rank.exchange(ours.write().as_bytes())?;
-        let other = all.get(1 - rank.index()).and_then(|bytes| Hello::read(bytes));
-        let other = other.ok_or_else(|| failed("the other end says something unknown"))?;
+        let other = all.get(1 - rank.index()).and_then(|bytes| Handshake::read(bytes));
+        let other =
+            other.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
         let peer = Peer {
             memory: other.memory,
             qpns: self.peer.qpns.clone(),
@@ -301,7 +303,7 @@ impl End {
             layout,
             peer,
             tag: tag_of(thread),
-            share: self.share.of_thread(thread),
+            thread_tag: self.thread_tag.of_thread(thread),
             pd: self.pd.clone(),
             device: self.device.clone(),
             gid: self.gid.clone(),
@@ -324,22 +326,22 @@ impl End {
     /// A completion that is no success, as a failure with its likely causes.
     #[cold]
     pub fn explain(&self, wc: &Wc, what: &str) -> Stopped {
-        Troubled::explain(self, wc, what)
+        Diagnose::explain(self, wc, what)
     }
 
     /// Says why a wait was in vain, where a queue pair knows more.
     #[cold]
     pub fn diagnose(&self, stopped: Stopped) -> Stopped {
-        Troubled::diagnose(self, stopped)
+        Diagnose::diagnose(self, stopped)
     }
 
-    /// Tells the other end's word [`Layout::over`] a number other than 0, and waits until it is
+    /// Tells the other end's word [`Layout::done_at`] a number other than 0, and waits until it is
     /// there. RC and UC only.
-    pub fn say_over<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
-        let at = self.layout.told(0);
+    pub fn tell_done<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
+        let at = self.layout.credit_out_at(0);
         self.memory().write_u64(at, 1);
         let sges = [self.mr.sge(at, WORD)];
-        let over = self.layout.over() as u64;
+        let over = self.layout.done_at() as u64;
         let number = OVER | self.tag;
         let request = SendRequest::write(&sges, &self.peer.memory, over).wr_id(number);
         self.qps[0].post_send(&[request.signaled()]).map_err(failed)?;
@@ -355,11 +357,11 @@ impl End {
         }
     }
 
-    /// Lies still until the other end says that all is over: what it does needs no hand here.
-    pub fn lie_still<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
+    /// Sleeps until the other end has written that all is over: what it does needs no work here.
+    pub fn wait_until_done<R: Rank>(&self, rank: &R) -> Result<(), Stopped> {
         /// How often it looks.
         const LOOK_NS: u64 = 1_000_000;
-        let over = self.memory().word(self.layout.over());
+        let over = self.memory().word(self.layout.done_at());
         while over.load(std::sync::atomic::Ordering::Acquire) == 0 {
             rank.sleep(LOOK_NS)?;
         }
@@ -384,7 +386,7 @@ impl End {
     }
 }
 
-impl Troubled for End {
+impl Diagnose for Endpoint {
     fn qps(&self) -> &[Qp] {
         &self.qps
     }
@@ -433,7 +435,7 @@ pub(crate) fn to_rts(
 
 /// Brings the queue pairs to RTS; the address handles for datagrams.
 fn go(
-    made: &Made,
+    local: &Local,
     rank: usize,
     common: &Common,
     path: &Path,
@@ -441,10 +443,10 @@ fn go(
     remotes: &[QpEndpoint],
 ) -> Result<Vec<AddressHandle>, Stopped> {
     let mut ahs = Vec::new();
-    for (qp, remote) in made.qps.iter().zip(remotes) {
+    for (qp, remote) in local.qps.iter().zip(remotes) {
         to_rts(qp, rank, common, path, mtu, remote)?;
         if common.transport == Transport::Ud {
-            ahs.push(made.pd.create_ah(remote, path).map_err(failed)?);
+            ahs.push(local.pd.create_ah(remote, path).map_err(failed)?);
         }
     }
     Ok(ahs)
@@ -468,23 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_comes_back() {
+    fn a_handshake_comes_back() {
         let endpoint: QpEndpoint = "1,2,3,fe80::1".parse().unwrap();
         let memory = RemoteBuffer { addr: 1 << 40, bytes: 4096, rkey: 7 };
-        let hello = Hello {
+        let handshake = Handshake {
             mtu_bytes: 1024,
             memory,
             backing: "memfd-backed".into(),
             endpoints: vec![endpoint, endpoint],
         };
-        let back = Hello::read(hello.write().as_bytes()).unwrap();
+        let back = Handshake::read(handshake.write().as_bytes()).unwrap();
         assert_eq!(
             (back.mtu_bytes, back.memory, back.backing.as_str()),
             (1024, memory, "memfd-backed")
         );
         assert_eq!(back.endpoints, [endpoint, endpoint]);
         for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "x 2 3 4 y"] {
-            assert!(Hello::read(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(Handshake::read(wrong.as_bytes()).is_none(), "{wrong}");
         }
     }
 }

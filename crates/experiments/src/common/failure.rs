@@ -5,8 +5,8 @@ use rdmalab_verbs::{Qp, QpState, QpType, Wc, WcStatus};
 
 use crate::common::completions::{Completions, failed};
 
-/// What has queue pairs, and so can tell why something failed.
-pub(crate) trait Troubled {
+/// Has queue pairs, and so can tell why something failed.
+pub(crate) trait Diagnose {
     /// Its queue pairs.
     fn qps(&self) -> &[Qp];
 

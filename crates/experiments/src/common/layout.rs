@@ -60,17 +60,17 @@ impl Layout {
     }
 
     /// A word that the peer writes; one for each queue pair.
-    pub fn heard(&self, index: usize) -> usize {
+    pub fn credit_in_at(&self, index: usize) -> usize {
         8 * index
     }
 
     /// The word that the peer writes when all is over.
-    pub fn over(&self) -> usize {
+    pub fn done_at(&self) -> usize {
         8 * (self.words - 1)
     }
 
-    /// The word from which the peer's [`Layout::heard`] is written.
-    pub fn told(&self, index: usize) -> usize {
+    /// The word from which the peer's [`Layout::credit_in_at`] is written.
+    pub fn credit_out_at(&self, index: usize) -> usize {
         self.control() / 2 + 8 * index
     }
 

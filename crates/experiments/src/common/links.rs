@@ -10,13 +10,13 @@ use rdmalab_verbs::{
 
 use crate::common::completions::{Completions, failed};
 use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
-use crate::common::failure::Troubled;
+use crate::common::failure::Diagnose;
 use crate::common::granted::Granted;
 use crate::common::limits::Limits;
 use crate::common::params::{Common, Memory, Transport};
 
-/// What is to be there.
-pub(crate) struct Want<'a> {
+/// What is asked of [`Links::connect`].
+pub(crate) struct LinkOptions<'a> {
     /// The other ranks, by index.
     pub to: &'a [usize],
     /// Memory for messages.
@@ -34,7 +34,7 @@ pub(crate) struct Want<'a> {
 }
 
 /// Another rank.
-pub(crate) struct Far {
+pub(crate) struct Remote {
     /// Its index among the ranks.
     pub rank: usize,
     /// Which of [`Links::qps`] leads to it.
@@ -56,8 +56,8 @@ pub(crate) struct Links {
     pub recv: Completions,
     pub pd: Pd,
     pub mr: Mr,
-    /// In the order of [`Want::to`].
-    pub far: Vec<Far>,
+    /// In the order of [`LinkOptions::to`].
+    pub remotes: Vec<Remote>,
     /// Inline bytes granted.
     pub inline_bytes: u32,
     pub path: Path,
@@ -101,24 +101,24 @@ impl Links {
         context: &Context,
         limits: &Limits,
         common: &Common,
-        want: &Want<'_>,
+        want: &LinkOptions<'_>,
     ) -> Result<Self, Stopped> {
         let mut links = Self::make(context, limits, common, want)?;
         let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(common.seed, rank.index(), qp));
         let own: Result<Vec<QpEndpoint>, _> = links.qps.iter().map(endpoint).collect();
         let own = own.map_err(failed)?;
-        let hello = links.hello(want.to, &own);
-        let all = rank.exchange(hello.as_bytes())?;
+        let handshake = links.handshake(want.to, &own);
+        let all = rank.exchange(handshake.as_bytes())?;
         if let Some(first) = own.first().filter(|_| links.path.sgid_index.is_some()) {
             links.gid = first.gid.to_string();
         }
         for (i, to) in want.to.iter().enumerate() {
-            let unknown = || failed(format!("rank {to} says something unknown"));
-            let hello = all.get(*to).and_then(|b| Hello::read(b)).ok_or_else(unknown)?;
-            let remote = hello.endpoint_for(rank.index()).ok_or_else(unknown)?;
-            links.mtu = mtu_of(hello.mtu_bytes.min(links.mtu.bytes() as u32));
-            let far = links.far(rank.index(), common, i, *to, &hello, &remote)?;
-            links.far.push(far);
+            let unknown = || failed(format!("the handshake of rank {to} is not understood"));
+            let handshake = all.get(*to).and_then(|b| Handshake::read(b)).ok_or_else(unknown)?;
+            let remote = handshake.endpoint_for(rank.index()).ok_or_else(unknown)?;
+            links.mtu = mtu_of(handshake.mtu_bytes.min(links.mtu.bytes() as u32));
+            let remote_end = links.remote(rank.index(), common, i, *to, &handshake, &remote)?;
+            links.remotes.push(remote_end);
         }
         Ok(links)
     }
@@ -127,7 +127,7 @@ impl Links {
         context: &Context,
         limits: &Limits,
         common: &Common,
-        want: &Want<'_>,
+        want: &LinkOptions<'_>,
     ) -> Result<Self, Stopped> {
         let buffer = memory(context, common, want.bytes.max(1))?;
         let pd = context.alloc_pd().map_err(failed)?;
@@ -165,7 +165,7 @@ impl Links {
             recv,
             pd,
             mr,
-            far: Vec::new(),
+            remotes: Vec::new(),
             inline_bytes,
             path: path_of(common, limits),
             mtu: mtu_of(common.packet_bytes(limits)),
@@ -177,7 +177,7 @@ impl Links {
         })
     }
 
-    fn hello(&self, to: &[usize], own: &[QpEndpoint]) -> String {
+    fn handshake(&self, to: &[usize], own: &[QpEndpoint]) -> String {
         let RemoteBuffer { addr, bytes, rkey } = self.mr.remote();
         let backing = self.mr.buffer().backing();
         let mut text = format!("{} {addr} {bytes} {rkey} {backing}\n", self.mtu.bytes());
@@ -189,28 +189,28 @@ impl Links {
         text
     }
 
-    fn far(
+    fn remote(
         &self,
         own: usize,
         common: &Common,
         i: usize,
         rank: usize,
-        hello: &Hello,
+        handshake: &Handshake,
         remote: &QpEndpoint,
-    ) -> Result<Far, Stopped> {
+    ) -> Result<Remote, Stopped> {
         let is_ud = common.transport == Transport::Ud;
         let qp = if is_ud { 0 } else { i };
         if !is_ud || i == 0 {
             to_rts(&self.qps[qp], own, common, &self.path, self.mtu, remote)?;
         }
         let ah = is_ud.then(|| self.pd.create_ah(remote, &self.path)).transpose();
-        Ok(Far {
+        Ok(Remote {
             rank,
             qp,
             qpn: remote.qpn,
-            memory: hello.memory,
+            memory: handshake.memory,
             ah: ah.map_err(failed)?,
-            backing: hello.backing.clone(),
+            backing: handshake.backing.clone(),
         })
     }
 
@@ -247,12 +247,12 @@ impl Links {
             path: &self.path,
             gid: &self.gid,
         };
-        let far = self.far.iter().map(|far| &*far.backing);
+        let far = self.remotes.iter().map(|far| &*far.backing);
         granted.push(outcome, self.mr.buffer().backing(), far);
     }
 }
 
-impl Troubled for Links {
+impl Diagnose for Links {
     fn qps(&self) -> &[Qp] {
         &self.qps
     }
@@ -266,15 +266,15 @@ impl Troubled for Links {
     }
 }
 
-/// What a rank tells all others.
-struct Hello {
+/// What ranks exchange before they are connected.
+struct Handshake {
     mtu_bytes: u32,
     memory: RemoteBuffer,
     backing: String,
     endpoints: Vec<(usize, QpEndpoint)>,
 }
 
-impl Hello {
+impl Handshake {
     fn read(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut lines = text.lines();
@@ -304,17 +304,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_names_the_rank_that_each_endpoint_is_for() {
+    fn a_handshake_names_the_rank_that_each_endpoint_is_for() {
         let text = b"1024 4096 64 7 private\n0 1,2,3,fe80::1\n5 1,9,3,fe80::1\n";
-        let hello = Hello::read(text).unwrap();
+        let handshake = Handshake::read(text).unwrap();
         assert_eq!(
-            (hello.mtu_bytes, hello.memory.rkey, hello.backing.as_str()),
+            (handshake.mtu_bytes, handshake.memory.rkey, handshake.backing.as_str()),
             (1024, 7, "private")
         );
-        assert_eq!(hello.endpoint_for(5).map(|e| e.qpn), Some(9));
-        assert_eq!(hello.endpoint_for(1), None);
+        assert_eq!(handshake.endpoint_for(5).map(|e| e.qpn), Some(9));
+        assert_eq!(handshake.endpoint_for(1), None);
         for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "1 2 3 4 x\n1,2,3,fe80::1"] {
-            assert!(Hello::read(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(Handshake::read(wrong.as_bytes()).is_none(), "{wrong}");
         }
     }
 }

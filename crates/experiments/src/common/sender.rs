@@ -4,7 +4,7 @@ use rdmalab_rank::Stopped;
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
 use crate::common::completions::failed;
-use crate::common::endpoint::{End, QKEY};
+use crate::common::endpoint::{Endpoint, QKEY};
 use crate::common::params::{Common, Op};
 use crate::common::send_queue::Account;
 
@@ -29,7 +29,7 @@ pub(crate) fn from_wr_id(wr_id: u64) -> (usize, u64) {
 
 /// Posts the messages of one queue pair, place by place, round and round.
 pub(crate) struct Sender<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     qp: usize,
     batch: SendBatch<'a>,
     has_imm: bool,
@@ -44,7 +44,7 @@ pub(crate) type Places = Vec<(usize, usize)>;
 impl<'a> Sender<'a> {
     /// A sender of such messages through that queue pair, with at most `capacity` under way.
     pub fn new(
-        end: &'a End,
+        end: &'a Endpoint,
         common: &Common,
         op: Op,
         qp: usize,
@@ -111,7 +111,7 @@ impl<'a> Sender<'a> {
                 self.batch.set_wr_id(index, number | self.end.tag);
             }
             if self.has_imm {
-                let imm = self.end.share.imm((number + i as u64) as u32);
+                let imm = self.end.thread_tag.imm((number + i as u64) as u32);
                 self.batch.set_imm(index, imm);
             }
         }
@@ -131,7 +131,7 @@ impl<'a> Sender<'a> {
 }
 
 fn request<'s, 'a>(
-    end: &'a End,
+    end: &'a Endpoint,
     op: Op,
     qp: usize,
     sges: &'s [Sge<'a>],
@@ -154,7 +154,7 @@ fn request<'s, 'a>(
 /// Takes completions of sends: calls `with(queue pair, count)` for each, at once.
 #[inline]
 pub(crate) fn each_completion(
-    end: &End,
+    end: &Endpoint,
     wcs: &[Wc],
     mut with: impl FnMut(usize, u64),
 ) -> Result<(), Stopped> {

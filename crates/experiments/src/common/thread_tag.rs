@@ -1,13 +1,13 @@
-//! Whose a message is, where threads share queue pairs. A receive goes to whoever's message comes
-//! next: its completion names the thread that posted it, and that says nothing. So the message
-//! does: by the upper bits of its immediate data, or, where it has none, by a byte of its payload.
+//! Which thread a message is for, where threads share queue pairs. The next message takes the next
+//! receive, whichever thread posted it, so the completion's number does not tell. The message does:
+//! by the upper bits of its immediate data, or, where it has none, by a byte of its payload.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use rdmalab_verbs::{Buffer, Mr};
 
-use crate::common::completions::{Whose, thread_of};
+use crate::common::completions::{OwnerOf, thread_of};
 use crate::common::layout::Layout;
 use crate::common::params::{Common, Op};
 
@@ -20,18 +20,18 @@ pub(crate) const NUMBERS: u64 = (1 << NUMBER_BITS) - 2;
 pub(crate) const TAG_BYTE: usize = 6;
 
 /// The memory of all threads of an end, once it is there.
-pub(crate) type Mates = Arc<OnceLock<Vec<Mr>>>;
+pub(crate) type Memories = Arc<OnceLock<Vec<Mr>>>;
 
-/// A thread's share of what messages say.
+/// The tag of a thread in its messages.
 #[derive(Clone, Default)]
-pub(crate) struct Share {
+pub(crate) struct ThreadTag {
     /// How many threads there are, and which one this is; one has all to itself.
     threads: usize,
     thread: usize,
-    mates: Mates,
+    memories: Memories,
 }
 
-impl Share {
+impl ThreadTag {
     pub fn of(common: &Common) -> Self {
         Self { threads: common.sharers() as usize, ..Self::default() }
     }
@@ -45,19 +45,19 @@ impl Share {
     }
 
     /// Tells all threads of the memory of each.
-    pub fn meet(&self, mrs: Vec<Mr>) {
+    pub fn set_memories(&self, mrs: Vec<Mr>) {
         // Once: later words change nothing.
-        let _ = self.mates.set(mrs);
+        let _ = self.memories.set(mrs);
     }
 
     /// The memory of each thread whose receives may hold this one's messages.
-    pub fn mates<'a>(&'a self, own: &'a Mr) -> &'a [Mr] {
-        self.mates.get().map_or(std::slice::from_ref(own), Vec::as_slice)
+    pub fn memories<'a>(&'a self, own: &'a Mr) -> &'a [Mr] {
+        self.memories.get().map_or(std::slice::from_ref(own), Vec::as_slice)
     }
 
     /// The memory in which a receive of that number lies.
     pub fn memory<'a>(&'a self, own: &'a Mr, wr_id: u64) -> &'a Buffer {
-        self.mates(own).get(thread_of(wr_id)).unwrap_or(own).buffer()
+        self.memories(own).get(thread_of(wr_id)).unwrap_or(own).buffer()
     }
 
     /// A number as immediate data of this thread.
@@ -89,8 +89,8 @@ impl Share {
     }
 
     /// How the completion of a receive says which thread its message is for.
-    pub fn whose(&self, layout: Layout) -> Whose {
-        let mates = self.mates.clone();
+    pub fn whose(&self, layout: Layout) -> OwnerOf {
+        let memories = self.memories.clone();
         Box::new(move |wc| {
             if !wc.is_ok() {
                 return None;
@@ -99,7 +99,7 @@ impl Share {
             if let Some(imm) = wc.imm() {
                 return Some((imm >> NUMBER_BITS) as usize);
             }
-            let memory = mates.get()?.get(thread_of(wc.wr_id()))?.buffer();
+            let memory = memories.get()?.get(thread_of(wc.wr_id()))?.buffer();
             let at = layout.in_at(place_of(wc.wr_id())) + TAG_BYTE;
             Some(memory.byte(at).load(Ordering::Acquire).into())
         })
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn immediate_data_says_who_and_which() {
-        let alone = Share { threads: 1, ..Share::default() };
-        let last = Share { threads: 64, thread: 63, ..Share::default() };
+        let alone = ThreadTag { threads: 1, ..ThreadTag::default() };
+        let last = ThreadTag { threads: 64, thread: 63, ..ThreadTag::default() };
         for number in [0, 1, 77, NUMBERS as u32 - 1, u32::MAX - 1, u32::MAX] {
-            for share in [&alone, &last] {
-                assert_eq!(share.number(share.imm(number)), number);
+            for tag in [&alone, &last] {
+                assert_eq!(tag.number(tag.imm(number)), number);
             }
             assert_eq!(last.imm(number) >> NUMBER_BITS, 63);
             assert_eq!(alone.imm(number), number);

@@ -11,7 +11,7 @@ use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 use rdmalab_rank::{CpuTime, Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::common::endpoint::End;
+use crate::common::endpoint::Endpoint;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::params::Common;
@@ -22,7 +22,12 @@ pub(crate) trait Traffic: Sync {
     fn layout(&self, common: &Common) -> Layout;
 
     /// Measures at one end, which is connected.
-    fn measure<R: Rank>(&self, common: &Common, rank: &R, end: &End) -> Result<Outcome, Stopped>;
+    fn measure<R: Rank>(
+        &self,
+        common: &Common,
+        rank: &R,
+        end: &Endpoint,
+    ) -> Result<Outcome, Stopped>;
 }
 
 /// Connects the ends and measures, on as many threads as the options say.
@@ -34,27 +39,27 @@ pub(crate) fn run<R: Rank + Sync>(
     limits: &Limits,
 ) -> Result<Outcome, Stopped> {
     if common.threads == 1 {
-        let end = End::connect(rank, context, limits, common, traffic.layout(common))?;
+        let end = Endpoint::connect(rank, context, limits, common, traffic.layout(common))?;
         return traffic.measure(common, rank, &end);
     }
     let common = &common.of_a_thread();
     let count = common.threads as usize;
-    let mut ends: Vec<End> = Vec::with_capacity(count);
+    let mut ends: Vec<Endpoint> = Vec::with_capacity(count);
     for thread in 0..count {
         ends.push(match ends.first().filter(|_| common.share_qp) {
             Some(first) => first.beside(rank, context, common, thread)?,
-            None => End::connect(rank, context, limits, common, traffic.layout(common))?,
+            None => Endpoint::connect(rank, context, limits, common, traffic.layout(common))?,
         });
     }
     if common.share_qp {
-        ends[0].share.meet(ends.iter().map(|end| end.mr.clone()).collect());
+        ends[0].thread_tag.set_memories(ends.iter().map(|end| end.mr.clone()).collect());
     }
-    let crew = Crew::new(count);
+    let group = ThreadGroup::new(count);
     let one = |index: usize| {
-        let member = Member { rank, crew: &crew, index };
-        let result = traffic.measure(&common.of_thread(index), &member, &ends[index]);
+        let thread_rank = ThreadRank { rank, group: &group, index };
+        let result = traffic.measure(&common.of_thread(index), &thread_rank, &ends[index]);
         if let Err(why) = &result {
-            crew.fail(index, why);
+            group.fail(index, why);
         }
         result
     };
@@ -94,7 +99,7 @@ impl Common {
 }
 
 /// The threads of one end, and where they meet.
-struct Crew {
+struct ThreadGroup {
     /// What each gave in this round.
     given: Mutex<Vec<Vec<u8>>>,
     /// How many did.
@@ -112,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Crew {
+impl ThreadGroup {
     fn new(count: usize) -> Self {
         Self {
             given: Mutex::new(vec![Vec::new(); count]),
@@ -134,21 +139,21 @@ impl Crew {
 }
 
 /// A thread, as a rank of its own.
-pub(crate) struct Member<'a, R> {
+pub(crate) struct ThreadRank<'a, R> {
     rank: &'a R,
-    crew: &'a Crew,
+    group: &'a ThreadGroup,
     index: usize,
 }
 
-impl<R: Rank> Member<'_, R> {
+impl<R: Rank> ThreadRank<'_, R> {
     /// Waits until it is so, also when asked to stop: all threads come to where they meet.
     fn until(&self, is_so: impl Fn() -> bool) -> Result<(), Stopped> {
         let start = self.rank.now();
         loop {
-            let look = || (is_so() || self.crew.has_failed.load(Ordering::Acquire)).then_some(());
+            let look = || (is_so() || self.group.has_failed.load(Ordering::Acquire)).then_some(());
             match self.rank.spin(look) {
                 Ok(()) if is_so() => return Ok(()),
-                Ok(()) => return Err(Stopped::Other(lock(&self.crew.why).clone())),
+                Ok(()) => return Err(Stopped::Other(lock(&self.group.why).clone())),
                 Err(Stopped::Asked) => {}
                 Err(other) => return Err(other),
             }
@@ -160,7 +165,7 @@ impl<R: Rank> Member<'_, R> {
     }
 
     /// The first thread brings what all have to the other end, and back.
-    fn meet(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
+    fn exchange_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         self.together(bytes, |all| self.rank.exchange_to_end(all))
     }
 
@@ -182,25 +187,25 @@ impl<R: Rank> Member<'_, R> {
         bytes: &[u8],
         act: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, Stopped>,
     ) -> Result<Vec<Vec<u8>>, Stopped> {
-        let crew = self.crew;
-        let round = crew.rounds.load(Ordering::Acquire);
+        let group = self.group;
+        let round = group.rounds.load(Ordering::Acquire);
         let count = {
-            let mut given = lock(&crew.given);
+            let mut given = lock(&group.given);
             given[self.index] = bytes.to_vec();
             given.len()
         };
-        crew.arrived.fetch_add(1, Ordering::AcqRel);
+        group.arrived.fetch_add(1, Ordering::AcqRel);
         if self.index == 0 {
-            self.until(|| crew.arrived.load(Ordering::Acquire) == count)?;
-            crew.arrived.store(0, Ordering::Release);
-            let all = packed(&lock(&crew.given));
+            self.until(|| group.arrived.load(Ordering::Acquire) == count)?;
+            group.arrived.store(0, Ordering::Release);
+            let all = packed(&lock(&group.given));
             let got = act(&all);
-            *lock(&crew.got) = got;
-            crew.rounds.store(round + 1, Ordering::Release);
+            *lock(&group.got) = got;
+            group.rounds.store(round + 1, Ordering::Release);
         } else {
-            self.until(|| crew.rounds.load(Ordering::Acquire) > round)?;
+            self.until(|| group.rounds.load(Ordering::Acquire) > round)?;
         }
-        lock(&crew.got).clone()
+        lock(&group.got).clone()
     }
 }
 
@@ -223,7 +228,7 @@ fn unpacked(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-impl<R: Rank> Rank for Member<'_, R> {
+impl<R: Rank> Rank for ThreadRank<'_, R> {
     fn index(&self) -> usize {
         self.rank.index()
     }
@@ -309,11 +314,11 @@ impl<R: Rank> Rank for Member<'_, R> {
     }
 
     fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
-        if self.is_asked_to_stop() { Err(Stopped::Asked) } else { self.meet(bytes) }
+        if self.is_asked_to_stop() { Err(Stopped::Asked) } else { self.exchange_all(bytes) }
     }
 
     fn exchange_to_end(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
-        self.meet(bytes)
+        self.exchange_all(bytes)
     }
 
     fn agree(&self, number: u64) -> Result<(u64, u64), Stopped> {

@@ -93,7 +93,7 @@ impl<'a, R: Rank> Managed<'a, R> {
         let all = rank.exchange(format!("{at} {addr} {bytes} {rkey}").as_bytes())?;
         let there = all.get(1).and_then(|said| read(said));
         let (there, memory) =
-            there.ok_or_else(|| failed("the other end says something unknown"))?;
+            there.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
         Ok(Self {
             rank,
             common,

@@ -13,9 +13,10 @@ use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
+use crate::common::effort::{Begin, Effort};
 use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
-use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::lockstep::cut_short;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Op, Transport};
@@ -73,28 +74,18 @@ impl Workload for Connect {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, self, rank, context, limits)
-    }
-}
-
-fn measure<R: Rank>(
-    common: &Common,
-    own: &Connect,
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-) -> Result<Outcome, Stopped> {
-    let list = if common.list == 0 { common.qps } else { common.list } as usize;
-    match own.by {
-        By::Plain => {
-            let mut making = Making::new(rank, context, limits, common)?;
-            runs(rank, context, common, &mut making, |making| making.part(list))
-                .map(|end| end.with(rank, |outcome| making.outcome(outcome)))
-        }
-        By::RdmaCm => {
-            let mut managed = Managed::new(rank, context, limits, common)?;
-            runs(rank, context, common, &mut managed, |managed| managed.part(list))
-                .map(|end| end.with(rank, |outcome| managed.outcome(outcome)))
+        let list = if common.list == 0 { common.qps } else { common.list } as usize;
+        match self.by {
+            By::Plain => {
+                let mut making = Making::new(rank, context, limits, common)?;
+                runs(rank, context, common, &mut making, |making| making.part(list))
+                    .map(|end| end.with(rank, |outcome| making.outcome(outcome)))
+            }
+            By::RdmaCm => {
+                let mut managed = Managed::new(rank, context, limits, common)?;
+                runs(rank, context, common, &mut managed, |managed| managed.part(list))
+                    .map(|end| end.with(rank, |outcome| managed.outcome(outcome)))
+            }
         }
     }
 }

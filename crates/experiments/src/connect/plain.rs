@@ -93,17 +93,17 @@ impl<'a, R: Rank> Making<'a, R> {
             self.keep(Step::Create, begin, rank.now());
         }
         let created = rank.now();
-        let said = self.hello(&qps[first..])?;
+        let said = self.handshake(&qps[first..])?;
         let all = rank.exchange_to_end(said.as_bytes())?;
         let told = rank.now();
         if all.iter().any(Vec::is_empty) {
             return Ok(false);
         }
         self.keep(Step::Exchange, created, told);
-        let theirs = all.get(1 - rank.index()).and_then(|bytes| read_hello(bytes));
+        let theirs = all.get(1 - rank.index()).and_then(|bytes| read_handshake(bytes));
         let theirs = theirs.filter(|(_, remotes)| remotes.len() == count);
         let (memory, remotes) =
-            theirs.ok_or_else(|| failed("the other end says something unknown"))?;
+            theirs.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
         let (path, mtu) = (self.path, self.mtu);
         for (qp, remote) in qps[first..].iter().zip(&remotes) {
             let begin = rank.now();
@@ -134,7 +134,7 @@ impl<'a, R: Rank> Making<'a, R> {
     }
 
     /// A line with the memory, and one for each queue pair; nothing when asked to stop.
-    fn hello(&self, qps: &[Qp]) -> Result<String, Stopped> {
+    fn handshake(&self, qps: &[Qp]) -> Result<String, Stopped> {
         if self.rank.is_asked_to_stop() {
             return Ok(String::new());
         }
@@ -156,7 +156,7 @@ impl<'a, R: Rank> Making<'a, R> {
     }
 }
 
-fn read_hello(bytes: &[u8]) -> Option<(RemoteBuffer, Vec<QpEndpoint>)> {
+fn read_handshake(bytes: &[u8]) -> Option<(RemoteBuffer, Vec<QpEndpoint>)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.lines();
     let words: Vec<&str> = lines.next()?.split(' ').collect();
@@ -172,15 +172,15 @@ fn read_hello(bytes: &[u8]) -> Option<(RemoteBuffer, Vec<QpEndpoint>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::read_hello;
+    use super::read_handshake;
 
     #[test]
     fn what_is_no_hello_is_not_read() {
-        let (memory, endpoints) = read_hello(b"4096 64 7\n1,2,3,fe80::1\n1,4,5,::").unwrap();
+        let (memory, endpoints) = read_handshake(b"4096 64 7\n1,2,3,fe80::1\n1,4,5,::").unwrap();
         assert_eq!((memory.addr, memory.bytes, memory.rkey), (4096, 64, 7));
         assert_eq!((endpoints.len(), endpoints[1].qpn), (2, 4));
         for wrong in ["", "1 2", "1 2 x", "1 2 3\nno endpoint"] {
-            assert!(read_hello(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(read_handshake(wrong.as_bytes()).is_none(), "{wrong}");
         }
     }
 }

@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// What either way of making connections says in the same words.
+/// What both ways of making connections report alike.
 pub(super) fn outcome(to: &mut Outcome, by: By, made: u64, whole: Vec<f64>) {
     let total_ns: f64 = whole.iter().sum();
     if total_ns > 0.0 {

@@ -53,7 +53,8 @@ impl Group {
         let said = [&rank.now().0.to_le_bytes()[..], &[u8::from(is_ipv4)]].concat();
         let all = rank.exchange(&said)?;
         let first = all.first().and_then(|said| said.split_first_chunk::<8>());
-        let (stamp, is_ipv4) = first.ok_or_else(|| failed("rank 0 says something unknown"))?;
+        let (stamp, is_ipv4) =
+            first.ok_or_else(|| failed("the handshake of rank 0 is not understood"))?;
         let gid = group_gid(*is_ipv4 == [1], u64::from_le_bytes(*stamp));
         let Some(qp) = links.qps.first() else { return Ok(Group::default()) };
         let granted = applicant.map(|applicant| applicant.join(rank, gid)).transpose()?;

@@ -12,7 +12,7 @@
 //! the next one.
 
 mod check;
-mod desk;
+mod exchange;
 mod group;
 mod leaf;
 mod options;
@@ -28,13 +28,13 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::limits::Limits;
-use crate::common::links::{Links, Want};
+use crate::common::links::{LinkOptions, Links};
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Transport};
 use crate::common::rules::{Fault, refused};
 use crate::workload::{Workload, transfer_ns};
-use desk::Desk;
+use exchange::Exchange;
 use group::Group;
 use leaf::Leaf;
 pub(crate) use options::Fan;
@@ -93,50 +93,41 @@ impl Workload for Fan {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, self, rank, context, limits)
-    }
-}
-
-fn measure<R: Rank>(
-    common: &Common,
-    own: &Fan,
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-) -> Result<Outcome, Stopped> {
-    let peers = check::peers(own, rank.count()).map_err(refused)?;
-    let exact = Fan { peers: peers as u32, ..own.clone() };
-    check::check(common, &exact, limits).map_err(refused)?;
-    let to: Vec<usize> = match rank.index() {
-        0 => (1..=peers).collect(),
-        leaf if leaf <= peers => vec![0],
-        _ => Vec::new(),
-    };
-    let is_ud = common.transport == Transport::Ud;
-    // One queue for what several may say at once.
-    let share = if is_ud { to.len().max(1) as u32 } else { 1 };
-    let rx = common.rx_depth.saturating_mul(share).min(limits.max_qp_wr);
-    let tx = common.tx_depth.saturating_add(share).min(limits.max_qp_wr);
-    let shape = Shape::of(common, if is_ud { rx as usize } else { to.len().max(1) });
-    let inline = shape::sizes(common, own).into_iter().map(|s| common.inline.wanted_bytes(s)).max();
-    let want = Want {
-        to: &to,
-        bytes: shape.bytes(),
-        inline: inline.unwrap_or(0),
-        tx,
-        rx,
-        srq: false,
-        max_sge: 1,
-    };
-    let links = Links::connect(rank, context, limits, common, &want)?;
-    let group = match own.cast {
-        Cast::Each => Group::default(),
-        Cast::Group => Group::join(rank, context, limits, &links, common)?,
-    };
-    let desk = Desk::new(rank, (common, own), &links, shape, rx, group.ah())?;
-    match rank.index() {
-        0 => all_parts((common, own), rank, &links, Root::new(desk, peers)),
-        leaf if leaf <= peers => all_parts((common, own), rank, &links, Leaf::new(desk)),
-        _ => all_parts((common, own), rank, &links, Idle),
+        let peers = check::peers(self, rank.count()).map_err(refused)?;
+        let exact = Fan { peers: peers as u32, ..self.clone() };
+        check::check(common, &exact, limits).map_err(refused)?;
+        let to: Vec<usize> = match rank.index() {
+            0 => (1..=peers).collect(),
+            leaf if leaf <= peers => vec![0],
+            _ => Vec::new(),
+        };
+        let is_ud = common.transport == Transport::Ud;
+        // One queue for what several may say at once.
+        let share = if is_ud { to.len().max(1) as u32 } else { 1 };
+        let rx = common.rx_depth.saturating_mul(share).min(limits.max_qp_wr);
+        let tx = common.tx_depth.saturating_add(share).min(limits.max_qp_wr);
+        let shape = Shape::of(common, if is_ud { rx as usize } else { to.len().max(1) });
+        let inline =
+            shape::sizes(common, self).into_iter().map(|s| common.inline.wanted_bytes(s)).max();
+        let want = LinkOptions {
+            to: &to,
+            bytes: shape.bytes(),
+            inline: inline.unwrap_or(0),
+            tx,
+            rx,
+            srq: false,
+            max_sge: 1,
+        };
+        let links = Links::connect(rank, context, limits, common, &want)?;
+        let group = match self.cast {
+            Cast::Each => Group::default(),
+            Cast::Group => Group::join(rank, context, limits, &links, common)?,
+        };
+        let exchange = Exchange::new(rank, (common, self), &links, shape, rx, group.ah())?;
+        match rank.index() {
+            0 => all_parts((common, self), rank, &links, Root::new(exchange, peers)),
+            leaf if leaf <= peers => all_parts((common, self), rank, &links, Leaf::new(exchange)),
+            _ => all_parts((common, self), rank, &links, Idle),
+        }
     }
 }

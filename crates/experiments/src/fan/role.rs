@@ -5,8 +5,9 @@ use rdmalab_rank::{Rank, Stopped};
 
 use super::options::Fan;
 use super::shape::parts;
+use crate::common::effort::{Begin, Effort};
 use crate::common::links::Links;
-use crate::common::lockstep::{Begin, Course, Effort};
+use crate::common::lockstep::Lockstep;
 use crate::common::params::Common;
 
 /// What a rank does in a part, and what it has in the end.
@@ -19,8 +20,8 @@ pub(crate) trait Role<R> {
         false
     }
 
-    /// Messages that it heard.
-    fn heard(&self) -> u64;
+    /// Messages that it received.
+    fn received(&self) -> u64;
 
     /// What it found; `all` is what each rank says of itself, where it still could.
     fn outcome(self, rank: &R, outcome: Outcome, all: &[(Effort, u64)]) -> Outcome;
@@ -38,7 +39,7 @@ impl<R: Rank> Role<R> for Idle {
         true
     }
 
-    fn heard(&self) -> u64 {
+    fn received(&self) -> u64 {
         0
     }
 
@@ -53,27 +54,27 @@ pub(super) fn all_parts<R: Rank>(
     links: &Links,
     mut role: impl Role<R>,
 ) -> Result<Outcome, Stopped> {
-    let mut course = Course::new(rank, links).idle(role.is_idle());
+    let mut lockstep = Lockstep::new(rank, links).idle(role.is_idle());
     let mut effort = Effort::default();
     for (i, repetitions) in parts(common, own).into_iter().enumerate() {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
         let result = role.part(rank, i, repetitions);
         begin.end(rank, &mut effort);
-        course.took(result)?;
+        lockstep.part_ended(result)?;
     }
     let mut words = effort.to_words().to_vec();
-    words.push(role.heard());
+    words.push(role.received());
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let all = match course.exchange(&bytes) {
+    let all = match lockstep.exchange(&bytes) {
         Ok(all) => all.iter().filter_map(|bytes| said(bytes)).collect(),
-        Err(_) if course.cut_short.is_some() => Vec::new(),
+        Err(_) if lockstep.cut_short.is_some() => Vec::new(),
         Err(error) => return Err(error),
     };
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
-    if !links.far.is_empty() {
+    let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
+    if !links.remotes.is_empty() {
         let size = common.size_bytes;
         links.facts(&mut outcome, !common.op.reads() && links.is_inline(common, size));
     }

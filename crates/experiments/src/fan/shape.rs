@@ -18,7 +18,7 @@ pub(crate) const fn mark(repetition: u64) -> u8 {
 }
 
 /// The byte that says that a part is over: another one than the part before has.
-pub(crate) const fn over(part: usize) -> u8 {
+pub(crate) const fn done(part: usize) -> u8 {
     254 + (part % 2) as u8
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn repetitions(common: &Common, own: &Fan) -> u64 {
 }
 
 /// Which size a repetition has, as each rank knows by itself.
-pub(crate) struct Course {
+pub(crate) struct Schedule {
     sizes: Vec<u64>,
     order: Sizes,
     messages: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Course {
     seed: u64,
 }
 
-impl Course {
+impl Schedule {
     pub fn of(common: &Common, own: &Fan) -> Self {
         Self {
             sizes: sizes(common, own),
@@ -193,9 +193,9 @@ mod tests {
         parts(&common, &own)
     }
 
-    fn course_of(order: Sizes, size_bytes: u64) -> Course {
+    fn course_of(order: Sizes, size_bytes: u64) -> Schedule {
         let (common, own) = options(order, size_bytes);
-        Course::of(&common, &own)
+        Schedule::of(&common, &own)
     }
 
     #[test]
@@ -207,8 +207,8 @@ mod tests {
             }
         }
         assert_eq!(repetition_of(mark(999), 1000), None, "an old one");
-        assert_eq!((repetition_of(0, 5), repetition_of(over(0), 5)), (None, None));
-        assert!(over(0) != over(1) && u64::from(over(0)) > MARKS);
+        assert_eq!((repetition_of(0, 5), repetition_of(done(0), 5)), (None, None));
+        assert!(done(0) != done(1) && u64::from(done(0)) > MARKS);
     }
 
     #[test]
@@ -218,13 +218,13 @@ mod tests {
         assert_eq!(sizes_of(Sizes::Series, 9), [1, 2, 4, 8, 9]);
         assert_eq!(sizes_of(Sizes::Random, 1), [1]);
         assert_eq!(parts_of(Sizes::Series, 8), [7, 40, 40]);
-        let course = course_of(Sizes::Series, 8);
-        let run: Vec<u64> = (7..47).map(|i| course.size(i)).collect();
+        let schedule = course_of(Sizes::Series, 8);
+        let run: Vec<u64> = (7..47).map(|i| schedule.size(i)).collect();
         assert_eq!((run[0], run[9], run[10], run[39]), (1, 1, 2, 8));
-        assert_eq!(course.size(47), 1, "the next run begins anew");
-        let course = course_of(Sizes::Random, 8);
+        assert_eq!(schedule.size(47), 1, "the next run begins anew");
+        let schedule = course_of(Sizes::Random, 8);
         for size in [1, 2, 4, 8] {
-            let times = (0..4000).filter(|i| course.size(*i) == size).count();
+            let times = (0..4000).filter(|i| schedule.size(*i) == size).count();
             assert!((850..1150).contains(&times), "{size}: {times} of 4000");
         }
     }

@@ -10,9 +10,10 @@ use rdmalab_verbs::{Access, Buffer, Context, Pd};
 use serde::{Deserialize, Serialize};
 
 use crate::common::completions::failed;
+use crate::common::effort::{Begin, Effort};
 use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
-use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::lockstep::cut_short;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Memory as Kind};
@@ -59,7 +60,49 @@ impl Workload for Mr {
         context: &Context,
         _: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, rank, context)
+        let mut outcome = Outcome::default();
+        device_facts(context, &mut outcome);
+        if rank.index() > 0 {
+            return Ok(outcome);
+        }
+        let bytes = common.size_bytes as usize;
+        let no = |e| failed(format!("no {bytes} bytes to register: {e}"));
+        let user = match common.memory {
+            Kind::Device => context.alloc_buffer(bytes),
+            Kind::Private => Buffer::private(bytes),
+        };
+        let (user, bounce) = (user.map_err(no)?, context.alloc_buffer(bytes).map_err(no)?);
+        user.fill(0, bytes, 1);
+        bounce.fill(0, bytes, 0);
+        let pd = context.alloc_pd().map_err(failed)?;
+        // A copy goes where the device can take it from.
+        let _registered = pd.register(&bounce, RIGHTS).map_err(failed)?;
+        let memory = |_| stamp_memory(common.total() as usize, common.touch);
+        let mut rounds = Rounds {
+            rank,
+            pd,
+            source: vec![1; bytes],
+            user,
+            bounce,
+            ticks: [0, 1, 2].map(memory),
+            done: 0,
+        };
+        let mut effort = Effort::default();
+        for count in parts(common) {
+            let begin = Begin::now(rank);
+            let result = rounds.part(count);
+            begin.end(rank, &mut effort);
+            if let Some(why) = cut_short(result)? {
+                outcome.cut_short = Some(why);
+                break;
+            }
+        }
+        outcome.push_fact("backing", rounds.user.backing());
+        rounds.series(common, &mut outcome);
+        if let Some(share) = effort.share() {
+            outcome.push_figure(Quantity::CpuShare, "rank 0", share);
+        }
+        Ok(outcome)
     }
 }
 
@@ -68,52 +111,6 @@ const RIGHTS: Access = Access::LOCAL_WRITE;
 
 /// Labels of the series, in the order of a round.
 const LABELS: [&str; 3] = ["register", "deregister", "copy"];
-
-fn measure<R: Rank>(common: &Common, rank: &R, context: &Context) -> Result<Outcome, Stopped> {
-    let mut outcome = Outcome::default();
-    device_facts(context, &mut outcome);
-    if rank.index() > 0 {
-        return Ok(outcome);
-    }
-    let bytes = common.size_bytes as usize;
-    let no = |e| failed(format!("no {bytes} bytes to register: {e}"));
-    let user = match common.memory {
-        Kind::Device => context.alloc_buffer(bytes),
-        Kind::Private => Buffer::private(bytes),
-    };
-    let (user, bounce) = (user.map_err(no)?, context.alloc_buffer(bytes).map_err(no)?);
-    user.fill(0, bytes, 1);
-    bounce.fill(0, bytes, 0);
-    let pd = context.alloc_pd().map_err(failed)?;
-    // A copy goes where the device can take it from.
-    let _registered = pd.register(&bounce, RIGHTS).map_err(failed)?;
-    let memory = |_| stamp_memory(common.total() as usize, common.touch);
-    let mut rounds = Rounds {
-        rank,
-        pd,
-        source: vec![1; bytes],
-        user,
-        bounce,
-        ticks: [0, 1, 2].map(memory),
-        done: 0,
-    };
-    let mut effort = Effort::default();
-    for count in parts(common) {
-        let begin = Begin::now(rank);
-        let result = rounds.part(count);
-        begin.end(rank, &mut effort);
-        if let Some(why) = cut_short(result)? {
-            outcome.cut_short = Some(why);
-            break;
-        }
-    }
-    outcome.push_fact("backing", rounds.user.backing());
-    rounds.series(common, &mut outcome);
-    if let Some(share) = effort.share() {
-        outcome.push_figure(Quantity::CpuShare, "rank 0", share);
-    }
-    Ok(outcome)
-}
 
 struct Rounds<'a, R> {
     rank: &'a R,

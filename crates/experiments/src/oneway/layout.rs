@@ -29,7 +29,7 @@ pub(super) fn layout(common: &Common, own: &Oneway) -> Layout {
 mod tests {
     use super::*;
     use crate::common::params::Transport;
-    use crate::common::receives::steps;
+    use crate::common::recv_queue::steps;
     use crate::workload::Workload;
 
     fn of(common: &Common) -> Layout {
@@ -44,8 +44,11 @@ mod tests {
             for size_bytes in [8, 9, 32, 63, 64, 65, 1000, 4096] {
                 let layout = of(&Common { transport, op, size_bytes, ..Oneway::COMMON });
                 let size = size_bytes as usize;
-                assert!(layout.heard(0) < layout.over() && layout.over() < layout.told(0));
-                assert!(layout.told(1) + 8 <= layout.out_at(0));
+                assert!(
+                    layout.credit_in_at(0) < layout.done_at()
+                        && layout.done_at() < layout.credit_out_at(0)
+                );
+                assert!(layout.credit_out_at(1) + 8 <= layout.out_at(0));
                 let last = layout.out_places - 1;
                 assert!(layout.out_at(last) + size <= layout.recv_at(0));
                 let last = layout.in_places - 1;
@@ -63,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_stocked_in_whole_steps() {
+    fn a_queue_is_filled_in_whole_steps() {
         for rx_depth in [1, 2, 3, 4, 5, 31, 33, 100, 512, 4096, 16384] {
             for (op, size_bytes) in [(Op::SendImm, 32), (Op::Send, 32), (Op::Send, 16 << 20)] {
                 let common = Common { rx_depth, op, size_bytes, ..Oneway::COMMON };

@@ -13,7 +13,7 @@ use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::common::endpoint::End;
+use crate::common::endpoint::Endpoint;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::option::{Choice, choices};
@@ -116,7 +116,12 @@ impl Traffic for Oneway {
         layout::layout(common, self)
     }
 
-    fn measure<R: Rank>(&self, common: &Common, rank: &R, end: &End) -> Result<Outcome, Stopped> {
+    fn measure<R: Rank>(
+        &self,
+        common: &Common,
+        rank: &R,
+        end: &Endpoint,
+    ) -> Result<Outcome, Stopped> {
         match rank.index() {
             0 => send::run(common, self, rank, end),
             _ => receive::run(common, self, rank, end),

@@ -9,11 +9,14 @@ use rdmalab_verbs::Wc;
 use super::options::Oneway;
 use crate::common::arrivals::Arrival;
 use crate::common::completions::{look_for, timed_out};
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Begin, Course, Effort, gather, stopped};
+use crate::common::credits::CreditReturns;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather;
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::pace::longest_gap_ns;
 use crate::common::params::{Common, Op, Transport};
-use crate::common::receives::{Stock, Tellers};
+use crate::common::recv_queue::RecvQueue;
 use crate::common::samples::{IDLE_NS, arrivals, parts};
 use crate::common::thread_tag::{number_of_word, place_of};
 
@@ -22,11 +25,11 @@ const SCAN_NS: u64 = 10_000_000;
 
 struct Receiving<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
     own: &'a Oneway,
-    stocks: Vec<Stock<'a>>,
-    tellers: Tellers<'a>,
+    recv_queues: Vec<RecvQueue<'a>>,
+    credit_returns: CreditReturns<'a>,
     arrivals: Vec<Arrival>,
     /// The number that is expected next.
     next: u64,
@@ -41,7 +44,7 @@ pub(super) fn run<R: Rank>(
     common: &Common,
     own: &Oneway,
     rank: &R,
-    end: &End,
+    end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
     let is_looked_for = common.op == Op::Write;
     let total = common.total() as usize;
@@ -51,12 +54,14 @@ pub(super) fn run<R: Rank>(
         end,
         common,
         own,
-        stocks: if is_looked_for {
-            vec![Stock::empty(end, 0)]
+        recv_queues: if is_looked_for {
+            vec![RecvQueue::empty(end, 0)]
         } else {
-            (0..end.qps.len()).map(|qp| Stock::new(end, common, qp)).collect::<Result<_, _>>()?
+            (0..end.qps.len())
+                .map(|qp| RecvQueue::new(end, common, qp))
+                .collect::<Result<_, _>>()?
         },
-        tellers: Tellers::new(end, common),
+        credit_returns: CreditReturns::new(end, common),
         // Duplicates beyond this are not kept.
         arrivals: arrivals(total + total / 8 + 1024, common.touch),
         next: 0,
@@ -64,18 +69,18 @@ pub(super) fn run<R: Rank>(
         limit_ns: patience_ns.max(longest_gap_ns(common)),
         effort: Effort::default(),
     };
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     let mut last = 0;
     for messages in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
-        course.aligns()?;
+        lockstep.align_clocks()?;
         last += messages;
-        course.took(receiving.part(last))?;
+        lockstep.part_ended(receiving.part(last))?;
     }
-    course.aligns()?;
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
+    lockstep.align_clocks()?;
+    let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
     let found = gather(rank, &to_words(receiving.effort, &receiving.arrivals));
     match found {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
@@ -130,7 +135,8 @@ impl<R: Rank> Receiving<'_, R> {
     #[inline]
     fn received(&mut self) -> Result<bool, Stopped> {
         let mut wcs = [Wc::default()];
-        if self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, &mut wcs)? == 0 {
+        if self.credit_returns.wait_for(self.rank, &self.recv_queues, self.limit_ns, &mut wcs)? == 0
+        {
             return Ok(false);
         }
         let recv = if self.own.stamps.recv { self.rank.now().0 } else { 0 };
@@ -138,11 +144,11 @@ impl<R: Rank> Receiving<'_, R> {
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
-        let (share, layout) = (&self.end.share, &self.end.layout);
-        let memory = share.memory(&self.end.mr, wc.wr_id());
+        let (thread_tag, layout) = (&self.end.thread_tag, &self.end.layout);
+        let memory = thread_tag.memory(&self.end.mr, wc.wr_id());
         let place = place_of(wc.wr_id());
         let number = match wc.imm() {
-            Some(imm) => u64::from(share.number(imm)),
+            Some(imm) => u64::from(thread_tag.number(imm)),
             None => number_of_word(memory.read_u64(layout.in_at(place))).wrapping_sub(1),
         };
         let send = if self.own.stamps.send {
@@ -153,10 +159,10 @@ impl<R: Rank> Receiving<'_, R> {
             0
         };
         self.keep(Arrival { number, recv, send });
-        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let qp = if self.recv_queues.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(true) };
-        self.stocks[qp].took(wc.wr_id())?;
-        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)?;
+        self.recv_queues[qp].used(wc.wr_id())?;
+        self.credit_returns.update(self.rank, qp, self.recv_queues[qp].reposted)?;
         Ok(true)
     }
 
@@ -183,16 +189,16 @@ impl<R: Rank> Receiving<'_, R> {
             waited_ns += slice_ns;
             if found.is_none() && is_lossy {
                 found = (expected..expected + places).filter_map(of).min();
-                if found.is_none() && Tellers::is_due(waited_ns, slice_ns) {
-                    self.tellers.beat(self.rank, &self.stocks)?;
+                if found.is_none() && CreditReturns::is_due(waited_ns, slice_ns) {
+                    self.credit_returns.heartbeat(self.rank, &self.recv_queues)?;
                 }
             }
         }
         let Some(number) = found else { return Ok(false) };
         let recv = if self.own.stamps.recv { self.rank.now().0 } else { 0 };
         self.keep(Arrival { number, recv, send: 0 });
-        self.stocks[0].restocked = number + 1;
-        self.tellers.tell(self.rank, 0, number + 1)?;
+        self.recv_queues[0].reposted = number + 1;
+        self.credit_returns.update(self.rank, 0, number + 1)?;
         Ok(true)
     }
 }

@@ -7,11 +7,13 @@ use rdmalab_verbs::Wc;
 use super::options::Oneway;
 use super::receive::from_words;
 use crate::common::arrivals::{Arrival, Joined, join};
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::credits::Credits;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather_or_keep;
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::pace::{DUE, Pace, push_rates, sleep_until_nearly};
 use crate::common::params::{Common, Op};
-use crate::common::receives::Credits;
 use crate::common::samples::{NO_CLOCK, parts, push_one_way, stamp_memory};
 use crate::common::sender::{Sender, each_completion};
 use crate::common::thread_tag::word_of_number;
@@ -19,7 +21,7 @@ use crate::common::thread_tag::word_of_number;
 /// The sending end.
 struct Sending<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
     own: &'a Oneway,
     /// One for each queue pair; messages take them in turns.
@@ -39,7 +41,7 @@ pub(super) fn run<R: Rank>(
     common: &Common,
     own: &Oneway,
     rank: &R,
-    end: &End,
+    end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
     let total = common.total() as usize;
     let layout = &end.layout;
@@ -72,16 +74,16 @@ pub(super) fn run<R: Rank>(
         sent: 0,
         effort: Effort::default(),
     };
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     for messages in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
-        course.aligns()?;
-        course.took(sending.part(messages))?;
+        lockstep.align_clocks()?;
+        lockstep.part_ended(sending.part(messages))?;
     }
-    course.aligns()?;
-    sending.outcome(course.cut_short)
+    lockstep.align_clocks()?;
+    sending.outcome(lockstep.cut_short)
 }
 
 impl<R: Rank> Sending<'_, R> {
@@ -135,7 +137,7 @@ impl<R: Rank> Sending<'_, R> {
             let at = layout.out_at(number % layout.out_places);
             // At the end where the end is looked for.
             let at = if self.common.op == Op::Write { at + layout.size - 8 } else { at };
-            let word = word_of_number(number as u64) | self.end.share.word();
+            let word = word_of_number(number as u64) | self.end.thread_tag.word();
             self.end.memory().write_u64(at, word);
         }
         let qp = number % self.senders.len();
@@ -369,7 +371,7 @@ impl<R: Rank> Sending<'_, R> {
 #[inline]
 fn look<R: Rank>(
     rank: &R,
-    end: &End,
+    end: &Endpoint,
     senders: &mut [Sender<'_>],
     comp: &mut [u64],
 ) -> Result<(), Stopped> {
@@ -389,7 +391,7 @@ fn is_awaiting(senders: &[Sender<'_>]) -> bool {
 #[inline]
 fn completed<R: Rank>(
     rank: &R,
-    end: &End,
+    end: &Endpoint,
     senders: &mut [Sender<'_>],
     comp: &mut [u64],
     wcs: &[Wc; 1],

@@ -12,14 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::blast::{is_passive, receive};
 use crate::common::completions::failed;
-use crate::common::endpoint::{End, QKEY, qp_type};
+use crate::common::credits::Credits;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::{Endpoint, QKEY, qp_type};
+use crate::common::gather::gather_or_keep;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
-use crate::common::lockstep::{Begin, Course, Effort, gather_or_keep, stopped};
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Op, Transport};
-use crate::common::receives::Credits;
 use crate::common::rules::{Fault, must};
 use crate::common::samples::{parts, stamp_memory};
 use crate::common::sender::{Sender, each_completion};
@@ -87,7 +89,8 @@ impl Workload for Overhead {
     ) -> Result<Outcome, Stopped> {
         // As many places as a list has, so that a list begins where the one before began.
         let list = common.list as usize;
-        let end = End::connect(rank, context, limits, common, Layout::new(common, list, list))?;
+        let end =
+            Endpoint::connect(rank, context, limits, common, Layout::new(common, list, list))?;
         match rank.index() {
             0 => {
                 let spare = Spare::new(context, common)?;
@@ -197,7 +200,7 @@ const LABELS: [(Quantity, &str); 6] = [
 
 struct Calls<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
     spare: &'a Spare,
     receives: RecvBatch<'a>,
@@ -212,7 +215,12 @@ struct Calls<'a, R> {
     sent: u64,
 }
 
-fn call<R: Rank>(rank: &R, end: &End, common: &Common, spare: &Spare) -> Result<Outcome, Stopped> {
+fn call<R: Rank>(
+    rank: &R,
+    end: &Endpoint,
+    common: &Common,
+    spare: &Spare,
+) -> Result<Outcome, Stopped> {
     let list = common.list as usize;
     let places = (0..list).map(|i| (i, i)).collect();
     let capacity = u64::from(common.tx_depth);
@@ -233,20 +241,22 @@ fn call<R: Rank>(rank: &R, end: &End, common: &Common, spare: &Spare) -> Result<
     };
     let is_passive = is_passive(common);
     let mut effort = Effort::default();
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     for (index, lists) in parts(common).enumerate() {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
         let result = calls.part(lists);
         begin.end(rank, &mut effort);
-        course.took(result.and_then(|()| if is_passive { end.say_over(rank) } else { Ok(()) }))?;
+        lockstep.part_ended(
+            result.and_then(|()| if is_passive { end.tell_done(rank) } else { Ok(()) }),
+        )?;
         if index == 0 && common.warm_up > 0 {
             calls.logs.iter_mut().for_each(|log| log.warm_up = log.count);
         }
     }
-    calls.outcome(effort, course.cut_short)
+    calls.outcome(effort, lockstep.cut_short)
 }
 
 impl<R: Rank> Calls<'_, R> {
@@ -366,7 +376,7 @@ impl<R: Rank> Calls<'_, R> {
         }
         outcome.push_count("sent", self.sent);
         outcome.push_count("partial_polls", self.partial);
-        let theirs = receive::Found::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
+        let theirs = receive::Received::from_words(&gather_or_keep(self.rank, &mut outcome, None)?);
         Effort::push_shares(&mut outcome, effort, theirs.map(|found| found.effort));
         self.end.facts(&mut outcome);
         Ok(outcome)

@@ -3,8 +3,10 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Effort, gather, gather_or_keep, stopped};
+use crate::common::effort::Effort;
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::{gather, gather_or_keep};
+use crate::common::lockstep::stopped;
 use crate::common::pace::{DUE, Pace, Span, sleep_until_nearly};
 use crate::common::params::{Common, Transport};
 use crate::common::samples::stamp_memory;
@@ -117,7 +119,7 @@ impl<'a> Log<'a> {
     pub fn outcome<R: Rank>(
         mut self,
         rank: &R,
-        end: &End,
+        end: &Endpoint,
         cut_short: Option<String>,
     ) -> Result<Outcome, Stopped> {
         let mut outcome = Outcome { cut_short, ..Outcome::default() };
@@ -181,7 +183,7 @@ impl Log<'_> {
 /// Adds the processor time of both ends, and the facts.
 pub(super) fn finish<R: Rank>(
     rank: &R,
-    end: &End,
+    end: &Endpoint,
     effort: Effort,
     mut outcome: Outcome,
 ) -> Result<Outcome, Stopped> {
@@ -192,9 +194,9 @@ pub(super) fn finish<R: Rank>(
 }
 
 /// Gives rank 0 the effort of rank 1.
-pub(super) fn hand_in<R: Rank>(
+pub(super) fn send_effort<R: Rank>(
     rank: &R,
-    end: &End,
+    end: &Endpoint,
     effort: Effort,
     cut_short: Option<String>,
 ) -> Result<Outcome, Stopped> {

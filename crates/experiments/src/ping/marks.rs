@@ -12,7 +12,7 @@ pub(super) const fn mark(i: u64) -> u8 {
 
 /// The number of the message that says that a part is over: another one than the part before has,
 /// since it is said several times.
-pub(super) const fn over(part: usize) -> u64 {
+pub(super) const fn done(part: usize) -> u64 {
     OVER + (part % 2) as u64
 }
 
@@ -46,9 +46,9 @@ mod tests {
     #[test]
     fn what_is_late_or_over_has_no_number() {
         assert_eq!(next_number(1000, mark(999)), None);
-        assert_eq!((next_number(5, 0), next_number(5, mark(over(0)))), (None, None));
-        assert!(mark(over(0)) != mark(over(1)) && over(1) <= u32::MAX.into());
-        assert_eq!(mark(over(1)), MARKS as u8 + 2);
+        assert_eq!((next_number(5, 0), next_number(5, mark(done(0)))), (None, None));
+        assert!(mark(done(0)) != mark(done(1)) && done(1) <= u32::MAX.into());
+        assert_eq!(mark(done(1)), MARKS as u8 + 2);
     }
 
     #[test]
@@ -62,7 +62,7 @@ mod tests {
             assert_eq!(earlier_number(i, mark(i)), None, "no earlier one");
             assert_eq!(earlier_number(i, mark(i + 1)), None, "not asked yet");
         }
-        assert_eq!((earlier_number(5, 0), earlier_number(5, mark(over(0)))), (None, None));
+        assert_eq!((earlier_number(5, 0), earlier_number(5, mark(done(0)))), (None, None));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `ping`: round trips, as in macarthur2012.
 //!
-//! Rank 0 says something, rank 1 answers in the same way; or rank 1 lies still while rank 0 READs,
-//! or WRITEs and READs back. One stamp a round trip: the end of one is the begin of the next, so
-//! that tidying up is counted, and done while a message is under way. Only after a pause a round
-//! trip has a stamp of its own to begin with.
+//! Rank 0 sends a message, rank 1 answers in the same way; or rank 1 does nothing while rank 0
+//! READs, or WRITEs and READs back. One stamp a round trip: the end of one is the begin of the
+//! next, so that the time to post receives again is counted, and spent while a message is under
+//! way. Only after a pause a round trip has a stamp of its own to begin with.
 
 mod log;
 mod marks;
@@ -15,7 +15,7 @@ use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
-use crate::common::endpoint::End;
+use crate::common::endpoint::Endpoint;
 use crate::common::layout::Layout;
 use crate::common::limits::Limits;
 use crate::common::option::{Choice, choices};
@@ -87,7 +87,12 @@ impl Traffic for Ping {
         Layout::new(common, 1, each * qps).apart(true)
     }
 
-    fn measure<R: Rank>(&self, common: &Common, rank: &R, end: &End) -> Result<Outcome, Stopped> {
+    fn measure<R: Rank>(
+        &self,
+        common: &Common,
+        rank: &R,
+        end: &Endpoint,
+    ) -> Result<Outcome, Stopped> {
         match (rank.index(), common.op.reads()) {
             (0, false) => Trips::new(rank, end, common)?.client(),
             (0, true) => passive::client(common, self, rank, end),

@@ -1,4 +1,4 @@
-//! Round trips against an end that lies still: READ, and WRITE then READ.
+//! Round trips against an end that does nothing: READ, and WRITE then READ.
 
 use std::sync::atomic::Ordering;
 
@@ -6,12 +6,13 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
-use super::log::{Log, hand_in};
+use super::log::{Log, send_effort};
 use super::marks::mark;
 use super::options::{Ping, Unsignalled};
 use crate::common::completions::failed;
-use crate::common::endpoint::End;
-use crate::common::lockstep::{Begin, Course, Effort, stopped};
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::params::{Common, Op};
 use crate::common::samples::parts;
 
@@ -19,7 +20,7 @@ use crate::common::samples::parts;
 /// unsignalled READ frees its slot with the completion of the next WRITE.
 struct Client<'a, R> {
     rank: &'a R,
-    end: &'a End,
+    end: &'a Endpoint,
     common: &'a Common,
     /// The requests of a round trip.
     batch: SendBatch<'a>,
@@ -30,7 +31,7 @@ struct Client<'a, R> {
 }
 
 impl<'a, R: Rank> Client<'a, R> {
-    fn new(common: &'a Common, own: &Ping, rank: &'a R, end: &'a End) -> Self {
+    fn new(common: &'a Common, own: &Ping, rank: &'a R, end: &'a Endpoint) -> Self {
         let layout = &end.layout;
         let out: [Sge<'a>; 1] = [end.mr.sge(layout.out_at(0), layout.size)];
         let back: [Sge<'a>; 1] = [end.mr.sge(layout.in_at(0), layout.size)];
@@ -96,13 +97,13 @@ pub(super) fn client<R: Rank>(
     common: &Common,
     own: &Ping,
     rank: &R,
-    end: &End,
+    end: &Endpoint,
 ) -> Result<Outcome, Stopped> {
     let mut client = Client::new(common, own, rank, end);
     let mut log = Log::new(rank, common);
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     for trips in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
@@ -110,22 +111,26 @@ pub(super) fn client<R: Rank>(
         let result = client.trips(trips, &mut log);
         begin.end(rank, &mut log.effort);
         // The end that lies still learns in this way that a part is over.
-        course.took(result.and_then(|()| end.say_over(rank)))?;
+        lockstep.part_ended(result.and_then(|()| end.tell_done(rank)))?;
     }
-    log.outcome(rank, end, course.cut_short)
+    log.outcome(rank, end, lockstep.cut_short)
 }
 
-pub(super) fn server<R: Rank>(common: &Common, rank: &R, end: &End) -> Result<Outcome, Stopped> {
-    let mut course = Course::new(rank, end);
+pub(super) fn server<R: Rank>(
+    common: &Common,
+    rank: &R,
+    end: &Endpoint,
+) -> Result<Outcome, Stopped> {
+    let mut lockstep = Lockstep::new(rank, end);
     let mut effort = Effort::default();
     for _ in parts(common) {
-        if !course.goes_on()? {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
-        let result = end.lie_still(rank);
+        let result = end.wait_until_done(rank);
         begin.end(rank, &mut effort);
-        course.took(result)?;
+        lockstep.part_ended(result)?;
     }
-    hand_in(rank, end, effort, course.cut_short)
+    send_effort(rank, end, effort, lockstep.cut_short)
 }

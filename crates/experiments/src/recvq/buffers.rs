@@ -5,7 +5,7 @@ use rdmalab_verbs::{Access, Context, Mr, RecvRequest, Sge};
 
 use super::options::{Recvq, RegionsBy, Return};
 use crate::common::completions::failed;
-use crate::common::failure::Troubled;
+use crate::common::failure::Diagnose;
 use crate::common::links::{Links, memory};
 use crate::common::params::Common;
 
@@ -94,14 +94,14 @@ impl Buffers {
 }
 
 /// Posts used receives again, in the order in which they were used.
-pub(crate) struct Returner<'a> {
+pub(crate) struct Refill<'a> {
     requests: &'a [RecvRequest<'a, 'a>],
     /// Those that are used, to be posted as a list.
     used: Vec<RecvRequest<'a, 'a>>,
     at_once: usize,
 }
 
-impl<'a> Returner<'a> {
+impl<'a> Refill<'a> {
     /// Fills the queue.
     pub fn new(
         links: &Links,
@@ -109,14 +109,14 @@ impl<'a> Returner<'a> {
         return_at: Return,
     ) -> Result<Self, Stopped> {
         let at_once = return_at.count(requests.len());
-        let mut returner = Self { requests, used: requests.to_vec(), at_once };
-        returner.post(links)?;
-        Ok(returner)
+        let mut refill = Self { requests, used: requests.to_vec(), at_once };
+        refill.post(links)?;
+        Ok(refill)
     }
 
     /// A receive was used.
     #[inline]
-    pub fn took(&mut self, wr_id: u64) {
+    pub fn used(&mut self, wr_id: u64) {
         if let Some(request) = self.requests.get(wr_id as usize) {
             self.used.push(*request);
         }
@@ -124,7 +124,7 @@ impl<'a> Returner<'a> {
 
     /// Posts them again where there are as many as the policy wants.
     #[inline]
-    pub fn give_back(&mut self, links: &Links) -> Result<(), Stopped> {
+    pub fn post_when_due(&mut self, links: &Links) -> Result<(), Stopped> {
         if self.used.len() >= self.at_once { self.post(links) } else { Ok(()) }
     }
 

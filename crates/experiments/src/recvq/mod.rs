@@ -18,13 +18,13 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Context;
 
 use crate::common::limits::Limits;
-use crate::common::links::{Links, Want};
+use crate::common::links::{LinkOptions, Links};
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::Common;
 use crate::common::rules::Fault;
 use crate::workload::{Workload, transfer_ns};
-use buffers::{Buffers, Returner};
+use buffers::{Buffers, Refill};
 pub(crate) use options::Recvq;
 use options::{
     MISSING, QUEUE, Queue, REGIONS, REGIONS_BY, RETURN, RETURN_WHEN, RegionsBy, Return, ReturnWhen,
@@ -81,39 +81,29 @@ impl Workload for Recvq {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, self, rank, context, limits)
+        let size = common.size_bytes as usize;
+        let incoming = size.next_multiple_of(PAGE);
+        let want = LinkOptions {
+            to: &[1 - rank.index()],
+            bytes: incoming + size,
+            inline: common.inline.wanted_bytes(common.size_bytes),
+            tx: common.tx_depth,
+            rx: common.rx_depth,
+            srq: self.queue == Queue::Srq,
+            max_sge: common.max_sge,
+        };
+        let links = Links::connect(rank, context, limits, common, &want)?;
+        let buffers = Buffers::new(context, &links, common, self)?;
+        let sges = buffers.sges();
+        let requests = buffers.requests(&sges);
+        let refill = Refill::new(&links, &requests, self.return_at)?;
+        let trips = Trips::new((common, self), rank, &links, refill, incoming);
+        match rank.index() {
+            0 => trips.client(),
+            _ => trips.server(),
+        }
     }
 }
 
 /// Bytes between what goes out and what a WRITE brings in.
 const PAGE: usize = 4096;
-
-fn measure<R: Rank>(
-    common: &Common,
-    own: &Recvq,
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-) -> Result<Outcome, Stopped> {
-    let size = common.size_bytes as usize;
-    let incoming = size.next_multiple_of(PAGE);
-    let want = Want {
-        to: &[1 - rank.index()],
-        bytes: incoming + size,
-        inline: common.inline.wanted_bytes(common.size_bytes),
-        tx: common.tx_depth,
-        rx: common.rx_depth,
-        srq: own.queue == Queue::Srq,
-        max_sge: common.max_sge,
-    };
-    let links = Links::connect(rank, context, limits, common, &want)?;
-    let buffers = Buffers::new(context, &links, common, own)?;
-    let sges = buffers.sges();
-    let requests = buffers.requests(&sges);
-    let returner = Returner::new(&links, &requests, own.return_at)?;
-    let trips = Trips::new((common, own), rank, &links, returner, incoming);
-    match rank.index() {
-        0 => trips.client(),
-        _ => trips.server(),
-    }
-}

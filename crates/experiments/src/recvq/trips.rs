@@ -6,12 +6,14 @@ use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Wc};
 
-use super::buffers::Returner;
+use super::buffers::Refill;
 use super::options::{Recvq, ReturnWhen};
 use crate::common::completions::failed;
-use crate::common::failure::Troubled;
+use crate::common::effort::{Begin, Effort};
+use crate::common::failure::Diagnose;
+use crate::common::gather::{gather, gather_or_keep};
 use crate::common::links::Links;
-use crate::common::lockstep::{Begin, Course, Effort, gather, gather_or_keep};
+use crate::common::lockstep::Lockstep;
 use crate::common::params::{Common, Op};
 use crate::common::samples::{parts, stamp_memory};
 use crate::common::send_queue::Account;
@@ -24,7 +26,7 @@ pub(super) struct Trips<'a, R> {
     return_when: ReturnWhen,
     batch: SendBatch<'a>,
     account: Account,
-    returner: Returner<'a>,
+    refill: Refill<'a>,
     is_inline: bool,
     trips: u64,
     log: Log,
@@ -35,13 +37,13 @@ impl<'a, R: Rank> Trips<'a, R> {
         (common, own): (&'a Common, &Recvq),
         rank: &'a R,
         links: &'a Links,
-        returner: Returner<'a>,
+        refill: Refill<'a>,
         incoming: usize,
     ) -> Self {
         let is_inline = links.is_inline(common, common.size_bytes);
         let sges = [links.mr.sge(0, common.size_bytes as usize)];
         let request = match common.op {
-            Op::WriteImm => SendRequest::write(&sges, &links.far[0].memory, incoming as u64),
+            Op::WriteImm => SendRequest::write(&sges, &links.remotes[0].memory, incoming as u64),
             _ => SendRequest::send(&sges),
         };
         let request = if common.op.has_imm() { request.with_imm(0) } else { request };
@@ -53,7 +55,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             return_when: own.return_when,
             batch: SendBatch::new(&[request]),
             account: Account::new(common.tx_depth.into(), common.signal_every),
-            returner,
+            refill,
             is_inline,
             trips: 0,
             log: Log {
@@ -66,7 +68,7 @@ impl<'a, R: Rank> Trips<'a, R> {
     }
 
     #[inline]
-    fn say(&mut self, is_last: bool) -> Result<(), Stopped> {
+    fn send(&mut self, is_last: bool) -> Result<(), Stopped> {
         while self.account.room() == 0 {
             self.reap()?;
         }
@@ -99,13 +101,13 @@ impl<'a, R: Rank> Trips<'a, R> {
 
     /// Hears a message: the buffer is now used.
     #[inline]
-    fn hear(&mut self, what: &str) -> Result<(), Stopped> {
+    fn receive(&mut self, what: &str) -> Result<(), Stopped> {
         let mut wcs = [Wc::default()];
         self.links.recv.wait(self.rank, &mut wcs, what)?;
         if !wcs[0].is_ok() {
             return Err(self.links.explain(&wcs[0], "receive"));
         }
-        self.returner.took(wcs[0].wr_id());
+        self.refill.used(wcs[0].wr_id());
         Ok(())
     }
 
@@ -114,11 +116,11 @@ impl<'a, R: Rank> Trips<'a, R> {
     fn answer(&mut self, is_last: bool) -> Result<(), Stopped> {
         let is_before = self.return_when == ReturnWhen::Before;
         if is_before {
-            self.returner.give_back(self.links)?;
+            self.refill.post_when_due(self.links)?;
         }
-        self.say(is_last)?;
+        self.send(is_last)?;
         if !is_before {
-            self.returner.give_back(self.links)?;
+            self.refill.post_when_due(self.links)?;
         }
         Ok(())
     }
@@ -135,7 +137,7 @@ impl<'a, R: Rank> Trips<'a, R> {
             self.log.begin = self.rank.now();
         }
         self.answer(is_last)?;
-        self.hear("the answer")?;
+        self.receive("the answer")?;
         self.log.end(self.rank.now());
         self.trips += 1;
         self.settle()
@@ -145,7 +147,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         if self.rank.is_asked_to_stop() {
             return Err(crate::common::lockstep::stopped(self.rank));
         }
-        self.hear("the next message")?;
+        self.receive("the next message")?;
         self.log.end(self.rank.now());
         self.answer(is_last)?;
         self.trips += 1;
@@ -157,18 +159,18 @@ impl<'a, R: Rank> Trips<'a, R> {
         &mut self,
         mut one: impl FnMut(&mut Self, bool) -> Result<(), Stopped>,
     ) -> Result<Option<String>, Stopped> {
-        let mut course = Course::new(self.rank, self.links);
+        let mut lockstep = Lockstep::new(self.rank, self.links);
         for trips in parts(self.common) {
-            if !course.goes_on()? {
+            if !lockstep.goes_on()? {
                 break;
             }
             let begin = Begin::now(self.rank);
             self.log.begin = self.rank.now();
             let result = (0..trips).try_for_each(|k| one(self, k + 1 == trips));
             begin.end(self.rank, &mut self.log.effort);
-            course.took(result)?;
+            lockstep.part_ended(result)?;
         }
-        Ok(course.cut_short)
+        Ok(lockstep.cut_short)
     }
 
     pub fn client(mut self) -> Result<Outcome, Stopped> {

@@ -17,10 +17,11 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{Context, RecvRequest, SendRequest, Wc};
 
 use crate::common::completions::failed;
-use crate::common::failure::Troubled;
+use crate::common::effort::{Begin, Effort};
+use crate::common::failure::Diagnose;
 use crate::common::limits::Limits;
-use crate::common::links::{Links, Want};
-use crate::common::lockstep::{Begin, Course, Effort, stopped};
+use crate::common::links::{LinkOptions, Links};
+use crate::common::lockstep::{Lockstep, stopped};
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::{Common, Transport};
@@ -80,7 +81,50 @@ impl Workload for Rpc {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, self, rank, context, limits)
+        let layout = Layout::of(common);
+        let to: Vec<usize> = match rank.index() {
+            1 => (0..rank.count()).filter(|other| *other != 1).collect(),
+            _ => vec![1],
+        };
+        let want = LinkOptions {
+            to: &to,
+            bytes: layout.bytes(),
+            inline: common.inline.wanted_bytes(common.size_bytes).max(WORD as u32),
+            tx: common.tx_depth,
+            rx: common.rx_depth,
+            srq: true,
+            max_sge: common.max_sge,
+        };
+        let links = Links::connect(rank, context, limits, common, &want)?;
+        let mut node =
+            Node { rank, links: &links, common, call: self.call, layout, pending: 0, served: 0 };
+        (0..layout.buffers).try_for_each(|buffer| node.repost(buffer))?;
+        let mut log = Log::new(rank, common);
+        let mut lockstep = Lockstep::new(rank, &links);
+        let mut effort = Effort::default();
+        for calls in parts(common) {
+            if !lockstep.goes_on()? {
+                break;
+            }
+            let begin = Begin::now(rank);
+            let result = match rank.index() {
+                0 => node.calls(calls, &mut log),
+                1 => node.serves(calls),
+                _ => node.backs_up(calls),
+            };
+            begin.end(rank, &mut effort);
+            lockstep.part_ended(result)?;
+        }
+        let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
+        if rank.index() == 0 {
+            log.outcome(rank, common, &mut outcome);
+        }
+        if let Some(share) = effort.share() {
+            outcome.push_figure(Quantity::CpuShare, &format!("rank {}", rank.index()), share);
+        }
+        outcome.push_fact("replicas", rank.count() - 2);
+        links.facts(&mut outcome, links.is_inline(common, common.size_bytes));
+        Ok(outcome)
     }
 }
 
@@ -128,59 +172,6 @@ impl Layout {
     }
 }
 
-fn measure<R: Rank>(
-    common: &Common,
-    own: &Rpc,
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-) -> Result<Outcome, Stopped> {
-    let layout = Layout::of(common);
-    let to: Vec<usize> = match rank.index() {
-        1 => (0..rank.count()).filter(|other| *other != 1).collect(),
-        _ => vec![1],
-    };
-    let want = Want {
-        to: &to,
-        bytes: layout.bytes(),
-        inline: common.inline.wanted_bytes(common.size_bytes).max(WORD as u32),
-        tx: common.tx_depth,
-        rx: common.rx_depth,
-        srq: true,
-        max_sge: common.max_sge,
-    };
-    let links = Links::connect(rank, context, limits, common, &want)?;
-    let mut node =
-        Node { rank, links: &links, common, call: own.call, layout, pending: 0, served: 0 };
-    (0..layout.buffers).try_for_each(|buffer| node.give_back(buffer))?;
-    let mut log = Log::new(rank, common);
-    let mut course = Course::new(rank, &links);
-    let mut effort = Effort::default();
-    for calls in parts(common) {
-        if !course.goes_on()? {
-            break;
-        }
-        let begin = Begin::now(rank);
-        let result = match rank.index() {
-            0 => node.calls(calls, &mut log),
-            1 => node.serves(calls),
-            _ => node.backs_up(calls),
-        };
-        begin.end(rank, &mut effort);
-        course.took(result)?;
-    }
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
-    if rank.index() == 0 {
-        log.outcome(rank, common, &mut outcome);
-    }
-    if let Some(share) = effort.share() {
-        outcome.push_figure(Quantity::CpuShare, &format!("rank {}", rank.index()), share);
-    }
-    outcome.push_fact("replicas", rank.count() - 2);
-    links.facts(&mut outcome, links.is_inline(common, common.size_bytes));
-    Ok(outcome)
-}
-
 /// A rank with its queue pairs.
 struct Node<'a, R> {
     rank: &'a R,
@@ -195,7 +186,7 @@ struct Node<'a, R> {
 }
 
 /// A message that came.
-struct Came {
+struct Arrived {
     buffer: usize,
     bytes: usize,
     /// The queue pair.
@@ -204,7 +195,7 @@ struct Came {
 
 impl<R: Rank> Node<'_, R> {
     /// Posts a receive buffer.
-    fn give_back(&self, buffer: usize) -> Result<(), Stopped> {
+    fn repost(&self, buffer: usize) -> Result<(), Stopped> {
         let sges = [self.links.mr.sge(self.layout.in_at(buffer), WORD + self.layout.size)];
         let request = RecvRequest::new(&sges).wr_id(buffer as u64);
         let Some(srq) = &self.links.srq else { return Err(failed("no shared receive queue")) };
@@ -238,7 +229,7 @@ impl<R: Rank> Node<'_, R> {
 
     /// Waits for the next message.
     #[inline]
-    fn receive(&self, what: &str) -> Result<Came, Stopped> {
+    fn receive(&self, what: &str) -> Result<Arrived, Stopped> {
         if self.rank.is_asked_to_stop() {
             return Err(stopped(self.rank));
         }
@@ -250,7 +241,7 @@ impl<R: Rank> Node<'_, R> {
         }
         let qps = &self.links.qps;
         let qp = qps.iter().position(|qp| qp.qp_num() == wc.qp_num()).unwrap_or(0);
-        Ok(Came { buffer: wc.wr_id() as usize, bytes: wc.byte_len() as usize, qp })
+        Ok(Arrived { buffer: wc.wr_id() as usize, bytes: wc.byte_len() as usize, qp })
     }
 
     /// The client.
@@ -275,7 +266,7 @@ impl<R: Rank> Node<'_, R> {
             }
             log.keep(begin, end);
             self.served += 1;
-            self.give_back(came.buffer)?;
+            self.repost(came.buffer)?;
             self.settle()?;
         }
         Ok(())
@@ -290,7 +281,7 @@ impl<R: Rank> Node<'_, R> {
                 Call::Read => self.send(call.qp, entry, self.layout.size)?,
                 Call::Write => self.append(&call, entry)?,
             }
-            self.give_back(call.buffer)?;
+            self.repost(call.buffer)?;
             self.settle()?;
             self.served += 1;
         }
@@ -303,7 +294,7 @@ impl<R: Rank> Node<'_, R> {
     }
 
     /// Appends a value, has all backups append it, and answers.
-    fn append(&mut self, call: &Came, entry: usize) -> Result<(), Stopped> {
+    fn append(&mut self, call: &Arrived, entry: usize) -> Result<(), Stopped> {
         let (memory, size) = (self.links.mr.buffer(), self.layout.size);
         let at = self.layout.in_at(call.buffer);
         memory.copy_within(at + WORD, entry, size);
@@ -313,7 +304,7 @@ impl<R: Rank> Node<'_, R> {
         }
         for _ in 1..backups {
             let came = self.receive("the answer of a backup")?;
-            self.give_back(came.buffer)?;
+            self.repost(came.buffer)?;
         }
         memory.write_u64(0, memory.read_u64(at));
         self.send(call.qp, 0, WORD)
@@ -330,7 +321,7 @@ impl<R: Rank> Node<'_, R> {
         if !wcs[0].is_ok() {
             return Err(self.links.explain(&wcs[0], "receive"));
         }
-        self.give_back(wcs[0].wr_id() as usize)
+        self.repost(wcs[0].wr_id() as usize)
     }
 
     /// A backup.
@@ -345,7 +336,7 @@ impl<R: Rank> Node<'_, R> {
             memory.copy_within(self.layout.in_at(came.buffer), entry, size);
             memory.write_u64(0, self.served);
             self.send(0, 0, WORD)?;
-            self.give_back(came.buffer)?;
+            self.repost(came.buffer)?;
             self.settle()?;
             self.served += 1;
         }

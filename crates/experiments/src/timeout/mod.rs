@@ -17,10 +17,11 @@ use rdmalab_verbs::{
 };
 
 use crate::common::completions::failed;
+use crate::common::effort::{Begin, Effort};
 use crate::common::endpoint::{mtu_of, path_of, psn, to_rts};
 use crate::common::granted::device_facts;
 use crate::common::limits::Limits;
-use crate::common::lockstep::{Begin, Effort, cut_short};
+use crate::common::lockstep::cut_short;
 use crate::common::option::{Choice, choices};
 use crate::common::options::*;
 use crate::common::params::Common;
@@ -83,7 +84,33 @@ impl Workload for Timeout {
         context: &Context,
         limits: &Limits,
     ) -> Result<Outcome, Stopped> {
-        measure(common, self, rank, context, limits)
+        let path = path_of(common, limits);
+        let lone = Lone::new(context)?;
+        lone.init(common)?;
+        let psn = psn(common.seed, rank.index(), &lone.qp);
+        let endpoint = lone.qp.endpoint(&path, psn).map_err(failed)?;
+        let active = (rank.index() == 0).then_some(lone);
+        // Whoever reads this knows that the other end's is gone.
+        let all = rank.exchange(endpoint.to_string().as_bytes())?;
+        let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let gone = text.and_then(|text| text.parse().ok());
+        let gone: QpEndpoint =
+            gone.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
+        let gone = match self.absent {
+            Absent::QueuePair => gone,
+            Absent::Lid => nowhere(&gone, endpoint.lid, path.sgid_index.is_none())?,
+        };
+        let mut outcome = Outcome::default();
+        device_facts(context, &mut outcome);
+        match &active {
+            Some(lone) => {
+                let mtu = mtu_of(common.packet_bytes(limits));
+                let to = |qp: &Qp| to_rts(qp, rank.index(), common, &path, mtu, &gone);
+                active_end((common, self), rank, lone, &to, &mut outcome)?;
+            }
+            None => outcome.cut_short = cut_short(wait_until_done(rank))?,
+        }
+        Ok(outcome)
     }
 }
 
@@ -133,41 +160,6 @@ impl Lone {
     }
 }
 
-fn measure<R: Rank>(
-    common: &Common,
-    own: &Timeout,
-    rank: &R,
-    context: &Context,
-    limits: &Limits,
-) -> Result<Outcome, Stopped> {
-    let path = path_of(common, limits);
-    let lone = Lone::new(context)?;
-    lone.init(common)?;
-    let psn = psn(common.seed, rank.index(), &lone.qp);
-    let endpoint = lone.qp.endpoint(&path, psn).map_err(failed)?;
-    let active = (rank.index() == 0).then_some(lone);
-    // Whoever reads this knows that the other end's is gone.
-    let all = rank.exchange(endpoint.to_string().as_bytes())?;
-    let text = all.get(1).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    let gone = text.and_then(|text| text.parse().ok());
-    let gone: QpEndpoint = gone.ok_or_else(|| failed("the other end says something unknown"))?;
-    let gone = match own.absent {
-        Absent::QueuePair => gone,
-        Absent::Lid => nowhere(&gone, endpoint.lid, path.sgid_index.is_none())?,
-    };
-    let mut outcome = Outcome::default();
-    device_facts(context, &mut outcome);
-    match &active {
-        Some(lone) => {
-            let mtu = mtu_of(common.packet_bytes(limits));
-            let to = |qp: &Qp| to_rts(qp, rank.index(), common, &path, mtu, &gone);
-            active_end((common, own), rank, lone, &to, &mut outcome)?;
-        }
-        None => outcome.cut_short = cut_short(lie_still(rank))?,
-    }
-    Ok(outcome)
-}
-
 /// The endpoint with a LID that nobody has.
 fn nowhere(gone: &QpEndpoint, own_lid: u16, by_lid: bool) -> Result<QpEndpoint, Stopped> {
     if !by_lid || gone.lid == 0 {
@@ -191,7 +183,7 @@ fn slice_ns<R: Rank>(rank: &R) -> u64 {
 }
 
 /// Meets rank 0 now and then until it is through: nobody waits for longer than his patience.
-fn lie_still<R: Rank>(rank: &R) -> Result<(), Stopped> {
+fn wait_until_done<R: Rank>(rank: &R) -> Result<(), Stopped> {
     loop {
         let all = rank.exchange_to_end(&GOES_ON)?;
         if all.first().is_none_or(|bytes| bytes[..] != GOES_ON) {

@@ -38,7 +38,8 @@ pub fn offences(tree: &Tree) -> Vec<Offence> {
             found.push(Offence::new(LIST, 0, format!("{folder} has no folder of that name")));
         }
     }
-    for file in tree.rust().filter(|file| file.is_shipped() && file.path != LIST) {
+    let is_product = |file: &&SourceFile| file.is_shipped() && !is_test_module(tree, file);
+    for file in tree.rust().filter(is_product).filter(|file| file.path != LIST) {
         let named = variants(file, &all);
         let is_known = NAMED.iter().any(|(path, _)| *path == file.path);
         if is_known && named.is_empty() {
@@ -61,6 +62,16 @@ fn experiments(list: &SourceFile) -> Vec<(String, String)> {
     let lines = list.code_lines().map(|(_, line)| line);
     let lines = lines.skip_while(|line| !line.starts_with("experiments! {"));
     lines.take_while(|line| *line != "}").filter_map(entry).collect()
+}
+
+/// Whether a file is a module that its parent declares for tests only.
+fn is_test_module(tree: &Tree, file: &SourceFile) -> bool {
+    let Some((dir, name)) = file.path.rsplit_once('/') else { return false };
+    let name = name.trim_end_matches(".rs");
+    let parents = [format!("{dir}.rs"), format!("{dir}/mod.rs"), format!("{dir}/main.rs")];
+    let declared = format!("#[cfg(test)]\nmod {name};");
+    let mut parents = parents.iter().filter_map(|path| tree.get(path));
+    parents.any(|parent| parent.code.contains(&declared))
 }
 
 /// What a file ships: without its tests, which stand last.
@@ -114,6 +125,7 @@ fn lines_of(path: &str, text: &str) -> Vec<(String, usize)> {
         (LIST, list),
         ("crates/experiments/src/ping/mod.rs", ""),
         ("crates/experiments/src/rpc/mod.rs", ""),
+        ("crates/cli/src/run/mod.rs", "#[cfg(test)]\nmod tests;\n"),
     ];
     let named = NAMED.map(|(path, _)| (path, "let a = Experiment::Ping;\n"));
     files.extend(named);
@@ -129,6 +141,10 @@ fn an_experiment_is_named_where_it_is_at_home() {
     assert!(lines_of(path, "// Experiment::Rpc\nlet a = \"Experiment::Rpc\";\n").is_empty());
     assert!(lines_of(path, "#[cfg(test)]\nmod tests {\n    Experiment::Rpc;\n}\n").is_empty());
     assert!(lines_of("crates/cli/tests/run.rs", "Experiment::Rpc;\n").is_empty());
+    let path = "crates/cli/src/study/tests.rs";
+    assert_eq!(lines_of(path, "Experiment::Rpc;\n"), [(path.into(), 1)]);
+    let path = "crates/cli/src/run/tests.rs";
+    assert!(lines_of(path, "Experiment::Rpc;\n").is_empty());
     let path = "crates/experiments/src/common/pace.rs";
     assert_eq!(lines_of(path, "use crate::ping::Ping;\n"), [(path.into(), 1)]);
     let path = "crates/experiments/src/ping/trips.rs";

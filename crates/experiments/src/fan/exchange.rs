@@ -1,4 +1,5 @@
-//! What rank 0 and the others have in common: posting, hearing, returning receives.
+//! What rank 0 and the others have in common: posting messages, taking those that arrived, and
+//! posting receives again.
 
 use std::sync::atomic::Ordering;
 
@@ -6,10 +7,10 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{AddressHandle, MULTICAST_QPN, RecvRequest, SendRequest, Sge, Wc};
 
 use super::options::{Direction, Fan};
-use super::shape::{Course, NOTE_BYTES, Shape, mark, over};
+use super::shape::{NOTE_BYTES, Schedule, Shape, done, mark};
 use crate::common::completions::failed;
 use crate::common::endpoint::QKEY;
-use crate::common::failure::Troubled;
+use crate::common::failure::Diagnose;
 use crate::common::links::Links;
 use crate::common::params::{Common, Op, Transport};
 
@@ -18,34 +19,35 @@ const OVER_IMM: u32 = u32::MAX - 1;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Say {
+pub(crate) enum Outgoing {
     /// One of a repetition, of so many bytes.
-    Message(u64, u64),
+    Whole(u64, u64),
     /// One byte, of a repetition; as immediate data a number of its own.
     Note(u64, u32),
     /// The part of that index is over.
-    Over(usize),
+    Done(usize),
 }
 
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    /// Which of [`Links::far`] said it.
+pub(crate) struct Arrived {
+    /// Which of [`Links::remotes`] sent it.
     pub far: usize,
     pub mark: u8,
     pub imm: u32,
 }
 
 /// A rank's queue pairs and memory.
-pub(crate) struct Desk<'a> {
+pub(crate) struct Exchange<'a> {
     pub links: &'a Links,
     pub common: &'a Common,
     pub own: &'a Fan,
     pub shape: Shape,
-    pub course: Course,
+    pub schedule: Schedule,
     /// Sends of which the completion is to come.
     pub pending: usize,
-    /// Queue pair numbers, by which completions are told apart, with the index of [`Links::far`].
+    /// Queue pair numbers, by which completions are told apart, with the index of
+    /// [`Links::remotes`].
     known: Vec<(u32, usize)>,
     group: Option<AddressHandle>,
     is_root: bool,
@@ -53,7 +55,7 @@ pub(crate) struct Desk<'a> {
     used: Vec<u64>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Exchange<'a> {
     /// With the receive queues filled.
     pub fn new<R: Rank>(
         rank: &R,
@@ -64,13 +66,13 @@ impl<'a> Desk<'a> {
         group: Option<AddressHandle>,
     ) -> Result<Self, Stopped> {
         let is_ud = common.transport == Transport::Ud;
-        let key = |(i, far): (usize, &crate::common::links::Far)| {
+        let key = |(i, far): (usize, &crate::common::links::Remote)| {
             (if is_ud { far.qpn } else { links.qps[far.qp].qp_num() }, i)
         };
-        let mut known: Vec<(u32, usize)> = links.far.iter().enumerate().map(key).collect();
+        let mut known: Vec<(u32, usize)> = links.remotes.iter().enumerate().map(key).collect();
         known.sort_unstable();
         if let Some(two) = known.windows(2).find(|w| w[0].0 == w[1].0) {
-            let rank_of = |i: usize| links.far[two[i].1].rank;
+            let rank_of = |i: usize| links.remotes[two[i].1].rank;
             return Err(failed(format!(
                 "ranks {} and {} have queue pairs of the same number on two hosts, so that their \
                  datagrams cannot be told apart: run it again, or choose --transport rc",
@@ -78,12 +80,12 @@ impl<'a> Desk<'a> {
                 rank_of(1)
             )));
         }
-        let desk = Self {
+        let exchange = Self {
             links,
             common,
             own,
             shape,
-            course: Course::of(common, own),
+            schedule: Schedule::of(common, own),
             pending: 0,
             known,
             group,
@@ -91,14 +93,14 @@ impl<'a> Desk<'a> {
             own_place: rank.index().saturating_sub(1),
             used: Vec::new(),
         };
-        if desk.hears_by_completion() {
+        if exchange.arrives_by_completion() {
             for (i, _) in links.qps.iter().enumerate() {
                 let places: Vec<u64> =
                     (0..u64::from(rx)).map(|j| if is_ud { j } else { i as u64 }).collect();
-                desk.post_receives(&places)?;
+                exchange.post_receives(&places)?;
             }
         }
-        Ok(desk)
+        Ok(exchange)
     }
 
     /// Whether messages may be lost.
@@ -106,8 +108,8 @@ impl<'a> Desk<'a> {
         self.common.transport != Transport::Rc
     }
 
-    /// Whether messages are heard by receive completions, not by looking at memory.
-    pub fn hears_by_completion(&self) -> bool {
+    /// Whether messages are received by receive completions, not by looking at memory.
+    pub fn arrives_by_completion(&self) -> bool {
         self.common.op != Op::Write
     }
 
@@ -117,9 +119,9 @@ impl<'a> Desk<'a> {
     }
 
     /// The message of a repetition from rank 0, and the answer.
-    pub fn pair(&self, repetition: u64) -> (Say, Say) {
-        let whole = Say::Message(repetition, self.course.size(repetition));
-        let note = Say::Note(repetition, repetition as u32);
+    pub fn pair(&self, repetition: u64) -> (Outgoing, Outgoing) {
+        let whole = Outgoing::Whole(repetition, self.schedule.size(repetition));
+        let note = Outgoing::Note(repetition, repetition as u32);
         match self.own.direction {
             Direction::Both => (whole, whole),
             Direction::Out => (whole, note),
@@ -128,18 +130,18 @@ impl<'a> Desk<'a> {
     }
 
     /// Posts a message to one of them; to all, where there is a group.
-    pub fn post(&mut self, far: usize, say: Say) -> Result<(), Stopped> {
-        let (bytes, byte, imm) = match say {
-            Say::Message(repetition, bytes) => (bytes, mark(repetition), repetition as u32),
-            Say::Note(repetition, imm) => (NOTE_BYTES, mark(repetition), imm),
-            Say::Over(part) => (NOTE_BYTES, over(part), OVER_IMM + (part % 2) as u32),
+    pub fn post(&mut self, far: usize, message: Outgoing) -> Result<(), Stopped> {
+        let (bytes, byte, imm) = match message {
+            Outgoing::Whole(repetition, bytes) => (bytes, mark(repetition), repetition as u32),
+            Outgoing::Note(repetition, imm) => (NOTE_BYTES, mark(repetition), imm),
+            Outgoing::Done(part) => (NOTE_BYTES, done(part), OVER_IMM + (part % 2) as u32),
         };
-        let is_note = !matches!(say, Say::Message(..));
+        let is_note = !matches!(message, Outgoing::Whole(..));
         let at = if is_note { self.shape.note_at() } else { self.shape.out_at(bytes) };
         let end = if is_note { self.shape.note_at() } else { self.shape.out_mark() };
         self.links.memory().byte(end).store(byte, Ordering::Release);
         let sges = [self.links.mr.sge(at, bytes as usize)];
-        let to = &self.links.far[far];
+        let to = &self.links.remotes[far];
         let place = if self.is_root { 0 } else { self.own_place };
         // Places are of one length everywhere.
         let target = self.shape.written_at(place, bytes) as u64;
@@ -166,7 +168,7 @@ impl<'a> Desk<'a> {
     pub fn read(&mut self, far: usize, bytes: u64) -> Result<(), Stopped> {
         let place = if self.is_root { far } else { 0 };
         let sges = [self.links.mr.sge(self.shape.written_at(place, bytes), bytes as usize)];
-        let to = &self.links.far[far];
+        let to = &self.links.remotes[far];
         let from = self.shape.out_at(bytes) as u64;
         let request = SendRequest::read(&sges, &to.memory, from).wr_id(far as u64);
         self.pending += 1;
@@ -190,7 +192,7 @@ impl<'a> Desk<'a> {
 
     /// Takes messages that came as completions: calls `with` for each.
     #[inline]
-    pub fn messages(&mut self, mut with: impl FnMut(Heard)) -> Result<(), Stopped> {
+    pub fn messages(&mut self, mut with: impl FnMut(Arrived)) -> Result<(), Stopped> {
         let mut wcs = [Wc::default(); 16];
         let found = self.links.recv.poll(&mut wcs)?;
         for wc in &wcs[..found] {
@@ -198,26 +200,26 @@ impl<'a> Desk<'a> {
                 return Err(self.links.explain(wc, "receive"));
             }
             self.used.push(wc.wr_id());
-            if let Some(heard) = self.heard(wc) {
-                with(heard);
+            if let Some(arrived) = self.arrived(wc) {
+                with(arrived);
             }
         }
         Ok(())
     }
 
-    fn heard(&self, wc: &Wc) -> Option<Heard> {
+    fn arrived(&self, wc: &Wc) -> Option<Arrived> {
         let is_ud = self.common.transport == Transport::Ud;
         let number = if is_ud { wc.src_qp() } else { wc.qp_num() };
         let at = self.known.binary_search_by_key(&number, |known| known.0).ok()?;
         let (imm, byte) = match wc.imm() {
-            Some(imm) if imm >= OVER_IMM => (imm, over((imm - OVER_IMM) as usize)),
+            Some(imm) if imm >= OVER_IMM => (imm, done((imm - OVER_IMM) as usize)),
             Some(imm) => (imm, mark(imm.into())),
             None => {
                 let place = self.shape.received_mark(wc.wr_id() as usize, wc.byte_len());
                 (0, self.links.memory().byte(place).load(Ordering::Acquire))
             }
         };
-        Some(Heard { far: self.known[at].1, mark: byte, imm })
+        Some(Arrived { far: self.known[at].1, mark: byte, imm })
     }
 
     /// The mark of what was last written to a place.
