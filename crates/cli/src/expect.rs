@@ -16,7 +16,7 @@ pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> O
         let mut all = expectations.iter();
         all.try_for_each(|one| one.foreseen_in(name, &quantities).map_err(usage))?;
     }
-    // Only of these there is a sample for each message.
+    // Only these experiments keep a sample for each message.
     let points = points.iter().filter(|point| point.experiment().samples_each());
     let samples = points
         .map(|p| p.common.messages.saturating_mul(p.common.runs).saturating_mul(u64::from(repeat)))

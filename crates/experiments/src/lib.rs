@@ -27,6 +27,7 @@ mod workload;
 mod check;
 mod list;
 mod options;
+mod pair;
 mod point;
 mod run;
 mod sweep;
@@ -41,6 +42,7 @@ pub use common::params::{
 pub use common::rules::{MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
 pub use list::Experiment;
 pub use options::{option, options};
+pub use pair::Pair;
 pub use point::{Impossible, Point};
 pub use run::run;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};

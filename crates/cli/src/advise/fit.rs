@@ -45,11 +45,11 @@ pub fn least_messages(points: &[Point]) -> u64 {
         Signal::Every(n) => n,
         Signal::Max => point.common.tx_depth,
     };
-    let under_way = |point: &Point| point.window().max(signal(point).into());
+    let in_flight = |point: &Point| point.window().max(signal(point).into());
     let deepest = points.iter().map(|point| point.common.rx_depth).max().unwrap_or(0);
-    // Where the queues are what is compared, each has to be used up.
+    // Where queue depths are compared, each queue has to be used up.
     let varies = points.iter().any(|point| point.common.rx_depth != deepest);
-    let window = points.iter().map(under_way).max().unwrap_or(1);
+    let window = points.iter().map(in_flight).max().unwrap_or(1);
     let window = if varies { window.max(deepest.into()) } else { window };
     LEAST.max(WINDOWS * window)
 }

@@ -27,17 +27,6 @@ pub struct Setup {
     pub gid_index: u8,
 }
 
-/// Memory of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    /// Where.
-    pub addr: u64,
-    /// How long.
-    pub bytes: u64,
-    /// Its key.
-    pub rkey: u32,
-}
-
 /// How messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {

@@ -101,7 +101,7 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     found.get(found.len() / 2).copied()
 }
 
-/// The mean over some of the points. `None` where one fails.
+/// The mean of some of the points; `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
     let indices: Vec<u64> = (0..points.len() as u64).collect();
     let tried = evenly_spaced(&indices, POINTS);

@@ -18,11 +18,11 @@ const STEPS: usize = 14;
 /// From this on a pause is long.
 const LONG_NS: u64 = 100_000_000;
 
-/// The fewest runs of `blast`, whose samples are its runs: an interval needs them.
+/// The fewest runs where runs are the samples: an interval needs them.
 const LEAST_RUNS: u64 = 6;
 
 /// The options and repetitions of a sweep that takes `share` of the time: repetitions are reduced
-/// first, then runs, then messages; for `blast`, messages before runs.
+/// first, then runs, then messages; where runs are the samples, messages before runs.
 pub fn shortened(
     words: &SweepCommand,
     repeat: u32,

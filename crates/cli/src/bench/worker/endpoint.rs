@@ -2,13 +2,12 @@
 
 use std::cell::Cell;
 
-use rdmalab_verbs::{
-    Access, Context, Cq, Mr, Mtu, Path, Qp, QpEndpoint, QpType, ReadyToReceive, ReadyToSend,
-    RecvBatch, RecvRequest, RemoteBuffer, SendBatch, SendRequest, Sge, Wc, WcStatus,
-};
+use rdmalab_experiments::{Common, Experiment, Memory, Pair, Point};
+use rdmalab_rank::Rank;
+use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
 
 use super::spin::{Spin, Stopped};
-use crate::bench::task::{Memory, Op, Setup};
+use crate::bench::task::{Op, Setup};
 
 /// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device
 /// gives more time to each. Both ends are bound to a processor, and on a busy machine one of them
@@ -28,27 +27,20 @@ const BULK_DEPTH: u32 = 4;
 const INLINE_BYTES: u32 = 220;
 /// Bytes of a credit, whose number is its immediate data.
 pub const CREDIT_BYTES: usize = 16;
-/// The port that is used.
-const PORT: u8 = 1;
 const PAGE: usize = 4096;
-/// The first packet sequence number.
-const PSN: u32 = 0x12_3456;
 
 /// A queue pair and its memory. Messages go out from the first half, and come into the second.
 pub struct Endpoint {
+    /// Handles of what `pair` has, which the hot loops use.
     qp: Qp,
     send_cq: Cq,
     recv_cq: Cq,
     mr: Mr,
-    path: Path,
-    mtu: Mtu,
-    inline_bytes: usize,
+    pair: Pair,
     /// Offset of the second half.
     half: usize,
     recv_depth: u32,
     posted: Cell<u32>,
-    /// The memory of the other end, once connected.
-    remote: Option<RemoteBuffer>,
 }
 
 fn text(error: impl std::fmt::Display) -> Stopped {
@@ -56,76 +48,32 @@ fn text(error: impl std::fmt::Display) -> Stopped {
 }
 
 impl Endpoint {
-    /// Creates a queue pair in INIT, with its receives posted.
-    pub fn new(context: &Context, setup: &Setup) -> Result<Self, Stopped> {
-        let port = context.query_port(PORT).map_err(text)?;
-        let limits = context.query_device().map_err(text)?;
-        let (send_depth, recv_depth) =
-            (SEND_DEPTH.min(limits.max_qp_wr), RECV_DEPTH.min(limits.max_qp_wr));
+    /// Connects a queue pair to that of the other rank, with its receives posted. Both ranks have
+    /// to meet once more before one of them sends.
+    pub fn connect<R: Rank>(rank: &R, context: &Context, setup: &Setup) -> Result<Self, Stopped> {
         let half = setup.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
-        let buffer = if setup.private_memory {
-            rdmalab_verbs::Buffer::private(2 * half)
-        } else {
-            context.alloc_buffer(2 * half)
+        let memory = if setup.private_memory { Memory::Private } else { Memory::Device };
+        let common = Common {
+            memory,
+            tx_depth: SEND_DEPTH,
+            rx_depth: RECV_DEPTH,
+            timeout: ACK_TIMEOUT,
+            gid_index: Some(setup.gid_index),
+            ..Point::default_for(Experiment::Ping).common
         };
-        let buffer = buffer.map_err(|e| format!("no memory for messages: {e}"))?;
-        // Touches each page, so that none is missing while messages are timed.
-        buffer.fill(0, buffer.len(), 0);
-        let pd = context.alloc_pd().map_err(text)?;
-        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mr = pd.register(&buffer, rights).map_err(text)?;
-        let send_cq = context.create_cq(send_depth, None).map_err(text)?;
-        let recv_cq = context.create_cq(recv_depth, None).map_err(text)?;
-        let build = |inline| {
-            Qp::builder(QpType::Rc, &send_cq, &recv_cq)
-                .max_send_wr(send_depth)
-                .max_recv_wr(recv_depth)
-                .max_inline_data(inline)
-                .build(&pd)
-        };
-        // A device may refuse so many inline bytes; then there are none.
-        let qp = build(INLINE_BYTES).or_else(|_| build(0)).map_err(text)?;
-        let inline_bytes = qp.cap().max_inline_data.min(INLINE_BYTES) as usize;
-        let path =
-            if port.needs_gid() { Path::by_gid(PORT, setup.gid_index) } else { Path::by_lid(PORT) };
-        qp.to_init(PORT, rights, 0).map_err(text)?;
+        let pair = Pair::connect(rank, context, &common, 2 * half, INLINE_BYTES).map_err(text)?;
         let end = Self {
-            qp,
-            send_cq,
-            recv_cq,
-            mr,
-            path,
-            mtu: port.active_mtu,
-            inline_bytes,
+            qp: pair.qp().clone(),
+            send_cq: pair.send_cq().clone(),
+            recv_cq: pair.recv_cq().clone(),
+            mr: pair.mr().clone(),
             half,
-            recv_depth,
+            recv_depth: RECV_DEPTH.min(pair.qp().cap().max_recv_wr),
             posted: Cell::new(0),
-            remote: None,
+            pair,
         };
         end.fill_receive_queue()?;
         Ok(end)
-    }
-
-    /// What the other end needs to connect: the address of the queue pair, and the memory.
-    pub fn address(&self) -> Result<(String, Memory), Stopped> {
-        let own = self.mr.remote();
-        let memory = Memory { addr: own.addr, bytes: own.bytes, rkey: own.rkey };
-        Ok((self.qp.endpoint(&self.path, PSN).map_err(text)?.to_string(), memory))
-    }
-
-    /// Moves the queue pair to RTS.
-    pub fn connect(&mut self, endpoint: &str, memory: &Memory) -> Result<(), Stopped> {
-        let remote: QpEndpoint = endpoint.parse().map_err(text)?;
-        self.qp.to_rtr(&ReadyToReceive::new(remote, self.path, self.mtu)).map_err(text)?;
-        let send = ReadyToSend { timeout: ACK_TIMEOUT, ..ReadyToSend::new(PSN) };
-        self.qp.to_rts(&send).map_err(text)?;
-        let Memory { addr, bytes, rkey } = *memory;
-        self.remote = Some(RemoteBuffer { addr, bytes, rkey });
-        Ok(())
-    }
-
-    fn remote(&self) -> Result<&RemoteBuffer, Stopped> {
-        self.remote.as_ref().ok_or_else(|| "not connected".to_owned())
     }
 
     /// The memory: outgoing messages start at 0, incoming ones at [`Endpoint::incoming`].
@@ -172,7 +120,7 @@ impl Endpoint {
         self.posted.set(self.posted.get() - count as u32);
         match wcs[..count].iter().find(|wc| !wc.is_ok()) {
             None => Ok(count),
-            Some(wc) => Err(self.explain(wc)),
+            Some(wc) => Err(text(self.pair.explain(wc, "receive"))),
         }
     }
 
@@ -191,41 +139,12 @@ impl Endpoint {
 
     /// Whether a send has failed meanwhile. Leaves completions of successful sends to the sender.
     pub fn check(&self) -> Result<(), Stopped> {
-        match self.qp.state().map_err(text)? {
-            rdmalab_verbs::QpState::Error | rdmalab_verbs::QpState::SendQueueError => Err(self
-                .first_failure()
-                .unwrap_or_else(|| "the queue pair is in the error state".into())),
-            _ => Ok(()),
-        }
-    }
-
-    /// The first failed send that is not a mere flush.
-    fn first_failure(&self) -> Option<Stopped> {
-        let mut flushed = None;
-        while let Ok(Some(wc)) = self.send_cq.poll_one() {
-            match wc.status() {
-                Err(WcStatus::WorkRequestFlushed) => flushed = Some(WcStatus::WorkRequestFlushed),
-                Err(status) => return Some(format!("send: {status}")),
-                Ok(()) => {}
-            }
-        }
-        flushed.map(|status| format!("send: {status}"))
-    }
-
-    fn explain(&self, wc: &Wc) -> Stopped {
-        match wc.status() {
-            // A flush says nothing; the send that failed does.
-            Err(WcStatus::WorkRequestFlushed) => {
-                self.first_failure().unwrap_or_else(|| WcStatus::WorkRequestFlushed.to_string())
-            }
-            Err(status) => status.to_string(),
-            Ok(()) => "no failure".to_owned(),
-        }
+        self.pair.check().map_err(text)
     }
 
     /// A sender of messages of that length, `list` with each post.
     pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
-        let remote = self.remote()?;
+        let remote = self.pair.remote();
         let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
         let request = match op {
             Op::Send => SendRequest::send(&sges),
@@ -236,7 +155,6 @@ impl Endpoint {
 
     /// A sender of credits: each is its immediate data ([`Sender::set_imm`]).
     pub fn credits(&self) -> Result<Sender<'_>, Stopped> {
-        self.remote()?;
         let sges = [self.mr.sge(0, CREDIT_BYTES)];
         Ok(self.sender_of(SendRequest::send(&sges).with_imm(0), CREDIT_BYTES, 1))
     }
@@ -247,7 +165,7 @@ impl Endpoint {
         bytes: usize,
         list: usize,
     ) -> Sender<'a> {
-        let inline = bytes <= self.inline_bytes;
+        let inline = bytes <= self.pair.inline_bytes().min(INLINE_BYTES) as usize;
         let request = if inline { request.inline_data() } else { request };
         let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
         let (depth, signal_every) =
@@ -314,7 +232,7 @@ impl Sender<'_> {
             self.batch.set_wr_id(last, u64::from(self.unsignaled + self.list));
         }
         let posted = self.end.qp.post_send_batch(&mut self.batch);
-        posted.map_err(|e| self.end.first_failure().unwrap_or_else(|| e.to_string()))?;
+        posted.map_err(|e| self.end.pair.first_failure().map_or_else(|| text(e), text))?;
         self.in_flight += self.list;
         self.unsignaled += self.list;
         if signal {
@@ -337,8 +255,7 @@ impl Sender<'_> {
             for wc in &wcs[..count] {
                 match wc.status() {
                     Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
-                    Err(WcStatus::WorkRequestFlushed) => return Err(end.explain(wc)),
-                    Err(status) => return Err(format!("send: {status}")),
+                    Err(_) => return Err(text(end.pair.explain(wc, "send"))),
                 }
             }
         }

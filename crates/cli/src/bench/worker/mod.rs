@@ -9,7 +9,7 @@ mod trips;
 use rdmalab_rank::Rank;
 use rdmalab_verbs::Context;
 
-use super::task::{Memory, Setup, Task, Timings, Work};
+use super::task::{Setup, Task, Timings, Work};
 pub use endpoint::Endpoint;
 
 use datagrams::DatagramPair;
@@ -47,13 +47,7 @@ pub fn perform<R: Rank>(
 }
 
 fn connect<R: Rank>(rank: &R, context: &Context, setup: &Setup) -> Result<Endpoint, Stopped> {
-    let mut end = Endpoint::new(context, setup)?;
-    let ours = postcard::to_stdvec(&end.address()?).map_err(|e| e.to_string())?;
-    let all = rank.exchange(&ours).map_err(|e| e.to_string())?;
-    let theirs = all.get(1 - rank.index().min(1)).ok_or("there is no other rank")?;
-    let (remote, memory): (String, Memory) =
-        postcard::from_bytes(theirs).map_err(|e| e.to_string())?;
-    end.connect(&remote, &memory)?;
+    let end = Endpoint::connect(rank, context, setup)?;
     // Neither end sends before both are connected.
     rank.barrier().map_err(|e| e.to_string())?;
     Ok(end)
