@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use rdmalab_experiments::{Common, Experiment, Memory, Pair, Point};
+use rdmalab_experiments::{Common, Memory, Pair};
 use rdmalab_rank::Rank;
 use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
 
@@ -59,7 +59,7 @@ impl Endpoint {
             rx_depth: RECV_DEPTH,
             timeout: ACK_TIMEOUT,
             gid_index: Some(setup.gid_index),
-            ..Point::default_for(Experiment::Ping).common
+            ..Common::DEFAULT
         };
         let pair = Pair::connect(rank, context, &common, 2 * half, INLINE_BYTES).map_err(text)?;
         let end = Self {
