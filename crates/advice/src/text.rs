@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::answer::{Advice, Answer, Missing, Way, messages};
 use crate::decide::Relation;
-use crate::find::word;
 use crate::goal::Goal;
+use crate::groups::word;
 use crate::question::Pick;
 use sentence::{interval, percent};
 
@@ -32,7 +32,7 @@ pub fn text(advice: &Advice, records: &[Record]) -> String {
             page += &of_goal(&answers);
         }
     }
-    page + &lacking(&advice.missing) + &foot(advice)
+    page + &not_answered(&advice.missing) + &foot(advice)
 }
 
 fn head(advice: &Advice, records: &[Record]) -> String {
@@ -75,7 +75,7 @@ fn of_goal(answers: &[&Answer]) -> String {
                 page += &wrapped(&line, INDENT);
             }
         }
-        let shown = telling(of_question);
+        let shown = varying(of_question);
         for answer in of_question {
             let place = place(&answer.context, &shown);
             page += &wrapped(&format!("{place}{}", sentence::verdict(answer)), INDENT);
@@ -89,7 +89,7 @@ fn of_goal(answers: &[&Answer]) -> String {
 }
 
 /// Names of parameters that all answers of a question have, and by which they differ.
-fn telling<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
+fn varying<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
     let first = &of_question[0].context;
     let differs = |name: &&str| {
         let mut values = of_question.iter().map(|a| a.context.get(*name));
@@ -164,7 +164,7 @@ fn losses(way: &Way) -> String {
     if way.lost == 0 { String::new() } else { format!(", LOST {} of {}", way.lost, way.sent) }
 }
 
-fn lacking(missing: &[Missing]) -> String {
+fn not_answered(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return String::new();
     }

@@ -10,7 +10,7 @@
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
 //! * [`sync`]: the offset and the drift of two clocks, and how wrong that may be.
-//! * [`words`]: lists and numbers in sentences.
+//! * [`text`]: lists and numbers in sentences.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
@@ -27,7 +27,7 @@ pub mod quantity;
 pub mod stats;
 pub mod summary;
 pub mod sync;
-pub mod words;
+pub mod text;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
 pub use hist::LatencyHistogram;

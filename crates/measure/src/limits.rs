@@ -27,10 +27,10 @@ use crate::clock::Clock;
 use crate::quantity::Quantity;
 use crate::stats;
 
-pub use cpu::{Looking, Pin, available_cores, one_cpu, pin_to, two_cores};
+pub use cpu::{Pin, SpinHint, available_cores, one_cpu, pin_to, two_cores};
 pub use handoff::{Handoff, Lines};
 pub use memcpy::Memcpy;
-pub use peer::Ends;
+pub use peer::Peers;
 pub use skew::{Skew, core_skew};
 pub use spsc::{Slots, Spsc};
 pub use syscall::NullSyscall;

@@ -47,7 +47,7 @@ pub struct Series {
 /// How the samples of a series follow from those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum Combination {
     /// The warm-ups of all, one after another, and behind them the others of all.
     Joined,
     /// The sum of the first of each, of the second of each, and so on.
@@ -64,12 +64,12 @@ pub const IS_HIDDEN: &str = " is not shown: ";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
     /// In which way.
-    pub how: How,
+    pub how: Combination,
     /// Their places among the series of the outcome; each was measured.
     pub of: Vec<usize>,
 }
 
-impl How {
+impl Combination {
     /// What follows from these samples, each with the length of its warm-up, and how long its own
     /// warm-up is; `None` where they do not fit together.
     #[must_use]
@@ -154,7 +154,13 @@ impl Outcome {
 
     /// Adds samples that follow from those of `of`, series that are here already, by their places.
     /// Adds none where those do not fit together.
-    pub fn push_derived(&mut self, quantity: Quantity, label: &str, how: How, of: &[usize]) {
+    pub fn push_derived(
+        &mut self,
+        quantity: Quantity,
+        label: &str,
+        how: Combination,
+        of: &[usize],
+    ) {
         let parts: Option<Vec<&Series>> = of.iter().map(|at| self.series.get(*at)).collect();
         let found = parts.and_then(|parts| how.apply(&split(parts)));
         if let Some((samples, warm_up)) = found {
@@ -170,7 +176,7 @@ impl Outcome {
         &mut self,
         quantity: Quantity,
         label: &str,
-        how: How,
+        how: Combination,
         parts: Vec<Series>,
     ) {
         if let Some((samples, warm_up)) = how.apply(&split(&parts)) {
@@ -318,23 +324,23 @@ mod tests {
         let mut outcome = Outcome::default();
         outcome.push_count("sent", 5);
         let parts = vec![of(&[1.0, 2.0, 3.0]), of(&[4.0, 5.0])];
-        outcome.push_with_parts(Quantity::OneWay, "all", How::Joined, parts);
+        outcome.push_with_parts(Quantity::OneWay, "all", Combination::Joined, parts);
         let all = &outcome.series[0];
         assert_eq!((&*all.samples, all.warm_up), (&[1.0, 4.0, 2.0, 3.0, 5.0][..], 2));
-        assert_eq!(all.derived, Some(Derived { how: How::Joined, of: vec![1, 2] }));
+        assert_eq!(all.derived, Some(Derived { how: Combination::Joined, of: vec![1, 2] }));
         assert!(outcome.series[1..].iter().all(|part| part.derived.is_none()));
 
         outcome.series.push(of(&[7.0, f64::NAN]));
-        outcome.push_derived(Quantity::OneWay, "sum", How::Sum, &[2, 3]);
-        outcome.push_derived(Quantity::OneWay, "largest", How::Largest, &[3, 2]);
+        outcome.push_derived(Quantity::OneWay, "sum", Combination::Sum, &[2, 3]);
+        outcome.push_derived(Quantity::OneWay, "largest", Combination::Largest, &[3, 2]);
         for (series, first) in outcome.series[4..].iter().zip([11.0, 7.0]) {
             assert_eq!((series.samples[0], series.warm_up), (first, 1));
             assert!(series.samples[1].is_nan());
         }
         // Of unequal lengths there is no sum, and of what is not there nothing.
-        outcome.push_derived(Quantity::OneWay, "none", How::Sum, &[1, 2]);
-        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[1, 99]);
-        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Sum, &[1, 2]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Joined, &[1, 99]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Joined, &[]);
         assert_eq!(outcome.series.len(), 6);
 
         let mut both = Outcome::default();

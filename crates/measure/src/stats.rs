@@ -60,6 +60,21 @@ pub struct Estimate {
     pub interval: Option<Interval>,
 }
 
+impl Estimate {
+    /// A number that is known exactly.
+    #[must_use]
+    pub const fn exactly(value: f64) -> Self {
+        Self { value, interval: None }
+    }
+
+    /// The estimate and its interval, both multiplied by `factor`.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        let scaled = |i: Interval| Interval { low: i.low * factor, high: i.high * factor, ..i };
+        Self { value: self.value * factor, interval: self.interval.map(scaled) }
+    }
+}
+
 /// Flat, as documents have it: `value`, and `low`, `high` and `confidence`, which are null where
 /// there is no interval.
 impl serde::Serialize for Estimate {

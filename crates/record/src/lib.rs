@@ -30,7 +30,7 @@ pub use error::Error;
 pub use finding::{Finding, Number};
 pub use header::{Device, DeviceKind, Header, utc};
 pub use npy::{read_npy, write_npy};
-pub use point::{Part, Point, PointId, Samples, SeriesSummary, Skipped};
+pub use point::{Point, PointId, Samples, SeriesSummary, Skipped, SourceFile};
 pub use read::Record;
 pub use shell::shell_word;
 pub use write::Writer;

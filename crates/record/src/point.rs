@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rdmalab_measure::outcome::{Count, Fact, Figure, How};
+use rdmalab_measure::outcome::{Combination, Count, Fact, Figure};
 use rdmalab_measure::sync::UNMEASURED_SKEW_NS;
 use rdmalab_measure::{Quantity, Summary};
 
@@ -73,9 +73,9 @@ pub enum Samples {
     /// They follow from those of other series, so that no sample is kept twice. Since version 4.
     Derived {
         /// In which way.
-        how: How,
+        how: Combination,
         /// From which files.
-        parts: Vec<Part>,
+        parts: Vec<SourceFile>,
     },
     /// Elsewhere: this is a summary only.
     Elsewhere,
@@ -83,7 +83,7 @@ pub enum Samples {
 
 /// The file of another series.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SourceFile {
     /// Its name.
     pub samples_file: String,
     /// So many of its first samples are warm-up.
@@ -93,7 +93,7 @@ pub struct Part {
 impl Samples {
     /// The files that have to be there.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        let (own, parts): (Option<&str>, &[Part]) = match self {
+        let (own, parts): (Option<&str>, &[SourceFile]) = match self {
             Self::File(name) => (Some(name), &[]),
             Self::Derived { parts, .. } => (None, parts),
             Self::Elsewhere => (None, &[]),

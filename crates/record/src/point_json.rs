@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 
-use rdmalab_measure::outcome::{Count, Fact, Figure, How};
+use rdmalab_measure::outcome::{Combination, Count, Fact, Figure};
 use rdmalab_measure::stats::Interval;
 use rdmalab_measure::summary::{Outlier, Quantile};
 use rdmalab_measure::{Quantity, Summary};
 use serde_json::{Value, json};
 
-use crate::{Object, Part, Point, Samples, SeriesSummary, Skipped};
+use crate::{Object, Point, Samples, SeriesSummary, Skipped, SourceFile};
 
 /// What a line lacks or has wrong.
 type Wrong = String;
@@ -108,9 +108,9 @@ fn series(series: &SeriesSummary) -> Value {
     })
 }
 
-fn samples_of(how: How, parts: &[Part]) -> Value {
+fn samples_of(how: Combination, parts: &[SourceFile]) -> Value {
     let part =
-        |part: &Part| json!({ "samples_file": part.samples_file, "warm_up_n": part.warm_up });
+        |part: &SourceFile| json!({ "samples_file": part.samples_file, "warm_up_n": part.warm_up });
     json!({ "how": how, "parts": parts.iter().map(part).collect::<Vec<Value>>() })
 }
 
@@ -210,9 +210,9 @@ fn parse_samples(value: &Value) -> Result<Samples, Wrong> {
     let how = serde_json::from_value(field(of, "how")?.clone()).map_err(|e| e.to_string())?;
     let part = |part: &Value| {
         let samples_file = text(part, "samples_file")?;
-        Ok(Part { samples_file, warm_up: whole(part, "warm_up_n")? })
+        Ok(SourceFile { samples_file, warm_up: whole(part, "warm_up_n")? })
     };
-    let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<Part>, Wrong>>()?;
+    let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<SourceFile>, Wrong>>()?;
     // A file that is named again and again would fill the memory.
     let names: HashSet<&str> = parts.iter().map(|part| &*part.samples_file).collect();
     if parts.is_empty() || parts.len() > names.len() {

@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::curves;
 use crate::histograms::histograms;
 use crate::model::{Group, Merged, Model, NINTH, PEER, Row, TAIL, TENTH, group_name};
+use crate::published::{PlacedValue, PublishedValue};
 use crate::ranking::{figure_ranking, median_ranking};
 use crate::svg::{Line, Mark, Rule};
-use crate::theirs::{At, Theirs};
-use crate::value::{found_value, heading, percentile, shown};
+use crate::value::{finding_value, heading, percentile, shown};
 
 mod lines;
 use lines::draw;
-pub use lines::{Over, several, x_text};
+pub use lines::{LineChart, several, x_text};
 
 /// Lines in one chart: beyond, neither colours nor names can be told apart.
 pub const MAX_LINES: usize = 6;
@@ -67,7 +67,7 @@ pub struct Scope<'a> {
     /// Whether bars go from the 10 % to the 90 % quantile instead of being intervals of the median.
     pub has_deciles: bool,
     /// What a study printed of it.
-    pub theirs: &'a [Theirs<'a>],
+    pub published: &'a [PublishedValue<'a>],
 }
 
 impl Scope<'_> {
@@ -143,7 +143,7 @@ fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
         let is_here = finding.along.as_deref() == Some(x) && families.contains(&family.as_str());
         let place = if families.len() > 1 { format!(" {family}") } else { String::new() };
         let value = finding.value.filter(|_| is_here)?;
-        let shown = found_value(finding, finding.value);
+        let shown = finding_value(finding, finding.value);
         Some(Rule { x: value, name: format!("{}{place} {shown}", finding.name.replace('_', " ")) })
     };
     model.findings.iter().filter_map(rule).take(MAX_RULES).collect()
@@ -234,8 +234,8 @@ pub fn of_peers(model: &Model, peers: &[Group], id: &str, scope: &Scope) -> Vec<
     };
     let title = format!("Median {} of each peer{place}", first.quantity.name());
     let (how, x) = ("with 95 % intervals", PEER.trim());
-    let theirs = Vec::new();
-    let over = Over { x, quantity: first.quantity, how, rules: Vec::new(), theirs };
+    let published = Vec::new();
+    let over = LineChart { x, quantity: first.quantity, how, rules: Vec::new(), published };
     let charts = if lines.is_empty() { Vec::new() } else { several(id, &title, &over, &lines) };
     charts.into_iter().take(scope.at_most(MAX_PANELS)).collect()
 }
@@ -256,20 +256,27 @@ fn panels<'m>(
             "" => format!("{} over {}", sentence(&name), heading(x)),
             other => format!("{other}: {name} over {}", heading(x)),
         };
-        let theirs = of_samples(model, group, x, scope, None);
-        let here = theirs.into_iter().filter(|at| at.line.as_deref() == Some(family));
-        let theirs = here.map(|at| At { line: Some(at.stat.to_owned()), ..at }).collect();
+        let published = of_samples(model, group, x, scope, None);
+        let here = published.into_iter().filter(|at| at.line.as_deref() == Some(family));
+        let published =
+            here.map(|at| PlacedValue { line: Some(at.stat.to_owned()), ..at }).collect();
         let how = "median with 95 % interval, percentiles, maximum";
         let rules = found_at(model, x, &[family]);
-        let over = Over { x, quantity: group.quantity, how, rules, theirs };
+        let over = LineChart { x, quantity: group.quantity, how, rules, published };
         quantiles(&over, members, title, &format!("{id}-q{i}"), scope)
     })
 }
 
 /// Where along `x` a study printed something of these samples: with its family, and of that number
 /// of a series only, where one is named.
-fn of_samples(model: &Model, group: &Group, x: &str, scope: &Scope, stat: Option<&str>) -> Vec<At> {
-    let each = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label));
+fn of_samples(
+    model: &Model,
+    group: &Group,
+    x: &str,
+    scope: &Scope,
+    stat: Option<&str>,
+) -> Vec<PlacedValue> {
+    let each = scope.published.iter().filter(|t| t.is_of(group.quantity, group.label));
     let each = each.filter(|t| stat.is_none_or(|stat| t.stat() == stat));
     let rows = group.rows.iter().map(|(row, _)| *row);
     each.flat_map(|t| t.along(x, rows.clone(), |row| family(model, x, row.parameters))).collect()
@@ -297,12 +304,12 @@ fn medians(
     let title = format!("Median {name} compared");
     let names: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
     let rules = found_at(model, x, &names);
-    let theirs = of_samples(model, group, x, scope, Some("median"));
+    let published = of_samples(model, group, x, scope, Some("median"));
     let (title, how) = match has_deciles {
         true => (format!("{title}, with bars from 10 % to 90 %"), "from 10 % to 90 %"),
         false => (title, "with 95 % intervals"),
     };
-    let over = Over { x, quantity: group.quantity, how, rules, theirs };
+    let over = LineChart { x, quantity: group.quantity, how, rules, published };
     several(id, &title, &over, &lines)
 }
 
@@ -335,7 +342,7 @@ pub fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mar
 }
 
 fn quantiles(
-    over: &Over,
+    over: &LineChart,
     members: &[(f64, &Merged)],
     title: String,
     id: &str,
@@ -389,7 +396,7 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
     };
     let mut lines: Vec<Line> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    let mut theirs: Vec<At> = Vec::new();
+    let mut published: Vec<PlacedValue> = Vec::new();
     for label in &labels {
         let rows = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
         let named = |family: &str| -> String {
@@ -397,9 +404,9 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
             let name: Vec<&str> = words.into_iter().filter(|t| !t.is_empty()).collect();
             name.join(" ")
         };
-        for at in scope.theirs.iter().filter(|t| t.is_of(quantity, label)) {
+        for at in scope.published.iter().filter(|t| t.is_of(quantity, label)) {
             let rows = rows.clone().map(|(row, _)| row);
-            theirs.extend(at.along(x, rows, |row| named(&family(model, x, row.parameters))));
+            published.extend(at.along(x, rows, |row| named(&family(model, x, row.parameters))));
         }
         for (family, members) in families(model, x, rows) {
             let mark = |(at, y): &(f64, f64)| Mark {
@@ -425,7 +432,7 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
     let title = format!("{} over {}", sentence(quantity.name()), heading(x));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let rules = found_at(model, x, &names);
-    let over = Over { x, quantity, how: "medians of the runs", rules, theirs };
+    let over = LineChart { x, quantity, how: "medians of the runs", rules, published };
     let charts = several(&format!("{id}-"), &title, &over, &lines);
     charts.into_iter().take(scope.at_most(MAX_PANELS)).chain(map).chain(bars).collect()
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
-use rdmalab_measure::words::some;
+use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Point, Record};
 use serde_json::Value;
 
@@ -73,8 +73,8 @@ struct Row {
     place: Object,
     quantity: Quantity,
     label: String,
-    a: Known,
-    b: Known,
+    a: SideSummary,
+    b: SideSummary,
     /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; none where nothing
     /// is known of how runs differ.
     ratio: Option<Estimate>,
@@ -95,7 +95,7 @@ struct Row {
 
 /// What is known of a side.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct SideSummary {
     /// Records that have runs: where there are several, each counts as one number.
     records: usize,
     runs: usize,
@@ -111,7 +111,7 @@ struct Known {
 }
 
 /// Points of equal parameters of one side.
-struct Cell<'a> {
+struct PointGroup<'a> {
     parameters: &'a Object,
     points: Vec<(&'a Record, &'a Point)>,
 }
@@ -122,7 +122,7 @@ struct Pair<'a> {
     quantity: Quantity,
     label: &'a str,
     is_figure: bool,
-    cells: [&'a Cell<'a>; 2],
+    cells: [&'a PointGroup<'a>; 2],
 }
 
 impl Comparison {
@@ -135,10 +135,11 @@ impl Comparison {
         let sides = [cells(a.records), cells(b.records)];
         let varying = varying(&sides);
         let [left, right] = &sides;
-        let key = |cell: &Cell| -> Vec<Option<String>> {
+        let key = |cell: &PointGroup| -> Vec<Option<String>> {
             varying.iter().map(|name| cell.parameters.get(*name).map(Value::to_string)).collect()
         };
-        let partners: HashMap<_, &Cell> = right.iter().map(|cell| (key(cell), cell)).collect();
+        let partners: HashMap<_, &PointGroup> =
+            right.iter().map(|cell| (key(cell), cell)).collect();
         let mut pairs = Vec::new();
         let mut alone = [0, right.len()];
         for cell in left {
@@ -221,8 +222,8 @@ fn once_each(side: &Side) -> Result<(), String> {
 }
 
 /// Points of equal parameters. A run that was cut short is none: when it ended, nobody chose.
-fn cells(records: &[Record]) -> Vec<Cell<'_>> {
-    let mut cells: Vec<Cell> = Vec::new();
+fn cells(records: &[Record]) -> Vec<PointGroup<'_>> {
+    let mut cells: Vec<PointGroup> = Vec::new();
     let mut places: HashMap<Vec<(&str, String)>, usize> = HashMap::new();
     for record in records {
         for point in record.whole_points() {
@@ -230,7 +231,7 @@ fn cells(records: &[Record]) -> Vec<Cell<'_>> {
             let mut key: Vec<_> = each.map(|(k, v)| (k.as_str(), v.to_string())).collect();
             key.sort_unstable();
             let at = *places.entry(key).or_insert_with(|| {
-                cells.push(Cell { parameters: &point.parameters, points: Vec::new() });
+                cells.push(PointGroup { parameters: &point.parameters, points: Vec::new() });
                 cells.len() - 1
             });
             cells[at].points.push((record, point));
@@ -246,7 +247,7 @@ fn cut_short(records: &[Record]) -> usize {
 }
 
 /// All names of parameters, in the order of the records.
-fn names<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
+fn names<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for name in sides.iter().flatten().flat_map(|cell| cell.parameters.keys()) {
         if !names.contains(&name.as_str()) {
@@ -258,8 +259,8 @@ fn names<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
 
 /// Names of parameters that have several values within a side: points are matched by these. What
 /// differs between the sides only is what is compared.
-fn varying<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
-    let varies = |cells: &Vec<Cell>, name: &str| {
+fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
+    let varies = |cells: &Vec<PointGroup>, name: &str| {
         let mut values = cells.iter().map(|cell| cell.parameters.get(name));
         let first = values.next();
         values.any(|value| Some(value) != first)
@@ -269,8 +270,8 @@ fn varying<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
 
 /// What both points measured.
 fn pairs_of<'a>(
-    a: &'a Cell<'a>,
-    b: &'a Cell<'a>,
+    a: &'a PointGroup<'a>,
+    b: &'a PointGroup<'a>,
     varying: &[&str],
     options: &Options,
 ) -> Vec<Pair<'a>> {
@@ -296,7 +297,7 @@ fn pairs_of<'a>(
 }
 
 /// What a cell measured: quantity, label, and whether it is a single number.
-fn keys<'a>(cell: &Cell<'a>) -> Vec<(Quantity, &'a str, bool)> {
+fn keys<'a>(cell: &PointGroup<'a>) -> Vec<(Quantity, &'a str, bool)> {
     let mut keys = Vec::new();
     for (_, point) in &cell.points {
         let series = point.series.iter().map(|s| (s.quantity, s.label.as_str(), false));
@@ -333,11 +334,11 @@ fn arrange(pairs: &mut [Pair], varying: &[&str]) {
 fn nothing_in_common(
     a: Side,
     b: Side,
-    sides: &[Vec<Cell>; 2],
+    sides: &[Vec<PointGroup>; 2],
     varying: &[&str],
     options: &Options,
 ) -> String {
-    let has = |side: &Side, cells: &[Cell]| {
+    let has = |side: &Side, cells: &[PointGroup]| {
         let mut what: Vec<&str> = cells.iter().flat_map(keys).map(|key| key.0.name()).collect();
         what.sort_unstable();
         what.dedup();
@@ -348,7 +349,7 @@ fn nothing_in_common(
         };
         let points = match points {
             0 => return format!("{} has no points", side.name),
-            n => some(n, "point"),
+            n => count_of(n, "point"),
         };
         // Of runs that were all cut short nothing is left to compare.
         let of = if what.is_empty() { String::new() } else { format!(" of {}", what.join(", ")) };

@@ -171,7 +171,7 @@ pub struct Checked {
 }
 
 /// A value, its interval where there is one, and what it is the value of.
-struct Found {
+struct Observed {
     value: f64,
     interval: Option<Interval>,
     name: String,
@@ -277,7 +277,7 @@ impl Expectation {
         Checked { answer: Answer::Fails, line }
     }
 
-    fn checked(&self, found: &Found, at: &str) -> Checked {
+    fn checked(&self, found: &Observed, at: &str) -> Checked {
         let share = |v: f64| format!("{:.3} %", v * 100.0);
         let format = |v: f64| match self.metric {
             Metric::Loss => share(v),
@@ -323,7 +323,7 @@ impl Expectation {
         Checked { answer, line }
     }
 
-    fn measured(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
+    fn measured(&self, record: &Record, row: &Row) -> Result<Observed, Missing> {
         match self.metric {
             Metric::Figure(quantity) => self.figure(row, quantity),
             Metric::Loss => self.loss(row),
@@ -335,7 +335,7 @@ impl Expectation {
         group_name(quantity, label).contains(&self.name) || quantity.field().contains(&self.name)
     }
 
-    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, Missing> {
+    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Observed, Missing> {
         let figures = row.points.iter().flat_map(|point| &point.figures);
         let of_it = figures.filter(|f| f.quantity == quantity && f.value.is_finite());
         let named = of_it.clone().map(|f| f.label.as_str());
@@ -360,7 +360,7 @@ impl Expectation {
         let ours = of_it.filter(|f| f.label == label);
         let values: Vec<f64> = ours.map(|f| f.value).collect();
         // Both of the mean: beside a median, its interval would speak of another number.
-        Ok(Found {
+        Ok(Observed {
             value: values.iter().sum::<f64>() / values.len() as f64,
             interval: stats::mean_interval(&values, CONFIDENCE),
             name: group_name(quantity, label),
@@ -373,7 +373,7 @@ impl Expectation {
         })
     }
 
-    fn loss(&self, row: &Row) -> Result<Found, Missing> {
+    fn loss(&self, row: &Row) -> Result<Observed, Missing> {
         let of = |point: &&Point| -> Option<(u64, u64)> {
             let counted = point.count("lost").zip(point.count("sent"));
             let series = || {
@@ -393,7 +393,7 @@ impl Expectation {
         if sent == 0 {
             return Err(Missing::Unmeasured("nothing was sent".to_owned()));
         }
-        Ok(Found {
+        Ok(Observed {
             value: lost as f64 / sent as f64,
             interval: None,
             name: "loss".to_owned(),
@@ -403,7 +403,7 @@ impl Expectation {
         })
     }
 
-    fn series(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
+    fn series(&self, record: &Record, row: &Row) -> Result<Observed, Missing> {
         let series = row.points.iter().flat_map(|point| &point.series);
         let mut ours = series.filter(|s| self.has_name(s.quantity, &s.label));
         let first = ours.next();
@@ -459,7 +459,7 @@ impl Expectation {
         };
         let errors = row.points.iter().map(|point| point.clock_error_ns(quantity));
         let clock_error_ns = errors.fold(0.0, f64::max);
-        Ok(Found { value, interval, name, quantity, clock_error_ns, remark })
+        Ok(Observed { value, interval, name, quantity, clock_error_ns, remark })
     }
 
     /// Why what it is about is no result in one of the runs; `found` would be judged in its place.

@@ -5,8 +5,8 @@ use rdmalab_measure::{Quantity, Summary, stats};
 use crate::charts::{Chart, MIN_SAMPLES, Scope, WIDE_RATIO, samples, sentence, tick};
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Model, Row, group_name};
-use crate::svg::{self, Bin, Rule, Words};
-use crate::theirs;
+use crate::published;
+use crate::svg::{self, Bin, Labels, Rule};
 use crate::value::grouped;
 use crate::warnings::place;
 
@@ -86,16 +86,17 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
         grouped(summary.n),
         group_name(quantity, group.label),
         described.join(", "),
-        theirs::said(&beside)
+        published::beside_sentence(&beside)
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::bars(&words, (&x, &y), &bins, &rules, &printed)))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart::new(title, svg::bars(&labels, (&x, &y), &bins, &rules, &printed)))
 }
 
 /// What a study printed of these samples, each with its value along the x axis.
-fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::Published> {
-    let own = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label) && t.fits(row));
-    own.map(|t| theirs::upright(&t.at((0.0, 0.0), None), None, None)).collect()
+fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::PublishedMark> {
+    let own =
+        scope.published.iter().filter(|t| t.is_of(group.quantity, group.label) && t.fits(row));
+    own.map(|t| published::upright(&t.at((0.0, 0.0), None), None, None)).collect()
 }
 
 /// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,

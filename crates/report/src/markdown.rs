@@ -6,7 +6,7 @@ use crate::charts::sentence;
 use crate::model::{Model, device_line, group_name};
 use crate::page::parameter_cells;
 use crate::table::{time_cells, time_heads};
-use crate::value::{found_value, heading, shown};
+use crate::value::{finding_value, heading, shown};
 use crate::warnings::warnings;
 
 /// The record: what was measured, a table for each quantity, what was skipped and what to think.
@@ -45,7 +45,7 @@ pub fn markdown(record: &Record) -> String {
     }
     if !model.findings.is_empty() {
         out += "\n### Found\n\n";
-        let ends = |f: &Finding| [f.value, f.low, f.high].map(|v| found_value(f, v));
+        let ends = |f: &Finding| [f.value, f.low, f.high].map(|v| finding_value(f, v));
         let rows = model.findings.iter().map(|f| {
             let [value, low, high] = ends(f);
             vec![f.full_name(), sentence(&f.sentence), value, low, high]

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rdmalab_measure::Quantity;
-use rdmalab_measure::words::by_number;
+use rdmalab_measure::text::plural;
 use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::charts::{self, Chart, Scope, sentence};
 use crate::contents::{began, contents_page};
 use crate::model::{Group, Model, Row, group_name, is_disturbed, unlike_ends};
 use crate::table::{TOO_SMALL, time_cells, time_heads};
-use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
+use crate::value::{finding_value, fmt_bytes, grouped, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -102,7 +102,7 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
     }
     let device = &header.device;
     let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
-    let plural = by_number(record.points.len(), " point.", " points.");
+    let plural = plural(record.points.len(), " point.", " points.");
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
@@ -207,7 +207,7 @@ fn one_finding(finding: &Finding) -> Markup {
         "" => finding.name.replace('_', " "),
         label => format!("{}, {label}", finding.name.replace('_', " ")),
     };
-    let shown = |value| found_value(finding, value);
+    let shown = |value| finding_value(finding, value);
     let bounds = match (finding.low, finding.high) {
         (None, None) => None,
         (Some(low), None) => Some(format!("not less than {}", shown(Some(low)))),

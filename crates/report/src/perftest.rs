@@ -172,12 +172,12 @@ fn note(notes: &mut Vec<String>, text: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::made;
+    use crate::model::test_points;
 
     #[test]
     fn the_rate_is_what_was_achieved_and_not_what_was_offered() {
         let rates = [("offered", 9e6), ("achieved", 4e6), ("achieved, thread 0", 1e6)];
-        let mut point = made::point(&rates);
+        let mut point = test_points::point(&rates);
         point.parameters.insert("size_bytes".to_owned(), 8.into());
         let line = bandwidth(&point, &mut Vec::new()).unwrap();
         assert!(line.trim_end().ends_with("4.000000"), "{line}");

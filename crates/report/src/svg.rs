@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 
 pub use axis::{Axis, binary_axis, is_wide, linear_axis, log_axis, reaching, value_axis};
 pub use effects::{Effect, band, effects};
-pub use heat::{Cell, heat};
-pub use published::Published;
+pub use heat::{HeatCell, heat};
+pub use published::PublishedMark;
 
 /// Size of a chart in its own units, about pixels.
 const WIDTH: f64 = 380.0;
@@ -62,9 +62,9 @@ pub struct Line {
     pub marks: Vec<Mark>,
 }
 
-/// A chart's words.
+/// What identifies and describes a chart.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct Labels {
     /// Identifies it within the page.
     pub id: String,
     /// The title.
@@ -157,12 +157,12 @@ pub struct Bin {
 /// Lines over a common x, each with its name at its end, or below where names are long; vertical
 /// lines at named places; and what was printed elsewhere.
 pub fn lines(
-    words: &Words,
+    labels: &Labels,
     x: &Axis,
     y: &Axis,
     lines: &[Line],
     rules: &[Rule],
-    printed: &[Published],
+    printed: &[PublishedMark],
 ) -> String {
     let longest = lines.iter().map(|l| l.name.chars().count()).max().unwrap_or(0);
     let is_beside = longest <= MAX_BESIDE;
@@ -170,7 +170,7 @@ pub fn lines(
     let frame = Frame { x, y, right: RIGHT + right, top: TOP };
     let (legend, depth) = if is_beside { (String::new(), 0.0) } else { legend(lines) };
     let (sources, more) = published::names(printed.iter(), HEIGHT + depth);
-    let mut out = open(words, HEIGHT + depth + more);
+    let mut out = begin_svg(labels, HEIGHT + depth + more);
     frame.axes(&mut out);
     for (i, rule) in rules.iter().enumerate() {
         put(&mut out, frame.rule(i, rule));
@@ -276,18 +276,18 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
 /// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places: ours, and
 /// what was printed elsewhere.
 pub fn bars(
-    words: &Words,
+    labels: &Labels,
     (x, y): (&Axis, &Axis),
     bins: &[Bin],
     rules: &[Rule],
-    printed: &[Published],
+    printed: &[PublishedMark],
 ) -> String {
     // Names of lines stand above all bars, as far as these have room below.
     let names = (rules.len() + printed.len()) as f64 * LINE_HEIGHT;
     let top = TOP + names.min((HEIGHT - BOTTOM - TOP) / 2.0);
     let frame = Frame { x, y, right: RIGHT, top };
     let (sources, more) = published::names(printed.iter(), HEIGHT);
-    let mut out = open(words, HEIGHT + more);
+    let mut out = begin_svg(labels, HEIGHT + more);
     frame.axes(&mut out);
     let floor = HEIGHT - BOTTOM;
     out.push_str("<g class='bars c0'>");
@@ -320,9 +320,9 @@ pub fn bars(
 
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
 /// Those that are `picked` stand out, by colour and as diamonds.
-pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
+pub fn columns(labels: &Labels, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT, top: TOP };
-    let mut out = open(words, HEIGHT);
+    let mut out = begin_svg(labels, HEIGHT);
     frame.axes(&mut out);
     for (i, mark) in marks.iter().enumerate() {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
@@ -355,17 +355,17 @@ pub struct Bar {
     /// That as text.
     pub text: String,
     /// What was printed of it elsewhere.
-    pub marks: Vec<Published>,
+    pub marks: Vec<PublishedMark>,
 }
 
 /// One bar for each name, with its value as text: where nothing is a number to draw lines over.
-pub fn ranking(words: &Words, end: f64, bars: &[Bar]) -> String {
+pub fn ranking(labels: &Labels, end: f64, bars: &[Bar]) -> String {
     const ROW: f64 = 30.0;
     /// Half of a mark, and a little air.
     const HALF: f64 = 9.0;
     let floor = bars.len() as f64 * ROW + 6.0;
     let (sources, depth) = published::names(bars.iter().flat_map(|bar| &bar.marks), floor);
-    let mut out = open(words, floor + depth);
+    let mut out = begin_svg(labels, floor + depth);
     let width_of = |value: f64| (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
     for (i, bar) in bars.iter().enumerate() {
         let y = i as f64 * ROW;
@@ -403,8 +403,8 @@ pub fn ranking(words: &Words, end: f64, bars: &[Bar]) -> String {
     out + &sources + "</svg>"
 }
 
-fn open(words: &Words, height: f64) -> String {
-    let Words { id, title, description } = words;
+fn begin_svg(labels: &Labels, height: f64) -> String {
+    let Labels { id, title, description } = labels;
     format!(
         "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-labelledby='{id}-t {id}-d'>\
          <title id='{id}-t'>{}</title><desc id='{id}-d'>{}</desc>",
@@ -463,8 +463,8 @@ mod tests {
         let y = linear_axis("y", (0.0, 100.0), 4, |v| v.to_string());
         let bin = Bin { ends: (0.0, 1.0), count: 100, text: String::new() };
         let rule = |x: f64| Rule { x, name: format!("at {x}") };
-        let words = Words { id: "a".into(), title: "t".into(), description: "d".into() };
-        let text = bars(&words, (&x, &y), &[bin], &[0.1, 0.5, 0.9].map(rule), &[]);
+        let labels = Labels { id: "a".into(), title: "t".into(), description: "d".into() };
+        let text = bars(&labels, (&x, &y), &[bin], &[0.1, 0.5, 0.9].map(rule), &[]);
         let labels = baselines(&text, "label");
         assert_eq!(labels.len(), 3);
         let bar = text.split("<rect ").nth(1).and_then(|t| t.split("y='").nth(1)).unwrap();
@@ -482,9 +482,9 @@ mod tests {
             marks: vec![Mark { x: 1.0, y, interval: None, text: String::new() }],
         };
         let all: Vec<Line> = [0.0, 1.0, 2.0, 3.0, 99.0, 100.0].map(line).to_vec();
-        let words =
-            Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
-        let text = lines(&words, &x, &y, &all, &[], &[]);
+        let labels =
+            Labels { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
+        let text = lines(&labels, &x, &y, &all, &[], &[]);
         assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
         let mut ys = baselines(&text, "label");
         ys.sort_by(f64::total_cmp);

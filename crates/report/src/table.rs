@@ -56,7 +56,7 @@ impl Table {
         parts.extend(found(&model));
         let warnings = warnings(record);
         if !warnings.is_empty() {
-            parts.push(warnings.iter().map(|w| said("warning: ", w)).collect());
+            parts.push(warnings.iter().map(|w| wrapped_sentence("warning: ", w)).collect());
         }
         Self { text: parts.join("\n") }
     }
@@ -72,10 +72,14 @@ impl fmt::Display for Table {
 fn found(model: &Model) -> Option<String> {
     const SHOWN: usize = 12;
     let all = model.findings;
-    let mut text: String =
-        all.iter().take(SHOWN).map(|finding| said("found: ", &finding.sentence)).collect();
+    let mut text: String = all
+        .iter()
+        .take(SHOWN)
+        .map(|finding| wrapped_sentence("found: ", &finding.sentence))
+        .collect();
     if all.len() > SHOWN {
-        text += &said("found: ", &format!("{} more: see --format json", all.len() - SHOWN));
+        text +=
+            &wrapped_sentence("found: ", &format!("{} more: see --format json", all.len() - SHOWN));
     }
     (!all.is_empty()).then_some(text)
 }
@@ -111,7 +115,7 @@ fn commas(mut items: Vec<String>) -> Vec<String> {
 }
 
 /// A sentence in lines that fit.
-pub fn said(start: &str, text: &str) -> String {
+pub fn wrapped_sentence(start: &str, text: &str) -> String {
     let text = unbreakable(text);
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     wrapped(start, &words).replace('\u{a0}', " ")
@@ -372,7 +376,7 @@ fn skipped(model: &Model) -> String {
             n => format!("; and {n} more"),
         };
         let named = places.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>();
-        said("skipped ", &format!("{}{more}: {reason}", named.join("; ")))
+        wrapped_sentence("skipped ", &format!("{}{more}: {reason}", named.join("; ")))
     };
     reasons.iter().map(line).collect()
 }

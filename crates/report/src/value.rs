@@ -34,7 +34,7 @@ pub fn shown(name: &str, value: &Value) -> String {
 }
 
 /// A number of a finding with its unit; `-` where there is none.
-pub fn found_value(finding: &Finding, value: Option<f64>) -> String {
+pub fn finding_value(finding: &Finding, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     match finding.unit.as_str() {
         "ns" => fmt_ns(value),

@@ -7,7 +7,7 @@ use rdmalab_measure::Quantity;
 use rdmalab_measure::outcome::IS_HIDDEN;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_BEYOND;
-use rdmalab_measure::words::{by_number, few};
+use rdmalab_measure::text::{and_more, plural};
 use rdmalab_record::Record;
 
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
@@ -67,8 +67,8 @@ fn cut_short(record: &Record) -> Vec<String> {
             true => "; they do not count beside whole runs of the same",
             false => "",
         };
-        let (point, was) = (by_number(n, "point", "points"), by_number(n, "was", "were"));
-        format!("{point} {} {was} cut short: {reason}{counts}", few(numbers, NAMED))
+        let (point, was) = (plural(n, "point", "points"), plural(n, "was", "were"));
+        format!("{point} {} {was} cut short: {reason}{counts}", and_more(numbers, NAMED))
     };
     reasons.iter().map(sentence).collect()
 }
@@ -113,7 +113,7 @@ fn names<'g>(groups: impl Iterator<Item = &'g Group<'g>>) -> String {
             let is_named = |label: &&String| !label.is_empty();
             let named: Vec<&String> = several.iter().filter(is_named).collect();
             let whole = if named.len() < several.len() { "as a whole, " } else { "" };
-            format!("{} ({whole}{})", quantity.name(), few(&named, NAMED))
+            format!("{} ({whole}{})", quantity.name(), and_more(&named, NAMED))
         }
     };
     quantities.iter().map(name).collect::<Vec<_>>().join("; ")
@@ -275,7 +275,7 @@ fn together(all: &[Said]) -> String {
         [one] => format!("{one}{IS_HIDDEN}{first}{often}"),
         several => {
             let are = IS_HIDDEN.replacen(" is ", " are ", 1);
-            format!("{}{are}{first}{often}", few(several, NAMED))
+            format!("{}{are}{first}{often}", and_more(several, NAMED))
         }
     }
 }

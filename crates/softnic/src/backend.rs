@@ -453,11 +453,10 @@ impl Backend for SoftNic {
         srq: &Srq,
         wrs: impl Iterator<Item = RecvWr<'a>>,
     ) -> Result<(), (usize, PostError)> {
-        let mut queue = srq.0.queue.lock();
-        for (taken, wr) in wrs.enumerate() {
-            queue.queue.push(&wr).map_err(|error| (taken, error))?;
-        }
-        Ok(())
+        let queue = &mut srq.0.queue.lock().queue;
+        let posted = each(wrs, |wr| queue.push(wr));
+        queue.fetch_all();
+        posted
     }
 
     fn create_qp(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
@@ -489,15 +488,9 @@ impl Backend for SoftNic {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
-        let mut result = Ok(());
-        for (taken, wr) in wrs.enumerate() {
-            if let Err(error) = inner.post_one(&wr, freed) {
-                result = Err((taken, error));
-                break;
-            }
-        }
+        let posted = each(wrs, |wr| inner.post_one(wr, freed));
         inner.start_sending();
-        result
+        posted
     }
 
     #[inline]
@@ -512,14 +505,12 @@ impl Backend for SoftNic {
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
         let before = inner.qp.sq.posted;
-        for (index, wr) in wrs.enumerate() {
-            if let Err(error) = inner.post_one(&wr, freed) {
-                inner.qp.sq.unpush_to(before);
-                return Err((index, error));
-            }
+        let posted = each(wrs, |wr| inner.post_one(wr, freed));
+        match posted {
+            Ok(()) => inner.start_sending(),
+            Err(_) => inner.qp.sq.unpush_to(before),
         }
-        inner.start_sending();
-        Ok(())
+        posted
     }
 
     #[inline]
@@ -532,13 +523,12 @@ impl Backend for SoftNic {
         }
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
-        for (taken, wr) in wrs.enumerate() {
-            inner.qp.post_recv(&wr).map_err(|error| (taken, error))?;
-        }
+        let posted = each(wrs, |wr| inner.qp.post_recv(wr));
+        inner.qp.fetch_receives();
         if inner.qp.state == QpState::Err {
             inner.qp.flush_receives(&mut inner.links);
         }
-        Ok(())
+        posted
     }
 
     fn attach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
@@ -577,6 +567,18 @@ impl Backend for SoftNic {
         }
         Ok(())
     }
+}
+
+/// Posts work requests one after the other, up to the first that is refused: its index, and why.
+#[inline(always)]
+fn each<W>(
+    wrs: impl Iterator<Item = W>,
+    mut post: impl FnMut(&W) -> Result<(), PostError>,
+) -> Result<(), (usize, PostError)> {
+    for (index, wr) in wrs.enumerate() {
+        post(&wr).map_err(|error| (index, error))?;
+    }
+    Ok(())
 }
 
 /// Runs a part of a verb that threads may be cancelled in: nothing around it can catch a panic,

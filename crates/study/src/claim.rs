@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::error::{self, Error};
 use crate::plan::Plan;
-use crate::published::{Kind, Published};
+use crate::published::{Published, Reliability};
 use crate::value::{self, Absent, Value};
 
 /// A statement of a study, in a form that can be held against measurements.
@@ -20,11 +20,11 @@ pub struct Claim {
     /// What it says, in words of ours.
     pub says: String,
     /// The one side: a number of a figure.
-    pub left: Side,
+    pub left: Operand,
     /// How they relate.
     pub relation: Relation,
     /// The other side; what it does not name is as on the left.
-    pub right: Side,
+    pub right: Operand,
     /// For which values of a parameter.
     #[serde(default)]
     pub range: Option<Range>,
@@ -95,7 +95,7 @@ impl Relation {
 /// A number of a figure, or a published one, or a plain one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Side {
+pub struct Operand {
     /// The figure's key.
     pub figure: Option<String>,
     /// The sweep's name; all of the figure's if not given.
@@ -208,7 +208,7 @@ pub struct Range {
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+pub(crate) struct ClaimsFile {
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
     #[serde(default, rename = "value")]
@@ -217,7 +217,7 @@ pub(crate) struct File {
     pub absent: Vec<Absent>,
 }
 
-impl File {
+impl ClaimsFile {
     pub(crate) fn parse(
         file: &str,
         text: &str,
@@ -240,13 +240,13 @@ impl File {
 
 impl Claim {
     fn check(&self, plan: &Plan, published: &[Published]) -> Result<(), String> {
-        self.left.is_ours(plan).map_err(|what| format!("left: {what}"))?;
+        self.left.check_in(plan).map_err(|what| format!("left: {what}"))?;
         let right = &self.right;
         if let Some(metric) = &right.published {
             is_published(published, metric).map_err(|what| format!("right: {what}"))?;
             is_certain(published, metric).map_err(|what| format!("right: {what}"))?;
         } else if right.value.is_none() {
-            self.right_side().is_ours(plan).map_err(|what| format!("right: {what}"))?;
+            self.right_operand().check_in(plan).map_err(|what| format!("right: {what}"))?;
         }
         if !(0.0..1.0).contains(&self.tolerance) {
             return Err(format!("tolerance = {}: a share, from 0 to below 1", self.tolerance));
@@ -274,12 +274,12 @@ impl Claim {
 
     /// The right side with what it takes over from the left.
     #[must_use]
-    pub fn right_side(&self) -> Side {
-        self.right.completed(&self.left)
+    pub fn right_operand(&self) -> Operand {
+        self.right.with_defaults_of(&self.left)
     }
 }
 
-impl Side {
+impl Operand {
     /// The quantity that it names.
     #[must_use]
     pub fn quantity(&self) -> Option<Quantity> {
@@ -289,7 +289,7 @@ impl Side {
 
     /// It, with what it does not name as another side has it.
     #[must_use]
-    pub fn completed(&self, other: &Self) -> Self {
+    pub fn with_defaults_of(&self, other: &Self) -> Self {
         let (other, mut side) = (other.clone(), self.clone());
         // Another figure has other sweeps.
         if side.figure.is_none() {
@@ -328,7 +328,7 @@ impl Side {
     }
 
     /// Whether it names a number of a figure.
-    pub(crate) fn is_ours(&self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn check_in(&self, plan: &Plan) -> Result<(), String> {
         let Some(key) = &self.figure else { return Err("it names no figure".to_owned()) };
         let Some(figure) = plan.figure(key) else {
             let keys: Vec<&str> = plan.figures.iter().map(|f| f.key.as_str()).collect();
@@ -377,7 +377,7 @@ pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), 
 
 /// What the study itself, or arithmetic, contradicts is shown; nothing is judged by it.
 fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
-    let is_it = |p: &&Published| p.metric == metric && p.kind == Kind::Contested;
+    let is_it = |p: &&Published| p.metric == metric && p.kind == Reliability::Contested;
     match published.iter().find(is_it) {
         Some(_) => Err(format!(
             "{metric:?} is contested: such values are shown, and no claim is judged by one"
@@ -390,17 +390,17 @@ fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
 pub mod tests {
     use super::*;
 
-    pub fn parse(text: &str) -> Result<File, String> {
+    pub fn parse(text: &str) -> Result<ClaimsFile, String> {
         let plan = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
                     [[figure.sweep]]\nname='s'\nrun='ping'\n";
         let plan = Plan::parse("plan", plan).unwrap();
         let rows = "metric,value,unit,tolerance,kind,place,what\nm,5,us,,context,,\n\
                     w,so,-,,context,,\nd,5,us,,contested,,\n";
         let published = Published::parse("csv", rows).unwrap();
-        File::parse("a/claims.toml", text, &plan, &published).map_err(|e| e.to_string())
+        ClaimsFile::parse("a/claims.toml", text, &plan, &published).map_err(|e| e.to_string())
     }
 
-    fn claim(changes: &[(&str, &str)]) -> Result<File, String> {
+    fn claim(changes: &[(&str, &str)]) -> Result<ClaimsFile, String> {
         let mut lines = vec![
             ("key", "'c'"),
             ("says", "'s'"),
@@ -420,11 +420,11 @@ pub mod tests {
     #[test]
     fn the_right_side_takes_over_what_it_does_not_name() {
         let file = claim(&[]).unwrap();
-        let right = file.claims[0].right_side();
+        let right = file.claims[0].right_operand();
         assert_eq!(right.quantity(), Some(Quantity::RoundTrip));
         assert_eq!(right.place["op"].as_str(), Some("write"));
         let left = ("left", "{figure='f', finding='pattern', number='base_ns'}");
-        let of = |right| claim(&[left, ("right", right)]).unwrap().claims[0].right_side();
+        let of = |right| claim(&[left, ("right", right)]).unwrap().claims[0].right_operand();
         let right = of("{where={op='write'}}");
         assert_eq!(right.described(), "pattern: base_ns");
         // Another kind of number has its own name.

@@ -3,9 +3,9 @@
 use rdmalab_record::DeviceKind;
 
 use crate::claim::Claim;
-use crate::find::{Cell, Part, State, with_note};
 use crate::judge::{Evidence, Verdict, judge};
-use crate::published::{Kind, Published};
+use crate::measurement::{Measurement, SweepResult, SweepState, with_note};
+use crate::published::{Published, Reliability};
 use crate::study::Study;
 use crate::value::Value;
 
@@ -15,14 +15,14 @@ pub struct Evaluation {
     /// The kind of the device that was measured; `None` when nothing was.
     pub kind: Option<DeviceKind>,
     /// Each claim.
-    pub claims: Vec<Judged>,
+    pub claims: Vec<JudgedClaim>,
     /// Each published value.
-    pub values: Vec<Compared>,
+    pub values: Vec<ComparedValue>,
 }
 
 /// A claim and what measurements say.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct JudgedClaim {
     /// It.
     pub claim: Claim,
     /// What they say.
@@ -33,7 +33,7 @@ pub struct Judged {
 
 /// A published value, and ours.
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub struct ComparedValue {
     /// The value.
     pub published: Published,
     /// The figure that ours comes from; empty where none is named.
@@ -67,14 +67,14 @@ pub enum Standing {
 
 /// Holds a study against what was measured.
 #[must_use]
-pub fn evaluate(study: &Study, parts: &[Part]) -> Evaluation {
+pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
     let kind = parts.iter().find_map(|part| match &part.state {
-        State::Measured(record) => Some(record.header.device.kind),
+        SweepState::Measured(record) => Some(record.header.device.kind),
         _ => None,
     });
     let claims = study.claims.iter().map(|claim| {
         let (verdict, evidence) = judge(claim, study, parts, kind);
-        Judged { claim: claim.clone(), verdict, evidence }
+        JudgedClaim { claim: claim.clone(), verdict, evidence }
     });
     let values = study.published.iter().map(|published| compared(study, parts, published, kind));
     Evaluation { kind, claims: claims.collect(), values: values.collect() }
@@ -82,11 +82,11 @@ pub fn evaluate(study: &Study, parts: &[Part]) -> Evaluation {
 
 fn compared(
     study: &Study,
-    parts: &[Part],
+    parts: &[SweepResult],
     published: &Published,
     kind: Option<DeviceKind>,
-) -> Compared {
-    let without = |figure: &str, standing: Standing| Compared {
+) -> ComparedValue {
+    let without = |figure: &str, standing: Standing| ComparedValue {
         published: published.clone(),
         figure: figure.to_owned(),
         ours: None,
@@ -112,7 +112,7 @@ fn compared(
     // A host's number over an adapter's would be a ratio of nothing.
     let is_soft = kind == Some(DeviceKind::Soft);
     let ratio = theirs.map(|theirs| cell.value / theirs).filter(|_| !is_soft);
-    Compared {
+    ComparedValue {
         published: published.clone(),
         figure: figure.to_owned(),
         ours: Some((value.described(), cell.whole_text())),
@@ -125,13 +125,13 @@ fn compared(
 fn standing(
     published: &Published,
     value: &Value,
-    ours: &Cell,
+    ours: &Measurement,
     kind: Option<DeviceKind>,
 ) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
     match (published.kind, kind, &value.shown) {
-        (Kind::Contested, ..) => return shown("contested"),
-        (Kind::Context, ..) => return shown("context"),
+        (Reliability::Contested, ..) => return shown("contested"),
+        (Reliability::Context, ..) => return shown("context"),
         (_, Some(DeviceKind::Soft), _) => return shown("a host's number, not an adapter's"),
         (_, _, Some(why)) => return shown(why),
         _ => {}

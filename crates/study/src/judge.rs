@@ -4,13 +4,14 @@ use rdmalab_measure::stats::{RunRatio, Runs};
 use rdmalab_record::{DeviceKind, Object};
 
 use crate::claim::{Claim, Relation};
-use crate::cross::crossing;
-use crate::find::{
-    AMOUNTS, Basis, Cell, Part, Unit, cells, fixed, hull, impossible_from, text, with_note,
+use crate::crossing::crossing;
+use crate::measurement::{
+    AMOUNTS, Basis, Measurement, SweepResult, Unit, cells, fixed, hull, impossible_from, text,
+    with_note,
 };
-use crate::open::{planned_runs, why_open};
 use crate::published::Published;
 use crate::study::Study;
+use crate::undecided::{planned_runs, why_undecided};
 
 /// What measurements say to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub enum Decision {
     /// It does not.
     Fails,
     /// The intervals allow both.
-    Open,
+    Undecided,
 }
 
 /// One pair of numbers.
@@ -61,9 +62,9 @@ pub struct Evidence {
     /// At which parameters.
     pub place: String,
     /// The left number.
-    pub left: Cell,
+    pub left: Measurement,
     /// The right number.
-    pub right: Cell,
+    pub right: Measurement,
     /// Left over right, with the ends that the intervals allow.
     pub ratio: (f64, Option<(f64, f64)>),
     /// What it says.
@@ -74,7 +75,7 @@ pub struct Evidence {
 pub(crate) fn judge(
     claim: &Claim,
     study: &Study,
-    parts: &[Part],
+    parts: &[SweepResult],
     kind: Option<DeviceKind>,
 ) -> (Verdict, Vec<Evidence>) {
     let unseen = |why: String| (Verdict::CannotBeSeen(why), Vec::new());
@@ -85,7 +86,7 @@ pub(crate) fn judge(
         Ok(found) => found,
         Err(why) => return unseen(with_note(&study.plan, &claim.left, why)),
     };
-    let right_side = claim.right_side();
+    let right_operand = claim.right_operand();
     let plain = match &claim.right.published {
         Some(metric) => {
             study.published.iter().find(|p| p.metric == *metric).and_then(Published::in_base)
@@ -94,14 +95,14 @@ pub(crate) fn judge(
     };
     let right = match plain {
         Some(value) => Ok(vec![constant(value, left[0].unit.clone())]),
-        None => cells(parts, &right_side, claim.range.as_ref()),
+        None => cells(parts, &right_operand, claim.range.as_ref()),
     };
     let right = match right {
         Ok(found) => found,
-        Err(why) => return unseen(with_note(&study.plan, &right_side, why)),
+        Err(why) => return unseen(with_note(&study.plan, &right_operand, why)),
     };
     let mut names = varying(&left, &right);
-    let own = [fixed(&claim.left), fixed(&right_side)].concat();
+    let own = [fixed(&claim.left), fixed(&right_operand)].concat();
     names.retain(|name| !own.contains(name) && !AMOUNTS.contains(&name.as_str()));
     let evidence = pairs(claim, &left, &right, &names);
     if evidence.is_empty() {
@@ -110,28 +111,39 @@ pub(crate) fn judge(
     let runs = planned_runs(claim, &study.plan);
     let verdict = match claim.relation {
         relation if relation.crosses() => {
-            let sides = [&claim.left, &right_side];
+            let sides = [&claim.left, &right_operand];
             let beyond = sides.map(|side| impossible_from(parts, side, claim.range.as_ref()));
             let beyond = beyond.into_iter().flatten().reduce(f64::min);
-            crossing(claim, &evidence, &names, beyond, &|| why_open(claim, &evidence, runs))
+            crossing(claim, &evidence, &names, beyond, &|| why_undecided(claim, &evidence, runs))
         }
         _ => verdict(claim, &evidence, runs),
     };
     (verdict, evidence)
 }
 
-fn constant(value: f64, unit: Unit) -> Cell {
+fn constant(value: f64, unit: Unit) -> Measurement {
     let ends = Some((value, value));
     let parameters = Object::new();
     // As if run after run had given it.
     let of_runs = vec![value; 2];
     let (interval, basis, clock_error_ns) = (ends, Basis::Runs, 0.0);
     let (n, runs, exact) = (0, 0, ends);
-    Cell { parameters, value, interval, exact, n, runs, basis, of_runs, clock_error_ns, unit }
+    Measurement {
+        parameters,
+        value,
+        interval,
+        exact,
+        n,
+        runs,
+        basis,
+        of_runs,
+        clock_error_ns,
+        unit,
+    }
 }
 
 /// Names of parameters with more than one value within a side.
-fn varying(left: &[Cell], right: &[Cell]) -> Vec<String> {
+fn varying(left: &[Measurement], right: &[Measurement]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for cells in [left, right] {
         for name in cells.iter().flat_map(|cell| cell.parameters.keys()) {
@@ -145,8 +157,13 @@ fn varying(left: &[Cell], right: &[Cell]) -> Vec<String> {
     names
 }
 
-fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<Evidence> {
-    let is_same = |a: &Cell, b: &Cell| {
+fn pairs(
+    claim: &Claim,
+    left: &[Measurement],
+    right: &[Measurement],
+    names: &[String],
+) -> Vec<Evidence> {
+    let is_same = |a: &Measurement, b: &Measurement| {
         b.runs == 0 || names.iter().all(|name| a.parameters.get(name) == b.parameters.get(name))
     };
     let mut shown = names.to_vec();
@@ -170,7 +187,7 @@ fn pairs(claim: &Claim, left: &[Cell], right: &[Cell], names: &[String]) -> Vec<
 }
 
 /// Left over right, with the ends that the runs allow: none where a side has one run only.
-pub(crate) fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
+pub(crate) fn ratio(left: &Measurement, right: &Measurement) -> (f64, Option<(f64, f64)>) {
     let value = left.value / right.value;
     if left.runs == 1 || right.runs == 1 {
         return (value, None);
@@ -188,10 +205,10 @@ pub(crate) fn ratio(left: &Cell, right: &Cell) -> (f64, Option<(f64, f64)>) {
 
 /// The interval by what runs differ by: many samples of one run know that run well, and say nothing
 /// of the next one. `None` where a side has but one.
-fn between_runs(left: &Cell, right: &Cell) -> Option<(f64, f64)> {
-    let runs = |cell: &Cell| {
+fn between_runs(left: &Measurement, right: &Measurement) -> Option<(f64, f64)> {
+    let runs = |cell: &Measurement| {
         let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
-        Runs::of_session(&each).off_by(cell.clock_error_ns)
+        Runs::of_session(&each).with_common_error(cell.clock_error_ns)
     };
     let ratio = RunRatio::of(&runs(right), &runs(left), 0.5)?;
     let interval = ratio.interval(0.95);
@@ -208,7 +225,7 @@ pub(crate) fn place(parameters: &Object, names: &[String]) -> String {
 }
 
 pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) -> Decision {
-    let Some((low, high)) = ends else { return Decision::Open };
+    let Some((low, high)) = ends else { return Decision::Undecided };
     let (tolerance, factor) = (claim.tolerance, claim.factor.unwrap_or(1.0));
     let (value, low, high) = (value / factor, low / factor, high / factor);
     let within = || {
@@ -218,7 +235,7 @@ pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) ->
         } else if high < from || to < low {
             Decision::Fails
         } else {
-            Decision::Open
+            Decision::Undecided
         }
     };
     match claim.relation {
@@ -228,7 +245,7 @@ pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) ->
             } else if low >= 1.0 {
                 Decision::Fails
             } else {
-                Decision::Open
+                Decision::Undecided
             }
         }
         Relation::More => {
@@ -237,7 +254,7 @@ pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) ->
             } else if high <= 1.0 {
                 Decision::Fails
             } else {
-                Decision::Open
+                Decision::Undecided
             }
         }
         // On either side of a crossing the sign has to be sure, and the difference has to count.
@@ -247,7 +264,7 @@ pub(crate) fn decide(claim: &Claim, (value, ends): (f64, Option<(f64, f64)>)) ->
             } else if low > 1.0 && value >= 1.0 + tolerance {
                 Decision::Fails
             } else {
-                Decision::Open
+                Decision::Undecided
             }
         }
         Relation::Near | Relation::Times => within(),
@@ -281,7 +298,7 @@ pub(crate) fn verdict(claim: &Claim, evidence: &[Evidence], planned_runs: usize)
             _ => format!("except at {} ({fails} of {all})", exceptions()),
         });
     }
-    Verdict::CannotBeSeen(why_open(claim, evidence, planned_runs))
+    Verdict::CannotBeSeen(why_undecided(claim, evidence, planned_runs))
 }
 
 fn where_it_fails(evidence: &Evidence) -> String {
@@ -310,33 +327,33 @@ pub mod tests {
 
     #[test]
     fn a_difference_counts_when_its_interval_says_so() {
-        use Decision::{Fails, Holds, Open};
+        use Decision::{Fails, Holds, Undecided};
         assert_eq!(decision("<", "", (0.9, 0.85, 0.95)), Holds);
-        assert_eq!(decision("<", "", (0.9, 0.85, 1.05)), Open);
+        assert_eq!(decision("<", "", (0.9, 0.85, 1.05)), Undecided);
         assert_eq!(decision("<", "", (1.2, 1.1, 1.3)), Fails);
         assert_eq!(decision("<", "factor=64", (50.0, 45.0, 55.0)), Holds);
         // A certain difference that is too small to count does not hold, and is none the other way.
-        assert_eq!(decision("<", "tolerance=0.05", (0.98, 0.97, 0.99)), Open);
-        assert_eq!(decision("<", "tolerance=0.05", (1.0, 0.99, 1.01)), Open);
+        assert_eq!(decision("<", "tolerance=0.05", (0.98, 0.97, 0.99)), Undecided);
+        assert_eq!(decision("<", "tolerance=0.05", (1.0, 0.99, 1.01)), Undecided);
         assert_eq!(decision("<", "tolerance=0.05", (1.02, 1.01, 1.03)), Fails);
-        assert_eq!(decision(">", "tolerance=0.05", (1.02, 1.01, 1.03)), Open);
+        assert_eq!(decision(">", "tolerance=0.05", (1.02, 1.01, 1.03)), Undecided);
         assert_eq!(decision(">", "tolerance=0.05", (0.98, 0.97, 0.99)), Fails);
         assert_eq!(decision(">", "", (1.2, 1.1, 1.3)), Holds);
         assert_eq!(decision(">", "", (0.9, 0.85, 0.95)), Fails);
-        assert_eq!(decision(">", "tolerance=0.1", (1.2, 0.9, 1.3)), Open);
+        assert_eq!(decision(">", "tolerance=0.1", (1.2, 0.9, 1.3)), Undecided);
         assert_eq!(decision("~", "tolerance=0.1", (1.0, 0.95, 1.05)), Holds);
-        assert_eq!(decision("~", "tolerance=0.1", (1.0, 0.85, 1.05)), Open);
+        assert_eq!(decision("~", "tolerance=0.1", (1.0, 0.85, 1.05)), Undecided);
         assert_eq!(decision("~", "tolerance=0.1", (1.3, 1.2, 1.4)), Fails);
         assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (0.7, 0.68, 0.72)), Holds);
         assert_eq!(decision("x", "tolerance=0.1\nfactor=0.7", (1.0, 0.98, 1.02)), Fails);
-        assert_eq!(decide(&claim("<", ""), (0.5, None)), Open);
+        assert_eq!(decide(&claim("<", ""), (0.5, None)), Undecided);
     }
 
     /// Of samples that know each run to a per mille.
-    pub fn of_runs(values: &[f64]) -> Cell {
+    pub fn of_runs(values: &[f64]) -> Measurement {
         let middle = values.iter().sum::<f64>() / values.len() as f64;
         let interval = Some((middle * 0.999, middle * 1.001));
-        Cell {
+        Measurement {
             value: middle,
             interval,
             exact: interval,
@@ -349,16 +366,16 @@ pub mod tests {
 
     #[test]
     fn what_runs_differ_by_decides_and_one_of_them_tells_nothing() {
-        use Decision::{Holds, Open};
+        use Decision::{Holds, Undecided};
         let less = claim("<", "");
         let decision = |a: &[f64], b: &[f64]| decide(&less, ratio(&of_runs(a), &of_runs(b)));
-        assert_eq!(decision(&[90.0], &[100.0]), Open);
-        assert_eq!(decision(&[90.0, 96.0], &[100.0, 106.0]), Open);
+        assert_eq!(decision(&[90.0], &[100.0]), Undecided);
+        assert_eq!(decision(&[90.0, 96.0], &[100.0, 106.0]), Undecided);
         assert_eq!(decision(&[90.0, 90.1], &[100.0, 100.1]), Holds);
         assert_eq!(decision(&[90.0, 93.0, 91.0, 92.0], &[100.0, 103.0, 101.0, 102.0]), Holds);
         // Against a number as well, and never narrower than what the samples leave open.
         let number = constant(100.0, Unit::Named("ns".to_owned()));
-        assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 93.0]), &number)), Open);
+        assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 93.0]), &number)), Undecided);
         assert_eq!(decide(&less, ratio(&of_runs(&[90.0, 90.1]), &number)), Holds);
         let (_, ends) = ratio(&of_runs(&[90.0, 90.0]), &of_runs(&[90.0, 90.0]));
         let (low, high) = ends.unwrap();
@@ -368,7 +385,7 @@ pub mod tests {
     #[test]
     fn what_clocks_of_two_hosts_could_turn_is_not_decided() {
         let less = claim("<", "");
-        let of = |ns: f64, clock_error_ns: f64| Cell {
+        let of = |ns: f64, clock_error_ns: f64| Measurement {
             n: 10_000,
             clock_error_ns,
             ..of_runs(&[ns, ns * 1.001, ns * 1.002])
@@ -434,12 +451,12 @@ pub mod tests {
 
     #[test]
     fn one_contradiction_refutes_unless_chance_makes_one() {
-        use Decision::{Fails, Holds, Open};
+        use Decision::{Fails, Holds, Undecided};
         let (some, every) = (claim("<", ""), claim("<", "every=true"));
         let of = |d: &[Decision]| verdict(&some, &evidence(d), 1);
-        assert_eq!(of(&[Holds, Holds, Open]), Verdict::Confirmed(String::new()));
+        assert_eq!(of(&[Holds, Holds, Undecided]), Verdict::Confirmed(String::new()));
         assert!(matches!(of(&[Holds, Fails]), Verdict::Refuted(_)));
-        assert!(matches!(of(&[Open, Open, Holds]), Verdict::CannotBeSeen(_)));
+        assert!(matches!(of(&[Undecided, Undecided, Holds]), Verdict::CannotBeSeen(_)));
         let mut many = vec![Holds; 20];
         assert_eq!(verdict(&every, &evidence(&many), 1), Verdict::Confirmed(String::new()));
         many.push(Fails);
@@ -453,14 +470,14 @@ pub mod tests {
 
     #[test]
     fn to_come_nearer_is_not_to_cross() {
-        use Decision::{Fails, Holds, Open};
+        use Decision::{Fails, Holds, Undecided};
         let more = "tolerance=0.1\nrange={parameter='size_bytes', from=0, to=9}";
         let of = |value: f64| decision("rises above", more, (value, value - 0.02, value + 0.02));
         let all = [0.7, 0.95, 1.05, 1.2].map(of);
-        assert_eq!(all, [Holds, Open, Open, Fails]);
+        assert_eq!(all, [Holds, Undecided, Undecided, Fails]);
         // Sure on neither side.
-        assert_eq!(decision("falls below", more, (0.85, 0.7, 1.1)), Open);
-        assert_eq!(decision("falls below", more, (1.2, 0.95, 1.3)), Open);
+        assert_eq!(decision("falls below", more, (0.85, 0.7, 1.1)), Undecided);
+        assert_eq!(decision("falls below", more, (1.2, 0.95, 1.3)), Undecided);
         let claim = claim("rises above", more);
         let (two, names) = (evidence(&all[..2]), ["size_bytes".to_owned()]);
         let found = crossing(&claim, &two, &names, None, &String::new);

@@ -13,26 +13,26 @@
 #![forbid(unsafe_code)]
 
 mod claim;
-mod cross;
+mod crossing;
 mod error;
 mod evaluate;
-mod find;
-mod fits;
-mod found;
+mod findings;
 mod judge;
-mod open;
+mod matching;
+mod measurement;
 mod plan;
 mod published;
 mod shipped;
 mod study;
+mod undecided;
 mod value;
 
-pub use claim::{Claim, Range, Relation, Side, Stat};
+pub use claim::{Claim, Operand, Range, Relation, Stat};
 pub use error::Error;
-pub use evaluate::{Compared, Evaluation, Judged, Standing, evaluate};
-pub use find::{Basis, Cell, Part, State, Unit};
+pub use evaluate::{ComparedValue, Evaluation, JudgedClaim, Standing, evaluate};
 pub use judge::{Decision, Evidence, Verdict};
-pub use plan::{Bars, Figure, Plan, Sweep, Words};
-pub use published::{Kind, Published};
+pub use measurement::{Basis, Measurement, SweepResult, SweepState, Unit};
+pub use plan::{Bars, Figure, Plan, Sweep, SweepCommand};
+pub use published::{Published, Reliability};
 pub use study::Study;
-pub use value::{Absent, Form, Value};
+pub use value::{Absent, RatioForm, Value};

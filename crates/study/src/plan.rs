@@ -83,7 +83,7 @@ pub struct Sweep {
 
 /// A sweep's words, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct SweepCommand {
     /// The experiment, or the program that is installed.
     pub experiment: String,
     /// Options without dashes, with their values, in their order.
@@ -128,7 +128,7 @@ impl Plan {
                 return Err(at(format!("side_by_side: there is no sweep {other:?}")));
             }
             for (j, sweep) in figure.sweeps.iter().enumerate() {
-                sweep.words(false).and_then(|_| sweep.words(true)).map_err(at)?;
+                sweep.command(false).and_then(|_| sweep.command(true)).map_err(at)?;
                 let named = !sweep.name.is_empty();
                 if named {
                     is_key(&sweep.name).map_err(|why| at(format!("{:?}: {why}", sweep.name)))?;
@@ -158,7 +158,7 @@ impl Sweep {
     ///
     /// # Errors
     /// What is wrong with them, and how they are written.
-    pub fn words(&self, quick: bool) -> Result<Words, String> {
+    pub fn command(&self, quick: bool) -> Result<SweepCommand, String> {
         let (experiment, rest) = match self.run.trim().split_once(char::is_whitespace) {
             Some((experiment, rest)) => (experiment, rest),
             None => (self.run.trim(), ""),
@@ -174,7 +174,7 @@ impl Sweep {
                 None => options.push((name, value)),
             }
         }
-        Ok(Words { experiment: experiment.to_owned(), options })
+        Ok(SweepCommand { experiment: experiment.to_owned(), options })
     }
 }
 
@@ -197,7 +197,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(found)
 }
 
-impl Words {
+impl SweepCommand {
     /// As a command line after `rdmalab run`.
     #[must_use]
     pub fn line(&self) -> Vec<String> {
@@ -212,7 +212,7 @@ impl Words {
     pub fn of_line(line: &[String]) -> Result<Self, String> {
         let run = line.join(" ");
         let sweep = Sweep { name: String::new(), run, quick: String::new(), repeat: None };
-        sweep.words(false)
+        sweep.command(false)
     }
 }
 
@@ -234,10 +234,10 @@ mod tests {
         );
         let plan = Plan::parse("a/plan.toml", &plan).unwrap();
         let sweep = &plan.figure("F").unwrap().sweeps[0];
-        assert_eq!(sweep.words(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
-        let quick = sweep.words(true).unwrap();
+        assert_eq!(sweep.command(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
+        let quick = sweep.command(true).unwrap();
         assert_eq!(quick.line().join(" "), "ping --size 8..64*2 --runs 1 --messages 20");
-        assert_eq!(Words::of_line(&quick.line()), Ok(quick));
+        assert_eq!(SweepCommand::of_line(&quick.line()), Ok(quick));
     }
 
     #[test]

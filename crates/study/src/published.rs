@@ -7,7 +7,7 @@ use crate::error::Error;
 /// How far a published value can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum Reliability {
     /// A measurement that others can be held against.
     Calibration,
     /// A condition, a definition, or a number of another layer.
@@ -16,7 +16,7 @@ pub enum Kind {
     Contested,
 }
 
-impl Kind {
+impl Reliability {
     /// Its word.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -41,7 +41,7 @@ pub struct Published {
     /// How near is near, as text.
     pub tolerance: String,
     /// How far it can be trusted.
-    pub kind: Kind,
+    pub kind: Reliability,
     /// Where in the study.
     pub place: String,
     /// Of what, in few words.

@@ -4,9 +4,9 @@
 use rdmalab_measure::stats::{Runs, run_shift};
 use serde::Deserialize;
 
-use crate::claim::{Side, is_published};
-use crate::find::{Basis, Cell, Part, Unit, cells, hull};
+use crate::claim::{Operand, is_published};
 use crate::judge::ratio;
+use crate::measurement::{Basis, Measurement, SweepResult, Unit, cells, hull};
 use crate::plan::Plan;
 use crate::published::Published;
 
@@ -17,19 +17,19 @@ pub struct Value {
     /// The metric in `published.csv`.
     pub metric: String,
     /// Ours.
-    pub ours: Side,
+    pub ours: Operand,
     /// Ours is divided by this; what it does not name is as in `ours`.
     #[serde(default)]
-    pub over: Option<Side>,
+    pub over: Option<Operand>,
     /// Instead: this is taken from ours.
     #[serde(default)]
-    pub less: Option<Side>,
+    pub less: Option<Operand>,
     /// The difference is divided by so much: for growth per peer.
     #[serde(default)]
     pub per: Option<f64>,
     /// How the ratio is told.
     #[serde(default, rename = "as")]
-    pub form: Form,
+    pub form: RatioForm,
     /// Why it is shown beside ours, and not judged by.
     #[serde(default)]
     pub shown: Option<String>,
@@ -38,7 +38,7 @@ pub struct Value {
 /// How a ratio is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub enum RatioForm {
     /// As it is.
     #[default]
     Ratio,
@@ -104,17 +104,17 @@ pub(crate) fn check(
 
 impl Value {
     fn check(&self, plan: &Plan) -> Result<(), String> {
-        self.ours.is_ours(plan).map_err(|what| format!("ours: {what}"))?;
+        self.ours.check_in(plan).map_err(|what| format!("ours: {what}"))?;
         for (name, side) in [("over", &self.over), ("less", &self.less)] {
             if let Some(side) = side {
-                let whole = side.completed(&self.ours);
-                whole.is_ours(plan).map_err(|what| format!("{name}: {what}"))?;
+                let whole = side.with_defaults_of(&self.ours);
+                whole.check_in(plan).map_err(|what| format!("{name}: {what}"))?;
             }
         }
         if self.over.is_some() && self.less.is_some() {
             return Err("`over` and `less` do not go together".to_owned());
         }
-        if self.form != Form::Ratio && self.over.is_none() {
+        if self.form != RatioForm::Ratio && self.over.is_none() {
             return Err("`as` tells a ratio: it needs `over`".to_owned());
         }
         if self.per.is_some() && self.less.is_none() {
@@ -134,9 +134,9 @@ impl Value {
     pub fn described(&self) -> String {
         let ours = self.ours.described();
         match (&self.over, &self.less, self.form) {
-            (Some(_), _, Form::Ratio) => format!("ratio of two: {ours}"),
-            (Some(_), _, Form::Increase) => format!("by how much one is more: {ours}"),
-            (Some(_), _, Form::Reduction) => format!("by how much one is less: {ours}"),
+            (Some(_), _, RatioForm::Ratio) => format!("ratio of two: {ours}"),
+            (Some(_), _, RatioForm::Increase) => format!("by how much one is more: {ours}"),
+            (Some(_), _, RatioForm::Reduction) => format!("by how much one is less: {ours}"),
             (_, Some(_), _) => match self.per {
                 Some(per) => format!("difference of two over {per}: {ours}"),
                 None => format!("difference of two: {ours}"),
@@ -146,37 +146,42 @@ impl Value {
     }
 
     /// Ours, or why there is none.
-    pub(crate) fn cell(&self, parts: &[Part]) -> Result<Cell, String> {
+    pub(crate) fn cell(&self, parts: &[SweepResult]) -> Result<Measurement, String> {
         let ours = one(parts, &self.ours)?;
         if let Some(over) = &self.over {
-            let over = one(parts, &over.completed(&self.ours))?;
+            let over = one(parts, &over.with_defaults_of(&self.ours))?;
             return Ok(self.told(&ours, &over));
         }
         let Some(less) = &self.less else { return Ok(ours) };
-        let less = one(parts, &less.completed(&self.ours))?;
+        let less = one(parts, &less.with_defaults_of(&self.ours))?;
         let per = self.per.unwrap_or(1.0);
         let value = (ours.value - less.value) / per;
         let interval = difference(&ours, &less).map(|(low, high)| (low / per, high / per));
         Ok(following(&ours, &less, value, interval))
     }
 
-    fn told(&self, ours: &Cell, over: &Cell) -> Cell {
+    fn told(&self, ours: &Measurement, over: &Measurement) -> Measurement {
         let form = |ratio: f64| match self.form {
-            Form::Ratio => ratio,
-            Form::Increase => ratio - 1.0,
-            Form::Reduction => 1.0 - ratio,
+            RatioForm::Ratio => ratio,
+            RatioForm::Increase => ratio - 1.0,
+            RatioForm::Reduction => 1.0 - ratio,
         };
         let (value, ends) = ratio(ours, over);
         let ends = ends.map(|(low, high)| (form(low), form(high)));
         let interval = ends.map(|(a, b)| (a.min(b), a.max(b)));
         let unit = Unit::Named("share".to_owned());
-        Cell { unit, ..following(ours, over, form(value), interval) }
+        Measurement { unit, ..following(ours, over, form(value), interval) }
     }
 }
 
 /// What follows from two numbers: as well known as both together.
-fn following(one: &Cell, other: &Cell, value: f64, interval: Option<(f64, f64)>) -> Cell {
-    Cell {
+fn following(
+    one: &Measurement,
+    other: &Measurement,
+    value: f64,
+    interval: Option<(f64, f64)>,
+) -> Measurement {
+    Measurement {
         value,
         interval,
         exact: interval,
@@ -191,11 +196,11 @@ fn following(one: &Cell, other: &Cell, value: f64, interval: Option<(f64, f64)>)
 
 /// Between what a difference lies, by what the runs of both differ by and what their samples leave
 /// open. `None` where there is one run of either.
-fn difference(ours: &Cell, less: &Cell) -> Option<(f64, f64)> {
+fn difference(ours: &Measurement, less: &Measurement) -> Option<(f64, f64)> {
     let by_ends = |o: (f64, f64), l: (f64, f64)| (o.0 - l.1, o.1 - l.0);
-    let runs = |cell: &Cell| {
+    let runs = |cell: &Measurement| {
         let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
-        Runs::of_session(&each).off_by(cell.clock_error_ns)
+        Runs::of_session(&each).with_common_error(cell.clock_error_ns)
     };
     if ours.of_runs.is_empty() || less.of_runs.is_empty() {
         return Some(by_ends(ours.ends()?, less.ends()?));
@@ -206,7 +211,7 @@ fn difference(ours: &Cell, less: &Cell) -> Option<(f64, f64)> {
 }
 
 /// The one number that a side means.
-fn one(parts: &[Part], side: &Side) -> Result<Cell, String> {
+fn one(parts: &[SweepResult], side: &Operand) -> Result<Measurement, String> {
     let mut found = cells(parts, side, None)?;
     match found.len() {
         1 => Ok(found.remove(0)),

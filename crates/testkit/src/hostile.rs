@@ -202,10 +202,12 @@ impl Hostile<'_> {
             length: 1,
             access: Access::REMOTE_READ,
         };
+        let opcode = WrOpcode::ALL[self.choices.byte() as usize % WrOpcode::ALL.len()];
+        let flags = self.choices.byte();
         let wr = SendWr {
             wr_id: 1,
-            opcode: WrOpcode::ALL[self.choices.byte() as usize % WrOpcode::ALL.len()],
-            flags: SendFlags(self.choices.byte() as u32 & 15),
+            opcode,
+            flags: SendFlags(flags as u32 & 15),
             imm_or_rkey: self.key(),
             sges: &sges,
             remote_addr: BASE + self.choices.byte() as u64,
@@ -219,6 +221,9 @@ impl Hostile<'_> {
         let (qp, mut env) = self.device.split(0);
         if qp.post_send(&wr, freed).is_ok() && matches!(qp.state, QpState::Err | QpState::Sqe) {
             qp.flush_sends(&mut env);
+        } else if flags < 200 {
+            // Else the adapter reads it with the next one, or never.
+            qp.fetch_sends();
         }
     }
 
@@ -228,18 +233,15 @@ impl Hostile<'_> {
         let late = self.choices.byte() > 200;
         if let Some(srq) = &mut self.device.srq {
             let _full = srq.queue.push(&wr).is_err();
+            srq.queue.fetch(if late { 0 } else { u32::MAX });
             return;
         }
         let (qp, mut env) = self.device.split(0);
-        let before = qp.rq.as_ref().map_or(0, |rq| rq.fetched);
         let posted = qp.post_recv(&wr).is_ok();
         if posted && qp.state == QpState::Err {
             qp.flush_receives(&mut env);
-        } else if posted
-            && late
-            && let Some(rq) = &mut qp.rq
-        {
-            rq.fetched = before;
+        } else if !late {
+            qp.fetch_receives();
         }
     }
 

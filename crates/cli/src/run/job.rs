@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::armed;
 use super::starved::Before;
-use crate::bench::work::{Found, Order};
-use crate::bench::worker::{BenchEnd, obey};
+use crate::bench::task::{Task, Timings};
+use crate::bench::worker::{Endpoint, perform};
 
 /// How long a rank waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub enum Job {
         /// The device.
         device: String,
         /// Which part.
-        order: Order,
+        task: Task,
     },
 }
 
@@ -68,7 +68,7 @@ pub enum Home {
     /// What was measured.
     Outcome(Outcome),
     /// What was found for `bench self`.
-    Bench(Found),
+    Bench(Timings),
 }
 
 impl Home {
@@ -83,7 +83,7 @@ impl Home {
     }
 
     /// What was found for `bench self`, if that was asked.
-    pub fn into_bench(self) -> Option<Found> {
+    pub fn into_bench(self) -> Option<Timings> {
         if let Self::Bench(found) = self { Some(found) } else { None }
     }
 }
@@ -95,7 +95,7 @@ struct Open {
     /// Keeps the device's own threads: an experiment opens it again for each point.
     context: Context,
     /// The queue pair of `bench self`.
-    end: Option<BenchEnd>,
+    endpoint: Option<Endpoint>,
 }
 
 /// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
@@ -193,7 +193,7 @@ fn opened(name: &str, cores: &CpuSet, soft_only: Option<&str>) -> Result<Open, S
             crate::link::check_soft(option, &device)?;
         }
         let context = device.open().map_err(|e| format!("{name}: {e}"))?;
-        Ok(Open { name: name.to_owned(), device, context, end: None })
+        Ok(Open { name: name.to_owned(), device, context, endpoint: None })
     };
     std::thread::scope(|scope| scope.spawn(open).join())
         .unwrap_or_else(|_| Err(format!("{name}: opening it panicked")))
@@ -215,7 +215,9 @@ fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> 
                 .map(|outcome| Home::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())
         }
-        Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
+        Job::Bench { task, .. } => {
+            perform(rank, context, &mut open.endpoint, task).map(Home::Bench)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use rdmalab_rank::process::{Cause, Place, Team, TeamEvent, WorkerCommand};
 
 use super::ends::Ends;
 use super::job::{Home, Job, PATIENCE};
-use crate::bench::work::{Found, Order};
+use crate::bench::task::{Task, Timings};
 use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
 
@@ -105,11 +105,11 @@ impl Session {
     ///
     /// # Errors
     /// The first failure.
-    pub fn bench(&mut self, order: Order) -> Outcome<Vec<Found>> {
+    pub fn bench(&mut self, task: Task) -> Outcome<Vec<Timings>> {
         if self.interrupt.is_set() {
             return Err(failed("interrupted"));
         }
-        let job = Job::Bench { device: self.device.clone(), order };
+        let job = Job::Bench { device: self.device.clone(), task };
         let homes = self.run(&job, &mut |_| ()).map_err(|cut| cut.failure)?;
         Ok(homes.into_iter().filter_map(Home::into_bench).collect())
     }

@@ -4,36 +4,20 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use super::open::{by_qp, is_told_apart};
-use super::{Part, Ticks};
-use crate::cq::timed_out;
-use crate::end::End;
-use crate::join::Arrival;
-use crate::oneway::parts;
-use crate::oneway::receive::{IDLE_NS, arrivals};
-use crate::pace::longest_gap_ns;
-use crate::point::{Op, Point, Transport};
-use crate::share::{number_of_word, place_of};
-use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use super::open::by_qp;
+use super::part::{Part, Ticks, are_dated, is_passive, numbers_payload};
+use crate::common::arrivals::Arrival;
+use crate::common::completions::timed_out;
+use crate::common::endpoint::End;
+use crate::common::lockstep::{Begin, Course, Effort, gather, stopped};
+use crate::common::pace::longest_gap_ns;
+use crate::common::params::{Common, Transport};
+use crate::common::receives::{Stock, Tellers};
+use crate::common::samples::{IDLE_NS, arrivals, parts};
+use crate::common::thread_tag::{number_of_word, place_of};
 
 /// Completions taken at a time.
 const TAKEN: usize = 32;
-
-/// Whether messages come without notice, so that nobody counts them here.
-pub(crate) fn is_passive(point: &Point) -> bool {
-    matches!(point.op, Op::Write | Op::Read)
-}
-
-/// Whether each arrival has a stamp of its own.
-pub(super) fn are_dated(point: &Point) -> bool {
-    point.rate_per_s > 0 && !is_passive(point) && is_told_apart(point)
-}
-
-/// The runs among the parts: without the warm-up.
-pub(super) fn runs_of<'a>(point: &Point, parts: &'a [Part]) -> &'a [Part] {
-    parts.get(usize::from(point.warm_up > 0)..).unwrap_or(&[])
-}
 
 /// What this end found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,7 +61,7 @@ impl Found {
 struct Receiving<'a, R> {
     rank: &'a R,
     end: &'a End,
-    point: &'a Point,
+    common: &'a Common,
     stocks: Vec<Stock<'a>>,
     tellers: Tellers<'a>,
     ticks: Ticks,
@@ -90,30 +74,39 @@ struct Receiving<'a, R> {
     limit_ns: u64,
 }
 
-pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let passive = is_passive(point);
+/// Receives, with a stamp after so many messages; 0: none.
+pub(crate) fn run<R: Rank>(
+    common: &Common,
+    stamp_every: u64,
+    rank: &R,
+    end: &End,
+) -> Result<Outcome, Stopped> {
+    let passive = is_passive(common);
     let qps = if passive { 0 } else { end.qps.len() };
-    let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
+    let patience_ns = if common.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
     let mut receiving = Receiving {
         rank,
         end,
-        point,
-        stocks: (0..qps).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?,
-        tellers: Tellers::new(end, point),
-        ticks: Ticks::new(point.stamp_every),
+        common,
+        stocks: (0..qps).map(|qp| Stock::new(end, common, qp)).collect::<Result<_, _>>()?,
+        tellers: Tellers::new(end, common),
+        ticks: Ticks::new(stamp_every),
         latest: vec![None; qps],
         came: vec![0; qps],
-        arrivals: arrivals(if are_dated(point) { point.total() as usize } else { 0 }, point.touch),
+        arrivals: arrivals(
+            if are_dated(common) { common.total() as usize } else { 0 },
+            common.touch,
+        ),
         reordered: 0,
-        limit_ns: patience_ns.max(longest_gap_ns(point)),
+        limit_ns: patience_ns.max(longest_gap_ns(common)),
     };
     let mut found = Found::default();
     let mut course = Course::new(rank, end);
-    for messages in parts(point) {
+    for messages in parts(common) {
         if !course.goes_on()? {
             break;
         }
-        if are_dated(point) {
+        if are_dated(common) {
             course.aligns()?;
         }
         let begin = Begin::now(rank);
@@ -124,7 +117,7 @@ pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
         found.parts.push(part);
         course.took(result)?;
     }
-    if are_dated(point) {
+    if are_dated(common) {
         course.aligns()?;
     }
     found.reordered = receiving.reordered;
@@ -159,7 +152,7 @@ impl<R: Rank> Receiving<'_, R> {
         part: &mut Part,
         wcs: &mut [Wc; TAKEN],
     ) -> Result<(), Stopped> {
-        let is_lossy = self.point.transport != Transport::Rc;
+        let is_lossy = self.common.transport != Transport::Rc;
         while part.messages < messages {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
@@ -213,7 +206,7 @@ impl<R: Rank> Receiving<'_, R> {
         if let Some(imm) = wc.imm() {
             return Some(share.number(imm).into());
         }
-        self.point.numbers_payload().then(|| {
+        numbers_payload(self.common).then(|| {
             let memory = share.memory(&self.end.mr, wc.wr_id());
             let word = memory.read_u64(layout.in_at(place_of(wc.wr_id())));
             number_of_word(word).wrapping_sub(1)
@@ -224,7 +217,6 @@ impl<R: Rank> Receiving<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::Experiment;
 
     #[test]
     fn what_was_found_comes_back() {
@@ -241,14 +233,5 @@ mod tests {
         assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
         assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
         assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
-    }
-
-    #[test]
-    fn a_warm_up_is_no_run() {
-        let parts = [Part::default(), Part { messages: 1, ..Part::default() }];
-        let point = Point::default_for(Experiment::Blast);
-        assert_eq!(runs_of(&point, &parts), &parts[1..]);
-        assert_eq!(runs_of(&Point { warm_up: 0, ..point.clone() }, &parts), &parts[..]);
-        assert!(runs_of(&point, &[]).is_empty());
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{AddressHandle, MULTICAST_QPN, RecvRequest, SendRequest, Sge, Wc};
 
-use super::options::Direction;
+use super::options::{Direction, Fan};
 use super::shape::{Course, NOTE_BYTES, Shape, mark, over};
-use crate::cq::failed;
-use crate::end::QKEY;
-use crate::links::Links;
-use crate::point::{Op, Point, Transport};
-use crate::trouble::Troubled;
+use crate::common::completions::failed;
+use crate::common::endpoint::QKEY;
+use crate::common::failure::Troubled;
+use crate::common::links::Links;
+use crate::common::params::{Common, Op, Transport};
 
 /// From this immediate value on, a message says that a part is over.
 const OVER_IMM: u32 = u32::MAX - 1;
@@ -39,7 +39,8 @@ pub(crate) struct Heard {
 /// A rank's queue pairs and memory.
 pub(crate) struct Desk<'a> {
     pub links: &'a Links,
-    pub point: &'a Point,
+    pub common: &'a Common,
+    pub own: &'a Fan,
     pub shape: Shape,
     pub course: Course,
     /// Sends of which the completion is to come.
@@ -56,14 +57,14 @@ impl<'a> Desk<'a> {
     /// With the receive queues filled.
     pub fn new<R: Rank>(
         rank: &R,
+        (common, own): (&'a Common, &'a Fan),
         links: &'a Links,
-        point: &'a Point,
         shape: Shape,
         rx: u32,
         group: Option<AddressHandle>,
     ) -> Result<Self, Stopped> {
-        let is_ud = point.transport == Transport::Ud;
-        let key = |(i, far): (usize, &crate::links::Far)| {
+        let is_ud = common.transport == Transport::Ud;
+        let key = |(i, far): (usize, &crate::common::links::Far)| {
             (if is_ud { far.qpn } else { links.qps[far.qp].qp_num() }, i)
         };
         let mut known: Vec<(u32, usize)> = links.far.iter().enumerate().map(key).collect();
@@ -79,9 +80,10 @@ impl<'a> Desk<'a> {
         }
         let desk = Self {
             links,
-            point,
+            common,
+            own,
             shape,
-            course: Course::of(point),
+            course: Course::of(common, own),
             pending: 0,
             known,
             group,
@@ -101,24 +103,24 @@ impl<'a> Desk<'a> {
 
     /// Whether messages may be lost.
     pub fn is_lossy(&self) -> bool {
-        self.point.transport != Transport::Rc
+        self.common.transport != Transport::Rc
     }
 
     /// Whether messages are heard by receive completions, not by looking at memory.
     pub fn hears_by_completion(&self) -> bool {
-        self.point.op != Op::Write
+        self.common.op != Op::Write
     }
 
     /// How long a wait may take.
     pub fn limit_ns<R: Rank>(&self, rank: &R) -> u64 {
-        if self.is_lossy() { self.point.lost_after_ns } else { rank.patience_ns() }
+        if self.is_lossy() { self.own.lost_after_ns } else { rank.patience_ns() }
     }
 
     /// The message of a repetition from rank 0, and the answer.
     pub fn pair(&self, repetition: u64) -> (Say, Say) {
         let whole = Say::Message(repetition, self.course.size(repetition));
         let note = Say::Note(repetition, repetition as u32);
-        match self.point.direction {
+        match self.own.direction {
             Direction::Both => (whole, whole),
             Direction::Out => (whole, note),
             Direction::In => (note, whole),
@@ -141,14 +143,14 @@ impl<'a> Desk<'a> {
         let place = if self.is_root { 0 } else { self.own_place };
         // Places are of one length everywhere.
         let target = self.shape.written_at(place, bytes) as u64;
-        let request = match self.point.op {
+        let request = match self.common.op {
             Op::Write | Op::WriteImm => SendRequest::write(&sges, &to.memory, target),
             _ => SendRequest::send(&sges),
         };
         // A note of READ carries a time.
-        let has_imm = self.point.op.has_imm() || self.point.op.reads();
+        let has_imm = self.common.op.has_imm() || self.common.op.reads();
         let request = if has_imm { request.with_imm(imm) } else { request };
-        let is_inline = self.links.is_inline(self.point, bytes);
+        let is_inline = self.links.is_inline(self.common, bytes);
         let request = if is_inline { request.inline_data() } else { request };
         let request = match (&self.group, &to.ah) {
             (Some(group), _) => request.to(group, MULTICAST_QPN, QKEY),
@@ -204,7 +206,7 @@ impl<'a> Desk<'a> {
     }
 
     fn heard(&self, wc: &Wc) -> Option<Heard> {
-        let is_ud = self.point.transport == Transport::Ud;
+        let is_ud = self.common.transport == Transport::Ud;
         let number = if is_ud { wc.src_qp() } else { wc.qp_num() };
         let at = self.known.binary_search_by_key(&number, |known| known.0).ok()?;
         let (imm, byte) = match wc.imm() {
@@ -238,7 +240,7 @@ impl<'a> Desk<'a> {
 
     /// Posts receives into these places. A place of a connected queue pair has its index.
     fn post_receives(&self, places: &[u64]) -> Result<(), Stopped> {
-        let is_ud = self.point.transport == Transport::Ud;
+        let is_ud = self.common.transport == Transport::Ud;
         for place in places {
             let at = *place as usize;
             let sges: [Sge<'_>; 1] =
@@ -253,11 +255,13 @@ impl<'a> Desk<'a> {
     /// Waits for the completions of all sends.
     pub fn settle<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
         let limit_ns = rank.patience_ns();
-        let settled = crate::cq::look_for(rank, limit_ns, || match self.completions(|_| ()) {
-            Ok(()) if self.pending > 0 => None,
-            other => Some(other),
+        let settled = crate::common::completions::look_for(rank, limit_ns, || {
+            match self.completions(|_| ()) {
+                Ok(()) if self.pending > 0 => None,
+                other => Some(other),
+            }
         })?;
-        let late = || crate::cq::timed_out(limit_ns, "the completion of a send");
+        let late = || crate::common::completions::timed_out(limit_ns, "the completion of a send");
         settled.unwrap_or_else(|| Err(late()))
     }
 }

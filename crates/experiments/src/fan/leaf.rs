@@ -3,12 +3,12 @@
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 
-use super::Role;
 use super::desk::{Desk, Say};
 use super::options::Direction;
+use super::role::Role;
 use super::shape::{over, repetition_of};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, through_losses_ns};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::lockstep::{Effort, through_losses_ns};
 
 /// Ranks 1 to n.
 pub(crate) struct Leaf<'a> {
@@ -76,7 +76,7 @@ impl<'a> Leaf<'a> {
 impl<R: Rank> Role<R> for Leaf<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         let last = self.next + repetitions;
-        let is_read = self.desk.point.op.reads();
+        let is_read = self.desk.common.op.reads();
         if Role::<R>::is_idle(self) {
             // It is read from, and has no hand in it.
             self.next = last;
@@ -84,7 +84,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         }
         while self.next < last {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
             let Some(repetition) = self.wait(rank, part)? else { break };
             self.heard += 1;
@@ -102,7 +102,7 @@ impl<R: Rank> Role<R> for Leaf<'_> {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.point.op.reads() && self.desk.point.direction == Direction::Out
+        self.desk.common.op.reads() && self.desk.own.direction == Direction::Out
     }
 
     fn heard(&self) -> u64 {

@@ -5,14 +5,11 @@ use rdmalab_rank::{Rank, Stopped};
 
 use super::desk::{Desk, Say};
 use super::options::{Cast, Direction};
-use super::result::Found;
-use super::shape::mark;
-use super::{Role, repetitions};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, Losses, OVERS};
-
-/// What stands for a time that there is not.
-pub(crate) const NONE: u64 = u64::MAX;
+use super::result::{Found, NONE, efforts};
+use super::role::Role;
+use super::shape::{mark, repetitions};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::lockstep::{Effort, Losses, OVERS};
 
 /// Rank 0.
 pub(crate) struct Root<'a> {
@@ -36,8 +33,8 @@ pub(crate) struct Root<'a> {
 
 impl<'a> Root<'a> {
     pub fn new(desk: Desk<'a>, peers: usize) -> Self {
-        let all = repetitions(desk.point) as usize;
-        let found = Found::new(all, peers, desk.point.touch);
+        let all = repetitions(desk.common, desk.own) as usize;
+        let found = Found::new(all, peers, desk.common.touch);
         let answers = vec![NONE; peers];
         let said_ns = vec![NONE; peers];
         let losses = vec![Losses::default(); peers];
@@ -47,7 +44,7 @@ impl<'a> Root<'a> {
 
     /// Posts to all of them.
     fn post_all(&mut self, say: Say) -> Result<(), Stopped> {
-        let posts = if self.desk.point.cast == Cast::Group { 1 } else { self.peers };
+        let posts = if self.desk.own.cast == Cast::Group { 1 } else { self.peers };
         (0..posts).try_for_each(|far| self.desk.post(far, say))
     }
 
@@ -75,7 +72,7 @@ impl<'a> Root<'a> {
         }
         if self.desk.hears_by_completion() {
             let (said_ns, late) = (&mut self.said_ns, &mut self.late);
-            let is_read = self.desk.point.op.reads();
+            let is_read = self.desk.common.op.reads();
             let mut now = None;
             self.desk.messages(|heard| match answers.get_mut(heard.far) {
                 Some(answer) if *answer == NONE && (is_read || heard.mark == byte) => {
@@ -130,7 +127,7 @@ impl<'a> Root<'a> {
     /// A READ from each, and of each.
     fn reads<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
         let bytes = self.desk.course.size(self.next);
-        let direction = self.desk.point.direction;
+        let direction = self.desk.own.direction;
         let clock = rank.clock();
         let mut out = vec![0.0; self.peers];
         let mut back = vec![0.0; self.peers];
@@ -170,9 +167,9 @@ impl<R: Rank> Role<R> for Root<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         for _ in 0..repetitions {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
-            match self.desk.point.op.reads() {
+            match self.desk.common.op.reads() {
                 true => self.reads(rank)?,
                 false => self.round_trip(rank)?,
             }
@@ -186,7 +183,7 @@ impl<R: Rank> Role<R> for Root<'_> {
     }
 
     fn outcome(self, rank: &R, mut outcome: Outcome, all: &[(Effort, u64)]) -> Outcome {
-        self.found.outcome(rank.clock(), self.desk.point, &self.desk.course, &mut outcome);
+        self.found.outcome(rank.clock(), self.desk.common, &self.desk.course, &mut outcome);
         let asked = self.next * self.peers as u64;
         outcome.push_count("sent", asked);
         outcome.push_count("lost", self.found.lost());
@@ -199,7 +196,7 @@ impl<R: Rank> Role<R> for Root<'_> {
             outcome.push_count("late", self.late);
         }
         outcome.push_fact("peers", self.peers);
-        super::result::efforts(all, self.peers, &mut outcome);
+        efforts(all, self.peers, &mut outcome);
         outcome
     }
 }

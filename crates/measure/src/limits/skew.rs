@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::cpu::{Looking, Spin};
+use super::cpu::{Spin, SpinHint};
 use super::peer::{Line, Map, beside};
-use super::{Ends, Unsupported};
+use super::{Peers, Unsupported};
 use crate::clock::{Clock, Stamp};
 
 /// A few milliseconds where both cores are ours alone.
@@ -54,7 +54,7 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
     let map = Map::shared(3 * size_of::<Line>())?;
     let [ping, pong, stop] = map.lines() else { unreachable!("three lines were mapped") };
     let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
-    let spin = Spin::between(cores).looking(Looking::Paused);
+    let spin = Spin::between(cores).with_hint(SpinHint::Paused);
     let ns = |ticks: i64| clock.ns_between(Stamp(0), Stamp(ticks as u64));
     let ours = || {
         let (mut low, mut high) = (i64::MIN, i64::MAX);
@@ -94,5 +94,5 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
         }
     };
     // SAFETY: threads are bound by no contract here.
-    unsafe { beside(Ends::Threads, cores, stop, theirs, ours) }
+    unsafe { beside(Peers::Threads, cores, stop, theirs, ours) }
 }

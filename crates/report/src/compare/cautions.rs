@@ -2,11 +2,11 @@
 
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
-use rdmalab_measure::words::{by_number, some};
+use rdmalab_measure::text::{count_of, plural};
 use rdmalab_record::{Device, Record};
 
 use super::head::{OR, all};
-use super::{Comparison, Known, Row};
+use super::{Comparison, Row, SideSummary};
 use crate::model::group_name;
 use crate::value::grouped;
 
@@ -48,8 +48,8 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     }
     for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
         if *n > 0 {
-            let (points, has) = (some(*n, "point"), by_number(*n, "has", "have"));
-            let is = by_number(*n, "is", "are");
+            let (points, has) = (count_of(*n, "point"), plural(*n, "has", "have"));
+            let is = plural(*n, "is", "are");
             found.push(format!("{points} of {letter} {has} no partner, and {is} left out"));
         }
     }
@@ -79,8 +79,8 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     ] {
         if lost > 0 {
             let n = usize::try_from(lost).unwrap_or(usize::MAX);
-            let messages = by_number(n, "message", "messages");
-            let were = by_number(n, "was lost: it has", "were lost: they have");
+            let messages = plural(n, "message", "messages");
+            let were = plural(n, "was lost: it has", "were lost: they have");
             found.push(format!("{} {messages} of {letter} {were} no time", grouped(lost)));
         }
     }
@@ -88,7 +88,7 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
 }
 
 /// Whether one side as a whole was measured before the other: what a machine does differently an
-/// hour later is no difference of theirs, and looks like one.
+/// hour later looks like a difference between the two, and is none.
 fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
     let span = |records: &'_ [Record]| -> Option<(String, String)> {
         let starts = || records.iter().flat_map(|r| &r.points).map(|point| &point.started_utc);
@@ -182,7 +182,7 @@ fn obstacles(comparison: &Comparison) -> Vec<String> {
 
 fn dependence(comparison: &Comparison) -> Option<String> {
     let sides = comparison.rows.iter().flat_map(|row| [&row.a, &row.b]);
-    let share = |known: &Known| Some(known.effective_n? / known.n as f64);
+    let share = |known: &SideSummary| Some(known.effective_n? / known.n as f64);
     let worst = sides.filter_map(|known| Some((share(known)?, known)));
     let (share, known) = worst.min_by(|x, y| x.0.total_cmp(&y.0))?;
     (share < DEPENDENT).then(|| {

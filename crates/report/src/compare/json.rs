@@ -3,7 +3,7 @@
 use rdmalab_measure::stats::Units;
 use serde_json::{Value, json};
 
-use super::{CONFIDENCE, Comparison, Known, Row};
+use super::{CONFIDENCE, Comparison, Row, SideSummary};
 use crate::csv::unit_of_name;
 
 /// The version of the document's form; it rises when a field changes or goes.
@@ -75,7 +75,7 @@ fn basis(row: &Row) -> &'static str {
     if row.a.records.max(row.b.records) > 1 { "welch over records" } else { "welch over runs" }
 }
 
-fn side(known: &Known, unit: &str) -> Value {
+fn side(known: &SideSummary, unit: &str) -> Value {
     let units = known.units.map(|units| match units {
         Units::Runs(n) => json!({ "kind": "runs", "n": n }),
         Units::Blocks(n) => json!({ "kind": "blocks", "n": n }),

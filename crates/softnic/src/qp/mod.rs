@@ -227,7 +227,7 @@ impl QpInner {
     pub(crate) fn take(&mut self, train: &Train, bytes: Arrived<'_>) {
         match driver::take(&mut self.qp, &mut self.links, train, bytes) {
             Taken::Done => {}
-            // Posted means fetched here, so nothing stalls.
+            // What is posted is fetched at once, so nothing stalls.
             Taken::Dropped(_) | Taken::Stalled => {
                 self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
             }

@@ -21,7 +21,7 @@ impl QpInner {
     /// Whether the next datagram goes to a group.
     pub(crate) fn is_multicast_next(&self) -> bool {
         let sq = &self.qp.sq;
-        sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
+        sq.begun != sq.fetched() && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
     }
 
     /// Sends the next datagram to every process of the host, once each has room for it, as one peer

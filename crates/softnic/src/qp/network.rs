@@ -58,7 +58,7 @@ impl QpInner {
         let (mut path, mut any) = (None, false);
         while self.qp.may_send() && !self.is_multicast_next() {
             let position = self.qp.sq.begun;
-            if position == self.qp.sq.posted {
+            if position == self.qp.sq.fetched() {
                 break;
             }
             let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { break };

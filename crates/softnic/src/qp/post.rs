@@ -34,9 +34,10 @@ impl QpInner {
         Ok(())
     }
 
-    /// Sends what was posted, or flushes it when the QP's state says so.
+    /// Fetches what was posted, and sends it, or flushes it when the QP's state says so.
     #[inline]
     pub(crate) fn start_sending(&mut self) {
+        self.qp.fetch_sends();
         match self.qp.state {
             QpState::Rts | QpState::Sqd => match self.transmit_singles() {
                 true => self.settle(),

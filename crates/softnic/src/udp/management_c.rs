@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use rdmalab_ring::madbox::NO_INTERFACE;
+use rdmalab_ring::mad_socket::NO_INTERFACE;
 
 use rdmalab_link::seam::Direction;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rdmalab_ring::madbox;
+use rdmalab_ring::mad_socket;
 
 /// How long what was found out about the host's programs is believed, ns: a flood of datagrams
 /// shall not make us read the kernel's list for each.
@@ -21,7 +21,7 @@ impl ManagerPresence {
         if now_ns > self.looked_at_ns.load(Ordering::Relaxed) + CACHED_NS {
             self.looked_at_ns.store(now_ns, Ordering::Relaxed);
             // Where the list cannot be read, silence does less harm than a wrong answer.
-            let found = madbox::is_anybody_here().unwrap_or(true);
+            let found = mad_socket::any_slot_claimed().unwrap_or(true);
             self.has_managers.store(found, Ordering::Relaxed);
         }
         self.has_managers.load(Ordering::Relaxed)

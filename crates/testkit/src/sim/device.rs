@@ -55,8 +55,10 @@ pub struct SimQp {
     pub(super) inbox: VecDeque<Parcel>,
     /// Accepted, and to be retired later.
     pub(super) steps: Vec<Step>,
+    /// When the adapter reads the send WQEs that were posted; `None`: it has.
+    pub(super) fetch_sends_at_ns: Option<u64>,
     /// When the adapter reads the receive WQEs that were posted; `None`: it has.
-    pub(super) fetch_at_ns: Option<u64>,
+    pub(super) fetch_receives_at_ns: Option<u64>,
 }
 
 impl SimQp {
@@ -92,6 +94,8 @@ pub struct Device {
     pub srq: Option<SharedRecvQueue>,
     /// How often the SRQ's limit event was raised.
     pub srq_limit_events: u32,
+    /// When the adapter reads what was posted to the shared receive queue; `None`: it has.
+    pub(super) fetch_shared_at_ns: Option<u64>,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
     /// Whether the driver tries the engine's short ways for small SENDs first.
@@ -108,6 +112,7 @@ impl Device {
             keys: BTreeMap::new(),
             srq: None,
             srq_limit_events: 0,
+            fetch_shared_at_ns: None,
             qps: Vec::new(),
             short_ways: false,
             index,
@@ -172,7 +177,8 @@ impl Device {
             polled_received: 0,
             inbox: VecDeque::new(),
             steps: Vec::new(),
-            fetch_at_ns: None,
+            fetch_sends_at_ns: None,
+            fetch_receives_at_ns: None,
         });
         index
     }

@@ -29,7 +29,7 @@ pub struct Knobs {
     pub max_train_bytes: u32,
     /// In a thousand: how often the second half of a step comes later than the first.
     pub late_retire: u32,
-    /// In a thousand: how often posted receives are fetched later.
+    /// In a thousand: how often the adapter reads posted WQEs later than at once.
     pub late_fetch: u32,
     /// In a thousand: how often an operation that may take the local lane takes it.
     pub lane: u32,
@@ -131,6 +131,8 @@ impl World {
 
     /// Posts a send, copying an inline payload, as the verbs do.
     pub fn post_send(&mut self, at: At, wr: &SendWr<'_>) -> Result<u32, PostError> {
+        // Without late fetches nothing is drawn here: seeds that found bugs keep their runs.
+        let late = (self.knobs.late_fetch > 0).then(|| self.draw_fetch_at_ns()).flatten();
         let device = &mut self.devices[at.device];
         let sim = &mut device.qps[at.qp];
         let position = sim.qp.post_send(wr, sim.freed)?;
@@ -143,6 +145,10 @@ impl World {
                 to = rest;
             }
         }
+        match sim.fetch_sends_at_ns.or(late) {
+            fetch_at_ns @ Some(_) => sim.fetch_sends_at_ns = fetch_at_ns,
+            None => sim.qp.fetch_sends(),
+        }
         if matches!(sim.qp.state, QpState::Err | QpState::Sqe) {
             let (qp, mut env) = device.split(at.qp);
             qp.flush_sends(&mut env);
@@ -153,26 +159,36 @@ impl World {
 
     /// Posts a receive to the QP's queue, or to the shared one that it uses.
     pub fn post_recv(&mut self, at: At, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let late = self.rng.chance(self.knobs.late_fetch);
-        let fetch_at_ns = self.now_ns + self.rng.between(100, 20_000);
+        let late = self.draw_fetch_at_ns();
         let device = &mut self.devices[at.device];
         if device.qps[at.qp].qp.rq.is_none() {
-            return device.srq.as_mut().expect("an SRQ").queue.push(wr);
+            let queue = &mut device.srq.as_mut().expect("an SRQ").queue;
+            queue.push(wr)?;
+            match device.fetch_shared_at_ns.or(late) {
+                fetch_at_ns @ Some(_) => device.fetch_shared_at_ns = fetch_at_ns,
+                None => queue.fetch_all(),
+            }
+            return Ok(());
         }
         let sim = &mut device.qps[at.qp];
-        let fetched = sim.qp.rq.as_ref().map_or(0, |rq| rq.fetched);
         sim.qp.post_recv(wr)?;
-        if let Some(rq) = &mut sim.qp.rq
-            && (late || sim.fetch_at_ns.is_some())
-        {
-            rq.fetched = fetched;
-            sim.fetch_at_ns.get_or_insert(fetch_at_ns);
+        match sim.fetch_receives_at_ns.or(late) {
+            fetch_at_ns @ Some(_) => sim.fetch_receives_at_ns = fetch_at_ns,
+            None => sim.qp.fetch_receives(),
         }
         if sim.qp.state == QpState::Err {
             let (qp, mut env) = device.split(at.qp);
             qp.flush_receives(&mut env);
         }
         Ok(())
+    }
+
+    /// When the adapter reads the WQE that is posted now; `None`: at once. WQEs are read in order,
+    /// so one that is posted while another waits is read with that.
+    fn draw_fetch_at_ns(&mut self) -> Option<u64> {
+        let late = self.rng.chance(self.knobs.late_fetch);
+        let fetch_at_ns = self.now_ns + self.rng.between(100, 20_000);
+        late.then_some(fetch_at_ns)
     }
 
     /// Modifies a queue pair; panics when that is refused.
@@ -191,6 +207,14 @@ impl World {
             worked = true;
             if let Some(at) = self.find(parcel.train.dst_qpn) {
                 self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+            }
+        }
+        let now_ns = self.now_ns;
+        for device in &mut self.devices {
+            if is_due(&mut device.fetch_shared_at_ns, now_ns)
+                && let Some(srq) = &mut device.srq
+            {
+                srq.queue.fetch_all();
             }
         }
         for at in self.places() {
@@ -245,11 +269,11 @@ impl World {
     fn take_time(&mut self, at: At) -> bool {
         let now_ns = self.now_ns;
         let sim = &mut self.devices[at.device].qps[at.qp];
-        if sim.fetch_at_ns.is_some_and(|fetch_ns| fetch_ns <= now_ns) {
-            sim.fetch_at_ns = None;
-            if let Some(rq) = &mut sim.qp.rq {
-                rq.fetch_all();
-            }
+        if is_due(&mut sim.fetch_sends_at_ns, now_ns) {
+            sim.qp.fetch_sends();
+        }
+        if is_due(&mut sim.fetch_receives_at_ns, now_ns) {
+            sim.qp.fetch_receives();
         }
         let Timer::At(kind, at_ns) = sim.qp.timer() else {
             return false;
@@ -321,13 +345,13 @@ impl World {
     pub fn next_ns(&self) -> Option<u64> {
         let mut next = self.link.next_ns();
         let mut take = |at_ns: u64| next = Some(next.map_or(at_ns, |next| next.min(at_ns)));
+        self.devices.iter().filter_map(|device| device.fetch_shared_at_ns).for_each(&mut take);
         for sim in self.devices.iter().flat_map(|device| &device.qps) {
             if let Timer::At(_, at_ns) = sim.qp.timer() {
                 take(at_ns);
             }
-            if let Some(at_ns) = sim.fetch_at_ns {
-                take(at_ns);
-            }
+            sim.fetch_sends_at_ns.into_iter().for_each(&mut take);
+            sim.fetch_receives_at_ns.into_iter().for_each(&mut take);
             for step in &sim.steps {
                 take(step.due_ns);
             }
@@ -426,6 +450,11 @@ fn move_in_lane(
         }
     }
     Some(())
+}
+
+/// Whether the time in `at_ns` has come; it is taken out then.
+fn is_due(at_ns: &mut Option<u64>, now_ns: u64) -> bool {
+    at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
 }
 
 /// Two different devices at once.

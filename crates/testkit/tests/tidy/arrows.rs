@@ -31,6 +31,7 @@ const HOUSE: &str = "
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
     measure     ->                       | clocks, histograms and statistics are arithmetic
     record      -> measure               | files and schema of what was measured
+    findings    -> record measure        | what points say together is arithmetic over records
     study       -> record measure        | published studies as data, held against records
     advice      -> record measure        | questions as data, answered from records by
                                            arithmetic; runs nothing

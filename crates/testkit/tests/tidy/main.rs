@@ -5,6 +5,7 @@
 
 mod arrows;
 mod docs;
+mod experiments;
 mod lengths;
 mod mask;
 mod modules;
@@ -60,4 +61,9 @@ fn text_is_clean() {
 #[test]
 fn documents_hold_together() {
     settle("documents", docs::offences(&Tree::load()));
+}
+
+#[test]
+fn experiments_are_named_at_home_and_in_the_list() {
+    settle("experiments", experiments::offences(&Tree::load()));
 }
