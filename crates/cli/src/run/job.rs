@@ -1,4 +1,4 @@
-//! What a worker is told to do, and what it brings home.
+//! What a worker is told to do, and the result.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -60,9 +60,9 @@ impl Job {
     }
 }
 
-/// What it brings home.
+/// The result of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Home {
+pub enum JobResult {
     /// What the device can.
     Limits(Limits),
     /// What was measured.
@@ -71,7 +71,7 @@ pub enum Home {
     Bench(Timings),
 }
 
-impl Home {
+impl JobResult {
     /// What the device can, if that was asked.
     pub fn into_limits(self) -> Option<Limits> {
         if let Self::Limits(limits) = self { Some(limits) } else { None }
@@ -177,8 +177,8 @@ fn worker(
         }
         let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
         let before = Before::now();
-        let home = home(rank, open, &job).map_err(|why| before.explain(why))?;
-        postcard::to_stdvec(&home).map_err(|e| format!("the result cannot be sent: {e}"))
+        let result = do_job(rank, open, &job).map_err(|why| before.explain(why))?;
+        postcard::to_stdvec(&result).map_err(|e| format!("the result cannot be sent: {e}"))
     })
 }
 
@@ -199,24 +199,24 @@ fn opened(name: &str, cores: &CpuSet, soft_only: Option<&str>) -> Result<Open, S
         .unwrap_or_else(|_| Err(format!("{name}: opening it panicked")))
 }
 
-fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> {
+fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, String> {
     let context = &open.context;
     match job {
         Job::Limits { port, .. } => {
             let limits = Limits::query(context, *port).map_err(|e| e.to_string())?;
             let profile = crate::soft::profile(&open.device);
             let profile = profile.map(|profile| (profile.name.clone(), profile.does()));
-            Ok(Home::Limits(Limits { profile, ..limits }))
+            Ok(JobResult::Limits(Limits { profile, ..limits }))
         }
         Job::Measure { point, .. } => {
             let before = armed::State::of(&open.device);
             rdmalab_experiments::run(rank, &open.device, point)
                 .map(|measured| before.labelled(measured, rank.index()))
-                .map(|outcome| Home::Outcome(dated(rank, outcome)))
+                .map(|outcome| JobResult::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())
         }
         Job::Bench { task, .. } => {
-            perform(rank, context, &mut open.endpoint, task).map(Home::Bench)
+            perform(rank, context, &mut open.endpoint, task).map(JobResult::Bench)
         }
     }
 }

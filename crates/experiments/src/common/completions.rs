@@ -407,9 +407,9 @@ mod tests {
         assert_eq!(found, Polled { own: 0, has_others: true, has_more: true });
         assert_eq!(came, ROUNDS as usize * 4);
         // Nothing is lost.
-        let mate = SharedView { thread: 1, shared: view.shared.clone() };
+        let other = SharedView { thread: 1, shared: view.shared.clone() };
         let mut all = vec![Wc::default(); came + 1];
-        let found = mate.poll(|_| panic!("there is something in the inbox"), &mut all);
+        let found = other.poll(|_| panic!("there is something in the inbox"), &mut all);
         assert_eq!(found.expect("a look").own, came);
     }
 

@@ -93,8 +93,8 @@ impl<'a> CreditReturns<'a> {
     }
 
     /// Waits for receive completions, at most `limit_ns`; 0 when nothing came. Where messages may
-    /// be lost the time is counted in pieces in each of which it looked: who was kept from its
-    /// processor has not waited. After each of them it sends its credit again.
+    /// be lost, the time is counted in slices, in each of which the queue was polled: a thread
+    /// without a processor has not waited. After each slice the credits are sent again.
     #[inline]
     pub fn wait_for<R: Rank>(
         &mut self,
@@ -118,8 +118,7 @@ impl<'a> CreditReturns<'a> {
         }
     }
 
-    /// Whether a credit is due again, when nothing came for so long; asked every
-    /// `slice_ns`.
+    /// Whether a credit is due again, when nothing came for so long; asked every `slice_ns`.
     pub fn is_due(waited_ns: u64, slice_ns: u64) -> bool {
         waited_ns / HEARTBEAT_NS > waited_ns.saturating_sub(slice_ns) / HEARTBEAT_NS
     }

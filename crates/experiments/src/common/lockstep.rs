@@ -63,16 +63,16 @@ impl<'a, R: Rank> Lockstep<'a, R> {
         }
     }
 
-    /// Has the clocks of both ends looked at, where they are two: before each part and after the
-    /// last one, so that what is stamped in between can be converted.
+    /// Compares the clocks of both ends, where they are two: before each part and after the last
+    /// one, so that what is stamped in between can be converted.
     pub fn align_clocks(&mut self) -> Result<(), Stopped> {
         let aligned = self.rank.align_clocks();
         self.part_ended(aligned)
     }
 
-    /// A part has ended so. What was measured until then is kept where we were interrupted, or the
-    /// other end is gone: others know of that. A failure of our own is an error, so that the other
-    /// end is told.
+    /// A part has ended with that result. What was measured until then is kept where we were
+    /// interrupted, or the other end is gone. A failure of our own is an error, so that the other
+    /// end learns of it.
     pub fn part_ended(&mut self, result: Result<(), Stopped>) -> Result<(), Stopped> {
         match result {
             Ok(()) => Ok(()),
@@ -95,7 +95,7 @@ impl<'a, R: Rank> Lockstep<'a, R> {
     }
 }
 
-/// Why a rank that sees that it is to stop has to.
+/// The reason why a rank was asked to stop.
 #[cold]
 pub(crate) fn stopped<R: Rank>(rank: &R) -> Stopped {
     rank.spin_for(0, || None::<()>).err().unwrap_or(Stopped::Asked)

@@ -1,7 +1,7 @@
 //! Several threads at each end, each with memory of its own, and with queue pairs and completion
-//! queues of its own or those of all: the `i`-th of one end with the `i`-th of the other. To each
-//! the others do not exist; when they meet the other end they do so together, since two ends have
-//! one connection for that.
+//! queues of its own or those of all: the `i`-th of one end with the `i`-th of the other. Each
+//! thread has a [`Rank`] of its own. What threads exchange with the other end goes together, since
+//! two ends have one connection for that.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -337,7 +337,7 @@ impl<R: Rank> Rank for ThreadRank<'_, R> {
 /// The results of all threads as one: what they found together, and what each found.
 fn joined(results: Vec<Result<Outcome, Stopped>>) -> Result<Outcome, Stopped> {
     let told = |why: &Stopped| matches!(why, Stopped::Other(_) | Stopped::Asked);
-    // A thread that only heard of another one's failure knows less.
+    // A thread that was only told of another one's failure knows less.
     let mut failures = results.iter().filter_map(|r| r.as_ref().err());
     if let Some(first) = failures.clone().find(|why| !told(why)).or_else(|| failures.next()) {
         return Err(first.clone());

@@ -99,7 +99,7 @@ impl<'a, R: Rank> Trips<'a, R> {
         Ok(())
     }
 
-    /// Hears a message: the buffer is now used.
+    /// Receives a message: its buffer is now used.
     #[inline]
     fn receive(&mut self, what: &str) -> Result<(), Stopped> {
         let mut wcs = [Wc::default()];
