@@ -70,7 +70,7 @@ pub fn local_address<E: Env>(
 }
 
 /// Copies a range of the bytes of a gather list to a place.
-#[inline(always)]
+#[inline]
 pub fn gather<H: Env + Memory>(
     host: &H,
     pd: PdId,
@@ -86,7 +86,7 @@ pub fn gather<H: Env + Memory>(
 }
 
 /// Copies a range of the payload of the work request at `position` to a place.
-#[inline(always)]
+#[inline]
 pub fn read_wqe<H: Env + Memory>(
     qp: &Qp,
     host: &H,

@@ -41,7 +41,8 @@ pub trait Path<M: Memory> {
     fn address(&mut self, _train: &mut Train, _to: &UdAddress) {}
 
     /// Takes a train for which there is room. `fill` writes a range of its payload where the path
-    /// wants it, and is not asked for empty ones. `is_inline`: the payload lies in the work request.
+    /// wants it, and is not asked for empty ones. `is_inline`: the payload lies in the work
+    /// request.
     fn push(
         &mut self,
         train: &Train,
