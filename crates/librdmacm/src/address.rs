@@ -64,7 +64,7 @@ pub fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, length as socklen_t)
 }
 
-/// Without the disguise of an IPv4 address as an IPv6 one.
+/// The IPv4 address of an IPv4-mapped IPv6 address; other addresses unchanged.
 pub fn plain(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
@@ -94,8 +94,8 @@ pub fn interfaces() -> Vec<IpAddr> {
     found
 }
 
-/// The address of ours from which packets to another host go, if `wanted` is not named. Nothing is
-/// sent: a datagram socket that is connected only asks the routing table.
+/// The source address of packets to another host: `wanted`, or the routing table's choice. Sends
+/// nothing: connecting a datagram socket only asks the routing table.
 ///
 /// # Errors
 /// What the kernel says, above all that there is no route.
@@ -105,19 +105,20 @@ pub fn source_for(ip: IpAddr, wanted: Option<IpAddr>) -> io::Result<IpAddr> {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let wanted = wanted.filter(|wanted| wanted.is_ipv4() == ip.is_ipv4()).unwrap_or(any);
-    // One that is new cannot be bound yet.
+    // A tentative address cannot be bound yet.
     let socket = UdpSocket::bind((wanted, 0)).or_else(|_| UdpSocket::bind((any, 0)))?;
-    // Port 9 is that of no service; any would do.
+    // Port 9 is the discard port; any port would do.
     socket.connect((ip, 9))?;
     socket.local_addr().map(|address| address.ip())
 }
 
-/// Whether an error of the routing table says that no way leads there, or none may be taken.
+/// Whether an error says that there is no route, or a prohibited one.
 pub fn is_no_route(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES))
 }
 
-/// Whether an address of ours is not in use yet: the kernel lets nobody bind it until then.
+/// Whether one of our addresses is tentative: it cannot be bound until duplicate address detection
+/// has finished.
 pub fn is_tentative(ours: IpAddr) -> bool {
     let bound = UdpSocket::bind((ours, 0));
     bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
@@ -155,7 +156,7 @@ mod tests {
         assert!(!is_local("192.0.2.1".parse().unwrap()));
     }
     #[test]
-    fn an_address_that_nobody_has_is_not_in_use() {
+    fn an_address_of_no_interface_counts_as_tentative() {
         assert!(!is_tentative("127.0.0.1".parse().unwrap()));
         assert!(is_tentative("192.0.2.1".parse().unwrap()));
     }

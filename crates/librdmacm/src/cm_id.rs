@@ -246,8 +246,8 @@ mod tests {
 
     const TURNS: u8 = 200;
 
-    /// One thread fetches events, the other makes calls: no field is torn, and an object that must be
-    /// freed once is taken by one thread.
+    /// One thread fetches events, the other makes calls: no field is torn, and an object that must
+    /// be freed once is taken by one thread.
     #[test]
     fn two_threads_use_one_id() {
         let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());

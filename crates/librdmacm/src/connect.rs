@@ -1,4 +1,4 @@
-//! Making and ending connections.
+//! Connecting, accepting, rejecting and disconnecting.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,14 +18,14 @@ use crate::process::process;
 use crate::qp;
 use crate::state::{IdState, service_of};
 
-/// How long each side may take to answer, as a code: 4.3 s.
+/// Response time-out of both sides as a code: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
-/// How often a message is sent again.
+/// Max CM Retries of a REQ.
 const MAX_RETRIES: u8 = 15;
-/// How long an adapter takes to acknowledge, as a code.
+/// Target ACK delay as a code.
 const ACK_DELAY: u8 = 15;
 
-/// What `rdma_conn_param` says, or what is meant without one.
+/// The values of an `rdma_conn_param`, or the defaults without one.
 struct Wanted<'a> {
     private_data: &'a [u8],
     flow_control: bool,
@@ -59,7 +59,7 @@ unsafe fn wanted<'a>(param: *const rdma_conn_param) -> Wanted<'a> {
         // SAFETY: the caller's contract.
         false => unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), length) },
     };
-    // 255 means as many as the device can.
+    // 255 stands for the device's maximum.
     let given = |count: u8| (u32::from(count) != RDMA_MAX_RESP_RES).then_some(count);
     Wanted {
         private_data,
@@ -73,7 +73,7 @@ unsafe fn wanted<'a>(param: *const rdma_conn_param) -> Wanted<'a> {
     }
 }
 
-/// Private data in a field of its own length.
+/// Joins the parts of private data in a field of fixed length.
 fn fill<const N: usize>(call: &str, parts: &[&[u8]]) -> CallResult<[u8; N]> {
     let mut whole = [0; N];
     let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -107,7 +107,8 @@ fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     Ok(())
 }
 
-/// The queue pair's number and whether it has an SRQ: of the one on the id, or of the program's.
+/// The queue pair's number and whether it has an SRQ: of the id's queue pair, or as the program
+/// says.
 fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
     // SAFETY: the id's queue pair is alive until `rdma_destroy_qp`.
     match unsafe { own.qp().as_ref() } {
@@ -116,7 +117,7 @@ fn queue_pair(own: &CmId, wanted: &Wanted<'_>) -> (Qpn, bool) {
     }
 }
 
-/// Asks the peer for a connection; the result is an event. 0, or -1 and `errno`.
+/// Sends a REQ to the peer; the result is an event. 0, or -1 and `errno`.
 pub unsafe fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's id and parameters.
     answer(unsafe { connect(id, conn_param) })
@@ -179,7 +180,7 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     unsafe { wait_for_event(id) }
 }
 
-/// An address in the family of another: both are written in one.
+/// Converts an address to the family of another: the IP header has one family for both.
 fn same_family(ip: std::net::IpAddr, like: std::net::IpAddr) -> std::net::IpAddr {
     match (ip, like) {
         (std::net::IpAddr::V4(v4), std::net::IpAddr::V6(_)) => v4.to_ipv6_mapped().into(),
@@ -191,7 +192,7 @@ fn same_family(ip: std::net::IpAddr, like: std::net::IpAddr) -> std::net::IpAddr
     }
 }
 
-/// The request for a connection; what the connection is numbered by is filled in here.
+/// The REQ of a connection, without service and GUID.
 fn request(
     own: &CmId,
     state: &mut IdState,
@@ -398,8 +399,7 @@ pub unsafe fn rdma_reject_ece(
     unsafe { rdma_reject(id, private_data, private_data_len) }
 }
 
-/// Tells that something happened on the queue pair before the peer's answer came; 0, or -1 and
-/// `errno`.
+/// Reports an event of the queue pair that came before the RTU; 0, or -1 and `errno`.
 pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { own(id) }.and_then(|own| {
@@ -430,7 +430,7 @@ pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
     qp::to_error(own);
     let mut cm = process()?.lock();
     let Some(comm) = cm.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
-    // The peer, or a time-out, may have been first: that is no error, as in the kernel.
+    // As in the kernel, it is no error if the connection has ended already.
     let _already_over = cm.manager.disconnect(now_ns(), comm);
     cm.process_outputs();
     drop(cm);
@@ -453,7 +453,7 @@ pub unsafe fn drop_connection(id: *mut rdma_cm_id) -> CallResult<()> {
     done.map_err(|error| wrong_state("rclose", error))
 }
 
-/// Confirms a reply, when the program connected its queue pair itself; 0, or -1 and `errno`.
+/// Sends the RTU for a program that connected its queue pair itself; 0, or -1 and `errno`.
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { own(id) }.and_then(|own| match own.qp().is_null() {

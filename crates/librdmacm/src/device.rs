@@ -12,7 +12,7 @@ use rdmalab_wire::ids::Gid;
 
 use crate::errno::{CallResult, Errno, failed, last_errno};
 
-/// GIDs of a port that are looked at.
+/// GIDs of a port that are read.
 const GIDS_MAX: i32 = 64;
 /// The port: our devices have one.
 pub const PORT: u8 = 1;
@@ -38,7 +38,7 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// The verbs, and the way to other hosts where it is not libibverbs that has it.
+/// The verbs, and the GSI port if it was lent with them.
 type Source = Result<(VerbsTable, Option<MadPort>), String>;
 
 /// Taken once.
@@ -86,7 +86,7 @@ pub fn verbs() -> CallResult<&'static VerbsTable> {
     source().map(|(verbs, _)| verbs)
 }
 
-/// The way to other hosts, where it was lent with the verbs.
+/// The GSI port that was lent with the verbs.
 pub fn lent_mads() -> Option<MadPort> {
     source().ok()?.1
 }

@@ -10,7 +10,7 @@ use crate::events;
 use crate::process::process;
 use crate::{id, qp, resolve};
 
-/// For so long the peer of an endpoint is looked for, ms: as rdma-core does.
+/// Time-out of resolving the address of an endpoint, ms, as in rdma-core.
 const RESOLVE_MS: c_int = 2000;
 
 /// Makes an endpoint out of a resolved address; 0, or -1 and `errno`.
@@ -179,7 +179,7 @@ unsafe fn begin_request<'a>(listen: *mut rdma_cm_id) -> CallResult<&'a CmId> {
     Ok(on)
 }
 
-/// What an event of a listener comes to.
+/// The id of a connection request, from its event.
 unsafe fn end_request(
     on: &CmId,
     listen: *mut rdma_cm_id,
@@ -205,7 +205,7 @@ unsafe fn end_request(
     }
 }
 
-/// Makes the queue pair of a request, if the listener says what it shall be.
+/// Creates the queue pair of a request, if the listener has attributes for it.
 unsafe fn prepare(id: *mut rdma_cm_id, listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
     // SAFETY: the caller's contract.
     unsafe {

@@ -1,4 +1,4 @@
-//! How failures are told: by `errno`, and in words to whoever asked for them.
+//! Reporting failures: by `errno`, and by a message if `RDMALAB_DEBUG` is 1.
 
 use core::ffi::c_int;
 use std::io::Write as _;
@@ -10,29 +10,28 @@ pub struct Errno(pub c_int);
 /// The result of what a call does.
 pub type CallResult<T> = Result<T, Errno>;
 
-/// Says in words why something failed; printed if `RDMALAB_DEBUG` is 1, because a library is
-/// silent otherwise.
+/// Makes an error. Prints the reason if `RDMALAB_DEBUG` is 1; otherwise a library is silent.
 pub fn failed(errno: c_int, call: &str, why: impl FnOnce() -> String) -> Errno {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
-        say(call, &why());
+        print(call, &why());
     }
     Errno(errno)
 }
 
 /// Standard error may be closed; that is no reason to panic in a C program.
-fn say(call: &str, why: &str) {
+fn print(call: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "rdmalab: {call}: {why}");
 }
 
-/// The same for what this library does not do at all: said once also to who did not ask, since the
-/// error number alone lookups like a mistake of the program.
+/// The error of a call that this library does not support. The first one is printed always, because
+/// the error number alone looks like a mistake of the program.
 pub fn unsupported(call: &str, why: &str) -> Errno {
-    static SAID: std::sync::Once = std::sync::Once::new();
-    SAID.call_once(|| say(call, why));
+    static PRINTED: std::sync::Once = std::sync::Once::new();
+    PRINTED.call_once(|| print(call, why));
     Errno(libc::EOPNOTSUPP)
 }
 
-/// The answer of a call that says 0, or -1 and `errno`.
+/// The return value of a C function: 0, or -1 and `errno`.
 pub fn answer(result: CallResult<()>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -53,7 +52,7 @@ pub fn last_errno() -> Errno {
     errno_of(&std::io::Error::last_os_error())
 }
 
-/// The result of a verb that answers an error number.
+/// The result of a verb that returns an error number.
 pub fn verb(ret: c_int) -> CallResult<()> {
     match ret {
         0 => Ok(()),

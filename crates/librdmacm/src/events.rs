@@ -1,5 +1,5 @@
-//! Fetching events. Queue pairs and ids change when the program fetches an event, in its own thread,
-//! as they do in the original library.
+//! Fetching events. Queue pairs and ids change when the program fetches an event, in its own
+//! thread, as they do in the original library.
 
 use core::ffi::{c_int, c_void};
 

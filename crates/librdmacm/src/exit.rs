@@ -13,8 +13,8 @@ use crate::os::now_ns;
 use crate::process::{self, CmProcess};
 use crate::state::CmState;
 
-/// How long to wait for the lock, ns. Its holder may be this thread, in a signal handler, or a thread
-/// that was cancelled.
+/// How long to wait for the lock, ns. Its holder may be this thread, in a signal handler, or a
+/// thread that was cancelled.
 const LOCK_NS: u64 = 100_000_000;
 /// How long sending may take, ns. Peers without a DREQ by then find out by a time-out.
 const SEND_NS: u64 = 200_000_000;

@@ -52,9 +52,9 @@ fn params_of(own: &CmId) -> ConnParams {
 pub fn leave(own: &CmId, group: &Group) {
     if let Ok(process) = process() {
         let cm = process.lock();
-        let is_it = |queued: &QueuedEvent| {
-            queued.id == own.number
-                && matches!(queued.param, EventParam::Group { number, .. } if number == group.number)
+        let is_it = |queued: &QueuedEvent| match queued.param {
+            EventParam::Group { number, .. } => queued.id == own.number && number == group.number,
+            _ => false,
         };
         if let Some(state) = cm.ids.get(&own.number) {
             state.queue.take_all(is_it);

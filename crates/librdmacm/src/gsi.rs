@@ -1,5 +1,5 @@
-//! QP 1 of this host: datagrams to and from other hosts. Our libibverbs has the port; it is found
-//! by name at run time, like the verbs.
+//! QP 1 (GSI): management datagrams to and from other hosts. Our libibverbs owns the port. Its
+//! functions are looked up by name at run time, like the verbs.
 
 use core::ffi::{CStr, c_int, c_void};
 
@@ -9,12 +9,12 @@ use rdmalab_wire::ids::Gid;
 
 use crate::errno::{CallResult, failed};
 
-/// A datagram as it came.
+/// A received datagram and its addresses.
 #[repr(C)]
 pub struct ReceivedMad {
-    /// Who sent it.
+    /// The sender's GID.
     pub from: Gid,
-    /// Which of our GIDs it was sent to.
+    /// Our GID that it was sent to.
     pub to: Gid,
     /// The datagram.
     pub mad: [u8; MAD_BYTES],
@@ -23,7 +23,7 @@ pub struct ReceivedMad {
 type OpenFn = unsafe extern "C" fn() -> c_int;
 type SendFn = unsafe extern "C" fn(*const u8, *const u8, *const u8) -> c_int;
 type ReceiveFn = unsafe extern "C" fn(*mut u8) -> c_int;
-/// Of a function that shows a capture what goes another way.
+/// A function that adds a datagram to captures which did not pass the device.
 pub type CaptureFn = unsafe extern "C" fn(*const u8, *const u8, *const u8, c_int) -> c_int;
 
 /// The open port.
@@ -64,12 +64,12 @@ fn libibverbs_port() -> Option<MadPort> {
     })
 }
 
-/// The port's functions, of whoever has the device; `None` where its build is another.
+/// The functions of the port, lent or from libibverbs; `None` if libibverbs is of another build.
 pub fn port() -> Option<MadPort> {
     crate::device::lent_mads().or_else(libibverbs_port)
 }
 
-/// What the port answered: a descriptor, or none where no interface was named.
+/// The result of opening the port: a descriptor, or `None` if no interface was named.
 fn open_result(answer: c_int) -> CallResult<Option<c_int>> {
     match answer {
         NO_INTERFACE => Ok(None),
@@ -83,8 +83,7 @@ fn open_result(answer: c_int) -> CallResult<Option<c_int>> {
 }
 
 impl Gsi {
-    /// Opens it, where an interface leads to other hosts. Without one nothing comes and nothing
-    /// goes.
+    /// Opens the port; `None` if no interface was named, which means that there are no other hosts.
     ///
     /// # Errors
     /// What the device says of the interface and of itself, `ENOSYS` if our libibverbs is too old
@@ -110,8 +109,8 @@ impl Gsi {
         // SAFETY: three live arrays.
         let errno = unsafe { (self.send)(local.0.as_ptr(), remote.0.as_ptr(), mad.as_ptr()) };
         if errno != 0 {
-            // As if it were lost: the protocol sends it again.
-            let _told = failed(errno, "rdma_cm", || {
+            // As if lost: the protocol sends it again.
+            let _reported = failed(errno, "rdma_cm", || {
                 format!("no message to {}: error {errno}", remote.to_ip())
             });
         }
@@ -135,9 +134,9 @@ mod tests {
     use super::*;
     use crate::errno::Errno;
 
-    /// What each build of libibverbs answers where none was named.
+    /// Every build of libibverbs answers -ENODEV if no interface was named.
     #[test]
-    fn without_an_interface_there_is_no_door() {
+    fn without_an_interface_there_is_no_gsi() {
         assert_eq!(open_result(-libc::ENODEV), Ok(None));
         assert_eq!(open_result(-libc::ENXIO), Err(Errno(libc::ENXIO)));
         assert_eq!(open_result(-libc::EADDRINUSE), Err(Errno(libc::EADDRINUSE)));

@@ -10,11 +10,11 @@
 //! program's own calls, `rdma_accept` and `rdma_get_cm_event` above all.
 //!
 //! From below: `mad_transport` sends and receives datagrams, and `mad_capture` shows those within
-//! the host to captures. `state` holds ids, ports and connections; `lookups` are its pending address
-//! resolutions. `process` has the lock and the thread, `exit` disconnects at the end of the process.
-//! `events` makes the events that a program fetches. `id`, `resolve`, `connect`, `qp`, `endpoint`,
-//! `multicast`, `addrinfo` and `info` are the functions of `<rdma/rdma_cma.h>`, `rsocket` those of
-//! `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
+//! the host to captures. `state` holds ids, ports and connections; `lookups` are its pending
+//! address resolutions. `process` has the lock and the thread, `exit` disconnects at the end of the
+//! process. `events` makes the events that a program fetches. `id`, `resolve`, `connect`, `qp`,
+//! `endpoint`, `multicast`, `addrinfo` and `info` are the functions of `<rdma/rdma_cma.h>`,
+//! `rsocket` those of `<rdma/rsocket.h>`. No panic leaves this library: see `guard`.
 
 #[macro_use]
 mod guard;

@@ -1,5 +1,5 @@
-//! What captures are shown of the talk among this host's processes, which goes through sockets of
-//! theirs and not through the device.
+//! Adding the datagrams between processes of this host to captures. They go through sockets and not
+//! through the device, so the device does not see them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,22 +10,21 @@ use rdmalab_wire::ids::Gid;
 
 use crate::gsi::{self, CaptureFn};
 
-/// Connections whose addresses are remembered; the frames of others bear the port's.
+/// Connections whose addresses are remembered. Frames of others get the addresses of the port.
 const PATHS_MAX: usize = 4096;
 
-/// See the module's text.
+/// Records datagrams while the device captures.
 pub struct MadCapture {
     /// `None` where nothing is captured.
     capture: Option<CaptureFn>,
-    /// By the communication id of who asked: from where, and to where. Only requests for
-    /// connections say it.
+    /// Source and destination of a connection, by the communication id of its active side. Only a
+    /// REQ carries them.
     paths: BTreeMap<u32, (Gid, Gid)>,
     /// Their keys, in the order in which they came.
     order: VecDeque<u32>,
 }
 
-/// Whose words a message is, by communication ids: the sender's, and the receiver's. 0 where it has
-/// none.
+/// The communication ids of a message: the sender's and the receiver's, 0 without one.
 fn ids_of(message: &Message) -> (u32, u32) {
     match message {
         Message::Req(m) => (m.local_id, 0),
@@ -41,18 +40,18 @@ fn ids_of(message: &Message) -> (u32, u32) {
 }
 
 impl MadCapture {
-    /// For what this process captures.
+    /// Uses the captures of the device.
     pub fn new() -> Self {
         let capture = gsi::port().map(|port| port.note);
         Self { capture, paths: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    /// Shows a message that leaves for a process of this host.
+    /// Records a message that is sent to a process of this host.
     pub fn sent(&mut self, mad: &Mad) {
         self.record(mad, 0);
     }
 
-    /// Shows one that came from such.
+    /// Records a message that came from a process of this host.
     pub fn received(&mut self, mad: &Mad) {
         self.record(mad, 1);
     }

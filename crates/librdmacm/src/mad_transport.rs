@@ -1,7 +1,9 @@
-//! Where frames go out and come in: the sockets of this process and the thread that serves them.
+//! The transport of management datagrams (MADs): sockets to the other processes of this host, and
+//! QP 1 to other hosts.
 //!
-//! The thread sleeps until a frame comes, a peer goes away or a timer is due; an idle process uses
-//! no processor time.
+//! Each process listens on a socket of its own (its slot) and on one for each port that it is bound
+//! to (a service). A REQ goes to the socket of its service, all other MADs to the slot of the peer.
+//! A connection to a peer's slot also shows when the peer ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -14,44 +16,44 @@ use rdmalab_wire::ids::{Gid, Qpn};
 use crate::gsi::Gsi;
 use crate::mad_capture::MadCapture;
 
-/// Letters to one peer that wait for it to read; more are gone, as on a wire, and sent again by
-/// the protocol.
+/// Frames queued for one peer that does not read. Further frames are dropped, as on a network; the
+/// protocol sends them again.
 const QUEUE_MAX: usize = 16_384;
-/// How long to wait before retries again where too many wait or nobody answers, ms.
+/// The interval between attempts to deliver a request to a service, ms.
 pub const RETRY_MS: i32 = 2;
-/// How long a service may be without a holder before a request for it is refused, ns. A host's own
-/// manager refuses at once; but some programs (perftest) listen anew for their second connection
-/// while the peer is already asking for it, and win that race only where a network is between.
+/// How long a request waits for a listener before it is rejected, ns. The kernel rejects at once.
+/// But some programs (perftest) listen again for their second connection while the peer already
+/// connects; only the delay of a network lets them win that race.
 const LISTEN_GRACE_NS: u64 = 200_000_000;
-/// How long to send_to_service where too many wait, or while we are short of descriptors, ns: about as long
-/// as the protocol waits until it sends the same again.
+/// How long a request is retried while the backlog of a service is full, or while this process has
+/// no free descriptor, ns. After about that time the protocol sends the request again.
 const RETRY_LIMIT_NS: u64 = 4_000_000_000;
 
-/// Who a datagram is for or from.
+/// The destination or the source of a MAD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// A process of this host, by its slot.
     Process(u16),
-    /// Whoever holds a service on this host.
+    /// The process of this host that is bound to a service.
     Service(u64),
     /// Another host.
     Remote {
         /// Our GID.
         local: Gid,
-        /// Theirs.
+        /// The peer's GID.
         remote: Gid,
     },
 }
 
-/// Who has to answer a datagram.
+/// The process that must answer a MAD.
 enum Owner {
     ThisProcess,
     OtherProcess,
     Nobody,
 }
 
-/// Whether a name's socket says that nobody has it. Everything else is about us (no descriptors, no
-/// memory) or about a process that lives and does not lookup (`WouldBlock`).
+/// Whether an error says that no process holds the address. Other errors mean that this process has
+/// no descriptor or memory left, or that the peer does not read (`WouldBlock`).
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe)
@@ -67,45 +69,47 @@ fn is_readable(fd: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// Our connection to a peer: for sending, and to notice its end.
+/// The connection to a peer. We send on it; it closes when the peer ends.
 struct Connection {
     fd: OwnedFd,
     queue: VecDeque<MadFrame>,
-    /// The kernel had no memory for a frame, which does not make the socket unwritable.
-    is_short: bool,
+    /// The last send failed although the socket is writable (the kernel had no memory). Polling for
+    /// `POLLOUT` would spin.
+    is_send_failing: bool,
 }
 
-/// The sockets of this process.
+/// The sockets and queues of this process.
 pub struct MadTransport {
     slot: u16,
     listening: OwnedFd,
     services: BTreeMap<u64, OwnedFd>,
-    /// Those of them that somebody listens for. Between binding and listening a request waits as if
-    /// nobody held the service: binding wakes the thread, which is faster than the program's next
-    /// call.
+    /// Services that have a listener. A request between `rdma_bind_addr` and `rdma_listen` waits as
+    /// if the service were not bound: the thread is faster than the program's next call.
     listened: BTreeSet<u64>,
-    /// Services that were given back. The thread closes them: while it waits for one, its name is
-    /// taken.
+    /// Services that were released. The thread closes their sockets, because it may be polling
+    /// them.
     released: BTreeMap<u64, OwnedFd>,
     connections: BTreeMap<u16, Connection>,
     accepted: Vec<OwnedFd>,
-    /// Requests to services where too many wait, or that nobody holds; and when they began.
+    /// Requests whose service is not bound or has a full backlog, and the time of the first
+    /// attempt.
     retries: Vec<(u64, MadFrame, u64)>,
-    /// Requests for services that nobody here listens for; and when they came.
+    /// Requests that wait for a listener of this process, and the time when they came.
     without_listener: Vec<(Peer, Mad, u64)>,
-    /// What came from this process itself, or was answered on behalf of nobody.
+    /// MADs from this process to itself, and rejections for services without a listener.
     loopback: VecDeque<(Peer, Mad)>,
-    /// Peers that are gone.
+    /// Peers that have ended.
     gone: VecDeque<Peer>,
     gsi: Option<Gsi>,
     capture: MadCapture,
-    /// There was no descriptor for who needs_retry here: the sockets stay readable, and are no use.
-    is_short: bool,
+    /// `accept` failed for want of a descriptor. The listening sockets stay readable, so polling
+    /// them would spin.
+    is_out_of_fds: bool,
     wakeup: OwnedFd,
 }
 
 impl MadTransport {
-    /// Takes a slot of this host.
+    /// Claims a slot of this host.
     pub fn take_slot(start: u16, gsi: Option<Gsi>) -> io::Result<Self> {
         let (slot, listening) = mad_socket::claim_slot(start)?;
         Ok(Self {
@@ -122,7 +126,7 @@ impl MadTransport {
             gone: VecDeque::new(),
             gsi,
             capture: MadCapture::new(),
-            is_short: false,
+            is_out_of_fds: false,
             wakeup: crate::eventfd::create()?,
         })
     }
@@ -137,7 +141,7 @@ impl MadTransport {
         self.gsi.is_some()
     }
 
-    /// Takes a service for this process alone; `AddrInUse` when another one has it.
+    /// Binds a service for this process; `AddrInUse` when another process has it.
     pub fn claim(&mut self, service_id: u64) -> io::Result<()> {
         if let std::collections::btree_map::Entry::Vacant(place) = self.services.entry(service_id) {
             let fd = match self.released.remove(&service_id) {
@@ -150,7 +154,7 @@ impl MadTransport {
         Ok(())
     }
 
-    /// Gives a service back.
+    /// Releases a service.
     pub fn release(&mut self, service_id: u64) {
         if let Some(fd) = self.services.remove(&service_id) {
             self.released.insert(service_id, fd);
@@ -158,7 +162,7 @@ impl MadTransport {
         }
     }
 
-    /// Somebody listens for a service of ours from now on, or nobody.
+    /// Says whether a service of this process has a listener.
     pub fn set_listening(&mut self, service_id: u64, is_listening: bool) {
         match is_listening {
             true => self.listened.insert(service_id),
@@ -166,24 +170,24 @@ impl MadTransport {
         };
     }
 
-    /// Makes the thread lookup again.
+    /// Wakes the thread.
     pub fn wake(&self) {
         crate::eventfd::signal(self.wakeup.as_fd());
     }
 
-    /// The next datagram that came without a socket.
+    /// The next loopback MAD.
     pub fn next_loopback(&mut self) -> Option<(Peer, Mad)> {
         let (peer, mad) = self.loopback.pop_front()?;
         self.capture.received(&mad);
         Some((peer, mad))
     }
 
-    /// The next peer that is found gone.
+    /// The next peer that has ended.
     pub fn next_gone(&mut self) -> Option<Peer> {
         self.gone.pop_front()
     }
 
-    /// Sends a datagram.
+    /// Sends a MAD.
     pub fn send(&mut self, to: Peer, mad: Mad) {
         if !is_remote(to) {
             self.capture.sent(&mad);
@@ -232,7 +236,7 @@ impl MadTransport {
         }
     }
 
-    /// Keeps a request that nobody here listens for; with too many it is gone, as on a wire.
+    /// Queues a request until its service has a listener. Drops it if too many wait.
     fn hold_for_listener(&mut self, from: Peer, mad: Mad, since_ns: u64) {
         if self.without_listener.len() < QUEUE_MAX {
             self.without_listener.push((from, mad, since_ns));
@@ -243,7 +247,7 @@ impl MadTransport {
         MadFrame { slot: self.slot, mad: mad.to_bytes() }
     }
 
-    /// Delivers a request to a service, over a connection of its own.
+    /// Sends a request to a service, over a connection for this request only.
     fn send_to_service(&mut self, service: u64, frame: MadFrame, since_ns: u64) {
         let sent = mad_socket::connect_service(service)
             .and_then(|fd| mad_socket::send(fd.as_fd(), &frame).map(|()| drop(fd)));
@@ -261,27 +265,29 @@ impl MadTransport {
                 self.retries.push((service, frame, since_ns));
             }
             false if is_unclaimed => {
-                // The answer is the one that a host's own manager would give.
+                // The kernel's connection manager would answer the same.
                 if let Ok(mad) = Mad::parse(&frame.mad)
                     && let Some(answer) = refusal(&mad)
                 {
                     self.loopback.push_back((Peer::Service(service), answer));
                 }
             }
-            // Lost, as on a wire.
+            // Dropped, as on a network.
             _ => {}
         }
     }
 
-    /// Connects to a peer, unless we are; returns whether we are now.
+    /// Connects to a peer if there is no connection; returns whether there is one now.
     fn connect(&mut self, slot: u16) -> bool {
         if slot == self.slot || self.connections.contains_key(&slot) {
             return true;
         }
         match mad_socket::connect_slot(slot) {
             Ok(fd) => {
-                self.connections
-                    .insert(slot, Connection { fd, queue: VecDeque::new(), is_short: false });
+                self.connections.insert(
+                    slot,
+                    Connection { fd, queue: VecDeque::new(), is_send_failing: false },
+                );
                 self.wake();
                 true
             }
@@ -294,10 +300,10 @@ impl MadTransport {
         }
     }
 
-    /// Sends what waits for a peer, as far as it reads.
+    /// Sends the queued frames of a peer, until its socket is full.
     fn send_queued(&mut self, slot: u16) {
         let Some(connection) = self.connections.get_mut(&slot) else { return };
-        connection.is_short = false;
+        connection.is_send_failing = false;
         while let Some(frame) = connection.queue.front() {
             match mad_socket::send(connection.fd.as_fd(), frame) {
                 Ok(()) => {
@@ -309,49 +315,51 @@ impl MadTransport {
                     return;
                 }
                 Err(error) => {
-                    connection.is_short = error.kind() != io::ErrorKind::WouldBlock;
+                    connection.is_send_failing = error.kind() != io::ErrorKind::WouldBlock;
                     return;
                 }
             }
         }
     }
 
-    /// What the thread has to wait for, and whether it has to lookup again soon in any case.
+    /// The descriptors that the thread polls, and whether it must run again after [`RETRY_MS`].
     pub fn poll_set(&self) -> (Vec<libc::pollfd>, bool) {
         let poll = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let mut poll_set = vec![poll(self.wakeup.as_raw_fd(), libc::POLLIN)];
-        if !self.is_short {
+        if !self.is_out_of_fds {
             poll_set.push(poll(self.listening.as_raw_fd(), libc::POLLIN));
             poll_set.extend(self.services.values().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
         }
         poll_set.extend(self.gsi.iter().map(|gsi| poll(gsi.fd(), libc::POLLIN)));
         poll_set.extend(self.accepted.iter().map(|fd| poll(fd.as_raw_fd(), libc::POLLIN)));
-        let waits = |connection: &Connection| !connection.queue.is_empty() && !connection.is_short;
+        let waits =
+            |connection: &Connection| !connection.queue.is_empty() && !connection.is_send_failing;
         let wanted = |connection: &Connection| if waits(connection) { libc::POLLOUT } else { 0 };
         poll_set.extend(
             self.connections
                 .values()
                 .map(|connection| poll(connection.fd.as_raw_fd(), wanted(connection))),
         );
-        let is_short =
-            self.is_short || self.connections.values().any(|connection| connection.is_short);
-        (poll_set, is_short || !self.retries.is_empty() || !self.without_listener.is_empty())
+        let is_stuck = self.is_out_of_fds
+            || self.connections.values().any(|connection| connection.is_send_failing);
+        (poll_set, is_stuck || !self.retries.is_empty() || !self.without_listener.is_empty())
     }
 
-    /// Takes everything that came; the result is for the manager.
+    /// Receives from all sockets; returns the MADs for the protocol.
     pub fn receive_all(&mut self) -> Vec<(Peer, Mad)> {
         crate::eventfd::clear(self.wakeup.as_fd());
         self.close_released();
         let mut frames = Vec::new();
-        self.is_short = false;
-        for gsi in self.services.values().chain([&self.listening]) {
+        self.is_out_of_fds = false;
+        for socket in self.services.values().chain([&self.listening]) {
             loop {
-                match mad_socket::accept(gsi.as_fd()) {
+                match mad_socket::accept(socket.as_fd()) {
                     Ok(Some(fd)) => self.accepted.push(fd),
                     Ok(None) => break,
-                    // The kernel takes a descriptor before it lookups whether anybody needs_retry.
+                    // The kernel allocates a descriptor before it looks for a connection, so the
+                    // error alone does not say that one waits.
                     Err(_) => {
-                        self.is_short |= is_readable(gsi);
+                        self.is_out_of_fds |= is_readable(socket);
                         break;
                     }
                 }
@@ -396,7 +404,8 @@ impl MadTransport {
                 Owner::OtherProcess => {}
             }
         }
-        // Requests come first: what is said about them goes another path, and may be here already.
+        // Requests come first: later MADs of their connections use other sockets, and may have come
+        // already.
         mads.extend(others);
         for (_, mad) in mads.iter().filter(|(from, _)| !is_remote(*from)) {
             self.capture.received(mad);
@@ -404,11 +413,11 @@ impl MadTransport {
         mads
     }
 
-    /// Closes services that were given back. Who knocked meanwhile is not gone: somebody may take
-    /// the service again soon.
+    /// Closes released services. Requests that wait there are kept: the program may bind the
+    /// service again soon.
     fn close_released(&mut self) {
-        for gsi in std::mem::take(&mut self.released).into_values() {
-            while let Ok(Some(fd)) = mad_socket::accept(gsi.as_fd()) {
+        for socket in std::mem::take(&mut self.released).into_values() {
+            while let Ok(Some(fd)) = mad_socket::accept(socket.as_fd()) {
                 while let Received::Frame(frame) = mad_socket::receive(fd.as_fd()) {
                     if let Some((peer, mad)) = self.parse(&frame) {
                         self.hold_for_listener(peer, mad, crate::os::now_ns());
@@ -418,9 +427,9 @@ impl MadTransport {
         }
     }
 
-    /// Owner a datagram from another host is: every process that opened the gsi is shown all.
-    /// What is nobody's is answered by everybody, which does no harm; so it must be nobody's for
-    /// sure.
+    /// The process that must answer a MAD. Every process with GSI receives all MADs of the host. A
+    /// MAD without an owner is answered by all of them, which does no harm. So a failure to find
+    /// out must count as another process's.
     fn owner_of(&self, mad: &Mad) -> Owner {
         match Mad::addressee(&mad.to_bytes()) {
             Ok(Addressee::Service(service)) if self.listened.contains(&service) => {
@@ -445,7 +454,7 @@ impl MadTransport {
         }
     }
 
-    /// Who sent a frame, and what; from now on its sender is watched.
+    /// The sender and the MAD of a frame. Connects to the sender, to notice when it ends.
     fn parse(&mut self, frame: &MadFrame) -> Option<(Peer, Mad)> {
         let mad = Mad::parse(&frame.mad).ok()?;
         self.connect(frame.slot);
@@ -455,7 +464,7 @@ impl MadTransport {
     fn check_connections(&mut self) {
         let slots: Vec<u16> = self.connections.keys().copied().collect();
         for slot in slots {
-            // Peers do not write here: whatever there is to read is the end.
+            // Peers do not send here: a readable socket means that the peer has ended.
             let ended = self.connections.get(&slot).is_some_and(|connection| {
                 matches!(mad_socket::receive(connection.fd.as_fd()), Received::Closed)
             });
@@ -469,7 +478,7 @@ impl MadTransport {
     }
 }
 
-/// The answer to a request for a service that nobody holds.
+/// The answer to a request for a service without a listener.
 fn refusal(mad: &Mad) -> Option<Mad> {
     let message = match &mad.message {
         Message::Req(req) => Message::Rej(Rej {

@@ -185,7 +185,7 @@ fn create_cqs(own: &CmId, send: u32, receive: u32) -> CallResult<()> {
 /// Frees the completion queues that were made with a queue pair.
 fn destroy_cqs(own: &CmId) {
     let Ok(verbs) = verbs() else { return };
-    // Who takes them out of the id frees them.
+    // The thread that takes them out of the id frees them.
     let queues = [
         (own.set_recv_cq(null_mut()), own.set_recv_cq_channel(null_mut())),
         (own.set_send_cq(null_mut()), own.set_send_cq_channel(null_mut())),

@@ -27,8 +27,8 @@ const TENTATIVE_MS: u64 = 3000;
 
 /// Resolves the address of a peer; 0, or -1 and `errno`. The result is an event. If the peer is on
 /// another host of this link, it must answer within `timeout_ms`, else the event is
-/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`. As in Linux, a negative time-out waits for ever, and
-/// a missing route fails at once. The time while our address is tentative does not count.
+/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`. As in Linux, a negative time-out waits for ever,
+/// and a missing route fails at once. The time while our address is tentative does not count.
 pub unsafe fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut libc::sockaddr,
@@ -134,8 +134,8 @@ fn run_lookups(process: &'static CmProcess) {
     cm.lookups.remove_thread();
 }
 
-/// Asks the device whether the peer answers, by creating an address handle. Blocks while our address
-/// is tentative.
+/// Asks the device whether the peer answers, by creating an address handle. Blocks while our
+/// address is tentative.
 fn look_up(process: &CmProcess, (device, sgid_index, remote_gid): Target) -> CallResult<()> {
     let (verbs, device) = (device::verbs()?, process.device(device)?);
     let params = ConnParams { sgid_index, remote_gid, ..ConnParams::default() };
@@ -192,7 +192,7 @@ fn path_to_host(
     bound: Option<IpAddr>,
 ) -> CallResult<Option<Path>> {
     let unreachable = |why: String| {
-        let _told = failed(libc::ENODEV, "rdma_resolve_addr", || why);
+        let _reported = failed(libc::ENODEV, "rdma_resolve_addr", || why);
         Ok(None)
     };
     if !process.lock().transport.has_network() {
@@ -231,8 +231,8 @@ fn path_to_host(
     ))
 }
 
-/// Resolves the route to a peer; 0, or -1 and `errno`. The result is an event. On Ethernet the route
-/// follows from the address, in Linux too, so the time-out never ends.
+/// Resolves the route to a peer; 0, or -1 and `errno`. The result is an event. On Ethernet the
+/// route follows from the address, in Linux too, so the time-out never ends.
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { resolve_route(id) })

@@ -115,7 +115,7 @@ pub(crate) unsafe fn destroy<B: Backend>(cq: *mut ibv_cq) -> VerbsResult<()> {
         use_channel((*cq).channel, -1);
         acks!(cq, comp_events_completed).destroy();
         CqObject::<B>::free(cq.cast());
-        context::let_go::<B>(context);
+        context::release::<B>(context);
     }
     Ok(())
 }

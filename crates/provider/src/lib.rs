@@ -18,6 +18,7 @@
 
 mod ah;
 mod answer;
+mod batch;
 mod context;
 mod convert;
 mod cq;
@@ -28,6 +29,7 @@ pub mod exports;
 mod extended;
 mod gate;
 mod object;
+mod open;
 mod ops;
 mod qp;
 mod qp_ex;

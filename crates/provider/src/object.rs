@@ -5,17 +5,18 @@
 //! are made to our part alone, never to the part that C may write.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 
 use rdmalab_abi::{
-    ibv_ah, ibv_comp_channel, ibv_cq_ex, ibv_mr, ibv_mw, ibv_pd, ibv_qp_ex, ibv_srq,
+    ibv_ah, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_mr, ibv_mw, ibv_pd, ibv_qp_cap, ibv_qp_ex,
+    ibv_srq,
 };
 use rdmalab_engine::backend::{Backend, ExtendedWc};
 use rdmalab_engine::vocab::AhAttr;
 
+use crate::batch::Builder;
 use crate::gate::Gate;
-use crate::qp::QpMade;
-use crate::qp_ex::Builder;
 
 /// A public structure `C` and our own part `P` behind it, at a stable address.
 #[repr(C)]
@@ -119,6 +120,18 @@ pub(crate) struct QpOwn<B: Backend> {
     pub(crate) made: QpMade,
     /// The batch of `ibv_wr_start`; `None` when the QP was not made for it.
     pub(crate) builder: Option<Builder>,
+}
+
+/// How a QP was made: what `ibv_query_qp` says in its `init_attr`.
+#[derive(Clone, Copy)]
+pub(crate) struct QpMade {
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) send_cq: *mut ibv_cq,
+    pub(crate) recv_cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) qp_type: u32,
+    pub(crate) sq_sig_all: i32,
 }
 
 /// Our part of an address handle.

@@ -1,30 +1,15 @@
 //! Queue pairs: made by the classic and by the extended verb alike.
 
-use core::ffi::c_void;
-
-use rdmalab_abi::{
-    IBV_QPS_RESET, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq,
-};
+use rdmalab_abi::{IBV_QPS_RESET, ibv_pd, ibv_qp, ibv_qp_ex, ibv_qp_init_attr};
 use rdmalab_engine::backend::{Backend, QpInit, VerbsError, VerbsResult};
 use rdmalab_engine::vocab::QpType;
 
-use crate::object::{CqObject, PdObject, QpObject, QpOwn, SrqObject};
-use crate::qp_ex::{self, Builder};
+use crate::batch::Builder;
+use crate::object::{CqObject, PdObject, QpMade, QpObject, QpOwn, SrqObject};
+use crate::qp_ex;
 use crate::registry::{Element, new_cookie};
 use crate::sync::acks;
 use crate::{context, convert};
-
-/// How a QP was made: what `ibv_query_qp` says in its `init_attr`.
-#[derive(Clone, Copy)]
-pub(crate) struct QpMade {
-    pub(crate) qp_context: *mut c_void,
-    pub(crate) send_cq: *mut ibv_cq,
-    pub(crate) recv_cq: *mut ibv_cq,
-    pub(crate) srq: *mut ibv_srq,
-    pub(crate) cap: ibv_qp_cap,
-    pub(crate) qp_type: u32,
-    pub(crate) sq_sig_all: i32,
-}
 
 /// Makes a QP and says in `init.cap` how much it holds. `send_ops` are the operations that will be
 /// posted through `ibv_wr_*`; `None` makes a QP without them.
@@ -142,7 +127,7 @@ pub(crate) unsafe fn destroy<B: Backend>(qp: *mut ibv_qp) -> VerbsResult<()> {
         acks!(qp, events_completed).wait(delivered.asynchronous);
         acks!(qp, events_completed).destroy();
         QpObject::<B>::free(qp.cast());
-        context::let_go::<B>(context);
+        context::release::<B>(context);
     }
     Ok(())
 }

@@ -5,16 +5,15 @@
 //! program may reuse them at once, and errors are kept for `wr_complete`. The buffers are reused;
 //! in steady state nothing is allocated.
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::{ptr, slice};
+use core::slice;
 
 use rdmalab_abi::*;
 use rdmalab_engine::backend::{Backend, PostError, SendWr, VerbsError, VerbsResult};
-use rdmalab_engine::vocab::{QpCap, QpType, SendFlags, Sge, WrOpcode};
+use rdmalab_engine::vocab::{QpType, SendFlags, Sge, WrOpcode};
 
 use crate::answer;
-use crate::gate::Gate;
+use crate::batch::{Batch, Builder, Staged};
 use crate::object::QpObject;
 use crate::ops::post::{SEND_FLAGS, address, blank, sentence, window};
 
@@ -44,152 +43,6 @@ pub(crate) fn check_operations(qp_type: QpType, wanted: u64) -> VerbsResult<()> 
         missing => Err(VerbsError::unsupported(format!(
             "send_ops_flags {missing:#x} on {qp_type:?}; it has {granted:#x}"
         ))),
-    }
-}
-
-/// A request of the batch. Its elements are a range of those of the batch.
-struct Staged {
-    wr: SendWr<'static>,
-    /// Whether a setter has named its payload.
-    has_data: bool,
-    first_sge: u32,
-    sges: u32,
-}
-
-/// The batch between `wr_start` and `wr_complete`.
-pub(crate) struct Builder {
-    gate: Gate,
-    /// Bits of `ibv_qp_create_send_ops_flags`.
-    granted: u64,
-    max_requests: usize,
-    max_sges: usize,
-    max_inline: usize,
-    /// Touched only by whoever entered the gate.
-    batch: UnsafeCell<Batch>,
-}
-
-#[derive(Default)]
-struct Batch {
-    staged: Vec<Staged>,
-    sges: Vec<Sge>,
-    /// Inline bytes; the element of an inline request holds an offset into it until it is posted.
-    bytes: Vec<u8>,
-    /// The first error, which `wr_complete` returns.
-    error: Option<(c_int, &'static str)>,
-}
-
-impl Builder {
-    /// A builder for a QP that holds `cap`.
-    pub(crate) fn new(granted: u64, cap: &QpCap) -> Self {
-        Builder {
-            gate: Gate::default(),
-            granted,
-            max_requests: cap.max_send_wr as usize,
-            max_sges: cap.max_send_sge as usize,
-            max_inline: cap.max_inline_data as usize,
-            batch: UnsafeCell::new(Batch::default()),
-        }
-    }
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.staged.clear();
-        self.sges.clear();
-        self.bytes.clear();
-        self.error = None;
-    }
-
-    /// Keeps the first error; later calls of the batch are then ignored by `wr_complete`.
-    #[cold]
-    fn fail(&mut self, errno: c_int, sentence: &'static str) {
-        self.error.get_or_insert((errno, sentence));
-    }
-
-    /// The request that the setters are about; without one that is an error. Nothing is collected
-    /// for a batch that has failed.
-    #[inline]
-    fn last(&mut self) -> Option<&mut Staged> {
-        if self.error.is_some() {
-            return None;
-        }
-        if self.staged.is_empty() {
-            self.fail(libc::EINVAL, "a setter was called before any operation of the batch");
-        }
-        self.staged.last_mut()
-    }
-
-    /// Whether the last request may be given its payload now: each request takes one data setter,
-    /// which also bounds what a batch can hold.
-    #[inline]
-    fn takes_data(&mut self) -> bool {
-        match self.last() {
-            None => false,
-            Some(last) if !last.has_data => {
-                last.has_data = true;
-                true
-            }
-            Some(_) => {
-                self.fail(libc::EINVAL, "two data setters for one request");
-                false
-            }
-        }
-    }
-
-    /// Gives the last request the elements from `first` on.
-    #[inline]
-    fn take_sges(&mut self, first: usize) {
-        let sges = (self.sges.len() - first) as u32;
-        if let Some(last) = self.last() {
-            last.first_sge = first as u32;
-            last.sges = sges;
-        }
-    }
-
-    /// Appends inline bytes.
-    ///
-    /// # Safety
-    /// `length` bytes at `from` can be read.
-    #[inline]
-    unsafe fn append(&mut self, from: *const u8, length: usize) {
-        self.bytes.reserve(length);
-        let end = self.bytes.len();
-        // SAFETY: there is room for `length` more bytes; the source can be read and is not this
-        // buffer. It is copied raw, since another thread may write it meanwhile.
-        unsafe {
-            ptr::copy_nonoverlapping(from, self.bytes.as_mut_ptr().add(end), length);
-            self.bytes.set_len(end + length);
-        }
-    }
-
-    /// Makes the bytes from `first` on the payload of the last request.
-    #[inline]
-    fn take_bytes(&mut self, first: usize) {
-        let length = (self.bytes.len() - first) as u32;
-        if let Some(last) = self.last() {
-            last.wr.flags = last.wr.flags | SendFlags::INLINE;
-            let at = self.sges.len();
-            self.sges.push(Sge { addr: first as u64, length, lkey: 0 });
-            self.take_sges(at);
-        }
-    }
-
-    /// Turns the offsets of inline elements into addresses, now that the bytes stay where they are.
-    fn place_inline(&mut self) {
-        let base = self.bytes.as_ptr() as u64;
-        for staged in self.staged.iter().filter(|s| s.wr.flags.contains(SendFlags::INLINE)) {
-            if staged.sges == 1 {
-                self.sges[staged.first_sge as usize].addr += base;
-            }
-        }
-    }
-
-    /// The requests, in order.
-    fn requests(&self) -> impl Iterator<Item = SendWr<'_>> {
-        self.staged.iter().map(|staged| {
-            let first = staged.first_sge as usize;
-            SendWr { sges: &self.sges[first..first + staged.sges as usize], ..staged.wr }
-        })
     }
 }
 

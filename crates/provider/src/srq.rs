@@ -56,7 +56,7 @@ pub(crate) unsafe fn destroy<B: Backend>(srq: *mut ibv_srq) -> VerbsResult<()> {
         acks!(srq, events_completed).wait(delivered.asynchronous);
         acks!(srq, events_completed).destroy();
         SrqObject::<B>::free(srq);
-        context::let_go::<B>(context);
+        context::release::<B>(context);
     }
     Ok(())
 }

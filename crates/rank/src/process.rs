@@ -10,7 +10,6 @@
 //! The launcher is the hub: jobs, exchanges and results go through it, and no worker knows the
 //! address of another one. In each worker a thread sleeps in `read` and sets a flag when there is a
 //! reason to stop; the threads that measure look at the flag now and then.
-
 //!
 //! # What it costs
 //!
@@ -24,28 +23,33 @@
 //!   loop, where that takes 0.55 ns (a load and a countdown): the question whether to go on is
 //!   asked once in 4096 looks. `spin_for`, which asks once in 256, adds 0.12 ns.
 
-mod align;
+mod child;
+mod clock_sync;
 mod control;
 mod frame;
-mod gate;
-mod hello;
+mod handshake;
+mod launch_env;
+mod panics;
 mod rank;
 mod remote;
+mod rendezvous;
 mod server;
+mod spec;
+mod ssh;
 mod stream;
 mod team;
 mod worker;
-mod world;
 
+pub use child::WorkerCommand;
 pub use frame::FRAME_BYTES_MAX;
-pub use gate::{Gate, Meeting, join, new_token};
-pub use hello::{Claim, PROTOCOL, VERSION};
+pub use handshake::{Claim, PROTOCOL, VERSION};
+pub use launch_env::{TOKEN_VARIABLE, World};
 pub use rank::{ProcessRank, UNMEASURED_SKEW_NS};
 pub use remote::{DEFAULT_PORT, addresses, port};
+pub use rendezvous::{Gate, Meeting, join, new_token};
 pub use server::{SESSIONS_MAX, Server, ServerEvent};
+pub use spec::{Place, Spec};
+pub use ssh::SshCommand;
 pub use stream::Stream;
-pub use team::{
-    Cause, Info, Place, RANKS_MAX, Spec, SshCommand, Team, TeamError, TeamEvent, WorkerCommand,
-};
+pub use team::{Cause, Info, RANKS_MAX, Team, TeamError, TeamEvent};
 pub use worker::{connection, serve, serve_as, serve_under};
-pub use world::{TOKEN_VARIABLE, World};

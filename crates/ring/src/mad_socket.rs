@@ -1,16 +1,16 @@
-//! How management datagrams (of the connection manager) reach the process of this host that they
-//! are for, without a file and without a daemon.
+//! Sockets for management datagrams (MADs) of the connection manager, between processes of one
+//! host. There is no file and no daemon.
 //!
 //! Each process that uses the connection manager listens on an abstract socket for its *slot*, and
-//! on one for each *service* that it is bound to. Names belong to a network namespace and have one
-//! holder at a time, so that a bound service is exclusive on the host, and both vanish with their
-//! holder: a connection to a slot ends when the process does, which is how its peers notice.
+//! on one for each *service* that it is bound to. Abstract names belong to a network namespace and
+//! have one holder at a time, so a bound service is exclusive on the host. The kernel frees a name
+//! when its holder ends. A connection to a slot closes then, which is how peers notice.
 //!
-//! The upper bits of a communication identifier are its process's slot ([`slot_of`]), so that
-//! whoever sees a datagram from another host knows whose it is.
+//! The upper bits of a communication identifier are the slot of its process ([`slot_of`]), so a
+//! process can tell which process a datagram from another host is for.
 //!
-//! As with the [mailbox](crate::mailbox), anybody in the namespace may bind and connect, so both
-//! ends look at the other's user.
+//! As with the [mailbox](crate::mailbox), any user in the namespace may bind and connect, so both
+//! ends check the user of the other.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,14 +21,13 @@ pub const SLOT_MAX: u16 = 4095;
 pub const ID_BITS: u32 = 20;
 /// Bytes of a management datagram.
 pub const MAD_BYTES: usize = 256;
-/// What opening the way to other hosts answers where no interface was named: `-ENODEV`, which is
-/// not answered where one was named and does not do. Of the two libraries that exchange it, either
-/// may be of another build, so it stays what it is.
+/// The result of opening the GSI port if no interface was named: `-ENODEV`. No other failure has
+/// this value. Two libraries exchange it, which may be of different builds, so it must not change.
 pub const NO_INTERFACE: i32 = -libc::ENODEV;
 
-/// Bytes of a frame: what it is, the sender's slot, the datagram.
+/// Bytes of a frame: magic, the sender's slot, the datagram.
 const FRAME_BYTES: usize = 4 + 4 + MAD_BYTES;
-/// First bytes of a frame; another version has others.
+/// The first bytes of a frame, which are different in another version.
 const MAGIC: [u8; 4] = *b"rCM1";
 
 /// The slot of the process that chose a communication identifier.
@@ -90,7 +89,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Listens under a name; `AddrInUse` when somebody does.
+/// Listens on a name; `AddrInUse` when it is taken.
 fn listen(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
     let (address, length) = crate::mailbox::address_of(name);
@@ -113,7 +112,7 @@ fn connect(name: &str) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     if !is_of_our_user(&fd) {
-        // As if nobody were there.
+        // As if the name were free.
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(fd)
@@ -135,11 +134,11 @@ fn is_of_our_user(fd: &OwnedFd) -> bool {
     got == 0 && peer.uid == own_uid()
 }
 
-/// Takes a free slot; the search starts at `start`, which should be random, so that slots are
+/// Claims a free slot; the search starts at `start`, which should be random, so that slots are
 /// seldom reused soon.
 ///
 /// # Errors
-/// `AddrInUse` when all are taken, else what the kernel says.
+/// `AddrInUse` when all are taken, else the kernel's error.
 pub fn claim_slot(start: u16) -> io::Result<(u16, OwnedFd)> {
     for step in 0..SLOT_MAX {
         let slot = (start % SLOT_MAX + step) % SLOT_MAX + 1;
@@ -167,10 +166,10 @@ pub fn any_slot_claimed() -> io::Result<bool> {
     Ok(sockets.windows(wanted.len()).any(|window| window == wanted.as_bytes()))
 }
 
-/// Takes a service for this process alone.
+/// Claims a service for this process.
 ///
 /// # Errors
-/// `AddrInUse` when another process has it, else what the kernel says.
+/// `AddrInUse` when another process has it, else the kernel's error.
 pub fn claim_service(service_id: u64) -> io::Result<OwnedFd> {
     listen(&service_name(service_id))
 }
@@ -191,10 +190,10 @@ pub fn connect_service(service_id: u64) -> io::Result<OwnedFd> {
     connect(&service_name(service_id))
 }
 
-/// The next process of our user that connected to a slot or service of ours. Others are hung up on.
+/// Accepts the next connection of a process of our user. Connections of other users are closed.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn accept(listening: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     loop {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -230,16 +229,16 @@ pub fn send(fd: BorrowedFd<'_>, frame: &MadFrame) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a connection had to say.
+/// The result of [`receive`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// A frame.
     Frame(Box<MadFrame>),
-    /// Something else, which is skipped.
+    /// Other bytes; skip them.
     Invalid,
-    /// Nothing now.
+    /// No frame now.
     Empty,
-    /// Nothing any more: the peer is gone.
+    /// The peer has closed the connection.
     Closed,
 }
 
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_reaches_the_holder_of_a_service_even_if_the_sender_hung_up() {
+    fn a_frame_arrives_although_the_sender_closed_the_connection() {
         let service = own_service(1);
         let here = claim_service(service).unwrap();
         assert_eq!(claim_service(service).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_read_is_told_of() {
+    fn sending_to_a_peer_that_does_not_read_would_block() {
         let (slot, _here) = claim_slot(std::process::id() as u16 ^ 0x555).unwrap();
         let there = connect_slot(slot).unwrap();
         let error = loop {
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_no_letter() {
+    fn other_bytes_are_no_frame() {
         let good = frame(9).to_bytes();
         assert_eq!(MadFrame::parse(&good), Some(frame(9)));
         assert_eq!(MadFrame::parse(&good[..FRAME_BYTES - 1]), None);

@@ -36,7 +36,7 @@ const _: () = {
     assert!((fds + creds) as usize <= CONTROL_WORDS * 8);
 };
 
-/// This process's place in the host registry, and its letter box.
+/// This process's slot in the host registry, and its datagram socket.
 #[derive(Debug)]
 pub struct Mailbox {
     /// -1 once closed in a forked child.
@@ -71,7 +71,7 @@ pub struct Mail {
 pub enum SendError {
     /// Nobody holds that slot.
     NoSuchPeer,
-    /// The peer's letter box is full (the kernel's default is ten mails); try again later.
+    /// The peer's mailbox is full (the kernel's default is ten mails); try again later.
     Full,
     /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that
     /// it is ours: wait for mail from it first.
@@ -85,7 +85,7 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SendError::NoSuchPeer => f.write_str("no process holds that slot"),
-            SendError::Full => f.write_str("the peer's letter box is full"),
+            SendError::Full => f.write_str("the peer's mailbox is full"),
             SendError::Unverified => {
                 f.write_str("the holder of that slot is not known to be the same user")
             }

@@ -1,4 +1,4 @@
-//! The only door to atomics in this crate, so that loom can stand behind it.
+//! The atomics of this crate: loom's under `cfg(loom)`, else those of `core`.
 //!
 //! Everything shared is laid out as 64-bit words at byte offsets from a base pointer. In a real
 //! build a word is eight bytes of a mapped segment; under `cfg(loom)` it is an element of an array

@@ -1,4 +1,4 @@
-//! Offices in one process.
+//! Several transports in one process.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,10 +7,10 @@ use rdmalab_wire::cm::Dreq;
 use super::*;
 use crate::os::now_ns;
 
-/// A thread with a copy of all descriptors keeps listened what another test closes.
+/// A thread with a copy of all descriptors keeps open what another test closes.
 static COPIES: Mutex<()> = Mutex::new(());
 
-/// What this process listens for here, and no other test.
+/// A service that no other test and no other process uses.
 fn own_service(number: u64) -> u64 {
     u64::from(std::process::id()) << 24 | number
 }
@@ -19,7 +19,7 @@ fn transport(start: u16) -> MadTransport {
     MadTransport::take_slot(std::process::id() as u16 ^ start, None).expect("a free slot")
 }
 
-/// A datagram for a process, and one for who holds a service.
+/// A MAD for a process, and one for a service.
 fn mads(slot: u16, service_id: u64) -> [Mad; 2] {
     let dreq = Dreq {
         local_id: 1,
@@ -32,33 +32,34 @@ fn mads(slot: u16, service_id: u64) -> [Mad; 2] {
     [Message::Dreq(dreq), Message::SidrReq(ask)].map(|message| Mad { transaction: 3, message })
 }
 
-/// What reaches nobody now is neither answered for its addressee nor ends its connections.
-fn keeps_quiet(transport: &mut MadTransport, slot: u16, service: u64) {
+/// Checks that a peer that cannot be reached now is not taken for dead, and that no rejection is
+/// sent in its name.
+fn expect_no_rejection(transport: &mut MadTransport, slot: u16, service: u64) {
     let [to_slot, to_service] = mads(slot, service);
     assert!(matches!(transport.owner_of(&to_slot), Owner::OtherProcess));
     assert!(matches!(transport.owner_of(&to_service), Owner::OtherProcess));
     transport.send(Peer::Process(slot), to_slot);
-    assert_eq!(transport.next_gone(), None, "a process that lives was taken for dead");
+    assert_eq!(transport.next_gone(), None, "a live process was taken for dead");
     let frame = transport.frame(&to_service);
     transport.send_to_service(service, frame.clone(), now_ns() - LISTEN_GRACE_NS);
-    assert_eq!(transport.retries.len(), 1, "nobody needs_retry again");
+    assert_eq!(transport.retries.len(), 1, "the request is not retried");
     transport.retries.clear();
     transport.send_to_service(service, frame, now_ns() - RETRY_LIMIT_NS);
-    assert!(transport.retries.is_empty(), "who does not look is knocked at for ever");
-    assert!(transport.next_loopback().is_none(), "answered for a service that somebody holds");
+    assert!(transport.retries.is_empty(), "the request is retried for ever");
+    assert!(transport.next_loopback().is_none(), "rejected in the name of a bound service");
 }
 
 #[test]
-fn who_does_not_look_is_not_gone() {
+fn a_peer_that_does_not_accept_is_not_gone() {
     let _no_copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let (slot, here) = mad_socket::claim_slot(std::process::id() as u16 ^ 0x111).unwrap();
     let service = own_service(1);
     let listening = mad_socket::claim_service(service).unwrap();
     let mut transport = transport(0x222);
-    // Until as many wait as may: nobody accepts.
+    // Fill the backlogs: no thread accepts.
     while mad_socket::connect_slot(slot).is_ok() {}
     while mad_socket::connect_service(service).is_ok() {}
-    keeps_quiet(&mut transport, slot, service);
+    expect_no_rejection(&mut transport, slot, service);
     drop((here, listening));
     let [to_slot, to_service] = mads(slot, service);
     assert!(matches!(transport.owner_of(&to_slot), Owner::ThisProcess));
@@ -70,11 +71,11 @@ fn who_does_not_look_is_not_gone() {
     assert!(transport.retries.is_empty() && transport.next_loopback().is_some());
 }
 
-/// Runs `checks` in a thread that has no descriptor left, which are closed with it; the last
-/// one that there was goes to it.
-fn starved(checks: impl FnOnce(RawFd) + Send + 'static) {
+/// Runs `checks` in a thread that has no free descriptor, and passes it the last one. The
+/// descriptors are closed with the thread.
+fn without_descriptors(checks: impl FnOnce(RawFd) + Send + 'static) {
     let _alone = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
-    let starved = std::thread::spawn(move || {
+    let without_descriptors = std::thread::spawn(move || {
         // SAFETY: takes integers only. From here on this thread has a table of descriptors of
         // its own, a copy, so that the other tests are not short of them.
         if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
@@ -91,7 +92,7 @@ fn starved(checks: impl FnOnce(RawFd) + Send + 'static) {
         checks(last);
         true
     });
-    if !starved.join().expect("the checks hold") {
+    if !without_descriptors.join().expect("the checks hold") {
         use std::io::Write as _;
         let _ = io::stderr()
             .write_all(b"SKIPPED without_descriptors: no table of descriptors of one's own\n");
@@ -99,38 +100,39 @@ fn starved(checks: impl FnOnce(RawFd) + Send + 'static) {
 }
 
 #[test]
-fn without_descriptors_nobody_is_gone() {
+fn no_peer_is_gone_without_descriptors() {
     let (slot, _here) = mad_socket::claim_slot(std::process::id() as u16 ^ 0x333).unwrap();
     let service = own_service(2);
     let _listening = mad_socket::claim_service(service).unwrap();
     let mut transport = transport(0x444);
-    starved(move |_| keeps_quiet(&mut transport, slot, service));
+    without_descriptors(move |_| expect_no_rejection(&mut transport, slot, service));
 }
 
-/// Whether the thread waits at the sockets of the process and of a service, and lookups soon.
-fn waits_for(transport: &MadTransport, service: u64) -> ([bool; 2], bool) {
-    let (poll_set, looks_soon) = transport.poll_set();
-    let doors = [&transport.listening, &transport.services[&service]];
-    (doors.map(|gsi| poll_set.iter().any(|poll| poll.fd == gsi.as_raw_fd())), looks_soon)
+/// Whether the thread polls the sockets of the slot and of a service, and whether it retries soon.
+fn polls(transport: &MadTransport, service: u64) -> ([bool; 2], bool) {
+    let (poll_set, retries_soon) = transport.poll_set();
+    let sockets = [&transport.listening, &transport.services[&service]];
+    let is_polled = |socket: &OwnedFd| poll_set.iter().any(|poll| poll.fd == socket.as_raw_fd());
+    (sockets.map(is_polled), retries_soon)
 }
 
-/// Who needs_retry keeps the sockets readable: without a descriptor for it the thread would spin.
+/// A connection that cannot be accepted keeps the socket readable. The thread must not spin.
 #[test]
-fn without_descriptors_nobody_spins() {
+fn the_thread_does_not_spin_without_descriptors() {
     let mut transport = transport(0x555);
     let service = own_service(3);
     transport.claim(service).unwrap();
-    assert_eq!(waits_for(&transport, service), ([true, true], false));
-    let needs_retry = [
+    assert_eq!(polls(&transport, service), ([true, true], false));
+    let connections = [
         mad_socket::connect_slot(transport.slot()).unwrap(),
         mad_socket::connect_service(service).unwrap(),
     ];
-    starved(move |last| {
+    without_descriptors(move |last| {
         transport.receive_all();
         assert_eq!(
-            waits_for(&transport, service),
+            polls(&transport, service),
             ([false, false], true),
-            "it spins, or hears nothing"
+            "the thread spins, or sleeps for ever"
         );
         for fd in [last, last - 1] {
             // SAFETY: a descriptor of this thread's table that nobody uses.
@@ -138,37 +140,38 @@ fn without_descriptors_nobody_spins() {
         }
         transport.receive_all();
         assert_eq!(
-            (transport.accepted.len(), waits_for(&transport, service)),
+            (transport.accepted.len(), polls(&transport, service)),
             (2, ([true, true], false))
         );
-        std::mem::drop(needs_retry);
+        std::mem::drop(connections);
     });
 }
 
-/// A frame for which there was no memory waits, without the thread at its socket.
+/// A frame that was not sent for want of memory waits, and the thread does not poll its socket.
 #[test]
-fn without_memory_nobody_spins() {
+fn the_thread_does_not_spin_without_memory() {
     let mut transport = transport(0x666);
     let (slot, _here) = mad_socket::claim_slot(std::process::id() as u16 ^ 0x777).unwrap();
     assert!(transport.connect(slot));
     let frame = transport.frame(&mads(slot, 1)[0]);
-    let mut events = |is_short| {
+    let mut events = |is_send_failing| {
         let connection = transport.connections.get_mut(&slot).unwrap();
-        connection.is_short = is_short;
+        connection.is_send_failing = is_send_failing;
         connection.queue = [frame.clone()].into();
         let fd = connection.fd.as_raw_fd();
-        let (poll_set, looks_soon) = transport.poll_set();
-        (poll_set.iter().find(|poll| poll.fd == fd).unwrap().events, looks_soon)
+        let (poll_set, retries_soon) = transport.poll_set();
+        (poll_set.iter().find(|poll| poll.fd == fd).unwrap().events, retries_soon)
     };
     assert_eq!((events(true), events(false)), ((0, true), (libc::POLLOUT, false)));
     transport.send_queued(slot);
     assert!(
-        transport.connections[&slot].queue.is_empty() && !transport.connections[&slot].is_short
+        transport.connections[&slot].queue.is_empty()
+            && !transport.connections[&slot].is_send_failing
     );
 }
 
 #[test]
-fn requests_for_nobody_are_kept_within_a_bound() {
+fn requests_without_a_listener_are_bounded() {
     let mut transport = transport(0x888);
     let service = own_service(4);
     transport.claim(service).unwrap();

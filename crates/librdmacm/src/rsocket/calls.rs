@@ -144,7 +144,7 @@ fn shut(socket: &Socket, how: c_int) -> CallResult<()> {
 /// Closes a socket; 0, or -1 and `errno`.
 pub unsafe fn rclose(socket: c_int) -> c_int {
     let Some(found) = find(socket) else { return answer(Err(Errno(libc::EBADF))) };
-    // A peer that is gone cannot be told.
+    // Fails if the peer is gone.
     let _as_far_as_possible = shut(&found, libc::SHUT_RDWR);
     {
         let mut stream = found.lock();
@@ -153,8 +153,8 @@ pub unsafe fn rclose(socket: c_int) -> c_int {
         }
         stream.free();
     }
-    // Not before: who calls meanwhile would take its number for an ordinary descriptor. By now a
-    // new socket may have the number.
+    // Only now: until here a call on the number must not take it for an ordinary descriptor. A new
+    // socket may have the number already.
     let mut all = sockets();
     if all.get(&socket).is_some_and(|now| Arc::ptr_eq(now, &found)) {
         all.remove(&socket);

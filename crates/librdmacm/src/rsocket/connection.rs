@@ -1,4 +1,4 @@
-//! How a socket's connection is made: both ends tell where they receive.
+//! Connecting sockets. Both ends send the addresses of their buffers in the private data.
 
 use rdmalab_abi::*;
 
@@ -10,9 +10,10 @@ use crate::connect;
 use crate::errno::{CallResult, Errno};
 use crate::{qp, resolve};
 
-/// For so long the peer is looked for, ms: the kernel asks for it three times, once a second.
+/// Time-out of `rdma_resolve_addr`, ms. The kernel sends three neighbour solicitations, one a
+/// second.
 const RESOLVE_MS: core::ffi::c_int = 4000;
-/// Bytes that the ends tell each other in the private data.
+/// Bytes of the connection data, which are the private data (`struct rs_conn_data`).
 const CONN_DATA_BYTES: usize = 40;
 /// The sender has an integer order other than ours (ours is little-endian).
 const FLAG_BIG_ENDIAN: u8 = 1;
@@ -28,7 +29,7 @@ fn from_scale(value: u8) -> u16 {
     if value <= 128 { u16::from(value) } else { u16::from(value & 127) << 8 }
 }
 
-/// What this end tells: version, flags, credits, mappings, list, buffer.
+/// The connection data of this end: version, flags, credits, mappings, target SGL, buffer.
 fn conn_data(stream: &Stream) -> [u8; CONN_DATA_BYTES] {
     let mut bytes = [0; CONN_DATA_BYTES];
     bytes[0] = VERSION;
@@ -43,7 +44,7 @@ fn conn_data(stream: &Stream) -> [u8; CONN_DATA_BYTES] {
     bytes
 }
 
-/// MadCapture what the other end told in the event that the id keeps.
+/// Reads the peer's connection data from the event that the id keeps.
 fn read_conn_data(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id; its last event is kept until the next call, with its private data.
     let bytes = unsafe {
@@ -75,7 +76,7 @@ fn read_conn_data(stream: &mut Stream) -> CallResult<()> {
     Ok(())
 }
 
-/// Connects, as far as that goes without waiting.
+/// Starts or continues connecting, without blocking.
 pub fn connect(stream: &mut Stream) -> CallResult<()> {
     match stream.state {
         State::New | State::Bound => {
@@ -93,14 +94,14 @@ pub fn connect(stream: &mut Stream) -> CallResult<()> {
     }
 }
 
-/// Goes on with what was begun, if its event is there.
+/// Continues after the event of the last step; `EINPROGRESS` while there is none.
 pub fn advance(stream: &mut Stream) -> CallResult<()> {
     // SAFETY: the socket's id.
     let came = unsafe { wait_for_event(stream.id) };
     continue_from(stream, came)
 }
 
-/// What follows from a step that is done, has to wait, or failed.
+/// Continues from the result of a step, until a step waits or fails.
 fn continue_from(stream: &mut Stream, mut step: CallResult<()>) -> CallResult<()> {
     loop {
         match step {
@@ -151,7 +152,7 @@ fn send_request(stream: &mut Stream) -> CallResult<()> {
     unsafe { connect::connect(stream.id, &raw const param) }
 }
 
-/// Accepts a request: its id was just fetched. Frees it when that fails.
+/// Accepts a connection request whose id was just fetched. Frees the stream on failure.
 pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
     let accepted = make_endpoint(stream).and_then(|()| read_conn_data(stream)).and_then(|()| {
         let conn_data = conn_data(stream);
@@ -165,7 +166,7 @@ pub fn accept_request(stream: &mut Stream) -> CallResult<()> {
     });
     match accepted {
         Ok(()) => stream.begin(),
-        // Its own thread may be the one that has to connect: it goes on later.
+        // The connecting socket may belong to this thread: continue later.
         Err(Errno(libc::EAGAIN)) => {}
         Err(error) => {
             stream.free();

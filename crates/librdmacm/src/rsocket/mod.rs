@@ -4,7 +4,8 @@
 //! buffer in two halves. It announces a free half by writing the address into the target SGL at the
 //! peer (`SGL_ENTRIES`). The peer fills the half with WRITEs whose immediate data carry the length.
 //!
-//! The number of a socket is the descriptor of its id's event channel. Datagram sockets are refused.
+//! The number of a socket is the descriptor of its id's event channel. Datagram sockets are
+//! refused.
 
 mod calls;
 mod connection;

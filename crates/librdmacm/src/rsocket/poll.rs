@@ -11,7 +11,7 @@ use super::stream::{State, Stream};
 use super::wakeup::Wakeup;
 use crate::errno::{Errno, answer};
 
-/// What holds for a socket now, of what is asked for.
+/// The wanted events that hold for a socket now.
 fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
     if stream.is_closed() {
         return libc::POLLNVAL;
@@ -43,8 +43,7 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
         holds |= libc::POLLOUT;
     }
     match stream.state {
-        // What came before the end can still be read: programs that stop at the sight of the end
-        // would not read it.
+        // Data before the end can still be read. Programs that stop at POLLHUP would lose it.
         State::Disconnected if stream.has_data() => holds | (wanted & libc::POLLIN),
         State::Disconnected => holds | libc::POLLHUP,
         State::Broken => holds | libc::POLLERR,
@@ -52,7 +51,7 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
     }
 }
 
-/// Lookups at everything once; how many hold.
+/// Polls all entries once; returns how many have events.
 fn look(entries: &mut [pollfd], found: &[Option<Arc<Socket>>]) -> c_int {
     let mut count = 0;
     for (entry, socket) in entries.iter_mut().zip(found) {
@@ -70,7 +69,8 @@ fn look(entries: &mut [pollfd], found: &[Option<Arc<Socket>>]) -> c_int {
     count
 }
 
-/// The descriptors behind all of them, armed; `None` if something may have come meanwhile.
+/// The descriptors of all entries, with their completion queues armed. `None` if a completion may
+/// have come before arming.
 fn arm(entries: &[pollfd], found: &[Option<Arc<Socket>>]) -> Option<Vec<pollfd>> {
     let mut polls = Vec::new();
     let mut is_fresh = false;
@@ -88,7 +88,7 @@ fn arm(entries: &[pollfd], found: &[Option<Arc<Socket>>]) -> Option<Vec<pollfd>>
     (!is_fresh).then_some(polls)
 }
 
-/// A thread that sleeps on sockets: as long as this lives it hears of what others take from them.
+/// Registers this thread with the sockets, so that other threads wake it, until it is dropped.
 struct PollWaiter<'a> {
     found: &'a [Option<Arc<Socket>>],
     wakeup: Option<Wakeup>,
@@ -139,7 +139,7 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
             return 0;
         }
         let Some(waiter) = &waiter else {
-            // What others took before it began, the next look sees.
+            // The next look sees what other threads took before.
             waiter = Some(PollWaiter::new(&found));
             continue;
         };
@@ -183,7 +183,7 @@ pub unsafe fn rselect(
     }
     let mut count = 0;
     for (set, event) in sets {
-        // The end is readable, and an error both.
+        // A disconnect counts as readable, an error as readable and writable.
         let event = match event {
             libc::POLLIN => libc::POLLIN | libc::POLLHUP | libc::POLLERR,
             libc::POLLOUT => libc::POLLOUT | libc::POLLERR,

@@ -116,7 +116,7 @@ impl Socket {
                 return Err(Errno(libc::EINVAL));
             }
             let is_nonblocking = stream.is_nonblocking;
-            // SAFETY: the listener's id; who closes it has to take the lock first.
+            // SAFETY: the listener's id; closing it takes the lock first.
             match unsafe { endpoint::try_request(stream.id) } {
                 Err(Errno(libc::EAGAIN)) if !is_nonblocking => {}
                 found => return found.map(|id| (id, stream.sizes, is_nonblocking)),
@@ -152,7 +152,7 @@ impl Socket {
         }
     }
 
-    /// The same for who wants to send or to receive.
+    /// As [`Socket::open`], for a call that sends or receives.
     pub fn open_for<'a>(
         &'a self,
         stream: MutexGuard<'a, Stream>,
@@ -186,7 +186,8 @@ pub fn readable(fd: c_int) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// Waits until one of the descriptors is ready, the wakeup is_signalled, or the time is over (-1: never).
+/// Waits until one of the descriptors is ready, the wakeup is_signalled, or the time is over (-1:
+/// never).
 pub fn sleep_on(
     mut polls: Vec<libc::pollfd>,
     wakeup: Option<&Wakeup>,

@@ -29,7 +29,7 @@ const MESSAGE_MAX: u32 = 65_536;
 /// Marks the completion of a receive.
 const IS_RECEIVE: u64 = 1 << 63;
 
-/// Where a socket stands.
+/// The state of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     New,
@@ -50,7 +50,7 @@ pub enum State {
 
 /// A connection, or what is to become one.
 pub struct Stream {
-    /// Null once it is closed: threads that were in a call then still have it.
+    /// Null once it is closed. Threads that are in a call at that time still have the stream.
     pub id: *mut rdma_cm_id,
     pub state: State,
     pub error: c_int,
@@ -60,7 +60,7 @@ pub struct Stream {
     pub is_writable: bool,
     /// Threads that sleep on the descriptors.
     pub waiters: Waiters,
-    /// Something was taken that waiters may wait for.
+    /// Something happened that other threads may wait for.
     has_progress: bool,
     /// The peer's integers have the other order.
     pub swaps: bool,
@@ -95,8 +95,8 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A socket of an id that has a channel of its own. The channel's descriptor never blocks: who
-    /// waits does so by polling, without the socket's lock.
+    /// A socket of an id that has a channel of its own. The channel's descriptor never blocks:
+    /// threads wait by polling it, without the socket's lock.
     pub fn new(id: *mut rdma_cm_id, sizes: Sizes) -> Self {
         // SAFETY: the caller's id; otherwise it takes integers only.
         unsafe { libc::fcntl((*(*id).channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
@@ -150,7 +150,7 @@ impl Stream {
         unsafe { (*(*self.id).channel).fd }
     }
 
-    /// Why it could not be connected, or is no more; once `SO_ERROR` was read nobody knows.
+    /// Why connecting failed. Unknown after `SO_ERROR` was read.
     pub fn failure(&self) -> Errno {
         Errno(if self.error == 0 { libc::ECONNABORTED } else { self.error })
     }
@@ -250,7 +250,7 @@ impl Stream {
         (self.target_buffer.at.wrapping_add(SGL_ENTRIES as usize * SGE_BYTES), self.sizes.iomaps)
     }
 
-    /// MadCapture what the peer told when it connected.
+    /// Stores the peer's connection data.
     pub fn set_peer(&mut self, credits: u16, list: Sge, half: Sge, iomaps: u16) {
         self.send_seq_max = credits;
         self.remote_sgl = list;
@@ -271,8 +271,8 @@ impl Stream {
 
     fn write_target_sge(&mut self, index: u32, sge: Sge) {
         let at = self.target_sge_at(index);
-        // SAFETY: within the list, which has room for `SGL_ENTRIES` entries and is aligned for them; the
-        // peer writes there too, so each word is accessed as one that others change.
+        // SAFETY: within the list, which has room for `SGL_ENTRIES` entries and is aligned for
+        // them; the peer writes there too, so each word is accessed as one that others change.
         unsafe {
             at.cast::<u64>().write_volatile(sge.addr);
             at.add(8).cast::<u32>().write_volatile(sge.key);
@@ -464,7 +464,7 @@ impl Stream {
         descriptors
     }
 
-    /// Frees everything. Who still waits for something of it finds that there is nothing any more.
+    /// Frees everything. Threads that still wait find the socket closed.
     pub fn free(&mut self) {
         if self.is_closed() {
             return;

@@ -1,9 +1,9 @@
-//! How threads that sleep on one socket hear of each other.
+//! Waking the threads that wait for one socket.
 //!
-//! They sleep on the same descriptors. Of one completion all would hear; but the first to wake may
-//! take what the descriptor was readable for, with what the others wait for, and they sleep on. So
-//! each thread has a descriptor of its own, on which it sleeps too: whoever brings news of a socket
-//! is_signalled all that sleep on it.
+//! They poll the same descriptors. The first thread that wakes up takes the event and handles
+//! completions that other threads wait for; the descriptor is not readable any more, and the others
+//! sleep on. So each thread also polls a descriptor of its own. A thread that changes the state of
+//! a socket signals all threads that wait for it.
 
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -26,7 +26,7 @@ impl PartialEq for Wakeup {
 }
 
 impl Wakeup {
-    /// That of this thread; `None` while the process has no descriptor left.
+    /// The descriptor of this thread; `None` while the process has no free descriptor.
     pub fn own() -> Option<Self> {
         let made = |wakeup: &OnceCell<Wakeup>| {
             if wakeup.get().is_none() {
@@ -37,28 +37,28 @@ impl Wakeup {
         WAKEUP.try_with(made).ok().flatten()
     }
 
-    /// Wakes its thread, or keeps it from sleeping.
+    /// Wakes the thread, or keeps it from sleeping.
     pub fn signal(&self) {
         eventfd::signal(self.0.as_fd());
     }
 
-    /// What becomes readable when it is_signalled.
+    /// The descriptor, readable while it is signalled.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// It was heard.
+    /// Makes the descriptor unreadable again.
     pub fn clear(&self) {
         eventfd::clear(self.0.as_fd());
     }
 }
 
-/// The bells of those that sleep on a socket.
+/// The threads that wait for a socket.
 #[derive(Default)]
 pub struct Waiters(Vec<Wakeup>);
 
 impl Waiters {
-    /// From now on this thread hears of news.
+    /// Adds a thread that is about to sleep.
     pub fn add(&mut self, wakeup: Option<&Wakeup>) {
         if let Some(wakeup) = wakeup
             && !self.0.contains(wakeup)
@@ -67,12 +67,12 @@ impl Waiters {
         }
     }
 
-    /// It looks for itself again.
+    /// Removes a thread that woke up.
     pub fn remove(&mut self, wakeup: Option<&Wakeup>) {
         self.0.retain(|other| Some(other) != wakeup);
     }
 
-    /// There are news; this thread knows.
+    /// Signals all waiting threads but this one.
     pub fn wake(&self) {
         if self.0.is_empty() {
             return;
@@ -92,9 +92,9 @@ mod tests {
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 
-    /// Each of the others hears, whoever wakes first, and who has left does not.
+    /// All other threads are signalled, also after one of them woke up. A removed thread is not.
     #[test]
-    fn all_others_hear() {
+    fn all_other_threads_are_signalled() {
         let own = Wakeup::own().unwrap();
         assert!(Wakeup::own().unwrap() == own);
         let other = || std::thread::spawn(|| Wakeup::own().unwrap()).join().unwrap();

@@ -1,4 +1,4 @@
-//! What arrived from the other ends of connections, as events for the program.
+//! Messages of peers, as events for the program.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,8 @@ use crate::mad_transport::Peer;
 use crate::os::{now_ns, random};
 
 impl CmState {
-    /// What the program is told of an event, and what the connection's id learns from it.
+    /// Queues the event that the program gets, and stores what the message says about the
+    /// connection.
     pub(super) fn handle_cm_event(&mut self, event: Event<Peer>) {
         match event {
             Event::Request { id, peer, req } => self.on_request(id, peer, &req),
@@ -47,7 +48,7 @@ impl CmState {
         }
     }
 
-    /// The listener for a request: one that is bound to the address, or to any.
+    /// The listener for a request: one that is bound to the address, or to the wildcard address.
     fn listener_for(&self, service: u64, header: &IpHeader) -> Option<u64> {
         let ids = self.listeners.get(&service)?;
         let asked = crate::address::plain(header.destination);
@@ -61,7 +62,7 @@ impl CmState {
         ids.iter().find(fits).copied()
     }
 
-    /// A new id for a request, and its listener; or the request is refused.
+    /// Adds the id of a request; returns it and its listener. Rejects a request without a listener.
     fn add_requested_id(
         &mut self,
         comm: CommId,
@@ -74,12 +75,12 @@ impl CmState {
             Some((listener, self.ids.get(&listener)?, header))
         });
         let Some((listener, on, header)) = listener else {
-            let _told = failed(libc::ECONNREFUSED, "rdma_cm", || {
+            let _reported = failed(libc::ECONNREFUSED, "rdma_cm", || {
                 let asked = IpHeader::parse(private_data).map(|header| header.destination);
                 format!("refused: nobody listens for service {service:#x} at {asked:?}")
             });
             let nothing = [0; Rej::PRIVATE_BYTES];
-            // Questions for datagram services have no reasons: letting go of one answers it.
+            // A SIDR_REQ has no reject reason: destroying it answers it.
             let _answered = self.manager.reject(comm, reason::INVALID_SERVICE_ID, nothing);
             self.manager.destroy(now_ns(), comm);
             return None;
@@ -200,7 +201,7 @@ impl CmState {
     }
 }
 
-/// Parameters of which only the private data counts.
+/// Parameters with private data only.
 fn conn_with(private_data: Vec<u8>) -> EventParam {
     EventParam::Conn {
         responder_resources: 0,

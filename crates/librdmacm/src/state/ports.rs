@@ -1,4 +1,5 @@
-//! Ports: who holds which, on this host and in this process.
+//! The port table: which ids are bound to a port, and which listen there. A port is exclusive among
+//! the processes of this host.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +11,8 @@ impl CmState {
     /// Binds an id to an address; port 0 asks for any free one.
     ///
     /// # Errors
-    /// `EADDRINUSE` when another process has the port, or another id of this one the same address
-    /// and not both said that they share it.
+    /// `EADDRINUSE` when another process has the port, or when another id of this process has the
+    /// address and not both set `RDMA_OPTION_ID_REUSEADDR`.
     pub fn bind(&mut self, number: u64, address: SocketAddr) -> CallResult<()> {
         let ps = self.id(number)?.ps;
         let port = match address.port() {
@@ -34,7 +35,7 @@ impl CmState {
         self.transport.claim(service_of(ps, port))
     }
 
-    /// Ids of this process that have the port must not have the address as well.
+    /// Fails if another id of this process has the port at the same address, unless both share it.
     fn check_sharing(&mut self, number: u64, service: u64, at: SocketAddr) -> CallResult<()> {
         let shares = self.id(number)?.reuse_address;
         for other in self.ports.get(&service).into_iter().flatten() {
@@ -50,7 +51,7 @@ impl CmState {
         Ok(())
     }
 
-    /// The next number of the ports that are given out.
+    /// The next ephemeral port.
     pub fn next_port(&mut self) -> u16 {
         let port = EPHEMERAL.start + self.next_port;
         self.next_port = (self.next_port + 1) % (EPHEMERAL.end - EPHEMERAL.start);
@@ -72,7 +73,7 @@ impl CmState {
         Err(Errno(libc::EADDRNOTAVAIL))
     }
 
-    /// Gives an id's port back.
+    /// Releases the port of an id.
     pub fn release_port(&mut self, number: u64) {
         let Some(service) = self.ids.get_mut(&number).and_then(|id| id.bound.take()) else {
             return;
@@ -86,7 +87,7 @@ impl CmState {
         }
     }
 
-    /// Begins to listen on the port that an id is bound to.
+    /// Starts to listen on the port that an id is bound to.
     ///
     /// # Errors
     /// `EADDRINUSE` when an id of this process listens there for the same address, `EINVAL` when
@@ -111,7 +112,7 @@ impl CmState {
         Ok(())
     }
 
-    /// Ends it.
+    /// Stops listening.
     pub fn stop_listening(&mut self, number: u64) {
         let Some(service) = self.ids.get_mut(&number).and_then(|id| id.listening.take()) else {
             return;

@@ -43,7 +43,7 @@ unsafe fn destroy_channel<B: Backend>(channel: *mut ibv_comp_channel) -> VerbsRe
         B::destroy_channel(&ChannelObject::<B>::own(channel).backend)?;
         let context = (*channel).context;
         ChannelObject::<B>::free(channel);
-        context::let_go::<B>(context);
+        context::release::<B>(context);
     }
     Ok(())
 }

@@ -70,18 +70,6 @@ pub unsafe extern "C-unwind" fn ibv_get_device_index<B: Backend>(device: *mut ib
     c_int::try_from(index).unwrap_or(-1)
 }
 
-/// Opens a device; null and `errno` when that fails.
-pub unsafe extern "C-unwind" fn ibv_open_device<B: Backend>(
-    device: *mut ibv_device,
-) -> *mut ibv_context {
-    if device.is_null() {
-        let error = VerbsError::invalid("no device: ibv_get_device_list found none, or not this");
-        return answer::pointer("ibv_open_device", Err(error));
-    }
-    // SAFETY: by the contract of the module.
-    answer::pointer("ibv_open_device", unsafe { context::open::<B>(device) })
-}
-
 /// Closes a device: 0, or -1 and `errno` (`EBUSY` while objects live), and then it stays open.
 pub unsafe extern "C-unwind" fn ibv_close_device<B: Backend>(context: *mut ibv_context) -> c_int {
     // SAFETY: by the contract of the module.

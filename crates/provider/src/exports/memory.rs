@@ -46,7 +46,7 @@ unsafe fn dealloc_pd<B: Backend>(pd: *mut ibv_pd) -> VerbsResult<()> {
         B::dealloc_pd(&own.backend)?;
         let context = (*pd).context;
         PdObject::<B>::free(pd);
-        context::let_go::<B>(context);
+        context::release::<B>(context);
     }
     Ok(())
 }
@@ -190,7 +190,7 @@ pub unsafe extern "C-unwind" fn ibv_dereg_mr<B: Backend>(mr: *mut ibv_mr) -> c_i
         B::dereg_mr(&MrObject::<B>::own(mr).backend).map(|()| {
             let context = (*mr).context;
             MrObject::<B>::free(mr);
-            context::let_go::<B>(context);
+            context::release::<B>(context);
         })
     };
     answer::status("ibv_dereg_mr", result)

@@ -17,10 +17,11 @@
 
 mod ah;
 mod cq;
-mod device;
+pub(crate) mod device;
 mod event;
 mod memory;
 mod missing;
+mod open;
 pub(crate) mod port;
 mod qp;
 mod srq;
@@ -31,6 +32,7 @@ pub use device::*;
 pub use event::*;
 pub use memory::*;
 pub use missing::*;
+pub use open::*;
 pub use port::*;
 pub use qp::*;
 pub use srq::*;

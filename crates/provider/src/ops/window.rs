@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C-unwind" fn dealloc_mw<B: Backend>(mw: *mut ibv_mw) -
         B::dealloc_mw(&MwObject::<B>::own(mw).backend).map(|()| {
             let context = (*mw).context;
             MwObject::<B>::free(mw);
-            context::let_go::<B>(context);
+            context::release::<B>(context);
         })
     };
     answer::status("ibv_dealloc_mw", result)

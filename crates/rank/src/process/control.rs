@@ -1,4 +1,4 @@
-//! What the thread that listens to the launcher tells the threads that measure.
+//! The state that the thread which reads from the launcher shares with the threads that measure.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,7 @@ impl Control {
                 self.stop(&mut state, Stopped::Other(why));
             }
             ToWorker::Stop { job } if job == state.job => self.stop(&mut state, Stopped::Asked),
-            // Of a job that is over; and nobody gets a second seat.
+            // Of a job that is over; and a rank has one assignment only.
             _ => {}
         }
         self.changed.notify_all();
@@ -105,7 +105,7 @@ impl Control {
     pub fn next_job(&self) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {
-            // Who is gone wants no results any more.
+            // A launcher that is gone wants no results.
             if state.ended {
                 return None;
             }

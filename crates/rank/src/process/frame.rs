@@ -6,17 +6,26 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::hello::Seat;
+use super::handshake::Assignment;
 
 /// The longest frame, in bytes: what a rank brings home from one job, or what all ranks exchange
 /// at once.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
+/// What the launcher receives from a worker.
+#[derive(Debug)]
+pub enum FromWorker {
+    /// A message.
+    Message(ToLauncher),
+    /// The connection ended, perhaps with an error.
+    Closed(Option<String>),
+}
+
 /// To a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Who it is; answered by [`ToLauncher::Ready`].
-    Assign(Box<Seat>),
+    /// The worker's assignment; answered by [`ToLauncher::Ready`].
+    Assign(Box<Assignment>),
     /// Work; answered by [`ToLauncher::Done`] or [`ToLauncher::Failed`].
     Job { job: u64, patience_ns: u64, bytes: ByteBuf },
     /// What all ranks gave to an exchange.
@@ -32,7 +41,7 @@ pub enum ToWorker {
 /// From a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
-    /// It has its seat, and runs on this CPU now.
+    /// It has its assignment, and runs on this CPU now.
     Ready { cpu: usize },
     /// Its part of an exchange.
     Exchange { job: u64, round: u64, bytes: ByteBuf },

@@ -10,10 +10,11 @@ use rdmalab_measure::{Clock, Stamp};
 use rustix::thread::{sched_getcpu, sched_yield};
 use serde_bytes::ByteBuf;
 
-use super::align::{Seen, Sight, Timeline};
+use super::clock_sync::{Seen, Sight, Timeline};
 use super::control::{Control, lock};
 use super::frame::{self, ToLauncher};
-use super::hello::Seat;
+use super::handshake::Assignment;
+use super::panics;
 use super::stream::Stream;
 use crate::{CpuTime, Rank, Stopped};
 
@@ -32,7 +33,7 @@ const LONGER: u32 = 2;
 /// Threads may share it: all of [`Rank`] works from each, and exchanges of several threads queue.
 #[derive(Debug)]
 pub struct ProcessRank {
-    seat: Seat,
+    seat: Assignment,
     clock: Clock,
     control: Arc<Control>,
     writer: Arc<Mutex<Stream>>,
@@ -56,12 +57,12 @@ struct Sights {
 }
 
 impl ProcessRank {
-    /// Takes the seat: pins the calling thread.
+    /// Accepts the assignment: pins the calling thread.
     ///
     /// # Errors
     /// A sentence, when it may not run on the core.
     pub(super) fn sit(
-        seat: Seat,
+        seat: Assignment,
         clock: Clock,
         control: Arc<Control>,
         writer: Arc<Mutex<Stream>>,
@@ -159,7 +160,7 @@ impl ProcessRank {
         self.seat.peers.get(other).map_or("", |p| &p.host)
     }
 
-    /// Tells the user a line, through the launcher. Lost when the launcher is gone.
+    /// Prints a line for the user, through the launcher. Lost if the launcher is gone.
     pub fn log(&self, text: &str) {
         let _ = self.send(&ToLauncher::Log(text.to_owned()));
     }
@@ -472,7 +473,7 @@ impl Rank for ProcessRank {
                 match thread.join() {
                     Ok(result) => results.push(result),
                     Err(panic) => {
-                        let what = super::worker::panic_text(&*panic);
+                        let what = panics::text(&*panic);
                         failed.get_or_insert(format!("thread {i} panicked: {what}"));
                     }
                 }
@@ -515,7 +516,7 @@ impl Rank for ProcessRank {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hello::Peer;
+    use super::super::handshake::Peer;
     use super::*;
 
     const ANYWHERE: (&str, &[usize]) = ("a", &[]);
@@ -528,7 +529,7 @@ mod tests {
             cores: cores.to_vec(),
         };
         ProcessRank {
-            seat: Seat {
+            seat: Assignment {
                 index: 0,
                 peers: peers.iter().map(peer).collect(),
                 yielding: None,

@@ -4,11 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use super::hello::Hello;
+use super::handshake::{ConnectedWorker, Hello};
 use super::stream::Stream;
-use super::team::Met;
 
-/// Where servers listen unless told otherwise; perftest's port too.
+/// The default port of servers; perftest has the same.
 pub const DEFAULT_PORT: u16 = 18515;
 /// How long a host may take to answer at all.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
@@ -17,8 +16,8 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// perftest's servers at the same port, wait for more.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// Connects to a server and greets the worker that it starts.
-pub(super) fn meet(address: &str, limit: Duration) -> Result<Met, String> {
+/// Connects to a server, and exchanges hellos with it and with the worker that it starts.
+pub(super) fn start_and_greet(address: &str, limit: Duration) -> Result<ConnectedWorker, String> {
     let mut stream = connect(address)?;
     let at = |what: &'static str| move |e: io::Error| format!("{address}: {what} {e}");
     let says = "the other end";
@@ -27,7 +26,7 @@ pub(super) fn meet(address: &str, limit: Duration) -> Result<Met, String> {
     Hello::ours(None).write(&mut stream).map_err(at(says))?;
     let hello = Hello::read(&mut stream, limit);
     let hello = hello.map_err(at("the server's worker (see the server's messages)"))?;
-    Ok(Met { stream, child: None, hello })
+    Ok(ConnectedWorker { stream, child: None, hello })
 }
 
 fn connect(address: &str) -> Result<Stream, String> {
@@ -63,7 +62,7 @@ pub fn addresses(address: &str) -> Result<Vec<SocketAddr>, String> {
     found.map(Iterator::collect).map_err(|e| format!("{address}: the name is not known: {e}"))
 }
 
-/// The port of `HOST:PORT`, `None` of `HOST`; nobody is asked for the host.
+/// The port of `HOST:PORT`, `None` of `HOST`. Does not resolve the host.
 ///
 /// # Errors
 /// A sentence, when it is no port.

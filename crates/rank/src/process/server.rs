@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::child::{WorkerCommand, end, status_text};
 use super::frame::{self, ToLauncher};
-use super::hello::Hello;
+use super::handshake::Hello;
 use super::remote::addresses;
 use super::stream::Stream;
-use super::team::{WorkerCommand, end, status_text};
 
-/// How long a client may take to say hello.
+/// How long a client may take to send its hello.
 const HELLO: Duration = Duration::from_secs(5);
-/// Connections that have not said hello yet, at most.
-const STRANGERS_MAX: usize = 16;
-/// Sessions at the same time, unless told otherwise.
+/// The most connections without a hello.
+const PENDING_MAX: usize = 16;
+/// The default limit of sessions at the same time.
 pub const SESSIONS_MAX: usize = 16;
-/// Between two looks at whether to stop. Few, as measurements run beside it.
+/// Interval of checks whether to stop. Long, because measurements run beside it.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a worker without client may go on; it ends itself after 2 s.
 const LAST_MOMENT: Duration = Duration::from_secs(4);
-/// How long a client may leave its worker's death notice unread.
+/// Write time-out of the message that a worker has died.
 const UNREAD: Duration = Duration::from_secs(2);
 
 /// What happens at a server.
@@ -52,9 +52,9 @@ pub enum ServerEvent {
         /// How, in words.
         failure: Option<String>,
     },
-    /// Whoever connected got none.
+    /// A connection was refused.
     Refused {
-        /// Who.
+        /// The client.
         client: SocketAddr,
         /// Why.
         why: String,
@@ -74,7 +74,7 @@ struct House<'a> {
     worker: &'a WorkerCommand,
     sessions_max: usize,
     sessions: AtomicUsize,
-    strangers: AtomicUsize,
+    pending: AtomicUsize,
     closing: AtomicBool,
 }
 
@@ -136,7 +136,7 @@ impl Server {
             worker: &self.worker,
             sessions_max: self.sessions_max,
             sessions: AtomicUsize::new(0),
-            strangers: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
         };
         let (events, happened) = channel();
@@ -208,7 +208,7 @@ fn refused(client: SocketAddr, why: &str) -> ServerEvent {
 impl House<'_> {
     /// One connection, from its first byte until its worker has ended.
     fn receive(&self, tcp: TcpStream, client: SocketAddr, events: &Sender<ServerEvent>) {
-        // Nobody may hear any more; there is nobody else to tell.
+        // The receiver may be gone; there is no other one.
         let tell = |event| drop(events.send(event));
         let (session, held, mut child) = match self.greet(tcp) {
             Ok((session, held, child, host)) => {
@@ -217,20 +217,20 @@ impl House<'_> {
             }
             Err(error) => return tell(refused(client, &error.to_string())),
         };
-        let failure = self.attend(&mut child, &held);
+        let failure = self.watch(&mut child, &held);
         held.shutdown();
         drop(session);
         tell(ServerEvent::Ended { client, failure });
     }
 
-    /// Hears who it is, and gives him a worker.
+    /// Does the handshake with a client and starts its worker.
     fn greet(&self, tcp: TcpStream) -> io::Result<(Counted<'_>, Stream, Child, String)> {
         let busy = |what: &str, limit| {
             let what = format!("{what} of {limit} at the same time is reached; try again later");
             io::Error::new(ErrorKind::ConnectionRefused, what)
         };
-        let stranger = Counted::one(&self.strangers, STRANGERS_MAX);
-        let stranger = stranger.ok_or_else(|| busy("the server's limit", STRANGERS_MAX))?;
+        let handshaking = Counted::one(&self.pending, PENDING_MAX);
+        let handshaking = handshaking.ok_or_else(|| busy("the server's limit", PENDING_MAX))?;
         let mut stream = Stream::tcp(tcp)?;
         stream.set_write_limit(UNREAD)?;
         let mut ours = Hello::ours(None);
@@ -244,7 +244,7 @@ impl House<'_> {
                 return Err(error);
             }
         };
-        drop(stranger);
+        drop(handshaking);
         let Some(session) = Counted::one(&self.sessions, self.sessions_max) else {
             let error = busy("the server's limit of sessions,", self.sessions_max);
             ours.refusal = Some(error.to_string());
@@ -265,7 +265,7 @@ impl House<'_> {
 
     /// Waits until the worker has ended, and tells the client how, unless well. The worker talks
     /// to the client itself; nothing of it passes through here.
-    fn attend(&self, child: &mut Child, mut held: &Stream) -> Option<String> {
+    fn watch(&self, child: &mut Child, mut held: &Stream) -> Option<String> {
         let mut closing = None;
         let status = loop {
             match wait(child, TICK) {

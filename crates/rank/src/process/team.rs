@@ -1,9 +1,7 @@
 //! The launcher's side: a team of workers, each of them a rank.
 
-mod local;
-mod meet;
+mod gather;
 mod run;
-mod ssh;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,76 +14,25 @@ use std::time::{Duration, Instant};
 use rdmalab_measure::limits::core_skew;
 use rdmalab_measure::{Clock, ClockSource};
 
-use super::align::{Hear, Pinger, Sight};
-use super::frame::{self, ToLauncher, ToWorker};
-use super::gate::Gate;
-use super::hello::{self, Hello, Peer, Seat};
+use super::child;
+use super::clock_sync::{Hear, Pinger, Sight};
+use super::frame::{self, FromWorker, ToLauncher, ToWorker};
+use super::handshake::{self, Assignment, ConnectedWorker, Hello, Peer};
+use super::rendezvous::Gate;
+use super::spec::Spec;
 use super::stream::Stream;
-pub use local::WorkerCommand;
-pub(super) use local::{end, status_text};
-use meet::Missing;
-pub use ssh::SshCommand;
+use gather::Missing;
 
 /// Ranks of a team at most.
 pub const RANKS_MAX: usize = 256;
-/// How long workers that are there may take until they have their seats.
+/// How long connected workers may take to accept their assignments.
 const START: Duration = Duration::from_secs(30);
-/// How long a worker may leave what we send it unread.
+/// Write time-out of messages to a worker.
 const UNREAD: Duration = Duration::from_secs(10);
-/// How long a worker may take to be gone when it has lost its connection.
-const REAP: Duration = Duration::from_secs(1);
 /// Frames that wait for us, for all ranks together, before workers have to wait.
 const WAITING_FRAMES: usize = 256;
 /// Cores of which the counters are compared at most, at about 10 ms each.
 const COMPARED_CORES: usize = 16;
-
-/// Where a rank runs.
-#[derive(Clone, Debug)]
-pub enum Place {
-    /// In a process of this machine, started with this command.
-    Local(WorkerCommand),
-    /// With the server of this address: `HOST` or `HOST:PORT`.
-    Remote(String),
-    /// On another host, started there by ssh; it comes to the team's [`Gate`].
-    Ssh(SshCommand),
-    /// Wherever mpirun or srun started it; it comes to the team's [`Gate`].
-    Joining,
-}
-
-/// What a rank should be.
-#[derive(Clone, Debug)]
-pub struct Spec {
-    /// Where it runs.
-    pub place: Place,
-    /// CPUs of its host to stay on: the first for the rank, the following ones for threads that it
-    /// spawns. Empty: the scheduler's choice.
-    pub cores: Vec<usize>,
-    /// Whether it yields the processor between two looks; `None`: when it shares a CPU with another
-    /// rank of the team.
-    pub yielding: Option<bool>,
-}
-
-impl Spec {
-    /// A rank of this machine, anywhere on it.
-    #[must_use]
-    pub fn local(worker: WorkerCommand) -> Self {
-        Self { place: Place::Local(worker), cores: Vec::new(), yielding: None }
-    }
-
-    /// What a message calls it that has not said hello yet.
-    fn name(&self, rank: usize) -> String {
-        match &self.place {
-            Place::Ssh(command) => format!("rank {rank} on {}", command.host),
-            _ => format!("rank {rank}"),
-        }
-    }
-
-    /// A rank of another machine, anywhere on it.
-    #[must_use]
-    pub fn remote(address: &str) -> Self {
-        Self { place: Place::Remote(address.to_owned()), cores: Vec::new(), yielding: None }
-    }
-}
 
 /// What a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,11 +95,11 @@ impl fmt::Display for TeamError {
 
 impl std::error::Error for TeamError {}
 
-/// Workers that are up, each with its seat. They end with this.
+/// Workers that run, each with its assignment. Dropping this ends them.
 #[derive(Debug)]
 pub struct Team {
     members: Vec<Member>,
-    heard: Receiver<(usize, Heard)>,
+    heard: Receiver<(usize, FromWorker)>,
     job: u64,
     /// Lines that came before the first job.
     early: Vec<(usize, String)>,
@@ -169,22 +116,8 @@ struct Member {
     gone: Option<String>,
 }
 
-#[derive(Debug)]
-enum Heard {
-    Said(ToLauncher),
-    /// The connection ended; with what error, where it was one.
-    Ended(Option<String>),
-}
-
-/// A worker that has said hello.
-pub(in crate::process) struct Met {
-    pub stream: Stream,
-    pub child: Option<Child>,
-    pub hello: Hello,
-}
-
 impl Team {
-    /// Starts the workers and gives each its seat.
+    /// Starts the workers and assigns a rank to each.
     ///
     /// # Errors
     /// [`Cause::Start`], naming the rank, and what to do.
@@ -211,10 +144,10 @@ impl Team {
         let mut peers = Vec::new();
         let (mut failed, mut is_whole) = (None, true);
         // The others are taken in also when one fails, as members end their workers.
-        let all = meet::meet(specs, gate, interrupt, &sender);
+        let all = gather::gather(specs, gate, interrupt, &sender);
         // Calibrated where it is needed: to compare machines, or cores of this one.
         let clock = (specs.len() > 1).then(Clock::new);
-        let here = clock.as_ref().map(hello::machine);
+        let here = clock.as_ref().map(handshake::machine);
         for ((rank, spec), met) in specs.iter().enumerate().zip(all) {
             let member = met.and_then(|met| {
                 let peer = Peer::of(&met.hello, spec);
@@ -243,7 +176,7 @@ impl Team {
         let skews = clock.map_or_else(Vec::new, |clock| skews(&peers, clock));
         for (index, spec) in specs.iter().enumerate() {
             let (peers, skews) = (peers.clone(), skews.clone());
-            let seat = Seat { index, peers, yielding: spec.yielding, skews };
+            let seat = Assignment { index, peers, yielding: spec.yielding, skews };
             team.tell(index, &ToWorker::Assign(Box::new(seat)));
         }
         team.wait_ready()?;
@@ -260,21 +193,23 @@ impl Team {
         let mut missing = self.members.len();
         while missing > 0 {
             match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok((rank, Heard::Said(ToLauncher::Ready { cpu }))) => {
+                Ok((rank, FromWorker::Message(ToLauncher::Ready { cpu }))) => {
                     self.members[rank].info.cpu = cpu;
                     missing -= 1;
                 }
-                Ok((rank, Heard::Said(ToLauncher::Failed { why, .. }))) => {
+                Ok((rank, FromWorker::Message(ToLauncher::Failed { why, .. }))) => {
                     return Err(start_error(Some(rank), self.of(rank, &why)));
                 }
-                Ok((rank, Heard::Said(ToLauncher::Died(how)))) => {
+                Ok((rank, FromWorker::Message(ToLauncher::Died(how)))) => {
                     return Err(start_error(Some(rank), self.of(rank, &how)));
                 }
-                Ok((rank, Heard::Ended(error))) => {
-                    let how = self.members[rank].obituary(error);
+                Ok((rank, FromWorker::Closed(error))) => {
+                    let how = self.members[rank].exit_text(error);
                     return Err(start_error(Some(rank), self.of(rank, &how)));
                 }
-                Ok((rank, Heard::Said(ToLauncher::Log(text)))) => self.early.push((rank, text)),
+                Ok((rank, FromWorker::Message(ToLauncher::Log(text)))) => {
+                    self.early.push((rank, text))
+                }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     let s = START.as_secs();
@@ -288,7 +223,7 @@ impl Team {
 
     /// A sentence about a rank, with its name.
     fn of(&self, rank: usize, what: &str) -> String {
-        format!("rank {rank} on {}: {}", self.members[rank].info.host, hello::printable(what))
+        format!("rank {rank} on {}: {}", self.members[rank].info.host, handshake::printable(what))
     }
 
     /// Sends, unless it is gone. An end that does not take it loses its connection, which its
@@ -311,11 +246,11 @@ impl Team {
 impl Member {
     fn new(
         rank: usize,
-        met: Met,
+        met: ConnectedWorker,
         spec: &Spec,
-        (clock, heard): (Option<Clock>, SyncSender<(usize, Heard)>),
+        (clock, heard): (Option<Clock>, SyncSender<(usize, FromWorker)>),
     ) -> io::Result<Self> {
-        let Met { stream, child, hello } = met;
+        let ConnectedWorker { stream, child, hello } = met;
         let bytes = Arc::new(AtomicU64::new(0));
         let info =
             Info { host: hello.host, pid: hello.pid, cores: spec.cores.clone(), cpu: usize::MAX };
@@ -328,14 +263,14 @@ impl Member {
         named.spawn(move || {
             loop {
                 let said = match hear(&mut from, &mut pinger, |aside| {
-                    // Nobody hears it any more when the team has ended.
-                    let _ = heard.send((rank, Heard::Said(aside)));
+                    // Nothing receives it any more when the team has ended.
+                    let _ = heard.send((rank, FromWorker::Message(aside)));
                 }) {
-                    Ok(Some(said)) => Heard::Said(said),
-                    Ok(None) => Heard::Ended(None),
-                    Err(error) => Heard::Ended(Some(error.to_string())),
+                    Ok(Some(said)) => FromWorker::Message(said),
+                    Ok(None) => FromWorker::Closed(None),
+                    Err(error) => FromWorker::Closed(Some(error.to_string())),
                 };
-                let is_end = matches!(said, Heard::Ended(_));
+                let is_end = matches!(said, FromWorker::Closed(_));
                 if heard.send((rank, said)).is_err() || is_end {
                     return;
                 }
@@ -345,10 +280,10 @@ impl Member {
     }
 
     /// How it ended, when its connection has.
-    fn obituary(&mut self, error: Option<String>) -> String {
+    fn exit_text(&mut self, error: Option<String>) -> String {
         self.stream.shutdown();
         let how = match (&mut self.child, error) {
-            (Some(child), error) => local::obituary(child, REAP, error),
+            (Some(child), error) => child::exit_text(child, child::REAP, error),
             (None, Some(error)) => format!("lost the connection: {error}"),
             (None, None) => "closed the connection".to_owned(),
         };
@@ -360,7 +295,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.stream.shutdown();
         if let Some(child) = &mut self.child {
-            local::end(child, REAP);
+            child::end(child, child::REAP);
         }
     }
 }
@@ -372,13 +307,13 @@ impl Drop for Team {
     }
 }
 
-/// Counts what is read, so that a slow answer can be told from none.
+/// Counts the bytes that are read, to distinguish a slow answer from none.
 struct Counted {
     stream: Stream,
     bytes: Arc<AtomicU64>,
 }
 
-/// What a rank says next. Who asks what its clock is to ours is looked at before it is heard.
+/// The next message of a rank. Answers a request to align clocks itself.
 fn hear(
     from: &mut Counted,
     pinger: &mut Option<Pinger>,
@@ -408,7 +343,7 @@ impl io::Read for Counted {
 }
 
 impl Peer {
-    /// A rank that was left one core only, as mpirun does, is as good as told to stay there.
+    /// A rank that may use one core only (mpirun binds so) counts as pinned to it.
     fn of(hello: &Hello, spec: &Spec) -> Self {
         let bound = if hello.cores.len() == 1 { hello.cores.clone() } else { Vec::new() };
         let cores = if spec.cores.is_empty() { bound } else { spec.cores.clone() };
@@ -424,7 +359,7 @@ fn start_error(rank: Option<usize>, what: String) -> TeamError {
 /// one's; empty where that cannot be measured. The workers are idle while this runs.
 fn skews(peers: &[Peer], clock: Clock) -> Vec<(usize, f64)> {
     let available = rdmalab_measure::limits::available_cores().unwrap_or_default();
-    let machine = hello::machine(&clock);
+    let machine = handshake::machine(&clock);
     let here: Vec<&Peer> = peers.iter().filter(|p| p.machine == machine).collect();
     if here.len() < 2 || clock.source() == ClockSource::MonotonicRaw {
         return Vec::new();

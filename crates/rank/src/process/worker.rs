@@ -1,6 +1,5 @@
-//! The worker's side: hear the launcher, do its jobs, end with it.
+//! The worker's side: reads from the launcher, runs its jobs, and ends with it.
 
-use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +11,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use serde_bytes::ByteBuf;
 
-use super::align::{self, Hot};
-use super::control::{Control, lock};
+use super::clock_sync::{self, Hot};
+use super::control::Control;
 use super::frame::{self, ToLauncher, ToWorker};
-use super::hello::{Claim, Hello, Seat, printable};
+use super::handshake::{Assignment, Claim, Hello, printable};
+use super::panics;
 use super::rank::ProcessRank;
 use super::stream::Stream;
 
@@ -26,11 +26,8 @@ const HELLO: Duration = Duration::from_secs(30);
 /// once; a bare loop never would.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
-/// Between two looks at whether the server is there, where nothing tells of its end.
+/// Interval of checks whether the server still runs, without a pidfd.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Where and with what words the last panic came; the payload alone does not say where.
-static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// The connection to the launcher, which is a worker's standard input; that becomes `/dev/null`.
 ///
@@ -55,7 +52,7 @@ pub fn connection() -> io::Result<Stream> {
 /// From here on panics of the whole process are not printed but reported.
 ///
 /// # Errors
-/// Sentences: nobody, or a stranger, is at the other end.
+/// Sentences: no process, or none of rdmalab, is at the other end.
 pub fn serve(
     stream: Stream,
     run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
@@ -94,7 +91,7 @@ fn serve_for(
     mut stream: Stream,
     mut run: impl FnMut(&ProcessRank, &[u8]) -> Result<Vec<u8>, String>,
 ) -> io::Result<()> {
-    std::panic::set_hook(Box::new(|info| *lock(&PANIC) = Some(info.to_string())));
+    panics::record();
     let clock = Clock::new();
     Hello { claim, ..Hello::ours(Some(&clock)) }.write(&mut stream)?;
     Hello::read(&mut stream, HELLO).map_err(|e| named(e.kind(), &format!("the launcher {e}")))?;
@@ -123,9 +120,9 @@ fn serve_for(
     while let Some(job) = control.next_job() {
         rank.begin(job.number, job.patience_ns);
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&rank, &job.bytes)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(panic_text(&*panic)));
-        if let Some(panic) = lock(&PANIC).take() {
-            // Of a thread that nobody waited for, or caught on its way.
+        let outcome = outcome.unwrap_or_else(|panic| Err(panics::text(&*panic)));
+        if let Some(panic) = panics::take() {
+            // The panic of a thread that was not joined, or one that was caught.
             rank.log(&printable(&panic));
         }
         report(&rank, job.number, outcome);
@@ -137,7 +134,7 @@ fn named(kind: io::ErrorKind, what: &str) -> io::Error {
     io::Error::new(kind, what)
 }
 
-fn seat(stream: &mut Stream) -> io::Result<Option<Seat>> {
+fn seat(stream: &mut Stream) -> io::Result<Option<Assignment>> {
     match frame::read(stream)? {
         None => Ok(None),
         Some(ToWorker::Assign(seat)) if seat.index < seat.peers.len() => Ok(Some(*seat)),
@@ -163,8 +160,8 @@ fn listen(mut stream: Stream, control: &Control, clock: Clock) {
         match frame::read(&mut Hot::until(&mut stream, hot)) {
             Ok(Some(ToWorker::Ping)) => {
                 // An error shows when the next frame is read.
-                let _ = align::answer(&mut stream, &clock, clock.now());
-                hot = Instant::now() + align::HOT;
+                let _ = clock_sync::answer(&mut stream, &clock, clock.now());
+                hot = Instant::now() + clock_sync::HOT;
             }
             Ok(Some(said)) => {
                 // What is measured next wants the processor.
@@ -178,7 +175,7 @@ fn listen(mut stream: Stream, control: &Control, clock: Clock) {
     end_soon(control, &why);
 }
 
-/// Tells those who measure to end, and ends what does not.
+/// Asks the measuring threads to end, and ends the process if they do not.
 fn end_soon(control: &Control, why: &str) -> ! {
     control.end(why);
     std::thread::sleep(LAST_MOMENT);
@@ -203,7 +200,7 @@ impl Server {
     }
 
     /// Whether it is there still. Who lost a parent has another one; asked after the descriptor was
-    /// opened, so that it is not that of a stranger with the same number.
+    /// opened, so that it is not another process with the same number.
     fn is_there(&self) -> bool {
         getppid() == self.pid
     }
@@ -227,14 +224,4 @@ impl Server {
         }
         end_soon(control, why);
     }
-}
-
-/// What a panic said, and where.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = lock(&PANIC).take() {
-        return printable(&text);
-    }
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    printable(&text.unwrap_or_else(|| "panicked".to_owned()))
 }

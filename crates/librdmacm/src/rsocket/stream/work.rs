@@ -1,4 +1,4 @@
-//! What a connection does by itself: completions, credits, and the end.
+//! The progress of a connection: completions, credits, and disconnecting.
 
 use core::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -17,7 +17,7 @@ use crate::rsocket::protocol::{
 };
 
 impl Stream {
-    /// Tells the peer what is free again, if that is worth a message.
+    /// Sends credits and free buffer space to the peer, if enough is free.
     fn send_credits(&mut self) -> CallResult<()> {
         let half = self.sizes.receive_buffer / 2;
         let has_room = self.read_free >= half;
@@ -45,14 +45,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Tells the peer that nothing follows, or that the connection is over.
+    /// Tells the peer that no data follow, or that the connection ends.
     pub fn send_shutdown(&mut self, ends: bool) -> CallResult<()> {
         self.controls_sent += 1;
         let what = message(OP_CONTROL, if ends { DISCONNECT } else { SHUTDOWN });
         self.post_write(&mut [], (0, 0), what, false)
     }
 
-    /// Lookups at the completions, and answers them.
+    /// Handles all completions.
     pub fn work(&mut self) -> CallResult<()> {
         if !self.was_connected() {
             return Ok(());
@@ -89,7 +89,7 @@ impl Stream {
     fn complete(&mut self, wc: &ibv_wc) -> CallResult<()> {
         let is_receive = wc.wr_id & IS_RECEIVE != 0;
         if wc.status != IBV_WC_SUCCESS {
-            // What was posted is flushed when the connection ends: no news then.
+            // Requests are flushed when the connection ends; that is no error then.
             if self.is_connected() {
                 self.fail(libc::EIO);
             }
@@ -137,7 +137,7 @@ impl Stream {
                 }
             }
             OP_CONTROL | OP_IOMAP | OP_WRITE => {}
-            // A peer that sends more than it may is cut off: there is no room to note it.
+            // The peer sent more messages than it has credits: the queue has no room for them.
             _ if self.messages.len() > usize::from(self.sizes.receive_queue) => {
                 self.fail(libc::EPROTO);
             }
@@ -158,7 +158,7 @@ impl Stream {
         (self.is_readable, self.is_writable) = (false, false);
     }
 
-    /// The connection manager tells of a peer that is gone without a word.
+    /// Fetches the events of the id: a peer may be gone without a shutdown message.
     fn poll_cm_events(&mut self) {
         let mut event = null_mut();
         // SAFETY: the channel of the socket's own id, whose descriptor does not block.
@@ -174,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Asks to be told of the next completion; `false` if that is new, and one may have come
+    /// Arms the completion queue. `false` if it was not armed yet: a completion may have come
     /// before.
     pub fn arm(&mut self) -> bool {
         self.take_cq_events();

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
-use super::{Cause, Heard, Team, TeamError, TeamEvent};
-use crate::process::frame::{self, ToLauncher, ToWorker};
-use crate::process::hello::printable;
+use super::{Cause, Team, TeamError, TeamEvent};
+use crate::process::frame::{self, FromWorker, ToLauncher, ToWorker};
+use crate::process::handshake::printable;
 
 /// How long ranks may take to hand in what they measured, when the run is at its end: without a
 /// byte from them, and in all.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether the user wants to stop.
+/// Interval of checks whether the user wants to stop.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What is known of a job that runs.
 struct Progress {
     job: u64,
     results: Vec<Option<Vec<u8>>>,
-    /// Who has nothing more to say.
+    /// Ranks that have ended the job.
     ended: Vec<bool>,
     /// What ranks gave to the exchange that is under way, with its round.
     parts: Vec<Option<(u64, Vec<u8>)>>,
@@ -37,7 +37,7 @@ struct Failure {
     cause: Cause,
 }
 
-/// Set once all were told to end.
+/// Set once all ranks were told to end.
 struct Ending {
     began: Instant,
     /// When something came last, and how many bytes there were then.
@@ -133,21 +133,21 @@ impl Team {
     /// After the end of a job: lines that came before it are told, and who is gone is known to the
     /// next job.
     fn hear_the_rest(&mut self, on_event: &mut impl FnMut(TeamEvent)) {
-        // Who never stops talking is not heard out.
+        // A rank that sends without end is not read to the end.
         for _ in 0..super::WAITING_FRAMES {
             let Ok((rank, heard)) = self.heard.try_recv() else { return };
             match heard {
-                Heard::Said(ToLauncher::Log(text)) => {
+                FromWorker::Message(ToLauncher::Log(text)) => {
                     on_event(TeamEvent::Log { rank, text: printable(&text) });
                 }
-                Heard::Said(ToLauncher::Died(how)) => {
+                FromWorker::Message(ToLauncher::Died(how)) => {
                     self.members[rank].gone.get_or_insert(how);
                 }
-                Heard::Ended(error) if self.members[rank].gone.is_none() => {
-                    let _ = self.members[rank].obituary(error);
+                FromWorker::Closed(error) if self.members[rank].gone.is_none() => {
+                    let _ = self.members[rank].exit_text(error);
                 }
                 // Known, or of this job.
-                Heard::Ended(_) | Heard::Said(_) => {}
+                FromWorker::Closed(_) | FromWorker::Message(_) => {}
             }
         }
     }
@@ -156,38 +156,38 @@ impl Team {
         &mut self,
         progress: &mut Progress,
         rank: usize,
-        heard: Heard,
+        heard: FromWorker,
         on_event: &mut impl FnMut(TeamEvent),
     ) {
         let ours = progress.job;
         match heard {
-            Heard::Said(ToLauncher::Log(text)) => {
+            FromWorker::Message(ToLauncher::Log(text)) => {
                 on_event(TeamEvent::Log { rank, text: printable(&text) });
             }
-            Heard::Said(ToLauncher::Exchange { job, round, bytes }) if job == ours => {
+            FromWorker::Message(ToLauncher::Exchange { job, round, bytes }) if job == ours => {
                 progress.parts[rank] = Some((round, bytes.into_vec()));
                 self.exchange(progress, rank);
             }
-            Heard::Said(ToLauncher::Done { job, cpu, bytes }) if job == ours => {
+            FromWorker::Message(ToLauncher::Done { job, cpu, bytes }) if job == ours => {
                 self.members[rank].info.cpu = cpu;
                 progress.results[rank] = Some(bytes.into_vec());
                 progress.ended[rank] = true;
                 self.exchange(progress, rank);
             }
-            Heard::Said(ToLauncher::Failed { job, why }) if job == ours => {
+            FromWorker::Message(ToLauncher::Failed { job, why }) if job == ours => {
                 progress.ended[rank] = true;
                 let missing = waiting_text(progress, rank);
                 self.fail(progress, rank, &format!("{why}{missing}"), Cause::Failed);
             }
-            Heard::Said(ToLauncher::Died(how)) => self.lose(progress, rank, &how),
+            FromWorker::Message(ToLauncher::Died(how)) => self.lose(progress, rank, &how),
             // Known, or our own doing.
-            Heard::Ended(_) if self.members[rank].gone.is_some() => {}
-            Heard::Ended(error) => {
-                let how = self.members[rank].obituary(error);
+            FromWorker::Closed(_) if self.members[rank].gone.is_some() => {}
+            FromWorker::Closed(error) => {
+                let how = self.members[rank].exit_text(error);
                 self.lose(progress, rank, &how);
             }
             // Of an earlier job.
-            Heard::Said(_) => {}
+            FromWorker::Message(_) => {}
         }
     }
 
@@ -276,7 +276,7 @@ impl Team {
         for rank in silent {
             let s = LAST_WORDS.as_secs();
             let what = format!("did not stop within {s} s of being told to, and was ended");
-            let _ = self.members[rank].obituary(None);
+            let _ = self.members[rank].exit_text(None);
             self.members[rank].gone = Some(what.clone());
             // No death of its own, and so the cause of nothing.
             self.fail(progress, rank, &what, Cause::Failed);

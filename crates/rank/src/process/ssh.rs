@@ -1,4 +1,4 @@
-//! Workers of other hosts, started there by ssh: what is said to it, and what its end means.
+//! Workers on other hosts, started by ssh: the command line, and what an exit status means.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::local::status_text;
-use crate::process::control::lock;
-use crate::process::hello::printable;
+use super::child::status_text;
+use super::control::lock;
+use super::handshake::printable;
 
 /// Lines of standard error that are kept, to say why it ended.
 const LAST_LINES: usize = 5;
@@ -29,7 +29,7 @@ pub struct SshCommand {
     pub variables: Vec<String>,
     /// The program there.
     pub program: String,
-    /// Its arguments, for the shell there: the worker is to come to the launcher's gate.
+    /// Its arguments, which make the worker connect to the launcher's rendezvous.
     pub args: Vec<String>,
     /// What it shows there: passed through standard input, where no list of processes shows it.
     pub token: String,
@@ -43,9 +43,9 @@ impl std::fmt::Debug for SshCommand {
 
 /// The last lines that it wrote to standard error.
 #[derive(Clone, Debug, Default)]
-pub struct LastWords(Arc<Mutex<VecDeque<String>>>);
+pub struct StderrTail(Arc<Mutex<VecDeque<String>>>);
 
-impl LastWords {
+impl StderrTail {
     fn push(&self, line: String) {
         let mut lines = lock(&self.0);
         if lines.len() == LAST_LINES {
@@ -81,7 +81,7 @@ impl SshCommand {
             ),
             _ => format!("cannot start {name}: {e}"),
         })?;
-        // Who is gone already says why by how it ended.
+        // If writing fails, the exit status says why.
         let _ = child.stdin.as_mut().map(|stdin| writeln!(stdin, "{}", self.token));
         Ok(child)
     }
@@ -98,7 +98,7 @@ impl SshCommand {
     }
 
     /// What its end means, and what to do.
-    pub fn obituary(&self, status: ExitStatus, words: &LastWords) -> String {
+    pub fn exit_text(&self, status: ExitStatus, words: &StderrTail) -> String {
         let said = words.text();
         let colon = if said.is_empty() { "" } else { ": " };
         let (host, program) = (&self.host, &self.program);
@@ -119,7 +119,7 @@ impl SshCommand {
                 "there is no {program} on {host}{colon}{said}; install rdmalab {} there, in a \
                  directory that PATH has for `ssh {host} env`, or name its path with \
                  --remote-program",
-                super::super::hello::VERSION
+                super::handshake::VERSION
             ),
             Some(126) => format!(
                 "{program} cannot be run on {host}{colon}{said}; install the one for its \
@@ -127,7 +127,7 @@ impl SshCommand {
             ),
             Some(2) if has("unexpected argument") || has("unrecognized subcommand") => format!(
                 "{host} has another version of rdmalab{colon}{said}; install {} on both",
-                super::super::hello::VERSION
+                super::handshake::VERSION
             ),
             Some(_) if !said.is_empty() => said,
             _ => format!("its worker on {host} {}", status_text(status)),
@@ -137,9 +137,9 @@ impl SshCommand {
 
 /// Tells when all that it wrote to standard error has been read.
 #[derive(Debug)]
-pub struct AllRead(Receiver<()>);
+pub struct StderrClosed(Receiver<()>);
 
-impl AllRead {
+impl StderrClosed {
     /// Waits for that, but only so long: a process that it left behind may keep it open.
     pub fn wait(&self, at_most: Duration) {
         // Nothing is sent: the other end goes when all is read.
@@ -150,9 +150,9 @@ impl AllRead {
 /// Passes on what it writes to standard error, line by line, until it closes that.
 pub fn forward(
     stderr: ChildStderr,
-    words: LastWords,
+    words: StderrTail,
     mut on_line: impl FnMut(String) + Send + 'static,
-) -> io::Result<AllRead> {
+) -> io::Result<StderrClosed> {
     let mut lines = BufReader::new(stderr);
     let (reading, all_read) = sync_channel(0);
     let body = move || {
@@ -173,7 +173,7 @@ pub fn forward(
         }
     };
     std::thread::Builder::new().name("stderr".to_owned()).spawn(body)?;
-    Ok(AllRead(all_read))
+    Ok(StderrClosed(all_read))
 }
 
 /// A word as a POSIX shell takes it back.
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn each_end_of_ssh_says_what_to_do() {
         let of = |code: i32, said: &str| {
-            let words = LastWords::default();
+            let words = StderrTail::default();
             if !said.is_empty() {
                 words.push(said.to_owned());
             }
-            command().obituary(ExitStatus::from_raw(code << 8), &words)
+            command().exit_text(ExitStatus::from_raw(code << 8), &words)
         };
         for (code, said, expected) in [
             (255, "ssh: Could not resolve hostname b: Name or service not known", "not know"),
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Also where whoever reads them is slow.
+    /// Even if the reader is slow.
     #[test]
     fn the_last_words_are_waited_for() {
         let mut child = Command::new("sh")
@@ -249,7 +249,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let words = LastWords::default();
+        let words = StderrTail::default();
         let slow = |_| std::thread::sleep(Duration::from_millis(200));
         let all_read = forward(child.stderr.take().unwrap(), words.clone(), slow).unwrap();
         child.wait().unwrap();
@@ -262,7 +262,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "exec sleep 600"]).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let words = LastWords::default();
+        let words = StderrTail::default();
         let all_read = forward(child.stderr.take().unwrap(), words.clone(), drop).unwrap();
         all_read.wait(Duration::from_millis(1));
         assert_eq!(words.text(), "");
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept() {
-        let words = LastWords::default();
+        let words = StderrTail::default();
         (0..9).for_each(|i| words.push(i.to_string()));
         assert_eq!(words.text(), "4; 5; 6; 7; 8");
     }

@@ -1,6 +1,7 @@
-//! Who is at the other end: the first bytes of every connection, and the seat of a worker.
+//! The handshake: the first bytes of every connection, and the assignment of a worker.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
+use std::process::Child;
 use std::time::Duration;
 
 use rdmalab_measure::{Clock, ClockSource};
@@ -8,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Stream;
 
-/// Changes with each change of what ends say to each other.
+/// The version of the protocol. It changes with each change of a message.
 pub const PROTOCOL: u32 = 3;
-/// The program's version: jobs are the program's own, so that both ends have the same.
+/// The version of the program. Both ends must have the same, because jobs are the program's own.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What every connection starts with, whatever the version; then a length of 4 bytes and a
-/// [`Hello`]. This, and that a hello begins with protocol and version, never changes.
+/// Every connection starts with these bytes, in every version; then follow a length of 4 bytes and
+/// a [`Hello`]. A hello begins with protocol and version in every version.
 const MAGIC: &[u8; 8] = b"rdmalab\0";
 /// The variable that gives a process another machine's name, in tests.
 const MACHINE_VARIABLE: &str = "RDMALAB_TEST_MACHINE";
 /// The longest hello, in bytes.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
-/// What an end says first.
+/// The first message of both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
@@ -36,18 +37,18 @@ pub struct Hello {
     pub machine: String,
     /// CPUs that it may use.
     pub cores: Vec<usize>,
-    /// Why it will not talk any further.
+    /// Why this end refuses the connection.
     pub refusal: Option<String>,
-    /// Which rank it is, where it came to the launcher by itself.
+    /// The rank that it claims, if it connected to the rendezvous.
     pub claim: Option<Claim>,
 }
 
-/// What a rank shows that comes to the launcher by itself.
+/// The claim of a rank that connects to the rendezvous.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Which rank it is.
     pub rank: usize,
-    /// What only ranks of this run know; empty on one host, where the kernel tells users apart.
+    /// The secret of this run. Empty on one host, where the kernel tells users apart.
     pub token: String,
 }
 
@@ -57,9 +58,9 @@ impl std::fmt::Debug for Claim {
     }
 }
 
-/// Place of a rank in a team.
+/// What a worker learns about its team: its rank, and the other ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Seat {
+pub struct Assignment {
     /// Which rank.
     pub index: usize,
     /// All of them, by index.
@@ -97,7 +98,7 @@ impl Hello {
         }
     }
 
-    /// Says it.
+    /// Sends it.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let body = postcard::to_stdvec(self).map_err(Error::other)?;
         let mut bytes = MAGIC.to_vec();
@@ -106,7 +107,7 @@ impl Hello {
         to.write_all(&bytes)
     }
 
-    /// Hears the other end's, for at most `limit`; not a byte beyond it is taken.
+    /// Receives the hello of the other end within `limit`. Reads no byte beyond it.
     ///
     /// # Errors
     /// Sentences: it is no rdmalab, has another version, refuses, is silent.
@@ -125,22 +126,23 @@ impl Hello {
     }
 
     fn read_from(from: &mut impl Read) -> io::Result<Self> {
-        let stranger = || Error::new(ErrorKind::InvalidData, "is no rdmalab: check host and port");
+        let not_rdmalab =
+            || Error::new(ErrorKind::InvalidData, "is no rdmalab: check host and port");
         let mut head = [0; 12];
         from.read_exact(&mut head[..8])?;
         if head[..8] != *MAGIC {
-            return Err(stranger());
+            return Err(not_rdmalab());
         }
         from.read_exact(&mut head[8..])?;
         let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
         if length > HELLO_BYTES_MAX {
-            return Err(stranger());
+            return Err(not_rdmalab());
         }
         let mut body = vec![0; length];
         from.read_exact(&mut body)?;
         // These two first, as of another version nothing else may be understood.
         let ((protocol, version), _) =
-            postcard::take_from_bytes::<(u32, String)>(&body).map_err(|_| stranger())?;
+            postcard::take_from_bytes::<(u32, String)>(&body).map_err(|_| not_rdmalab())?;
         if (protocol, version.as_str()) != (PROTOCOL, VERSION) {
             let version = printable(&version);
             let what = format!(
@@ -149,7 +151,7 @@ impl Hello {
             );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let mut hello: Self = postcard::from_bytes(&body).map_err(|_| stranger())?;
+        let mut hello: Self = postcard::from_bytes(&body).map_err(|_| not_rdmalab())?;
         hello.host = printable(&hello.host);
         match hello.refusal {
             Some(why) => Err(Error::new(ErrorKind::ConnectionRefused, printable(&why))),
@@ -158,7 +160,17 @@ impl Hello {
     }
 }
 
-/// Text of another end, for a terminal: one line without control characters.
+/// A worker after the handshake.
+pub struct ConnectedWorker {
+    /// The connection.
+    pub stream: Stream,
+    /// Its process, if the launcher started it (the ssh process for another host).
+    pub child: Option<Child>,
+    /// Its hello.
+    pub hello: Hello,
+}
+
+/// Text of a peer, for a terminal: one line without control characters.
 pub fn printable(text: &str) -> String {
     let lines = text.split_whitespace().collect::<Vec<_>>().join(" ");
     lines.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -219,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_endless_hellos_are_refused() {
+    fn other_protocols_and_long_hellos_are_refused() {
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"rdmalab\0\xFF\xFF\xFF\xFF"] {
             assert!(heard(bytes).unwrap_err().contains("no rdmalab"));
         }

@@ -14,7 +14,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::gate::Meeting;
+use super::rendezvous::Meeting;
 
 /// The variable that holds a secret which all ranks know.
 pub const TOKEN_VARIABLE: &str = "RDMALAB_TOKEN";
@@ -24,24 +24,24 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// The processes that were started together with this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
-    /// Which one this is.
+    /// The index of this process.
     pub rank: usize,
-    /// How many there are.
+    /// The number of processes.
     pub size: usize,
-    /// Who started them: a program's name.
+    /// The program that started them.
     pub by: &'static str,
-    /// What tells this job from others of the same user.
+    /// Distinguishes this job from others of the same user.
     job: String,
-    /// Whether all are on one host, as far as it can be told.
+    /// Whether all ranks are on one host, as far as is known.
     is_one_host: bool,
-    /// Where rank 0 may be.
+    /// Hosts on which rank 0 may be.
     first_hosts: Vec<String>,
-    /// What all know, and nobody else.
+    /// The secret of this job.
     secret: Option<String>,
 }
 
 impl World {
-    /// That of this process; `None` when it was started alone.
+    /// The job of this process; `None` if it was started alone.
     ///
     /// # Errors
     /// A sentence, when the environment contradicts itself.
@@ -61,7 +61,7 @@ impl World {
         if let Some(token) = get(TOKEN_VARIABLE).filter(|token| !token.is_empty()) {
             world.secret = Some(token);
         }
-        // One process is started alone, whoever did it.
+        // A single process is no job.
         Ok((world.size > 1).then_some(world))
     }
 

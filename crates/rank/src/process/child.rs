@@ -1,4 +1,4 @@
-//! Workers of this machine.
+//! Workers that the launcher or the server starts as child processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Met;
-use crate::process::hello::Hello;
-use crate::process::stream::Stream;
+use super::handshake::{ConnectedWorker, Hello};
+use super::stream::Stream;
 
-/// Between two looks at whether a process has ended.
+/// How long a worker that lost its connection may take to exit.
+pub const REAP: Duration = Duration::from_secs(1);
+/// Interval of checks whether a process has ended.
 const TICK: Duration = Duration::from_millis(2);
 
 /// How to start a worker: a program that calls [`crate::process::serve`].
@@ -43,7 +44,7 @@ impl WorkerCommand {
     ///
     /// # Errors
     /// A sentence: the program cannot be started.
-    pub(in crate::process) fn start(&self, connection: OwnedFd) -> io::Result<Child> {
+    pub(super) fn start(&self, connection: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         let variables = self.envs.iter().map(|(k, v)| (k, v));
         command.args(&self.args).envs(variables).process_group(0);
@@ -55,24 +56,24 @@ impl WorkerCommand {
     }
 }
 
-/// Starts a worker and greets it.
-pub fn meet(worker: &WorkerCommand, limit: Duration) -> Result<Met, String> {
+/// Starts a worker and exchanges hellos with it.
+pub fn start_and_greet(worker: &WorkerCommand, limit: Duration) -> Result<ConnectedWorker, String> {
     let (mut stream, theirs) = Stream::pair().map_err(|e| format!("no socket pair: {e}"))?;
     let mut child = worker.start(theirs.into()).map_err(|e| e.to_string())?;
-    // Who does not even listen says why by how it ends.
+    // If writing fails, the exit status says why.
     let said = Hello::ours(None).write(&mut stream);
     match said.and_then(|()| Hello::read(&mut stream, limit)) {
-        Ok(hello) => Ok(Met { stream, child: Some(child), hello }),
+        Ok(hello) => Ok(ConnectedWorker { stream, child: Some(child), hello }),
         Err(error) => {
             stream.shutdown();
-            let how = obituary(&mut child, super::REAP, Some(error.to_string()));
+            let how = exit_text(&mut child, REAP, Some(error.to_string()));
             Err(format!("the worker, {}, {how}", worker.program.display()))
         }
     }
 }
 
-/// How a worker without connection ended; it has, after this.
-pub fn obituary(child: &mut Child, limit: Duration, error: Option<String>) -> String {
+/// How a worker that lost its connection ended, in words. Kills it if it does not exit in time.
+pub fn exit_text(child: &mut Child, limit: Duration, error: Option<String>) -> String {
     match wait(child, limit) {
         Some(status) if status.success() => {
             error.unwrap_or_else(|| "ended before its job was done".to_owned())

@@ -1,5 +1,5 @@
-//! The launcher's door, for ranks that come by themselves: whoever started them (ssh, mpirun,
-//! srun) has told them where it is.
+//! The rendezvous of ranks that ssh, mpirun or srun started: the launcher listens at an address,
+//! and each rank connects to it.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -15,20 +15,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 
 use super::control::lock;
-use super::hello::{Claim, Hello};
+use super::handshake::{Claim, ConnectedWorker, Hello};
 use super::remote;
 use super::stream::Stream;
-use super::team::Met;
 
-/// How long whoever connects may take to say hello. A rank calibrates its clock first.
+/// How long a new connection may take to send its hello. A rank calibrates its clock first.
 const HELLO: Duration = Duration::from_secs(10);
-/// Connections that have not said hello yet, at most.
-const STRANGERS_MAX: usize = 64;
-/// How long a rank may leave our hello unread.
+/// The most connections without a hello.
+const PENDING_MAX: usize = 64;
+/// Write time-out of our hello.
 const UNREAD: Duration = Duration::from_secs(2);
-/// Between two looks at whether all have come.
+/// Interval of checks whether all ranks are there.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two attempts of a rank that came before its launcher.
+/// Interval of connection attempts while the launcher does not listen yet.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest name of an abstract socket, in bytes: what `sockaddr_un` holds.
 const NAME_MAX: usize = 107;
@@ -42,7 +41,7 @@ pub enum Meeting {
     Here(String),
 }
 
-/// Where a launcher waits for ranks.
+/// A launcher's listening socket for ranks.
 #[derive(Debug)]
 pub struct Gate {
     listener: Listener,
@@ -55,12 +54,12 @@ enum Listener {
     Here(UnixListener),
 }
 
-/// Seats that are free: where to send who comes for one.
-pub(super) type Seats = Mutex<Vec<Option<SyncSender<Met>>>>;
+/// Vacancies that are free: where to send who comes for one.
+pub(super) type Vacancies = Mutex<Vec<Option<SyncSender<ConnectedWorker>>>>;
 
 impl Gate {
-    /// At every address of this machine. Port 0: any that is free. Only who knows the token may
-    /// enter.
+    /// Listens at every address of this machine. Port 0 means any free port. Only ranks with the
+    /// token are accepted.
     ///
     /// # Errors
     /// A sentence: the port is taken.
@@ -75,7 +74,7 @@ impl Gate {
         Ok(Self { listener: Listener::Tcp(listener), token: token.to_owned() })
     }
 
-    /// On this host only, under a name. Only processes of the same user may enter.
+    /// Listens on this host only, under a name. Only processes of the same user are accepted.
     ///
     /// # Errors
     /// A sentence: somebody has the name already.
@@ -97,23 +96,28 @@ impl Gate {
         }
     }
 
-    /// Lets ranks in until it is over. Notes who was sent away, and why: one line each.
-    pub(super) fn attend(&self, seats: &Seats, notes: &Mutex<Vec<String>>, is_over: &AtomicBool) {
-        let strangers = AtomicUsize::new(0);
+    /// Accepts ranks until it is over. Adds a line to `notes` for each connection that is refused.
+    pub(super) fn accept_ranks(
+        &self,
+        seats: &Vacancies,
+        notes: &Mutex<Vec<String>>,
+        is_over: &AtomicBool,
+    ) {
+        let pending = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             while !is_over.load(Ordering::Relaxed) {
-                let has_room = strangers.load(Ordering::Relaxed) < STRANGERS_MAX;
+                let has_room = pending.load(Ordering::Relaxed) < PENDING_MAX;
                 let Some((stream, who)) = has_room.then(|| self.accept()).flatten() else {
                     self.wait();
                     continue;
                 };
-                strangers.fetch_add(1, Ordering::Relaxed);
-                let strangers = &strangers;
+                pending.fetch_add(1, Ordering::Relaxed);
+                let pending = &pending;
                 let body = move || {
                     if let Err(why) = self.receive(stream, seats) {
                         note(notes, format!("{who} {why}"));
                     }
-                    strangers.fetch_sub(1, Ordering::Relaxed);
+                    pending.fetch_sub(1, Ordering::Relaxed);
                 };
                 let thread = std::thread::Builder::new().name("gate".to_owned());
                 if let Err(error) = thread.spawn_scoped(scope, body) {
@@ -134,7 +138,7 @@ impl Gate {
         let _ = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&tick));
     }
 
-    /// Who comes next, and from where, in words.
+    /// The next connection, and its source in words.
     fn accept(&self) -> Option<(Stream, String)> {
         match &self.listener {
             Listener::Tcp(listener) => {
@@ -149,8 +153,8 @@ impl Gate {
         }
     }
 
-    /// Hears who it is, and gives it its seat.
-    fn receive(&self, mut stream: Stream, seats: &Seats) -> Result<(), String> {
+    /// Does the handshake and hands the worker over to the thread that waits for its rank.
+    fn receive(&self, mut stream: Stream, seats: &Vacancies) -> Result<(), String> {
         let said = |e: io::Error| e.to_string();
         stream.set_write_limit(UNREAD).map_err(said)?;
         let mut ours = Hello::ours(None);
@@ -164,8 +168,8 @@ impl Gate {
         match self.seat(hello.claim.as_ref(), seats) {
             Ok(seat) => {
                 ours.write(&mut stream).map_err(said)?;
-                // Nobody waits any more when the team has failed meanwhile.
-                let _ = seat.try_send(Met { stream, child: None, hello });
+                // No thread waits any more if the team has failed meanwhile.
+                let _ = seat.try_send(ConnectedWorker { stream, child: None, hello });
                 Ok(())
             }
             Err(why) => {
@@ -176,7 +180,11 @@ impl Gate {
         }
     }
 
-    fn seat(&self, claim: Option<&Claim>, seats: &Seats) -> Result<SyncSender<Met>, String> {
+    fn seat(
+        &self,
+        claim: Option<&Claim>,
+        seats: &Vacancies,
+    ) -> Result<SyncSender<ConnectedWorker>, String> {
         let claim = claim.ok_or("it names no rank")?;
         if !is_same(claim.token.as_bytes(), self.token.as_bytes()) {
             return Err("it does not know this run's token".to_owned());
@@ -191,7 +199,7 @@ impl Gate {
     }
 }
 
-/// Keeps some lines: who knocks at random doors may knock often.
+/// Keeps some lines only: a port scanner may connect often.
 fn note(notes: &Mutex<Vec<String>>, line: String) {
     const NOTES_MAX: usize = 4;
     let mut notes = lock(notes);
@@ -200,7 +208,7 @@ fn note(notes: &Mutex<Vec<String>>, line: String) {
     }
 }
 
-/// Whether two secrets are the same, in a time that does not say where they differ.
+/// Compares two secrets in constant time.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
@@ -210,7 +218,7 @@ fn named(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Anybody of this host may take or call an abstract name; only our own user counts.
+/// Any user of this host may bind an abstract name or connect to it. Accepts our own user only.
 fn is_ours(stream: &UnixStream) -> Result<(), String> {
     let other = socket_peercred(stream).map_err(|e| e.to_string())?.uid;
     match other == rustix::process::geteuid() {
@@ -219,7 +227,7 @@ fn is_ours(stream: &UnixStream) -> Result<(), String> {
     }
 }
 
-/// Finds the launcher, which may come later.
+/// Connects to the launcher, which may start later.
 ///
 /// # Errors
 /// A sentence, when it has not come within the limit; with what to do.
@@ -282,7 +290,7 @@ fn connect(address: &str) -> Result<Stream, String> {
     Err(last)
 }
 
-/// A token that nobody guesses: 32 hexadecimal digits.
+/// A random token: 32 hexadecimal digits.
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
