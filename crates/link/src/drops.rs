@@ -56,8 +56,8 @@ drops! {
     Kernel = "incomplete from the kernel",
     /// It could not be sent: no route, a full device queue, a path MTU that is too small.
     Send = "not sent",
-    /// A fault rule or a tap took it.
-    Seam = "taken by a rule",
+    /// A fault rule or a quirk took it.
+    Hook = "taken by a rule",
     /// The management queue is full, or nobody listens.
     Management = "no room for management",
 }

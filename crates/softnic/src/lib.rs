@@ -62,7 +62,7 @@ pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };
 pub use udp::interface::choose_interface;
-pub use udp::{management, management_c, set_wire_seam, wire_drops};
+pub use udp::{management, management_c, set_packet_hook, wire_drops};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.

@@ -19,7 +19,7 @@ use crate::transmit::InARow;
 use crate::udp::Route;
 use crate::udp::debt::Manners;
 use crate::withdrawal::Withdrawal;
-use rdmalab_link::outer::Outer;
+use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::seg::Segment;
 
@@ -92,7 +92,7 @@ pub(crate) struct QpLinks {
     pub(crate) wire: Option<Route>,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
-    pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
+    pub(crate) shared_paths: Option<Box<[FrameHeaders; 2]>>,
     /// How promptly its program answers what comes from another host.
     pub(crate) manners: Manners,
     /// What captures or disturbs its packets.

@@ -7,11 +7,9 @@
 //! numbers that calls could take turns at, so the order in which threads get to send changes
 //! nothing.
 
-mod held;
 mod parse;
 mod state;
 
-pub use held::{Full, Handled, Held};
 pub use parse::SpecError;
 pub use state::{Decision, Sending, State};
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Action, Counts, Fate, Flow, Medium, Payload, Rules, Subject};
 use crate::faults::Class;
-use crate::seam::Transmissions;
+use crate::hook::Transmissions;
 use rdmalab_wire::ids::Psn;
 
 /// Flows that are remembered; the oldest is forgotten, and begins anew.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rdmalab_wire::ids::{Psn, Qpn};
 
 use super::*;
+use crate::deferred::{Deferred, Full};
 use crate::faults::state::Sending;
 
 fn flow(qp: u32, is_response: bool) -> Flow {
@@ -228,30 +229,30 @@ fn mistakes_teach() {
 
 #[test]
 fn what_is_held_is_bounded_and_comes_in_order() {
-    let mut held = Held::default();
-    for n in 0..held::MAX_HELD as u64 {
-        held.until(1_000 - n % 10, 1, n).unwrap();
+    let mut deferred = Deferred::default();
+    for n in 0..crate::deferred::MAX_DEFERRED as u64 {
+        deferred.until(1_000 - n % 10, 1, n).unwrap();
     }
-    assert_eq!(held.until(0, 1, 0), Err(Full));
-    assert_eq!(held.next_ns(), Some(991));
-    assert_eq!(held.take_due(990), None);
-    let first: Vec<u64> = (0..3).filter_map(|_| held.take_due(991)).collect();
+    assert_eq!(deferred.until(0, 1, 0), Err(Full));
+    assert_eq!(deferred.next_ns(), Some(991));
+    assert_eq!(deferred.take_due(990), None);
+    let first: Vec<u64> = (0..3).filter_map(|_| deferred.take_due(991)).collect();
     assert_eq!(first, [9, 19, 29]);
-    let mut held = Held::default();
-    held.until(1, held::MAX_HELD_BYTES, 1).unwrap();
-    assert_eq!(held.until(1, 1, 2), Err(Full));
-    assert_eq!(held.take_due(1), Some(1));
-    assert!(held.is_empty());
+    let mut deferred = Deferred::default();
+    deferred.until(1, crate::deferred::MAX_DEFERRED_BYTES, 1).unwrap();
+    assert_eq!(deferred.until(1, 1, 2), Err(Full));
+    assert_eq!(deferred.take_due(1), Some(1));
+    assert!(deferred.is_empty());
     // Overtaken by two of its own flow, not by others.
-    held.behind(flow(1, false), 2, 100, 1, 7).unwrap();
-    assert!(!held.passed(&flow(2, false)) && !held.passed(&flow(1, true)));
-    assert!(!held.passed(&flow(1, false)));
-    assert_eq!(held.take_due(100), None);
-    assert!(held.passed(&flow(1, false)));
-    assert_eq!(held.take_due(100), Some(7));
-    held.behind(flow(1, false), 2, 100, 1, 8).unwrap();
-    assert_eq!(held.next_ns(), Some(100 + held::OVERTAKING_NS));
-    assert_eq!(held.take_due(100 + held::OVERTAKING_NS), Some(8));
+    deferred.behind(flow(1, false), 2, 100, 1, 7).unwrap();
+    assert!(!deferred.passed(&flow(2, false)) && !deferred.passed(&flow(1, true)));
+    assert!(!deferred.passed(&flow(1, false)));
+    assert_eq!(deferred.take_due(100), None);
+    assert!(deferred.passed(&flow(1, false)));
+    assert_eq!(deferred.take_due(100), Some(7));
+    deferred.behind(flow(1, false), 2, 100, 1, 8).unwrap();
+    assert_eq!(deferred.next_ns(), Some(100 + crate::deferred::OVERTAKING_NS));
+    assert_eq!(deferred.take_due(100 + crate::deferred::OVERTAKING_NS), Some(8));
 }
 
 /// A packet that chances decide about.

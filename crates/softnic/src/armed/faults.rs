@@ -13,7 +13,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
-use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
+use rdmalab_link::deferred::Deferred;
+use rdmalab_link::faults::{Decision, Fate, Flow, Rules, Sending, State};
 
 use crate::clock::now_ns;
 use crate::copy;
@@ -34,18 +35,18 @@ const EXIT_WAIT_NS: u64 = 500_000_000;
 const PACKET_BYTES: u32 = 4096;
 
 /// A packet that waits.
-pub(super) enum Parcel {
+pub(super) enum DeferredPacket {
     /// For a process of this host.
     Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
     /// For another host. `intact`: its invariant CRC is to be right.
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
 
-impl Parcel {
+impl DeferredPacket {
     fn bytes(&self) -> usize {
         match self {
-            Parcel::Ring { payload, .. } => payload.len() + size_of::<Train>(),
-            Parcel::Network { packet, .. } => packet.len(),
+            DeferredPacket::Ring { payload, .. } => payload.len() + size_of::<Train>(),
+            DeferredPacket::Network { packet, .. } => packet.len(),
         }
     }
 }
@@ -53,7 +54,7 @@ impl Parcel {
 #[derive(Default)]
 struct Waiting {
     state: State,
-    held: Held<Parcel>,
+    deferred: Deferred<DeferredPacket>,
 }
 
 /// See the module's text.
@@ -71,7 +72,7 @@ pub(crate) struct Faults {
     /// Held by the one thread that sends what is due, so that it goes in order.
     releasing: Mutex<()>,
     /// Packets that found no room to wait.
-    overflown: AtomicU64,
+    overflowed: AtomicU64,
 }
 
 /// The faults of this process, for its end.
@@ -125,7 +126,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
         waiting: Mutex::default(),
         news: Condvar::new(),
         releasing: Mutex::new(()),
-        overflown: AtomicU64::new(0),
+        overflowed: AtomicU64::new(0),
     }));
     faults.start()?;
     Ok(Some(faults))
@@ -191,30 +192,30 @@ impl Faults {
 
     /// Holds what `decision` says, beside or instead of what is sent now. Returns whether the
     /// packet itself is to be sent now.
-    pub(super) fn hold(
+    pub(super) fn defer(
         &self,
         flow: &Flow,
         decision: &Decision,
-        mut parcel: impl FnMut() -> Parcel,
+        mut packet: impl FnMut() -> DeferredPacket,
     ) -> bool {
         let mut waiting = self.waiting.lock();
-        let before_ns = waiting.held.next_ns();
-        let handled = waiting.held.hold(flow, decision, now_ns(), || {
-            let parcel = parcel();
-            (parcel.bytes(), parcel)
+        let before_ns = waiting.deferred.next_ns();
+        let deferral = waiting.deferred.defer(flow, decision, now_ns(), || {
+            let packet = packet();
+            (packet.bytes(), packet)
         });
-        let next_ns = waiting.held.next_ns();
+        let next_ns = waiting.deferred.next_ns();
         drop(waiting);
-        self.overflown.fetch_add(handled.overflown, Ordering::Relaxed);
+        self.overflowed.fetch_add(deferral.overflowed, Ordering::Relaxed);
         if let Some(next_ns) = next_ns
-            && (handled.overtook || before_ns.is_none_or(|before_ns| next_ns < before_ns))
+            && (deferral.released || before_ns.is_none_or(|before_ns| next_ns < before_ns))
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
                 process.want_attention_at(next_ns);
             }
         }
-        handled.goes_now
+        deferral.sends_now
     }
 
     fn serve(&self) {
@@ -223,7 +224,7 @@ impl Faults {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
             let mut waiting = self.waiting.lock();
-            let Some(next_ns) = waiting.held.next_ns() else {
+            let Some(next_ns) = waiting.deferred.next_ns() else {
                 self.news.wait(&mut waiting);
                 continue;
             };
@@ -245,13 +246,15 @@ impl Faults {
         let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
         loop {
             let mut waiting = self.waiting.lock();
-            let Some(parcel) = waiting.held.take_due(now) else { return waiting.held.next_ns() };
+            let Some(packet) = waiting.deferred.take_due(now) else {
+                return waiting.deferred.next_ns();
+            };
             drop(waiting);
-            if let Some(parcel) = send(process, parcel) {
+            if let Some(packet) = send(process, packet) {
                 let mut waiting = self.waiting.lock();
-                let bytes = parcel.bytes();
-                if waiting.held.until(now + FULL_AGAIN_NS, bytes, parcel).is_err() {
-                    self.overflown.fetch_add(1, Ordering::Relaxed);
+                let bytes = packet.bytes();
+                if waiting.deferred.until(now + FULL_AGAIN_NS, bytes, packet).is_err() {
+                    self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -272,10 +275,10 @@ impl Faults {
             let whose = self.whose(index);
             crate::say(&format!("{whose} \"{}\" met {met} packets", rule.text));
         }
-        let overflown = self.overflown.load(Ordering::Relaxed);
-        if overflown > 0 {
+        let overflowed = self.overflowed.load(Ordering::Relaxed);
+        if overflowed > 0 {
             crate::say(&format!(
-                "{overflown} packets were lost beyond what the faults ask for: too many waited"
+                "{overflowed} packets were lost beyond what the faults ask for: too many waited"
             ));
         }
     }
@@ -286,16 +289,16 @@ impl Faults {
 }
 
 /// Sends a packet that has waited; gives it back when there is no room.
-fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
-    match &parcel {
-        Parcel::Ring { peer, train, is_datagram, payload } => {
+fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
+    match &packet {
+        DeferredPacket::Ring { peer, train, is_datagram, payload } => {
             if peer.known_dead() {
                 return None;
             }
             let mut out = peer.out.lock();
             if room_in(&mut out, PACKET_BYTES, 1 + ANSWER_SLOTS).is_none() {
                 drop(out);
-                return Some(parcel);
+                return Some(packet);
             }
             push(&mut out, train, *is_datagram, |to| {
                 // SAFETY: the ring has room for the payload of the train, which is ours.
@@ -305,9 +308,9 @@ fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
             drop(out);
             peer.ring_bell();
         }
-        Parcel::Network { route, packet, intact } => {
+        DeferredPacket::Network { route, packet, intact } => {
             if let Some(wire) = process.wire() {
-                wire.send_held(route, packet, *intact);
+                wire.send_deferred(route, packet, *intact);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! While either is armed, no operation of this process takes a short cut: the local lane and the
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
 //! the ring as well. Each train then passes a [`Gate`], and each packet for the network the
-//! [`NetworkSeam`].
+//! [`NetworkHook`].
 
 pub(crate) mod faults;
 pub(crate) mod management;
@@ -22,9 +22,9 @@ use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
-use rdmalab_link::outer::Outer;
-use rdmalab_link::path::{Below, Path, address_of, destination_of, gid_of};
-use rdmalab_link::seam::Direction;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::path::{IpFields, Path, address_of, destination_of, gid_of};
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
@@ -37,7 +37,7 @@ use crate::peer::Peer;
 use crate::process::Process;
 use crate::qp::QpInner;
 use crate::transmit::push;
-use faults::{Faults, Parcel};
+use faults::{DeferredPacket, Faults};
 use tap::{Record, Tap};
 
 /// What is armed in this process.
@@ -138,14 +138,14 @@ fn first_gid(device: u32) -> Gid {
 
 /// The headers of frames from `source` to `destination`, as if they had not gone through shared
 /// memory. Ports are as adapters choose them, from the sender's queue pair.
-fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Outer {
+fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
     let path = Path {
         source: address_of(source),
         destination: address_of(destination),
         source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
         destination_port: ROCE_V2_PORT,
     };
-    Outer::of(path, &Below { hop_limit: 64, ..Below::default() })
+    FrameHeaders::of(path, &IpFields { hop_limit: 64, ..IpFields::default() })
 }
 
 /// The ends of a connection on this host: ours and the peer's.
@@ -170,7 +170,7 @@ pub(crate) struct Gate<'a> {
     armed: &'static Armed,
     peer: &'a Arc<Peer>,
     /// A connection's are made once; a copy of them for each train would wait for its own stores.
-    outer: Cow<'a, Outer>,
+    headers: Cow<'a, FrameHeaders>,
     mtu: PathMtu,
     transport: Transport,
     device: u32,
@@ -202,7 +202,7 @@ impl QpInner {
         position: u32,
     ) -> Gate<'a> {
         let device = self.links.pd.context.device;
-        let outer = match self.links.datagram {
+        let headers = match self.links.datagram {
             true if train.dst_qpn == Qpn::MULTICAST => {
                 let group = crate::multicast::gid_of(train);
                 Cow::Owned(shared_path(gid_like(device, group), group, train.src_qpn))
@@ -215,7 +215,16 @@ impl QpInner {
         };
         let transport = transport_of(self.qp.qp_type);
         let is_inline = self.is_inline(train, position);
-        Gate { armed, peer, outer, mtu: self.qp.mtu, transport, device, is_copy: false, is_inline }
+        Gate {
+            armed,
+            peer,
+            headers,
+            mtu: self.qp.mtu,
+            transport,
+            device,
+            is_copy: false,
+            is_inline,
+        }
     }
 
     /// Whether the payload of a train lies in the work request at `position`: not of an answer.
@@ -225,7 +234,7 @@ impl QpInner {
 
     /// Of a connection on this host: the headers of what it sends (0), and receives (1).
     #[inline]
-    fn shared_path(&self, direction: usize) -> Cow<'_, Outer> {
+    fn shared_path(&self, direction: usize) -> Cow<'_, FrameHeaders> {
         match &self.links.shared_paths {
             Some(known) => Cow::Borrowed(&known[direction]),
             None => Cow::Owned(self.make_shared_paths()[direction]),
@@ -233,7 +242,7 @@ impl QpInner {
     }
 
     #[cold]
-    fn make_shared_paths(&self) -> [Outer; 2] {
+    fn make_shared_paths(&self) -> [FrameHeaders; 2] {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
         let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
         [shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn)]
@@ -250,7 +259,7 @@ impl QpInner {
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
         let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
         let device = self.links.pd.context.device;
-        let outer = if train.dst_qpn == Qpn::MULTICAST {
+        let headers = if train.dst_qpn == Qpn::MULTICAST {
             let group = crate::multicast::gid_of(train);
             let source = u32::from(train.slid.saturating_sub(1));
             Cow::Owned(shared_path(gid_like(source, group), group, train.src_qpn))
@@ -261,13 +270,13 @@ impl QpInner {
         };
         let transport = transport_of(self.qp.qp_type);
         let mtu = self.qp.mtu;
-        let frames = Frames { tap, device, outer: &outer, mtu, transport };
+        let frames = Frames { tap, device, headers: &headers, mtu, transport };
         frames.record(Direction::In, train, bytes, "", false);
     }
 }
 
 /// The headers of a datagram to a port of this host, as its own header says: the same at both ends.
-fn datagram_path(train: &Train, device: u32) -> Outer {
+fn datagram_path(train: &Train, device: u32) -> FrameHeaders {
     let (source, destination) = device::gids_of(train, device).unwrap_or_default();
     let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
         true => source,
@@ -335,7 +344,7 @@ impl Gate<'_> {
             class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
             psn: train.first_psn,
             transmission: None,
-            bytes: self.outer.frame_bytes(payload.len() + overhead) as u32,
+            bytes: self.headers.frame_bytes(payload.len() + overhead) as u32,
             payload: Payload { bytes: train.payload_bytes, is_inline: self.is_inline },
         };
         let decision = faults.decide(&sending);
@@ -348,13 +357,13 @@ impl Gate<'_> {
         if decision.fate.lost || is_spoilt {
             return Some(Ok(()));
         }
-        let goes_now = faults.hold(&sending.flow, &decision, || Parcel::Ring {
+        let sends_now = faults.defer(&sending.flow, &decision, || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram,
             payload: payload.clone().into_boxed_slice(),
         });
-        if !goes_now {
+        if !sends_now {
             return Some(Ok(()));
         }
         push(out, train, is_datagram, |to| {
@@ -371,9 +380,9 @@ impl Gate<'_> {
         };
         let sender = if is_datagram { train.src_qpn.get() ^ member } else { 0 };
         Flow {
-            source: self.outer.path().source,
+            source: self.headers.path().source,
             // As on a network, for which rules are written too.
-            destination: destination_of(gid_of(self.outer.path().destination)),
+            destination: destination_of(gid_of(self.headers.path().destination)),
             destination_qp: train.dst_qpn,
             source_qp: Qpn::new(sender),
             is_response: train.kind.is_response(),
@@ -382,8 +391,8 @@ impl Gate<'_> {
 
     fn record(&self, train: &Train, bytes: *const u8, comment: &str, spoilt: bool) {
         let Some(tap) = self.armed.tap.filter(|_| !self.is_copy) else { return };
-        let Gate { device, outer, mtu, transport, .. } = self;
-        let frames = Frames { tap, device: *device, outer, mtu: *mtu, transport: *transport };
+        let Gate { device, headers, mtu, transport, .. } = self;
+        let frames = Frames { tap, device: *device, headers, mtu: *mtu, transport: *transport };
         frames.record(Direction::Out, train, bytes, comment, spoilt);
     }
 }
@@ -392,7 +401,7 @@ impl Gate<'_> {
 struct Frames<'a> {
     tap: &'a Tap,
     device: u32,
-    outer: &'a Outer,
+    headers: &'a FrameHeaders,
     mtu: PathMtu,
     transport: Transport,
 }
@@ -434,7 +443,7 @@ impl Frames<'_> {
         };
         let record = Record {
             direction,
-            outer: self.outer,
+            headers: self.headers,
             bytes: head_bytes + payload_bytes,
             complete: false,
             spoilt,

@@ -7,7 +7,7 @@
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 
-use rdmalab_link::path::{Below, Path};
+use rdmalab_link::path::{IpFields, Path};
 
 use super::Wire;
 use super::course::{Course, Turn, Wish};
@@ -91,7 +91,7 @@ impl Process {
         let helper = &self.helper;
         !helper.has_waiting_callers()
             && !helper.wants_bell_armed()
-            && wire.seam.get().is_none()
+            && wire.hook.get().is_none()
             && !share::has_heir(wire.ownership_fd())
             && !socket::asks_for_headers(wire.fd())
             && now_ns() >= wire.flow.not_before_ns.load(Ordering::SeqCst)
@@ -176,8 +176,8 @@ impl Process {
             let bytes = inbox.receive_plain(fd);
             let wish = course.looked(bytes.is_some());
             if let Some(bytes) = bytes {
-                let below = Below::default();
-                let message = Message { path, below, bytes, segment_bytes: bytes };
+                let ip = IpFields::default();
+                let message = Message { path, ip, bytes, segment_bytes: bytes };
                 done += self.take_message(wire, inbox, (0, message), verifier, held);
             }
             self.fulfil(wire, course, wish);

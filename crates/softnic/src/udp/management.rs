@@ -16,7 +16,7 @@ use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::expand;
-use rdmalab_link::path::{Below, Path, address_of, gid_of};
+use rdmalab_link::path::{IpFields, Path, address_of, gid_of};
 pub use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ids::{Psn, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
@@ -250,7 +250,7 @@ impl ManagementPort {
         bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
         let bytes = &mut bytes[..parts.packet_bytes];
         expand::seal(&path, 0, bytes);
-        let arrival = Arrival { path, below: Below::default(), bytes, forwarded: false };
+        let arrival = Arrival { path, ip: IpFields::default(), bytes, forwarded: false };
         for peer in self.neighbours() {
             if !peer.is_self {
                 share::push(&peer, &arrival);

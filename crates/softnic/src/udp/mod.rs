@@ -47,8 +47,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::drops::Counters;
+use rdmalab_link::hook::PacketHook;
 use rdmalab_link::path::{Path, address_of, destination_of};
-use rdmalab_link::seam::Seam;
 use rdmalab_wire::ids::Gid;
 
 use crate::process::Process;
@@ -103,7 +103,7 @@ pub(crate) struct Wire {
     /// To whom packets could leave lately, and who is not asked about again so soon.
     answered: Mutex<Answered>,
     /// Taps and fault rules.
-    seam: OnceLock<Box<dyn Seam>>,
+    hook: OnceLock<Box<dyn PacketHook>>,
 }
 
 impl Wire {
@@ -127,7 +127,7 @@ impl Wire {
             counters: Counters::default(),
             memberships: Mutex::default(),
             answered: Mutex::default(),
-            seam: OnceLock::new(),
+            hook: OnceLock::new(),
         }
     }
 
@@ -194,8 +194,8 @@ impl Wire {
     }
 
     fn exit(&self) -> Exit<'_> {
-        let seam = self.seam.get().map(|seam| &**seam);
-        Exit { fd: self.fd(), counters: &self.counters, seam }
+        let hook = self.hook.get().map(|hook| &**hook);
+        Exit { fd: self.fd(), counters: &self.counters, hook }
     }
 
     /// Datagrams will be received, which come with the header below them.
@@ -234,7 +234,7 @@ impl Wire {
     }
 
     /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
-    pub(crate) fn send_held(&self, route: &Route, packet: &[u8], intact: bool) {
+    pub(crate) fn send_deferred(&self, route: &Route, packet: &[u8], intact: bool) {
         let mut packet = packet.to_vec();
         if intact {
             // Sent alone, it has no identification but zero.
@@ -307,15 +307,15 @@ impl Process {
 /// Puts a tap or fault rules into the way of every packet of this process, for good.
 ///
 /// # Errors
-/// That no interface is open, or that there is a seam already.
-pub fn set_wire_seam(seam: Box<dyn Seam>) -> VerbsResult<()> {
+/// That no interface is open, or that there is a hook already.
+pub fn set_packet_hook(hook: Box<dyn PacketHook>) -> VerbsResult<()> {
     let wire = Process::existing().and_then(|process| process.wire());
     let wire = wire.ok_or_else(|| {
         VerbsError::invalid("no network is open: name an interface, and open a device first")
     })?;
-    let set = wire.seam.set(seam);
+    let set = wire.hook.set(hook);
     wire.flow.ask_to_end();
-    set.map_err(|_| VerbsError::busy("the network has a seam already"))
+    set.map_err(|_| VerbsError::busy("the network has a hook already"))
 }
 
 /// Packets that this process dropped, by reason, since it opened the wire; empty without one.

@@ -9,8 +9,8 @@ use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
 use rdmalab_link::faults::Payload;
-use rdmalab_link::path::Below;
-use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Transmissions, Verdict};
+use rdmalab_link::path::IpFields;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 
@@ -46,7 +46,7 @@ pub(crate) struct Outbox {
     runs: Vec<Run>,
     /// The kernel segments runs; off once it refused.
     segments: bool,
-    /// How often packets of a flow were sent, where a seam asks: by destination, its QP, and
+    /// How often packets of a flow were sent, where a hook asks: by destination, its QP, and
     /// whether they answer.
     flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Exit<'a> {
     pub(crate) fd: RawFd,
     pub(crate) counters: &'a Counters,
-    pub(crate) seam: Option<&'a dyn Seam>,
+    pub(crate) hook: Option<&'a dyn PacketHook>,
 }
 
 impl Outbox {
@@ -94,11 +94,11 @@ impl Outbox {
         let index = self.place_in_run(route, packet_bytes);
         let end = self.used + packet_bytes;
         expand::seal(&route.path, index, &mut self.data[self.used..end]);
-        if let Some(seam) = exit.seam {
-            let passage = Passage {
+        if let Some(hook) = exit.hook {
+            let context = PacketContext {
                 direction: Direction::Out,
                 path: route.path,
-                below: Below {
+                ip: IpFields {
                     traffic_class: route.traffic_class,
                     hop_limit: route.hop_limit,
                     identification: index,
@@ -108,8 +108,8 @@ impl Outbox {
                 transmission: self.transmission(route, train),
                 payload: Payload { bytes: train.payload_bytes, is_inline },
             };
-            if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
-                exit.counters.count(Drop::Seam);
+            if hook.outgoing(&context, &mut self.data[self.used..end]) == Verdict::Drop {
+                exit.counters.count(Drop::Hook);
                 return Ok(());
             }
         }

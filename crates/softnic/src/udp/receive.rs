@@ -8,9 +8,9 @@ use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::faults::Payload;
-use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::hook::{Direction, PacketContext};
+use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_link::receive::{self as link, Expected, Verifier};
-use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
@@ -54,7 +54,7 @@ impl Receiver {
 /// One packet and what the network said of it.
 pub(super) struct Arrival<'a> {
     pub(super) path: Path,
-    pub(super) below: Below,
+    pub(super) ip: IpFields,
     pub(super) bytes: &'a [u8],
     /// Another process read it, and found that it is for us.
     pub(super) forwarded: bool,
@@ -234,8 +234,8 @@ impl Process {
         let bytes = inbox.bytes(index, message.bytes);
         let mut done = 0;
         for packet in bytes.chunks(message.segment_bytes.max(1)) {
-            let (path, below) = (message.path, message.below);
-            let arrival = Arrival { path, below, bytes: packet, forwarded: false };
+            let (path, ip) = (message.path, message.ip);
+            let arrival = Arrival { path, ip, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
                 wire.counters.count(reason);
             }
@@ -297,7 +297,7 @@ impl Process {
             }
             return taken;
         }
-        self.take_for_members(arrival, &Below { identification, ..arrival.below }, packet)
+        self.take_for_members(arrival, &IpFields { identification, ..arrival.ip }, packet)
     }
 
     /// A datagram for the members of its group in this process. Each is told the group that it
@@ -306,7 +306,7 @@ impl Process {
     fn take_for_members(
         &self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let mut result = Ok(());
@@ -316,7 +316,7 @@ impl Process {
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                let taken = inner.take_copy(&Arrival { path, ..*arrival }, below, packet);
+                let taken = inner.take_copy(&Arrival { path, ..*arrival }, ip, packet);
                 result = result.and(taken);
             }
         }
@@ -361,18 +361,18 @@ impl Process {
 
 /// Lets taps see a packet that is for this process.
 fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-    let Some(seam) = wire.and_then(|wire| wire.seam.get()) else { return };
+    let Some(hook) = wire.and_then(|wire| wire.hook.get()) else { return };
     let bth = &packet.headers.bth;
-    let passage = Passage {
+    let context = PacketContext {
         direction: Direction::In,
         path: arrival.path,
-        below: arrival.below,
+        ip: arrival.ip,
         destination_qp: bth.dest_qp,
         psn: bth.psn,
         transmission: 0,
         payload: Payload::default(),
     };
-    seam.see(&passage, arrival.bytes);
+    hook.incoming(&context, arrival.bytes);
 }
 
 fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {
@@ -410,8 +410,8 @@ impl QpInner {
         let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
         let train = train_of(packet, &expected)?;
         if self.links.datagram {
-            let below = Below { identification, ..arrival.below };
-            self.take_datagram(arrival, &below, &train, packet);
+            let ip = IpFields { identification, ..arrival.ip };
+            self.take_datagram(arrival, &ip, &train, packet);
         } else {
             self.handle_train(&train, packet.payload.as_ptr());
         }
@@ -422,25 +422,25 @@ impl QpInner {
     fn take_copy(
         &mut self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let expected = self.expected();
         link::check(packet, &expected, &arrival.path)?;
         let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
-        self.take_datagram(arrival, below, &train, packet);
+        self.take_datagram(arrival, ip, &train, packet);
         Ok(())
     }
 
     fn take_datagram(
         &mut self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         train: &Train,
         packet: &Packet<'_>,
     ) {
         debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
-        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
+        self.links.grh = Some(arrival.path.grh_area(ip, arrival.bytes.len()));
         self.handle_train(train, packet.payload.as_ptr());
         self.links.grh = None;
     }

@@ -1,12 +1,13 @@
 //! The rules of `--faults` on the link of the simulation: each packet is judged as the soft device
-//! judges it, and held by the same code, in virtual time.
+//! judges it, and deferred by the same code, in virtual time.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::link::Parcel;
 use rdmalab_engine::train::Train;
+use rdmalab_link::deferred::Deferred;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::faults::{Class, Decision, Flow, Held, Medium, Payload, Rules, Sending, State};
+use rdmalab_link::faults::{Class, Decision, Flow, Medium, Payload, Rules, Sending, State};
 use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
@@ -36,7 +37,7 @@ pub struct Ruled {
     rules: Rules,
     transport: Transport,
     state: State,
-    held: Held<Parcel>,
+    deferred: Deferred<Parcel>,
     /// Every packet so far.
     pub judged: Vec<Judged>,
 }
@@ -57,8 +58,8 @@ pub fn address_of(device: u32) -> IpAddr {
 impl Ruled {
     /// Rules for queue pairs of one transport.
     pub fn new(rules: Rules, transport: Transport) -> Self {
-        let (state, held, judged) = (State::default(), Held::default(), Vec::new());
-        Ruled { rules, transport, state, held, judged }
+        let (state, deferred, judged) = (State::default(), Deferred::default(), Vec::new());
+        Ruled { rules, transport, state, deferred, judged }
     }
 
     /// Packets that each rule met.
@@ -98,18 +99,18 @@ impl Ruled {
             return None;
         }
         let size = parcel.payload.len();
-        let held = self.held.hold(&flow, &decision, now_ns, || (size, parcel.clone()));
-        held.goes_now.then_some(parcel)
+        let deferred = self.deferred.defer(&flow, &decision, now_ns, || (size, parcel.clone()));
+        deferred.sends_now.then_some(parcel)
     }
 
     /// When the next packet that waits is due.
     pub fn next_ns(&self) -> Option<u64> {
-        self.held.next_ns()
+        self.deferred.next_ns()
     }
 
     /// Takes the next packet that has waited long enough.
     pub fn take_due(&mut self, now_ns: u64) -> Option<Parcel> {
-        self.held.take_due(now_ns)
+        self.deferred.take_due(now_ns)
     }
 
     /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.

@@ -1,13 +1,13 @@
-//! The place through which each packet passes: where taps look and fault rules decide.
+//! A hook on the UDP path: taps look at each packet here, and fault injection decides about it.
 //!
-//! A verdict may depend only on what [`Passage`] says, on what passed before it on its flow, and on
-//! a seed, so that the timing of threads cannot change it. Traffic of one flow passes in order; two
+//! A verdict may depend only on the [`PacketContext`], on what passed before it on its flow, and on
+//! a seed, so that the timing of threads cannot change it. Packets of one flow pass in order; two
 //! flows may pass at the same time.
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
 use crate::faults::Payload;
-use crate::path::{Below, Path};
+use crate::path::{IpFields, Path};
 
 /// Which way a packet travels, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,13 +20,13 @@ pub enum Direction {
 
 /// A packet on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Passage {
+pub struct PacketContext {
     /// Which way.
     pub direction: Direction,
     /// Between which addresses.
     pub path: Path,
     /// The rest of the network header. On the way in the identification is not known.
-    pub below: Below,
+    pub ip: IpFields,
     /// The flow, with the addresses: the destination's queue pair.
     pub destination_qp: Qpn,
     /// The packet's number in its flow.
@@ -41,19 +41,19 @@ pub struct Passage {
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes on, with what the seam made of its bytes.
+    /// It goes on, with what the hook made of its bytes.
     Pass,
-    /// It is lost.
-    Lose,
+    /// It is dropped.
+    Drop,
 }
 
-/// A tap or a set of fault rules. Called under locks: it must neither block nor call verbs.
-pub trait Seam: Send + Sync {
+/// A tap, or fault injection. Called under locks: it must neither block nor call verbs.
+pub trait PacketHook: Send + Sync {
     /// Looks at a packet (BTH to ICRC) on its way out and decides.
-    fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict;
+    fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict;
 
     /// Looks at a packet of this process on its way in, before it is checked.
-    fn see(&self, _passage: &Passage, _packet: &[u8]) {}
+    fn incoming(&self, _context: &PacketContext, _packet: &[u8]) {}
 }
 
 /// How often recent packets of a flow were sent. Bounded: it remembers the last 1024 numbers,
