@@ -3,7 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use crate::faults::{Decision, Flow};
+use crate::packet::Flow;
+use crate::quirk::Fate;
 
 /// Packets that wait at a time, at most.
 pub const MAX_DEFERRED: usize = 8192;
@@ -99,23 +100,22 @@ impl<T> Deferred<T> {
         Ok(Timed { due_ns, number: self.number, bytes, packet })
     }
 
-    /// Holds what a decision says of a packet that is not lost, beside or instead of what is sent
-    /// now; `packet` makes a copy and says how many bytes that is.
+    /// Defers what `fate` says of a packet that is not lost, beside or instead of what is sent now;
+    /// `packet` makes a copy and says how many bytes that is.
     pub fn defer(
         &mut self,
         flow: &Flow,
-        decision: &Decision,
+        fate: &Fate,
         now_ns: u64,
         mut packet: impl FnMut() -> (usize, T),
     ) -> Deferral {
-        let Decision { fate, due_ns } = *decision;
-        let sends_now = fate.behind == 0 && due_ns.is_none();
+        let sends_now = fate.behind == 0 && fate.delay_ns == 0;
         let mut deferral = Deferral { sends_now, ..Deferral::default() };
         for copy in 0..fate.copies + !sends_now as u32 {
             let (bytes, packet) = packet();
             let deferred = match copy == fate.copies && fate.behind > 0 {
                 true => self.behind(*flow, fate.behind, now_ns, bytes, packet),
-                false => self.until(due_ns.unwrap_or(now_ns), bytes, packet),
+                false => self.until(now_ns.saturating_add(fate.delay_ns), bytes, packet),
             };
             deferral.overflowed += deferred.is_err() as u64;
         }

@@ -6,7 +6,7 @@
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
-use crate::faults::Payload;
+use crate::packet::Payload;
 use crate::path::{IpFields, Path};
 
 /// Which way a packet travels, seen from this process.
@@ -27,10 +27,14 @@ pub struct PacketContext {
     pub path: Path,
     /// The rest of the network header. On the way in the identification is not known.
     pub ip: IpFields,
+    /// The queue pair of this process that sends or receives it.
+    pub local_qp: Qpn,
     /// The flow, with the addresses: the destination's queue pair.
     pub destination_qp: Qpn,
     /// The packet's number in its flow.
     pub psn: Psn,
+    /// PSNs that it takes: of a READ request that leaves those of its response, otherwise 1.
+    pub psns: u32,
     /// How often a packet of this number was sent on this flow before, as far as the sender still
     /// remembers; 0 on the way in.
     pub transmission: u32,
@@ -54,47 +58,4 @@ pub trait PacketHook: Send + Sync {
 
     /// Looks at a packet of this process on its way in, before it is checked.
     fn incoming(&self, _context: &PacketContext, _packet: &[u8]) {}
-}
-
-/// How often recent packets of a flow were sent. Bounded: it remembers the last 1024 numbers,
-/// which is more than a sender may have outstanding.
-#[derive(Debug, Default)]
-pub struct Transmissions {
-    seen: Vec<(u32, u32)>,
-}
-
-/// Numbers that [`Transmissions`] remembers; a power of two.
-const REMEMBERED: usize = 1024;
-/// No PSN has this number.
-const NONE: u32 = u32::MAX;
-
-impl Transmissions {
-    /// Counts a transmission of `psn` and says how many there were before.
-    pub fn next(&mut self, psn: Psn) -> u32 {
-        if self.seen.is_empty() {
-            self.seen = vec![(NONE, 0); REMEMBERED];
-        }
-        let entry = &mut self.seen[psn.get() as usize % REMEMBERED];
-        if entry.0 != psn.get() {
-            *entry = (psn.get(), 0);
-        }
-        let before = entry.1;
-        entry.1 = before.saturating_add(1);
-        before
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn transmissions_are_counted_for_each_number() {
-        let mut sent = Transmissions::default();
-        assert_eq!((sent.next(Psn::new(5)), sent.next(Psn::new(6))), (0, 0));
-        assert_eq!((sent.next(Psn::new(5)), sent.next(Psn::new(5))), (1, 2));
-        // A number that falls into the same place takes it over.
-        assert_eq!(sent.next(Psn::new(5 + 1024)), 0);
-        assert_eq!(sent.next(Psn::new(5)), 0);
-    }
 }

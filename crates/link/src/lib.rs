@@ -11,12 +11,19 @@
 //! [`hook::PacketHook`] sees each packet in both directions and decides whether it passes.
 #![forbid(unsafe_code)]
 
+pub mod bounded;
 pub mod deferred;
+pub mod draws;
 pub mod drops;
 pub mod expand;
 pub mod faults;
 pub mod frame_headers;
 pub mod hook;
+pub mod packet;
 pub mod path;
 pub mod pcapng;
+pub mod quirk;
 pub mod receive;
+pub mod specification;
+pub mod transmissions;
+pub mod units;

@@ -3,7 +3,7 @@
 
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
-use rdmalab_link::faults::Class;
+use rdmalab_link::packet::Class;
 use rdmalab_testkit::sim::{Judged, LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
 use rdmalab_wire::ids::PathMtu;
 
@@ -126,10 +126,8 @@ fn a_packet_number_is_a_packet() {
     let mut pair = pair(QpType::Rc, "drop first psn 6..7 of send");
     sends_arrive(&mut pair, &[10, 10, 10, 10]);
     assert_eq!(pair.ruled().met(), [2]);
-    let lost: Vec<u32> = (pair.ruled().judged.iter())
-        .filter(|one| one.decision.fate.lost)
-        .map(|one| one.psn.get())
-        .collect();
+    let lost: Vec<u32> =
+        (pair.ruled().judged.iter()).filter(|one| one.fate.lost).map(|one| one.psn.get()).collect();
     assert_eq!(lost, [6, 7]);
 }
 
@@ -173,7 +171,7 @@ fn a_lost_answer_of_an_atomic_is_answered_again() {
 fn what_comes_twice_is_taken_once() {
     let mut rc = pair(QpType::Rc, "duplicate");
     sends_arrive(&mut rc, &[100, 3000]);
-    assert!(of(&rc, Class::Send).iter().all(|one| one.decision.fate.copies == 1));
+    assert!(of(&rc, Class::Send).iter().all(|one| one.fate.copies == 1));
     // Datagrams have nothing that would tell.
     let mut ud = pair(QpType::Ud, "duplicate nth 1");
     post_sends(&mut ud, &[100, 200]);
@@ -202,7 +200,7 @@ fn what_is_overtaken_is_a_gap() {
     ud.world.settle();
     let first = ud.world.qp(RIGHT).received();
     assert_eq!(first.len(), 2);
-    assert_eq!(of(&ud, Class::Send)[0].decision.fate.behind, 1);
+    assert_eq!(of(&ud, Class::Send)[0].fate.behind, 1);
 }
 
 /// Every bit of a packet in turn: the invariant CRC finds each that matters, and a connection
@@ -234,7 +232,7 @@ fn a_delay_is_waited_for() {
     let mut jitter = pair(QpType::Ud, "delay 10us jitter 90us");
     post_sends(&mut jitter, &[10; 50]);
     jitter.world.settle();
-    let due = |one: &Judged| one.decision.due_ns.expect("a delay") - one.at_ns;
+    let due = |one: &Judged| one.fate.delay_ns;
     let dues: Vec<u64> = of(&jitter, Class::Send).iter().map(due).collect();
     assert!(dues.iter().all(|ns| (10_000..100_000).contains(ns)), "{dues:?}");
     assert!(dues.iter().max().unwrap() - dues.iter().min().unwrap() > 40_000, "{dues:?}");
@@ -300,7 +298,7 @@ fn a_partition_that_heals_in_time_is_survived() {
         sends_arrive(&mut rc, &[3000, 10]);
         assert!(rc.world.now_ns >= heal_ms * 1_000_000);
         assert!(rc.ruled().met()[0] > 0);
-        let lost = |one: &&Judged| one.decision.fate.lost;
+        let lost = |one: &&Judged| one.fate.lost;
         let last = rc.ruled().judged.iter().filter(lost).map(|one| one.at_ns).max().unwrap();
         assert!(last < heal_ms * 1_000_000);
     }
@@ -343,7 +341,7 @@ fn chances_are_those_of_the_seed() {
         let mut rc = pair(QpType::Rc, &format!("seed={seed}; drop 20%; duplicate 10%"));
         sends_arrive(&mut rc, &[2000; 20]);
         let judged = rc.ruled().judged.iter();
-        judged.map(|one| (one.flow, one.psn, one.decision.fate)).collect::<Vec<_>>()
+        judged.map(|one| (one.flow, one.psn, one.fate)).collect::<Vec<_>>()
     };
     assert_eq!(play(1), play(1));
     assert_ne!(play(1), play(2));

@@ -14,7 +14,9 @@ use parking_lot::{Condvar, Mutex};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
 use rdmalab_link::deferred::Deferred;
-use rdmalab_link::faults::{Decision, Fate, Flow, Rules, Sending, State};
+use rdmalab_link::packet::{Flow, PacketInfo};
+use rdmalab_link::quirk::{Chain, Fate};
+use rdmalab_link::specification::Specification;
 
 use crate::clock::now_ns;
 use crate::copy;
@@ -51,23 +53,23 @@ impl DeferredPacket {
     }
 }
 
-#[derive(Default)]
-struct Waiting {
-    state: State,
+/// What decisions need, under one lock.
+struct State {
+    chain: Chain,
     deferred: Deferred<DeferredPacket>,
 }
 
 /// See the module's text.
 pub(crate) struct Faults {
-    rules: Rules,
-    /// How many of them are the profile's, which are first.
-    of_profile: usize,
+    /// What each rule or quirk is called.
+    labels: Vec<String>,
+    /// Those that are the user's, a bit each; the others are the profile's.
+    of_user: u64,
     /// The user's, as they were written; `None`: none.
     text: Option<String>,
-    /// Packets that a rule of the user's met.
+    /// Packets that one of the user's met.
     disturbed: AtomicU64,
-    start_ns: u64,
-    waiting: Mutex<Waiting>,
+    state: Mutex<State>,
     news: Condvar,
     /// Held by the one thread that sends what is due, so that it goes in order.
     releasing: Mutex<()>,
@@ -83,7 +85,7 @@ static FAULTS: AtomicPtr<Faults> = AtomicPtr::new(std::ptr::null_mut());
 /// # Errors
 /// What is wrong, where, and what is allowed: one line.
 pub fn check_faults(text: &str) -> Result<(), String> {
-    Rules::parse(text).map(drop).map_err(|error| error.to_string())
+    Specification::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
 /// What `RDMALAB_FAULTS` asks for.
@@ -110,20 +112,21 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
     if all.is_empty() {
         return Ok(None);
     }
-    let rules = Rules::parse(&all.join(";")).map_err(|error| {
+    let asked = Specification::parse(&all.join(";")).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS behind the profile's: {error}"));
         crate::warn(&error.to_string());
         error
     })?;
     // The rest of a queue pair's number is its process's slot, which differs from run to run.
-    let rules = rules.with_qp_bits(QP_INDEX_BITS);
+    let asked = asked.with_qp_bits(QP_INDEX_BITS);
+    let of_user = asked.labels_after(profile.len());
+    let chain = asked.into_chain(now_ns());
     let faults: &'static Faults = Box::leak(Box::new(Faults {
-        rules,
-        of_profile: profile.len(),
+        labels: chain.labels().to_vec(),
+        of_user,
         text,
         disturbed: AtomicU64::new(0),
-        start_ns: now_ns(),
-        waiting: Mutex::default(),
+        state: Mutex::new(State { chain, deferred: Deferred::default() }),
         news: Condvar::new(),
         releasing: Mutex::new(()),
         overflowed: AtomicU64::new(0),
@@ -149,15 +152,13 @@ impl Faults {
         spawned.map(drop).map_err(|error| os_error("cannot start the thread for faults", &error))
     }
 
-    /// Decides about a packet.
-    pub(super) fn decide(&self, sending: &Sending) -> Decision {
-        let mut waiting = self.waiting.lock();
-        let decision = waiting.state.decide(&self.rules, sending, self.start_ns, now_ns());
-        drop(waiting);
-        if decision.fate.rules >> self.of_profile != 0 {
+    /// A packet is about to leave.
+    pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> Fate {
+        let fate = self.state.lock().chain.packet_leaves(packet, now_ns());
+        if fate.met & self.of_user != 0 {
             self.disturbed.fetch_add(1, Ordering::Relaxed);
         }
-        decision
+        fate
     }
 
     /// The user's rules, as they were written.
@@ -165,9 +166,9 @@ impl Faults {
         self.text.as_deref()
     }
 
-    /// Whose a rule is.
+    /// Whose a label is.
     fn whose(&self, index: usize) -> &'static str {
-        if index < self.of_profile { "profile" } else { "fault" }
+        if self.of_user >> index & 1 == 0 { "profile" } else { "fault" }
     }
 
     /// Packets that a rule of the user's met so far.
@@ -178,34 +179,34 @@ impl Faults {
     /// What a capture says of a packet with this fate.
     pub(super) fn comment(&self, fate: &Fate) -> String {
         let (mut text, mut last) = (String::new(), "");
-        for (index, rule) in self.rules.rules().iter().enumerate() {
-            if fate.rules >> index & 1 != 0 {
+        for (index, label) in self.labels.iter().enumerate() {
+            if fate.met >> index & 1 != 0 {
                 let whose = self.whose(index);
                 let between = if text.is_empty() { "" } else { "; " };
                 let whose_it_is = if whose == last { "" } else { &format!("{whose}: ") };
-                let _ = write!(text, "{between}{whose_it_is}{}", rule.text);
+                let _ = write!(text, "{between}{whose_it_is}{label}");
                 last = whose;
             }
         }
         text
     }
 
-    /// Holds what `decision` says, beside or instead of what is sent now. Returns whether the
+    /// Defers what `fate` says, beside or instead of what is sent now. Returns whether the
     /// packet itself is to be sent now.
     pub(super) fn defer(
         &self,
         flow: &Flow,
-        decision: &Decision,
+        fate: &Fate,
         mut packet: impl FnMut() -> DeferredPacket,
     ) -> bool {
-        let mut waiting = self.waiting.lock();
-        let before_ns = waiting.deferred.next_ns();
-        let deferral = waiting.deferred.defer(flow, decision, now_ns(), || {
+        let mut state = self.state.lock();
+        let before_ns = state.deferred.next_ns();
+        let deferral = state.deferred.defer(flow, fate, now_ns(), || {
             let packet = packet();
             (packet.bytes(), packet)
         });
-        let next_ns = waiting.deferred.next_ns();
-        drop(waiting);
+        let next_ns = state.deferred.next_ns();
+        drop(state);
         self.overflowed.fetch_add(deferral.overflowed, Ordering::Relaxed);
         if let Some(next_ns) = next_ns
             && (deferral.released || before_ns.is_none_or(|before_ns| next_ns < before_ns))
@@ -223,17 +224,17 @@ impl Faults {
         // SAFETY: takes a number, and concerns this thread only: the usual 50 us are too coarse.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
-            let mut waiting = self.waiting.lock();
-            let Some(next_ns) = waiting.deferred.next_ns() else {
-                self.news.wait(&mut waiting);
+            let mut state = self.state.lock();
+            let Some(next_ns) = state.deferred.next_ns() else {
+                self.news.wait(&mut state);
                 continue;
             };
             let left_ns = next_ns.saturating_add(GRACE_NS).saturating_sub(now_ns());
             if left_ns > 0 {
-                self.news.wait_for(&mut waiting, Duration::from_nanos(left_ns));
+                self.news.wait_for(&mut state, Duration::from_nanos(left_ns));
                 continue;
             }
-            drop(waiting);
+            drop(state);
             match Process::existing() {
                 Some(process) => drop(self.release(process, now_ns())),
                 None => std::thread::sleep(Duration::from_millis(1)),
@@ -245,15 +246,15 @@ impl Faults {
     fn release(&self, process: &Process, now: u64) -> Option<u64> {
         let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
         loop {
-            let mut waiting = self.waiting.lock();
-            let Some(packet) = waiting.deferred.take_due(now) else {
-                return waiting.deferred.next_ns();
+            let mut state = self.state.lock();
+            let Some(packet) = state.deferred.take_due(now) else {
+                return state.deferred.next_ns();
             };
-            drop(waiting);
+            drop(state);
             if let Some(packet) = send(process, packet) {
-                let mut waiting = self.waiting.lock();
+                let mut state = self.state.lock();
                 let bytes = packet.bytes();
-                if waiting.deferred.until(now + FULL_AGAIN_NS, bytes, packet).is_err() {
+                if state.deferred.until(now + FULL_AGAIN_NS, bytes, packet).is_err() {
                     self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -270,10 +271,10 @@ impl Faults {
             }
             std::thread::sleep(Duration::from_nanos(next_ns.min(give_up_ns).saturating_sub(now)));
         }
-        let waiting = self.waiting.lock();
-        for (index, (rule, met)) in self.rules.rules().iter().zip(waiting.state.met()).enumerate() {
+        let state = self.state.lock();
+        for (index, (label, met)) in self.labels.iter().zip(state.chain.met()).enumerate() {
             let whose = self.whose(index);
-            crate::say(&format!("{whose} \"{}\" met {met} packets", rule.text));
+            crate::say(&format!("{whose} \"{label}\" met {met} packets"));
         }
         let overflowed = self.overflowed.load(Ordering::Relaxed);
         if overflowed > 0 {

@@ -21,9 +21,9 @@ use rdmalab_engine::qp::CopyError;
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::{AhAttr, QpType};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::path::{IpFields, Path, address_of, destination_of, gid_of};
 use rdmalab_ring::spsc::Producer;
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
@@ -338,26 +338,29 @@ impl Gate<'_> {
         }
         let headers = expand::headers_of(train, self.transport)?;
         let overhead = headers.bth.opcode.header_bytes() + ICRC_BYTES;
-        let sending = Sending {
+        let packet = PacketInfo {
             flow: self.flow(train, is_datagram),
+            local_qp: train.src_qpn,
             medium: Medium::Memory,
             class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
             psn: train.first_psn,
+            psns: train.packets,
             transmission: None,
+            in_order: false,
             bytes: self.headers.frame_bytes(payload.len() + overhead) as u32,
             payload: Payload { bytes: train.payload_bytes, is_inline: self.is_inline },
         };
-        let decision = faults.decide(&sending);
-        let is_spoilt = decision.fate.corrupt.is_some();
+        let fate = faults.packet_leaves(&packet);
+        let is_spoilt = fate.corrupt.is_some();
         if self.armed.tap.is_some() {
-            let comment = faults.comment(&decision.fate);
+            let comment = faults.comment(&fate);
             self.record(train, payload.as_ptr(), &comment, is_spoilt);
         }
         // A receiver drops a damaged packet for its invariant CRC, which rings do not carry.
-        if decision.fate.lost || is_spoilt {
+        if fate.lost || is_spoilt {
             return Some(Ok(()));
         }
-        let sends_now = faults.defer(&sending.flow, &decision, || DeferredPacket::Ring {
+        let sends_now = faults.defer(&packet.flow, &fate, || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram,

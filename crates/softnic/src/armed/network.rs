@@ -1,9 +1,9 @@
 //! Packets for other hosts, and from them.
 
 use parking_lot::Mutex;
-use rdmalab_link::faults::{Class, Flow, Medium, Sending};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo};
 use rdmalab_link::path::IpFields;
 use rdmalab_link::pcapng;
 use rdmalab_link::receive::Verifier;
@@ -46,11 +46,11 @@ impl NetworkHook {
     }
 }
 
-/// The packet as the rules see it.
-fn sending(context: &PacketContext, packet: &[u8]) -> Option<Sending> {
+/// The packet as rules and quirks see it.
+fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
     let headers = Packet::parse(packet).ok()?.headers;
     let opcode = headers.bth.opcode;
-    Some(Sending {
+    Some(PacketInfo {
         flow: Flow {
             source: context.path.source,
             destination: context.path.destination,
@@ -58,10 +58,13 @@ fn sending(context: &PacketContext, packet: &[u8]) -> Option<Sending> {
             source_qp: headers.deth.map_or(Qpn::new(0), |deth| deth.source_qp),
             is_response: opcode.is_response(),
         },
+        local_qp: context.local_qp,
         medium: Medium::Network,
         class: Class::of(opcode, headers.aeth.map(|aeth| aeth.syndrome)),
         psn: context.psn,
+        psns: context.psns,
         transmission: Some(context.transmission),
+        in_order: false,
         bytes: pcapng::frame_bytes(&context.path, packet.len()) as u32,
         payload: context.payload,
     })
@@ -85,9 +88,8 @@ impl PacketHook for NetworkHook {
             self.record(context, &context.ip, packet, "");
             return Verdict::Pass;
         };
-        let Some(sending) = sending(context, packet) else { return Verdict::Pass };
-        let decision = faults.decide(&sending);
-        let fate = &decision.fate;
+        let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
+        let fate = &faults.packet_leaves(&info);
         if let Some(number) = fate.corrupt {
             damage(packet, number);
         }
@@ -99,7 +101,7 @@ impl PacketHook for NetworkHook {
             return Verdict::Drop;
         }
         let IpFields { traffic_class, hop_limit, .. } = context.ip;
-        let sends_now = faults.defer(&sending.flow, &decision, || DeferredPacket::Network {
+        let sends_now = faults.defer(&info.flow, fate, || DeferredPacket::Network {
             route: wire.route_of(context.path, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
-use rdmalab_link::faults::Payload;
-use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Transmissions, Verdict};
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_link::packet::Payload;
 use rdmalab_link::path::IpFields;
+use rdmalab_link::transmissions::Transmissions;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 
@@ -103,8 +104,10 @@ impl Outbox {
                     hop_limit: route.hop_limit,
                     identification: index,
                 },
+                local_qp: train.src_qpn,
                 destination_qp: train.dst_qpn,
                 psn: train.first_psn,
+                psns: train.packets,
                 transmission: self.transmission(route, train),
                 payload: Payload { bytes: train.payload_bytes, is_inline },
             };

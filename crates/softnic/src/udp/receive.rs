@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
-use rdmalab_link::faults::Payload;
 use rdmalab_link::hook::{Direction, PacketContext};
+use rdmalab_link::packet::Payload;
 use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_link::receive::{self as link, Expected, Verifier};
 use rdmalab_ring::biased::BiasedGuard;
@@ -367,8 +367,10 @@ fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         direction: Direction::In,
         path: arrival.path,
         ip: arrival.ip,
+        local_qp: bth.dest_qp,
         destination_qp: bth.dest_qp,
         psn: bth.psn,
+        psns: 1,
         transmission: 0,
         payload: Payload::default(),
     };

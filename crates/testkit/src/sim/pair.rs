@@ -6,7 +6,7 @@ use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
-use rdmalab_link::faults::Rules;
+use rdmalab_link::specification::Specification;
 use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::opcode::Transport;
 
@@ -116,8 +116,8 @@ impl Pair {
             QpType::Uc => Transport::Uc,
             QpType::Ud => Transport::Ud,
         };
-        let rules = Rules::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
-        self.world.link.ruled = Some(Ruled::new(rules, transport));
+        let asked = Specification::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
+        self.world.link.ruled = Some(Ruled::new(asked.into_chain(0), transport));
     }
 
     /// What the rules did so far.

@@ -7,8 +7,9 @@ use super::link::Parcel;
 use rdmalab_engine::train::Train;
 use rdmalab_link::deferred::Deferred;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::faults::{Class, Decision, Flow, Medium, Payload, Rules, Sending, State};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::path::Path;
+use rdmalab_link::quirk::{Chain, Fate};
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
@@ -29,24 +30,17 @@ pub struct Judged {
     /// Bytes on the wire.
     pub bytes: u32,
     /// What became of it.
-    pub decision: Decision,
+    pub fate: Fate,
 }
 
-/// Rules at work.
+/// Quirks at work.
+#[derive(Debug)]
 pub struct Ruled {
-    rules: Rules,
+    chain: Chain,
     transport: Transport,
-    state: State,
     deferred: Deferred<Parcel>,
     /// Every packet so far.
     pub judged: Vec<Judged>,
-}
-
-impl std::fmt::Debug for Ruled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let texts = self.rules.rules().iter().map(|rule| rule.text.as_str());
-        f.debug_list().entries(texts).finish()
-    }
 }
 
 /// The address of a device of the simulation.
@@ -56,25 +50,40 @@ pub fn address_of(device: u32) -> IpAddr {
 }
 
 impl Ruled {
-    /// Rules for queue pairs of one transport.
-    pub fn new(rules: Rules, transport: Transport) -> Self {
-        let (state, deferred, judged) = (State::default(), Deferred::default(), Vec::new());
-        Ruled { rules, transport, state, deferred, judged }
+    /// Quirks for queue pairs of one transport, on all devices.
+    pub fn new(chain: Chain, transport: Transport) -> Self {
+        Ruled { chain, transport, deferred: Deferred::default(), judged: Vec::new() }
     }
 
-    /// Packets that each rule met.
+    /// Packets that each rule or quirk met.
     pub fn met(&self) -> &[u64] {
-        self.state.met()
+        self.chain.met()
     }
 
-    /// Judges a packet. Returns it when it goes on its way now.
+    /// Judges a packet that leaves its device. Returns it when it goes on its way now.
     pub fn pass(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) -> Option<Parcel> {
-        let train = parcel.train;
-        let path = path_of(&train);
-        let headers = expand::headers_of(&train, self.transport).expect("a packet");
+        let packet = self.packet_of(&parcel, parcel.train.src_qpn);
+        let fate = self.chain.packet_leaves(&packet, now_ns);
+        let PacketInfo { flow, class, psn, bytes, .. } = packet;
+        self.judged.push(Judged { at_ns: now_ns, flow, class, psn, bytes, fate });
+        let path = path_of(&parcel.train);
+        let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
+        if fate.lost || is_spoilt {
+            return None;
+        }
+        let size = parcel.payload.len();
+        let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, parcel.clone()));
+        deferral.sends_now.then_some(parcel)
+    }
+
+    /// A packet as quirks see it, at the device of `local_qp`.
+    fn packet_of(&self, parcel: &Parcel, local_qp: Qpn) -> PacketInfo {
+        let train = &parcel.train;
+        let path = path_of(train);
+        let headers = expand::headers_of(train, self.transport).expect("a packet");
         let bytes = headers.bth.opcode.header_bytes() + parcel.payload.len() + ICRC_BYTES;
         let connected = self.transport != Transport::Ud;
-        let sending = Sending {
+        PacketInfo {
             flow: Flow {
                 source: path.source,
                 destination: path.destination,
@@ -82,25 +91,17 @@ impl Ruled {
                 source_qp: if connected { Qpn::new(0) } else { train.src_qpn },
                 is_response: train.kind.is_response(),
             },
+            local_qp,
             medium: Medium::Memory,
             class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
             psn: train.first_psn,
+            psns: train.packets,
             transmission: None,
+            in_order: false,
             bytes: bytes as u32,
             // Where the simulated sender took it from, nothing says.
             payload: Payload { bytes: train.payload_bytes, is_inline: false },
-        };
-        let decision = self.state.decide(&self.rules, &sending, 0, now_ns);
-        let Sending { flow, class, psn, bytes, .. } = sending;
-        self.judged.push(Judged { at_ns: now_ns, flow, class, psn, bytes, decision });
-        let fate = &decision.fate;
-        let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
-        if fate.lost || is_spoilt {
-            return None;
         }
-        let size = parcel.payload.len();
-        let deferred = self.deferred.defer(&flow, &decision, now_ns, || (size, parcel.clone()));
-        deferred.sends_now.then_some(parcel)
     }
 
     /// When the next packet that waits is due.
