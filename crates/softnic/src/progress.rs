@@ -220,10 +220,10 @@ impl Process {
                 && layout::process_of(train.src_qpn) == from
                 && inner.links.wire.is_none();
         if expected {
-            if inner.links.armed.is_some() {
-                inner.tap_in(&train, bytes);
+            // What quirks drop or answer is not the engine's.
+            if inner.links.armed.is_none() || inner.ring_arrival(&train, bytes) {
+                inner.handle_train(&train, bytes);
             }
-            inner.handle_train(&train, bytes);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -404,6 +404,9 @@ impl QpInner {
                 self.qp.fail_transport(status, &mut self.links);
                 return self.settle();
             }
+        }
+        if let Some(armed) = self.links.armed {
+            armed.timer_fired(self.qp.qpn, kind);
         }
         if self.qp.on_timer(now_ns, &mut self.links) {
             self.transmit();

@@ -116,11 +116,17 @@ impl Env for QpLinks {
 
     #[inline]
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
+        if let Some(armed) = self.armed {
+            armed.message_completed(&wc, false);
+        }
         self.send_cq.push(wc, false, Some(self.object), sq_free_to);
     }
 
     #[inline]
     fn recv_completion(&mut self, wc: Wc, solicited: bool) {
+        if let Some(armed) = self.armed {
+            armed.message_completed(&wc, true);
+        }
         self.recv_cq.push(wc, solicited, None, 0);
     }
 

@@ -202,7 +202,7 @@ fn requests_that_arrive_are_answered_in_order_only() {
     let mut rules = rules("rnr-nak nth 2 of read; drop of read");
     let read = PacketInfo { in_order: true, ..leaving(1, Class::Read, 5) };
     let early = PacketInfo { in_order: false, ..read };
-    let mut arrived = |packet: &PacketInfo| rules.packet_arrived(packet, 0);
+    let mut arrived = |packet: &PacketInfo| rules.packet_arrived(packet, 0).reply;
     assert_eq!([arrived(&read), arrived(&early)], [Reply::Accept; 2]);
     assert_eq!(arrived(&leaving(1, Class::Ack, 5)), Reply::Accept);
     assert_eq!(arrived(&read), Reply::Answer(Answer::RnrNak));

@@ -109,7 +109,7 @@ impl Chain {
     }
 
     /// A packet has arrived. The first quirk that does not accept it decides.
-    pub fn packet_arrived(&mut self, packet: &PacketInfo, now_ns: u64) -> Reply {
+    pub fn packet_arrived(&mut self, packet: &PacketInfo, now_ns: u64) -> Reception {
         let counted = packet.transmission;
         let transmission =
             counted.unwrap_or_else(|| self.arrived.entry(packet.flow).next(packet.psn));
@@ -118,7 +118,7 @@ impl Chain {
     }
 
     /// A page is not present that a packet needs.
-    pub fn page_not_present(&mut self, packet: &PacketInfo, now_ns: u64) -> Reply {
+    pub fn page_not_present(&mut self, packet: &PacketInfo, now_ns: u64) -> Reception {
         self.first_reply(now_ns, |quirk, moment| quirk.page_not_present(packet, moment))
     }
 
@@ -126,15 +126,15 @@ impl Chain {
         &mut self,
         now_ns: u64,
         mut reply: impl FnMut(&mut dyn Quirk, &Moment<'_>) -> Reception,
-    ) -> Reply {
-        let (mut met, mut decided) = (0, Reply::Accept);
+    ) -> Reception {
+        let mut decided = Reception::ACCEPT;
         self.ask(now_ns, |quirk, moment| {
             let next = reply(quirk, moment);
-            met |= next.met << moment.first_label;
-            decided = next.reply;
-            decided != Reply::Accept
+            let met = decided.met | next.met << moment.first_label;
+            decided = Reception { met, ..next };
+            decided.reply != Reply::Accept
         });
-        self.count(met);
+        self.count(decided.met);
         decided
     }
 
@@ -244,13 +244,13 @@ mod tests {
         said(&["a request 0 at 80"]);
         assert_eq!(chain.packet_leaves(&leaving(Class::Ack, 13), 1_080), Fate::PASS);
         said(&["a response", "b response"]);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 13), 0), Reply::Drop);
+        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 13), 0).reply, Reply::Drop);
         said(&["a arrival 0"]);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0), Reply::Accept);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0), Reply::Accept);
+        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
+        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
         said(&["a arrival 0", "b arrival 0", "a arrival 1", "b arrival 1"]);
         let page = chain.page_not_present(&arriving(Class::Read, 5), 0);
-        assert_eq!(page, Reply::Answer(Answer::RnrNak));
+        assert_eq!(page, Reception { met: 1, reply: Reply::Answer(Answer::RnrNak) });
         said(&["a page"]);
         chain.timer_fired(Qpn::new(1), TimerKind::Ack, 0);
         said(&["a timer 1 Ack", "b timer 1 Ack"]);
@@ -259,7 +259,7 @@ mod tests {
         said(&["a completion 6", "b completion 6"]);
         chain.queue_pair_reset(Qpn::new(1));
         said(&["a reset 1", "b reset 1"]);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0), Reply::Accept);
+        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 5), 0).reply, Reply::Accept);
         said(&["a arrival 0", "b arrival 0"]);
         assert_eq!(chain.met(), [4, 1]);
     }

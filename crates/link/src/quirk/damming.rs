@@ -115,8 +115,12 @@ impl Quirk for Damming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quirk::Reply;
     use crate::quirk::tests::{armed, arriving, leaving};
+    use crate::quirk::{Chain, Reply};
+
+    fn reply(chain: &mut Chain, packet: &PacketInfo, now_ns: u64) -> Reply {
+        chain.packet_arrived(packet, now_ns).reply
+    }
 
     const SERVICE: (u64, u64) = (100_000, 200_000);
 
@@ -124,20 +128,20 @@ mod tests {
     fn first_transmissions_are_lost_while_a_repeated_read_is_served() {
         let mut chain = armed(Damming::new(SERVICE));
         let read = arriving(Class::Read, 5);
-        assert_eq!(chain.packet_arrived(&read, 0), Reply::Accept);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 6), 10), Reply::Accept);
+        assert_eq!(reply(&mut chain, &read, 0), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 10), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), 10), Fate::PASS);
         // The READ again: it is served from here on.
-        assert_eq!(chain.packet_arrived(&read, 1_000), Reply::Accept);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 7), 1_010), Reply::Drop);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 6), 1_020), Reply::Accept);
+        assert_eq!(reply(&mut chain, &read, 1_000), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_010), Reply::Drop);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 1_020), Reply::Accept);
         let fate = chain.packet_leaves(&leaving(Class::ReadResponse, 5), 1_000);
         assert!((SERVICE.0..SERVICE.1).contains(&fate.delay_ns), "{fate:?}");
         let over_ns = 1_000 + fate.delay_ns;
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 8), over_ns - 1), Reply::Drop);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 9), over_ns), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 8), over_ns - 1), Reply::Drop);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 9), over_ns), Reply::Accept);
         // One that was lost is a repetition now.
-        assert_eq!(chain.packet_arrived(&arriving(Class::Send, 7), 1_030), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Accept);
         assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), over_ns), Fate::PASS);
     }
 
@@ -150,10 +154,10 @@ mod tests {
         let mut other = arriving(Class::Send, 6);
         other.local_qp = Qpn::new(99);
         other.flow.destination_qp = Qpn::new(99);
-        assert_eq!(chain.packet_arrived(&other, 1), Reply::Accept);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Write, 6), 1), Reply::Drop);
+        assert_eq!(reply(&mut chain, &other, 1), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Write, 6), 1), Reply::Drop);
         chain.queue_pair_reset(read.local_qp);
-        assert_eq!(chain.packet_arrived(&arriving(Class::Write, 7), 2), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Write, 7), 2), Reply::Accept);
     }
 
     #[test]

@@ -93,12 +93,12 @@ impl Quirk for DropResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quirk::Chain;
     use crate::quirk::tests::{armed, arriving, leaving};
-    use crate::quirk::{Chain, Reply};
 
     fn read(chain: &mut Chain, psn: u32, psns: u32) {
         let request = PacketInfo { psns, ..arriving(Class::Read, psn) };
-        assert_eq!(chain.packet_arrived(&request, 0), Reply::Accept);
+        assert_eq!(chain.packet_arrived(&request, 0), Reception::ACCEPT);
     }
 
     fn lost(chain: &mut Chain, class: Class, psns: std::ops::Range<u32>) -> Vec<u32> {

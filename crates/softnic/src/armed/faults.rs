@@ -12,11 +12,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::train::Train;
 use rdmalab_link::deferred::Deferred;
 use rdmalab_link::packet::{Flow, PacketInfo};
-use rdmalab_link::quirk::{Chain, Fate};
+use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
 use rdmalab_link::specification::Specification;
+
+use rdmalab_wire::ids::Qpn;
 
 use crate::clock::now_ns;
 use crate::copy;
@@ -69,6 +72,7 @@ pub(crate) struct Faults {
     text: Option<String>,
     /// Packets that one of the user's met.
     disturbed: AtomicU64,
+    watches_arrivals: bool,
     state: Mutex<State>,
     news: Condvar,
     /// Held by the one thread that sends what is due, so that it goes in order.
@@ -126,6 +130,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
         of_user,
         text,
         disturbed: AtomicU64::new(0),
+        watches_arrivals: chain.watches_arrivals(),
         state: Mutex::new(State { chain, deferred: Deferred::default() }),
         news: Condvar::new(),
         releasing: Mutex::new(()),
@@ -155,10 +160,41 @@ impl Faults {
     /// A packet is about to leave.
     pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> Fate {
         let fate = self.state.lock().chain.packet_leaves(packet, now_ns());
-        if fate.met & self.of_user != 0 {
+        self.count_disturbed(fate.met);
+        fate
+    }
+
+    /// Whether the chain has to be told of packets that arrive.
+    pub(super) fn watches_arrivals(&self) -> bool {
+        self.watches_arrivals
+    }
+
+    /// A packet has arrived.
+    pub(super) fn packet_arrived(&self, packet: &PacketInfo) -> Reply {
+        let reception = self.state.lock().chain.packet_arrived(packet, now_ns());
+        self.count_disturbed(reception.met);
+        reception.reply
+    }
+
+    fn count_disturbed(&self, met: u64) {
+        if met & self.of_user != 0 {
             self.disturbed.fetch_add(1, Ordering::Relaxed);
         }
-        fate
+    }
+
+    /// A timer of a queue pair fired.
+    pub(super) fn timer_fired(&self, qp: Qpn, kind: TimerKind) {
+        self.state.lock().chain.timer_fired(qp, kind, now_ns());
+    }
+
+    /// A message completed.
+    pub(super) fn message_completed(&self, completion: &Completion) {
+        self.state.lock().chain.message_completed(completion, now_ns());
+    }
+
+    /// A queue pair was reset or destroyed.
+    pub(super) fn queue_pair_reset(&self, qp: Qpn) {
+        self.state.lock().chain.queue_pair_reset(qp);
     }
 
     /// The user's rules, as they were written.

@@ -9,6 +9,7 @@
 pub(crate) mod faults;
 pub(crate) mod management;
 pub(crate) mod network;
+mod points;
 mod stamp;
 pub(crate) mod tap;
 
@@ -258,20 +259,24 @@ impl QpInner {
     #[inline(never)]
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
         let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
-        let device = self.links.pd.context.device;
-        let headers = if train.dst_qpn == Qpn::MULTICAST {
+        let headers = self.arrival_headers(train);
+        let transport = transport_of(self.qp.qp_type);
+        let (device, mtu) = (self.links.pd.context.device, self.qp.mtu);
+        let frames = Frames { tap, device, headers: &headers, mtu, transport };
+        frames.record(Direction::In, train, bytes, "", false);
+    }
+
+    /// The headers of a train that came through the ring.
+    fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
+        if train.dst_qpn == Qpn::MULTICAST {
             let group = crate::multicast::gid_of(train);
             let source = u32::from(train.slid.saturating_sub(1));
             Cow::Owned(shared_path(gid_like(source, group), group, train.src_qpn))
         } else if self.links.datagram {
-            Cow::Owned(datagram_path(train, device))
+            Cow::Owned(datagram_path(train, self.links.pd.context.device))
         } else {
             self.shared_path(1)
-        };
-        let transport = transport_of(self.qp.qp_type);
-        let mtu = self.qp.mtu;
-        let frames = Frames { tap, device, headers: &headers, mtu, transport };
-        frames.record(Direction::In, train, bytes, "", false);
+        }
     }
 }
 

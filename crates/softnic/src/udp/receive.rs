@@ -411,6 +411,9 @@ impl QpInner {
         link::check(packet, &expected, &arrival.path)?;
         let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
         let train = train_of(packet, &expected)?;
+        if self.links.armed.is_some() && !self.network_arrival(&train, &arrival.path)? {
+            return Ok(());
+        }
         if self.links.datagram {
             let ip = IpFields { identification, ..arrival.ip };
             self.take_datagram(arrival, &ip, &train, packet);

@@ -109,7 +109,7 @@ impl Pair {
         device.create_qp(config.qp_type, config.cap, config.sq_sig_all, with_srq, config.mtu);
     }
 
-    /// Has rules of `--faults` judge each packet from now on.
+    /// Has what `--faults` can ask for judge each packet from now on.
     pub fn disturb(&mut self, rules: &str) {
         let transport = match self.config.qp_type {
             QpType::Rc => Transport::Rc,
@@ -120,7 +120,7 @@ impl Pair {
         self.world.link.ruled = Some(Ruled::new(asked.into_chain(0), transport));
     }
 
-    /// What the rules did so far.
+    /// What the rules and quirks did so far.
     pub fn ruled(&self) -> &Ruled {
         self.world.link.ruled.as_ref().expect("a link with rules")
     }

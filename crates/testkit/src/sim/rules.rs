@@ -1,15 +1,19 @@
-//! The rules of `--faults` on the link of the simulation: each packet is judged as the soft device
-//! judges it, and deferred by the same code, in virtual time.
+//! What `--faults` can ask for, in the simulation: a chain of rules and quirks sees each packet as in
+//! the soft device, and the same code defers packets, in virtual time. One chain stands for the
+//! chains of all devices: quirks keep their state by queue pair.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::device::{Received, Sent};
 use super::link::Parcel;
+use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::train::Train;
 use rdmalab_link::deferred::Deferred;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::path::Path;
-use rdmalab_link::quirk::{Chain, Fate};
+use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
@@ -39,6 +43,8 @@ pub struct Ruled {
     chain: Chain,
     transport: Transport,
     deferred: Deferred<Parcel>,
+    /// Completions of each queue pair that quirks were told: sends, receives.
+    told: BTreeMap<Qpn, (usize, usize)>,
     /// Every packet so far.
     pub judged: Vec<Judged>,
 }
@@ -52,7 +58,8 @@ pub fn address_of(device: u32) -> IpAddr {
 impl Ruled {
     /// Quirks for queue pairs of one transport, on all devices.
     pub fn new(chain: Chain, transport: Transport) -> Self {
-        Ruled { chain, transport, deferred: Deferred::default(), judged: Vec::new() }
+        let (deferred, told, judged) = Default::default();
+        Ruled { chain, transport, deferred, told, judged }
     }
 
     /// Packets that each rule or quirk met.
@@ -74,6 +81,36 @@ impl Ruled {
         let size = parcel.payload.len();
         let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, parcel.clone()));
         deferral.sends_now.then_some(parcel)
+    }
+
+    /// Asks the quirks about a packet that arrived at its device, whose queue pair expects
+    /// `expected_psn` of requests.
+    pub fn arrived(&mut self, now_ns: u64, parcel: &Parcel, expected_psn: Psn) -> Reply {
+        if !self.chain.watches_arrivals() {
+            return Reply::Accept;
+        }
+        let packet = self.packet_of(parcel, parcel.train.dst_qpn);
+        let is_request = self.transport == Transport::Rc && !packet.flow.is_response;
+        let in_order = is_request && !expected_psn.is_before(packet.psn);
+        self.chain.packet_arrived(&PacketInfo { in_order, ..packet }, now_ns).reply
+    }
+
+    /// A timer of a queue pair fired.
+    pub fn timer_fired(&mut self, now_ns: u64, qp: Qpn, kind: TimerKind) {
+        self.chain.timer_fired(qp, kind, now_ns);
+    }
+
+    /// All completions of a queue pair so far: quirks are told the new ones.
+    pub fn completed(&mut self, now_ns: u64, qp: Qpn, sent: &[Sent], received: &[Received]) {
+        let told = self.told.entry(qp).or_default();
+        let sent_from = std::mem::replace(&mut told.0, sent.len());
+        let received_from = std::mem::replace(&mut told.1, received.len());
+        let sent = sent[sent_from..].iter().map(|sent| (sent.wc, false));
+        let received = received[received_from..].iter().map(|received| (received.wc, true));
+        for (wc, is_receive) in sent.chain(received) {
+            let completion = Completion { qp, wr_id: wc.wr_id, status: wc.status, is_receive };
+            self.chain.message_completed(&completion, now_ns);
+        }
     }
 
     /// A packet as quirks see it, at the device of `local_qp`.

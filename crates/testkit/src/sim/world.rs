@@ -10,6 +10,7 @@ use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::{AtomicOp, Timer};
 use rdmalab_engine::vocab::*;
+use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_wire::ids::Qpn;
 
 /// A queue pair of the world.
@@ -187,13 +188,32 @@ impl World {
         while let Some(parcel) = self.link.receive(self.now_ns) {
             worked = true;
             if let Some(at) = self.find(parcel.train.dst_qpn) {
-                self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+                self.arrive(at, parcel);
             }
         }
         for at in self.places() {
             worked |= self.work_on(at);
         }
         worked
+    }
+
+    /// Puts a parcel into the inbox, unless quirks drop or answer it.
+    fn arrive(&mut self, at: At, parcel: Parcel) {
+        let device = &mut self.devices[at.device];
+        let expected_psn = device.qps[at.qp].qp.expected_psn();
+        let reply = match &mut self.link.ruled {
+            Some(ruled) => ruled.arrived(self.now_ns, &parcel, expected_psn),
+            None => Reply::Accept,
+        };
+        let psn = parcel.train.first_psn;
+        let (qp, mut env, _) = device.split(at.qp);
+        match reply {
+            Reply::Accept => device.qps[at.qp].inbox.push_back(parcel),
+            Reply::Drop => {}
+            Reply::Answer(Answer::RnrNak) => qp.answer_rnr_nak(psn),
+            Reply::Answer(Answer::Nak(code)) => qp.answer_nak(psn, code, &mut env),
+        }
+        self.note(|| format!("{at:?} hears {psn:?}: {reply:?}"));
     }
 
     /// Does everything that can be done now, and what follows from it. An engine that has something
@@ -229,7 +249,11 @@ impl World {
             self.send(at, parcel);
         }
         let (now_ns, infinite_ns) = (self.now_ns, self.knobs.infinite_ns);
-        self.devices[at.device].qps[at.qp].qp.arm_timer(now_ns, infinite_ns);
+        let sim = &mut self.devices[at.device].qps[at.qp];
+        if let Some(ruled) = &mut self.link.ruled {
+            ruled.completed(now_ns, sim.qp.qpn, sim.sent(), sim.received());
+        }
+        sim.qp.arm_timer(now_ns, infinite_ns);
         worked
     }
 
@@ -255,6 +279,9 @@ impl World {
             return false;
         }
         let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        if let Some(ruled) = &mut self.link.ruled {
+            ruled.timer_fired(now_ns, qp.qpn, kind);
+        }
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));
         true
