@@ -67,9 +67,9 @@ impl Class {
 /// their numbers run independently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Flow {
-    /// Who sends.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Who receives.
+    /// The receiver's address.
     pub destination: IpAddr,
     /// The receiving queue pair.
     pub destination_qp: Qpn,
@@ -107,8 +107,8 @@ pub struct PacketInfo {
     pub psn: Psn,
     /// PSNs that it takes: of a READ request those of its response, otherwise 1 for each packet.
     pub psns: u32,
-    /// How often a packet of this number left, or arrived, before. `None`: whoever asks a
-    /// [`crate::quirk::Chain`] did not count, and the chain does.
+    /// How often a packet of this number left, or arrived, before. `None`: the driver did not
+    /// count, and [`crate::quirk::Chain`] does.
     pub transmission: Option<u32>,
     /// Of a request that arrived: the responder has everything before it. A NAK acknowledges all
     /// that was sent before (IBA vol. 1, 9.7.5.1.2), so no other request may be answered with one.

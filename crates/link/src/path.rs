@@ -13,9 +13,9 @@ pub const FRAME_HEADER_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
 /// The two ends of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// Who sends; of the same family as the destination.
+    /// The sender's address; of the same family as the destination.
     pub source: IpAddr,
-    /// Who receives.
+    /// The receiver's address.
     pub destination: IpAddr,
     /// The sender's UDP port.
     pub source_port: u16,

@@ -3,7 +3,7 @@
 //! Written by hand, because `pcap-file` copies a packet several times and writes microseconds as
 //! they are; a packet that is captured costs the program time, so it goes straight from its header
 //! values and its payload to its place in the queue, and what takes long (both checksums) is left
-//! to [`finish`], which somebody else calls later. The tests read the result with `pcap-file`.
+//! to [`finish`], which the writing thread calls later. The tests read the result with `pcap-file`.
 //!
 //! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
 

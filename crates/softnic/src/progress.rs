@@ -285,7 +285,7 @@ impl Process {
         if now_ns >= self.attention_at_ns.load(Ordering::Relaxed) {
             self.attention_at_ns.store(u64::MAX, Ordering::Release);
         }
-        self.release_held(now_ns);
+        self.release_deferred(now_ns);
         let watched = std::mem::take(&mut *self.timers.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;

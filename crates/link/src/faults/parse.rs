@@ -65,6 +65,11 @@ pub(crate) fn rule(item: &str) -> Parsed<Rule> {
     while let Some(word) = words.next() {
         selector(&mut rule, word, &mut words)?;
     }
+    if rule.action == Action::RnrNak && rule.is_inline.is_some() {
+        return Err("rnr-nak is about requests that arrive: where their sender took the payload \
+                    from, inline or gathered, is not known"
+            .to_owned());
+    }
     if name == "partition" && rule.window.is_none() {
         return Err("a partition needs its time, as in partition 1s..2s".to_owned());
     }

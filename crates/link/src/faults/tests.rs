@@ -244,7 +244,8 @@ fn a_seed_decides_as_in_earlier_versions() {
     for (text, expected) in [
         ("seed=9; drop 2% of request; duplicate 3%; drop 2% first of ack", 0x56d2_209b_ffc3_91f7),
         (
-            "seed=7; delay 50us jitter 20us of ack; rate 100Mbit 50%; corrupt 5%; reorder 3 every 7",
+            "seed=7; delay 50us jitter 20us of ack; rate 100Mbit 50%; corrupt 5%; \
+             reorder 3 every 7",
             0xd5d8_b962_1532_84e7,
         ),
         (
@@ -286,6 +287,7 @@ fn mistakes_teach() {
         ("reorder 0", "changes nothing"),
         ("partition", "needs its time"),
         ("drop over air", "memory or network"),
+        ("rnr-nak gathered", "is not known"),
     ] {
         let error = Specification::parse(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");

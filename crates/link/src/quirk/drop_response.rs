@@ -1,5 +1,5 @@
-//! The response to the N-th READ or atomic of a queue pair is lost, although it was sent: the second
-//! of two READs that are outstanding together, for example, while the first is answered.
+//! The response to the N-th READ or atomic of a queue pair is lost, although it was sent: for
+//! example that to the second of two READs that are outstanding together.
 //!
 //! Named `drop-response N`. The responder's device loses the response once, with all its packets;
 //! when the requester repeats the request after its time-out, that response arrives.

@@ -18,9 +18,10 @@
 //! | [`Quirk::message_completed`] | both |
 //! | [`Quirk::queue_pair_reset`] | both |
 //!
-//! A quirk has no clock and no generator of random numbers: both come with the [`Moment`]. Its state
-//! is bounded: what it keeps for queue pairs or flows lies in a [`crate::bounded::BoundedMap`], of
-//! 4096 entries. A [`Chain`] asks several quirks one after the other.
+//! A quirk has no clock and no generator of random numbers: both come with the [`Moment`]. Its
+//! state is bounded: what it keeps for queue pairs or flows lies in a
+//! [`crate::bounded::BoundedMap`], of 4096 entries. A [`Chain`] asks several quirks one after the
+//! other.
 
 pub mod chain;
 pub mod damming;

@@ -101,7 +101,7 @@ fn asked() -> VerbsResult<Option<String>> {
     let text = text.to_string_lossy().trim().to_owned();
     let checked = check_faults(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
-        // Whoever asked for faults is to know why there are none: this is no verb's matter.
+        // The verb's error does not reach the person who asked for faults.
         crate::warn(&error.to_string());
         error
     });
@@ -362,7 +362,7 @@ impl Process {
 
     /// Sends the packets of faults that are due, and asks for attention for the next.
     #[inline]
-    pub(crate) fn release_held(&self, now: u64) {
+    pub(crate) fn release_deferred(&self, now: u64) {
         let faults = self.armed.and_then(|armed| armed.faults);
         if let Some(faults) = faults
             && let Some(next_ns) = faults.release(self, now)

@@ -12,6 +12,7 @@ use rdmalab_link::quirk::{Answer, Completion, Reply};
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
+use super::faults::Faults;
 use super::{Armed, transport_of};
 use crate::qp::QpInner;
 
@@ -47,12 +48,9 @@ impl QpInner {
     #[inline(never)]
     pub(crate) fn ring_arrival(&mut self, train: &Train, bytes: *const u8) -> bool {
         self.tap_in(train, bytes);
-        let watches = |armed: &Armed| armed.faults.is_some_and(|faults| faults.watches_arrivals());
-        if !self.links.armed.is_some_and(watches) {
-            return true;
-        }
+        let Some(faults) = self.arrival_faults() else { return true };
         let path = *self.arrival_headers(train).path();
-        self.quirks_accept(train, &path, Medium::Memory).is_ok_and(|accepts| accepts)
+        self.is_accepted(faults, train, &path, Medium::Memory).is_ok_and(|accepted| accepted)
     }
 
     /// Asks quirks about a packet from the network. Returns whether the engine takes it; not when
@@ -60,17 +58,28 @@ impl QpInner {
     ///
     /// # Errors
     /// They dropped it.
+    #[inline(never)]
     pub(crate) fn network_arrival(&mut self, train: &Train, path: &Path) -> Result<bool, Drop> {
-        self.quirks_accept(train, path, Medium::Network)
+        match self.arrival_faults() {
+            Some(faults) => self.is_accepted(faults, train, path, Medium::Network),
+            None => Ok(true),
+        }
     }
 
-    #[inline(never)]
-    fn quirks_accept(&mut self, train: &Train, path: &Path, on: Medium) -> Result<bool, Drop> {
-        let faults = self.links.armed.and_then(|armed| armed.faults);
-        let Some(faults) = faults.filter(|faults| faults.watches_arrivals()) else {
-            return Ok(true);
-        };
-        let Some(packet) = self.arrived(train, path, on) else { return Ok(true) };
+    /// The faults that have to be told of packets that arrive.
+    fn arrival_faults(&self) -> Option<&'static Faults> {
+        let faults = self.links.armed.and_then(|armed| armed.faults)?;
+        (faults.watches_arrivals() && self.qp.state.can_receive()).then_some(faults)
+    }
+
+    fn is_accepted(
+        &mut self,
+        faults: &Faults,
+        train: &Train,
+        path: &Path,
+        medium: Medium,
+    ) -> Result<bool, Drop> {
+        let Some(packet) = self.arrived(train, path, medium) else { return Ok(true) };
         match faults.packet_arrived(&packet) {
             Reply::Accept => return Ok(true),
             Reply::Drop => return Err(Drop::Hook),

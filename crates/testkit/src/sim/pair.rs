@@ -1,7 +1,7 @@
 //! Two devices with a connected queue pair each: the setting of most tests.
 
 use super::device::Device;
-use super::rules::Ruled;
+use super::injector::FaultInjector;
 use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
@@ -117,12 +117,12 @@ impl Pair {
             QpType::Ud => Transport::Ud,
         };
         let asked = Specification::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
-        self.world.link.ruled = Some(Ruled::new(asked.into_chain(0), transport));
+        self.world.link.injector = Some(FaultInjector::new(asked.into_chain(0), transport));
     }
 
     /// What the rules and quirks did so far.
-    pub fn ruled(&self) -> &Ruled {
-        self.world.link.ruled.as_ref().expect("a link with rules")
+    pub fn injector(&self) -> &FaultInjector {
+        self.world.link.injector.as_ref().expect("a link with rules")
     }
 
     /// Takes a queue pair from RESET to RTS.

@@ -2,6 +2,7 @@
 
 use super::device::{Device, SimQp};
 use super::drive::{self, Offered, Step, scatter};
+use super::injector::FaultInjector;
 use super::link::{Link, Parcel};
 use super::memory::pieces;
 use crate::rng::Rng;
@@ -200,20 +201,27 @@ impl World {
     /// Puts a parcel into the inbox, unless quirks drop or answer it.
     fn arrive(&mut self, at: At, parcel: Parcel) {
         let device = &mut self.devices[at.device];
-        let expected_psn = device.qps[at.qp].qp.expected_psn();
-        let reply = match &mut self.link.ruled {
-            Some(ruled) => ruled.arrived(self.now_ns, &parcel, expected_psn),
-            None => Reply::Accept,
+        let (qp, mut env, _) = device.split(at.qp);
+        let reply = match &mut self.link.injector {
+            Some(injector) if qp.state.can_receive() => {
+                injector.arrived(self.now_ns, &parcel, qp.expected_psn())
+            }
+            _ => Reply::Accept,
         };
         let psn = parcel.train.first_psn;
-        let (qp, mut env, _) = device.split(at.qp);
         match reply {
             Reply::Accept => device.qps[at.qp].inbox.push_back(parcel),
             Reply::Drop => {}
             Reply::Answer(Answer::RnrNak) => qp.answer_rnr_nak(psn),
             Reply::Answer(Answer::Nak(code)) => qp.answer_nak(psn, code, &mut env),
         }
-        self.note(|| format!("{at:?} hears {psn:?}: {reply:?}"));
+        if reply != Reply::Accept {
+            self.note(|| format!("{at:?} has {psn:?} before its queue pair: {reply:?}"));
+        }
+        // The next that arrives is in order only when the queue pair has taken this one.
+        if self.link.injector.as_ref().is_some_and(FaultInjector::watches_arrivals) {
+            self.accept_all(at);
+        }
     }
 
     /// Does everything that can be done now, and what follows from it. An engine that has something
@@ -250,8 +258,8 @@ impl World {
         }
         let (now_ns, infinite_ns) = (self.now_ns, self.knobs.infinite_ns);
         let sim = &mut self.devices[at.device].qps[at.qp];
-        if let Some(ruled) = &mut self.link.ruled {
-            ruled.completed(now_ns, sim.qp.qpn, sim.sent(), sim.received());
+        if let Some(injector) = &mut self.link.injector {
+            injector.completed(now_ns, sim.qp.qpn, sim.sent(), sim.received());
         }
         sim.qp.arm_timer(now_ns, infinite_ns);
         worked
@@ -279,8 +287,8 @@ impl World {
             return false;
         }
         let (qp, mut env, _) = self.devices[at.device].split(at.qp);
-        if let Some(ruled) = &mut self.link.ruled {
-            ruled.timer_fired(now_ns, qp.qpn, kind);
+        if let Some(injector) = &mut self.link.injector {
+            injector.timer_fired(now_ns, qp.qpn, kind);
         }
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));

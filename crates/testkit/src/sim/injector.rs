@@ -22,7 +22,7 @@ use rdmalab_wire::packet::ICRC_BYTES;
 
 /// A packet that passed the rules, or did not.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged {
+pub struct SentPacket {
     /// When it was sent.
     pub at_ns: u64,
     /// Its flow.
@@ -39,14 +39,14 @@ pub struct Judged {
 
 /// Quirks at work.
 #[derive(Debug)]
-pub struct Ruled {
+pub struct FaultInjector {
     chain: Chain,
     transport: Transport,
     deferred: Deferred<Parcel>,
     /// Completions of each queue pair that quirks were told: sends, receives.
     told: BTreeMap<Qpn, (usize, usize)>,
     /// Every packet so far.
-    pub judged: Vec<Judged>,
+    pub sent_packets: Vec<SentPacket>,
 }
 
 /// The address of a device of the simulation.
@@ -55,11 +55,11 @@ pub fn address_of(device: u32) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device as u16).into()
 }
 
-impl Ruled {
+impl FaultInjector {
     /// Quirks for queue pairs of one transport, on all devices.
     pub fn new(chain: Chain, transport: Transport) -> Self {
-        let (deferred, told, judged) = Default::default();
-        Ruled { chain, transport, deferred, told, judged }
+        let (deferred, told, sent_packets) = Default::default();
+        FaultInjector { chain, transport, deferred, told, sent_packets }
     }
 
     /// Packets that each rule or quirk met.
@@ -72,7 +72,7 @@ impl Ruled {
         let packet = self.packet_of(&parcel, parcel.train.src_qpn);
         let fate = self.chain.packet_leaves(&packet, now_ns);
         let PacketInfo { flow, class, psn, bytes, .. } = packet;
-        self.judged.push(Judged { at_ns: now_ns, flow, class, psn, bytes, fate });
+        self.sent_packets.push(SentPacket { at_ns: now_ns, flow, class, psn, bytes, fate });
         let path = path_of(&parcel.train);
         let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
         if fate.lost || is_spoilt {
@@ -83,10 +83,15 @@ impl Ruled {
         deferral.sends_now.then_some(parcel)
     }
 
+    /// Whether quirks have to be told of packets that arrive.
+    pub fn watches_arrivals(&self) -> bool {
+        self.chain.watches_arrivals()
+    }
+
     /// Asks the quirks about a packet that arrived at its device, whose queue pair expects
     /// `expected_psn` of requests.
     pub fn arrived(&mut self, now_ns: u64, parcel: &Parcel, expected_psn: Psn) -> Reply {
-        if !self.chain.watches_arrivals() {
+        if !self.watches_arrivals() {
             return Reply::Accept;
         }
         let packet = self.packet_of(parcel, parcel.train.dst_qpn);
