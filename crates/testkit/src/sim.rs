@@ -2,8 +2,8 @@
 //!
 //! Each [`Device`] has memory, keys, an optional shared receive queue and queue pairs; a [`Link`]
 //! carries trains between them and loses, repeats, delays, reorders and splits them as its seed
-//! says, or as what `--faults` can ask for does ([`FaultInjector`]); [`World`] drives the engine as a
-//! soft adapter does, in virtual nanoseconds.
+//! says, or as `--faults` would ([`FaultInjector`]); [`World`] drives the engine as a soft adapter
+//! does, in virtual nanoseconds.
 
 mod device;
 mod drive;

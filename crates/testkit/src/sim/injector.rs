@@ -1,5 +1,5 @@
-//! What `--faults` can ask for, in the simulation: a chain of rules and quirks sees each packet as in
-//! the soft device, and the same code defers packets, in virtual time. One chain stands for the
+//! What `--faults` can ask for, in the simulation: a chain of rules and quirks sees each packet as
+//! in the soft device, and the same code defers packets, in virtual time. One chain stands for the
 //! chains of all devices: quirks keep their state by queue pair.
 
 use std::collections::BTreeMap;
