@@ -28,7 +28,7 @@ static int rank, count;
         }                                                                                     \
     } while (0)
 
-/* The byte at a place of a message; every message has its own. */
+/* The byte at a position of a message. The seed is different in every message. */
 static unsigned char byte_of(unsigned seed, size_t at)
 {
     return (unsigned char) ((seed * 2654435761u + at * 40503u + (at >> 8)) >> 5);
@@ -53,7 +53,7 @@ static int is_filled(const unsigned char *bytes, size_t length, unsigned seed)
     return 1;
 }
 
-/* Each sends to the next and receives from the one before, all sizes, blocking and not. */
+/* Each rank sends to the next and receives from the previous one, in all sizes. */
 static void point_to_point(unsigned char *out, unsigned char *in)
 {
     int next = (rank + 1) % count, before = (rank + count - 1) % count;
@@ -68,7 +68,7 @@ static void point_to_point(unsigned char *out, unsigned char *in)
         CHECK(length == sizes[i] && status.MPI_SOURCE == before);
         CHECK(is_filled(in, sizes[i], before * 100 + i) && in[sizes[i]] == 0xee);
 
-        /* The other protocol: the sender waits until the message is taken. */
+        /* Synchronous mode: the sender waits until the receive has matched. */
         MPI_Request request;
         MPI_Irecv(in, LARGEST, MPI_BYTE, before, 1000 + i, MPI_COMM_WORLD, &request);
         MPI_Ssend(out, sizes[i], MPI_BYTE, next, 1000 + i, MPI_COMM_WORLD);
@@ -77,7 +77,7 @@ static void point_to_point(unsigned char *out, unsigned char *in)
     }
 }
 
-/* Many small messages at once to rank 0, which takes them from anybody and in their order. */
+/* All ranks send many small messages to rank 0, which receives them from any source, in order. */
 static void flood(void)
 {
     if (rank == 0) {
@@ -108,7 +108,7 @@ static void flood(void)
     MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
 }
 
-/* Messages of which both directions are large and under way together. */
+/* Large messages in both directions at the same time. */
 static void crossing(unsigned char *out, unsigned char *in)
 {
     int next = (rank + 1) % count, before = (rank + count - 1) % count;

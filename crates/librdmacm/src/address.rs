@@ -118,7 +118,7 @@ pub fn is_no_route(error: &io::Error) -> bool {
 }
 
 /// Whether an address of ours is not in use yet: the kernel lets nobody bind it until then.
-pub fn is_new(ours: IpAddr) -> bool {
+pub fn is_tentative(ours: IpAddr) -> bool {
     let bound = UdpSocket::bind((ours, 0));
     bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
@@ -156,8 +156,8 @@ mod tests {
     }
     #[test]
     fn an_address_that_nobody_has_is_not_in_use() {
-        assert!(!is_new("127.0.0.1".parse().unwrap()));
-        assert!(is_new("192.0.2.1".parse().unwrap()));
+        assert!(!is_tentative("127.0.0.1".parse().unwrap()));
+        assert!(is_tentative("192.0.2.1".parse().unwrap()));
     }
 
     #[test]

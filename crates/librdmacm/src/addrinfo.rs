@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use libc::{addrinfo, sockaddr, socklen_t};
 use rdmalab_abi::*;
 
-/// Looks up a name and a service; 0, or an error of `getaddrinfo`, or -1 and `errno`.
+/// Lookups up a name and a service; 0, or an error of `getaddrinfo`, or -1 and `errno`.
 pub unsafe fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,

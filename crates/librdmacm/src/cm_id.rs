@@ -1,41 +1,54 @@
-//! The id as C sees it, with what is ours behind it.
+//! The id as C sees it, and what is ours behind it.
 //!
-//! Programs use one id from two threads: one takes its events, which changes the id (device,
-//! addresses, queue pair), while another connects or posts. So nobody here has an id for himself.
-//! What is ours is atomic or behind a lock; what C sees is changed a whole field at a time.
+//! Programs use one id from two threads: one fetches its events, which changes the id (device,
+//! addresses, queue pair), while the other connects or posts. So no thread has exclusive access to
+//! an id. Our fields are atomic or behind a lock. A field that C sees is written whole.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdmalab_abi::*;
+use rdmalab_wire::ids::Gid;
 
 use crate::device::{Device, PORT};
-use crate::multicast::Group;
+use crate::errno::{CallResult, Errno};
+
+/// A multicast group that an id joined.
+pub struct Group {
+    pub number: u64,
+    pub address: SocketAddr,
+    pub context: *mut c_void,
+    pub mgid: Gid,
+    pub mlid: u16,
+    pub is_send_only: bool,
+    pub is_attached: bool,
+}
 
 /// An id. Shared between threads: see the top of this file.
 #[repr(C)]
 pub struct CmId {
     /// First, since C has a pointer to it.
     public: UnsafeCell<rdma_cm_id>,
-    /// Its number in the world.
+    /// Its number in the state of the process.
     pub number: u64,
-    /// It has a channel of its own, and every call waits for its event.
+    /// It was created without a channel: it has one of its own, and each call waits for its event.
     is_sync: AtomicBool,
-    /// A connection failed on this side: what the peer says of it is not news.
+    /// Connecting failed on this side. Later events of the connection are not reported.
     has_connect_error: AtomicBool,
-    /// READs and atomics that it asks for at a time.
+    /// READs and atomics outstanding as the initiator.
     initiator_depth: AtomicU8,
-    /// READs and atomics that it answers at a time.
+    /// READs and atomics outstanding as the responder.
     responder_resources: AtomicU8,
-    /// Bytes in front of the private data of `rdma_connect`.
+    /// Bytes sent before the private data of `rdma_connect`.
     connect: Mutex<Vec<u8>>,
-    /// For the queue pairs of requests to a listener.
+    /// Attributes of the queue pairs for requests to this listener.
     qp_init_attr: Mutex<Option<ibv_qp_init_attr>>,
     groups: Mutex<Vec<Group>>,
     device: AtomicPtr<Device>,
-    /// Held by whoever writes the route, which is more than one word.
+    /// Held while the route is written, which is more than one word.
     route: Mutex<()>,
 }
 
@@ -45,7 +58,7 @@ unsafe impl Send for CmId {}
 // `with_route`).
 unsafe impl Sync for CmId {}
 
-/// What an id is made with.
+/// The arguments of a new id.
 pub struct New {
     pub number: u64,
     pub channel: *mut rdma_event_channel,
@@ -68,7 +81,7 @@ macro_rules! field {
     };
 }
 
-/// Their getters.
+/// Getters of such pointers.
 macro_rules! getters {
     ($($field:ident $type:ty,)*) => {impl CmId {$(
         #[doc = concat!("The field `", stringify!($field), "`.")]
@@ -78,10 +91,10 @@ macro_rules! getters {
     )*}};
 }
 
-/// Their setters.
+/// Setters of such pointers.
 macro_rules! setters {
     ($($field:ident $set:ident $type:ty,)*) => {impl CmId {$(
-        #[doc = concat!("Changes the field `", stringify!($field), "`; answers what it was.")]
+        #[doc = concat!("Changes the field `", stringify!($field), "`; returns the old value.")]
         pub fn $set(&self, value: *mut $type) -> *mut $type {
             field!(self $field).swap(value, Ordering::AcqRel)
         }
@@ -112,7 +125,7 @@ setters! {
     pd set_pd ibv_pd,
 }
 
-/// Getter and setter of what is ours.
+/// Getters and setters of our atomic fields.
 macro_rules! atomics {
     ($($field:ident $set:ident $type:ty,)*) => {impl CmId {$(
         #[doc = concat!("See the field `", stringify!($field), "`.")]
@@ -154,23 +167,14 @@ impl CmId {
         })
     }
 
-    /// The id as C knows it.
+    /// The id as C sees it.
     pub fn as_c(&self) -> *mut rdma_cm_id {
         self.public.get()
     }
 
-    /// Gives back the event that an id without a channel kept from its last call.
-    pub fn give_event_back(&self) {
-        let event = self.set_event(std::ptr::null_mut());
-        if !event.is_null() {
-            // SAFETY: made by `rdma_get_cm_event`; whoever takes it out of the id has it alone.
-            unsafe { crate::channel::rdma_ack_cm_event(event) };
-        }
-    }
-
     /// The port space; it never changes.
     pub fn ps(&self) -> u32 {
-        // SAFETY: a field of a live id, written before anybody else knew it.
+        // SAFETY: a field of a live id, written before the id was shared.
         unsafe { (*self.as_c()).ps }
     }
 
@@ -180,13 +184,13 @@ impl CmId {
         unsafe { (*self.as_c()).qp_type }
     }
 
-    /// The device, once there is one.
+    /// The device, once the id has one.
     pub fn device(&self) -> Option<&'static Device> {
         // SAFETY: null, or from a reference that lives as long as the process.
         unsafe { self.device.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Gives it its device.
+    /// Sets the device.
     pub fn set_device(&self, device: &'static Device) {
         self.device.store(std::ptr::from_ref(device).cast_mut(), Ordering::Release);
         self.set_verbs(device.context);
@@ -198,7 +202,7 @@ impl CmId {
             .store(PORT, Ordering::Release);
     }
 
-    /// Writes to the route, as the only one of this library.
+    /// Writes to the route, exclusively within this library.
     pub fn with_route(&self, write: impl FnOnce(&mut rdma_route)) {
         let _alone = hold(&self.route);
         // SAFETY: the route of a live id, of which no other reference exists: the lock is held.
@@ -206,20 +210,32 @@ impl CmId {
         write(unsafe { &mut (*self.as_c()).route });
     }
 
-    /// What comes before the private data of `rdma_connect`.
+    /// The bytes sent before the private data of `rdma_connect`.
     pub fn connect_data(&self) -> MutexGuard<'_, Vec<u8>> {
         hold(&self.connect)
     }
 
-    /// For the queue pairs of requests to a listener.
+    /// The attributes of the queue pairs for requests to this listener.
     pub fn qp_init_attr(&self) -> MutexGuard<'_, Option<ibv_qp_init_attr>> {
         hold(&self.qp_init_attr)
     }
 
-    /// The groups that it joined.
+    /// The multicast groups that the id joined.
     pub fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
         hold(&self.groups)
     }
+}
+
+/// What is ours of an id. Other threads may use it too: see [`CmId`].
+///
+/// # Safety
+/// The id is null or one of ours, and no thread frees it during `'a`. As with the original library,
+/// a program must not use an id that another thread destroys.
+pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a CmId> {
+    // SAFETY: the caller's contract: a pointer to an id of ours is one to the whole of it, from
+    // `Box::into_raw`. The reference is shared, as those of other threads; what changes behind it
+    // is atomic, behind a lock, or inside the `UnsafeCell` that C sees. Null is refused.
+    unsafe { id.cast::<CmId>().as_ref() }.ok_or(Errno(libc::EINVAL))
 }
 
 #[cfg(test)]
@@ -230,8 +246,8 @@ mod tests {
 
     const TURNS: u8 = 200;
 
-    /// One thread takes events, the other makes calls: nothing is torn, and what is to be given
-    /// back once is taken by one.
+    /// One thread fetches events, the other makes calls: no field is torn, and an object that must be
+    /// freed once is taken by one thread.
     #[test]
     fn two_threads_use_one_id() {
         let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -262,7 +278,7 @@ mod tests {
         });
         assert_eq!(id.connect_data().len(), 2 * usize::from(TURNS));
         assert_eq!(id.initiator_depth(), TURNS - 1);
-        // All but the first found what another call had left, and the last one is still there.
+        // All calls but the first took what another call had left; the last value is still there.
         assert_eq!(taken.load(Ordering::Relaxed), 2 * usize::from(TURNS) - 1);
         assert!(!id.qp().is_null() && (id.ps(), id.qp_type()) == (ps, qp_type));
     }

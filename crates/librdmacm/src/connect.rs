@@ -3,14 +3,20 @@
 use core::ffi::{c_int, c_void};
 
 use rdmalab_abi::*;
-use rdmalab_engine::cm::{CmError, code_ns};
+use rdmalab_engine::cm::code_ns;
 use rdmalab_wire::cm::{IpHeader, Path, Rej, Rep, Req, SidrRep, SidrReq, reason};
 use rdmalab_wire::ids::{Psn, Qpn};
 
-use crate::debug::{CallResult, Errno, answer, failed};
-use crate::id::{self, CmId, HOP_LIMIT, PKEY, own, world};
+use crate::blocking::wait_for_event;
+use crate::cm_id::{CmId, own};
+use crate::conn_params::{HOP_LIMIT, PACKET_LIFE_TIME, PKEY, is_datagram};
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::establish::{establish, wrong_state};
+use crate::id::ack_last_event;
+use crate::os::{now_ns, random};
+use crate::process::process;
 use crate::qp;
-use crate::world::{IdState, PACKET_LIFE_TIME, is_datagram, now_ns, random};
+use crate::state::{IdState, service_of};
 
 /// How long each side may take to answer, as a code: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
@@ -85,14 +91,6 @@ fn fill<const N: usize>(call: &str, parts: &[&[u8]]) -> CallResult<[u8; N]> {
     Ok(whole)
 }
 
-fn wrong_state(call: &str, error: CmError) -> Errno {
-    let errno = match error {
-        CmError::TooMany => libc::ENOMEM,
-        CmError::UnknownId | CmError::WrongState(_) => libc::EINVAL,
-    };
-    failed(errno, call, || error.to_string())
-}
-
 fn check_depths(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let Some(device) = own.device() else { return Err(Errno(libc::EINVAL)) };
     if own.ps() != RDMA_PS_TCP {
@@ -139,9 +137,9 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
     own.set_responder_resources(
         wanted.responder_resources.unwrap_or(device.max_responder_resources),
     );
-    let mut inner = world()?.lock();
-    let guid = inner.cm.guid();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let guid = cm.manager.guid();
+    let state = cm.id(own.number)?;
     let (Some(to), Some(source), Some(destination)) = (state.peer, state.source, state.destination)
     else {
         return Err(failed(libc::EINVAL, "rdma_connect", || {
@@ -157,28 +155,28 @@ pub unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Cal
         destination: destination.ip(),
     }
     .to_bytes();
-    let service_id = crate::world::service_of(state.ps, destination.port());
+    let service_id = service_of(state.ps, destination.port());
     let connect_data = own.connect_data().clone();
     let parts = [&header[..], &connect_data, wanted.private_data];
     let comm = if is_datagram(state.ps) {
         let private_data = fill::<{ SidrReq::PRIVATE_BYTES }>("rdma_connect", &parts)?;
         let req = SidrReq { request_id: 0, pkey: PKEY, service_id, private_data };
         let response_ns = code_ns(RESPONSE_TIMEOUT) + code_ns(PACKET_LIFE_TIME + 1);
-        inner.cm.ask_service(now_ns(), to, req, response_ns)
+        cm.manager.ask_service(now_ns(), to, req, response_ns)
     } else {
         let private_data = fill::<{ Req::PRIVATE_BYTES }>("rdma_connect", &parts)?;
         let mut req = request(own, state, &wanted, private_data);
         req.service_id = service_id;
         req.ca_guid = guid;
-        inner.cm.connect(now_ns(), to, req)
+        cm.manager.connect(now_ns(), to, req)
     };
     let comm = comm.map_err(|error| wrong_state("rdma_connect", error))?;
-    inner.link(own.number, comm);
-    inner.flush();
-    drop(inner);
+    cm.attach(own.number, comm);
+    cm.process_outputs();
+    drop(cm);
     own.connect_data().clear();
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 /// An address in the family of another: both are written in one.
@@ -201,22 +199,22 @@ fn request(
     private_data: [u8; Req::PRIVATE_BYTES],
 ) -> Req {
     let (qpn, srq) = queue_pair(own, wanted);
-    let link = &mut state.link;
+    let params = &mut state.params;
     let (lid, mtu, is_ethernet) =
         own.device().map_or((0, 1, true), |device| (device.lid, device.mtu, device.is_ethernet));
-    link.rq_psn = Psn::new(random());
-    link.mtu = mtu;
-    link.retry_count = wanted.retry_count;
-    link.rnr_retry_count = wanted.rnr_retry_count;
-    link.ack_timeout = state.ack_timeout.unwrap_or(PACKET_LIFE_TIME + 1);
-    link.traffic_class = state.tos;
+    params.rq_psn = Psn::new(random());
+    params.mtu = mtu;
+    params.retry_count = wanted.retry_count;
+    params.rnr_retry_count = wanted.rnr_retry_count;
+    params.ack_timeout = state.ack_timeout.unwrap_or(PACKET_LIFE_TIME + 1);
+    params.traffic_class = state.tos;
     let (service_type, extended_transport) = match state.qp_type {
         IBV_QPT_UC => (1, 0),
         IBV_QPT_XRC_SEND => (3, 1),
         _ => (0, 0),
     };
     // Permissive LIDs where packets are routed by GID.
-    let lids = if is_ethernet { (0xffff, 0xffff) } else { (lid, link.remote_lid) };
+    let lids = if is_ethernet { (0xffff, 0xffff) } else { (lid, params.remote_lid) };
     Req {
         local_id: 0,
         service_id: 0,
@@ -228,7 +226,7 @@ fn request(
         remote_response_timeout: RESPONSE_TIMEOUT,
         service_type,
         flow_control: wanted.flow_control,
-        starting_psn: link.rq_psn,
+        starting_psn: params.rq_psn,
         local_response_timeout: RESPONSE_TIMEOUT,
         retry_count: wanted.retry_count,
         pkey: PKEY,
@@ -240,15 +238,15 @@ fn request(
         path: Path {
             local_lid: lids.0,
             remote_lid: lids.1,
-            local_gid: link.local_gid,
-            remote_gid: link.remote_gid,
+            local_gid: params.local_gid,
+            remote_gid: params.remote_gid,
             flow_label: random() & 0xf_ffff,
             rate: 0,
             traffic_class: state.tos,
             hop_limit: HOP_LIMIT,
             service_level: 0,
             is_subnet_local: false,
-            ack_timeout: link.ack_timeout,
+            ack_timeout: params.ack_timeout,
         },
         private_data,
     }
@@ -288,25 +286,25 @@ pub unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Call
     }
     accepted?;
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 fn accept_connection(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let private_data = fill::<{ Rep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
     let (qpn, srq) = queue_pair(own, wanted);
-    let mut inner = world()?.lock();
-    let ca_guid = inner.cm.guid();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let ca_guid = cm.manager.guid();
+    let state = cm.id(own.number)?;
     let Some(comm) = state.comm else { return Err(Errno(libc::EINVAL)) };
-    let link = &mut state.link;
-    link.initiator_depth = own.initiator_depth();
-    link.responder_resources = own.responder_resources();
+    let params = &mut state.params;
+    params.initiator_depth = own.initiator_depth();
+    params.responder_resources = own.responder_resources();
     let rep = Rep {
         local_id: 0,
         remote_id: 0,
         qkey: 0,
         qpn,
-        starting_psn: link.rq_psn,
+        starting_psn: params.rq_psn,
         responder_resources: own.responder_resources(),
         initiator_depth: own.initiator_depth(),
         target_ack_delay: ACK_DELAY,
@@ -317,16 +315,16 @@ fn accept_connection(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
         ca_guid,
         private_data,
     };
-    let done = inner.cm.accept(now_ns(), comm, rep);
-    inner.flush();
+    let done = cm.manager.accept(now_ns(), comm, rep);
+    cm.process_outputs();
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
 
 fn accept_datagram(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
     let private_data = fill::<{ SidrRep::PRIVATE_BYTES }>("rdma_accept", &[wanted.private_data])?;
     let (qpn, _) = queue_pair(own, wanted);
-    let mut inner = world()?.lock();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let state = cm.id(own.number)?;
     let Some(comm) = state.comm else { return Err(Errno(libc::EINVAL)) };
     let rep = SidrRep {
         request_id: 0,
@@ -338,11 +336,11 @@ fn accept_datagram(own: &CmId, wanted: &Wanted<'_>) -> CallResult<()> {
         info: [0; SidrRep::INFO_BYTES],
         private_data,
     };
-    let done = inner.cm.answer_service(comm, rep);
-    inner.flush();
-    drop(inner);
+    let done = cm.manager.answer_service(comm, rep);
+    cm.process_outputs();
+    drop(cm);
     if own.is_sync() {
-        own.give_event_back();
+        ack_last_event(own);
     }
     done.map_err(|error| wrong_state("rdma_accept", error))
 }
@@ -365,8 +363,8 @@ pub unsafe fn rdma_reject(
 }
 
 fn reject(own: &CmId, data: &[u8]) -> CallResult<()> {
-    let mut inner = world()?.lock();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let state = cm.id(own.number)?;
     let (Some(comm), ps) = (state.comm, state.ps) else { return Err(Errno(libc::EINVAL)) };
     let done = if is_datagram(ps) {
         let private_data = fill::<{ SidrRep::PRIVATE_BYTES }>("rdma_reject", &[data])?;
@@ -381,12 +379,12 @@ fn reject(own: &CmId, data: &[u8]) -> CallResult<()> {
             info: [0; SidrRep::INFO_BYTES],
             private_data,
         };
-        inner.cm.answer_service(comm, rep)
+        cm.manager.answer_service(comm, rep)
     } else {
         let private_data = fill::<{ Rej::PRIVATE_BYTES }>("rdma_reject", &[data])?;
-        inner.cm.reject(comm, reason::CONSUMER, private_data)
+        cm.manager.reject(comm, reason::CONSUMER, private_data)
     };
-    inner.flush();
+    cm.process_outputs();
     done.map_err(|error| wrong_state("rdma_reject", error))
 }
 
@@ -405,13 +403,13 @@ pub unsafe fn rdma_reject_ece(
 pub unsafe fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { own(id) }.and_then(|own| {
-        let mut inner = world()?.lock();
-        let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
+        let mut cm = process()?.lock();
+        let Some(comm) = cm.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
         if event != IBV_EVENT_COMM_EST {
             return Err(Errno(libc::EINVAL));
         }
-        let done = inner.cm.notify_established(comm);
-        inner.flush();
+        let done = cm.manager.notify_established(comm);
+        cm.process_outputs();
         done.map_err(|error| wrong_state("rdma_notify", error))
     }))
 }
@@ -430,14 +428,14 @@ pub unsafe fn disconnect(id: *mut rdma_cm_id) -> CallResult<()> {
         return Err(Errno(libc::EINVAL));
     }
     qp::to_error(own);
-    let mut inner = world()?.lock();
-    let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
+    let mut cm = process()?.lock();
+    let Some(comm) = cm.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
     // The peer, or a time-out, may have been first: that is no error, as in the kernel.
-    let _already_over = inner.cm.disconnect(now_ns(), comm);
-    inner.flush();
-    drop(inner);
+    let _already_over = cm.manager.disconnect(now_ns(), comm);
+    cm.process_outputs();
+    drop(cm);
     // SAFETY: as above.
-    unsafe { id::complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 /// Ends a connection without waiting for its event.
@@ -448,10 +446,10 @@ pub unsafe fn drop_connection(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
     qp::to_error(own);
-    let mut inner = world()?.lock();
-    let Some(comm) = inner.id(own.number)?.comm else { return Ok(()) };
-    let done = inner.cm.disconnect(now_ns(), comm);
-    inner.flush();
+    let mut cm = process()?.lock();
+    let Some(comm) = cm.id(own.number)?.comm else { return Ok(()) };
+    let done = cm.manager.disconnect(now_ns(), comm);
+    cm.process_outputs();
     done.map_err(|error| wrong_state("rclose", error))
 }
 
@@ -462,19 +460,4 @@ pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         true => establish(own),
         false => Err(Errno(libc::EINVAL)),
     }))
-}
-
-/// Makes the queue pair ready to send, if it is the library's, and tells the peer.
-pub fn establish(own: &CmId) -> CallResult<()> {
-    let made = qp::to_rtr(own, None).and_then(|()| qp::to_rts(own, None)).and_then(|()| {
-        let mut inner = world()?.lock();
-        let Some(comm) = inner.id(own.number)?.comm else { return Err(Errno(libc::EINVAL)) };
-        let done = inner.cm.establish(comm);
-        inner.flush();
-        done.map_err(|error| wrong_state("rdma_establish", error))
-    });
-    if made.is_err() {
-        qp::to_error(own);
-    }
-    made
 }

@@ -10,7 +10,7 @@ use rdmalab_abi::{
 };
 use rdmalab_wire::ids::Gid;
 
-use crate::debug::{CallResult, Errno, failed, last_errno};
+use crate::errno::{CallResult, Errno, failed, last_errno};
 
 /// GIDs of a port that are looked at.
 const GIDS_MAX: i32 = 64;

@@ -4,11 +4,11 @@ use core::ffi::c_int;
 
 use rdmalab_abi::*;
 
-use crate::channel;
-use crate::cm_id::CmId;
-use crate::debug::{CallResult, Errno, answer, last_errno};
-use crate::id::{self, own};
-use crate::{qp, resolve};
+use crate::cm_id::{CmId, own};
+use crate::errno::{CallResult, Errno, answer, last_errno};
+use crate::events;
+use crate::process::process;
+use crate::{id, qp, resolve};
 
 /// For so long the peer of an endpoint is looked for, ms: as rdma-core does.
 const RESOLVE_MS: c_int = 2000;
@@ -124,17 +124,17 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 pub unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    let mut inner = id::world()?.lock();
-    if inner.id(own.number)?.bound.is_none() {
+    let mut cm = process()?.lock();
+    if cm.id(own.number)?.bound.is_none() {
         let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-        inner.bind(own.number, any)?;
+        cm.bind(own.number, any)?;
     }
-    inner.start_listening(own.number, usize::try_from(backlog).unwrap_or(0))?;
-    let state = inner.id(own.number)?;
-    let (shown, link) = ((state.source, state.destination), state.link);
-    inner.flush();
-    drop(inner);
-    id::show_addresses(own, shown, link);
+    cm.start_listening(own.number, usize::try_from(backlog).unwrap_or(0))?;
+    let state = cm.id(own.number)?;
+    let (shown, params) = ((state.source, state.destination), state.params);
+    cm.process_outputs();
+    drop(cm);
+    id::show_addresses(own, shown, params);
     Ok(())
 }
 
@@ -149,7 +149,7 @@ unsafe fn get_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id> {
     unsafe {
         let on = begin_request(listen)?;
         let mut event = std::ptr::null_mut();
-        if channel::rdma_get_cm_event(on.channel(), &raw mut event) != 0 {
+        if events::rdma_get_cm_event(on.channel(), &raw mut event) != 0 {
             return Err(last_errno());
         }
         end_request(on, listen, event)
@@ -164,7 +164,7 @@ pub unsafe fn try_request(listen: *mut rdma_cm_id) -> CallResult<*mut rdma_cm_id
     // SAFETY: the caller's contract.
     unsafe {
         let on = begin_request(listen)?;
-        let event = channel::try_next(on.channel()).ok_or(Errno(libc::EAGAIN))?;
+        let event = events::try_next(on.channel()).ok_or(Errno(libc::EAGAIN))?;
         end_request(on, listen, event)
     }
 }
@@ -175,7 +175,7 @@ unsafe fn begin_request<'a>(listen: *mut rdma_cm_id) -> CallResult<&'a CmId> {
     if !on.is_sync() {
         return Err(Errno(libc::EINVAL));
     }
-    on.give_event_back();
+    id::ack_last_event(on);
     Ok(on)
 }
 

@@ -1,47 +1,98 @@
-//! What happened, as events of C, with what follows from it for ids and queue pairs: this is done
-//! when the program fetches an event, in its own thread.
+//! Fetching events. Queue pairs and ids change when the program fetches an event, in its own thread,
+//! as they do in the original library.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use rdmalab_abi::*;
 
-use crate::channel::{Event, PRIVATE_MAX};
-use crate::connect::establish;
-use crate::debug::{CallResult, Errno};
-use crate::id::{self, CmId, world};
-use crate::qp;
-use crate::world::{Link, Param, Posted};
+use crate::channel::{Event, PRIVATE_MAX, queue_of};
+use crate::cm_id::{CmId, New};
+use crate::conn_params::ConnParams;
+use crate::errno::{CallResult, Errno, answer};
+use crate::establish::establish;
+use crate::event_queue::{EventParam, EventQueue, QueuedEvent};
+use crate::process::process;
+use crate::{group, id, qp};
 
-/// Turns something that happened into an event of C, with what follows from it for the queue pair;
-/// `None` if nobody is to hear of it.
-pub fn to_event(posted: Posted, channel: *mut rdma_event_channel) -> Option<Box<Event>> {
-    let world = world().ok()?;
-    let owner = posted.listener.unwrap_or(posted.id);
-    let (c, link, addresses, device) = {
-        let mut inner = world.lock();
-        inner.ids.get_mut(&owner)?.fetched += 1;
-        if posted.event == RDMA_CM_EVENT_CONNECT_REQUEST
-            && let Some(comm) = inner.ids.get(&posted.id).and_then(|state| state.comm)
-        {
-            inner.cm.take_request(comm);
+/// Waits for the next event; 0, or -1 and `errno`.
+pub unsafe fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: the caller's channel, which lives during the call, and place for the event.
+    answer(unsafe { next(channel, event) })
+}
+
+unsafe fn next(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> CallResult<()> {
+    if event.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the caller's contract.
+    let queue = unsafe { queue_of(channel) };
+    loop {
+        // SAFETY: the caller's contract, and the caller's place for the event.
+        unsafe {
+            if let Some(made) = take(channel, &queue) {
+                event.write(made);
+                return Ok(());
+            }
         }
-        let state = inner.ids.get(&posted.id)?;
-        (state.c, state.link, (state.source, state.destination), state.device)
+        if !queue.is_blocking() {
+            return Err(Errno(libc::EAGAIN));
+        }
+        queue.wait()?;
+    }
+}
+
+/// The next event, without waiting. The caller acknowledges it as any other.
+///
+/// # Safety
+/// The channel is one of ours, and alive.
+pub unsafe fn try_next(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_event> {
+    // SAFETY: the caller's contract.
+    unsafe { take(channel, &queue_of(channel)) }
+}
+
+unsafe fn take(channel: *mut rdma_event_channel, queue: &EventQueue) -> Option<*mut rdma_cm_event> {
+    while let Some(queued) = queue.pop() {
+        if let Some(made) = to_event(queued, channel) {
+            // It is freed by `rdma_ack_cm_event`.
+            return Some(Box::into_raw(made).cast());
+        }
+    }
+    None
+}
+
+/// Makes the event that C sees, and changes the id and its queue pair accordingly. `None` if the
+/// event is not reported to the program.
+fn to_event(queued: QueuedEvent, channel: *mut rdma_event_channel) -> Option<Box<Event>> {
+    let process = process().ok()?;
+    let owner = queued.owner();
+    let (c, params, addresses, device) = {
+        let mut cm = process.lock();
+        cm.ids.get_mut(&owner)?.fetched += 1;
+        if queued.event == RDMA_CM_EVENT_CONNECT_REQUEST
+            && let Some(comm) = cm.ids.get(&queued.id).and_then(|state| state.comm)
+        {
+            cm.manager.take_request(comm);
+        }
+        let state = cm.ids.get(&queued.id)?;
+        (state.c, state.params, (state.source, state.destination), state.device)
     };
-    let mut event = Event::new(posted.event, posted.status, owner);
+    let mut event = Event::new(queued.event, queued.status, owner);
     event.public.id = c.cast();
-    fill_param(&mut event, &posted, link, device);
-    let heard = match posted.event {
-        RDMA_CM_EVENT_CONNECT_REQUEST => requested(&mut event, &posted, channel),
+    fill_param(&mut event, &queued, params, device);
+    let is_reported = match queued.event {
+        RDMA_CM_EVENT_CONNECT_REQUEST => requested(&mut event, &queued, channel),
         RDMA_CM_EVENT_ADDR_RESOLVED => with(c, |own| {
-            if let Some(device) = device.and_then(|index| world.device(index).ok()) {
+            if let Some(device) = device.and_then(|index| process.device(index).ok()) {
                 own.set_device(device);
             }
-            id::show_addresses(own, addresses, link);
+            id::show_addresses(own, addresses, params);
             Ok(true)
         }),
         RDMA_CM_EVENT_ROUTE_RESOLVED => with(c, |own| {
-            id::show_path(own, link);
+            id::show_path(own, params);
             Ok(true)
         }),
         RDMA_CM_EVENT_CONNECT_RESPONSE => with(c, |own| Ok(responded(own, &mut event))),
@@ -50,26 +101,24 @@ pub fn to_event(posted: Posted, channel: *mut rdma_event_channel) -> Option<Box<
             Ok(!own.has_connect_error())
         }),
         RDMA_CM_EVENT_DISCONNECTED => with(c, |own| Ok(!own.has_connect_error())),
-        RDMA_CM_EVENT_MULTICAST_JOIN => {
-            with(c, |own| Ok(crate::multicast::joined(own, &mut event, &posted)))
-        }
+        RDMA_CM_EVENT_MULTICAST_JOIN => with(c, |own| Ok(group::attach(own, &mut event, &queued))),
         _ => Ok(true),
     };
-    if heard != Ok(true) {
-        world.acknowledge(owner);
+    if is_reported != Ok(true) {
+        process.acknowledge(owner);
         return None;
     }
     Some(event)
 }
 
-/// Does something with the id of an event.
+/// Runs `body` with the id of an event; `Ok(false)` without an id.
 fn with(c: *mut CmId, body: impl FnOnce(&CmId) -> CallResult<bool>) -> CallResult<bool> {
-    // SAFETY: the state's pointer: an id that the program has not freed, because it would have
-    // taken this event out of the queue.
+    // SAFETY: an id that the program has not destroyed: destroying it takes its events out of the
+    // queue.
     unsafe { c.as_ref() }.map_or(Ok(false), body)
 }
 
-/// The peer accepts.
+/// The peer accepted: connects the queue pair, if the id has one.
 fn responded(own: &CmId, event: &mut Event) -> bool {
     if own.qp().is_null() {
         return true;
@@ -85,85 +134,85 @@ fn responded(own: &CmId, event: &mut Event) -> bool {
     true
 }
 
-/// Makes the id of a request.
+/// Creates the id of a connection request.
 fn requested(
     event: &mut Event,
-    posted: &Posted,
+    queued: &QueuedEvent,
     channel: *mut rdma_event_channel,
 ) -> CallResult<bool> {
-    let world = world()?;
-    world.devices()?;
-    let listener = posted.listener.ok_or(Errno(libc::EINVAL))?;
+    let process = process()?;
+    process.devices()?;
+    let listener = queued.listener.ok_or(Errno(libc::EINVAL))?;
     let (on, remote_ip) = {
-        let mut inner = world.lock();
-        let remote_ip = inner.id(posted.id)?.source.map(|source| source.ip());
-        (inner.id(listener)?.c, remote_ip)
+        let mut cm = process.lock();
+        let remote_ip = cm.id(queued.id)?.source.map(|source| source.ip());
+        (cm.id(listener)?.c, remote_ip)
     };
-    // SAFETY: the listener's id, which the program has not freed, as above.
+    // SAFETY: the listener's id, which the program has not destroyed, as above.
     let Some(on) = (unsafe { on.as_ref() }) else { return Ok(false) };
     let (device, index_of_ip, gid_of_ip) =
-        world.device_of(remote_ip.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into()))?;
+        process.device_of(remote_ip.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into()))?;
     let (context, ps, qp_type) = (on.context(), on.ps(), on.qp_type());
-    let number = posted.id;
-    let child = CmId::new(&id::New { number, channel, context, ps, qp_type, is_sync: false });
-    child.set_device(world.device(device)?);
-    let mut inner = world.lock();
-    let state = inner.id(posted.id)?;
+    let number = queued.id;
+    let child = CmId::new(&New { number, channel, context, ps, qp_type, is_sync: false });
+    child.set_device(process.device(device)?);
+    let mut cm = process.lock();
+    let state = cm.id(queued.id)?;
     state.device = Some(device);
-    // The peer says by which GID it came; if it is none of ours, the address does.
-    let wanted = state.link.local_gid;
-    match world.device(device)?.index_of(wanted) {
-        Some(index) => state.link.sgid_index = index,
-        None => (state.link.sgid_index, state.link.local_gid) = (index_of_ip, gid_of_ip),
+    // The request names our GID. If no port has it, use the GID of the address.
+    let wanted = state.params.local_gid;
+    match process.device(device)?.index_of(wanted) {
+        Some(index) => state.params.sgid_index = index,
+        None => (state.params.sgid_index, state.params.local_gid) = (index_of_ip, gid_of_ip),
     }
-    if let Param::Conn { responder_resources, initiator_depth, .. } = posted.param {
+    if let EventParam::Conn { responder_resources, initiator_depth, .. } = queued.param {
         child.set_responder_resources(responder_resources);
         child.set_initiator_depth(initiator_depth);
     }
-    id::show_addresses(&child, (state.source, state.destination), state.link);
-    id::show_path(&child, state.link);
+    id::show_addresses(&child, (state.source, state.destination), state.params);
+    id::show_path(&child, state.params);
     let child = Box::into_raw(child);
     state.c = child;
-    drop(inner);
+    drop(cm);
     event.public.id = child.cast();
     event.public.listen_id = on.as_c();
     if on.is_sync() {
-        // SAFETY: the id that was just made.
+        // SAFETY: the id that was just created.
         unsafe { id::migrate(child.cast(), std::ptr::null_mut())? };
     }
     Ok(true)
 }
 
 /// Writes the parameters of an event.
-fn fill_param(event: &mut Event, posted: &Posted, link: Link, device: Option<usize>) {
+fn fill_param(event: &mut Event, queued: &QueuedEvent, params: ConnParams, device: Option<usize>) {
     let keep = |event: &mut Event, data: &[u8]| {
         let length = data.len().min(PRIVATE_MAX);
         event.private_data[..length].copy_from_slice(&data[..length]);
         ((&raw const event.private_data).cast::<c_void>(), length as u8)
     };
-    match &posted.param {
-        Param::None | Param::Group { .. } => {}
-        Param::Conn { private_data, .. } => {
+    match &queued.param {
+        EventParam::None | EventParam::Group { .. } => {}
+        EventParam::Conn { private_data, .. } => {
             let (pointer, length) = keep(event, private_data);
-            let conn = conn_param(&posted.param, pointer, length);
+            let conn = conn_param(&queued.param, pointer, length);
             event.public.param = rdma_cm_event_param { conn };
         }
-        Param::Ud { qp_num, qkey, private_data } => {
+        EventParam::Ud { qp_num, qkey, private_data } => {
             let (pointer, length) = keep(event, private_data);
             let mut ud = rdma_ud_param::zeroed();
             (ud.private_data, ud.private_data_len) = (pointer, length);
             (ud.qp_num, ud.qkey) = (*qp_num, *qkey);
             if device.is_some() {
-                ud.ah_attr = qp::address_vector(&link);
+                ud.ah_attr = params.address_vector();
             }
             event.public.param = rdma_cm_event_param { ud };
         }
     }
 }
 
-fn conn_param(param: &Param, private_data: *const c_void, length: u8) -> rdma_conn_param {
+fn conn_param(param: &EventParam, private_data: *const c_void, length: u8) -> rdma_conn_param {
     let mut conn = rdma_conn_param::zeroed();
-    if let Param::Conn {
+    if let EventParam::Conn {
         responder_resources,
         initiator_depth,
         flow_control,

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use libc::sockaddr;
 use rdmalab_abi::*;
 
-use crate::{addrinfo, channel, connect, endpoint, id, info, multicast, qp, resolve};
+use crate::{addrinfo, channel, connect, endpoint, events, id, info, multicast, qp, resolve};
 
 // Channels, ids and addresses.
 export! {
@@ -21,7 +21,7 @@ export! {
     fn rdma_get_cm_event(
         channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event
     ) -> c_int,
-        or -1, via channel::rdma_get_cm_event;
+        or -1, via events::rdma_get_cm_event;
     /// Gives an event back; 0, or -1 and `errno`.
     fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int,
         or -1, via channel::rdma_ack_cm_event;
@@ -36,12 +36,12 @@ export! {
     /// Binds an id; 0, or -1 and `errno`.
     fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int,
         or -1, via id::rdma_bind_addr;
-    /// Looks for the way to a peer; 0, or -1 and `errno`.
+    /// Lookups for the way to a peer; 0, or -1 and `errno`.
     fn rdma_resolve_addr(
         id: *mut rdma_cm_id, src_addr: *mut sockaddr, dst_addr: *mut sockaddr, timeout_ms: c_int
     ) -> c_int,
         or -1, via resolve::rdma_resolve_addr;
-    /// Looks for a path; 0, or -1 and `errno`.
+    /// Lookups for a path; 0, or -1 and `errno`.
     fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int,
         or -1, via resolve::rdma_resolve_route;
     /// Our port, network byte order.
@@ -58,7 +58,7 @@ export! {
     /// Moves an id to another channel; 0, or -1 and `errno`.
     fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int,
         or -1, via id::rdma_migrate_id;
-    /// Looks up a name; 0, an error of `getaddrinfo`, or -1 and `errno`.
+    /// Lookups up a name; 0, an error of `getaddrinfo`, or -1 and `errno`.
     fn rdma_getaddrinfo(
         node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo,
         res: *mut *mut rdma_addrinfo

@@ -1,63 +1,30 @@
-//! Ids: making and freeing them, binding them, their options.
+//! Creating, destroying and binding ids, and their options.
 
 use core::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 
 use rdmalab_abi::*;
 
-use crate::address;
-use crate::channel::{self, Queue};
-pub use crate::cm_id::{CmId, New};
-use crate::debug::{CallResult, Errno, answer, failed};
+use crate::channel;
+use crate::cm_id::{CmId, New, own};
+use crate::conn_params::{ConnParams, HOP_LIMIT, PACKET_LIFE_TIME, PKEY};
 use crate::device::Device;
-use crate::world::{self, IdState, Link, PACKET_LIFE_TIME, Param, Posted};
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::event_queue::QueuedEvent;
+use crate::process::process;
+use crate::state::IdState;
+use crate::{address, group};
 
-/// P_Key of every path.
-pub const PKEY: u16 = 0xffff;
-/// Hops that a packet may make.
-pub const HOP_LIMIT: u8 = 64;
-
-/// What is ours of an id. Other threads may have it too: see [`CmId`].
-///
-/// # Safety
-/// The id is null or one of ours, and nobody frees it during `'a`: to use an id that another thread
-/// destroys is as forbidden as with the original library.
-pub unsafe fn own<'a>(id: *mut rdma_cm_id) -> CallResult<&'a CmId> {
-    // SAFETY: the caller's contract: a pointer to an id of ours is one to the whole of it, from
-    // `Box::into_raw`. The reference is shared, as those of other threads; what changes behind it
-    // is atomic, behind a lock, or inside the `UnsafeCell` that C sees. Null is refused.
-    unsafe { id.cast::<CmId>().as_ref() }.ok_or(Errno(libc::EINVAL))
-}
-
-/// The world and an id's number.
-pub fn world() -> CallResult<&'static world::World> {
-    world::get()
-}
-
-/// A state with nothing known yet.
-fn fresh(queue: std::sync::Arc<Queue>, ps: u32, qp_type: u32) -> IdState {
-    IdState {
-        c: std::ptr::null_mut(),
-        queue,
-        ps,
-        qp_type,
-        source: None,
-        destination: None,
-        device: None,
-        peer: None,
-        comm: None,
-        bound: None,
-        listening: None,
-        link: Link::default(),
-        reuse_address: false,
-        ack_timeout: None,
-        tos: 0,
-        fetched: 0,
-        acknowledged: 0,
+/// Acknowledges the event that an id without a channel kept from its last call.
+pub fn ack_last_event(own: &CmId) {
+    let event = own.set_event(std::ptr::null_mut());
+    if !event.is_null() {
+        // SAFETY: from `rdma_get_cm_event`. Only the thread that took it out of the id has it.
+        unsafe { channel::rdma_ack_cm_event(event) };
     }
 }
 
-/// The type of queue pair that belongs to a port space.
+/// The queue pair type of a port space.
 fn type_of(ps: u32) -> CallResult<u32> {
     match ps {
         RDMA_PS_TCP | RDMA_PS_IB => Ok(IBV_QPT_RC),
@@ -68,26 +35,26 @@ fn type_of(ps: u32) -> CallResult<u32> {
     }
 }
 
-/// Makes an id; without a channel it gets one of its own, and its calls wait.
+/// Creates an id. Without a channel it gets one of its own, and its calls block.
 pub unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     ps: u32,
     qp_type: u32,
 ) -> CallResult<*mut rdma_cm_id> {
-    let world = world()?;
+    let process = process()?;
     let is_sync = channel.is_null();
     let channel = if is_sync { channel::create()?.cast() } else { channel };
-    // SAFETY: the caller's channel, or the one just made.
+    // SAFETY: the caller's channel, or the one just created.
     let queue = unsafe { channel::queue_of(channel) };
-    let mut inner = world.lock();
-    let number = inner.add(fresh(queue, ps, qp_type));
+    let mut cm = process.lock();
+    let number = cm.add(IdState::new(queue, ps, qp_type));
     let id = Box::into_raw(CmId::new(&New { number, channel, context, ps, qp_type, is_sync }));
-    inner.id(number)?.c = id;
+    cm.id(number)?.c = id;
     Ok(id.cast())
 }
 
-/// Makes an id; 0, or -1 and `errno`.
+/// Creates an id; 0, or -1 and `errno`.
 pub unsafe fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
@@ -102,7 +69,7 @@ pub unsafe fn rdma_create_id(
     answer(made.map(|made| unsafe { id.write(made) }))
 }
 
-/// Frees an id, after its events have been given back; 0, or -1 and `errno`.
+/// Destroys an id, after its events have been acknowledged; 0, or -1 and `errno`.
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's id, given back once.
     answer(unsafe { destroy(id) })
@@ -111,36 +78,35 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    let world = world()?;
+    let process = process()?;
     let groups = std::mem::take(&mut *own.groups());
-    groups.iter().for_each(|group| crate::multicast::leave(own, group));
+    groups.iter().for_each(|group| group::leave(own, group));
     if own.is_sync() {
-        own.give_event_back();
+        ack_last_event(own);
     }
-    let mut inner = world.lock();
+    let mut cm = process.lock();
     let number = own.number;
-    // Nor is it told of whom it looks for.
-    inner.looks.forget(number);
-    if let Some(queue) = inner.ids.get(&number).map(|state| state.queue.clone()) {
-        // Nobody will hear of requests that were not fetched.
-        for posted in queue.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
-            if posted.listener.is_some() {
-                inner.remove(posted.id);
+    cm.lookups.cancel(number);
+    if let Some(queue) = cm.ids.get(&number).map(|state| state.queue.clone()) {
+        // Connection requests that were not fetched end with their listener.
+        for queued in queue.take_all(|queued| queued.owner() == number) {
+            if queued.listener.is_some() {
+                cm.remove(queued.id);
             }
         }
     }
-    inner.unlink(number);
-    inner.stop_listening(number);
-    inner.release_port(number);
-    inner.flush();
-    drop(inner);
-    world.wait_for_acknowledgements(number);
-    world.lock().remove(number);
+    cm.detach(number);
+    cm.stop_listening(number);
+    cm.release_port(number);
+    cm.process_outputs();
+    drop(cm);
+    process.wait_for_acknowledgements(number);
+    process.lock().remove(number);
     if own.is_sync() {
-        // SAFETY: the channel that was made with the id.
+        // SAFETY: the channel that was created with the id.
         unsafe { channel::rdma_destroy_event_channel(own.channel()) };
     }
-    // SAFETY: paths come from `libc::calloc`, or are null; the id from `allocate`.
+    // SAFETY: paths come from `libc::calloc`, or are null; the id from `Box::into_raw`.
     unsafe {
         own.with_route(|route| libc::free(route.path_rec.cast()));
         drop(Box::from_raw(id.cast::<CmId>()));
@@ -148,8 +114,12 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> CallResult<()> {
     Ok(())
 }
 
-/// Shows the addresses of an id to the program.
-pub fn show_addresses(own: &CmId, state: (Option<SocketAddr>, Option<SocketAddr>), link: Link) {
+/// Writes the addresses of an id where the program sees them.
+pub fn show_addresses(
+    own: &CmId,
+    state: (Option<SocketAddr>, Option<SocketAddr>),
+    params: ConnParams,
+) {
     own.with_route(|route| {
         let shown = &mut route.addr;
         if let Some(source) = state.0 {
@@ -158,8 +128,8 @@ pub fn show_addresses(own: &CmId, state: (Option<SocketAddr>, Option<SocketAddr>
         if let Some(destination) = state.1 {
             shown.dst_storage = address::to_c(destination).0;
         }
-        shown.addr.sgid.raw = link.local_gid.0;
-        shown.addr.dgid.raw = link.remote_gid.0;
+        shown.addr.sgid.raw = params.local_gid.0;
+        shown.addr.dgid.raw = params.remote_gid.0;
         shown.addr.pkey = PKEY.to_be();
     });
 }
@@ -181,64 +151,38 @@ pub unsafe fn bind(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> CallResu
         let why = || format!("{} is no address of this host", address.ip());
         return Err(failed(libc::EADDRNOTAVAIL, "rdma_bind_addr", why));
     }
-    let world = world()?;
+    let process = process()?;
     let at = match address.ip().is_unspecified() {
         true => None,
-        false => Some(world.device_of(address.ip())?),
+        false => Some(process.device_of(address.ip())?),
     };
-    let mut inner = world.lock();
-    if inner.id(own.number)?.bound.is_some() {
+    let mut cm = process.lock();
+    if cm.id(own.number)?.bound.is_some() {
         return Err(Errno(libc::EINVAL));
     }
-    inner.bind(own.number, address)?;
-    let state = inner.id(own.number)?;
+    cm.bind(own.number, address)?;
+    let state = cm.id(own.number)?;
     if let Some((device, sgid_index, local_gid)) = at {
         state.device = Some(device);
-        state.link.sgid_index = sgid_index;
-        state.link.local_gid = local_gid;
+        state.params.sgid_index = sgid_index;
+        state.params.local_gid = local_gid;
     }
-    let (shown, link) = ((state.source, state.destination), state.link);
-    drop(inner);
+    let (shown, params) = ((state.source, state.destination), state.params);
+    drop(cm);
     if let Some((device, ..)) = at {
-        own.set_device(world.device(device)?);
+        own.set_device(process.device(device)?);
     }
-    show_addresses(own, shown, link);
+    show_addresses(own, shown, params);
     Ok(())
 }
 
-/// Waits for the event of a call on an id without a channel.
-///
-/// # Safety
-/// The id is the caller's.
-pub unsafe fn complete(id: *mut rdma_cm_id) -> CallResult<()> {
-    // SAFETY: the caller's contract.
-    let own = unsafe { own(id)? };
-    if !own.is_sync() {
-        return Ok(());
-    }
-    own.give_event_back();
-    // SAFETY: the id's own channel.
-    unsafe {
-        let mut event = std::ptr::null_mut();
-        if channel::rdma_get_cm_event(own.channel(), &raw mut event) != 0 {
-            return Err(crate::debug::last_errno());
-        }
-        own.set_event(event);
-        match ((*event).status, (*event).event) {
-            (0, _) => Ok(()),
-            (_, RDMA_CM_EVENT_REJECTED) => Err(Errno(libc::ECONNREFUSED)),
-            (status, _) => Err(Errno(status.abs())),
-        }
-    }
-}
-
-/// Shows the path of an id to the program.
-pub fn show_path(own: &CmId, link: Link) {
+/// Writes the path of an id where the program sees it.
+pub fn show_path(own: &CmId, params: ConnParams) {
     let Some(device) = own.device() else { return };
-    own.with_route(|route| write_path(route, device, link));
+    own.with_route(|route| write_path(route, device, params));
 }
 
-fn write_path(route: &mut rdma_route, device: &Device, link: Link) {
+fn write_path(route: &mut rdma_route, device: &Device, params: ConnParams) {
     if route.path_rec.is_null() {
         // SAFETY: plain allocation; freed with the id, by C or by us.
         route.path_rec = unsafe { libc::calloc(1, size_of::<ibv_sa_path_rec>()) }.cast();
@@ -246,12 +190,12 @@ fn write_path(route: &mut rdma_route, device: &Device, link: Link) {
     // SAFETY: null, or room for one path.
     let Some(path) = (unsafe { route.path_rec.as_mut() }) else { return };
     route.num_paths = 1;
-    path.dgid.raw = link.remote_gid.0;
-    path.sgid.raw = link.local_gid.0;
-    path.dlid = link.remote_lid.to_be();
+    path.dgid.raw = params.remote_gid.0;
+    path.sgid.raw = params.local_gid.0;
+    path.dlid = params.remote_lid.to_be();
     path.slid = device.lid.to_be();
     path.hop_limit = HOP_LIMIT;
-    path.traffic_class = link.traffic_class;
+    path.traffic_class = params.traffic_class;
     path.reversible = 1;
     path.numb_path = 1;
     path.pkey = PKEY.to_be();
@@ -299,11 +243,9 @@ unsafe fn set_option(
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
     if level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH {
-        // Paths lead where the addresses do: what the program found elsewhere changes nothing.
-        let mut inner = world()?.lock();
-        let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
-        let id = own.number;
-        inner.post(Posted { event, status: 0, id, listener: None, param: Param::None });
+        // The path follows from the addresses. A path that the program sets is ignored.
+        let mut cm = process()?.lock();
+        cm.queue_event(QueuedEvent::new(RDMA_CM_EVENT_ROUTE_RESOLVED, own.number));
         return Ok(());
     }
     if level != RDMA_OPTION_ID {
@@ -326,14 +268,15 @@ unsafe fn set_option(
             _ => (0, value.cast::<c_int>().read_unaligned()),
         }
     };
-    let mut inner = world()?.lock();
-    let state = inner.id(own.number)?;
+    let mut cm = process()?.lock();
+    let state = cm.id(own.number)?;
     match name {
         RDMA_OPTION_ID_TOS => state.tos = byte,
         RDMA_OPTION_ID_ACK_TIMEOUT if byte > 31 => return Err(Errno(libc::EINVAL)),
         RDMA_OPTION_ID_ACK_TIMEOUT => state.ack_timeout = Some(byte),
         RDMA_OPTION_ID_REUSEADDR => state.reuse_address = number != 0,
-        // Each id listens to its own family only, or to any address of both.
+        // RDMA_OPTION_ID_AFONLY changes nothing: an id listens to its own family only, or to any
+        // address of both families.
         _ => {}
     }
     Ok(())
@@ -354,24 +297,24 @@ pub unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> 
     }
     let is_sync = channel.is_null();
     let channel = if is_sync { channel::create()?.cast() } else { channel };
-    // SAFETY: the caller's channel, or the one just made.
+    // SAFETY: the caller's channel, or the one just created.
     let queue = unsafe { channel::queue_of(channel) };
-    let world = world()?;
-    let mut inner = world.lock();
+    let process = process()?;
+    let mut cm = process.lock();
     let number = own.number;
-    let state = inner.id(number)?;
+    let state = cm.id(number)?;
     let before = std::mem::replace(&mut state.queue, queue.clone());
-    for posted in before.take_all(|posted| posted.listener.unwrap_or(posted.id) == number) {
-        queue.push(posted);
+    for queued in before.take_all(|queued| queued.owner() == number) {
+        queue.push(queued);
     }
-    drop(inner);
+    drop(cm);
     if own.is_sync() {
-        own.give_event_back();
-        // SAFETY: the channel that was made with the id.
+        ack_last_event(own);
+        // SAFETY: the channel that was created with the id.
         unsafe { channel::rdma_destroy_event_channel(own.channel()) };
     }
     own.set_sync(is_sync);
     own.set_channel(channel);
-    world.wait_for_acknowledgements(number);
+    process.wait_for_acknowledgements(number);
     Ok(())
 }

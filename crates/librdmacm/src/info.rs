@@ -5,8 +5,9 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
-use crate::debug::{CallResult, Errno, answer, failed};
-use crate::id::{own, world};
+use crate::cm_id::own;
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::process::process;
 
 /// The devices, null-terminated; null and `errno`.
 pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
@@ -25,7 +26,7 @@ pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context
 }
 
 fn devices() -> CallResult<(*mut *mut ibv_context, c_int)> {
-    let devices = world()?.devices()?;
+    let devices = process()?.devices()?;
     // SAFETY: zeroed memory for one pointer more than there are devices.
     let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) };
     let list: *mut *mut ibv_context = list.cast();

@@ -1,34 +1,23 @@
 //! Groups of datagram receivers.
 
 use core::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use rdmalab_abi::*;
-use rdmalab_wire::ids::{Gid, Qpn};
+use rdmalab_wire::ids::Gid;
 
 use crate::address;
-use crate::channel::Event;
-use crate::debug::{CallResult, Errno, answer, failed, verb};
-use crate::device::verbs;
-use crate::id::{CmId, complete, own, world};
-use crate::qp::address_vector;
-use crate::world::{Link, Param, Posted};
+use crate::blocking::wait_for_event;
+use crate::cm_id::{Group, own};
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::event_queue::{EventParam, QueuedEvent};
+use crate::group::leave;
+use crate::process::process;
 
 /// Q_Key of IP over InfiniBand (RFC 4391, 4.3).
 const IPOIB_QKEY: u32 = 0x0b1b;
 /// The first LID of multicast groups.
 const FIRST_MLID: u16 = 0xc000;
-
-/// A group that an id joined.
-pub struct Group {
-    number: u64,
-    address: SocketAddr,
-    context: *mut c_void,
-    mgid: Gid,
-    mlid: u16,
-    is_send_only: bool,
-    is_attached: bool,
-}
 
 /// The GID of a group. On InfiniBand it is that of IPoIB (RFC 4391, 4), with rdma_cm's own
 /// signature for its datagrams; on Ethernet the address itself.
@@ -118,50 +107,15 @@ unsafe fn join(
     groups.push(Group { number, address, context, mgid, mlid, is_send_only, is_attached: false });
     drop(groups);
     let qkey = if ps == RDMA_PS_UDP { RDMA_UDP_QKEY } else { IPOIB_QKEY };
-    let param = Param::Group { number, mgid, mlid, qkey };
-    let event = RDMA_CM_EVENT_MULTICAST_JOIN;
-    let mut inner = world()?.lock();
-    inner.post(Posted { event, status: 0, id: own.number, listener: None, param });
-    drop(inner);
+    let param = EventParam::Group { number, mgid, mlid, qkey };
+    let mut cm = process()?.lock();
+    cm.queue_event(QueuedEvent {
+        param,
+        ..QueuedEvent::new(RDMA_CM_EVENT_MULTICAST_JOIN, own.number)
+    });
+    drop(cm);
     // SAFETY: as above.
-    unsafe { complete(id) }
-}
-
-/// Attaches the queue pair of an id to a group that it joined, and fills in the event; `false` if
-/// it left meanwhile.
-pub fn joined(own: &CmId, event: &mut Event, posted: &Posted) -> bool {
-    let Param::Group { number, mgid, mlid, qkey } = posted.param else { return false };
-    let link = Link { remote_gid: mgid, remote_lid: mlid, ..link_of(own) };
-    let qp = own.qp();
-    let mut groups = own.groups();
-    let Some(group) = groups.iter_mut().find(|group| group.number == number) else {
-        return false;
-    };
-    let mut ud = rdma_ud_param::zeroed();
-    ud.private_data = group.context;
-    ud.ah_attr = address_vector(&link);
-    ud.qp_num = Qpn::MULTICAST.get();
-    ud.qkey = qkey;
-    event.public.param = rdma_cm_event_param { ud };
-    if qp.is_null() || group.is_send_only {
-        return true;
-    }
-    let gid = ibv_gid { raw: mgid.0 };
-    // SAFETY: the id's queue pair, and a GID that lives during the call.
-    match verbs().and_then(|verbs| verb(unsafe { (verbs.attach_mcast)(qp, &raw const gid, mlid) }))
-    {
-        Ok(()) => group.is_attached = true,
-        Err(Errno(errno)) => {
-            event.public.event = RDMA_CM_EVENT_MULTICAST_ERROR;
-            event.public.status = -errno;
-        }
-    }
-    true
-}
-
-fn link_of(own: &CmId) -> Link {
-    let state = world().ok().and_then(|world| world.lock().id(own.number).ok().map(|id| id.link));
-    state.unwrap_or_default()
+    unsafe { wait_for_event(id) }
 }
 
 /// Leaves a group; 0, or -1 and `errno`.
@@ -178,29 +132,6 @@ pub unsafe fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut libc::sockadd
         leave(own, &group);
         Ok(())
     }))
-}
-
-/// Takes the queue pair of an id out of a group.
-pub fn leave(own: &CmId, group: &Group) {
-    if let Ok(world) = world() {
-        let inner = world.lock();
-        let is_it = |posted: &Posted| {
-            posted.id == own.number
-                && matches!(posted.param, Param::Group { number, .. } if number == group.number)
-        };
-        if let Some(state) = inner.ids.get(&own.number) {
-            state.queue.take_all(is_it);
-        }
-    }
-    let qp = own.qp();
-    if !group.is_attached || qp.is_null() {
-        return;
-    }
-    let gid = ibv_gid { raw: group.mgid.0 };
-    if let Ok(verbs) = verbs() {
-        // SAFETY: the id's queue pair, and a GID that lives during the call.
-        unsafe { (verbs.detach_mcast)(qp, &raw const gid, group.mlid) };
-    }
 }
 
 #[cfg(test)]

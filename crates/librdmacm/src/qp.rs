@@ -5,38 +5,25 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
-use crate::debug::{CallResult, Errno, answer, failed, last_errno, verb};
+use crate::cm_id::{CmId, own};
+use crate::conn_params::is_datagram;
 use crate::device::{PORT, verbs};
-use crate::id::{CmId, HOP_LIMIT, own, world};
-use crate::world::{Link, is_datagram};
+use crate::errno::{CallResult, Errno, answer, failed, last_errno, verb};
+use crate::process::process;
 
 /// Inline bytes that every queue pair has, asked for or not.
 const INLINE_ALWAYS: u32 = 16;
 
-/// The address vector that leads to a peer.
-pub fn address_vector(link: &Link) -> ibv_ah_attr {
-    let mut ah = ibv_ah_attr::zeroed();
-    ah.grh.dgid.raw = link.remote_gid.0;
-    ah.grh.sgid_index = link.sgid_index;
-    ah.grh.hop_limit = HOP_LIMIT;
-    ah.grh.traffic_class = link.traffic_class;
-    // 0xffff is no LID: packets are routed by GID.
-    ah.dlid = if link.remote_lid == 0xffff { 0 } else { link.remote_lid };
-    ah.is_global = 1;
-    ah.port_num = PORT;
-    ah
-}
-
 /// The attributes for a state of an id's queue pair, and which of them count. As the kernel does,
 /// `min_rnr_timer` is left at 0, which is 655 ms: programs that expect RNR set it themselves.
 fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
-    let mut inner = world()?.lock();
-    let known = inner.id(own.number)?;
-    let link = known.link;
+    let mut cm = process()?.lock();
+    let known = cm.id(own.number)?;
+    let params = known.params;
     let is_connected = known.comm.is_some() && !is_datagram(known.ps);
     let qp_type = known.qp_type;
-    let ack_timeout = known.ack_timeout.unwrap_or(link.ack_timeout);
-    drop(inner);
+    let ack_timeout = known.ack_timeout.unwrap_or(params.ack_timeout);
+    drop(cm);
     let mut attr = ibv_qp_attr::zeroed();
     attr.qp_state = state;
     let reliable = qp_type != IBV_QPT_UC;
@@ -49,7 +36,7 @@ fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
             } else {
                 if is_connected {
                     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-                    if link.responder_resources > 0 && reliable {
+                    if params.responder_resources > 0 && reliable {
                         attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
                     }
                 }
@@ -57,20 +44,20 @@ fn attributes(own: &CmId, state: u32) -> CallResult<(ibv_qp_attr, u32)> {
             }
         }
         IBV_QPS_RTR if is_connected => {
-            attr.ah_attr = address_vector(&link);
-            attr.path_mtu = u32::from(link.mtu);
-            attr.dest_qp_num = link.remote_qpn.get();
-            attr.rq_psn = link.rq_psn.get();
-            attr.max_dest_rd_atomic = link.responder_resources;
+            attr.ah_attr = params.address_vector();
+            attr.path_mtu = u32::from(params.mtu);
+            attr.dest_qp_num = params.remote_qpn.get();
+            attr.rq_psn = params.rq_psn.get();
+            attr.max_dest_rd_atomic = params.responder_resources;
             let mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
             let more = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
             if reliable { mask | more } else { mask }
         }
         IBV_QPS_RTS if is_connected => {
-            attr.sq_psn = link.sq_psn.get();
-            attr.retry_cnt = link.retry_count;
-            attr.rnr_retry = link.rnr_retry_count;
-            attr.max_rd_atomic = link.initiator_depth;
+            attr.sq_psn = params.sq_psn.get();
+            attr.retry_cnt = params.retry_count;
+            attr.rnr_retry = params.rnr_retry_count;
+            attr.max_rd_atomic = params.initiator_depth;
             attr.timeout = ack_timeout;
             let more =
                 IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -266,7 +253,7 @@ pub unsafe fn rdma_create_qp_ex(
 /// `EOPNOTSUPP`.
 pub fn refuse_xrc(call: &str, qp_type: u32) -> CallResult<()> {
     match qp_type {
-        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Err(crate::debug::unsupported(
+        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Err(crate::errno::unsupported(
             call,
             "the soft device has no XRC queue pairs, by decision: use RC, with a shared receive \
              queue where many peers shall share buffers",

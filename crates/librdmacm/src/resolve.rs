@@ -1,4 +1,5 @@
-//! Ways to peers: which device, which GIDs, over the host's own letters or over the network.
+//! Resolving addresses and routes: which device and which GIDs lead to a peer, and whether it is on
+//! this host or behind the network.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -6,23 +7,28 @@ use std::net::{IpAddr, SocketAddr};
 use rdmalab_abi::*;
 use rdmalab_wire::ids::Gid;
 
-use crate::address;
-use crate::debug::{CallResult, Errno, answer, errno_of, failed};
-use crate::id::{CmId, bind, complete, own, world};
-use crate::office::Peer;
-use crate::reach;
-use crate::world::{self as worlds, Inner, Param, Posted, World};
+use crate::blocking::wait_for_event;
+use crate::cm_id::{CmId, own};
+use crate::conn_params::ConnParams;
+use crate::errno::{CallResult, Errno, answer, errno_of, failed, last_errno};
+use crate::event_queue::QueuedEvent;
+use crate::id::bind;
+use crate::lookups::{Path, Request, Target};
+use crate::os::{now_ns, start_thread};
+use crate::process::{CmProcess, process};
+use crate::{address, device};
 
-/// For so long a peer is looked for at least, whatever the time-out says, ms: who looks is a thread
-/// that has to begin first, and that one is there is known at once as a rule.
-const LEAST_MS: u64 = 100;
-/// For so long an address of ours may be new (`softnic/udp/onset`), ms: that does not count.
-const ONSET_MS: u64 = 3000;
+/// The shortest time-out of a lookup, ms. A thread has to start first, and a peer that exists
+/// usually answers at once.
+const MIN_TIMEOUT_MS: u64 = 100;
+/// How long one of our addresses may stay tentative (`softnic/udp/tentative`), ms. The time-out of
+/// the program starts after that.
+const TENTATIVE_MS: u64 = 3000;
 
-/// Looks for the way to a peer, on this link the peer itself; the result is an event: after
-/// `timeout_ms` without an answer `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`, and a negative
-/// number waits for ever, as in Linux. 0, or -1 and `errno`: that there is no route is known at
-/// once. What it takes until an address of ours is in use that is new does not count.
+/// Resolves the address of a peer; 0, or -1 and `errno`. The result is an event. If the peer is on
+/// another host of this link, it must answer within `timeout_ms`, else the event is
+/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT`. As in Linux, a negative time-out waits for ever, and
+/// a missing route fails at once. The time while our address is tentative does not count.
 pub unsafe fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut libc::sockaddr,
@@ -60,158 +66,173 @@ pub unsafe fn resolve_addr(
         unsafe { bind(id, src_addr)? };
     }
     own.with_route(|route| route.addr.dst_storage = address::to_c(destination).0);
-    let world = world()?;
-    match find_way(own, destination)? {
-        // Somebody has to answer first, and the program's thread may hold locks, or have other
-        // things to do.
-        Some(way) if !way.is_here => {
-            let (id, pair) = (own.number, (way.device, way.sgid_index, way.remote_gid));
-            let until_ns = end_of_search(worlds::now_ns(), timeout_ms, way.source);
-            reach::begin(world, id, pair, until_ns, move |inner, reached| {
-                // Who freed the id does not ask any more.
-                let _gone = settle(inner, id, destination, reached.map(|()| way));
-            })?;
+    let process = process()?;
+    match find_path(own, destination)? {
+        // Another thread waits for the peer's answer: this one may hold locks of the program.
+        Some(path) if !path.is_local => {
+            let deadline_ns = deadline_ns(now_ns(), timeout_ms, path.source);
+            start_lookup(process, Request { id: own.number, deadline_ns, destination, path })?;
         }
         found => {
             let found = found.ok_or(Errno(libc::ENODEV));
-            settle(&mut world.lock(), own.number, destination, found)?;
+            process.lock().finish_resolution(own.number, destination, found)?;
         }
     }
     // SAFETY: as above.
-    unsafe { complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
-/// When a peer is no longer looked for from an address of ours; `None`: never.
-fn end_of_search(now_ns: u64, timeout_ms: c_int, source: IpAddr) -> Option<u64> {
-    let timeout_ms = u64::try_from(timeout_ms).ok()?.max(LEAST_MS);
-    let onset_ms = if address::is_new(source) { ONSET_MS } else { 0 };
-    Some(now_ns + (timeout_ms + onset_ms) * 1_000_000)
+/// When a lookup times out; `None` for never.
+fn deadline_ns(now_ns: u64, timeout_ms: c_int, source: IpAddr) -> Option<u64> {
+    let timeout_ms = u64::try_from(timeout_ms).ok()?.max(MIN_TIMEOUT_MS);
+    let tentative_ms = if address::is_tentative(source) { TENTATIVE_MS } else { 0 };
+    Some(now_ns + (timeout_ms + tentative_ms) * 1_000_000)
 }
 
-/// Tells the program of the way that was found, or why there is none.
+/// Starts a lookup, or adds the request to the one that waits for the same peer.
 ///
 /// # Errors
-/// `EINVAL` for an id that is gone.
-fn settle(
-    inner: &mut Inner,
-    id: u64,
-    destination: SocketAddr,
-    found: CallResult<Way>,
-) -> CallResult<()> {
-    let (event, status) = match found {
-        Ok(way) => (resolved(inner, id, destination, way)?, 0),
-        Err(Errno(errno)) => (RDMA_CM_EVENT_ADDR_ERROR, -errno),
-    };
-    inner.post(Posted { event, status, id, listener: None, param: Param::None });
+/// `EINVAL` for an id that has a lookup already; the kernel's error if there is no thread.
+fn start_lookup(process: &'static CmProcess, request: Request) -> CallResult<()> {
+    let mut cm = process.lock();
+    cm.id(request.id)?;
+    if cm.lookups.has(request.id) {
+        return Err(failed(libc::EINVAL, "rdma_resolve_addr", || {
+            "the id's address is being resolved: wait for the event".to_owned()
+        }));
+    }
+    let target = request.target();
+    let is_new = cm.lookups.add(request);
+    cm.update_deadline();
+    if !is_new || !cm.lookups.add_thread() {
+        return Ok(());
+    }
+    if let Err(error) = start_thread("rdmalab-resolve", move || run_lookups(process)) {
+        cm.lookups.remove_thread();
+        // Threads that run take over the lookup when they are free.
+        if !cm.lookups.has_threads() {
+            cm.lookups.remove(target);
+            return Err(errno_of(&error));
+        }
+    }
+    Ok(())
+}
+
+/// A thread: runs lookups until there are none left.
+fn run_lookups(process: &'static CmProcess) {
+    let mut cm = process.lock();
+    while let Some(target) = cm.lookups.next() {
+        drop(cm);
+        let reached = look_up(process, target);
+        cm = process.lock();
+        for request in cm.lookups.finish(target, reached) {
+            let found = reached.map(|()| request.path);
+            // The id may be gone.
+            let _gone = cm.finish_resolution(request.id, request.destination, found);
+        }
+    }
+    cm.lookups.remove_thread();
+}
+
+/// Asks the device whether the peer answers, by creating an address handle. Blocks while our address
+/// is tentative.
+fn look_up(process: &CmProcess, (device, sgid_index, remote_gid): Target) -> CallResult<()> {
+    let (verbs, device) = (device::verbs()?, process.device(device)?);
+    let params = ConnParams { sgid_index, remote_gid, ..ConnParams::default() };
+    let mut attr = params.address_vector();
+    // SAFETY: an open device's domain, and attributes that live during the call. The handle is
+    // destroyed at once.
+    unsafe {
+        let ah = (verbs.create_ah)(device.pd, &raw mut attr);
+        if ah.is_null() {
+            let Errno(errno) = last_errno();
+            return Err(failed(errno, "rdma_resolve_addr", || {
+                format!("no packet can be sent to {} now", remote_gid.to_ip())
+            }));
+        }
+        (verbs.destroy_ah)(ah);
+    }
     Ok(())
 }
 
 fn is_bound(own: &CmId) -> CallResult<bool> {
-    Ok(world()?.lock().id(own.number)?.source.is_some())
+    Ok(process()?.lock().id(own.number)?.source.is_some())
 }
 
-/// The way to a peer.
-#[derive(Clone, Copy)]
-struct Way {
-    device: usize,
-    sgid_index: u8,
-    local_gid: Gid,
-    remote_gid: Gid,
-    remote_lid: u16,
-    is_here: bool,
-    /// Our address, if none was bound.
-    source: IpAddr,
-}
-
-/// The way to an address, or `None` when there is none.
-fn find_way(own: &CmId, destination: SocketAddr) -> CallResult<Option<Way>> {
-    let world = world()?;
-    let bound = world.lock().id(own.number)?.source.map(|source| source.ip());
+/// The path to an address, or `None` when there is none.
+fn find_path(own: &CmId, destination: SocketAddr) -> CallResult<Option<Path>> {
+    let process = process()?;
+    let bound = process.lock().id(own.number)?.source.map(|source| source.ip());
     let bound = bound.filter(|ip| !ip.is_unspecified());
     let ip = destination.ip();
     let is_group = ip.is_multicast();
     if !is_group && !address::is_local(ip) {
-        return way_out(world, ip, bound);
+        return path_to_host(process, ip, bound);
     }
     let there = if ip.is_unspecified() || is_group { address::loopback(ip) } else { ip };
-    let (remote, _, remote_gid) = world.device_of(there)?;
+    let (remote, _, remote_gid) = process.device_of(there)?;
     let here = bound.unwrap_or(there);
-    let (device, sgid_index, local_gid) = world.device_of(here)?;
-    let remote_lid = world.device(remote)?.lid;
-    Ok(Some(Way {
+    let (device, sgid_index, local_gid) = process.device_of(here)?;
+    let remote_lid = process.device(remote)?.lid;
+    Ok(Some(Path {
         device,
         sgid_index,
         local_gid,
         remote_gid,
         remote_lid,
-        is_here: true,
+        is_local: true,
         source: here,
     }))
 }
 
-/// The way to another host: from an address of ours that a device has, over the network.
-fn way_out(world: &'static World, ip: IpAddr, bound: Option<IpAddr>) -> CallResult<Option<Way>> {
-    let no = |why: String| {
+/// The path to another host, from one of our addresses that a port has.
+fn path_to_host(
+    process: &'static CmProcess,
+    ip: IpAddr,
+    bound: Option<IpAddr>,
+) -> CallResult<Option<Path>> {
+    let unreachable = |why: String| {
         let _told = failed(libc::ENODEV, "rdma_resolve_addr", || why);
         Ok(None)
     };
-    if !world.lock().office.has_door() {
-        return no(format!(
+    if !process.lock().transport.has_network() {
+        return unreachable(format!(
             "{ip} is not on this host: name the interface that leads there (RDMALAB_INTERFACE, \
              rdmalab exec --interface)"
         ));
     }
     let found = address::source_for(ip, bound).or_else(|error| match bound {
-        // What else a socket may not do from there is no matter.
+        // Other errors of the socket do not concern RDMA.
         Some(bound) if !address::is_no_route(&error) => Ok(bound),
-        // No event, as in Linux.
+        // The call fails without an event, as in Linux.
         _ => Err(failed(errno_of(&error).0, "rdma_resolve_addr", || {
             format!("there is no route to {ip} ({error}): see `ip route get {ip}`")
         })),
     });
     let source = bound.unwrap_or(found?);
     let local_gid = Gid::of_ip(address::plain(source));
-    for (device, found) in world.devices()?.iter().enumerate() {
+    for (device, found) in process.devices()?.iter().enumerate() {
         if let Some(sgid_index) = found.index_of(local_gid) {
             let remote_gid = Gid::of_ip(address::plain(ip));
-            let (remote_lid, is_here) = (0xffff, false);
-            return Ok(Some(Way {
+            let (remote_lid, is_local) = (0xffff, false);
+            return Ok(Some(Path {
                 device,
                 sgid_index,
                 local_gid,
                 remote_gid,
                 remote_lid,
-                is_here,
+                is_local,
                 source,
             }));
         }
     }
-    no(format!("the way to {ip} leads over {source}, which is not the named interface's"))
+    unreachable(format!(
+        "the route to {ip} uses {source}, which is not an address of the named interface"
+    ))
 }
 
-/// Notes the way to a peer.
-fn resolved(inner: &mut Inner, number: u64, destination: SocketAddr, way: Way) -> CallResult<u32> {
-    let port = inner.next_port();
-    let device = way.device;
-    let state = inner.id(number)?;
-    let before = state.source.map_or(port, |source| source.port());
-    state.source = Some(SocketAddr::new(way.source, before));
-    state.destination = Some(destination);
-    state.device = Some(device);
-    state.link.sgid_index = way.sgid_index;
-    state.link.local_gid = way.local_gid;
-    state.link.remote_gid = way.remote_gid;
-    state.link.remote_lid = way.remote_lid;
-    let service = worlds::service_of(state.ps, destination.port());
-    state.peer = Some(match way.is_here {
-        true => Peer::Service(service),
-        false => Peer::Remote { local: way.local_gid, remote: way.remote_gid },
-    });
-    Ok(RDMA_CM_EVENT_ADDR_RESOLVED)
-}
-
-/// Looks for a path to a peer; the result is an event. 0, or -1 and `errno`. On Ethernet nobody is
-/// asked for it, by Linux neither, so that no time-out ever is over.
+/// Resolves the route to a peer; 0, or -1 and `errno`. The result is an event. On Ethernet the route
+/// follows from the address, in Linux too, so the time-out never ends.
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's id.
     answer(unsafe { resolve_route(id) })
@@ -221,17 +242,16 @@ pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_i
 pub unsafe fn resolve_route(id: *mut rdma_cm_id) -> CallResult<()> {
     // SAFETY: the caller's contract.
     let own = unsafe { own(id)? };
-    let mut inner = world()?.lock();
-    if inner.id(own.number)?.destination.is_none() {
+    let mut cm = process()?.lock();
+    if cm.id(own.number)?.destination.is_none() {
         return Err(failed(libc::EINVAL, "rdma_resolve_route", || {
             "call rdma_resolve_addr first, and wait for its event".to_owned()
         }));
     }
-    let event = RDMA_CM_EVENT_ROUTE_RESOLVED;
-    inner.post(Posted { event, status: 0, id: own.number, listener: None, param: Param::None });
-    drop(inner);
+    cm.queue_event(QueuedEvent::new(RDMA_CM_EVENT_ROUTE_RESOLVED, own.number));
+    drop(cm);
     // SAFETY: as above.
-    unsafe { complete(id) }
+    unsafe { wait_for_event(id) }
 }
 
 #[cfg(test)]
@@ -239,12 +259,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_ends_when_the_program_says() {
+    fn the_time_out_of_the_program_counts() {
         let here = IpAddr::from([127, 0, 0, 1]);
-        assert_eq!(end_of_search(7, 2000, here), Some(2_000_000_007));
-        assert_eq!(end_of_search(7, c_int::MAX, here), Some(2_147_483_647_000_007));
-        // A thread has to look at all.
-        assert_eq!(end_of_search(7, 0, here), Some(100_000_007));
-        assert_eq!(end_of_search(7, -1, here), None);
+        assert_eq!(deadline_ns(7, 2000, here), Some(2_000_000_007));
+        assert_eq!(deadline_ns(7, c_int::MAX, here), Some(2_147_483_647_000_007));
+        // A thread has to start first.
+        assert_eq!(deadline_ns(7, 0, here), Some(100_000_007));
+        assert_eq!(deadline_ns(7, -1, here), None);
     }
 }

@@ -7,7 +7,7 @@
 //! only to a slot whose holder is known to be ours, from mail that it sent or from the kernel's
 //! socket table.
 
-use crate::diag;
+use crate::sock_diag;
 use core::fmt;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::io;
@@ -271,7 +271,7 @@ impl Mailbox {
         if slot == self.slot || word.load(Ordering::Relaxed) & bit != 0 {
             return Ok(true);
         }
-        match diag::holder_uid(&name_of(self.version, self.uid, slot)) {
+        match sock_diag::holder_uid(&name_of(self.version, self.uid, slot)) {
             Ok(Some(uid)) => Ok(uid == self.uid),
             Ok(None) => Err(SendError::NoSuchPeer),
             // No socket table here: only mail from it can tell.

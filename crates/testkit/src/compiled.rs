@@ -1,4 +1,4 @@
-//! C programs of ours (`tests/c`), compiled for a test against the header of rdma-core.
+//! Compiles the C programs in `tests/c` against the headers of rdma-core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,8 @@ use crate::programs;
 
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 
-/// Compiles a program into a directory, named by the first source; `None`, said aloud, when there
-/// is nothing to compile it with.
+/// Compiles a program into a directory, under the name of the first source. `None`, with a SKIPPED
+/// line, without compiler or headers.
 ///
 /// # Panics
 /// When the compiler complains.
@@ -20,7 +20,7 @@ pub fn compile(scratch: &Path, sources: &[&str], libraries: &[&str]) -> Option<P
     compile_with("cc", scratch, sources, libraries)
 }
 
-/// The same with a compiler of this name, and without the header of rdma-core.
+/// As [`compile`], with a compiler of this name, for programs that need no header of rdma-core.
 ///
 /// # Panics
 /// When the compiler complains.

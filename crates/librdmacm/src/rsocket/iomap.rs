@@ -1,4 +1,4 @@
-//! Memory that the peer writes to by offset, past the stream.
+//! Calls on mapped memory, which the peer writes by offset, beside the stream.
 
 use core::ffi::{c_int, c_void};
 use std::sync::MutexGuard;
@@ -6,53 +6,12 @@ use std::sync::MutexGuard;
 use libc::{iovec, off_t};
 use rdmalab_abi::*;
 
-use super::memory::Sge;
-use super::stream::{LIST, OP_IOMAP, OP_WRITE, SGE_BYTES, Stream, message};
-use super::{Socket, get};
-use crate::debug::{CallResult, Errno, answer, failed, last_errno};
+use super::iomaps::{BYTES, Mapping, entry};
+use super::protocol::{OP_IOMAP, OP_WRITE, message};
+use super::socket::{Socket, count as byte_count, get};
+use super::stream::Stream;
 use crate::device::verbs;
-
-/// Bytes of an announced mapping: offset, and where it lies.
-pub const BYTES: usize = 8 + SGE_BYTES;
-
-/// Memory of ours that the peer may write to.
-struct Mapping {
-    offset: u64,
-    mr: *mut ibv_mr,
-    /// Its place at the peer; none if only we use it.
-    index: Option<u32>,
-    is_announced: bool,
-    uses: u32,
-}
-
-/// The mappings of a socket.
-#[derive(Default)]
-pub struct Iomaps {
-    own: Vec<Mapping>,
-    /// Where the peer keeps what we announce, and how many it keeps.
-    at_peer: Sge,
-}
-
-impl Iomaps {
-    pub fn meet(&mut self, at_peer: Sge) {
-        self.at_peer = at_peer;
-    }
-
-    /// Takes back what is mapped.
-    pub fn free(&mut self) {
-        if let Ok(verbs) = verbs() {
-            for mapping in self.own.drain(..) {
-                // SAFETY: registered by `map`, taken back once.
-                unsafe { (verbs.dereg_mr)(mapping.mr) };
-            }
-        }
-    }
-
-    /// A place at the peer that is not used.
-    fn free_index(&self) -> Option<u32> {
-        (0..self.at_peer.length).find(|index| self.own.iter().all(|m| m.index != Some(*index)))
-    }
-}
+use crate::errno::{CallResult, Errno, answer, failed, last_errno};
 
 /// Maps memory; its offset, or -1 and `errno`.
 pub unsafe fn riomap(
@@ -87,7 +46,7 @@ fn map(
     let is_remote = prot & libc::PROT_WRITE != 0;
     let offset = if offset == -1 { buf as off_t } else { offset };
     let same = |mapping: &&mut Mapping| {
-        // SAFETY: registered by this function, and not taken back yet.
+        // SAFETY: registered by this function, and not deregistered yet.
         let mr = unsafe { &*mapping.mr };
         mr.addr == buf && mr.length == len && mapping.offset == offset as u64
     };
@@ -115,13 +74,13 @@ fn map(
     Ok(offset)
 }
 
-/// Takes a mapping back; 0, or -1 and `errno`.
+/// Removes a mapping; 0, or -1 and `errno`.
 pub unsafe fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
     answer(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
         let own = &mut stream.iomaps.own;
         let same = |mapping: &Mapping| {
-            // SAFETY: registered by `map`, and not taken back yet.
+            // SAFETY: registered by `map`, and not deregistered yet.
             let mr = unsafe { &*mapping.mr };
             mr.addr == buf && mr.length == len
         };
@@ -129,7 +88,7 @@ pub unsafe fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
         own[at].uses -= 1;
         if own[at].uses == 0 {
             let mapping = own.remove(at);
-            // SAFETY: registered by `map`, taken back once.
+            // SAFETY: registered by `map`, deregistered once.
             unsafe { (verbs()?.dereg_mr)(mapping.mr) };
         }
         Ok(())
@@ -153,7 +112,7 @@ pub fn announce<'a>(
         let Some(mapping) = stream.iomaps.own.get_mut(at) else { break };
         mapping.is_announced = true;
         let (offset, index) = (mapping.offset, mapping.index.unwrap_or(0));
-        // SAFETY: registered by `map`, and not taken back yet.
+        // SAFETY: registered by `map`, and not deregistered yet.
         let mr = unsafe { *mapping.mr };
         let bytes = entry(offset, mr.addr as u64, mr.rkey, mr.length as u32, stream.swaps);
         let from = [iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: BYTES }];
@@ -167,21 +126,7 @@ pub fn announce<'a>(
     Ok(stream)
 }
 
-/// A mapping as the peer reads it.
-fn entry(offset: u64, addr: u64, key: u32, length: u32, swaps: bool) -> [u8; BYTES] {
-    let (offset, addr, key, length) = match swaps {
-        true => (offset.swap_bytes(), addr.swap_bytes(), key.swap_bytes(), length.swap_bytes()),
-        false => (offset, addr, key, length),
-    };
-    let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&offset.to_ne_bytes());
-    bytes[8..16].copy_from_slice(&addr.to_ne_bytes());
-    bytes[16..20].copy_from_slice(&key.to_ne_bytes());
-    bytes[20..].copy_from_slice(&length.to_ne_bytes());
-    bytes
-}
-
-/// Writes into a mapping of the peer's; the number of bytes, or -1 and `errno`.
+/// Writes to memory that the peer has mapped; the number of bytes, or -1 and `errno`.
 pub unsafe fn riowrite(
     socket: c_int,
     buf: *const c_void,
@@ -190,7 +135,7 @@ pub unsafe fn riowrite(
     flags: c_int,
 ) -> usize {
     let written = get(socket).and_then(|socket| write(&socket, buf, count, offset, flags));
-    super::count(written) as usize
+    byte_count(written) as usize
 }
 
 fn write(
@@ -232,13 +177,13 @@ fn write(
     Ok(done)
 }
 
-/// Where an offset lies at the peer, with its key, and how many bytes follow there.
+/// The address of an offset at the peer, its key, and the bytes of the mapping behind it.
 fn mapped(stream: &Stream, offset: u64) -> Option<(u64, u32, u32)> {
     let (at, number) = stream.own_iomaps();
     for index in 0..usize::from(number) {
         let at = at.wrapping_add(index * BYTES);
-        // SAFETY: within the list's buffer, aligned; the peer writes there, so each word is read
-        // as one that others change.
+        // SAFETY: within the target buffer, aligned. The peer writes there, so each word is read
+        // volatile.
         let (start, addr, key, length) = unsafe {
             (
                 at.cast::<u64>().read_volatile(),
@@ -254,5 +199,3 @@ fn mapped(stream: &Stream, offset: u64) -> Option<(u64, u32, u32)> {
     }
     None
 }
-
-const _: () = assert!(LIST as usize * SGE_BYTES == 32);

@@ -6,9 +6,9 @@ use std::ptr::null_mut;
 use libc::iovec;
 use rdmalab_abi::*;
 
-use super::stream::SGE_BYTES;
-use crate::debug::{CallResult, Errno, last_errno};
+use super::protocol::SGE_BYTES;
 use crate::device::verbs;
+use crate::errno::{CallResult, Errno, last_errno};
 
 /// Memory at the peer.
 #[derive(Clone, Copy, Debug, Default)]

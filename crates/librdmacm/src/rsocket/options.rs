@@ -2,10 +2,13 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::get;
+use super::protocol::SGE_BYTES;
+use super::settings::is_kept;
+use super::socket::{get, number};
 use super::stream::{State, Stream};
-use crate::debug::{CallResult, Errno, answer, failed};
-use crate::id;
+use crate::cm_id::own;
+use crate::errno::{CallResult, Errno, answer, failed};
+use crate::process::process;
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
 /// Level of the options of RDMA sockets, and their names.
@@ -19,37 +22,6 @@ const RDMA_IOMAPSIZE: c_int = 3;
 const QUEUE_RANGE: (c_int, c_int) = (16, 0xfffe);
 /// The smallest and the largest buffers.
 const BUFFER_RANGE: (c_int, c_int) = (4096, 1 << 28);
-
-/// Options that are kept and not acted on.
-#[derive(Debug, Default)]
-pub struct Options {
-    flags: c_int,
-    kept: Vec<(c_int, c_int, c_int)>,
-    linger: (c_int, c_int),
-}
-
-impl Options {
-    fn kept(&self, level: c_int, name: c_int) -> c_int {
-        let found = self.kept.iter().find(|(l, n, _)| (*l, *n) == (level, name));
-        found.map_or(0, |(.., value)| *value)
-    }
-
-    fn keep(&mut self, level: c_int, name: c_int, value: c_int) {
-        self.kept.retain(|(l, n, _)| (*l, *n) != (level, name));
-        self.kept.push((level, name, value));
-    }
-}
-
-/// Options that a program may set to say what holds anyway.
-fn is_kept(level: c_int, name: c_int) -> bool {
-    matches!(
-        (level, name),
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE | libc::SO_OOBINLINE | libc::SO_REUSEADDR)
-            | (libc::IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_MAXSEG)
-            | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT)
-            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)
-    )
-}
 
 /// Sets an option; 0, or -1 and `errno`.
 pub unsafe fn rsetsockopt(
@@ -80,9 +52,9 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
     let buffer = |value: c_int| (value.clamp(BUFFER_RANGE.0, BUFFER_RANGE.1) & !1) as u32;
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-            let mut inner = id::world()?.lock();
+            let mut inner = process()?.lock();
             // SAFETY: the socket's id.
-            inner.id(unsafe { id::own(stream.id)? }.number)?.reuse_address = value != 0;
+            inner.id(unsafe { own(stream.id)? }.number)?.reuse_address = value != 0;
         }
         (libc::SOL_SOCKET, libc::SO_RCVBUF) if is_early => {
             stream.sizes.receive_buffer = buffer(value);
@@ -108,7 +80,7 @@ fn set(stream: &mut Stream, level: c_int, name: c_int, value: c_int) -> CallResu
             return Ok(());
         }
         (SOL_RDMA, RDMA_INLINE) => {
-            stream.sizes.inline = value.clamp(super::stream::SGE_BYTES as c_int, 1024) as u32;
+            stream.sizes.inline = value.clamp(SGE_BYTES as c_int, 1024) as u32;
             return Ok(());
         }
         (SOL_RDMA, RDMA_IOMAPSIZE) => {
@@ -171,7 +143,7 @@ unsafe fn write<T>(from: T, value: *mut c_void, length: *mut socklen_t) -> CallR
 
 /// Reads and sets flags, `O_NONBLOCK` above all; the flags or 0, or -1 and `errno`.
 pub fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
-    super::number(get(socket).and_then(|socket| {
+    number(get(socket).and_then(|socket| {
         let mut stream = socket.lock();
         match command {
             libc::F_GETFL => Ok(stream.options.flags),
@@ -185,11 +157,15 @@ pub fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
     }))
 }
 
-/// Gives an address to the caller: as much as fits, and its whole length.
+/// Copies an address to the caller: as much as fits, and its whole length.
 ///
 /// # Safety
 /// The places are the caller's, or null.
-pub unsafe fn give(from: *const sockaddr_storage, addr: *mut sockaddr, length: *mut socklen_t) {
+pub unsafe fn copy_address(
+    from: *const sockaddr_storage,
+    addr: *mut sockaddr,
+    length: *mut socklen_t,
+) {
     if addr.is_null() || length.is_null() {
         return;
     }
@@ -213,7 +189,7 @@ pub unsafe fn rgetpeername(socket: c_int, addr: *mut sockaddr, length: *mut sock
             return Err(Errno(libc::EBADF));
         }
         // SAFETY: the socket's id, and the caller's places.
-        unsafe { give(&raw const (*stream.id).route.addr.dst_storage, addr, length) };
+        unsafe { copy_address(&raw const (*stream.id).route.addr.dst_storage, addr, length) };
         Ok(())
     }))
 }
@@ -226,7 +202,7 @@ pub unsafe fn rgetsockname(socket: c_int, addr: *mut sockaddr, length: *mut sock
             return Err(Errno(libc::EBADF));
         }
         // SAFETY: the socket's id, and the caller's places.
-        unsafe { give(&raw const (*stream.id).route.addr.src_storage, addr, length) };
+        unsafe { copy_address(&raw const (*stream.id).route.addr.src_storage, addr, length) };
         Ok(())
     }))
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
-use super::bell::Bell;
+use super::socket::{Socket, find, readable, sleep_on};
 use super::stream::{State, Stream};
-use super::{Socket, find, readable, sleep_on};
-use crate::debug::{Errno, answer};
+use super::wakeup::Wakeup;
+use crate::errno::{Errno, answer};
 
 /// What holds for a socket now, of what is asked for.
 fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
@@ -17,7 +17,7 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
         return libc::POLLNVAL;
     }
     if stream.is_opening() {
-        match socket.go_on(stream) {
+        match socket.advance(stream) {
             Err(Errno(libc::EINPROGRESS)) => return 0,
             Err(_) => return libc::POLLERR | (wanted & libc::POLLOUT),
             Ok(()) => {}
@@ -52,7 +52,7 @@ fn ready(socket: &Socket, stream: &mut Stream, wanted: i16) -> i16 {
     }
 }
 
-/// Looks at everything once; how many hold.
+/// Lookups at everything once; how many hold.
 fn look(entries: &mut [pollfd], found: &[Option<Arc<Socket>>]) -> c_int {
     let mut count = 0;
     for (entry, socket) in entries.iter_mut().zip(found) {
@@ -89,23 +89,23 @@ fn arm(entries: &[pollfd], found: &[Option<Arc<Socket>>]) -> Option<Vec<pollfd>>
 }
 
 /// A thread that sleeps on sockets: as long as this lives it hears of what others take from them.
-struct Vigil<'a> {
+struct PollWaiter<'a> {
     found: &'a [Option<Arc<Socket>>],
-    bell: Option<Bell>,
+    wakeup: Option<Wakeup>,
 }
 
-impl<'a> Vigil<'a> {
-    fn begin(found: &'a [Option<Arc<Socket>>]) -> Self {
-        let bell = Bell::own();
-        found.iter().flatten().for_each(|socket| socket.lock().sleepers.enter(bell.as_ref()));
-        Self { found, bell }
+impl<'a> PollWaiter<'a> {
+    fn new(found: &'a [Option<Arc<Socket>>]) -> Self {
+        let wakeup = Wakeup::own();
+        found.iter().flatten().for_each(|socket| socket.lock().waiters.add(wakeup.as_ref()));
+        Self { found, wakeup }
     }
 }
 
-impl Drop for Vigil<'_> {
+impl Drop for PollWaiter<'_> {
     fn drop(&mut self) {
-        let bell = self.bell.as_ref();
-        self.found.iter().flatten().for_each(|socket| socket.lock().sleepers.leave(bell));
+        let wakeup = self.wakeup.as_ref();
+        self.found.iter().flatten().for_each(|socket| socket.lock().waiters.remove(wakeup));
     }
 }
 
@@ -122,7 +122,7 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
         return unsafe { libc::poll(fds, nfds, timeout_ms) };
     }
     let until = u64::try_from(timeout_ms).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
-    let mut vigil = None;
+    let mut waiter = None;
     loop {
         let count = look(entries, &found);
         if count > 0 {
@@ -138,13 +138,13 @@ pub unsafe fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout_ms: c_int) -> c_int 
         if left_ms == 0 {
             return 0;
         }
-        let Some(vigil) = &vigil else {
+        let Some(waiter) = &waiter else {
             // What others took before it began, the next look sees.
-            vigil = Some(Vigil::begin(&found));
+            waiter = Some(PollWaiter::new(&found));
             continue;
         };
         let Some(polls) = arm(entries, &found) else { continue };
-        if let Err(error) = sleep_on(polls, vigil.bell.as_ref(), left_ms) {
+        if let Err(error) = sleep_on(polls, waiter.wakeup.as_ref(), left_ms) {
             return answer(Err(error));
         }
     }

@@ -1,4 +1,4 @@
-//! The two directions of a connected socket.
+//! A stream: the state of a socket, its buffers, and sending and receiving through them.
 
 mod work;
 
@@ -9,18 +9,16 @@ use std::ptr::null_mut;
 use libc::iovec;
 use rdmalab_abi::*;
 
-use super::Sizes;
-use super::bell::Sleepers;
-use super::iomap::Iomaps;
-use super::memory::{Buffer, Sge, entry_bytes, gather};
-use crate::debug::{CallResult, Errno, last_errno, verb};
+use super::iomaps::{self, Iomaps};
+use super::memory::{Buffer, Sge, gather};
+use super::protocol::{OP_DATA, OP_WRITE, SGE_BYTES, SGL_ENTRIES, message};
+use super::settings::{Options, Sizes};
+use super::wakeup::Waiters;
+use crate::cm_id::own;
 use crate::device::verbs;
+use crate::errno::{CallResult, Errno, last_errno, verb};
 use crate::{id, qp};
 
-/// Entries of the list in which the peer announces room.
-pub const LIST: u32 = 2;
-/// Bytes of an entry: address, key, length.
-pub const SGE_BYTES: usize = 16;
 /// Requests that are kept for control messages.
 const CONTROLS: u32 = 4;
 /// Free bytes of the send buffer below which nothing is sent.
@@ -28,24 +26,8 @@ const LOW_WATER: u32 = 2048;
 /// The longest message.
 const MESSAGE_MAX: u32 = 65_536;
 
-/// What immediate data begin with, 3 bits.
-const OP_DATA: u32 = 0;
-/// Not on the wire: a WRITE without immediate data.
-pub const OP_WRITE: u32 = 2;
-const OP_LIST: u32 = 4;
-pub const OP_IOMAP: u32 = 6;
-const OP_CONTROL: u32 = 7;
-/// What control messages say.
-const DISCONNECT: u32 = 0;
-const SHUTDOWN: u32 = 2;
-
 /// Marks the completion of a receive.
 const IS_RECEIVE: u64 = 1 << 63;
-
-/// Immediate data.
-pub const fn message(op: u32, data: u32) -> u32 {
-    op << 29 | data
-}
 
 /// Where a socket stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,29 +59,29 @@ pub struct Stream {
     pub is_readable: bool,
     pub is_writable: bool,
     /// Threads that sleep on the descriptors.
-    pub sleepers: Sleepers,
-    /// Something was taken that sleepers may wait for.
-    is_news: bool,
+    pub waiters: Waiters,
+    /// Something was taken that waiters may wait for.
+    has_progress: bool,
     /// The peer's integers have the other order.
     pub swaps: bool,
-    pub options: super::options::Options,
+    pub options: Options,
     pub iomaps: Iomaps,
     is_armed: bool,
     send_buffer: Buffer,
     receive_buffer: Buffer,
     /// The list that the peer writes, and behind it its mappings.
-    list: Buffer,
+    target_buffer: Buffer,
     /// The entry of the list that is in use.
-    entry: u32,
-    peer_list: Sge,
+    target_sge: u32,
+    remote_sgl: Sge,
     /// The entry of the peer's list that is written next.
-    peer_entry: u32,
+    remote_sge: u32,
     controls_sent: u32,
     controls_max: u32,
-    sent: u16,
-    sent_max: u16,
-    received: u16,
-    received_told: u16,
+    send_seq: u16,
+    send_seq_max: u16,
+    recv_seq: u16,
+    recv_seq_told: u16,
     send_at: u32,
     send_free: u32,
     requests_free: u32,
@@ -126,24 +108,24 @@ impl Stream {
             is_nonblocking: false,
             is_readable: false,
             is_writable: false,
-            sleepers: Sleepers::default(),
-            is_news: false,
+            waiters: Waiters::default(),
+            has_progress: false,
             swaps: false,
-            options: super::options::Options::default(),
+            options: Options::default(),
             iomaps: Iomaps::default(),
             is_armed: false,
             send_buffer: Buffer::NONE,
             receive_buffer: Buffer::NONE,
-            list: Buffer::NONE,
-            entry: 0,
-            peer_list: Sge::default(),
-            peer_entry: 1,
+            target_buffer: Buffer::NONE,
+            target_sge: 0,
+            remote_sgl: Sge::default(),
+            remote_sge: 1,
             controls_sent: 0,
             controls_max: CONTROLS,
-            sent: 0,
-            sent_max: 0,
-            received: 0,
-            received_told: 0,
+            send_seq: 0,
+            send_seq_max: 0,
+            recv_seq: 0,
+            recv_seq_told: 0,
             send_at: 0,
             send_free: 0,
             requests_free: 0,
@@ -188,7 +170,7 @@ impl Stream {
 
     /// Whether it has its queue pair and buffers.
     pub fn has_buffers(&self) -> bool {
-        !self.list.at.is_null()
+        !self.target_buffer.at.is_null()
     }
 
     pub fn has_data(&self) -> bool {
@@ -206,7 +188,7 @@ impl Stream {
         let depth = i32::from(self.sizes.send_queue) + i32::from(self.sizes.receive_queue);
         // SAFETY: the socket's id with its device; what is made is freed with the queue pair.
         unsafe {
-            let own = id::own(self.id)?;
+            let own = own(self.id)?;
             let channel = (verbs.create_comp_channel)(own.verbs());
             if channel.is_null() {
                 return Err(last_errno());
@@ -233,15 +215,15 @@ impl Stream {
         let local = IBV_ACCESS_LOCAL_WRITE;
         let remote = local | IBV_ACCESS_REMOTE_WRITE;
         let sizes = self.sizes;
-        let list = LIST as usize * SGE_BYTES + usize::from(sizes.iomaps) * super::iomap::BYTES;
+        let list = SGL_ENTRIES as usize * SGE_BYTES + usize::from(sizes.iomaps) * iomaps::BYTES;
         self.send_buffer = Buffer::new(pd, sizes.send_buffer as usize, local)?;
         self.receive_buffer = Buffer::new(pd, sizes.receive_buffer as usize, remote)?;
-        self.list = Buffer::new(pd, list, remote)?;
+        self.target_buffer = Buffer::new(pd, list, remote)?;
         self.send_free = sizes.send_buffer;
         self.requests_free = u32::from(sizes.send_queue).saturating_sub(CONTROLS);
         self.announce_at = sizes.receive_buffer / 2;
         self.read_free = sizes.receive_buffer / 2;
-        self.received_told = sizes.receive_queue / 2;
+        self.recv_seq_told = sizes.receive_queue / 2;
         for _ in 0..sizes.receive_queue {
             self.post_receive()?;
         }
@@ -249,28 +231,32 @@ impl Stream {
     }
 
     /// The list into which the peer writes.
-    pub fn own_list(&self) -> Sge {
-        Sge { addr: self.list.address(), key: self.list.keys().1, length: LIST }
+    pub fn target_sgl(&self) -> Sge {
+        Sge {
+            addr: self.target_buffer.address(),
+            key: self.target_buffer.keys().1,
+            length: SGL_ENTRIES,
+        }
     }
 
     /// The half of the receive buffer that is announced first.
-    pub fn own_half(&self) -> Sge {
+    pub fn first_half(&self) -> Sge {
         let length = self.sizes.receive_buffer / 2;
         Sge { addr: self.receive_buffer.address(), key: self.receive_buffer.keys().1, length }
     }
 
     /// Where the mappings lie that the peer announces, and how many fit.
     pub fn own_iomaps(&self) -> (*const u8, u16) {
-        (self.list.at.wrapping_add(LIST as usize * SGE_BYTES), self.sizes.iomaps)
+        (self.target_buffer.at.wrapping_add(SGL_ENTRIES as usize * SGE_BYTES), self.sizes.iomaps)
     }
 
-    /// Notes what the peer told when it connected.
-    pub fn meet(&mut self, credits: u16, list: Sge, half: Sge, iomaps: u16) {
-        self.sent_max = credits;
-        self.peer_list = list;
-        self.write_entry(0, half);
+    /// MadCapture what the peer told when it connected.
+    pub fn set_peer(&mut self, credits: u16, list: Sge, half: Sge, iomaps: u16) {
+        self.send_seq_max = credits;
+        self.remote_sgl = list;
+        self.write_target_sge(0, half);
         let behind = list.addr + u64::from(list.length) * SGE_BYTES as u64;
-        self.iomaps.meet(Sge { addr: behind, key: list.key, length: u32::from(iomaps) });
+        self.iomaps.set_peer(Sge { addr: behind, key: list.key, length: u32::from(iomaps) });
     }
 
     /// Data may flow.
@@ -279,13 +265,13 @@ impl Stream {
         (self.is_readable, self.is_writable) = (true, true);
     }
 
-    fn entry_at(&self, index: u32) -> *mut u8 {
-        self.list.at.wrapping_add((index % LIST) as usize * SGE_BYTES)
+    fn target_sge_at(&self, index: u32) -> *mut u8 {
+        self.target_buffer.at.wrapping_add((index % SGL_ENTRIES) as usize * SGE_BYTES)
     }
 
-    fn write_entry(&mut self, index: u32, sge: Sge) {
-        let at = self.entry_at(index);
-        // SAFETY: within the list, which has room for `LIST` entries and is aligned for them; the
+    fn write_target_sge(&mut self, index: u32, sge: Sge) {
+        let at = self.target_sge_at(index);
+        // SAFETY: within the list, which has room for `SGL_ENTRIES` entries and is aligned for them; the
         // peer writes there too, so each word is accessed as one that others change.
         unsafe {
             at.cast::<u64>().write_volatile(sge.addr);
@@ -295,11 +281,11 @@ impl Stream {
     }
 
     /// Where the peer has room.
-    fn room(&self) -> Sge {
-        if self.list.at.is_null() {
+    fn peer_room(&self) -> Sge {
+        if self.target_buffer.at.is_null() {
             return Sge::default();
         }
-        let at = self.entry_at(self.entry);
+        let at = self.target_sge_at(self.target_sge);
         // SAFETY: as above.
         unsafe {
             Sge {
@@ -314,8 +300,8 @@ impl Stream {
         self.is_connected()
             && self.requests_free > 0
             && self.send_free >= LOW_WATER.min(self.sizes.send_buffer)
-            && self.sent != self.sent_max
-            && self.room().length != 0
+            && self.send_seq != self.send_seq_max
+            && self.peer_room().length != 0
     }
 
     /// Whether memory of the peer's can be written, past the stream.
@@ -325,7 +311,7 @@ impl Stream {
 
     /// One more message is on its way.
     pub fn count_message(&mut self) {
-        self.sent = self.sent.wrapping_add(1);
+        self.send_seq = self.send_seq.wrapping_add(1);
     }
 
     pub fn can_control(&self) -> bool {
@@ -409,7 +395,7 @@ impl Stream {
 
     /// Sends as much as fits into one message; the caller has seen that some does.
     pub fn put(&mut self, from: &[iovec], skip: usize, left: usize) -> CallResult<usize> {
-        let room = self.room();
+        let room = self.peer_room();
         let wanted = u32::try_from(left).unwrap_or(u32::MAX);
         let bytes = wanted.min(self.message_max()).min(room.length);
         let (mut pieces, count) = self.stage(from, skip, bytes);
@@ -417,12 +403,12 @@ impl Stream {
         let to = (room.addr, room.key);
         self.post_write(&mut pieces[..count], to, message(OP_DATA, bytes), is_inline)?;
         self.spend(bytes);
-        self.sent = self.sent.wrapping_add(1);
+        self.send_seq = self.send_seq.wrapping_add(1);
         let rest =
             Sge { addr: room.addr + u64::from(bytes), key: room.key, length: room.length - bytes };
-        self.write_entry(self.entry, rest);
+        self.write_target_sge(self.target_sge, rest);
         if rest.length == 0 {
-            self.entry = (self.entry + 1) % LIST;
+            self.target_sge = (self.target_sge + 1) % SGL_ENTRIES;
         }
         Ok(bytes as usize)
     }
@@ -457,7 +443,7 @@ impl Stream {
             self.read_at = at;
             if bytes == there {
                 self.messages.pop_front();
-                self.received = self.received.wrapping_add(1);
+                self.recv_seq = self.recv_seq.wrapping_add(1);
             } else if let Some(front) = self.messages.front_mut() {
                 *front -= bytes;
             }
@@ -493,13 +479,13 @@ impl Stream {
             }
             self.send_buffer.free();
             self.receive_buffer.free();
-            self.list.free();
+            self.target_buffer.free();
             id::rdma_destroy_id(self.id);
         }
         self.id = null_mut();
         (self.state, self.error) = (State::Failed, libc::EBADF);
         (self.is_readable, self.is_writable) = (false, false);
         self.messages.clear();
-        self.sleepers.wake();
+        self.waiters.wake();
     }
 }

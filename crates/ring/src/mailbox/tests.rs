@@ -40,7 +40,7 @@ fn descriptors_go_to_a_stranger_only_if_the_kernel_says_whose_it_is() {
     let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
     let event = Event::create().unwrap();
     let name = name_of(version, own_uid().unwrap(), b.slot());
-    match diag::holder_uid(&name) {
+    match sock_diag::holder_uid(&name) {
         Ok(holder) => {
             assert_eq!(holder, Some(own_uid().unwrap()));
             a.send(b.slot(), b"fd", &[event.as_fd()]).unwrap();

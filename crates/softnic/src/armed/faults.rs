@@ -23,12 +23,13 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::clock::now_ns;
 use crate::copy;
-use crate::helper::{block_signals, restore_signals};
+use crate::error::os_error;
 use crate::layout::QP_INDEX_BITS;
 use crate::peer::Peer;
-use crate::process::{Process, os_error};
-use crate::transmit::{ANSWER_SLOTS, push, room_in};
-use crate::udp::Route;
+use crate::process::Process;
+use crate::ring_push::{ANSWER_SLOTS, push, room_in};
+use crate::signals::{block_signals, restore_signals};
+use crate::udp::socket::Route;
 
 /// How long callers have to send what is due before the thread does, ns.
 const GRACE_NS: u64 = 20_000;
@@ -165,12 +166,12 @@ impl Faults {
     }
 
     /// Whether the chain has to be told of packets that arrive.
-    pub(super) fn watches_arrivals(&self) -> bool {
+    pub(crate) fn watches_arrivals(&self) -> bool {
         self.watches_arrivals
     }
 
     /// A packet has arrived.
-    pub(super) fn packet_arrived(&self, packet: &PacketInfo) -> Reply {
+    pub(crate) fn packet_arrived(&self, packet: &PacketInfo) -> Reply {
         let reception = self.state.lock().chain.packet_arrived(packet, now_ns());
         self.count_disturbed(reception.met);
         reception.reply
@@ -249,7 +250,7 @@ impl Faults {
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
-                process.want_attention_at(next_ns);
+                process.set_deadline(next_ns);
             }
         }
         deferral.sends_now
@@ -310,11 +311,11 @@ impl Faults {
         let state = self.state.lock();
         for (index, (label, met)) in self.labels.iter().zip(state.chain.met()).enumerate() {
             let whose = self.whose(index);
-            crate::say(&format!("{whose} \"{label}\" met {met} packets"));
+            crate::debug(&format!("{whose} \"{label}\" met {met} packets"));
         }
         let overflowed = self.overflowed.load(Ordering::Relaxed);
         if overflowed > 0 {
-            crate::say(&format!(
+            crate::debug(&format!(
                 "{overflowed} packets were lost beyond what the faults ask for: too many waited"
             ));
         }
@@ -346,8 +347,8 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
             peer.ring_bell();
         }
         DeferredPacket::Network { route, packet, intact } => {
-            if let Some(wire) = process.wire() {
-                wire.send_deferred(route, packet, *intact);
+            if let Some(network) = process.network() {
+                network.send_deferred(route, packet, *intact);
             }
         }
     }
@@ -367,7 +368,7 @@ impl Process {
         if let Some(faults) = faults
             && let Some(next_ns) = faults.release(self, now)
         {
-            self.want_attention_at(next_ns);
+            self.set_deadline(next_ns);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! C programs of ours run on our library as any user's would be.
+//! The C programs in `tests/c`, run on our libraries.
 
 use std::path::Path;
 use std::time::Instant;
@@ -21,9 +21,11 @@ fn run(program: &Path, environments: &[&str], last_line: &str) {
 }
 
 #[test]
-fn a_program_as_users_write_them() {
+fn all_opcodes_and_errors() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["user.c", "end.c"], &["-libverbs"]) {
+    if let Some(program) =
+        compile(scratch.path(), &["opcodes_and_errors.c", "endpoint.c"], &["-libverbs"])
+    {
         let environments =
             ["", "RDMALAB_TEST_DEVICE=soft1", "RDMALAB_LANE=off", "RDMALAB_PERSONALITY=ethernet"];
         run(&program, &environments, "all passed");
@@ -31,64 +33,71 @@ fn a_program_as_users_write_them() {
 }
 
 #[test]
-fn a_receiver_that_leaves_has_acknowledged() {
+fn a_receiver_that_exits_has_acknowledged() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["leave.c", "end.c"], &["-libverbs"]) {
+    if let Some(program) =
+        compile(scratch.path(), &["exit_after_receive.c", "endpoint.c"], &["-libverbs"])
+    {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
 
 #[test]
-fn a_device_may_be_closed_before_its_objects_go() {
+fn a_device_may_be_closed_before_its_objects() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["late.c", "end.c"], &["-libverbs"]) {
-        // What is freed is overwritten, so that who still looks there falls.
+    if let Some(program) =
+        compile(scratch.path(), &["close_device_first.c", "endpoint.c"], &["-libverbs"])
+    {
+        // Freed memory is overwritten, so that a use after free crashes.
         run(&program, &["MALLOC_PERTURB_=165"], "all passed");
     }
 }
 
 #[test]
-fn a_thread_that_waits_may_be_cancelled() {
+fn a_waiting_thread_may_be_cancelled() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) =
-        compile(scratch.path(), &["cancel.c", "end.c"], &["-libverbs", "-lpthread"])
-    {
+    if let Some(program) = compile(
+        scratch.path(),
+        &["cancel_waiting_thread.c", "endpoint.c"],
+        &["-libverbs", "-lpthread"],
+    ) {
         run(&program, &[""], "all passed");
     }
 }
 
 #[test]
-fn who_listens_is_found_by_address() {
+fn requests_reach_only_the_listener_of_their_address() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     if let Some(program) =
-        compile(scratch.path(), &["listen.c", "end.c"], &["-lrdmacm", "-libverbs"])
+        compile(scratch.path(), &["listen_backlog.c", "endpoint.c"], &["-lrdmacm", "-libverbs"])
     {
         run(&program, &["", "RDMALAB_PERSONALITY=ethernet"], "all passed");
     }
 }
 
 #[test]
-fn who_ends_tells_its_peer_after_all_else() {
+fn a_process_disconnects_at_exit() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let sources = ["farewell.c", "end.c"];
+    let sources = ["disconnect_at_exit.c", "endpoint.c"];
     if let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
 
 #[test]
-fn threads_share_a_socket() {
+fn threads_share_an_rsocket() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
-    if let Some(program) = compile(scratch.path(), &["sockets.c", "end.c"], &libraries) {
+    if let Some(program) = compile(scratch.path(), &["rsocket_threads.c", "endpoint.c"], &libraries)
+    {
         run(&program, &["", "RDMALAB_LANE=off"], "all passed");
     }
 }
 
 #[test]
-fn every_symbol_has_the_version_that_programs_ask_for() {
+fn every_symbol_has_the_version_that_programs_request() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    if let Some(program) = compile(scratch.path(), &["abi.c"], &["-ldl"]) {
+    if let Some(program) = compile(scratch.path(), &["symbol_versions.c"], &["-ldl"]) {
         run(&program, &[""], "soft1");
     }
 }

@@ -75,7 +75,7 @@ fn installed(name: &str) -> Option<std::path::PathBuf> {
 fn every_way_to_look_for_a_file_finds_it() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     for options in [&[][..], &["-O2", "-D_FORTIFY_SOURCE=2", "-Wno-unused-result"]] {
-        let Some(program) = compile_with("cc", scratch.path(), &["paths.c"], options) else {
+        let Some(program) = compile_with("cc", scratch.path(), &["device_files.c"], options) else {
             return;
         };
         for personality in ["infiniband", "ethernet"] {
@@ -95,7 +95,10 @@ fn every_way_to_look_for_a_file_finds_it() {
 #[test]
 fn a_library_that_is_opened_by_its_name_for_linking_is_ours() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let Some(program) = compile_with("cc", scratch.path(), &["abi.c"], &["-ldl"]) else { return };
+    let Some(program) = compile_with("cc", scratch.path(), &["symbol_versions.c"], &["-ldl"])
+    else {
+        return;
+    };
     for name in ["libibverbs.so", "libibverbs.so.1"] {
         let ended = run(&program, &[name.to_owned()], &[]);
         assert!(ended.succeeded() && ended.stdout == "soft0\nsoft1\n", "{}", ended.report());

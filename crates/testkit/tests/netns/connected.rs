@@ -99,18 +99,18 @@ fn a_new_address_is_waited_for_before_anything_is_sent() {
     assert!(!ends.client.stderr.contains("no message to"), "{}", ends.report());
 }
 
-/// Who does not ask to wait for it does something else meanwhile.
+/// A non-blocking caller does not wait while the source address is tentative.
 #[test]
-fn a_new_address_keeps_nobody_waiting() {
-    let test = "a_new_address_keeps_nobody_waiting";
+fn a_tentative_address_blocks_no_caller() {
+    let test = "a_tentative_address_blocks_no_caller";
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let sources = ["resolve.c", "end.c"];
+    let sources = ["resolve_tentative_address.c", "endpoint.c"];
     let Some(program) = compile(scratch.path(), &sources, &["-lrdmacm", "-libverbs"]) else {
         return;
     };
     let Some(lab) = Lab::of_programs(test, 1500, &["sysctl"]) else { return };
     let host = lab.namespace(2);
-    // Out of use for a minute, which is longer than anybody waits for it.
+    // The address stays tentative for a minute, which is longer than the program waits for it.
     let probes = "net.ipv6.conf.eth0.dad_transmits=60";
     lab.must(&format!("netns exec {host} sysctl -q -w {probes}"));
     lab.must(&format!("-n {host} address add fd91::22/64 dev eth0"));
@@ -120,13 +120,16 @@ fn a_new_address_keeps_nobody_waiting() {
     assert!(client.succeeded() && said_so, "{}", client.report());
 }
 
-/// Who resolves an address waits for whoever has it, as long as it says.
+/// Resolving an address that no host has ends with the time-out that the program gave.
 #[test]
-fn an_address_that_nobody_has_is_told_when_its_time_is_over() {
-    let test = "an_address_that_nobody_has_is_told_when_its_time_is_over";
+fn resolving_an_address_without_a_host_times_out() {
+    let test = "resolving_an_address_without_a_host_times_out";
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs"];
-    let Some(program) = compile(scratch.path(), &["nobody.c", "end.c"], &libraries) else { return };
+    let Some(program) = compile(scratch.path(), &["resolve_timeout.c", "endpoint.c"], &libraries)
+    else {
+        return;
+    };
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let host = lab.namespace(2);
     lab.must(&format!("-n {host} route add unreachable 198.51.100.0/24"));
@@ -142,14 +145,18 @@ fn an_address_that_nobody_has_is_told_when_its_time_is_over() {
     }
 }
 
-/// The first request is lost, and nothing else wakes anybody, not even the port, which is taken
-/// before: it is sent again.
+/// The first REQ is lost. Nothing else wakes the connection manager, and the port is bound already:
+/// only the retransmission timer can send the REQ again.
 #[test]
 fn a_request_that_is_lost_is_sent_again() {
     let test = "a_request_that_is_lost_is_sent_again";
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let libraries = ["-lrdmacm", "-libverbs"];
-    let Some(program) = compile(scratch.path(), &["lost.c", "end.c"], &libraries) else { return };
+    let Some(program) =
+        compile(scratch.path(), &["lost_connect_request.c", "endpoint.c"], &libraries)
+    else {
+        return;
+    };
     let Some(lab) = Lab::of_programs(test, 1500, &[]) else { return };
     let (program, directory) = (program.display(), scratch.path().display());
     let mut server = lab.start(1, &program.to_string());
@@ -165,7 +172,7 @@ fn a_request_that_is_lost_is_sent_again() {
     wait_for("resolved");
     lab.must(&format!("-n {} link set eth0 down", lab.namespace(1)));
     std::fs::write(scratch.path().join("go"), "").expect("a file");
-    wait_for("asked");
+    wait_for("requested");
     std::thread::sleep(Duration::from_millis(1000));
     assert!(!client.has_ended(), "{}", client.end_by(Instant::now()).report());
     lab.must(&format!("-n {} link set eth0 up", lab.namespace(1)));

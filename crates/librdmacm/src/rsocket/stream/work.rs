@@ -5,27 +5,30 @@ use std::ptr::null_mut;
 
 use rdmalab_abi::*;
 
-use super::{
-    DISCONNECT, IS_RECEIVE, OP_CONTROL, OP_IOMAP, OP_LIST, OP_WRITE, SGE_BYTES, SHUTDOWN, Sge,
-    State, Stream, entry_bytes, message,
-};
+use super::{IS_RECEIVE, State, Stream};
 use crate::channel;
-use crate::debug::{CallResult, Errno};
 use crate::device::verbs;
+use crate::errno::{CallResult, Errno};
+use crate::events;
+use crate::rsocket::iomaps;
+use crate::rsocket::memory::{Sge, entry_bytes};
+use crate::rsocket::protocol::{
+    DISCONNECT, OP_CONTROL, OP_IOMAP, OP_SGL, OP_WRITE, SGE_BYTES, SHUTDOWN, message,
+};
 
 impl Stream {
     /// Tells the peer what is free again, if that is worth a message.
-    fn tell_credits(&mut self) -> CallResult<()> {
+    fn send_credits(&mut self) -> CallResult<()> {
         let half = self.sizes.receive_buffer / 2;
         let has_room = self.read_free >= half;
-        let is_due = self.received.wrapping_sub(self.received_told) as i16 >= 0;
+        let is_due = self.recv_seq.wrapping_sub(self.recv_seq_told) as i16 >= 0;
         if !self.is_connected() || !self.can_control() || !(has_room || is_due) {
             return Ok(());
         }
         self.controls_sent += 1;
-        let credits = self.received.wrapping_add(self.sizes.receive_queue);
-        self.received_told = self.received.wrapping_add(self.sizes.receive_queue / 2);
-        let what = message(OP_LIST, u32::from(credits));
+        let credits = self.recv_seq.wrapping_add(self.sizes.receive_queue);
+        self.recv_seq_told = self.recv_seq.wrapping_add(self.sizes.receive_queue / 2);
+        let what = message(OP_SGL, u32::from(credits));
         if !has_room {
             return self.post_write(&mut [], (0, 0), what, false);
         }
@@ -34,45 +37,45 @@ impl Stream {
         let bytes = entry_bytes(announced, self.swaps);
         let mut piece =
             [ibv_sge { addr: bytes.as_ptr() as u64, length: SGE_BYTES as u32, lkey: 0 }];
-        let at = self.peer_list.addr + u64::from(self.peer_entry) * SGE_BYTES as u64;
-        self.post_write(&mut piece, (at, self.peer_list.key), what, true)?;
+        let at = self.remote_sgl.addr + u64::from(self.remote_sge) * SGE_BYTES as u64;
+        self.post_write(&mut piece, (at, self.remote_sgl.key), what, true)?;
         self.read_free -= half;
         self.announce_at = (self.announce_at + half) % (half * 2).max(1);
-        self.peer_entry = (self.peer_entry + 1) % self.peer_list.length.max(1);
+        self.remote_sge = (self.remote_sge + 1) % self.remote_sgl.length.max(1);
         Ok(())
     }
 
     /// Tells the peer that nothing follows, or that the connection is over.
-    pub fn say_goodbye(&mut self, ends: bool) -> CallResult<()> {
+    pub fn send_shutdown(&mut self, ends: bool) -> CallResult<()> {
         self.controls_sent += 1;
         let what = message(OP_CONTROL, if ends { DISCONNECT } else { SHUTDOWN });
         self.post_write(&mut [], (0, 0), what, false)
     }
 
-    /// Looks at the completions, and answers them.
+    /// Lookups at the completions, and answers them.
     pub fn work(&mut self) -> CallResult<()> {
         if !self.was_connected() {
             return Ok(());
         }
         let looked = self.look();
-        if std::mem::take(&mut self.is_news) {
-            self.sleepers.wake();
+        if std::mem::take(&mut self.has_progress) {
+            self.waiters.wake();
         }
         looked
     }
 
     fn look(&mut self) -> CallResult<()> {
-        self.hear_of_the_end();
-        self.tell_credits()?;
+        self.poll_cm_events();
+        self.send_credits()?;
         let mut wcs = [ibv_wc::zeroed(); 16];
         loop {
             // SAFETY: the socket's queue, and room for as many completions.
             let got = unsafe { inline::ibv_poll_cq(self.cq(), 16, wcs.as_mut_ptr()) };
             let Ok(got) = usize::try_from(got) else {
-                self.break_off(libc::EIO);
+                self.fail(libc::EIO);
                 return Err(Errno(libc::EIO));
             };
-            self.is_news |= got > 0;
+            self.has_progress |= got > 0;
             for wc in &wcs[..got] {
                 self.complete(wc)?;
             }
@@ -80,7 +83,7 @@ impl Stream {
                 break;
             }
         }
-        self.tell_credits()
+        self.send_credits()
     }
 
     fn complete(&mut self, wc: &ibv_wc) -> CallResult<()> {
@@ -88,7 +91,7 @@ impl Stream {
         if wc.status != IBV_WC_SUCCESS {
             // What was posted is flushed when the connection ends: no news then.
             if self.is_connected() {
-                self.break_off(libc::EIO);
+                self.fail(libc::EIO);
             }
             return Ok(());
         }
@@ -102,16 +105,16 @@ impl Stream {
         let what = wc.wr_id as u32;
         let data = what & 0x1fff_ffff;
         match what >> 29 {
-            OP_LIST => self.controls_max += 1,
+            OP_SGL => self.controls_max += 1,
             OP_CONTROL => {
                 self.controls_max += 1;
                 if data == DISCONNECT {
-                    self.end();
+                    self.disconnected();
                 }
             }
             OP_IOMAP => {
                 self.requests_free += 1;
-                self.send_free += crate::rsocket::iomap::BYTES as u32;
+                self.send_free += iomaps::BYTES as u32;
             }
             _ => {
                 self.requests_free += 1;
@@ -124,48 +127,48 @@ impl Stream {
     fn on_message(&mut self, what: u32) {
         let data = what & 0x1fff_ffff;
         match what >> 29 {
-            OP_LIST => self.sent_max = data as u16,
-            OP_CONTROL if data == DISCONNECT => self.end(),
+            OP_SGL => self.send_seq_max = data as u16,
+            OP_CONTROL if data == DISCONNECT => self.disconnected(),
             OP_CONTROL if data == SHUTDOWN => {
                 if self.is_writable {
                     self.is_readable = false;
                 } else {
-                    self.end();
+                    self.disconnected();
                 }
             }
             OP_CONTROL | OP_IOMAP | OP_WRITE => {}
             // A peer that sends more than it may is cut off: there is no room to note it.
             _ if self.messages.len() > usize::from(self.sizes.receive_queue) => {
-                self.break_off(libc::EPROTO);
+                self.fail(libc::EPROTO);
             }
             _ => self.messages.push_back(data.min(self.sizes.receive_buffer)),
         }
     }
 
-    fn end(&mut self) {
-        self.is_news = true;
+    fn disconnected(&mut self) {
+        self.has_progress = true;
         self.state = State::Disconnected;
         (self.is_readable, self.is_writable) = (false, false);
     }
 
-    fn break_off(&mut self, errno: c_int) {
-        self.is_news = true;
+    fn fail(&mut self, errno: c_int) {
+        self.has_progress = true;
         self.state = State::Broken;
         self.error = errno;
         (self.is_readable, self.is_writable) = (false, false);
     }
 
     /// The connection manager tells of a peer that is gone without a word.
-    fn hear_of_the_end(&mut self) {
+    fn poll_cm_events(&mut self) {
         let mut event = null_mut();
         // SAFETY: the channel of the socket's own id, whose descriptor does not block.
         unsafe {
             let channel = (*self.id).channel;
-            while channel::rdma_get_cm_event(channel, &raw mut event) == 0 {
+            while events::rdma_get_cm_event(channel, &raw mut event) == 0 {
                 let kind = (*event).event;
                 channel::rdma_ack_cm_event(event);
                 if kind == RDMA_CM_EVENT_DISCONNECTED && self.is_connected() {
-                    self.end();
+                    self.disconnected();
                 }
             }
         }

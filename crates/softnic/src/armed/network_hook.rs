@@ -1,0 +1,156 @@
+//! Packets for other hosts, and from them.
+
+use parking_lot::Mutex;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo};
+use rdmalab_link::path::IpFields;
+use rdmalab_link::pcapng;
+use rdmalab_link::receive::Verifier;
+use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::packet::Packet;
+
+use super::Armed;
+use super::faults::DeferredPacket;
+use super::tap::Record;
+use crate::process::Process;
+
+/// What a packet has left of its hops when nobody said how many it may take.
+const HOPS: u8 = 64;
+
+/// See the module's text.
+pub(crate) struct NetworkHook {
+    armed: &'static Armed,
+    verifier: Mutex<Verifier>,
+}
+
+impl NetworkHook {
+    pub(crate) fn new(armed: &'static Armed) -> NetworkHook {
+        NetworkHook { armed, verifier: Mutex::default() }
+    }
+
+    fn record(&self, context: &PacketContext, ip: &IpFields, packet: &[u8], comment: &str) {
+        let Some(tap) = self.armed.tap else { return };
+        // An interface makes one device.
+        let Some(entry) = tap.entry(0, packet.len()) else { return };
+        let hop_limit = if ip.hop_limit == 0 { HOPS } else { ip.hop_limit };
+        let record = Record {
+            direction: context.direction,
+            headers: &FrameHeaders::of(context.path, &IpFields { hop_limit, ..*ip }),
+            bytes: packet.len(),
+            complete: true,
+            spoilt: false,
+            comment,
+        };
+        entry.record(&record, |place| place.copy_from_slice(&packet[..place.len()]));
+    }
+}
+
+/// The packet as rules and quirks see it.
+fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
+    let headers = Packet::parse(packet).ok()?.headers;
+    let opcode = headers.bth.opcode;
+    Some(PacketInfo {
+        flow: Flow {
+            source: context.path.source,
+            destination: context.path.destination,
+            destination_qp: context.destination_qp,
+            source_qp: headers.deth.map_or(Qpn::new(0), |deth| deth.source_qp),
+            is_response: opcode.is_response(),
+        },
+        local_qp: context.local_qp,
+        medium: Medium::Network,
+        class: Class::of(opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+        psn: context.psn,
+        psns: context.psns,
+        transmission: Some(context.transmission),
+        in_order: false,
+        bytes: pcapng::frame_bytes(&context.path, packet.len()) as u32,
+        payload: context.payload,
+    })
+}
+
+/// The byte of the BTH that the invariant CRC does not cover: congestion marks, which switches set
+/// (IBA vol. 1, 7.8.1).
+const UNCOVERED: usize = 4;
+
+/// Changes one bit of a packet, of those that its receiver checks.
+fn damage(packet: &mut [u8], number: u64) {
+    let bit = number as usize % ((packet.len() - 1) * 8);
+    let byte = if bit / 8 < UNCOVERED { bit / 8 } else { bit / 8 + 1 };
+    packet[byte] ^= 1 << (bit % 8);
+}
+
+impl PacketHook for NetworkHook {
+    fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict {
+        debug_assert!(context.direction == Direction::Out);
+        let Some(faults) = self.armed.faults else {
+            self.record(context, &context.ip, packet, "");
+            return Verdict::Pass;
+        };
+        let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
+        let fate = &faults.packet_leaves(&info);
+        if let Some(number) = fate.corrupt {
+            damage(packet, number);
+        }
+        if self.armed.tap.is_some() {
+            self.record(context, &context.ip, packet, &faults.comment(fate));
+        }
+        let Some(network) = Process::existing().and_then(Process::network) else {
+            return Verdict::Pass;
+        };
+        if fate.lost {
+            return Verdict::Drop;
+        }
+        let IpFields { traffic_class, hop_limit, .. } = context.ip;
+        let sends_now = faults.defer(&info.flow, fate, || DeferredPacket::Network {
+            route: network.route_of(context.path, traffic_class, hop_limit),
+            packet: (&*packet).into(),
+            intact: fate.corrupt.is_none(),
+        });
+        if sends_now { Verdict::Pass } else { Verdict::Drop }
+    }
+
+    fn incoming(&self, context: &PacketContext, packet: &[u8]) {
+        // A socket does not show the identification, which the invariant CRC covers. One that
+        // cannot be found belongs to a damaged packet, which is shown as such.
+        let parsed = Packet::parse(packet).ok();
+        let solved = parsed
+            .and_then(|parsed| self.verifier.lock().verify(&context.path, &parsed, packet).ok());
+        let ip = IpFields { identification: solved.unwrap_or_default(), ..context.ip };
+        self.record(context, &ip, packet, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmalab_wire::packet::ICRC_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn whichever_bit_is_damaged_the_crc_tells() {
+        let path = rdmalab_link::path::Path {
+            source: "10.0.0.1".parse().expect("an address"),
+            destination: "10.0.0.2".parse().expect("an address"),
+            source_port: 0xc001,
+            destination_port: 4791,
+        };
+        // A SEND of 8 bytes: BTH, payload, CRC.
+        let mut sound = vec![0x04, 0x40, 0xff, 0xff, 0, 0, 1, 1, 0x80, 0, 0, 7];
+        sound.extend([0x5a; 8]);
+        let icrc_at = sound.len();
+        sound.extend([0; ICRC_BYTES]);
+        rdmalab_link::expand::seal(&path, 0, &mut sound);
+        let is_right = |packet: &[u8]| path.icrc(0, packet).to_le_bytes() == packet[icrc_at..];
+        assert!(is_right(&sound));
+        let mut met = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            let mut packet = sound.clone();
+            damage(&mut packet, number);
+            assert!(!is_right(&packet), "bit {number}");
+            met.insert(packet);
+        }
+        assert_eq!(met.len(), (sound.len() - 1) * 8, "each bit but those of one byte");
+    }
+}
