@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Running, Said, free_port, rdmalab, said, signal, skipped};
-use rdmalab_link::faults::{Class, Flow, Medium, Payload, Rules, Sending, State};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
+use rdmalab_link::specification::Specification;
 use rdmalab_trace::conversation::{Direction, End, Row, Trace};
 use rdmalab_trace::packet::{Address, Icrc};
 use rdmalab_wire::ids::Qpn;
@@ -123,7 +124,6 @@ fn ip(end: &End) -> IpAddr {
 
 /// Reads the verdicts from the comments of a capture, and checks each against the rules.
 fn verdicts(file: &Path, rules: &str) -> Verdicts {
-    let rules = Rules::parse(rules).unwrap().with_qp_bits(QP_INDEX_BITS);
     let mut found = Verdicts::new();
     for conversation in &whole(file).conversations {
         let is_ours = |row: &&Row| !row.packet.comment.is_empty();
@@ -132,12 +132,13 @@ fn verdicts(file: &Path, rules: &str) -> Verdicts {
             Direction::Forward => (&conversation.a, &conversation.b),
             Direction::Back => (&conversation.b, &conversation.a),
         };
-        let mut state = State::default();
+        let asked = Specification::parse(rules).unwrap().with_qp_bits(QP_INDEX_BITS);
+        let mut chain = asked.into_chain(0);
         let mut sent: BTreeMap<(bool, u32), u32> = BTreeMap::new();
         for row in conversation.rows.iter().filter(|row| row.direction == ours.direction) {
             let headers = &row.packet.headers;
             let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
-            let sending = Sending {
+            let packet = PacketInfo {
                 flow: Flow {
                     source: ip(from),
                     destination: ip(to),
@@ -145,16 +146,19 @@ fn verdicts(file: &Path, rules: &str) -> Verdicts {
                     source_qp: Qpn::new(0),
                     is_response: opcode.is_response(),
                 },
+                local_qp: Qpn::new(0),
                 medium: Medium::Memory,
                 class: Class::of(opcode, headers.aeth.map(|aeth| aeth.syndrome)),
                 psn,
+                psns: 1,
                 transmission: None,
+                in_order: false,
                 bytes: 0,
                 payload: Payload::default(),
             };
-            let fate = state.decide(&rules, &sending, 0, 0).fate;
-            let met = rules.rules().iter().enumerate().filter(|(i, _)| fate.rules >> i & 1 != 0);
-            let met: Vec<&str> = met.map(|(_, rule)| rule.text.as_str()).collect();
+            let fate = chain.packet_leaves(&packet, 0);
+            let met = chain.labels().iter().enumerate().filter(|(i, _)| fate.met >> i & 1 != 0);
+            let met: Vec<&str> = met.map(|(_, label)| label.as_str()).collect();
             let comment = match met.is_empty() {
                 true => String::new(),
                 false => format!("fault: {}", met.join("; ")),

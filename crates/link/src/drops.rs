@@ -28,7 +28,7 @@ macro_rules! drops {
 drops! {
     /// Too short, too long, a bad pad, or a payload that its opcode cannot have.
     Malformed = "malformed",
-    /// An opcode that nobody here understands.
+    /// An opcode that is not implemented.
     Opcode = "unknown opcode",
     /// Another version of the transport.
     TransportVersion = "transport version",
@@ -50,19 +50,19 @@ drops! {
     Engine = "not taken by the queue pair",
     /// For another process of the host whose ring is full, or that is gone.
     Forward = "not forwarded",
-    /// Another process reads the socket meanwhile: we were stopped with it in our hands.
-    Turn = "taken by who reads no longer",
+    /// Another process took over the socket while this one was stopped with the packet in hand.
+    Turn = "read after another process took over the socket",
     /// A datagram that the kernel cut off, or that came without its addresses.
     Kernel = "incomplete from the kernel",
     /// It could not be sent: no route, a full device queue, a path MTU that is too small.
     Send = "not sent",
-    /// A fault rule or a tap took it.
-    Seam = "taken by a rule",
-    /// The management queue is full, or nobody listens.
-    Management = "no room for management",
+    /// A fault rule or a quirk took it.
+    Hook = "taken by a rule",
+    /// The management queue is full, or no process listens.
+    Management = "no room in the management queue",
 }
 
-/// A counter for each reason. Counting is relaxed: sums are right, their order is nobody's matter.
+/// A counter for each reason. Counting is relaxed: sums are right, their order does not matter.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: [AtomicU64; Drop::ALL.len()],

@@ -8,14 +8,22 @@
 //! a [`drops::Drop`], which the driver counts.
 //!
 //! There are no sockets here: [`path::Path`] says where a datagram comes from and goes to. A
-//! [`seam::Seam`] sees each packet in both directions and decides whether it passes.
+//! [`hook::PacketHook`] sees each packet in both directions and decides whether it passes.
 #![forbid(unsafe_code)]
 
+pub mod bounded;
+pub mod deferred;
+pub mod draws;
 pub mod drops;
 pub mod expand;
 pub mod faults;
-pub mod outer;
+pub mod frame_headers;
+pub mod hook;
+pub mod packet;
 pub mod path;
 pub mod pcapng;
+pub mod quirk;
 pub mod receive;
-pub mod seam;
+pub mod specification;
+pub mod transmissions;
+pub mod units;

@@ -8,14 +8,14 @@ use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ip::{Ethernet, Ipv4, Udp, gid_of_ipv4, ipv4_of_gid};
 
 /// Bytes of everything before the BTH, at most: Ethernet, IPv6, UDP.
-pub const BELOW_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
+pub const FRAME_HEADER_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
 
 /// The two ends of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// Who sends; of the same family as the destination.
+    /// The sender's address; of the same family as the destination.
     pub source: IpAddr,
-    /// Who receives.
+    /// The receiver's address.
     pub destination: IpAddr,
     /// The sender's UDP port.
     pub source_port: u16,
@@ -23,9 +23,9 @@ pub struct Path {
     pub destination_port: u16,
 }
 
-/// What a receiver of datagrams is told of the headers below, beside the [`Path`].
+/// What a receiver of datagrams is told of the IP header, beside the addresses of the [`Path`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Below {
+pub struct IpFields {
     /// Type of service, or traffic class.
     pub traffic_class: u8,
     /// Time to live, or hop limit.
@@ -96,30 +96,30 @@ impl Path {
         Udp { destination_port: self.destination_port, ..udp }
     }
 
-    fn ipv4(&self, below: &Below, packet_bytes: usize) -> Option<Ipv4> {
+    fn ipv4(&self, ip: &IpFields, packet_bytes: usize) -> Option<Ipv4> {
         let (IpAddr::V4(source), IpAddr::V4(destination)) = (self.source, self.destination) else {
             return None;
         };
         Some(Ipv4 {
-            type_of_service: below.traffic_class,
+            type_of_service: ip.traffic_class,
             total_length: (Ipv4::BYTES + Udp::BYTES + packet_bytes) as u16,
-            identification: below.identification,
+            identification: ip.identification,
             // RoCEv2 is never fragmented; senders say so (measured of rdma_rxe).
             dont_fragment: true,
-            time_to_live: below.hop_limit,
+            time_to_live: ip.hop_limit,
             protocol: Ipv4::UDP,
             source,
             destination,
         })
     }
 
-    fn ipv6(&self, below: &Below, packet_bytes: usize) -> Grh {
+    fn ipv6(&self, ip: &IpFields, packet_bytes: usize) -> Grh {
         Grh {
-            traffic_class: below.traffic_class,
+            traffic_class: ip.traffic_class,
             flow_label: 0,
             payload_length: (Udp::BYTES + packet_bytes) as u16,
             next_header: Grh::NEXT_UDP,
-            hop_limit: below.hop_limit,
+            hop_limit: ip.hop_limit,
             source: gid_of(self.source),
             destination: gid_of(self.destination),
         }
@@ -127,12 +127,12 @@ impl Path {
 
     /// The invariant CRC of a packet (BTH to ICRC, the ICRC itself not read) on this path.
     pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
-        let below = Below { identification, ..Below::default() };
+        let ip = IpFields { identification, ..IpFields::default() };
         let udp = self.udp(packet.len());
-        match self.ipv4(&below, packet.len()) {
+        match self.ipv4(&ip, packet.len()) {
             Some(ip) => Icrc::of_packet_over_ipv4(&ip, &udp, packet),
             None => {
-                let ip = self.ipv6(&below, packet.len());
+                let ip = self.ipv6(&ip, packet.len());
                 Icrc::of_packet_over_ipv6(&ip, &udp, packet)
             }
         }
@@ -142,23 +142,23 @@ impl Path {
     /// ICRC) between these Ethernet addresses (destination, source); returns their length. UDP's
     /// checksum is zero.
     #[inline]
-    pub fn write_below(
+    pub fn write_frame_headers(
         &self,
-        below: &Below,
+        ip: &IpFields,
         packet_bytes: usize,
         (destination, source): ([u8; 6], [u8; 6]),
-        out: &mut [u8; BELOW_BYTES],
+        out: &mut [u8; FRAME_HEADER_BYTES],
     ) -> usize {
         let ethertype = if self.source.is_ipv4() { Ethernet::IPV4 } else { Ethernet::IPV6 };
         let ip_at = Ethernet::BYTES;
         out[..ip_at].copy_from_slice(&Ethernet { destination, source, ethertype }.to_bytes());
-        let udp_at = match self.ipv4(below, packet_bytes) {
+        let udp_at = match self.ipv4(ip, packet_bytes) {
             Some(ip) => {
                 out[ip_at..ip_at + Ipv4::BYTES].copy_from_slice(&ip.to_bytes());
                 ip_at + Ipv4::BYTES
             }
             None => {
-                let ip = self.ipv6(below, packet_bytes).to_bytes();
+                let ip = self.ipv6(ip, packet_bytes).to_bytes();
                 out[ip_at..ip_at + Grh::BYTES].copy_from_slice(&ip);
                 ip_at + Grh::BYTES
             }
@@ -170,10 +170,10 @@ impl Path {
 
     /// The 40 bytes before a datagram in its receive buffer, as the kernel writes them: the IPv6
     /// header, or 20 zeros and the IPv4 header (RoCEv2 annex A17.4.1).
-    pub fn grh_area(&self, below: &Below, packet_bytes: usize) -> [u8; 40] {
-        match self.ipv4(below, packet_bytes) {
+    pub fn grh_area(&self, ip: &IpFields, packet_bytes: usize) -> [u8; 40] {
+        match self.ipv4(ip, packet_bytes) {
             Some(ip) => ip.to_grh_area(),
-            None => self.ipv6(below, packet_bytes).to_bytes(),
+            None => self.ipv6(ip, packet_bytes).to_bytes(),
         }
     }
 }
@@ -224,8 +224,8 @@ mod tests {
             source_port: 4791,
             destination_port: 4791,
         };
-        let below = Below { traffic_class: 2, hop_limit: 64, identification: 7 };
-        let area = path.grh_area(&below, 32);
+        let ip = IpFields { traffic_class: 2, hop_limit: 64, identification: 7 };
+        let area = path.grh_area(&ip, 32);
         assert_eq!(area[..20], [0; 20]);
         assert_eq!(area[20..28], [0x45, 2, 0, 60, 0, 7, 0x40, 0]);
         assert_eq!(area[32..], [10, 0, 0, 1, 10, 0, 0, 2]);

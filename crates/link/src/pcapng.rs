@@ -3,7 +3,7 @@
 //! Written by hand, because `pcap-file` copies a packet several times and writes microseconds as
 //! they are; a packet that is captured costs the program time, so it goes straight from its header
 //! values and its payload to its place in the queue, and what takes long (both checksums) is left
-//! to [`finish`], which somebody else calls later. The tests read the result with `pcap-file`.
+//! to [`finish`], which the writing thread calls later. The tests read the result with `pcap-file`.
 //!
 //! Format: IETF draft-ietf-opsawg-pcapng, in the byte order of the machine.
 
@@ -11,9 +11,9 @@ use rdmalab_wire::frame::{Datagram, Network};
 use rdmalab_wire::ip::{Ethernet, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use crate::outer::Outer;
-use crate::path::{BELOW_BYTES, Path};
-use crate::seam::Direction;
+use crate::frame_headers::FrameHeaders;
+use crate::hook::Direction;
+use crate::path::{FRAME_HEADER_BYTES, Path};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -42,7 +42,7 @@ const DATA_AT: usize = 28;
 /// The longest comment of a packet, bytes.
 pub const COMMENT_MAX: usize = 200;
 /// Bytes that a packet's block has beyond its frame, at most.
-pub const BLOCK_OVERHEAD: usize = DATA_AT + BELOW_BYTES + 64 + COMMENT_MAX;
+pub const BLOCK_OVERHEAD: usize = DATA_AT + FRAME_HEADER_BYTES + 64 + COMMENT_MAX;
 
 /// A packet to be written.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub struct Capture<'a> {
     /// Which way it went.
     pub direction: Direction,
     /// The headers around it.
-    pub outer: &'a Outer,
+    pub headers: &'a FrameHeaders,
     /// Bytes from the BTH to the end of the payload; of a packet that is complete, to its end.
     pub bytes: usize,
     /// Whether that is all of the packet, as it was on a network. If not, pad and invariant CRC
@@ -154,9 +154,9 @@ pub fn packet(
     capture: &Capture<'_>,
     fill: impl FnOnce(&mut [u8]),
 ) -> Option<usize> {
-    let Capture { outer, bytes, .. } = *capture;
+    let Capture { headers, bytes, .. } = *capture;
     let packet_bytes = bytes + capture.trailer_bytes();
-    let length = outer.frame_bytes(packet_bytes);
+    let length = headers.frame_bytes(packet_bytes);
     if length > capture.snap || !capture.is_plain() {
         return packet_with_more(out, capture, length, fill);
     }
@@ -165,8 +165,8 @@ pub fn packet(
     let block = out.get_mut(..total)?;
     capture.begin(block, total, length, length);
     let frame = &mut block[DATA_AT..];
-    outer.write(packet_bytes, frame.first_chunk_mut()?);
-    let (at, end) = (outer.bytes(), outer.bytes() + bytes);
+    headers.write(packet_bytes, frame.first_chunk_mut()?);
+    let (at, end) = (headers.bytes(), headers.bytes() + bytes);
     fill(&mut frame[at..end]);
     // What follows the payload is shorter than the block's end, which is written next.
     frame[end..end + PLAIN_END].fill(0);
@@ -182,7 +182,7 @@ fn packet_with_more(
     length: usize,
     fill: impl FnOnce(&mut [u8]),
 ) -> Option<usize> {
-    let Capture { outer, bytes, .. } = *capture;
+    let Capture { headers, bytes, .. } = *capture;
     let kept = length.min(capture.snap);
     let padded = kept.next_multiple_of(4);
     let options = options(capture);
@@ -190,9 +190,9 @@ fn packet_with_more(
     let block = out.get_mut(..total)?;
     capture.begin(block, total, kept, length);
     let (frame, end) = block[DATA_AT..].split_at_mut(padded);
-    let mut start = [0; BELOW_BYTES];
-    outer.write(bytes + capture.trailer_bytes(), &mut start);
-    let at = kept.min(outer.bytes());
+    let mut start = [0; FRAME_HEADER_BYTES];
+    headers.write(bytes + capture.trailer_bytes(), &mut start);
+    let at = kept.min(headers.bytes());
     frame[..at].copy_from_slice(&start[..at]);
     let payload_end = kept.min(at + bytes);
     fill(&mut frame[at..payload_end]);
@@ -219,7 +219,7 @@ impl Capture<'_> {
     /// Writes what a packet's block begins with.
     #[inline]
     fn begin(&self, block: &mut [u8], total: usize, kept: usize, length: usize) {
-        let mark = if self.complete && self.outer.is_v4() { 0 } else { UNFINISHED };
+        let mark = if self.complete && self.headers.is_v4() { 0 } else { UNFINISHED };
         let mark = if self.spoilt { mark | SPOILT } else { mark };
         let (high, low) = ((self.at_ns >> 32) as u32, self.at_ns as u32);
         let interface = self.interface | mark;

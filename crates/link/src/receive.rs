@@ -117,7 +117,7 @@ impl Verifier {
 /// Its payload is the packet's.
 ///
 /// # Errors
-/// [`Drop::Opcode`] for a congestion notification, which nobody here heeds.
+/// [`Drop::Opcode`] for a congestion notification, which has no effect here.
 #[inline]
 pub fn train_of(headers: &Headers, payload_bytes: usize, to: &Expected) -> Result<Train, Drop> {
     let bth = &headers.bth;

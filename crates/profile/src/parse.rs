@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rdmalab_link::faults::Rules;
+use rdmalab_link::specification::Specification;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -129,7 +129,7 @@ fn rules(all: Vec<Spanned<String>>) -> Result<Vec<String>, Wrong> {
         if text.contains([';', '\n']) || text.trim_start().starts_with("seed") {
             return Err((start, format!("rule {text:?}: one rule in each, and no seed")));
         }
-        match Rules::parse(&text) {
+        match Specification::parse(&text) {
             Ok(_) => Ok(text.trim().to_owned()),
             Err(why) => Err((start, format!("rule {text:?}: {why}"))),
         }

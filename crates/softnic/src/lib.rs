@@ -77,8 +77,8 @@ pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };
 pub use shared_memory::{alloc_shared, free_shared};
+pub use udp::hook::{network_drops, set_packet_hook};
 pub use udp::interface::choose_interface;
-pub use udp::seam::{network_drops, set_network_seam};
 pub use udp::{management, management_c};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when

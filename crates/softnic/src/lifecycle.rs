@@ -105,6 +105,9 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
             inner.links.invalidation = None;
+            if let Some(armed) = inner.links.armed {
+                armed.queue_pair_reset(qp.1);
+            }
         }
         // SQD: an acknowledgement may have to be asked for.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -137,6 +140,9 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
+        if let Some(armed) = links.armed {
+            armed.queue_pair_reset(qp.1);
+        }
         if links.lost > 0 {
             crate::debug(&format!(
                 "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \

@@ -218,12 +218,12 @@ impl Process {
                 && layout::process_of(train.src_qpn) == from
                 && inner.links.route.is_none();
         if expected {
-            if inner.links.armed.is_some() {
-                inner.tap_in(&train, bytes);
+            // What quirks drop or answer is not the engine's.
+            if inner.links.armed.is_none() || inner.ring_arrival(&train, bytes) {
+                // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
+                // bytes lie there, in a mapping that cannot shrink.
+                inner.take(&train, unsafe { Arrived::new(bytes) });
             }
-            // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
-            // bytes lie there, in a mapping that cannot shrink.
-            inner.take(&train, unsafe { Arrived::new(bytes) });
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -289,7 +289,7 @@ impl Process {
         if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
             self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
-        self.release_held(now_ns);
+        self.release_deferred(now_ns);
         let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;

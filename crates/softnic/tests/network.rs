@@ -11,10 +11,10 @@ use rdmalab_engine::backend::Backend;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_link::expand;
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_link::path::{Path, gid_of};
-use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
 use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
-use rdmalab_softnic::{SoftNic, network_drops, set_network_seam};
+use rdmalab_softnic::{SoftNic, network_drops, set_packet_hook};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 use rdmalab_wire::opcode::Transport;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
@@ -42,7 +42,7 @@ fn drops(reason: &str) -> u64 {
     network_drops().iter().find(|(name, _)| *name == reason).expect("a reason").1
 }
 
-/// Loses and damages packets on their way out: a pure function of seed and passage.
+/// Loses and damages packets on their way out: a pure function of seed and context.
 struct Weather {
     seed: u64,
     /// Of a thousand packets.
@@ -50,17 +50,17 @@ struct Weather {
     damaged: u64,
 }
 
-impl Seam for Weather {
-    fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict {
-        if passage.direction == Direction::In {
+impl PacketHook for Weather {
+    fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict {
+        if context.direction == Direction::In {
             return Verdict::Pass;
         }
-        let flow = u64::from(passage.destination_qp.get()) << 32 | u64::from(packet[0]) << 24;
-        let which = u64::from(passage.psn.get()) << 8 | u64::from(passage.transmission);
+        let flow = u64::from(context.destination_qp.get()) << 32 | u64::from(packet[0]) << 24;
+        let which = u64::from(context.psn.get()) << 8 | u64::from(context.transmission);
         let mut dice = Dice(self.seed ^ flow ^ which.wrapping_mul(0x9e37_79b9));
         let fate = dice.below(1000);
         if fate < self.lost {
-            return Verdict::Lose;
+            return Verdict::Drop;
         }
         if fate < self.lost + self.damaged {
             let at = dice.below(packet.len() as u64) as usize;
@@ -78,7 +78,7 @@ fn storm(mut stage: Stage) {
     let node = Node::open(0);
     if lost > 0 {
         let damaged = if gid_index == 2 { lost } else { 0 };
-        set_network_seam(Box::new(Weather { seed, lost, damaged })).expect("a network");
+        set_packet_hook(Box::new(Weather { seed, lost, damaged })).expect("a network");
     }
     // Eight time-outs of 67 ms: a packet in ten does not get lost that often, and a busy machine
     // seldom takes the processor away for so long.
@@ -143,7 +143,7 @@ fn letters(mut stage: Stage) {
     let link = stage.link(1 - stage.index);
     let node = Node::open(0);
     if stage.args[3] == OUR_WEATHER {
-        set_network_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
+        set_packet_hook(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
     }
     // Retries last for as long as a busy machine may keep a process from its processor.
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };

@@ -2,20 +2,20 @@
 //!
 //! Each [`Device`] has memory, keys, an optional shared receive queue and queue pairs; a [`Link`]
 //! carries trains between them and loses, repeats, delays, reorders and splits them as its seed
-//! says, or as rules of `--faults` do ([`Ruled`]); [`World`] drives the engine as a soft adapter
+//! says, or as `--faults` would ([`FaultInjector`]); [`World`] drives the engine as a soft adapter
 //! does, with the same driver, in virtual nanoseconds.
 
 mod device;
 mod drive;
+mod injector;
 mod link;
 mod memory;
 mod pair;
-mod rules;
 mod world;
 
 pub use device::{Device, DeviceEnv, PD, Received, Sent, SimQp};
+pub use injector::{FaultInjector, SentPacket, address_of};
 pub use link::{Faults, Link, Parcel, cut};
 pub use memory::Memory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
-pub use rules::{Judged, Ruled, address_of};
 pub use world::{At, Knobs, LIMITS, World};

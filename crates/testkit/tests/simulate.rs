@@ -65,14 +65,14 @@ fn replay() {
 #[test]
 fn rules_disturb_some_of_the_seeds() {
     let mut met = 0;
-    let mut ruled = 0;
+    let mut disturbed = 0;
     for scenario in (0..200).map(Scenario::new).filter(|scenario| scenario.rules.is_some()) {
         let mut player = Player::new(&scenario);
         player.play();
-        ruled += 1;
-        met += u64::from(player.pair.ruled().met().iter().sum::<u64>() > 0);
+        disturbed += 1;
+        met += u64::from(player.pair.injector().met().iter().sum::<u64>() > 0);
     }
-    assert!(ruled == 40 && met >= 15, "{met} of {ruled} seeds met a rule");
+    assert!(disturbed == 40 && met >= 15, "{met} of {disturbed} seeds met a rule");
 }
 
 #[test]

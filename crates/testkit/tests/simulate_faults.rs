@@ -3,8 +3,8 @@
 
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::*;
-use rdmalab_link::faults::Class;
-use rdmalab_testkit::sim::{Judged, LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
+use rdmalab_link::packet::Class;
+use rdmalab_testkit::sim::{LEFT, Pair, PairConfig, RIGHT, SentPacket, blank, datagram_to};
 use rdmalab_wire::ids::PathMtu;
 
 use QpState as S;
@@ -58,19 +58,19 @@ fn sends_arrive(pair: &mut Pair, lengths: &[usize]) {
 /// How often packets of these classes were sent, each PSN for itself.
 fn times(pair: &Pair, classes: &[Class]) -> Vec<(u32, usize)> {
     let mut counts = std::collections::BTreeMap::new();
-    for one in pair.ruled().judged.iter().filter(|one| classes.contains(&one.class)) {
+    for one in pair.injector().sent_packets.iter().filter(|one| classes.contains(&one.class)) {
         *counts.entry(one.psn.get()).or_default() += 1;
     }
     counts.into_iter().collect()
 }
 
-fn of(pair: &Pair, class: Class) -> Vec<Judged> {
-    pair.ruled().judged.iter().filter(|one| one.class == class).copied().collect()
+fn of(pair: &Pair, class: Class) -> Vec<SentPacket> {
+    pair.injector().sent_packets.iter().filter(|one| one.class == class).copied().collect()
 }
 
 /// When the newest packet of all was sent.
 fn last_ns(pair: &Pair) -> u64 {
-    pair.ruled().judged.iter().map(|one| one.at_ns).max().expect("a packet")
+    pair.injector().sent_packets.iter().map(|one| one.at_ns).max().expect("a packet")
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn without_a_match_nothing_is_different() {
     let mut pair = pair(QpType::Rc, "drop over network; drop of atomic; drop psn 99; drop 0%");
     sends_arrive(&mut pair, &[3000, 10]);
     assert_eq!(times(&pair, &[Class::Send]), [(5, 1), (6, 1), (7, 1), (8, 1)]);
-    assert_eq!(pair.ruled().met(), [0, 0, 0, 0]);
+    assert_eq!(pair.injector().met(), [0, 0, 0, 0]);
     assert!(last_ns(&pair) < TIMEOUT_NS);
 }
 
@@ -117,7 +117,7 @@ fn a_lost_last_packet_is_a_time_out() {
     let mut pair = pair(QpType::Rc, "drop first psn 8 of send");
     sends_arrive(&mut pair, &[4 * MTU_BYTES]);
     assert_eq!(of(&pair, Class::Nak).len(), 0);
-    assert_eq!(pair.ruled().met(), [1]);
+    assert_eq!(pair.injector().met(), [1]);
     assert!(last_ns(&pair) >= TIMEOUT_NS);
 }
 
@@ -125,9 +125,9 @@ fn a_lost_last_packet_is_a_time_out() {
 fn a_packet_number_is_a_packet() {
     let mut pair = pair(QpType::Rc, "drop first psn 6..7 of send");
     sends_arrive(&mut pair, &[10, 10, 10, 10]);
-    assert_eq!(pair.ruled().met(), [2]);
-    let lost: Vec<u32> = (pair.ruled().judged.iter())
-        .filter(|one| one.decision.fate.lost)
+    assert_eq!(pair.injector().met(), [2]);
+    let lost: Vec<u32> = (pair.injector().sent_packets.iter())
+        .filter(|one| one.fate.lost)
         .map(|one| one.psn.get())
         .collect();
     assert_eq!(lost, [6, 7]);
@@ -173,7 +173,7 @@ fn a_lost_answer_of_an_atomic_is_answered_again() {
 fn what_comes_twice_is_taken_once() {
     let mut rc = pair(QpType::Rc, "duplicate");
     sends_arrive(&mut rc, &[100, 3000]);
-    assert!(of(&rc, Class::Send).iter().all(|one| one.decision.fate.copies == 1));
+    assert!(of(&rc, Class::Send).iter().all(|one| one.fate.copies == 1));
     // Datagrams have nothing that would tell.
     let mut ud = pair(QpType::Ud, "duplicate nth 1");
     post_sends(&mut ud, &[100, 200]);
@@ -202,7 +202,7 @@ fn what_is_overtaken_is_a_gap() {
     ud.world.settle();
     let first = ud.world.qp(RIGHT).received();
     assert_eq!(first.len(), 2);
-    assert_eq!(of(&ud, Class::Send)[0].decision.fate.behind, 1);
+    assert_eq!(of(&ud, Class::Send)[0].fate.behind, 1);
 }
 
 /// Every bit of a packet in turn: the invariant CRC finds each that matters, and a connection
@@ -212,7 +212,7 @@ fn what_is_damaged_is_dropped() {
     for seed in 0..200 {
         let mut rc = pair(QpType::Rc, &format!("seed={seed}; corrupt nth 2,5 of request"));
         sends_arrive(&mut rc, &[3 * MTU_BYTES]);
-        assert!(rc.ruled().met()[0] >= 1);
+        assert!(rc.injector().met()[0] >= 1);
     }
     let mut uc = pair(QpType::Uc, "corrupt nth 2");
     post_sends(&mut uc, &[3 * MTU_BYTES, 100]);
@@ -234,7 +234,7 @@ fn a_delay_is_waited_for() {
     let mut jitter = pair(QpType::Ud, "delay 10us jitter 90us");
     post_sends(&mut jitter, &[10; 50]);
     jitter.world.settle();
-    let due = |one: &Judged| one.decision.due_ns.expect("a delay") - one.at_ns;
+    let due = |one: &SentPacket| one.fate.delay_ns;
     let dues: Vec<u64> = of(&jitter, Class::Send).iter().map(due).collect();
     assert!(dues.iter().all(|ns| (10_000..100_000).contains(ns)), "{dues:?}");
     assert!(dues.iter().max().unwrap() - dues.iter().min().unwrap() > 40_000, "{dues:?}");
@@ -299,9 +299,10 @@ fn a_partition_that_heals_in_time_is_survived() {
         let mut rc = pair(QpType::Rc, &format!("partition 0s..{heal_ms}ms"));
         sends_arrive(&mut rc, &[3000, 10]);
         assert!(rc.world.now_ns >= heal_ms * 1_000_000);
-        assert!(rc.ruled().met()[0] > 0);
-        let lost = |one: &&Judged| one.decision.fate.lost;
-        let last = rc.ruled().judged.iter().filter(lost).map(|one| one.at_ns).max().unwrap();
+        assert!(rc.injector().met()[0] > 0);
+        let lost = |one: &&SentPacket| one.fate.lost;
+        let last =
+            rc.injector().sent_packets.iter().filter(lost).map(|one| one.at_ns).max().unwrap();
         assert!(last < heal_ms * 1_000_000);
     }
 }
@@ -331,10 +332,10 @@ fn a_window_of_time_ends() {
     let mut rc = pair(QpType::Rc, "drop of send ..9ms");
     sends_arrive(&mut rc, &[10]);
     // Lost at 0, after one and after two time-outs; the next is beyond 9 ms.
-    assert_eq!((rc.ruled().met(), of(&rc, Class::Send).len()), (&[3][..], 4));
+    assert_eq!((rc.injector().met(), of(&rc, Class::Send).len()), (&[3][..], 4));
     let mut later = pair(QpType::Rc, "drop of send 1ms..2ms");
     sends_arrive(&mut later, &[10]);
-    assert_eq!(later.ruled().met(), [0]);
+    assert_eq!(later.injector().met(), [0]);
 }
 
 #[test]
@@ -342,8 +343,8 @@ fn chances_are_those_of_the_seed() {
     let play = |seed: u32| {
         let mut rc = pair(QpType::Rc, &format!("seed={seed}; drop 20%; duplicate 10%"));
         sends_arrive(&mut rc, &[2000; 20]);
-        let judged = rc.ruled().judged.iter();
-        judged.map(|one| (one.flow, one.psn, one.decision.fate)).collect::<Vec<_>>()
+        let sent_packets = rc.injector().sent_packets.iter();
+        sent_packets.map(|one| (one.flow, one.psn, one.fate)).collect::<Vec<_>>()
     };
     assert_eq!(play(1), play(1));
     assert_ne!(play(1), play(2));

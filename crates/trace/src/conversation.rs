@@ -95,7 +95,7 @@ pub struct Row {
 pub struct Conversation {
     /// The transport of its packets.
     pub transport: Transport,
-    /// Who spoke first.
+    /// The end that sent the first packet.
     pub a: End,
     /// The other one.
     pub b: End,

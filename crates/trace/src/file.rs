@@ -146,7 +146,7 @@ impl Capture {
         Ok(Self { reader, dropped: 0 })
     }
 
-    /// Packets that whoever captured them says he lost.
+    /// Packets that were lost while capturing, as the file says.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

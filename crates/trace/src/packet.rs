@@ -11,7 +11,7 @@ use rdmalab_wire::packet::{Headers, Packet};
 
 use crate::file::{Frame, Link};
 
-/// Who sent a packet, or whom it is for, as far as the network headers say.
+/// The sender or receiver of a packet, as far as the network headers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// An IP address, or a GID.
@@ -61,9 +61,9 @@ pub enum Icrc {
 pub struct Seen {
     /// Since 1970, UTC, in nanoseconds.
     pub at_ns: u64,
-    /// Who sent it.
+    /// Its sender.
     pub from: Address,
-    /// Whom it is for.
+    /// Its receiver.
     pub to: Address,
     /// The transport headers.
     pub headers: Headers,

@@ -17,9 +17,9 @@ pub struct Grh {
     pub next_header: u8,
     /// Routers that the packet may still cross.
     pub hop_limit: u8,
-    /// Who sent it.
+    /// The sender's GID.
     pub source: Gid,
-    /// Who should receive it.
+    /// The receiver's GID.
     pub destination: Gid,
 }
 

@@ -12,9 +12,9 @@ pub const ROCE_V2_PORT: u16 = 4791;
 /// An Ethernet II header, without a VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ethernet {
-    /// Who should receive the frame.
+    /// Address of the receiver.
     pub destination: [u8; 6],
-    /// Who sent it.
+    /// Address of the sender.
     pub source: [u8; 6],
     /// What follows: one of the constants below.
     pub ethertype: u16,
@@ -65,9 +65,9 @@ pub struct Ipv4 {
     pub time_to_live: u8,
     /// What follows: [`Ipv4::UDP`].
     pub protocol: u8,
-    /// Who sent it.
+    /// Address of the sender.
     pub source: Ipv4Addr,
-    /// Who should receive it.
+    /// Address of the receiver.
     pub destination: Ipv4Addr,
 }
 

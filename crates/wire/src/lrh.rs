@@ -28,11 +28,11 @@ pub struct Lrh {
     pub service_level: u8,
     /// What follows.
     pub next: LinkNext,
-    /// Who should receive the packet.
+    /// LID of the receiver.
     pub destination: Lid,
     /// Length from this header up to and with the ICRC, in 4-byte words: 11 bits.
     pub packet_words: u16,
-    /// Who sent the packet.
+    /// LID of the sender.
     pub source: Lid,
 }
 

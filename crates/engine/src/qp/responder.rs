@@ -318,6 +318,30 @@ impl Qp {
         );
     }
 
+    /// Answers the request at `psn` with an RNR NAK in place of [`Qp::accept`], for a device that
+    /// cannot serve it now. `psn` is not after [`Qp::expected_psn`]: a NAK acknowledges everything
+    /// that was sent before it.
+    #[cold]
+    pub fn answer_rnr_nak(&mut self, psn: Psn) {
+        debug_assert!(!self.resp.epsn.is_before(psn), "{psn:?} is after {:?}", self.resp.epsn);
+        let syndrome = self.rnr_syndrome();
+        self.push_nak(psn, syndrome);
+        self.resp.nak_sent |= psn == self.resp.epsn;
+    }
+
+    /// Answers the request at `psn` with a NAK in place of [`Qp::accept`]: see
+    /// [`Qp::answer_rnr_nak`]. All codes but a PSN sequence error end the connection.
+    #[cold]
+    pub fn answer_nak<E: Env>(&mut self, psn: Psn, code: NakCode, env: &mut E) {
+        debug_assert!(!self.resp.epsn.is_before(psn), "{psn:?} is after {:?}", self.resp.epsn);
+        if code == NakCode::PsnSequenceError {
+            self.push_nak(psn, Syndrome::Nak(code));
+            self.resp.nak_sent |= psn == self.resp.epsn;
+        } else {
+            self.refuse(psn, code, env);
+        }
+    }
+
     /// A request that was executed before (IBA vol. 1, 9.7.5.1.3): acknowledge it again, read
     /// again, or send an atomic's saved value.
     fn accept_duplicate<E: Env>(&mut self, train: &Train, env: &mut E) -> Accept {

@@ -1,23 +1,13 @@
-//! Rules as people write them: `seed=7; drop 1% of request; delay 50us of ack`.
+//! A rule as people write it: `drop 1% of request`.
 
 use std::net::IpAddr;
 
 use rdmalab_wire::ids::{MASK_24, Psn, Qpn};
 
-use super::{Action, Class, Count, End, MAX_RULES, Medium, Rule, Rules, Which};
+use super::{Action, Count, End, Rule, Which};
+use crate::packet::{Class, Medium};
 use crate::path::{destination_of, gid_of};
-
-/// What is wrong with a specification: one line that says what, where, and what is allowed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SpecError(String);
-
-impl std::fmt::Display for SpecError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SpecError {}
+use crate::units::{MAX_DELAY_NS, time, window};
 
 const REQUESTS: u16 =
     Class::Send.bit() | Class::Write.bit() | Class::Read.bit() | Class::Atomic.bit();
@@ -39,47 +29,21 @@ const TYPES: [(&str, u16); 11] = [
     ("nak", Class::Nak.bit()),
 ];
 
-const ACTIONS: &str =
-    "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, partition FROM..TO";
+/// What a specification can ask for.
+pub(crate) const ACTIONS: &str = "drop, duplicate, reorder [N], corrupt, delay TIME, rate BITS, \
+                                  partition FROM..TO, rnr-nak, drop-response N, damming [FROM..TO]";
 const SELECTORS: &str = "P%, of TYPES, nth N, every N, first, again, psn A..B, to X, from X, \
                          over memory|network, inline, gathered, payload A..B, FROM..TO";
 
-/// The longest delay: what is held is bounded in time as well, ns.
-const MAX_DELAY_NS: u64 = 60_000_000_000;
-
 type Parsed<T> = Result<T, String>;
-
-impl Rules {
-    /// Reads a specification.
-    ///
-    /// # Errors
-    /// What is wrong, in which rule, and what is allowed.
-    pub fn parse(text: &str) -> Result<Rules, SpecError> {
-        let mut rules = Rules { seed: 1, rules: Vec::new(), qp_mask: MASK_24 };
-        let items = text.split([';', '\n']).map(str::trim).filter(|item| !item.is_empty());
-        for (index, item) in items.enumerate() {
-            let at = |reason: String| SpecError(format!("part {} ({item}): {reason}", index + 1));
-            if let Some(seed) = item.strip_prefix("seed") {
-                let seed = seed.trim_start().trim_start_matches('=').trim();
-                let wrong = || at(format!("{seed:?} is no seed: a number below 2^64 is"));
-                rules.seed = seed.parse().map_err(|_| wrong())?;
-                continue;
-            }
-            if rules.rules.len() == MAX_RULES {
-                return Err(at(format!("there can be {MAX_RULES} rules")));
-            }
-            rules.rules.push(rule(item).map_err(at)?);
-        }
-        if rules.rules.is_empty() {
-            return Err(SpecError(format!("there is no rule in {text:?}: a rule is {ACTIONS}")));
-        }
-        Ok(rules)
-    }
-}
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn rule(item: &str) -> Parsed<Rule> {
+/// Reads one rule.
+///
+/// # Errors
+/// What is wrong with it, and what is allowed.
+pub(crate) fn rule(item: &str) -> Parsed<Rule> {
     let mut words = item.split_whitespace().peekable();
     let name = words.next().unwrap_or_default();
     let action = action(name, &mut words)?;
@@ -100,6 +64,11 @@ fn rule(item: &str) -> Parsed<Rule> {
     };
     while let Some(word) = words.next() {
         selector(&mut rule, word, &mut words)?;
+    }
+    if rule.action == Action::RnrNak && rule.is_inline.is_some() {
+        return Err("rnr-nak is about requests that arrive: where their sender took the payload \
+                    from, inline or gathered, is not known"
+            .to_owned());
     }
     if name == "partition" && rule.window.is_none() {
         return Err("a partition needs its time, as in partition 1s..2s".to_owned());
@@ -129,6 +98,7 @@ fn action(name: &str, words: &mut Words<'_>) -> Parsed<Action> {
             Action::Delay { ns, jitter_ns }
         }
         "rate" => Action::Rate(rate(words.next())?),
+        "rnr-nak" => Action::RnrNak,
         other => return Err(format!("{other:?} is no action: those are {ACTIONS}")),
     })
 }
@@ -242,34 +212,6 @@ fn end(text: &str) -> Parsed<End> {
     text.parse()
         .map(|address: IpAddr| End::Address(destination_of(gid_of(address))))
         .map_err(|_| format!("{text:?} is neither a queue pair (17, 0x11) nor an IP address"))
-}
-
-/// A time, ns: a number with its unit.
-fn time(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let unit = match &text[digits..] {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let value: f64 = text[..digits].parse().ok()?;
-    Some((value * unit).round() as u64)
-}
-
-fn window(text: &str) -> Parsed<(u64, u64)> {
-    let wrong = || format!("{text:?} is no window of time: 1s..2s, ..500ms or 3s.. is");
-    let (from, before) = text.split_once("..").ok_or_else(wrong)?;
-    let bound = |text: &str, none: u64| match text {
-        "" => Ok(none),
-        _ => time(text).ok_or_else(wrong),
-    };
-    let (from, before) = (bound(from, 0)?, bound(before, u64::MAX)?);
-    if from >= before {
-        return Err(format!("{text} is empty: it ends before it begins"));
-    }
-    Ok((from, before))
 }
 
 fn rate(word: Option<&str>) -> Parsed<u64> {

@@ -13,7 +13,7 @@ use rdmalab_wire::packet::Packet;
 
 use super::*;
 use crate::expand;
-use crate::path::Below;
+use crate::path::IpFields;
 
 fn path(v6: bool) -> Path {
     let (source, destination): (IpAddr, IpAddr) = match v6 {
@@ -35,12 +35,12 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
     section(&mut out, "test", "a comment");
     interface(&mut out, "soft0", "one", 65_535);
     interface(&mut out, "soft1", "two", 65_535);
-    let outer = Outer::of(path(v6), &Below { hop_limit: 64, ..Below::default() });
+    let headers = FrameHeaders::of(path(v6), &IpFields { hop_limit: 64, ..IpFields::default() });
     let capture = Capture {
         interface: 1,
         at_ns: 1_700_000_000_123_456_789,
         direction: Direction::Out,
-        outer: &outer,
+        headers: &headers,
         bytes: head_bytes + payload.len(),
         complete: false,
         spoilt: false,

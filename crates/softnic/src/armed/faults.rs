@@ -12,8 +12,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::train::Train;
-use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
+use rdmalab_link::deferred::Deferred;
+use rdmalab_link::packet::{Flow, PacketInfo};
+use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
+use rdmalab_link::specification::Specification;
+
+use rdmalab_wire::ids::Qpn;
 
 use crate::clock::now_ns;
 use crate::copy;
@@ -35,44 +41,45 @@ const EXIT_WAIT_NS: u64 = 500_000_000;
 const PACKET_BYTES: u32 = 4096;
 
 /// A packet that waits.
-pub(super) enum HeldPacket {
+pub(super) enum DeferredPacket {
     /// For a process of this host.
     Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
     /// For another host. `intact`: its invariant CRC is to be right.
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
 
-impl HeldPacket {
+impl DeferredPacket {
     fn bytes(&self) -> usize {
         match self {
-            HeldPacket::Ring { payload, .. } => payload.len() + size_of::<Train>(),
-            HeldPacket::Network { packet, .. } => packet.len(),
+            DeferredPacket::Ring { payload, .. } => payload.len() + size_of::<Train>(),
+            DeferredPacket::Network { packet, .. } => packet.len(),
         }
     }
 }
 
-#[derive(Default)]
-struct Waiting {
-    state: State,
-    held: Held<HeldPacket>,
+/// What decisions need, under one lock.
+struct State {
+    chain: Chain,
+    deferred: Deferred<DeferredPacket>,
 }
 
 /// See the module's text.
 pub(crate) struct Faults {
-    rules: Rules,
-    /// How many of them are the profile's, which are first.
-    of_profile: usize,
+    /// What each rule or quirk is called.
+    labels: Vec<String>,
+    /// Those that are the user's, a bit each; the others are the profile's.
+    of_user: u64,
     /// The user's, as they were written; `None`: none.
     text: Option<String>,
-    /// Packets that a rule of the user's met.
+    /// Packets that one of the user's met.
     disturbed: AtomicU64,
-    start_ns: u64,
-    waiting: Mutex<Waiting>,
+    watches_arrivals: bool,
+    state: Mutex<State>,
     news: Condvar,
     /// Held by the one thread that sends what is due, so that it goes in order.
     releasing: Mutex<()>,
     /// Packets that found no room to wait.
-    overflown: AtomicU64,
+    overflowed: AtomicU64,
 }
 
 /// The faults of this process, for its end.
@@ -83,7 +90,7 @@ static FAULTS: AtomicPtr<Faults> = AtomicPtr::new(std::ptr::null_mut());
 /// # Errors
 /// What is wrong, where, and what is allowed: one line.
 pub fn check_faults(text: &str) -> Result<(), String> {
-    Rules::parse(text).map(drop).map_err(|error| error.to_string())
+    Specification::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
 /// What `RDMALAB_FAULTS` asks for.
@@ -95,7 +102,7 @@ fn asked() -> VerbsResult<Option<String>> {
     let text = text.to_string_lossy().trim().to_owned();
     let checked = check_faults(&text).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS, {error}"));
-        // Whoever asked for faults is to know why there are none: this is no verb's matter.
+        // The verb's error does not reach the person who asked for faults.
         crate::warn(&error.to_string());
         error
     });
@@ -110,23 +117,25 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
     if all.is_empty() {
         return Ok(None);
     }
-    let rules = Rules::parse(&all.join(";")).map_err(|error| {
+    let asked = Specification::parse(&all.join(";")).map_err(|error| {
         let error = VerbsError::invalid(format!("RDMALAB_FAULTS behind the profile's: {error}"));
         crate::warn(&error.to_string());
         error
     })?;
     // The rest of a queue pair's number is its process's slot, which differs from run to run.
-    let rules = rules.with_qp_bits(QP_INDEX_BITS);
+    let asked = asked.with_qp_bits(QP_INDEX_BITS);
+    let of_user = asked.labels_after(profile.len());
+    let chain = asked.into_chain(now_ns());
     let faults: &'static Faults = Box::leak(Box::new(Faults {
-        rules,
-        of_profile: profile.len(),
+        labels: chain.labels().to_vec(),
+        of_user,
         text,
         disturbed: AtomicU64::new(0),
-        start_ns: now_ns(),
-        waiting: Mutex::default(),
+        watches_arrivals: chain.watches_arrivals(),
+        state: Mutex::new(State { chain, deferred: Deferred::default() }),
         news: Condvar::new(),
         releasing: Mutex::new(()),
-        overflown: AtomicU64::new(0),
+        overflowed: AtomicU64::new(0),
     }));
     faults.start()?;
     Ok(Some(faults))
@@ -149,15 +158,44 @@ impl Faults {
         spawned.map(drop).map_err(|error| os_error("cannot start the thread for faults", &error))
     }
 
-    /// Decides about a packet.
-    pub(super) fn decide(&self, sending: &Sending) -> Decision {
-        let mut waiting = self.waiting.lock();
-        let decision = waiting.state.decide(&self.rules, sending, self.start_ns, now_ns());
-        drop(waiting);
-        if decision.fate.rules >> self.of_profile != 0 {
+    /// A packet is about to leave.
+    pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> Fate {
+        let fate = self.state.lock().chain.packet_leaves(packet, now_ns());
+        self.count_disturbed(fate.met);
+        fate
+    }
+
+    /// Whether the chain has to be told of packets that arrive.
+    pub(crate) fn watches_arrivals(&self) -> bool {
+        self.watches_arrivals
+    }
+
+    /// A packet has arrived.
+    pub(crate) fn packet_arrived(&self, packet: &PacketInfo) -> Reply {
+        let reception = self.state.lock().chain.packet_arrived(packet, now_ns());
+        self.count_disturbed(reception.met);
+        reception.reply
+    }
+
+    fn count_disturbed(&self, met: u64) {
+        if met & self.of_user != 0 {
             self.disturbed.fetch_add(1, Ordering::Relaxed);
         }
-        decision
+    }
+
+    /// A timer of a queue pair fired.
+    pub(super) fn timer_fired(&self, qp: Qpn, kind: TimerKind) {
+        self.state.lock().chain.timer_fired(qp, kind, now_ns());
+    }
+
+    /// A message completed.
+    pub(super) fn message_completed(&self, completion: &Completion) {
+        self.state.lock().chain.message_completed(completion, now_ns());
+    }
+
+    /// A queue pair was reset or destroyed.
+    pub(super) fn queue_pair_reset(&self, qp: Qpn) {
+        self.state.lock().chain.queue_pair_reset(qp);
     }
 
     /// The user's rules, as they were written.
@@ -165,9 +203,9 @@ impl Faults {
         self.text.as_deref()
     }
 
-    /// Whose a rule is.
+    /// Whose a label is.
     fn whose(&self, index: usize) -> &'static str {
-        if index < self.of_profile { "profile" } else { "fault" }
+        if self.of_user >> index & 1 == 0 { "profile" } else { "fault" }
     }
 
     /// Packets that a rule of the user's met so far.
@@ -178,44 +216,44 @@ impl Faults {
     /// What a capture says of a packet with this fate.
     pub(super) fn comment(&self, fate: &Fate) -> String {
         let (mut text, mut last) = (String::new(), "");
-        for (index, rule) in self.rules.rules().iter().enumerate() {
-            if fate.rules >> index & 1 != 0 {
+        for (index, label) in self.labels.iter().enumerate() {
+            if fate.met >> index & 1 != 0 {
                 let whose = self.whose(index);
                 let between = if text.is_empty() { "" } else { "; " };
                 let whose_it_is = if whose == last { "" } else { &format!("{whose}: ") };
-                let _ = write!(text, "{between}{whose_it_is}{}", rule.text);
+                let _ = write!(text, "{between}{whose_it_is}{label}");
                 last = whose;
             }
         }
         text
     }
 
-    /// Holds what `decision` says, beside or instead of what is sent now. Returns whether the
+    /// Defers what `fate` says, beside or instead of what is sent now. Returns whether the
     /// packet itself is to be sent now.
-    pub(super) fn hold(
+    pub(super) fn defer(
         &self,
         flow: &Flow,
-        decision: &Decision,
-        mut parcel: impl FnMut() -> HeldPacket,
+        fate: &Fate,
+        mut packet: impl FnMut() -> DeferredPacket,
     ) -> bool {
-        let mut waiting = self.waiting.lock();
-        let before_ns = waiting.held.next_ns();
-        let handled = waiting.held.hold(flow, decision, now_ns(), || {
-            let parcel = parcel();
-            (parcel.bytes(), parcel)
+        let mut state = self.state.lock();
+        let before_ns = state.deferred.next_ns();
+        let deferral = state.deferred.defer(flow, fate, now_ns(), || {
+            let packet = packet();
+            (packet.bytes(), packet)
         });
-        let next_ns = waiting.held.next_ns();
-        drop(waiting);
-        self.overflown.fetch_add(handled.overflown, Ordering::Relaxed);
+        let next_ns = state.deferred.next_ns();
+        drop(state);
+        self.overflowed.fetch_add(deferral.overflowed, Ordering::Relaxed);
         if let Some(next_ns) = next_ns
-            && (handled.overtook || before_ns.is_none_or(|before_ns| next_ns < before_ns))
+            && (deferral.released || before_ns.is_none_or(|before_ns| next_ns < before_ns))
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
                 process.set_deadline(next_ns);
             }
         }
-        handled.goes_now
+        deferral.sends_now
     }
 
     fn serve(&self) {
@@ -223,17 +261,17 @@ impl Faults {
         // SAFETY: takes a number, and concerns this thread only: the usual 50 us are too coarse.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000) };
         loop {
-            let mut waiting = self.waiting.lock();
-            let Some(next_ns) = waiting.held.next_ns() else {
-                self.news.wait(&mut waiting);
+            let mut state = self.state.lock();
+            let Some(next_ns) = state.deferred.next_ns() else {
+                self.news.wait(&mut state);
                 continue;
             };
             let left_ns = next_ns.saturating_add(GRACE_NS).saturating_sub(now_ns());
             if left_ns > 0 {
-                self.news.wait_for(&mut waiting, Duration::from_nanos(left_ns));
+                self.news.wait_for(&mut state, Duration::from_nanos(left_ns));
                 continue;
             }
-            drop(waiting);
+            drop(state);
             match Process::existing() {
                 Some(process) => drop(self.release(process, now_ns())),
                 None => std::thread::sleep(Duration::from_millis(1)),
@@ -245,14 +283,16 @@ impl Faults {
     fn release(&self, process: &Process, now: u64) -> Option<u64> {
         let Some(_one) = self.releasing.try_lock() else { return Some(now + GRACE_NS) };
         loop {
-            let mut waiting = self.waiting.lock();
-            let Some(parcel) = waiting.held.take_due(now) else { return waiting.held.next_ns() };
-            drop(waiting);
-            if let Some(parcel) = send(process, parcel) {
-                let mut waiting = self.waiting.lock();
-                let bytes = parcel.bytes();
-                if waiting.held.until(now + FULL_AGAIN_NS, bytes, parcel).is_err() {
-                    self.overflown.fetch_add(1, Ordering::Relaxed);
+            let mut state = self.state.lock();
+            let Some(packet) = state.deferred.take_due(now) else {
+                return state.deferred.next_ns();
+            };
+            drop(state);
+            if let Some(packet) = send(process, packet) {
+                let mut state = self.state.lock();
+                let bytes = packet.bytes();
+                if state.deferred.until(now + FULL_AGAIN_NS, bytes, packet).is_err() {
+                    self.overflowed.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -268,15 +308,15 @@ impl Faults {
             }
             std::thread::sleep(Duration::from_nanos(next_ns.min(give_up_ns).saturating_sub(now)));
         }
-        let waiting = self.waiting.lock();
-        for (index, (rule, met)) in self.rules.rules().iter().zip(waiting.state.met()).enumerate() {
+        let state = self.state.lock();
+        for (index, (label, met)) in self.labels.iter().zip(state.chain.met()).enumerate() {
             let whose = self.whose(index);
-            crate::debug(&format!("{whose} \"{}\" met {met} packets", rule.text));
+            crate::debug(&format!("{whose} \"{label}\" met {met} packets"));
         }
-        let overflown = self.overflown.load(Ordering::Relaxed);
-        if overflown > 0 {
+        let overflowed = self.overflowed.load(Ordering::Relaxed);
+        if overflowed > 0 {
             crate::debug(&format!(
-                "{overflown} packets were lost beyond what the faults ask for: too many waited"
+                "{overflowed} packets were lost beyond what the faults ask for: too many waited"
             ));
         }
     }
@@ -287,16 +327,16 @@ impl Faults {
 }
 
 /// Sends a packet that has waited; gives it back when there is no room.
-fn send(process: &Process, parcel: HeldPacket) -> Option<HeldPacket> {
-    match &parcel {
-        HeldPacket::Ring { peer, train, is_datagram, payload } => {
+fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
+    match &packet {
+        DeferredPacket::Ring { peer, train, is_datagram, payload } => {
             if peer.known_dead() {
                 return None;
             }
             let mut out = peer.out.lock();
             if room_in(&mut out, PACKET_BYTES, 1 + ANSWER_SLOTS).is_none() {
                 drop(out);
-                return Some(parcel);
+                return Some(packet);
             }
             push(&mut out, train, *is_datagram, |to| {
                 // SAFETY: the ring has room for the payload of the train, which is ours.
@@ -306,9 +346,9 @@ fn send(process: &Process, parcel: HeldPacket) -> Option<HeldPacket> {
             drop(out);
             peer.ring_bell();
         }
-        HeldPacket::Network { route, packet, intact } => {
+        DeferredPacket::Network { route, packet, intact } => {
             if let Some(network) = process.network() {
-                network.send_held(route, packet, *intact);
+                network.send_deferred(route, packet, *intact);
             }
         }
     }
@@ -323,7 +363,7 @@ impl Process {
 
     /// Sends the packets of faults that are due, and asks for attention for the next.
     #[inline]
-    pub(crate) fn release_held(&self, now: u64) {
+    pub(crate) fn release_deferred(&self, now: u64) {
         let faults = self.armed.and_then(|armed| armed.faults);
         if let Some(faults) = faults
             && let Some(next_ns) = faults.release(self, now)

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::outer::Outer;
-use rdmalab_link::path::{Below, Path, address_of};
-use rdmalab_link::seam::Direction;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
@@ -29,14 +29,14 @@ pub(super) fn first_gid(device: u32) -> Gid {
 
 /// The headers of frames from `source` to `destination`, as if they had not gone through shared
 /// memory. Ports are as adapters choose them, from the sender's queue pair.
-pub(crate) fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Outer {
+pub(crate) fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
     let path = Path {
         source: address_of(source),
         destination: address_of(destination),
         source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
         destination_port: ROCE_V2_PORT,
     };
-    Outer::of(path, &Below { hop_limit: 64, ..Below::default() })
+    FrameHeaders::of(path, &IpFields { hop_limit: 64, ..IpFields::default() })
 }
 
 /// The ends of a connection on this host: ours and the peer's.
@@ -49,13 +49,13 @@ pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
 }
 
 /// The headers of a datagram that was sent from a device of this host to a group.
-fn group_path(train: &Train, source: u32) -> Outer {
+fn group_path(train: &Train, source: u32) -> FrameHeaders {
     let group = crate::groups::gid_of(train);
     shared_path(gid_like(source, group), group, train.src_qpn)
 }
 
 /// The headers of a datagram that this host sends: from `device` to `to`.
-pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> Outer {
+pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, device),
         false => datagram_path(train, datagram_device(to)),
@@ -63,7 +63,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> Outer {
 }
 
 /// The headers of a datagram that came from this host, to `device`.
-pub(crate) fn received_path(train: &Train, device: u32) -> Outer {
+pub(crate) fn received_path(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
         false => datagram_path(train, device),
@@ -71,7 +71,7 @@ pub(crate) fn received_path(train: &Train, device: u32) -> Outer {
 }
 
 /// The headers of a datagram to a port of this host, as its own header says: the same at both ends.
-fn datagram_path(train: &Train, device: u32) -> Outer {
+fn datagram_path(train: &Train, device: u32) -> FrameHeaders {
     let (source, destination) = device::gids_of(train, device).unwrap_or_default();
     let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
         true => source,
@@ -91,7 +91,7 @@ fn datagram_device(ah: &AhAttr) -> u32 {
 pub(crate) struct Frames<'a> {
     pub(crate) device: u32,
     /// A connection's are made once; a copy of them for each train would wait for its own stores.
-    pub(crate) outer: Cow<'a, Outer>,
+    pub(crate) headers: Cow<'a, FrameHeaders>,
     pub(crate) mtu: PathMtu,
     pub(crate) transport: Transport,
 }
@@ -135,7 +135,7 @@ impl Frames<'_> {
         };
         let record = Record {
             direction,
-            outer: &self.outer,
+            headers: &self.headers,
             bytes: head_bytes + payload_bytes,
             complete: false,
             spoilt,

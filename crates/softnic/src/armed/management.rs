@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::hook::Direction;
 use rdmalab_link::path::address_of;
-use rdmalab_link::seam::Direction;
 use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
@@ -25,8 +25,8 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
-    let outer = Cow::Owned(shared_path(from, to, QP1));
-    let frames = Frames { device, outer, mtu: PathMtu::Mtu256, transport: Transport::Ud };
+    let headers = Cow::Owned(shared_path(from, to, QP1));
+    let frames = Frames { device, headers, mtu: PathMtu::Mtu256, transport: Transport::Ud };
     // The queue is to be owned by a thread whose packets are many.
     biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();

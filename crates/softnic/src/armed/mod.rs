@@ -5,15 +5,16 @@
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
 //! the ring as well. The path of each train is then wrapped: [`path::Tapped`] captures what passes,
 //! and [`path::Judged`] does what the rules say. Packets for the network pass the
-//! [`network_seam::NetworkSeam`].
+//! [`network_hook::NetworkHook`].
 
 mod capture_clock;
 pub(crate) mod choice;
 pub(crate) mod faults;
 pub(crate) mod frames;
 pub(crate) mod management;
-pub(crate) mod network_seam;
+pub(crate) mod network_hook;
 pub(crate) mod path;
+mod points;
 pub(crate) mod tap;
 
 use std::path::PathBuf;

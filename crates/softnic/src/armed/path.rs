@@ -9,15 +9,15 @@ use rdmalab_engine::qp::{CopyError, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::UdAddress;
 use rdmalab_link::expand;
-use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
-use rdmalab_link::outer::Outer;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
 use rdmalab_link::path::{destination_of, gid_of};
-use rdmalab_link::seam::Direction;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::Armed;
-use super::faults::{Faults, HeldPacket};
+use super::faults::{DeferredPacket, Faults};
 use super::frames::{Frames, sent_path};
 use super::tap::Tap;
 use crate::peer::Peer;
@@ -42,7 +42,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Tapped<'_, P> {
 
     fn address(&mut self, train: &mut Train, to: &UdAddress) {
         self.inner.address(train, to);
-        self.frames.outer = Cow::Owned(sent_path(train, self.frames.device, &to.ah));
+        self.frames.headers = Cow::Owned(sent_path(train, self.frames.device, &to.ah));
     }
 
     fn push(
@@ -103,25 +103,25 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
         if !payload.is_empty() {
             fill(0..train.payload_bytes, Place::of(&mut payload)).map_err(Unsent::whole)?;
         }
-        let Some(sending) = self.sending(train, is_inline) else { return Ok(()) };
+        let Some(packet) = self.packet(train, is_inline) else { return Ok(()) };
         let Tapped { inner, tap, frames } = &mut self.tapped;
-        let decision = faults.decide(&sending);
-        let is_spoilt = decision.fate.corrupt.is_some();
+        let fate = faults.packet_leaves(&packet);
+        let is_spoilt = fate.corrupt.is_some();
         if let Some(tap) = tap {
-            let comment = faults.comment(&decision.fate);
+            let comment = faults.comment(&fate);
             frames.record(tap, Direction::Out, train, payload.as_ptr(), &comment, is_spoilt);
         }
         // A receiver drops a damaged packet for its invariant CRC, which rings do not carry.
-        if decision.fate.lost || is_spoilt {
+        if fate.lost || is_spoilt {
             return Ok(());
         }
-        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Ring {
+        let sends_now = faults.defer(&packet.flow, &fate, || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram: self.is_datagram,
             payload: payload.clone().into_boxed_slice(),
         });
-        if !goes_now {
+        if !sends_now {
             return Ok(());
         }
         inner.push(train, is_inline, |range, mut to| {
@@ -131,18 +131,21 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
 }
 
 impl<P> Judged<'_, P> {
-    /// A train of one packet as the rules see it.
-    fn sending(&self, train: &Train, is_inline: bool) -> Option<Sending> {
+    /// A train of one packet as rules and quirks see it.
+    fn packet(&self, train: &Train, is_inline: bool) -> Option<PacketInfo> {
         let frames = &self.tapped.frames;
         let headers = expand::headers_of(train, frames.transport)?;
         let overhead = headers.bth.opcode.header_bytes() + ICRC_BYTES;
-        let bytes = frames.outer.frame_bytes(train.payload_bytes as usize + overhead);
-        Some(Sending {
+        let bytes = frames.headers.frame_bytes(train.payload_bytes as usize + overhead);
+        Some(PacketInfo {
             flow: self.flow(train),
+            local_qp: train.src_qpn,
             medium: Medium::Memory,
             class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
             psn: train.first_psn,
+            psns: train.packets,
             transmission: None,
+            in_order: false,
             bytes: bytes as u32,
             payload: Payload { bytes: train.payload_bytes, is_inline },
         })
@@ -155,7 +158,7 @@ impl<P> Judged<'_, P> {
             false => 0,
         };
         let sender = if self.is_datagram { train.src_qpn.get() ^ member } else { 0 };
-        let path = self.tapped.frames.outer.path();
+        let path = self.tapped.frames.headers.path();
         Flow {
             source: path.source,
             // As on a network, for which rules are written too.
@@ -168,7 +171,7 @@ impl<P> Judged<'_, P> {
 }
 
 impl Armed {
-    /// The path to a peer with what is armed around it. `outer`: the headers of a connection's
+    /// The path to a peer with what is armed around it. `headers`: those of a connection's
     /// packets; a datagram's are made when it is addressed. `is_copy`: the same packets are
     /// captured on their way to another peer.
     pub(crate) fn around<'a, P>(
@@ -177,11 +180,11 @@ impl Armed {
         peer: &'a Arc<Peer>,
         qp: &Qp,
         links: &QpLinks,
-        outer: Cow<'a, Outer>,
+        headers: Cow<'a, FrameHeaders>,
         is_copy: bool,
     ) -> Judged<'a, P> {
         let (mtu, transport) = (qp.mtu, transport_of(qp.qp_type));
-        let frames = Frames { device: links.pd.context.device, outer, mtu, transport };
+        let frames = Frames { device: links.pd.context.device, headers, mtu, transport };
         let tap = self.tap.filter(|_| !is_copy);
         let tapped = Tapped { inner, tap, frames };
         Judged { tapped, faults: self.faults, peer, is_datagram: links.datagram }

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_link::outer::Outer;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
 use rdmalab_link::pcapng::{self, Capture};
-use rdmalab_link::seam::Direction;
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
 use super::capture_clock::{CaptureClock, wall_ns};
@@ -52,7 +52,7 @@ const SNAP_BYTES_MIN: usize = 128;
 /// A packet to capture.
 pub(crate) struct Record<'a> {
     pub(crate) direction: Direction,
-    pub(crate) outer: &'a Outer,
+    pub(crate) headers: &'a FrameHeaders,
     /// BTH to the end of the payload; of a packet that is complete, to its end.
     pub(crate) bytes: usize,
     pub(crate) complete: bool,
@@ -435,7 +435,7 @@ impl Entry<'_> {
             interface: self.device as u32,
             at_ns: queue.stamps.now_ns(),
             direction: record.direction,
-            outer: record.outer,
+            headers: record.headers,
             bytes: record.bytes,
             complete: record.complete,
             spoilt: record.spoilt,
@@ -449,7 +449,7 @@ impl Entry<'_> {
         };
         queue.used += length;
         queue.dropped_since = 0;
-        let is_cut = self.cuts && record.outer.frame_bytes(record.bytes) > self.snap;
+        let is_cut = self.cuts && record.headers.frame_bytes(record.bytes) > self.snap;
         queue.cut += u64::from(is_cut);
         let tell = match queue.writer {
             Writer::Asleep => Some(Writer::Gathering),
@@ -473,7 +473,7 @@ extern "C" fn at_exit() {
 
 #[cfg(test)]
 mod tests {
-    use rdmalab_link::path::{Below, Path};
+    use rdmalab_link::path::{IpFields, Path};
 
     use super::*;
 
@@ -498,7 +498,7 @@ mod tests {
         };
         let record = Record {
             direction: Direction::Out,
-            outer: &Outer::of(path, &Below::default()),
+            headers: &FrameHeaders::of(path, &IpFields::default()),
             bytes: 12 + 1024,
             complete: false,
             spoilt: false,

@@ -4,12 +4,20 @@ use std::borrow::Cow;
 
 use rdmalab_driver::Step;
 use rdmalab_engine::train::Train;
-use rdmalab_link::outer::Outer;
-use rdmalab_link::seam::Direction;
-use rdmalab_wire::ids::Gid;
+use rdmalab_engine::vocab::QpType;
+use rdmalab_link::drops::Drop;
+use rdmalab_link::expand;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
+use rdmalab_link::path::Path;
+use rdmalab_link::quirk::{Answer, Reply};
+use rdmalab_wire::ids::{Gid, Qpn};
+use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::{QpInner, transport_of};
 use crate::armed::Armed;
+use crate::armed::faults::Faults;
 use crate::armed::frames::{Frames, ends, received_path, shared_path};
 use crate::armed::path::Judged;
 use crate::ring_path::RingPath;
@@ -26,18 +34,18 @@ impl QpInner {
         let peer = ring.peer;
         // Taken out for the time being, so that it can be used beside the rest.
         let known = self.links.shared_paths.take();
-        let outer = match &known {
+        let headers = match &known {
             Some(known) => Cow::Borrowed(&known[0]),
-            None => Cow::Owned(self.outer()),
+            None => Cow::Owned(self.headers()),
         };
-        let mut path = armed.around(ring, peer, &self.qp, &self.links, outer, false);
+        let mut path = armed.around(ring, peer, &self.qp, &self.links, headers, false);
         let sent = send(self, &mut path);
         self.links.shared_paths = known;
         sent
     }
 
     /// The headers of what it sends, as long as nobody knows them better.
-    pub(super) fn outer(&self) -> Outer {
+    pub(super) fn headers(&self) -> FrameHeaders {
         match self.links.datagram {
             true => shared_path(Gid::default(), Gid::default(), self.qp.qpn),
             false => self.make_shared_paths()[0],
@@ -46,7 +54,7 @@ impl QpInner {
 
     /// Of a connection on this host: the headers of what it sends, and of what it receives.
     #[cold]
-    fn make_shared_paths(&self) -> Box<[Outer; 2]> {
+    fn make_shared_paths(&self) -> Box<[FrameHeaders; 2]> {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
         let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
         Box::new([shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn)])
@@ -62,14 +70,96 @@ impl QpInner {
     #[inline(never)]
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
         let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
-        let device = self.links.pd.context.device;
-        let outer = match &self.links.shared_paths {
-            _ if self.links.datagram => Cow::Owned(received_path(train, device)),
+        let (device, headers) = (self.links.pd.context.device, self.arrival_headers(train));
+        let (mtu, transport) = (self.qp.mtu, transport_of(self.qp.qp_type));
+        let frames = Frames { device, headers, mtu, transport };
+        frames.record(tap, Direction::In, train, bytes, "", false);
+    }
+
+    /// The headers of a train that came through the ring.
+    fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
+        match &self.links.shared_paths {
+            _ if self.links.datagram => {
+                Cow::Owned(received_path(train, self.links.pd.context.device))
+            }
             Some(known) => Cow::Borrowed(&known[1]),
             None => Cow::Owned(self.make_shared_paths()[1]),
-        };
-        let (mtu, transport) = (self.qp.mtu, transport_of(self.qp.qp_type));
-        let frames = Frames { device, outer, mtu, transport };
-        frames.record(tap, Direction::In, train, bytes, "", false);
+        }
+    }
+
+    /// Captures a train that came through the ring, whose payload lies at `bytes`, and asks quirks
+    /// about it. Returns whether the engine takes it.
+    #[inline(never)]
+    pub(crate) fn ring_arrival(&mut self, train: &Train, bytes: *const u8) -> bool {
+        self.tap_in(train, bytes);
+        let Some(faults) = self.arrival_faults() else { return true };
+        let path = *self.arrival_headers(train).path();
+        self.is_accepted(faults, train, &path, Medium::Memory).is_ok_and(|accepted| accepted)
+    }
+
+    /// Asks quirks about a packet from the network. Returns whether the engine takes it; not when
+    /// they answered it.
+    ///
+    /// # Errors
+    /// They dropped it.
+    #[inline(never)]
+    pub(crate) fn network_arrival(&mut self, train: &Train, path: &Path) -> Result<bool, Drop> {
+        match self.arrival_faults() {
+            Some(faults) => self.is_accepted(faults, train, path, Medium::Network),
+            None => Ok(true),
+        }
+    }
+
+    /// The faults that have to be told of packets that arrive.
+    fn arrival_faults(&self) -> Option<&'static Faults> {
+        let faults = self.links.armed.and_then(|armed| armed.faults)?;
+        (faults.watches_arrivals() && self.qp.state.can_receive()).then_some(faults)
+    }
+
+    fn is_accepted(
+        &mut self,
+        faults: &Faults,
+        train: &Train,
+        path: &Path,
+        medium: Medium,
+    ) -> Result<bool, Drop> {
+        let Some(packet) = self.arrived(train, path, medium) else { return Ok(true) };
+        match faults.packet_arrived(&packet) {
+            Reply::Accept => return Ok(true),
+            Reply::Drop => return Err(Drop::Hook),
+            // Another transport answers nothing.
+            Reply::Answer(_) if self.qp.qp_type != QpType::Rc => return Err(Drop::Hook),
+            Reply::Answer(Answer::RnrNak) => self.qp.answer_rnr_nak(packet.psn),
+            Reply::Answer(Answer::Nak(code)) => {
+                self.qp.answer_nak(packet.psn, code, &mut self.links);
+            }
+        }
+        Ok(false)
+    }
+
+    /// An arrived train as quirks see it.
+    fn arrived(&self, train: &Train, path: &Path, medium: Medium) -> Option<PacketInfo> {
+        let opcode = expand::opcode_of(train, transport_of(self.qp.qp_type))?;
+        let is_response = train.kind.is_response();
+        let source_qp = if self.links.datagram { train.src_qpn } else { Qpn::new(0) };
+        let is_request = self.qp.qp_type == QpType::Rc && !is_response;
+        Some(PacketInfo {
+            flow: Flow {
+                source: path.source,
+                destination: path.destination,
+                destination_qp: self.qp.qpn,
+                source_qp,
+                is_response,
+            },
+            local_qp: self.qp.qpn,
+            medium,
+            class: Class::of(opcode, opcode.has_aeth().then_some(train.syndrome)),
+            psn: train.first_psn,
+            psns: train.packets,
+            transmission: None,
+            in_order: is_request && !self.qp.expected_psn().is_before(train.first_psn),
+            bytes: opcode.header_bytes() as u32 + train.payload_bytes + ICRC_BYTES as u32,
+            payload: Payload { bytes: train.payload_bytes, is_inline: false },
+        })
     }
 }

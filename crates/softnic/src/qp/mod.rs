@@ -37,7 +37,7 @@ use crate::srq::SrqObject;
 use crate::stream::StreamDetector;
 use crate::udp::delayed_ack::DelayedAck;
 use crate::udp::socket::Route;
-use rdmalab_link::outer::Outer;
+use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_ring::biased::BiasedLock;
 use rdmalab_ring::epoch::Visits;
 use rdmalab_wire::opcode::Transport;
@@ -114,7 +114,7 @@ pub(crate) struct QpLinks {
     pub(crate) route: Option<Route>,
     /// Of a connection on this host, while something is armed: the headers that captures show, of
     /// what it sends and of what it receives.
-    pub(crate) shared_paths: Option<Box<[Outer; 2]>>,
+    pub(crate) shared_paths: Option<Box<[FrameHeaders; 2]>>,
     /// How promptly its program answers what comes from another host.
     pub(crate) delayed_ack: DelayedAck,
     /// What captures or disturbs its packets.
@@ -138,11 +138,17 @@ impl Env for QpLinks {
 
     #[inline]
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
+        if let Some(armed) = self.armed {
+            armed.message_completed(&wc, false);
+        }
         self.send_cq.push(wc, false, Some(&self.object.sq_freed), sq_free_to);
     }
 
     #[inline]
     fn recv_completion(&mut self, wc: Wc, solicited: bool) {
+        if let Some(armed) = self.armed {
+            armed.message_completed(&wc, true);
+        }
         self.recv_cq.push(wc, solicited, None, 0);
     }
 

@@ -35,9 +35,9 @@ impl QpInner {
             Some(armed) => {
                 let mut around = Vec::with_capacity(rings.len());
                 for (index, ring) in rings.iter_mut().enumerate() {
-                    let (peer, outer) = (ring.peer, Cow::Owned(self.outer()));
+                    let (peer, headers) = (ring.peer, Cow::Owned(self.headers()));
                     let (qp, links) = (&self.qp, &self.links);
-                    around.push(armed.around(ring, peer, qp, links, outer, index > 0));
+                    around.push(armed.around(ring, peer, qp, links, headers, index > 0));
                 }
                 self.send_to_group(&mut around)
             }

@@ -6,7 +6,7 @@ use rdmalab_driver::{self as driver, Memory as _, Step};
 use rdmalab_engine::qp::MAX_OUTSTANDING_PACKETS;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_link::drops::Drop;
-use rdmalab_link::path::Below;
+use rdmalab_link::path::IpFields;
 use rdmalab_link::receive::{self as link, Expected, Verifier};
 use rdmalab_wire::packet::Packet;
 
@@ -125,9 +125,12 @@ impl QpInner {
         link::check(packet, &expected, &arrival.path)?;
         let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
         let train = train_of(packet, &expected)?;
+        if self.links.armed.is_some() && !self.network_arrival(&train, &arrival.path)? {
+            return Ok(());
+        }
         if self.links.datagram {
-            let below = Below { identification, ..arrival.below };
-            self.take_datagram(arrival, &below, &train, packet);
+            let ip = IpFields { identification, ..arrival.ip };
+            self.take_datagram(arrival, &ip, &train, packet);
         } else {
             self.take(&train, QpLinks::bytes(packet.payload));
         }
@@ -138,25 +141,25 @@ impl QpInner {
     pub(crate) fn take_group_copy(
         &mut self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let expected = self.expected();
         link::check(packet, &expected, &arrival.path)?;
         let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
-        self.take_datagram(arrival, below, &train, packet);
+        self.take_datagram(arrival, ip, &train, packet);
         Ok(())
     }
 
     fn take_datagram(
         &mut self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         train: &Train,
         packet: &Packet<'_>,
     ) {
         debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
-        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
+        self.links.grh = Some(arrival.path.grh_area(ip, arrival.bytes.len()));
         self.take(train, QpLinks::bytes(packet.payload));
         self.links.grh = None;
     }

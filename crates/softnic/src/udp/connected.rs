@@ -7,7 +7,7 @@
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{Ordering, fence};
 
-use rdmalab_link::path::{Below, Path};
+use rdmalab_link::path::{IpFields, Path};
 
 use super::connect_policy::{Action, ConnectPolicy, ReadFrom};
 use super::receive::LockedQp;
@@ -40,7 +40,7 @@ impl Process {
         let progress_thread = &self.progress_thread;
         !progress_thread.has_waiting_callers()
             && !progress_thread.keeps_doorbell_armed()
-            && network.seam.get().is_none()
+            && network.hook.get().is_none()
             && !record_lock::has_standby(network.ownership_fd())
             && !socket::asks_for_headers(network.fd())
             && now_ns() >= network.connected.not_before_ns.load(Ordering::SeqCst)
@@ -140,8 +140,8 @@ impl Process {
             let bytes = batch.receive_plain(fd);
             let action = policy.on_connected_read(bytes.is_some());
             if let Some(bytes) = bytes {
-                let below = Below::default();
-                let message = Message { path, below, bytes, segment_bytes: bytes };
+                let ip = IpFields::default();
+                let message = Message { path, ip, bytes, segment_bytes: bytes };
                 done += self.take_message(network, batch, (0, message), verifier, held);
             }
             self.apply_policy(network, policy, action);

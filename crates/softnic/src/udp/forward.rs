@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rdmalab_engine::train::{Train, TrainKind};
 use rdmalab_link::drops::Drop;
-use rdmalab_link::path::{Below, Path};
+use rdmalab_link::path::{IpFields, Path};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 
 use super::receiver::Arrival;
@@ -71,13 +71,13 @@ fn prefix_of(arrival: &Arrival<'_>) -> [u8; PREFIX_BYTES] {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
-    let Arrival { path, below, .. } = arrival;
+    let Arrival { path, ip, .. } = arrival;
     let mut prefix = [0; PREFIX_BYTES];
     prefix[..16].copy_from_slice(&octets(path.source));
     prefix[16..32].copy_from_slice(&octets(path.destination));
     prefix[32..34].copy_from_slice(&path.source_port.to_le_bytes());
     prefix[34..36].copy_from_slice(&path.destination_port.to_le_bytes());
-    (prefix[36], prefix[37]) = (below.traffic_class, below.hop_limit);
+    (prefix[36], prefix[37]) = (ip.traffic_class, ip.hop_limit);
     prefix
 }
 
@@ -95,8 +95,8 @@ pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
         source_port: word(32),
         destination_port: word(34),
     };
-    let below = Below { traffic_class: prefix[36], hop_limit: prefix[37], identification: 0 };
-    path.is_sound().then_some(Arrival { path, below, bytes, forwarded: true })
+    let ip = IpFields { traffic_class: prefix[36], hop_limit: prefix[37], identification: 0 };
+    path.is_sound().then_some(Arrival { path, ip, bytes, forwarded: true })
 }
 
 #[cfg(test)]
@@ -111,12 +111,12 @@ mod tests {
             source_port: 0xc001,
             destination_port: 4791,
         };
-        let below = Below { traffic_class: 3, hop_limit: 64, identification: 0 };
-        let arrival = Arrival { path, below, bytes: b"packet", forwarded: false };
+        let ip = IpFields { traffic_class: 3, hop_limit: 64, identification: 0 };
+        let arrival = Arrival { path, ip, bytes: b"packet", forwarded: false };
         let mut bytes = prefix_of(&arrival).to_vec();
         bytes.extend_from_slice(arrival.bytes);
         let read = read_forwarded(&bytes).unwrap();
-        assert_eq!((read.path, read.below, read.bytes), (path, below, &b"packet"[..]));
+        assert_eq!((read.path, read.ip, read.bytes), (path, ip, &b"packet"[..]));
         assert!(read.forwarded);
         assert!(read_forwarded(&bytes[..PREFIX_BYTES - 1]).is_none());
         bytes[0] = 1;

@@ -12,7 +12,7 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::expand;
-use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::path::{IpFields, Path, address_of};
 pub use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
@@ -169,7 +169,7 @@ impl ManagementPort {
         bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
         let bytes = &mut bytes[..parts.packet_bytes];
         expand::seal(&path, 0, bytes);
-        let arrival = Arrival { path, below: Below::default(), bytes, forwarded: false };
+        let arrival = Arrival { path, ip: IpFields::default(), bytes, forwarded: false };
         for peer in self.met_peers() {
             if !peer.is_self {
                 forward::push(&peer, &arrival);

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 
 use rdmalab_ring::mad_socket::NO_INTERFACE;
 
-use rdmalab_link::seam::Direction;
+use rdmalab_link::hook::Direction;
 
 use super::interface;
 use super::management::{Gid, MAD_BYTES, ManagementPort};

@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
 use rdmalab_link::drops::Counters;
+use rdmalab_link::hook::PacketHook;
 use rdmalab_link::path::{Path, address_of, destination_of};
-use rdmalab_link::seam::Seam;
 use rdmalab_wire::ids::Gid;
 
 use super::connected_socket::ConnectedSocket;
@@ -74,7 +74,7 @@ pub(crate) struct Network {
     /// Next hops that were resolved lately.
     pub(super) neighbours: Mutex<NeighbourCache>,
     /// Taps and fault rules.
-    pub(super) seam: OnceLock<Box<dyn Seam>>,
+    pub(super) hook: OnceLock<Box<dyn PacketHook>>,
 }
 
 impl Network {
@@ -102,7 +102,7 @@ impl Network {
             counters: Counters::default(),
             memberships: Mutex::default(),
             neighbours: Mutex::default(),
-            seam: OnceLock::new(),
+            hook: OnceLock::new(),
         }
     }
 
@@ -173,8 +173,8 @@ impl Network {
     }
 
     pub(super) fn egress(&self) -> Egress<'_> {
-        let seam = self.seam.get().map(|seam| &**seam);
-        Egress { fd: self.fd(), counters: &self.counters, seam }
+        let hook = self.hook.get().map(|hook| &**hook);
+        Egress { fd: self.fd(), counters: &self.counters, hook }
     }
 
     /// Datagrams will be received, which come with the header below them.
@@ -213,7 +213,7 @@ impl Network {
     }
 
     /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
-    pub(crate) fn send_held(&self, route: &Route, packet: &[u8], intact: bool) {
+    pub(crate) fn send_deferred(&self, route: &Route, packet: &[u8], intact: bool) {
         let mut packet = packet.to_vec();
         if intact {
             // Sent alone, it has no identification but zero.

@@ -4,10 +4,10 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rdmalab_link::drops::Drop;
-use rdmalab_link::faults::Payload;
-use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::hook::{Direction, PacketContext};
+use rdmalab_link::packet::Payload;
+use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_link::receive::{self as link, Verifier};
-use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
@@ -204,8 +204,8 @@ impl Process {
         let bytes = batch.bytes(index, message.bytes);
         let mut done = 0;
         for packet in bytes.chunks(message.segment_bytes.max(1)) {
-            let (path, below) = (message.path, message.below);
-            let arrival = Arrival { path, below, bytes: packet, forwarded: false };
+            let (path, ip) = (message.path, message.ip);
+            let arrival = Arrival { path, ip, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
                 network.counters.count(reason);
             }
@@ -267,7 +267,7 @@ impl Process {
             }
             return taken;
         }
-        self.deliver_to_members(arrival, &Below { identification, ..arrival.below }, packet)
+        self.deliver_to_members(arrival, &IpFields { identification, ..arrival.ip }, packet)
     }
 
     /// A datagram for the members of its group in this process. Each is told the group that it
@@ -276,7 +276,7 @@ impl Process {
     fn deliver_to_members(
         &self,
         arrival: &Arrival<'_>,
-        below: &Below,
+        ip: &IpFields,
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let mut result = Ok(());
@@ -286,7 +286,7 @@ impl Process {
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                let taken = inner.take_group_copy(&Arrival { path, ..*arrival }, below, packet);
+                let taken = inner.take_group_copy(&Arrival { path, ..*arrival }, ip, packet);
                 result = result.and(taken);
             }
         }
@@ -331,16 +331,18 @@ impl Process {
 
 /// Lets taps see a packet that is for this process.
 fn tap_received(network: Option<&Network>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-    let Some(seam) = network.and_then(|network| network.seam.get()) else { return };
+    let Some(hook) = network.and_then(|network| network.hook.get()) else { return };
     let bth = &packet.headers.bth;
-    let passage = Passage {
+    let context = PacketContext {
         direction: Direction::In,
         path: arrival.path,
-        below: arrival.below,
+        ip: arrival.ip,
+        local_qp: bth.dest_qp,
         destination_qp: bth.dest_qp,
         psn: bth.psn,
+        psns: 1,
         transmission: 0,
         payload: Payload::default(),
     };
-    seam.see(&passage, arrival.bytes);
+    hook.incoming(&context, arrival.bytes);
 }

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use rdmalab_link::path::{Below, Path};
+use rdmalab_link::path::{IpFields, Path};
 
 use super::socket::{CONTROL_WORDS, plain_address};
 
@@ -21,7 +21,7 @@ const ERRORS_MAX: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) path: Path,
-    pub(crate) below: Below,
+    pub(crate) ip: IpFields,
     pub(crate) bytes: usize,
     /// Length of each datagram but the last.
     pub(crate) segment_bytes: usize,
@@ -118,7 +118,7 @@ impl ReceiveBatch {
             return None;
         }
         let bytes = header.msg_len as usize;
-        let mut found = Found { destination: None, below: Below::default(), segment_bytes: 0 };
+        let mut found = Found { destination: None, ip: IpFields::default(), segment_bytes: 0 };
         let header = &raw const header.msg_hdr;
         // SAFETY: the kernel filled the control buffer that the header points to, and its length.
         unsafe {
@@ -136,7 +136,7 @@ impl ReceiveBatch {
             destination_port: self.own_port,
         };
         let segment_bytes = if found.segment_bytes == 0 { bytes } else { found.segment_bytes };
-        path.is_sound().then_some(Message { path, below: found.below, bytes, segment_bytes })
+        path.is_sound().then_some(Message { path, ip: found.ip, bytes, segment_bytes })
     }
 
     /// The bytes of message `index`, writable because a rule may change them.
@@ -148,7 +148,7 @@ impl ReceiveBatch {
 /// What control data told.
 struct Found {
     destination: Option<IpAddr>,
-    below: Below,
+    ip: IpFields,
     segment_bytes: usize,
 }
 
@@ -167,10 +167,10 @@ impl Found {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                     self.destination = Some(plain_address(info.ipi6_addr.s6_addr));
                 }
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.below.traffic_class = int() as u8,
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => self.below.hop_limit = int() as u8,
-                (libc::IPPROTO_IP, libc::IP_TOS) => self.below.traffic_class = data.read(),
-                (libc::IPPROTO_IP, libc::IP_TTL) => self.below.hop_limit = int() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.ip.traffic_class = int() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => self.ip.hop_limit = int() as u8,
+                (libc::IPPROTO_IP, libc::IP_TOS) => self.ip.traffic_class = data.read(),
+                (libc::IPPROTO_IP, libc::IP_TTL) => self.ip.hop_limit = int() as u8,
                 (libc::SOL_UDP, libc::UDP_GRO) => self.segment_bytes = int().max(0) as usize,
                 _ => {}
             }

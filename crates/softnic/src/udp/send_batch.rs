@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use rdmalab_engine::train::Train;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
-use rdmalab_link::faults::Payload;
-use rdmalab_link::path::Below;
-use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_link::packet::Payload;
+use rdmalab_link::path::IpFields;
+use rdmalab_link::transmissions::Transmissions;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 
@@ -46,7 +47,7 @@ pub(crate) struct SendBatch {
     runs: Vec<Run>,
     /// The kernel segments runs; off once it refused.
     segments: bool,
-    /// How often packets of a flow were sent, where a seam asks: by destination, its QP, and
+    /// How often packets of a flow were sent, where a hook asks: by destination, its QP, and
     /// whether they answer.
     flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
 }
@@ -55,7 +56,7 @@ pub(crate) struct SendBatch {
 pub(crate) struct Egress<'a> {
     pub(crate) fd: RawFd,
     pub(crate) counters: &'a Counters,
-    pub(crate) seam: Option<&'a dyn Seam>,
+    pub(crate) hook: Option<&'a dyn PacketHook>,
 }
 
 impl SendBatch {
@@ -94,22 +95,24 @@ impl SendBatch {
         let index = self.place_in_run(route, packet_bytes);
         let end = self.used + packet_bytes;
         expand::seal(&route.path, index, &mut self.data[self.used..end]);
-        if let Some(seam) = egress.seam {
-            let passage = Passage {
+        if let Some(hook) = egress.hook {
+            let context = PacketContext {
                 direction: Direction::Out,
                 path: route.path,
-                below: Below {
+                ip: IpFields {
                     traffic_class: route.traffic_class,
                     hop_limit: route.hop_limit,
                     identification: index,
                 },
+                local_qp: train.src_qpn,
                 destination_qp: train.dst_qpn,
                 psn: train.first_psn,
+                psns: train.packets,
                 transmission: self.transmission(route, train),
                 payload: Payload { bytes: train.payload_bytes, is_inline },
             };
-            if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
-                egress.counters.count(Drop::Seam);
+            if hook.outgoing(&context, &mut self.data[self.used..end]) == Verdict::Drop {
+                egress.counters.count(Drop::Hook);
                 return Ok(());
             }
         }

@@ -12,7 +12,7 @@ use super::interface::{self, Interface};
 use super::ownership::Ownership;
 use super::record_lock::{lock, register_standby};
 use super::{Network, handover, socket};
-use crate::armed::network_seam::NetworkSeam;
+use crate::armed::network_hook::NetworkHook;
 use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
 use crate::peer_table::live_slots;
@@ -78,7 +78,7 @@ impl Process {
         let reads = network.ownership.is_ours();
         register_standby(network.ownership_fd());
         if let Some(armed) = self.armed {
-            let _ = network.seam.set(Box::new(NetworkSeam::new(armed)));
+            let _ = network.hook.set(Box::new(NetworkHook::new(armed)));
         }
         let _ = self.network.opened.set(network);
         handover::hand_over_at_exit();

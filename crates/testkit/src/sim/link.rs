@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rules::Ruled;
+use super::injector::FaultInjector;
 use crate::rng::Rng;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_link::expand;
@@ -53,8 +53,8 @@ const LATENCY_NS: u64 = 1_000;
 pub struct Link {
     /// What it does to trains from now on.
     pub faults: Faults,
-    /// Rules that judge each packet, behind the other faults.
-    pub ruled: Option<Ruled>,
+    /// Rules and quirks, which see each packet before the other faults.
+    pub injector: Option<FaultInjector>,
     /// Sent so far.
     pub sent: u64,
     /// A copy of everything that is sent, where somebody wants it.
@@ -71,7 +71,7 @@ impl Link {
     pub fn new(rng: Rng) -> Self {
         Link {
             faults: Faults::default(),
-            ruled: None,
+            injector: None,
             sent: 0,
             kept: None,
             rng,
@@ -87,13 +87,13 @@ impl Link {
         if let Some(kept) = &mut self.kept {
             kept.push((parcel.clone(), mtu));
         }
-        if self.ruled.is_some() {
+        if self.injector.is_some() {
             for index in 0..expand::packets_of(&parcel.train) {
                 let packet = match parcel.train.kind {
                     TrainKind::ReadRequest => parcel.clone(),
                     _ => cut(&parcel, index, 1, mtu),
                 };
-                let passed = self.ruled.as_mut().and_then(|r| r.pass(now_ns, packet, mtu));
+                let passed = self.injector.as_mut().and_then(|r| r.pass(now_ns, packet, mtu));
                 if let Some(packet) = passed {
                     self.send_one(now_ns, packet);
                 }
@@ -144,13 +144,15 @@ impl Link {
     /// When the next train arrives.
     pub fn next_ns(&self) -> Option<u64> {
         let arrives_ns = self.on_the_way.first_key_value().map(|((at_ns, _), _)| *at_ns);
-        let due_ns = self.ruled.as_ref().and_then(Ruled::next_ns);
+        let due_ns = self.injector.as_ref().and_then(FaultInjector::next_ns);
         [arrives_ns, due_ns].into_iter().flatten().min()
     }
 
     /// Takes the next train that has arrived by `now_ns`.
     pub fn receive(&mut self, now_ns: u64) -> Option<Parcel> {
-        while let Some(parcel) = self.ruled.as_mut().and_then(|ruled| ruled.take_due(now_ns)) {
+        while let Some(parcel) =
+            self.injector.as_mut().and_then(|injector| injector.take_due(now_ns))
+        {
             self.deliver_in_order(now_ns, parcel);
         }
         let (at_ns, _) = self.on_the_way.first_key_value()?.0;

@@ -1,12 +1,12 @@
 //! Two devices with a connected queue pair each: the setting of most tests.
 
 use super::device::Device;
-use super::rules::Ruled;
+use super::injector::FaultInjector;
 use super::world::{At, World};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::recv_queue::SharedRecvQueue;
 use rdmalab_engine::vocab::*;
-use rdmalab_link::faults::Rules;
+use rdmalab_link::specification::Specification;
 use rdmalab_wire::ids::{PathMtu, Qpn};
 use rdmalab_wire::opcode::Transport;
 
@@ -109,20 +109,20 @@ impl Pair {
         device.create_qp(config.qp_type, config.cap, config.sq_sig_all, with_srq, config.mtu);
     }
 
-    /// Has rules of `--faults` judge each packet from now on.
+    /// Has what `--faults` can ask for judge each packet from now on.
     pub fn disturb(&mut self, rules: &str) {
         let transport = match self.config.qp_type {
             QpType::Rc => Transport::Rc,
             QpType::Uc => Transport::Uc,
             QpType::Ud => Transport::Ud,
         };
-        let rules = Rules::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
-        self.world.link.ruled = Some(Ruled::new(rules, transport));
+        let asked = Specification::parse(rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
+        self.world.link.injector = Some(FaultInjector::new(asked.into_chain(0), transport));
     }
 
-    /// What the rules did so far.
-    pub fn ruled(&self) -> &Ruled {
-        self.world.link.ruled.as_ref().expect("a link with rules")
+    /// What the rules and quirks did so far.
+    pub fn injector(&self) -> &FaultInjector {
+        self.world.link.injector.as_ref().expect("a link with rules")
     }
 
     /// Takes a queue pair from RESET to RTS.

@@ -2,6 +2,7 @@
 
 use super::device::{Device, DeviceEnv, SimQp};
 use super::drive::{Offered, Step};
+use super::injector::FaultInjector;
 use super::link::{Link, Parcel};
 use super::memory::Memory;
 use crate::rng::Rng;
@@ -11,6 +12,7 @@ use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
 use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
+use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_wire::ids::Qpn;
 
 /// A queue pair of the world.
@@ -206,7 +208,7 @@ impl World {
         while let Some(parcel) = self.link.receive(self.now_ns) {
             worked = true;
             if let Some(at) = self.find(parcel.train.dst_qpn) {
-                self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+                self.arrive(at, parcel);
             }
         }
         let now_ns = self.now_ns;
@@ -221,6 +223,32 @@ impl World {
             worked |= self.work_on(at);
         }
         worked
+    }
+
+    /// Puts a parcel into the inbox, unless quirks drop or answer it.
+    fn arrive(&mut self, at: At, parcel: Parcel) {
+        let device = &mut self.devices[at.device];
+        let (qp, mut env) = device.split(at.qp);
+        let reply = match &mut self.link.injector {
+            Some(injector) if qp.state.can_receive() => {
+                injector.arrived(self.now_ns, &parcel, qp.expected_psn())
+            }
+            _ => Reply::Accept,
+        };
+        let psn = parcel.train.first_psn;
+        match reply {
+            Reply::Accept => device.qps[at.qp].inbox.push_back(parcel),
+            Reply::Drop => {}
+            Reply::Answer(Answer::RnrNak) => qp.answer_rnr_nak(psn),
+            Reply::Answer(Answer::Nak(code)) => qp.answer_nak(psn, code, &mut env),
+        }
+        if reply != Reply::Accept {
+            self.note(|| format!("{at:?} has {psn:?} before its queue pair: {reply:?}"));
+        }
+        // The next that arrives is in order only when the queue pair has taken this one.
+        if self.link.injector.as_ref().is_some_and(FaultInjector::watches_arrivals) {
+            self.accept_all(at);
+        }
     }
 
     /// Does everything that can be done now, and what follows from it. An engine that has something
@@ -256,7 +284,11 @@ impl World {
             self.send(at, parcel);
         }
         let (now_ns, infinite_ns) = (self.now_ns, self.knobs.infinite_ns);
-        self.devices[at.device].qps[at.qp].qp.arm_timer(now_ns, infinite_ns);
+        let sim = &mut self.devices[at.device].qps[at.qp];
+        if let Some(injector) = &mut self.link.injector {
+            injector.completed(now_ns, sim.qp.qpn, sim.sent(), sim.received());
+        }
+        sim.qp.arm_timer(now_ns, infinite_ns);
         worked
     }
 
@@ -282,6 +314,9 @@ impl World {
             return false;
         }
         let (qp, mut env) = self.devices[at.device].split(at.qp);
+        if let Some(injector) = &mut self.link.injector {
+            injector.timer_fired(now_ns, qp.qpn, kind);
+        }
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));
         true

@@ -8,10 +8,10 @@ use std::path::Path;
 use rdmalab_engine::train::TrainKind;
 use rdmalab_engine::vocab::QpType;
 use rdmalab_link::expand;
-use rdmalab_link::outer::Outer;
-use rdmalab_link::path::{Below, Path as Way};
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::Direction;
+use rdmalab_link::path::{IpFields, Path as Way};
 use rdmalab_link::pcapng::{self, Capture};
-use rdmalab_link::seam::Direction;
 use rdmalab_testkit::programs::{self, tshark};
 use rdmalab_testkit::sim::Parcel;
 use rdmalab_testkit::workload::{Player, Scenario};
@@ -61,9 +61,9 @@ fn packets_of_parcel(parcel: &Parcel, mtu: PathMtu, transport: Transport) -> Vec
 fn write(file: &Path, packets: &[Vec<u8>]) {
     let v4 = |last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
     let v6 = |last| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
-    let outers = [(v4(1), v4(2)), (v6(1), v6(2))].map(|(source, destination)| {
+    let headers = [(v4(1), v4(2)), (v6(1), v6(2))].map(|(source, destination)| {
         let way = Way { source, destination, source_port: 0xc000, destination_port: 4791 };
-        Outer::of(way, &Below { hop_limit: 64, ..Below::default() })
+        FrameHeaders::of(way, &IpFields { hop_limit: 64, ..IpFields::default() })
     });
     let mut out = Vec::new();
     pcapng::section(&mut out, "simulation", "");
@@ -73,7 +73,7 @@ fn write(file: &Path, packets: &[Vec<u8>]) {
             interface: 0,
             at_ns: number as u64,
             direction: Direction::Out,
-            outer: &outers[number % 2],
+            headers: &headers[number % 2],
             bytes: packet.len(),
             complete: false,
             spoilt: false,

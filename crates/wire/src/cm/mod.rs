@@ -96,9 +96,9 @@ impl Message {
 /// to the process that this names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
-    /// Whoever listens for a service.
+    /// The process that listens for a service.
     Service(u64),
-    /// Whoever chose this communication or request identifier.
+    /// The process that chose this communication or request identifier.
     Communication(u32),
 }
 

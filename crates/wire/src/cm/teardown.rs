@@ -14,9 +14,9 @@ pub mod reason {
     pub const TIMEOUT: u16 = 4;
     /// No such communication is known.
     pub const INVALID_COMM_ID: u16 = 6;
-    /// Nobody listens for that service.
+    /// No process listens for that service.
     pub const INVALID_SERVICE_ID: u16 = 8;
-    /// The queue pair is still connected to somebody, as far as the passive side knows.
+    /// The queue pair is still connected, as far as the passive side knows.
     pub const STALE_CONNECTION: u16 = 10;
     /// The program refuses.
     pub const CONSUMER: u16 = 28;

@@ -1,14 +1,15 @@
-//! Packets that wait: delayed ones for their time, overtaken ones for those that overtake them.
+//! Deferred packets: delayed ones wait for their time, reordered ones until others overtook them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::{Decision, Flow};
+use crate::packet::Flow;
+use crate::quirk::Fate;
 
 /// Packets that wait at a time, at most.
-pub const MAX_HELD: usize = 8192;
+pub const MAX_DEFERRED: usize = 8192;
 /// Bytes of them, at most.
-pub const MAX_HELD_BYTES: usize = 16 << 20;
+pub const MAX_DEFERRED_BYTES: usize = 16 << 20;
 /// How long a packet waits for others to overtake it, ns: they may never come.
 pub const OVERTAKING_NS: u64 = 10_000_000;
 
@@ -16,15 +17,15 @@ pub const OVERTAKING_NS: u64 = 10_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// What [`Held::hold`] made of a packet.
+/// What [`Deferred::defer`] made of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Handled {
+pub struct Deferral {
     /// The packet itself is to be sent now.
-    pub goes_now: bool,
-    /// Something that waited is due because this one passed.
-    pub overtook: bool,
+    pub sends_now: bool,
+    /// This packet was the last that had to overtake a deferred one, which is due now.
+    pub released: bool,
     /// Copies that found no room, and are lost.
-    pub overflown: u64,
+    pub overflowed: u64,
 }
 
 /// A packet that waits for its time. Equal times go by arrival.
@@ -33,7 +34,7 @@ struct Timed<T> {
     due_ns: u64,
     number: u64,
     bytes: usize,
-    parcel: T,
+    packet: T,
 }
 
 impl<T> PartialEq for Timed<T> {
@@ -66,20 +67,20 @@ struct Overtaken<T> {
 
 /// See the module's text. `T` is whatever the driver sends.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct Deferred<T> {
     timed: BinaryHeap<Reverse<Timed<T>>>,
     overtaken: Vec<Overtaken<T>>,
     bytes: usize,
     number: u64,
 }
 
-impl<T> Default for Held<T> {
+impl<T> Default for Deferred<T> {
     fn default() -> Self {
-        Held { timed: BinaryHeap::new(), overtaken: Vec::new(), bytes: 0, number: 0 }
+        Deferred { timed: BinaryHeap::new(), overtaken: Vec::new(), bytes: 0, number: 0 }
     }
 }
 
-impl<T> Held<T> {
+impl<T> Deferred<T> {
     /// Packets that wait.
     pub fn len(&self) -> usize {
         self.timed.len() + self.overtaken.len()
@@ -90,47 +91,46 @@ impl<T> Held<T> {
         self.len() == 0
     }
 
-    fn take_in(&mut self, due_ns: u64, bytes: usize, parcel: T) -> Result<Timed<T>, Full> {
-        if self.len() >= MAX_HELD || self.bytes + bytes > MAX_HELD_BYTES {
+    fn take_in(&mut self, due_ns: u64, bytes: usize, packet: T) -> Result<Timed<T>, Full> {
+        if self.len() >= MAX_DEFERRED || self.bytes + bytes > MAX_DEFERRED_BYTES {
             return Err(Full);
         }
         self.bytes += bytes;
         self.number += 1;
-        Ok(Timed { due_ns, number: self.number, bytes, parcel })
+        Ok(Timed { due_ns, number: self.number, bytes, packet })
     }
 
-    /// Holds what a decision says of a packet that is not lost, beside or instead of what is sent
-    /// now; `parcel` makes a copy and says how many bytes that is.
-    pub fn hold(
+    /// Defers what `fate` says of a packet that is not lost, beside or instead of what is sent now;
+    /// `packet` makes a copy and says how many bytes that is.
+    pub fn defer(
         &mut self,
         flow: &Flow,
-        decision: &Decision,
+        fate: &Fate,
         now_ns: u64,
-        mut parcel: impl FnMut() -> (usize, T),
-    ) -> Handled {
-        let Decision { fate, due_ns } = *decision;
-        let goes_now = fate.behind == 0 && due_ns.is_none();
-        let mut handled = Handled { goes_now, ..Handled::default() };
-        for copy in 0..fate.copies + !goes_now as u32 {
-            let (bytes, parcel) = parcel();
-            let held = match copy == fate.copies && fate.behind > 0 {
-                true => self.behind(*flow, fate.behind, now_ns, bytes, parcel),
-                false => self.until(due_ns.unwrap_or(now_ns), bytes, parcel),
+        mut packet: impl FnMut() -> (usize, T),
+    ) -> Deferral {
+        let sends_now = fate.behind == 0 && fate.delay_ns == 0;
+        let mut deferral = Deferral { sends_now, ..Deferral::default() };
+        for copy in 0..fate.copies + !sends_now as u32 {
+            let (bytes, packet) = packet();
+            let deferred = match copy == fate.copies && fate.behind > 0 {
+                true => self.behind(*flow, fate.behind, now_ns, bytes, packet),
+                false => self.until(now_ns.saturating_add(fate.delay_ns), bytes, packet),
             };
-            handled.overflown += held.is_err() as u64;
+            deferral.overflowed += deferred.is_err() as u64;
         }
         if fate.behind == 0 {
-            handled.overtook = self.passed(flow);
+            deferral.released = self.passed(flow);
         }
-        handled
+        deferral
     }
 
     /// Holds a packet until `due_ns`.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn until(&mut self, due_ns: u64, bytes: usize, parcel: T) -> Result<(), Full> {
-        let timed = self.take_in(due_ns, bytes, parcel)?;
+    pub fn until(&mut self, due_ns: u64, bytes: usize, packet: T) -> Result<(), Full> {
+        let timed = self.take_in(due_ns, bytes, packet)?;
         self.timed.push(Reverse(timed));
         Ok(())
     }
@@ -145,9 +145,9 @@ impl<T> Held<T> {
         behind: u32,
         now_ns: u64,
         bytes: usize,
-        parcel: T,
+        packet: T,
     ) -> Result<(), Full> {
-        let timed = self.take_in(now_ns.saturating_add(OVERTAKING_NS), bytes, parcel)?;
+        let timed = self.take_in(now_ns.saturating_add(OVERTAKING_NS), bytes, packet)?;
         self.overtaken.push(Overtaken { flow, left: behind, timed });
         Ok(())
     }
@@ -181,6 +181,6 @@ impl<T> Held<T> {
             None => return None,
         };
         self.bytes -= timed.bytes;
-        Some(timed.parcel)
+        Some(timed.packet)
     }
 }

@@ -1,16 +1,16 @@
-//! What lies around the packets of a flow in a capture: Ethernet, IP and UDP.
+//! The Ethernet, IP and UDP headers of the packets of a flow, as a capture shows them.
 
 use rdmalab_wire::ip::{Ethernet, Ipv4};
 
-use crate::path::{BELOW_BYTES, Below, Path};
+use crate::path::{FRAME_HEADER_BYTES, IpFields, Path};
 
 /// The Ethernet, IP and UDP headers of a flow's frames. Made once; only the lengths and IPv4's
 /// checksum differ between its packets, and are put in where a packet is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outer {
+pub struct FrameHeaders {
     path: Path,
     /// As of an empty packet.
-    start: [u8; BELOW_BYTES],
+    start: [u8; FRAME_HEADER_BYTES],
     bytes: usize,
     /// Of IPv4's header as it stands in `start`: the ones' complement of its checksum.
     sum: u32,
@@ -40,18 +40,18 @@ fn mac(ip: std::net::IpAddr) -> [u8; 6] {
     }
 }
 
-fn put(out: &mut [u8; BELOW_BYTES], at: usize, value: u16) {
+fn put(out: &mut [u8; FRAME_HEADER_BYTES], at: usize, value: u16) {
     out[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-impl Outer {
+impl FrameHeaders {
     /// The headers of what travels on this path.
-    pub fn of(path: Path, below: &Below) -> Outer {
-        let mut start = [0; BELOW_BYTES];
+    pub fn of(path: Path, ip: &IpFields) -> FrameHeaders {
+        let mut start = [0; FRAME_HEADER_BYTES];
         let macs = (mac(path.destination), mac(path.source));
-        let bytes = path.write_below(below, 0, macs, &mut start);
+        let bytes = path.write_frame_headers(ip, 0, macs, &mut start);
         let sum = u16::from_be_bytes([start[CHECKSUM_AT], start[CHECKSUM_AT + 1]]);
-        Outer { path, start, bytes, sum: u32::from(!sum) }
+        FrameHeaders { path, start, bytes, sum: u32::from(!sum) }
     }
 
     /// Between which addresses.
@@ -80,7 +80,7 @@ impl Outer {
     /// Writes the headers of a packet of `packet_bytes`. UDP's checksum is zero; bytes behind them
     /// are overwritten, since a copy of known length is the cheapest.
     #[inline]
-    pub(crate) fn write(&self, packet_bytes: usize, out: &mut [u8; BELOW_BYTES]) {
+    pub(crate) fn write(&self, packet_bytes: usize, out: &mut [u8; FRAME_HEADER_BYTES]) {
         out.copy_from_slice(&self.start);
         let udp_length = (UDP + packet_bytes) as u16;
         if self.is_v4() {
@@ -93,7 +93,7 @@ impl Outer {
             put(out, Ethernet::BYTES + Ipv4::BYTES + 4, udp_length);
         } else {
             put(out, PAYLOAD_LENGTH_AT, udp_length);
-            put(out, BELOW_BYTES - UDP + 4, udp_length);
+            put(out, FRAME_HEADER_BYTES - UDP + 4, udp_length);
         }
     }
 }
@@ -117,13 +117,13 @@ mod tests {
                 false => ("10.0.0.1".parse().unwrap(), "224.0.0.2".parse().unwrap()),
             };
             let path = Path { source, destination, source_port: port, destination_port: 4791 };
-            let below = Below { hop_limit, identification: id, ..Below::default() };
-            let outer = Outer::of(path, &below);
-            let (mut ours, mut theirs) = ([0xee; BELOW_BYTES], [0; BELOW_BYTES]);
+            let ip = IpFields { hop_limit, identification: id, ..IpFields::default() };
+            let headers = FrameHeaders::of(path, &ip);
+            let (mut ours, mut theirs) = ([0xee; FRAME_HEADER_BYTES], [0; FRAME_HEADER_BYTES]);
             let macs = (mac(destination), mac(source));
-            let bytes = path.write_below(&below, packet_bytes, macs, &mut theirs);
-            outer.write(packet_bytes, &mut ours);
-            prop_assert_eq!(bytes, outer.bytes());
+            let bytes = path.write_frame_headers(&ip, packet_bytes, macs, &mut theirs);
+            headers.write(packet_bytes, &mut ours);
+            prop_assert_eq!(bytes, headers.bytes());
             prop_assert_eq!(&ours[..bytes], &theirs[..bytes]);
         }
     }

@@ -1,17 +1,17 @@
 //! Packets for other hosts, and from them.
 
 use parking_lot::Mutex;
-use rdmalab_link::faults::{Class, Flow, Medium, Sending};
-use rdmalab_link::outer::Outer;
-use rdmalab_link::path::Below;
+use rdmalab_link::frame_headers::FrameHeaders;
+use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo};
+use rdmalab_link::path::IpFields;
 use rdmalab_link::pcapng;
 use rdmalab_link::receive::Verifier;
-use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::Packet;
 
 use super::Armed;
-use super::faults::HeldPacket;
+use super::faults::DeferredPacket;
 use super::tap::Record;
 use crate::process::Process;
 
@@ -19,24 +19,24 @@ use crate::process::Process;
 const HOPS: u8 = 64;
 
 /// See the module's text.
-pub(crate) struct NetworkSeam {
+pub(crate) struct NetworkHook {
     armed: &'static Armed,
     verifier: Mutex<Verifier>,
 }
 
-impl NetworkSeam {
-    pub(crate) fn new(armed: &'static Armed) -> NetworkSeam {
-        NetworkSeam { armed, verifier: Mutex::default() }
+impl NetworkHook {
+    pub(crate) fn new(armed: &'static Armed) -> NetworkHook {
+        NetworkHook { armed, verifier: Mutex::default() }
     }
 
-    fn record(&self, passage: &Passage, below: &Below, packet: &[u8], comment: &str) {
+    fn record(&self, context: &PacketContext, ip: &IpFields, packet: &[u8], comment: &str) {
         let Some(tap) = self.armed.tap else { return };
         // An interface makes one device.
         let Some(entry) = tap.entry(0, packet.len()) else { return };
-        let hop_limit = if below.hop_limit == 0 { HOPS } else { below.hop_limit };
+        let hop_limit = if ip.hop_limit == 0 { HOPS } else { ip.hop_limit };
         let record = Record {
-            direction: passage.direction,
-            outer: &Outer::of(passage.path, &Below { hop_limit, ..*below }),
+            direction: context.direction,
+            headers: &FrameHeaders::of(context.path, &IpFields { hop_limit, ..*ip }),
             bytes: packet.len(),
             complete: true,
             spoilt: false,
@@ -46,24 +46,27 @@ impl NetworkSeam {
     }
 }
 
-/// The packet as the rules see it.
-fn sending(passage: &Passage, packet: &[u8]) -> Option<Sending> {
+/// The packet as rules and quirks see it.
+fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
     let headers = Packet::parse(packet).ok()?.headers;
     let opcode = headers.bth.opcode;
-    Some(Sending {
+    Some(PacketInfo {
         flow: Flow {
-            source: passage.path.source,
-            destination: passage.path.destination,
-            destination_qp: passage.destination_qp,
+            source: context.path.source,
+            destination: context.path.destination,
+            destination_qp: context.destination_qp,
             source_qp: headers.deth.map_or(Qpn::new(0), |deth| deth.source_qp),
             is_response: opcode.is_response(),
         },
+        local_qp: context.local_qp,
         medium: Medium::Network,
         class: Class::of(opcode, headers.aeth.map(|aeth| aeth.syndrome)),
-        psn: passage.psn,
-        transmission: Some(passage.transmission),
-        bytes: pcapng::frame_bytes(&passage.path, packet.len()) as u32,
-        payload: passage.payload,
+        psn: context.psn,
+        psns: context.psns,
+        transmission: Some(context.transmission),
+        in_order: false,
+        bytes: pcapng::frame_bytes(&context.path, packet.len()) as u32,
+        payload: context.payload,
     })
 }
 
@@ -78,45 +81,44 @@ fn damage(packet: &mut [u8], number: u64) {
     packet[byte] ^= 1 << (bit % 8);
 }
 
-impl Seam for NetworkSeam {
-    fn pass(&self, passage: &Passage, packet: &mut [u8]) -> Verdict {
-        debug_assert!(passage.direction == Direction::Out);
+impl PacketHook for NetworkHook {
+    fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict {
+        debug_assert!(context.direction == Direction::Out);
         let Some(faults) = self.armed.faults else {
-            self.record(passage, &passage.below, packet, "");
+            self.record(context, &context.ip, packet, "");
             return Verdict::Pass;
         };
-        let Some(sending) = sending(passage, packet) else { return Verdict::Pass };
-        let decision = faults.decide(&sending);
-        let fate = &decision.fate;
+        let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
+        let fate = &faults.packet_leaves(&info);
         if let Some(number) = fate.corrupt {
             damage(packet, number);
         }
         if self.armed.tap.is_some() {
-            self.record(passage, &passage.below, packet, &faults.comment(fate));
+            self.record(context, &context.ip, packet, &faults.comment(fate));
         }
         let Some(network) = Process::existing().and_then(Process::network) else {
             return Verdict::Pass;
         };
         if fate.lost {
-            return Verdict::Lose;
+            return Verdict::Drop;
         }
-        let Below { traffic_class, hop_limit, .. } = passage.below;
-        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Network {
-            route: network.route_of(passage.path, traffic_class, hop_limit),
+        let IpFields { traffic_class, hop_limit, .. } = context.ip;
+        let sends_now = faults.defer(&info.flow, fate, || DeferredPacket::Network {
+            route: network.route_of(context.path, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),
         });
-        if goes_now { Verdict::Pass } else { Verdict::Lose }
+        if sends_now { Verdict::Pass } else { Verdict::Drop }
     }
 
-    fn see(&self, passage: &Passage, packet: &[u8]) {
+    fn incoming(&self, context: &PacketContext, packet: &[u8]) {
         // A socket does not show the identification, which the invariant CRC covers. One that
         // cannot be found belongs to a damaged packet, which is shown as such.
         let parsed = Packet::parse(packet).ok();
         let solved = parsed
-            .and_then(|parsed| self.verifier.lock().verify(&passage.path, &parsed, packet).ok());
-        let below = Below { identification: solved.unwrap_or_default(), ..passage.below };
-        self.record(passage, &below, packet, "");
+            .and_then(|parsed| self.verifier.lock().verify(&context.path, &parsed, packet).ok());
+        let ip = IpFields { identification: solved.unwrap_or_default(), ..context.ip };
+        self.record(context, &ip, packet, "");
     }
 }
 

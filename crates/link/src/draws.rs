@@ -1,0 +1,71 @@
+//! Random numbers that follow from a seed and a packet.
+//!
+//! There is no generator that calls could take turns at, so the order in which threads get to send
+//! changes nothing: the same packet draws the same number in each run.
+
+use std::net::IpAddr;
+
+use rdmalab_wire::ids::{MASK_24, Qpn};
+
+use crate::packet::PacketInfo;
+
+/// A seed, and what of a packet numbers are drawn from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Draws {
+    seed: u64,
+    /// The part of a queue pair's number that counts.
+    qp_mask: u32,
+}
+
+/// Mixes a number into a hash (the finalizer of SplitMix64).
+pub(crate) const fn mix(hash: u64, value: u64) -> u64 {
+    let mut z = (hash ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn mix_address(hash: u64, address: IpAddr) -> u64 {
+    let bits = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    mix(mix(hash, bits as u64), (bits >> 64) as u64)
+}
+
+/// A number below `most`, in proportion to a drawn one of 64 bits.
+pub(crate) fn scaled(drawn: u64, most: u64) -> u64 {
+    ((u128::from(drawn) * u128::from(most)) >> 64) as u64
+}
+
+impl Draws {
+    /// Numbers of this seed.
+    pub const fn new(seed: u64) -> Draws {
+        Draws { seed, qp_mask: MASK_24 }
+    }
+
+    /// The same where only the lower `bits` of a queue pair's number are the same each time that a
+    /// program runs: numbers are drawn from those, so that a seed repeats. Groups keep the whole
+    /// number, for what tells their members apart is in it.
+    #[must_use]
+    pub const fn with_qp_bits(self, bits: u32) -> Draws {
+        let bits = if bits < 24 { bits } else { 24 };
+        Draws { qp_mask: (1u64 << bits) as u32 - 1, ..self }
+    }
+
+    /// A number for a label of a chain and a packet, evenly spread over all 64 bits.
+    pub(crate) fn draw(&self, label: u32, packet: &PacketInfo) -> u64 {
+        let flow = &packet.flow;
+        let mut hash = mix(self.seed, u64::from(label));
+        hash = mix_address(mix_address(hash, flow.source), flow.destination);
+        let mask = match flow.destination_qp {
+            Qpn::MULTICAST => u32::MAX,
+            _ => self.qp_mask,
+        };
+        let of = |qp: Qpn| (qp.get() & mask) as u64;
+        let ends = of(flow.destination_qp) << 32 | of(flow.source_qp);
+        hash = mix(mix(hash, ends), flow.is_response as u64);
+        let transmission = packet.transmission.unwrap_or_default();
+        mix(hash, (packet.psn.get() as u64) << 32 | transmission as u64)
+    }
+}

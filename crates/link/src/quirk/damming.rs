@@ -1,0 +1,172 @@
+//! Packet damming: requests that arrive while the responder serves a repeated READ are lost.
+//!
+//! Named `damming [FROM..TO]`: serving a repeated READ takes between those times, and its response
+//! leaves when it is over. Without times it is 75 us to 1.5 ms.
+//!
+//! Fukuoka, Sato and Taura ("Pitfalls of InfiniBand with On-Demand Paging", ISPASS 2021) saw it on
+//! ConnectX-4. This one rule explains what they show:
+//! - Two READs, the first of which faults. The second is posted while the first waits to be
+//!   repeated; both leave together, the second arrives while the repetition is served, and is lost.
+//!   Nothing tells before the ACK time-out.
+//! - Three READs. The third arrives after the service, finds the second missing, and its NAK (PSN
+//!   sequence error) saves the time-out.
+//! - A SEND that is posted after its READ completed. The READ had been repeated; the answer to the
+//!   first request came meanwhile, and the repetition is still being served.
+//!
+//! Repeated requests pass: without that, a connection could not recover.
+
+use rdmalab_wire::ids::Qpn;
+
+use super::{Fate, Moment, Quirk, Reception};
+use crate::bounded::BoundedMap;
+use crate::draws::scaled;
+use crate::packet::{Class, PacketInfo};
+use crate::units;
+
+/// How long a repeated READ is served without other times, ns.
+const SERVICE_NS: (u64, u64) = (75_000, 1_500_000);
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Damming {
+    /// How long a repeated READ is served, at least and at most, ns.
+    service_ns: (u64, u64),
+    /// Until when each queue pair serves one, ns.
+    busy_until_ns: BoundedMap<Qpn, u64>,
+}
+
+impl Default for Damming {
+    fn default() -> Self {
+        Damming::new(SERVICE_NS)
+    }
+}
+
+impl Damming {
+    /// A repeated READ is served for a time between these, ns.
+    pub fn new(service_ns: (u64, u64)) -> Damming {
+        Damming { service_ns, busy_until_ns: BoundedMap::default() }
+    }
+
+    /// Reads what follows the name in a specification.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub(crate) fn parse(words: &[&str]) -> Result<Box<dyn Quirk>, String> {
+        let wrong = || "damming takes at most one range of times: damming 75us..1500us".to_owned();
+        let times = match words {
+            [] => SERVICE_NS,
+            [range] => units::window(range)?,
+            _ => return Err(wrong()),
+        };
+        if times.1 > units::MAX_DELAY_NS {
+            return Err(wrong());
+        }
+        Ok(Box::new(Damming::new(times)))
+    }
+
+    fn busy_until_ns(&self, qp: Qpn) -> u64 {
+        self.busy_until_ns.get(&qp).copied().unwrap_or_default()
+    }
+}
+
+impl Quirk for Damming {
+    fn labels(&self) -> Vec<String> {
+        let (least, most) = self.service_ns;
+        vec![format!("damming {}us..{}us", least as f64 / 1e3, most as f64 / 1e3)]
+    }
+
+    fn watches_arrivals(&self) -> bool {
+        true
+    }
+
+    fn packet_arrived(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Reception {
+        if packet.flow.is_response {
+            return Reception::ACCEPT;
+        }
+        let until_ns = self.busy_until_ns(packet.local_qp);
+        if packet.is_repeated() {
+            if packet.class == Class::Read {
+                let (least, most) = self.service_ns;
+                let more = scaled(moment.draw(0, packet), most - least);
+                let over_ns = moment.now_ns.saturating_add(least + more);
+                *self.busy_until_ns.entry(packet.local_qp) = until_ns.max(over_ns);
+            }
+            return Reception::ACCEPT;
+        }
+        match moment.now_ns < until_ns {
+            true => Reception::DROP,
+            false => Reception::ACCEPT,
+        }
+    }
+
+    fn response_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
+        let left_ns = self.busy_until_ns(packet.local_qp).saturating_sub(moment.now_ns);
+        match packet.class == Class::ReadResponse && left_ns > 0 {
+            true => Fate::delay(left_ns),
+            false => Fate::PASS,
+        }
+    }
+
+    fn queue_pair_reset(&mut self, qp: Qpn) {
+        self.busy_until_ns.forget(|known| *known == qp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quirk::tests::{armed, arriving, leaving};
+    use crate::quirk::{Chain, Reply};
+
+    fn reply(chain: &mut Chain, packet: &PacketInfo, now_ns: u64) -> Reply {
+        chain.packet_arrived(packet, now_ns).reply
+    }
+
+    const SERVICE: (u64, u64) = (100_000, 200_000);
+
+    #[test]
+    fn first_transmissions_are_lost_while_a_repeated_read_is_served() {
+        let mut chain = armed(Damming::new(SERVICE));
+        let read = arriving(Class::Read, 5);
+        assert_eq!(reply(&mut chain, &read, 0), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 10), Reply::Accept);
+        assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), 10), Fate::PASS);
+        // The READ again: it is served from here on.
+        assert_eq!(reply(&mut chain, &read, 1_000), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_010), Reply::Drop);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 6), 1_020), Reply::Accept);
+        let fate = chain.packet_leaves(&leaving(Class::ReadResponse, 5), 1_000);
+        assert!((SERVICE.0..SERVICE.1).contains(&fate.delay_ns), "{fate:?}");
+        let over_ns = 1_000 + fate.delay_ns;
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 8), over_ns - 1), Reply::Drop);
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 9), over_ns), Reply::Accept);
+        // One that was lost is a repetition now.
+        assert_eq!(reply(&mut chain, &arriving(Class::Send, 7), 1_030), Reply::Accept);
+        assert_eq!(chain.packet_leaves(&leaving(Class::ReadResponse, 5), over_ns), Fate::PASS);
+    }
+
+    #[test]
+    fn a_queue_pair_is_dammed_alone() {
+        let mut chain = armed(Damming::default());
+        let read = arriving(Class::Read, 5);
+        chain.packet_arrived(&read, 0);
+        chain.packet_arrived(&read, 0);
+        let mut other = arriving(Class::Send, 6);
+        other.local_qp = Qpn::new(99);
+        other.flow.destination_qp = Qpn::new(99);
+        assert_eq!(reply(&mut chain, &other, 1), Reply::Accept);
+        assert_eq!(reply(&mut chain, &arriving(Class::Write, 6), 1), Reply::Drop);
+        chain.queue_pair_reset(read.local_qp);
+        assert_eq!(reply(&mut chain, &arriving(Class::Write, 7), 2), Reply::Accept);
+    }
+
+    #[test]
+    fn times_are_a_range() {
+        assert_eq!(Damming::parse(&[]).unwrap().labels(), ["damming 75us..1500us"]);
+        let asked = Damming::parse(&["1ms..2.5ms"]).unwrap();
+        assert_eq!(asked.labels(), ["damming 1000us..2500us"]);
+        for words in [&["5us"][..], &["2us..1us"], &["1us.."], &["1us..2us", "x"]] {
+            assert!(Damming::parse(words).is_err(), "{words:?}");
+        }
+    }
+}

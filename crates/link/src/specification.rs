@@ -1,0 +1,155 @@
+//! What people ask for with `--faults`: `seed=7; drop 1% of request; drop-response 2; damming`.
+//!
+//! Parts stand between semicolons or on lines of their own. Each is the seed, a fault rule
+//! ([`crate::faults`]) or another quirk by its name.
+
+use crate::draws::Draws;
+use crate::faults::parse::{ACTIONS, rule};
+use crate::faults::{Rule, Rules};
+use crate::quirk::chain::MAX_LABELS;
+use crate::quirk::damming::Damming;
+use crate::quirk::drop_response::DropResponse;
+use crate::quirk::{Chain, Quirk};
+
+/// What is wrong with a specification: one line that says what, where, and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpecError(String);
+
+impl std::fmt::Display for SpecError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Reads what follows a quirk's name.
+type Parse = fn(&[&str]) -> Result<Box<dyn Quirk>, String>;
+
+/// The quirks that have a name of their own.
+const NAMED: [(&str, Parse); 2] =
+    [("drop-response", DropResponse::parse), ("damming", Damming::parse)];
+
+/// See the module's text.
+pub struct Specification {
+    draws: Draws,
+    rules: Vec<Rule>,
+    quirks: Vec<Box<dyn Quirk>>,
+    /// Which part each label of the chain is, counted without seeds.
+    rule_parts: Vec<usize>,
+    quirk_parts: Vec<usize>,
+}
+
+impl std::fmt::Debug for Specification {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let quirks = self.quirks.iter().flat_map(|quirk| quirk.labels());
+        f.debug_list()
+            .entries(self.rules.iter().map(|rule| rule.text.clone()).chain(quirks))
+            .finish()
+    }
+}
+
+impl Specification {
+    /// Reads a specification.
+    ///
+    /// # Errors
+    /// What is wrong, in which part, and what is allowed.
+    pub fn parse(text: &str) -> Result<Specification, SpecError> {
+        let mut read = Specification {
+            draws: Draws::new(1),
+            rules: Vec::new(),
+            quirks: Vec::new(),
+            rule_parts: Vec::new(),
+            quirk_parts: Vec::new(),
+        };
+        let parts = text.split([';', '\n']).map(str::trim).filter(|part| !part.is_empty());
+        for (index, part) in parts.enumerate() {
+            let at = |reason: String| SpecError(format!("part {} ({part}): {reason}", index + 1));
+            read.add(part).map_err(at)?;
+        }
+        if read.rule_parts.is_empty() && read.quirk_parts.is_empty() {
+            return Err(SpecError(format!("there is no rule in {text:?}: a rule is {ACTIONS}")));
+        }
+        Ok(read)
+    }
+
+    fn add(&mut self, part: &str) -> Result<(), String> {
+        if let Some(seed) = part.strip_prefix("seed") {
+            let seed = seed.trim_start().trim_start_matches('=').trim();
+            let wrong = || format!("{seed:?} is no seed: a number below 2^64 is");
+            self.draws = Draws::new(seed.parse().map_err(|_| wrong())?);
+            return Ok(());
+        }
+        let number = self.rule_parts.len() + self.quirk_parts.len();
+        if number == MAX_LABELS {
+            return Err(format!("there can be {MAX_LABELS} rules"));
+        }
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let name = words.first().copied().unwrap_or_default();
+        match NAMED.iter().find(|(known, _)| *known == name) {
+            Some((_, parse)) => {
+                self.quirks.push(parse(&words[1..])?);
+                self.quirk_parts.push(number);
+            }
+            None => {
+                self.rules.push(rule(part)?);
+                self.rule_parts.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same where numbers are drawn from the lower `bits` of a queue pair's number: see
+    /// [`Draws::with_qp_bits`].
+    #[must_use]
+    pub fn with_qp_bits(self, bits: u32) -> Specification {
+        Specification { draws: self.draws.with_qp_bits(bits), ..self }
+    }
+
+    /// The labels of the chain that are not among the first `parts`, a bit each.
+    pub fn labels_after(&self, parts: usize) -> u64 {
+        let all = self.rule_parts.iter().chain(&self.quirk_parts).enumerate();
+        all.filter(|(_, part)| **part >= parts).fold(0, |bits, (label, _)| bits | 1 << label)
+    }
+
+    /// What was asked for, armed at `start_ns`: the rules first, and then the quirks, each with one
+    /// label.
+    pub fn into_chain(self, start_ns: u64) -> Chain {
+        let rules: Option<Box<dyn Quirk>> = match self.rules.is_empty() {
+            true => None,
+            false => Some(Box::new(Rules::new(self.rules))),
+        };
+        Chain::new(self.draws, start_ns, rules.into_iter().chain(self.quirks).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_and_quirks_share_a_specification() {
+        let text = "damming; drop 1%; seed=3; drop-response 2; delay 1us";
+        let read = Specification::parse(text).unwrap();
+        // The last two parts: a quirk, which is the last label, and a rule, which is the second.
+        assert_eq!(read.labels_after(2), 0b1010);
+        let chain = read.into_chain(0);
+        let labels = ["drop 1%", "delay 1us", "damming 75us..1500us", "drop-response 2"];
+        assert_eq!(chain.labels(), labels);
+        assert!(chain.watches_arrivals());
+        assert!(!Specification::parse("drop").unwrap().into_chain(0).watches_arrivals());
+        assert!(Specification::parse("rnr-nak").unwrap().into_chain(0).watches_arrivals());
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (text, part) in [
+            ("damming soon", "no window of time"),
+            ("drop; drop-response", "part 2 (drop-response): drop-response needs one number"),
+            ("dam", "drop-response N, damming"),
+        ] {
+            let error = Specification::parse(text).expect_err(text).to_string();
+            assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

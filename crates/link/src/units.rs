@@ -1,0 +1,36 @@
+//! Times as people write them.
+
+/// The longest delay: deferred packets are bounded in time as well, ns.
+pub const MAX_DELAY_NS: u64 = 60_000_000_000;
+
+/// A time, ns: a number with its unit.
+pub fn time(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let unit = match &text[digits..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let value: f64 = text[..digits].parse().ok()?;
+    Some((value * unit).round() as u64)
+}
+
+/// A range of times, ns: `1s..2s`, `..500ms` or `3s..`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn window(text: &str) -> Result<(u64, u64), String> {
+    let wrong = || format!("{text:?} is no window of time: 1s..2s, ..500ms or 3s.. is");
+    let (from, before) = text.split_once("..").ok_or_else(wrong)?;
+    let bound = |text: &str, none: u64| match text {
+        "" => Ok(none),
+        _ => time(text).ok_or_else(wrong),
+    };
+    let (from, before) = (bound(from, 0)?, bound(before, u64::MAX)?);
+    if from >= before {
+        return Err(format!("{text} is empty: it ends before it begins"));
+    }
+    Ok((from, before))
+}

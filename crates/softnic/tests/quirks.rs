@@ -1,0 +1,111 @@
+//! Quirks of a device that depend on earlier messages, over shared memory and over UDP. Times are
+//! checked from below only: a busy machine may take longer.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rdmalab_engine::vocab::*;
+use rdmalab_softnic::{armed, choose_armed};
+use support::net::{MTU_1024, Net, connect, enter};
+use support::node::*;
+use support::*;
+
+const SHARED_MEMORY: u64 = 0;
+const NETWORK: u64 = 1;
+const BYTES: usize = 3000;
+
+#[test]
+fn child_process_entry() {
+    play(&[("client", client), ("server", server), ("dammed", dammed)]);
+}
+
+/// A connection over the medium that the test names.
+fn connected(stage: &mut Stage, faults: Option<&str>) -> (Node, Endpoint, Link) {
+    let by_network = stage.args[0] == NETWORK;
+    if by_network {
+        enter(stage.index as u64 + 1);
+    }
+    choose_armed(None, faults.map(str::to_owned)).expect("in time");
+    let link = stage.link(1 - stage.index);
+    let node = Node::open(0);
+    let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    let endpoint = node.endpoint(&setup);
+    if by_network {
+        connect(&node, &endpoint, &link, 1);
+    } else {
+        endpoint.connect_over(&link);
+    }
+    (node, endpoint, link)
+}
+
+/// Loses the response to the second READ, once; and answers the first SEND that it cannot take now.
+fn server(mut stage: Stage) {
+    let (node, endpoint, link) =
+        connected(&mut stage, Some("drop-response 2; rnr-nak nth 1 of send"));
+    let mem = node.mem(4 * BYTES, Kind::Heap);
+    (0..3).for_each(|at| mem.fill(at * BYTES, BYTES, at as u8 + 1));
+    endpoint.recv(1, &[mem.sge(3 * BYTES, 8)]);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    assert_eq!(endpoint.recv_done().status, WcStatus::Success);
+    link.sync();
+    // Three packets of a response, and one SEND.
+    assert_eq!(armed().disturbed_packets, 4);
+}
+
+fn client(mut stage: Stage) {
+    let (node, endpoint, link) = connected(&mut stage, None);
+    let mem = node.mem(3 * BYTES, Kind::Heap);
+    let theirs = link.get();
+    let (addr, rkey) = (theirs[0], theirs[1] as u32);
+    for at in 0..3 {
+        let there = addr + (at * BYTES) as u64;
+        endpoint.send(rdma(WrOpcode::Read, &[mem.sge(at * BYTES, BYTES)], there, rkey));
+    }
+    (0..3).for_each(|_| assert_eq!(endpoint.send_done().status, WcStatus::Success));
+    for at in 0..3 {
+        assert_eq!(mem.read(at * BYTES, BYTES), vec![at as u8 + 1; BYTES]);
+    }
+    endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 8)]));
+    link.sync();
+}
+
+#[test]
+fn the_response_to_the_second_read_is_lost_between_processes() {
+    Cast::start(&[("client", &[SHARED_MEMORY]), ("server", &[SHARED_MEMORY])]).finish();
+}
+
+#[test]
+fn the_response_to_the_second_read_is_lost_between_hosts() {
+    let Some(net) = Net::of("a lost response", 2) else { return };
+    net.start(&[("client", &[NETWORK]), ("server", &[NETWORK])]).finish();
+}
+
+/// The second of two READs is posted while the first waits after an RNR NAK. It arrives while the
+/// repetition is served, is lost, and waits for its time-out.
+fn dammed(_stage: Stage) {
+    let faults = "rnr-nak nth 1 of read; damming 200ms..300ms";
+    choose_armed(None, Some(faults.to_owned())).expect("in time");
+    let node = Node::open(0);
+    // An ACK time-out of 537 ms, and a wait of 10 ms after an RNR NAK.
+    let (timeout, wait) = (Duration::from_nanos(4096 << 17), Duration::from_millis(10));
+    let setup = Setup { timeout: 17, min_rnr_timer: 20, ..Setup::new(QpType::Rc) };
+    let (a, b) = (node.endpoint(&setup), node.endpoint(&setup));
+    a.connect(b.address());
+    b.connect(a.address());
+    let mem = node.mem(4096, Kind::Heap);
+    mem.fill(0, 64, 7);
+    let read = |at| a.send(rdma(WrOpcode::Read, &[mem.sge(at, 64)], mem.addr(), mem.rkey));
+    let began = Instant::now();
+    read(1024);
+    assert!(poll_for(&a.send_cq, (wait / 3).as_millis() as u64).is_empty());
+    read(2048);
+    (0..2).for_each(|_| assert_eq!(a.send_done().status, WcStatus::Success));
+    assert!(began.elapsed() >= wait + timeout, "{:?}", began.elapsed());
+    assert_eq!((mem.read(1024, 64), mem.read(2048, 64)), (vec![7; 64], vec![7; 64]));
+}
+
+#[test]
+fn a_read_is_dammed_until_its_time_out() {
+    Cast::start(&[("dammed", &[])]).finish();
+}

@@ -1,0 +1,199 @@
+//! What `--faults` can ask for, in the simulation: a chain of rules and quirks sees each packet as
+//! in the soft device, and the same code defers packets, in virtual time. One chain stands for the
+//! chains of all devices: quirks keep their state by queue pair.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::device::{Received, Sent};
+use super::link::Parcel;
+use rdmalab_engine::qp::TimerKind;
+use rdmalab_engine::train::Train;
+use rdmalab_link::deferred::Deferred;
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
+use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
+use rdmalab_link::path::Path;
+use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
+use rdmalab_link::receive::{self, Expected, Verifier};
+use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+use rdmalab_wire::packet::ICRC_BYTES;
+
+/// A packet that passed the rules, or did not.
+#[derive(Clone, Copy, Debug)]
+pub struct SentPacket {
+    /// When it was sent.
+    pub at_ns: u64,
+    /// Its flow.
+    pub flow: Flow,
+    /// What it is.
+    pub class: Class,
+    /// Its number.
+    pub psn: Psn,
+    /// Bytes on the wire.
+    pub bytes: u32,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// Quirks at work.
+#[derive(Debug)]
+pub struct FaultInjector {
+    chain: Chain,
+    transport: Transport,
+    deferred: Deferred<Parcel>,
+    /// Completions of each queue pair that quirks were told: sends, receives.
+    told: BTreeMap<Qpn, (usize, usize)>,
+    /// Every packet so far.
+    pub sent_packets: Vec<SentPacket>,
+}
+
+/// The address of a device of the simulation.
+pub fn address_of(device: u32) -> IpAddr {
+    // Of IPv6, where all of the invariant CRC is a check.
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, device as u16).into()
+}
+
+impl FaultInjector {
+    /// Quirks for queue pairs of one transport, on all devices.
+    pub fn new(chain: Chain, transport: Transport) -> Self {
+        let (deferred, told, sent_packets) = Default::default();
+        FaultInjector { chain, transport, deferred, told, sent_packets }
+    }
+
+    /// Packets that each rule or quirk met.
+    pub fn met(&self) -> &[u64] {
+        self.chain.met()
+    }
+
+    /// Judges a packet that leaves its device. Returns it when it goes on its way now.
+    pub fn pass(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) -> Option<Parcel> {
+        let packet = self.packet_of(&parcel, parcel.train.src_qpn);
+        let fate = self.chain.packet_leaves(&packet, now_ns);
+        let PacketInfo { flow, class, psn, bytes, .. } = packet;
+        self.sent_packets.push(SentPacket { at_ns: now_ns, flow, class, psn, bytes, fate });
+        let path = path_of(&parcel.train);
+        let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
+        if fate.lost || is_spoilt {
+            return None;
+        }
+        let size = parcel.payload.len();
+        let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, parcel.clone()));
+        deferral.sends_now.then_some(parcel)
+    }
+
+    /// Whether quirks have to be told of packets that arrive.
+    pub fn watches_arrivals(&self) -> bool {
+        self.chain.watches_arrivals()
+    }
+
+    /// Asks the quirks about a packet that arrived at its device, whose queue pair expects
+    /// `expected_psn` of requests.
+    pub fn arrived(&mut self, now_ns: u64, parcel: &Parcel, expected_psn: Psn) -> Reply {
+        if !self.watches_arrivals() {
+            return Reply::Accept;
+        }
+        let packet = self.packet_of(parcel, parcel.train.dst_qpn);
+        let is_request = self.transport == Transport::Rc && !packet.flow.is_response;
+        let in_order = is_request && !expected_psn.is_before(packet.psn);
+        self.chain.packet_arrived(&PacketInfo { in_order, ..packet }, now_ns).reply
+    }
+
+    /// A timer of a queue pair fired.
+    pub fn timer_fired(&mut self, now_ns: u64, qp: Qpn, kind: TimerKind) {
+        self.chain.timer_fired(qp, kind, now_ns);
+    }
+
+    /// All completions of a queue pair so far: quirks are told the new ones.
+    pub fn completed(&mut self, now_ns: u64, qp: Qpn, sent: &[Sent], received: &[Received]) {
+        let told = self.told.entry(qp).or_default();
+        let sent_from = std::mem::replace(&mut told.0, sent.len());
+        let received_from = std::mem::replace(&mut told.1, received.len());
+        let sent = sent[sent_from..].iter().map(|sent| (sent.wc, false));
+        let received = received[received_from..].iter().map(|received| (received.wc, true));
+        for (wc, is_receive) in sent.chain(received) {
+            let completion = Completion { qp, wr_id: wc.wr_id, status: wc.status, is_receive };
+            self.chain.message_completed(&completion, now_ns);
+        }
+    }
+
+    /// A packet as quirks see it, at the device of `local_qp`.
+    fn packet_of(&self, parcel: &Parcel, local_qp: Qpn) -> PacketInfo {
+        let train = &parcel.train;
+        let path = path_of(train);
+        let headers = expand::headers_of(train, self.transport).expect("a packet");
+        let bytes = headers.bth.opcode.header_bytes() + parcel.payload.len() + ICRC_BYTES;
+        let connected = self.transport != Transport::Ud;
+        PacketInfo {
+            flow: Flow {
+                source: path.source,
+                destination: path.destination,
+                destination_qp: train.dst_qpn,
+                source_qp: if connected { Qpn::new(0) } else { train.src_qpn },
+                is_response: train.kind.is_response(),
+            },
+            local_qp,
+            medium: Medium::Memory,
+            class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+            psn: train.first_psn,
+            psns: train.packets,
+            transmission: None,
+            in_order: false,
+            bytes: bytes as u32,
+            // Where the simulated sender took it from, nothing says.
+            payload: Payload { bytes: train.payload_bytes, is_inline: false },
+        }
+    }
+
+    /// When the next packet that waits is due.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.deferred.next_ns()
+    }
+
+    /// Takes the next packet that has waited long enough.
+    pub fn take_due(&mut self, now_ns: u64) -> Option<Parcel> {
+        self.deferred.take_due(now_ns)
+    }
+
+    /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.
+    fn survives(&self, path: &Path, parcel: &Parcel, mtu: PathMtu, bit: u64) -> bool {
+        let train = &parcel.train;
+        let mut bytes = vec![0; parcel.payload.len() + MAX_OVERHEAD_BYTES];
+        let parts = expand::write_headers(train, self.transport, &mut bytes).expect("a packet");
+        bytes.truncate(parts.packet_bytes);
+        let payload = parts.payload_at..parts.payload_at + parts.payload_bytes;
+        bytes[payload].copy_from_slice(&parcel.payload);
+        expand::seal(path, 0, &mut bytes);
+        let expected = Expected {
+            transport: self.transport,
+            can_receive: true,
+            between: Some((path.source, path.destination)),
+            remote_qpn: train.src_qpn,
+            qkey: train.qkey,
+            mtu,
+        };
+        let read = |bytes: &[u8]| {
+            let packet = receive::parse(bytes).ok()?;
+            receive::check(&packet, &expected, path).ok()?;
+            Verifier::default().verify(path, &packet, bytes).ok()?;
+            let train = receive::train_of(&packet.headers, packet.payload.len(), &expected).ok()?;
+            Some((train, packet.payload.to_vec()))
+        };
+        let sent = read(&bytes).expect("a packet that nobody changed is taken");
+        let bit = bit as usize % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let got = read(&bytes);
+        assert!(got.is_none() || got == Some(sent), "a damaged packet is taken: {got:?}");
+        got.is_some()
+    }
+}
+
+fn path_of(train: &Train) -> Path {
+    Path {
+        source: address_of(train.src_qpn.get() >> 8),
+        destination: address_of(train.dst_qpn.get() >> 8),
+        source_port: ROCE_V2_PORT,
+        destination_port: ROCE_V2_PORT,
+    }
+}
