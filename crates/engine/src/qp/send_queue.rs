@@ -249,7 +249,8 @@ impl SendQueue {
     }
 
     /// Queues a request that was checked; `freed` is the position up to which slots are free.
-    /// The adapter has not read it yet: the driver calls [`SendQueue::fetch`] when it has. An inline payload is to be copied to [`SendQueue::inline_mut`] of the returned position.
+    /// The adapter has not read it yet: the driver calls [`SendQueue::fetch`] when it has. An
+    /// inline payload is to be copied to [`SendQueue::inline_mut`] of the returned position.
     #[inline(always)]
     pub fn push(
         &mut self,

@@ -1,4 +1,4 @@
-//! The points beside the paths at which quirks are asked: packets that arrived, timers, completions,
+//! The points beside the paths at which quirks are asked: arrived packets, timers, completions,
 //! resets. Each costs one test while nothing is armed.
 
 use rdmalab_engine::qp::TimerKind;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::mask::is_word;
 use crate::tree::{Offence, SourceFile, Tree};
 
-/// Where the circles stand that exist: `PATH FILES`, the first of their paths and how many they are.
+/// The circles that exist, as `PATH FILES`: the first of their paths and how many they are.
 const RATCHET: &str = "crates/testkit/circles.txt";
 
 /// No circle may have more files than this, listed or not.

@@ -1,4 +1,5 @@
-//! States, transport services and attribute masks in the words of the specification and of programs.
+//! Names of states, transport services and attribute masks, as the specification and programs
+//! write them.
 
 use core::fmt;
 
