@@ -12,12 +12,20 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is embedded: the crate's directory beside ours, the file that cargo makes, and the name
-/// that programs ask for.
-const LIBRARIES: [(&str, &str, &str); 3] = [
-    ("libibverbs", "libibverbs.so", "libibverbs.so.1"),
-    ("paths", "librdmalab_paths.so", "librdmalab-paths.so"),
-    ("librdmacm", "librdmacm.so", "librdmacm.so.1"),
+/// A shared object that is embedded.
+struct Library {
+    /// The directory of its crate, beside ours.
+    directory: &'static str,
+    /// The file that cargo makes.
+    file: &'static str,
+    /// The name that programs ask for.
+    soname: &'static str,
+}
+
+const LIBRARIES: [Library; 3] = [
+    Library { directory: "libibverbs", file: "libibverbs.so", soname: "libibverbs.so.1" },
+    Library { directory: "paths", file: "librdmalab_paths.so", soname: "librdmalab-paths.so" },
+    Library { directory: "librdmacm", file: "librdmacm.so", soname: "librdmacm.so.1" },
 ];
 
 /// Of the outer cargo, and wrong for ours: `cargo clippy` and rust-analyzer put themselves around
@@ -31,12 +39,14 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut list = String::new();
     if env::var_os("RDMALAB_EMBED").is_none_or(|value| value != "0") {
-        for (krate, file, soname) in LIBRARIES {
-            match library(krate, file, &out) {
-                Ok(path) => list.push_str(&entry(soname, &path)),
-                // Not an error of the build: the binary works, and `exec` says what to do.
-                Err(reason) => println!("cargo:warning={soname} is not embedded: {reason}"),
+        match build(&out) {
+            Ok(paths) => {
+                for (library, path) in LIBRARIES.iter().zip(paths) {
+                    list.push_str(&entry(library.soname, &path));
+                }
             }
+            // Not an error of the build: the binary works, and `exec` says what to do.
+            Err(reason) => println!("cargo:warning=the libraries are not embedded: {reason}"),
         }
     }
     let text = format!("const EMBEDDED: &[Embedded] = &[\n{list}];\n");
@@ -60,37 +70,46 @@ fn entry(soname: &str, path: &Path) -> String {
     text
 }
 
-/// Builds a crate and answers where its shared object is.
-fn library(krate: &str, file: &str, out: &Path) -> Result<PathBuf, String> {
+/// Builds the shared objects and returns where they are, in the order of [`LIBRARIES`]. One call
+/// of cargo builds them all, so that it can use all processors.
+fn build(out: &Path) -> Result<Vec<PathBuf>, String> {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let directory = here.parent().unwrap_or(&here).join(krate);
-    let manifest = directory.join("Cargo.toml");
-    if !manifest.is_file() {
-        return Err(format!(
-            "{} is not there: build from the whole repository",
-            manifest.display()
-        ));
+    let crates = here.parent().unwrap_or(&here);
+    let mut command = cargo(out);
+    for library in &LIBRARIES {
+        let manifest = crates.join(library.directory).join("Cargo.toml");
+        if !manifest.is_file() {
+            return Err(format!(
+                "{} is not there: build from the whole repository",
+                manifest.display()
+            ));
+        }
+        command.args(["--package", &format!("rdmalab-{}", library.directory)]);
     }
-    let mut command = cargo(&manifest, out);
     let output = command.output().map_err(|e| format!("cargo cannot be started: {e}"))?;
     // A library that does not compile is a broken build, not a matter of taste.
     assert!(
         output.status.success(),
-        "cargo could not build {krate} (RDMALAB_EMBED=0 leaves it out); see above"
+        "cargo could not build the libraries (RDMALAB_EMBED=0 leaves them out); see above"
     );
     let messages = String::from_utf8_lossy(&output.stdout);
+    LIBRARIES.iter().map(|library| find(library, &messages, crates)).collect()
+}
+
+/// Where a shared object lies, by the messages of the cargo that built it.
+fn find(library: &Library, messages: &str, crates: &Path) -> Result<PathBuf, String> {
     // Of the messages in JSON only this one file name matters.
-    let ending = format!("/{file}");
+    let ending = format!("/{}", library.file);
     let path = messages.split('"').rfind(|word| word.ends_with(&ending));
-    let path = PathBuf::from(path.ok_or("cargo did not name it")?);
-    watch(&path.with_extension("d"), &directory);
+    let path = PathBuf::from(path.ok_or_else(|| format!("cargo did not name {ending}"))?);
+    watch(&path.with_extension("d"), &crates.join(library.directory));
     Ok(path)
 }
 
 /// Our cargo, with everything that decides how the outer one builds.
-fn cargo(manifest: &Path, out: &Path) -> Command {
+fn cargo(out: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.arg("build").arg("--manifest-path").arg(manifest);
+    command.arg("build");
     command.arg("--target-dir").arg(out.join("libraries"));
     // The outer cargo has made the lock file and fetched what stands in it.
     command.args(["--frozen", "--message-format", "json-render-diagnostics"]);

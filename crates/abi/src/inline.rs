@@ -12,17 +12,12 @@
 #![allow(clippy::missing_safety_doc)] // One contract for all of them, above.
 
 use crate::consts::*;
+pub use crate::errno::set_errno;
 use crate::loader::VerbsTable;
 use crate::types::*;
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::ptr::null_mut;
-
-/// Sets `errno` of this thread.
-pub fn set_errno(value: c_int) {
-    // SAFETY: the address is that of this thread's own variable.
-    unsafe { *libc::__errno_location() = value }
-}
 
 /// Reads a slot of the context around `ctx`, if whoever allocated it knew of the slot.
 ///

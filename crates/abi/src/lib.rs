@@ -19,6 +19,7 @@
 #[macro_use]
 pub mod layout;
 pub mod consts;
+mod errno;
 pub mod inline;
 pub mod loader;
 pub mod manager;

@@ -3,7 +3,7 @@
 //! The table comes from a shared library on this machine ([`VerbsTable::load`]) or is filled in
 //! by hand by a provider that lives in this process. Whoever uses it cannot tell which.
 
-use crate::inline::set_errno;
+use crate::errno::set_errno;
 use crate::types::*;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ffi::CString;

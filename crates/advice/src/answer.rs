@@ -1,4 +1,4 @@
-//! From records to answers.
+//! Computes answers from records.
 
 use rdmalab_measure::stats::Timed;
 use rdmalab_record::{Device, Object, Record, shell_word};
@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::decide::{
     CONFIDENCE, Candidate, Decision, Outcome, Rules, ZONE, decide, middle, runs_needed,
 };
-use crate::find::{Found, Group, Round, groups};
 use crate::goal::{Goal, is_paced, round_trip, tail_ratio};
+use crate::groups::{Group, Round, WayRuns, groups};
 use crate::question::{Question, fewer_of_large};
 
 /// Runs that a command asks for where there are too few.
 const RUNS: usize = 12;
 
-/// What records say.
+/// All answers that records give.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The devices that were measured, each once.
     pub devices: Vec<Device>,
-    /// What is known.
+    /// Questions that the records answer.
     pub answers: Vec<Answer>,
-    /// What is not in the records.
+    /// Questions that the records do not answer.
     pub missing: Vec<Missing>,
 }
 
@@ -40,16 +40,24 @@ pub struct Answer {
     pub context: Object,
     /// The ways that were measured, in the order of the question.
     pub ways: Vec<Way>,
-    /// Those without a number: that the device does not offer, and why; and those of `silent`.
+    /// Ways without a number, each with the reason: the device does not offer them, or they are in
+    /// `without_number`.
     pub not_offered: Vec<(String, String)>,
-    /// Those of them that were measured, in runs that have no such number.
-    pub silent: Vec<String>,
-    /// Messages that a run of a short sweep has, where these have fewer.
+    /// Ways that were measured, in runs that have too few samples for the number.
+    pub without_number: Vec<String>,
+    /// Messages of a run of the short sweep, where these runs have fewer.
     pub usual_messages: Option<u64>,
     /// What came out.
     pub decision: Decision,
     /// The command that measures it with more runs.
     pub command: String,
+}
+
+impl Answer {
+    /// The size of its messages, where it is one.
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        self.context.get("size_bytes").and_then(Value::as_u64)
+    }
 }
 
 /// A way, and what was measured of it.
@@ -95,46 +103,47 @@ pub fn answers(
             devices.push(record.header.device.clone());
         }
     }
-    let given = records.first().map_or_else(String::new, given);
+    let given = records.first().map_or_else(String::new, device_options);
     let mut advice = Advice { devices, answers: Vec::new(), missing: Vec::new() };
     for question in questions {
         let groups = groups(records, question);
         for goal in goals {
-            let told = groups.iter().filter(|group| is_told(question, *goal, group));
+            let told = groups.iter().filter(|group| is_answered(question, *goal, group));
             advice.answers.extend(told.filter_map(|group| answer(question, *goal, group)));
         }
         missing(&mut advice, question, goals, (sizes, &given), &groups);
     }
     // All questions of a goal stand together, and their sizes in order.
     let place = |key: &str| questions.iter().position(|question| question.key == key);
-    advice.answers.sort_by_key(|answer| {
-        let size = answer.context.get("size_bytes").and_then(Value::as_u64);
-        (answer.goal, place(answer.question.key), size)
-    });
+    advice
+        .answers
+        .sort_by_key(|answer| (answer.goal, place(answer.question.key), answer.size_bytes()));
     advice
 }
 
-fn is_told(question: &Question, goal: Goal, group: &Group) -> bool {
+fn is_answered(question: &Question, goal: Goal, group: &Group) -> bool {
     let experiment = group.context.get("experiment").and_then(Value::as_str).unwrap_or_default();
-    question.is_told_by(goal, experiment, is_paced(&group.context))
+    question.is_answered_by(goal, experiment, is_paced(&group.context))
 }
 
 /// `None` when the group says nothing to the goal.
 fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answer> {
-    let values = |found: &Found| -> Vec<(Round, f64)> {
+    let values = |found: &WayRuns| -> Vec<(Round, f64)> {
         found.runs.iter().filter_map(|(round, _, p)| Some((*round, goal.of(p)?))).collect()
     };
-    let told: Vec<(&Found, Vec<(Round, f64)>)> =
+    let told: Vec<(&WayRuns, Vec<(Round, f64)>)> =
         group.ways.iter().map(|found| (found, values(found))).collect();
-    let (told, silent): (Vec<_>, Vec<_>) = told.into_iter().partition(|(_, v)| !v.is_empty());
+    let (told, without_number): (Vec<_>, Vec<_>) =
+        told.into_iter().partition(|(_, v)| !v.is_empty());
     let mut not_offered = group.not_offered.clone();
-    if told.len() + silent.len() + not_offered.len() < 2 || told.is_empty() {
+    if told.len() + without_number.len() + not_offered.len() < 2 || told.is_empty() {
         return None;
     }
-    // They were measured, and a longer run may have it: that is no reason for another way.
-    let silent: Vec<String> = silent.iter().map(|(found, _)| found.name.clone()).collect();
+    // A longer run may have the number: that it is missing is no reason against the way.
+    let without_number: Vec<String> =
+        without_number.iter().map(|(found, _)| found.name.clone()).collect();
     let lacks = |name: &String| (name.clone(), format!("its runs have no {}", goal.measure()));
-    not_offered.extend(silent.iter().map(lacks));
+    not_offered.extend(without_number.iter().map(lacks));
     // Rounds in which each way has a number: what disturbed a round disturbed all.
     let is_common =
         |round: &Round| told.iter().all(|(_, values)| values.iter().any(|v| v.0 == *round));
@@ -150,7 +159,7 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
     let zone = if goal.is_of_samples() { ZONE.max(step_share(group, &ways)) } else { ZONE };
     let rules = Rules { confidence: CONFIDENCE, zone, more_is_better: goal.more_is_better() };
     let mut decision = decide(&candidates, &rules)?;
-    if ways.len() == 1 && !silent.is_empty() {
+    if ways.len() == 1 && !without_number.is_empty() {
         decision.outcome = Outcome::Open;
     }
     let enough = RUNS.max(decision.runs_needed);
@@ -162,10 +171,10 @@ fn answer(question: &'static Question, goal: Goal, group: &Group) -> Option<Answ
         context: group.context.clone(),
         ways,
         not_offered,
-        silent,
+        without_number,
         usual_messages: usual_messages(question, goal, &group.context),
         decision,
-        command: again(&group.record.header.command, enough),
+        command: repeat_command(&group.record.header.command, enough),
     })
 }
 
@@ -183,14 +192,14 @@ pub(crate) fn messages(context: &Object) -> Option<u64> {
     context.get("messages").and_then(Value::as_u64)
 }
 
-fn way(found: &Found, values: Vec<f64>) -> Way {
+fn way(found: &WayRuns, values: Vec<f64>) -> Way {
     let count = |name: &str| found.runs.iter().filter_map(|(_, _, p)| p.count(name)).sum();
     let tails: Vec<f64> = found.runs.iter().filter_map(|(_, _, p)| tail_ratio(p)).collect();
     let tail = (!tails.is_empty()).then(|| middle(&tails));
     Way { name: found.name.clone(), values, lost: count("lost"), sent: count("sent"), tail }
 }
 
-/// The step of the clock as a share of the least median: what a single step may feign.
+/// The step of the clock as a share of the least median: a difference below it may be rounding.
 fn step_share(group: &Group, ways: &[Way]) -> f64 {
     let least = ways.iter().map(|way| middle(&way.values)).fold(f64::INFINITY, f64::min);
     let first = group.ways.first().and_then(|found| found.runs.first());
@@ -226,12 +235,12 @@ fn missing(
             command.push_str(&format!(" --{name} {value}"));
         }
         command.push_str(&format!("{given} --repeat {runs}"));
-        let is_alone = groups
-            .iter()
-            .any(|g| open.iter().any(|goal| is_told(question, *goal, g) && tells(g, *goal)));
-        let is_short = groups
-            .iter()
-            .any(|g| open.iter().all(|goal| is_told(question, *goal, g) && !tells(g, *goal)));
+        let is_alone = groups.iter().any(|g| {
+            open.iter().any(|goal| is_answered(question, *goal, g) && has_number(g, *goal))
+        });
+        let is_short = groups.iter().any(|g| {
+            open.iter().all(|goal| is_answered(question, *goal, g) && !has_number(g, *goal))
+        });
         let options = question.options.join(" and --");
         let why = if is_alone {
             format!("no record varies --{options} alone, in turns")
@@ -245,7 +254,7 @@ fn missing(
 }
 
 /// Where and how a record was measured, as options: under other ones there are other answers.
-fn given(record: &Record) -> String {
+fn device_options(record: &Record) -> String {
     let header = &record.header;
     let mut line = String::new();
     if let Some(host) = header.other_end() {
@@ -262,19 +271,19 @@ fn given(record: &Record) -> String {
     line
 }
 
-fn tells(group: &Group, goal: Goal) -> bool {
+fn has_number(group: &Group, goal: Goal) -> bool {
     group.ways.iter().flat_map(|found| &found.runs).any(|(_, _, p)| goal.of(p).is_some())
 }
 
 /// The command of a record, with so many repetitions.
-fn again(command: &[String], runs: usize) -> String {
+fn repeat_command(command: &[String], runs: usize) -> String {
     let mut words: Vec<String> = vec!["rdmalab".to_owned()];
     let mut rest = command.iter().skip(1);
     while let Some(word) = rest.next() {
         match word.as_str() {
             "--repeat" => drop(rest.next()),
             word if word.starts_with("--repeat=") => {}
-            // It says when runs are enough, and excludes a number of them.
+            // `--until` excludes `--repeat`.
             "--until" | "--max-time" => drop(rest.next()),
             word if word.starts_with("--until=") || word.starts_with("--max-time=") => {}
             word => words.push(shell_word(word)),

@@ -1,4 +1,4 @@
-//! From numbers of repeated runs to a decision: pure arithmetic, without a word of RDMA.
+//! Decides which way is best, from numbers of repeated runs. Pure arithmetic: nothing of RDMA.
 //!
 //! Each way has one number for each run, and the runs of all ways took turns. What is compared are
 //! these numbers, never samples within a run: neighbours within a run share a queue, a cache and a
@@ -49,34 +49,34 @@ pub struct Rules {
     pub more_is_better: bool,
 }
 
-/// What is known of a way against the leader.
+/// How a way compares with the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// Its interval excludes "as good".
+    /// The interval of the ratio excludes 1: the way is worse.
     Worse,
-    /// All of its interval is within the zone: whatever differs does not matter.
+    /// All of the interval is within the zone: any difference is too small to matter.
     Same,
-    /// Its interval holds "as good", and differences that would matter; or there is none.
+    /// The interval holds 1 and differences that would matter, or there is no interval.
     Unknown,
 }
 
 /// A way against the leader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
-    /// Its number over the leader's, with an interval that holds for all of the answer together.
+    /// The number of the way over the leader's. All intervals of an answer hold together.
     pub ratio: Estimate,
-    /// What that makes of it.
+    /// What follows from the interval.
     pub relation: Relation,
 }
 
-/// What came out.
+/// The outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The leader is better than all others; or there is no other.
     Best,
     /// The leader and those that are [`Relation::Same`] are alike; all others are worse.
     Alike,
-    /// Of one way or more it cannot be told whether it is as good as the leader.
+    /// At least one way may be as good as the leader or not: the runs do not decide.
     Open,
 }
 
@@ -107,13 +107,13 @@ impl Decision {
         self.of(Relation::Same, true)
     }
 
-    /// Those of which it cannot be told whether they are as good as the leader.
+    /// The ways that may be as good as the leader or not.
     #[must_use]
     pub fn unknown(&self) -> Vec<usize> {
         self.of(Relation::Unknown, false)
     }
 
-    /// Those that are worse than the leader, the least worse first.
+    /// The ways that are worse than the leader, the least worse first.
     #[must_use]
     pub fn worse(&self) -> Vec<usize> {
         let mut found = self.of(Relation::Worse, false);

@@ -13,8 +13,8 @@
 
 mod answer;
 mod decide;
-mod find;
 mod goal;
+mod groups;
 mod json;
 mod question;
 mod text;

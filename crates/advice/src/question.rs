@@ -222,18 +222,18 @@ impl Question {
 
     /// Whether points of an experiment, due at a rate or not, speak to a goal.
     #[must_use]
-    pub fn is_told_by(&self, goal: Goal, experiment: &str, is_paced: bool) -> bool {
-        self.telling(goal, experiment, is_paced).is_some()
+    pub fn is_answered_by(&self, goal: Goal, experiment: &str, is_paced: bool) -> bool {
+        self.varying(goal, experiment, is_paced).is_some()
     }
 
     /// Messages of a run of the short sweep of such points.
     #[must_use]
     pub fn least_messages(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<u64> {
-        let options = self.telling(goal, experiment, is_paced)?.quick;
+        let options = self.varying(goal, experiment, is_paced)?.quick;
         options.iter().find(|(name, _)| *name == "messages")?.1.parse().ok()
     }
 
-    fn telling(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<&Sweep> {
+    fn varying(&self, goal: Goal, experiment: &str, is_paced: bool) -> Option<&Sweep> {
         let is_it = |sweep: &&Sweep| {
             let at_rate = sweep.options.iter().any(|(name, _)| *name == "rate");
             sweep.experiment == experiment && at_rate == is_paced && sweep.goals.contains(&goal)

@@ -3,12 +3,10 @@
 mod sentence;
 mod short;
 
-use rdmalab_record::{Object, Record};
-use serde_json::Value;
+use rdmalab_record::{Object, Record, heading, shown};
 
 use crate::answer::{Advice, Answer, Missing, Way, messages};
 use crate::decide::Relation;
-use crate::find::word;
 use crate::goal::Goal;
 use crate::question::Pick;
 use sentence::{interval, percent};
@@ -32,7 +30,7 @@ pub fn text(advice: &Advice, records: &[Record]) -> String {
             page += &of_goal(&answers);
         }
     }
-    page + &lacking(&advice.missing) + &foot(advice)
+    page + &not_answered(&advice.missing) + &foot(advice)
 }
 
 fn head(advice: &Advice, records: &[Record]) -> String {
@@ -50,7 +48,7 @@ fn head(advice: &Advice, records: &[Record]) -> String {
         );
         page += &wrapped(&what, 0);
     }
-    let mut sizes: Vec<u64> = advice.answers.iter().filter_map(size_of).collect();
+    let mut sizes: Vec<u64> = advice.answers.iter().filter_map(Answer::size_bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
     if let [size] = sizes.as_slice() {
@@ -75,7 +73,7 @@ fn of_goal(answers: &[&Answer]) -> String {
                 page += &wrapped(&line, INDENT);
             }
         }
-        let shown = telling(of_question);
+        let shown = varying(of_question);
         for answer in of_question {
             let place = place(&answer.context, &shown);
             page += &wrapped(&format!("{place}{}", sentence::verdict(answer)), INDENT);
@@ -89,7 +87,7 @@ fn of_goal(answers: &[&Answer]) -> String {
 }
 
 /// Names of parameters that all answers of a question have, and by which they differ.
-fn telling<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
+fn varying<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
     let first = &of_question[0].context;
     let differs = |name: &&str| {
         let mut values = of_question.iter().map(|a| a.context.get(*name));
@@ -99,24 +97,13 @@ fn telling<'a>(of_question: &[&'a Answer]) -> Vec<&'a str> {
     first.keys().map(String::as_str).filter(differs).collect()
 }
 
-fn place(context: &Object, shown: &[&str]) -> String {
-    let one = |name: &&str| Some(format!("{}\u{a0}{}", bare(name), shown_value(name, context)?));
-    let words: Vec<String> = shown.iter().filter_map(one).collect();
+fn place(context: &Object, names: &[&str]) -> String {
+    let one = |name: &&str| {
+        let value = shown(name, context.get(*name)?);
+        Some(format!("{}\u{a0}{}", heading(name), value.replace(' ', "\u{a0}")))
+    };
+    let words: Vec<String> = names.iter().filter_map(one).collect();
     if words.is_empty() { String::new() } else { format!("at {}: ", words.join(", ")) }
-}
-
-/// The name without the unit, which stands with the value.
-fn bare(name: &str) -> String {
-    let units = ["_bytes", "_ns", "_per_s"];
-    let bare = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
-    bare.replace('_', " ")
-}
-
-fn shown_value(name: &str, context: &Object) -> Option<String> {
-    let value = context.get(name)?;
-    let unit = [("_bytes", "\u{a0}B"), ("_ns", "\u{a0}ns"), ("_per_s", "/s")];
-    let unit = unit.iter().find(|(end, _)| name.ends_with(end) && value.is_number());
-    Some(format!("{}{}", word(value), unit.map_or("", |(_, unit)| unit)))
 }
 
 /// What each way measured, the leader first.
@@ -164,7 +151,7 @@ fn losses(way: &Way) -> String {
     if way.lost == 0 { String::new() } else { format!(", LOST {} of {}", way.lost, way.sent) }
 }
 
-fn lacking(missing: &[Missing]) -> String {
+fn not_answered(missing: &[Missing]) -> String {
     if missing.is_empty() {
         return String::new();
     }
@@ -215,9 +202,4 @@ fn wrapped(text: &str, indent: usize) -> String {
     }
     lines.push(line);
     lines.iter().map(|line| line.replace('\u{a0}', " ") + "\n").collect()
-}
-
-/// The size of an answer's messages.
-fn size_of(answer: &Answer) -> Option<u64> {
-    answer.context.get("size_bytes").and_then(Value::as_u64)
 }

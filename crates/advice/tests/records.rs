@@ -369,7 +369,7 @@ fn a_way_whose_runs_have_no_such_number_is_not_one_that_is_not_offered() {
     let records = [book.read()];
     let found = of(&records, "transport", Goal::Predictability);
     let answer = &found.answers[0];
-    assert_eq!(answer.silent, ["ud"]);
+    assert_eq!(answer.without_number, ["ud"]);
     let said = text(&found, &records).replace('\n', " ").replace("  ", " ");
     assert!(said.contains("cannot tell: the runs of ud have no "), "{said}");
     assert!(!said.contains("only one that is offered"), "{said}");

@@ -5,24 +5,29 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rdmalab_record::Record;
 use rdmalab_report::compare::{Comparison, Options, Side};
-use rdmalab_report::expect::{Expectation, share_of};
+use rdmalab_report::expect::Expectation;
 
-use crate::args::ListFormat;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::files;
+use crate::format::ListFormat;
+use crate::values;
 
-/// Options of `compare`.
+/// Compare two records: what differs, by how much, and how certain that is
+///
+/// Matches points by the parameters that vary within a record; what differs between the records
+/// is what is compared. Exits with 1 if B is worse than A by more than --threshold, with
+/// certainty.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// The records' directories: two; or more, of two conditions (run --condition), whose records
-    /// count as runs of the same
+    /// Two directories of records; or more, of two conditions (run --condition): the records of a
+    /// condition then count as its runs
     #[arg(required = true, num_args = 2.., value_name = "DIR")]
     pub records: Vec<PathBuf>,
-    /// What is compared of times: median, or a percentile as p99
-    #[arg(long, value_name = "QUANTILE", default_value = "median", value_parser = quantile)]
+    /// Which quantile of times is compared: median, or a percentile as p99
+    #[arg(long, value_name = "QUANTILE", default_value = "median", value_parser = values::quantile)]
     pub at: f64,
     /// How much worse B may be
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = values::percentage)]
     pub threshold: f64,
     /// Only quantities whose name or label contains this
     #[arg(long, value_name = "TEXT")]
@@ -60,11 +65,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
         ListFormat::Table => out!("{}", found.text(args.deciles)),
         ListFormat::Json => out!("{}", found.json()),
     }
-    let expected = if args.expect.is_empty() {
-        Ok(())
-    } else {
-        crate::failure::for_each(&sides[1].1, |record| crate::expect::check(&args.expect, record))
-    };
+    let expected = crate::expect::check_all(&args.expect, &sides[1].1);
     let regressions = match found.regressions() {
         0 => Ok(()),
         n => Err(failed(format!(
@@ -93,8 +94,8 @@ fn sides(records: Vec<Record>) -> Outcome<[(String, Vec<Record>); 2]> {
     for record in records {
         let Some(condition) = record.header.condition.clone() else {
             return Err(usage(format!(
-                "{} has no condition: of more than two records each needs one, as `run \
-                 --condition NAME` gives it",
+                "{} has no condition: each of more than two records needs one, as `run --condition \
+                 NAME` sets it",
                 record.dir.display()
             )));
         };
@@ -121,43 +122,4 @@ fn name(record: &Record) -> String {
 fn directory(dir: &Path) -> String {
     let last = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     last.unwrap_or_else(|| dir.display().to_string())
-}
-
-/// `median` or `p99.9`.
-pub fn quantile(text: &str) -> Result<f64, String> {
-    let wrong =
-        || format!("{text:?} is no quantile: write median, or p and a percentage, as p99.9");
-    if text == "median" {
-        return Ok(0.5);
-    }
-    let percent: f64 = text.strip_prefix('p').and_then(|p| p.parse().ok()).ok_or_else(wrong)?;
-    share_of(percent).ok_or_else(wrong)
-}
-
-/// A percentage, as `5%` or `5`.
-fn share(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no percentage from 0 to 1000, as 5%");
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    let percent: f64 = number.parse().map_err(|_| wrong())?;
-    if (0.0..=1000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(wrong()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_and_shares_are_read() {
-        assert_eq!(
-            (quantile("median"), quantile("p99"), quantile("p99.9")),
-            (Ok(0.5), Ok(0.99), Ok(0.999))
-        );
-        for wrong in ["", "99", "p", "p0", "p100", "p99.9999999999999", "pNaN", "mean"] {
-            assert!(quantile(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!((share("5%"), share("2.5"), share("0 %")), (Ok(0.05), Ok(0.025), Ok(0.0)));
-        for wrong in ["", "%", "-1%", "x", "NaN", "1e9"] {
-            assert!(share(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,15 +1,35 @@
-//! `rdmalab devices`: every device of every kind, what it can do, and what is wrong with it.
+//! `rdmalab devices`: all devices, what each can do, and what is wrong with it.
 
+use clap::Args;
 use rdmalab_verbs::{Device, Library, LinkLayer, PortState, VerbsError};
 use serde::Serialize;
 
-use crate::args::DevicesArgs;
 use crate::failure::{Outcome, run as failed};
+use crate::format::ListFormatArgs;
 use crate::profiles;
 use crate::soft;
 use crate::table::grouped;
 
-/// A device, as far as it could be asked.
+/// List all devices: what each can do, and what is wrong with it
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// List the profiles of soft devices instead of devices
+    #[arg(long)]
+    pub profiles: bool,
+    /// Describe this profile, and show soft devices with it
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        value_parser = crate::link::profile,
+        conflicts_with = "profiles"
+    )]
+    pub profile: Option<String>,
+    /// How it is printed.
+    #[command(flatten)]
+    list: ListFormatArgs,
+}
+
+/// A device, as far as it could be queried.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
@@ -60,10 +80,10 @@ struct PortReport {
 /// GIDs that are shown of a port; the tables of adapters have hundreds, most of them empty.
 const GIDS_SHOWN: u32 = 16;
 
-/// Prints the devices. Succeeds also when there are none: it says why.
+/// Prints the devices, or why there are none.
 pub fn run(args: &DevicesArgs) -> Outcome {
     if args.profiles {
-        return profiles::list(args.is_json());
+        return profiles::list(args.list.is_json());
     }
     if let Some(profile) = &args.profile {
         rdmalab_softnic::choose_profile(profile).map_err(failed)?;
@@ -78,7 +98,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         Ok(Some(library)) => list_system(&library, &mut remarks),
         Ok(None) => {
             remarks.push(
-                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH): the system's is not asked".into(),
+                "libibverbs.so.1 is ours here (LD_LIBRARY_PATH), so adapters are not listed".into(),
             );
             Vec::new()
         }
@@ -90,7 +110,7 @@ pub fn run(args: &DevicesArgs) -> Outcome {
         }
     };
     reports.extend(theirs);
-    if args.is_json() {
+    if args.list.is_json() {
         let profile = rdmalab_softnic::profile().map(profiles::json);
         let value = serde_json::json!({
             "devices": reports,
@@ -133,16 +153,14 @@ pub fn brief() -> Outcome {
 fn list_system(library: &Library, remarks: &mut Vec<String>) -> Vec<Report> {
     match library.devices() {
         Ok(devices) if devices.is_empty() => {
-            remarks.push(
-                "the system's libibverbs is there, and finds no adapter (nor rdma_rxe, siw)".into(),
-            );
+            remarks.push("the system's libibverbs finds no adapter (nor rdma_rxe, siw)".into());
             Vec::new()
         }
         Ok(devices) => devices.iter().map(report).collect(),
         Err(error) => {
             remarks.push(format!(
-                "the system's libibverbs is there, and cannot list devices: {error} (is the \
-                 kernel module ib_uverbs loaded?)"
+                "the system's libibverbs cannot list devices: {error} (is the kernel module \
+                 ib_uverbs loaded?)"
             ));
             Vec::new()
         }
@@ -154,13 +172,13 @@ fn report(device: &Device) -> Report {
     let profile = soft::profile(device).map(|profile| profile.name.clone());
     let (name, ports, wrong) = (device.name(), Vec::new(), Vec::new());
     let mut report = Report { name, kind, profile, can: None, ports, wrong };
-    if let Err(error) = ask(device, &mut report) {
+    if let Err(error) = query(device, &mut report) {
         report.wrong.push(error.to_string());
     }
     report
 }
 
-fn ask(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
+fn query(device: &Device, report: &mut Report) -> Result<(), VerbsError> {
     let context = device.open()?;
     let attr = context.query_device()?;
     report.can = Some(Abilities {

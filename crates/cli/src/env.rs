@@ -3,9 +3,32 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::args::{EnvArgs, EnvFormat};
+use clap::{Args, ValueEnum};
+
 use crate::exec::runtime::{self, SONAME, Source};
 use crate::failure::{Outcome, run as failed};
+
+/// Print what a shell or a Dockerfile needs so that programs find our library without `exec`
+///
+/// Installs the library in a directory, and prints the lines that name it.
+#[derive(Args, Debug)]
+pub struct EnvArgs {
+    /// Who reads the output
+    #[arg(long, value_enum, default_value = "shell")]
+    pub format: EnvFormat,
+    /// The directory of the library [default: where it is installed, else a directory of yours]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Who reads what `env` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EnvFormat {
+    /// A POSIX shell
+    Shell,
+    /// A Dockerfile
+    Docker,
+}
 
 /// The library's directory in an image, unless told otherwise.
 const IN_IMAGE: &str = "/usr/local/lib/rdmalab";
@@ -31,7 +54,7 @@ fn directory(asked: Option<&Path>) -> Outcome<PathBuf> {
         }
         _ => {
             let home = runtime::home().ok_or_else(|| {
-                failed("neither HOME nor XDG_DATA_HOME is set: say where with --dir DIR")
+                failed("neither HOME nor XDG_DATA_HOME is set: name a directory with --dir DIR")
             })?;
             installed(&library, &home)
         }

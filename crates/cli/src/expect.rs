@@ -1,37 +1,36 @@
-//! `--expect`: expectations that a record is held to.
+//! `--expect`: expectations that the points of a record have to meet.
 
-use rdmalab_experiments::{Experiment, Point};
+use rdmalab_experiments::Point;
 use rdmalab_record::Record;
 use rdmalab_report::expect::{Answer, Checked, Expectation};
 
-use crate::failure::{Outcome, run as failed, usage};
+use crate::failure::{Outcome, for_each, run as failed, usage};
 
-/// Refuses an expectation that the points cannot support, before anything is measured.
+/// Refuses, before anything is measured, an expectation that the points cannot decide.
 ///
 /// # Errors
 /// What the points measure instead, or how many samples it needs.
 pub fn foresee(expectations: &[Expectation], points: &[Point], repeat: u32) -> Outcome {
     for point in points {
-        let (name, quantities) = (point.experiment.name(), point.quantities());
+        let (name, quantities) = (point.experiment().name(), point.quantities());
         let mut all = expectations.iter();
         all.try_for_each(|one| one.foreseen_in(name, &quantities).map_err(usage))?;
     }
-    // Only of these there is a sample for each message.
-    let has_one_each = |p: &&Point| matches!(p.experiment, Experiment::Ping | Experiment::Oneway);
-    let points = points.iter().filter(has_one_each);
-    let samples =
-        points.map(|p| p.messages.saturating_mul(p.runs).saturating_mul(u64::from(repeat))).min();
+    // Only these experiments keep a sample for each message.
+    let points = points.iter().filter(|point| point.experiment().samples_each());
+    let samples = points
+        .map(|p| p.common.messages.saturating_mul(p.common.runs).saturating_mul(u64::from(repeat)))
+        .min();
     let Some(samples) = samples else { return Ok(()) };
     let mut of_samples = expectations.iter().filter(|one| one.is_of_samples());
     of_samples.try_for_each(|one| one.supported_by(samples).map_err(usage))
 }
 
-/// Holds a record to its expectations: a line to standard error for each point, and a failure when
-/// one does not hold.
+/// Checks the expectations on a record. Prints a line to standard error for each point.
 ///
 /// # Errors
-/// When one does not hold, or the run does not tell; when it asks for what is not in the record, as
-/// a wrong call.
+/// When one does not hold or cannot be answered. When it names a quantity that the record does not
+/// have, as a usage error.
 pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
     let each = expectations.iter().map(|one| one.check(record).map_err(usage));
     let all: Vec<Checked> = each.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
@@ -50,6 +49,17 @@ pub fn check(expectations: &[Expectation], record: &Record) -> Outcome {
             all.len()
         ))),
     }
+}
+
+/// Holds each record to the expectations.
+///
+/// # Errors
+/// As [`check`], for all records together.
+pub fn check_all(expectations: &[Expectation], records: &[Record]) -> Outcome {
+    if expectations.is_empty() {
+        return Ok(());
+    }
+    for_each(records, |record| check(expectations, record))
 }
 
 #[cfg(test)]

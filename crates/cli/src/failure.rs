@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// A command that failed: one clear line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The call was wrong: exit code 2. Names the option, the limit, and what to do.
+    /// A usage error: exit code 2. It names the option, the limit, and what to do.
     Usage(String),
     /// The run failed, or an expectation did not hold: exit code 1.
     Run(String),
@@ -26,7 +26,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// This one, with what it is of before its line.
+    /// This failure with a prefix.
     pub fn of(self, what: &str) -> Failure {
         match self {
             Self::Usage(line) => Self::Usage(format!("{what}: {line}")),
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// This one, which came first and gives the exit code, and what failed after it.
+    /// This failure, which gives the exit code, followed by what failed after it.
     pub fn then(self, later: Result<(), Failure>) -> Failure {
         let Err(later) = later else { return self };
         let both = |first: String| format!("{first}; then: {later}");
@@ -47,8 +47,8 @@ impl Failure {
     }
 }
 
-/// Does something with each of several, whatever became of those before it: a wrong call comes
-/// first then, and else one line for all.
+/// Calls `act` for each item, also after failures. Returns the first usage error, else one line
+/// for all failures.
 pub fn for_each<T>(all: &[T], mut act: impl FnMut(&T) -> Outcome) -> Outcome {
     let mut failures: Vec<Failure> = all.iter().filter_map(|one| act(one).err()).collect();
     if failures.len() < 2 {
@@ -75,7 +75,7 @@ pub fn run(reason: impl fmt::Display) -> Failure {
     Failure::Run(reason.to_string())
 }
 
-/// A call that was wrong for this reason.
+/// A usage error for this reason.
 pub fn usage(reason: impl fmt::Display) -> Failure {
     Failure::Usage(reason.to_string())
 }

@@ -1,4 +1,4 @@
-//! Files that a call names for what it writes: refused before anything runs where they cannot be.
+//! Files that options name for output. They are checked before anything runs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What measuring itself costs, measured: it is part of every number, and never subtracted.
+//! Measures the cost of measuring. It is part of every number, and never subtracted.
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::quantity::fmt_ns;
@@ -6,12 +6,12 @@ use rdmalab_measure::quantity::fmt_ns;
 /// Stamps, and turns of the loop.
 const TURNS: usize = 100_000;
 
-/// One sentence about a stamp and about a loop in which nothing is timed but itself.
+/// One sentence: the cost of a time stamp, and of an empty loop that takes one a turn.
 pub fn cost(clock: &Clock) -> String {
     let stamp = clock.cost(TURNS);
     format!(
         "the harness: a stamp costs {} (median; p99 {}), an empty loop that takes one a turn {}; \
-         no number has them taken off",
+         they are not subtracted from any number",
         fmt_ns(stamp.median_ns),
         fmt_ns(stamp.p99_ns),
         fmt_ns(empty_loop_ns(clock)),

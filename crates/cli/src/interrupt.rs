@@ -1,4 +1,4 @@
-//! Ctrl-C: what was measured so far is still printed.
+//! Ctrl-C: the results so far are still printed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ impl Interrupt {
     }
 }
 
-/// From now on SIGINT and SIGTERM change nothing: somebody else ends us, and hears them too.
+/// From now on SIGINT and SIGTERM are ignored: the launcher gets them too, and ends this process.
 pub fn leave_to_others() {
     for signal in [SIGINT, SIGTERM] {
         // Without a handler the signal just ends us, as it would any program.

@@ -1,5 +1,4 @@
-//! `--hold-dma-latency`: how long idle states of the processors may take to end, while something is
-//! measured.
+//! `--hold-dma-latency`: limits the exit latency of idle states during a measurement.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -9,8 +8,8 @@ use clap::Args;
 
 use crate::failure::{Outcome, run as failed};
 
-/// The kernel's file: whoever holds it open with a number written to it has that many
-/// microseconds kept, for all processors (Documentation/power/pm_qos_interface.rst).
+/// The kernel's file: while a process holds it open, the kernel keeps the exit latency of all
+/// processors below the microseconds written to it (Documentation/power/pm_qos_interface.rst).
 const FILE: &str = "/dev/cpu_dma_latency";
 
 /// The option, wherever something is measured.
@@ -24,7 +23,7 @@ pub struct LatencyArgs {
 }
 
 impl LatencyArgs {
-    /// Asks the kernel for it, if it is asked for.
+    /// Asks the kernel for the latency, if the option was given.
     ///
     /// # Errors
     /// What is in the way, and what to do.
@@ -53,7 +52,7 @@ impl Hold {
         let wrong = |e: std::io::Error| {
             let hint = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "only root may, or whom an administrator lets write to it"
+                    "only root may write to it, or users to whom an administrator gave the right"
                 }
                 std::io::ErrorKind::NotFound => "this kernel has no PM QoS, or /dev hides it",
                 _ => "leave the option out",

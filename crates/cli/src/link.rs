@@ -1,6 +1,6 @@
-//! How a soft device is, by option, and what lies between its ends: its profile, which network,
-//! what is captured, what is disturbed. The processes that measure are told through their
-//! environment, as `exec` tells its program; a command itself captures and disturbs nothing.
+//! Options of a soft device and its link: profile, network interface, capture, fault injection.
+//! They reach the processes that measure through their environment, as `exec` passes them to its
+//! program; the process of the command itself captures nothing and injects no faults.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,39 +8,39 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rdmalab_verbs::{Device, Kind};
 
-/// Options of the link, the same wherever something runs on a soft device.
+/// Options of a soft device and its link, for every command that uses one.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "The link of a soft device")]
 pub struct LinkArgs {
-    /// How the device is: its limits, and what it makes packets cost. The name of a profile that
-    /// `rdmalab devices --profiles` lists, or a file's path [default: what RDMALAB_PROFILE says,
-    /// else ideal]
+    /// The profile of the device: its limits, and what packets cost. A name that `rdmalab devices
+    /// --profiles` lists, or the path of a file [default: RDMALAB_PROFILE, else ideal]
     #[arg(long, value_name = "NAME|FILE", value_parser = profile)]
     pub profile: Option<String>,
-    /// The network interface that leads to other hosts, by RoCEv2 over UDP [default: what
-    /// RDMALAB_INTERFACE says, else none: nothing listens beyond this host]
+    /// The network interface to other hosts, by RoCEv2 over UDP [default: RDMALAB_INTERFACE, else
+    /// none: the device reaches this host only]
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
-    /// The UDP port of RoCEv2, the same at both ends [default: what RDMALAB_PORT says, else 4791]
+    /// The UDP port of RoCEv2, the same at both ends [default: RDMALAB_PORT, else 4791]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub udp_port: Option<u16>,
-    /// Write every packet that a process sends or receives to a pcapng file; the first process (of
-    /// a run: rank 0) takes FILE, others put their number before its suffix [default: what
-    /// RDMALAB_CAPTURE says, else none]
+    /// Write every packet that a process sends or receives to a pcapng file. The first process
+    /// (rank 0 of a run) writes FILE, the others add their number before the suffix [default:
+    /// RDMALAB_CAPTURE, else none]
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Disturb the packets that processes of this command send, as in 'seed=7; drop 1% of request;
-    /// delay 50us of ack' [default: what RDMALAB_FAULTS says, else nothing]
+    /// Inject faults into the packets that processes of this command send, as in 'seed=7; drop 1%
+    /// of request; delay 50us of ack' [default: RDMALAB_FAULTS, else none]
     #[arg(long, value_name = "RULES", value_parser = faults)]
     pub faults: Option<String>,
 }
 
-/// Rules of faults, checked.
+/// Checks fault rules.
 fn faults(text: &str) -> Result<String, String> {
     rdmalab_softnic::check_faults(text).map(|()| text.to_owned())
 }
 
-/// A profile, checked; a file by its whole path, since a process may go elsewhere.
+/// Checks a profile. The path of a file becomes absolute, because a process may change its
+/// directory.
 pub fn profile(text: &str) -> Result<String, String> {
     rdmalab_softnic::find_profile(text)?;
     if !rdmalab_softnic::is_profile_path(text) {
@@ -66,8 +66,8 @@ impl LinkArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// Has this process see the device as those that it starts will: under the same profile,
-    /// through the same interface.
+    /// Gives this process the same view of the device as the processes that it starts: the same
+    /// profile and the same interface.
     ///
     /// # Errors
     /// What is wrong with the profile or the interface: one line.
@@ -86,8 +86,8 @@ impl LinkArgs {
         self.first().map_or(Ok(()), |option| check_soft(option, device))
     }
 
-    /// Has this process itself do what the process of a rank is told: one that was started
-    /// together with others, and has an environment already.
+    /// Applies all options to this process, which is a rank itself: mpirun or srun started it, so
+    /// that its environment is already set.
     ///
     /// # Errors
     /// What is wrong with the profile, the interface or the capture: one line.
@@ -115,7 +115,7 @@ impl LinkArgs {
         Ok(())
     }
 
-    /// What the process of a rank is told.
+    /// The environment variables of the process of a rank.
     pub fn variables(&self, rank: usize) -> Variables {
         let mut variables = Variables::new();
         let mut set = |name: &str, value: &OsStr| variables.push((name.into(), value.into()));
@@ -137,11 +137,11 @@ impl LinkArgs {
         variables
     }
 
-    /// The words of the command of a worker.
+    /// The arguments of a worker.
     pub fn worker(&self) -> Vec<String> {
         let mut words = vec!["worker".to_owned()];
         if let Some(option) = self.first() {
-            // With an `=`, for it begins with dashes.
+            // With an `=`, because the value begins with dashes.
             words.push(format!("--soft-only={option}"));
         }
         words
@@ -179,14 +179,14 @@ pub fn check_soft(option: &str, device: &Device) -> Result<(), String> {
     }
     let name = device.name();
     Err(format!(
-        "{option}: {name} is no soft device, and only soft devices can be captured, disturbed, \
-         put under a profile or on an interface by us: name one (--device soft0), or leave \
-         {option} out; an adapter's packets are captured by its own tools (ibdump, tcpdump)"
+        "{option}: {name} is not a soft device, and this option is for soft devices only: name one \
+         (--device soft0), or leave {option} out; packets of an adapter are captured with ibdump \
+         or tcpdump"
     ))
 }
 
-/// The file of a rank: that of the first has the name that was given. Absolute, since a process may
-/// go elsewhere.
+/// The capture file of a rank; rank 0 has the name that was given. Absolute, because a process may
+/// change its directory.
 fn of_rank(file: &Path, rank: usize) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if rank == 0 {
@@ -225,7 +225,7 @@ mod tests {
         };
         assert_eq!(link.check(&device(Kind::Soft)), Ok(()));
         let said = link.check(&device(Kind::System)).unwrap_err();
-        assert!(said.starts_with("--faults: soft0 is no soft device"), "{said}");
+        assert!(said.starts_with("--faults: soft0 is not a soft device"), "{said}");
         assert_eq!(LinkArgs::default().check(&device(Kind::System)), Ok(()));
     }
 

@@ -4,10 +4,10 @@
 //! main ── tour, run, bench ── two `rdmalab worker` processes ── an experiment ── a device
 //!      ── report ── a record
 //!      ── advise ── measures as run does, or records ── answers
-//!      ── devices, exec, env, ps, man, trace, trace
+//!      ── devices, doctor, exec, env, ps, man, trace
 //! ```
 
-/// Prints to standard output. Whoever reads it may stop (`rdmalab | head`): no reason to panic.
+/// Prints to standard output. A reader that stops early (`rdmalab | head`) causes no panic.
 macro_rules! out {
     ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
 }
@@ -37,30 +37,34 @@ mod exec;
 mod expect;
 mod failure;
 mod files;
-mod findings;
+mod format;
 mod harness;
 mod interrupt;
 mod latency;
 mod link;
 mod man;
-mod near;
 mod output;
 mod perftest;
+mod print;
 mod profiles;
 mod ps;
+mod records;
 mod report;
 mod run;
 mod serve;
 mod soft;
 mod study;
+mod suggestion;
 mod table;
 mod tour;
 mod trace;
+mod values;
+mod worker;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
-use args::{Bench, Cli, Command};
+use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -68,34 +72,30 @@ fn main() -> ExitCode {
         None => tour::run(&cli.tour),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Run { what }) => run::run(&what),
-        Some(Command::Perftest(args)) => perftest::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
-        Some(Command::Report(args)) => report::run(&args),
         Some(Command::Study(args)) => study::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
-        Some(Command::Compare(args)) => compare::run(&args),
-        Some(Command::Bench { what: Bench::Own(args) }) => bench::run(&args),
+        Some(Command::Perftest(args)) => perftest::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Exec(args)) => exec::run(&args),
-        Some(Command::Tree) => exec::paths::run(),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Ps) => ps::list(),
-        Some(Command::Clean { all }) => ps::clean(all),
+        Some(Command::Clean(args)) => ps::clean(&args),
         Some(Command::Env(args)) => env::run(&args),
-        Some(Command::Man(args)) => man::run(&args),
-        Some(Command::Completions(args)) => man::completions(&args),
-        Some(Command::Worker { device, server, join, rank, soft_only }) => match join.zip(rank) {
-            Some((addresses, rank)) => run::job::work_there(&addresses, rank, soft_only.as_deref()),
-            None => run::job::work(device.as_deref(), soft_only.as_deref(), server),
-        }
-        .map_err(failure::run),
+        Some(Command::Man(args)) => man::run(&args, Cli::command()),
+        Some(Command::Completions(args)) => man::completions(&args, Cli::command()),
+        Some(Command::Tree) => exec::paths::run(),
+        Some(Command::Worker(args)) => worker::run(&args),
     };
-    // A failure of the command says more than what its output met.
+    // A failure of the command comes before an error of its output.
     let printed = output::finish().map_err(failure::run);
     match outcome.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Standard error may be closed; the exit code says it too.
+            // Standard error may be closed; the exit code tells the failure too.
             errln!("rdmalab: {failure}");
             failure.exit_code()
         }

@@ -1,4 +1,4 @@
-//! Standard output, and what became of it.
+//! Standard output, and the first error of it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 /// The first error that matters.
 static ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Prints. What goes wrong is kept for [`finish`].
+/// Prints. An error is kept for [`finish`].
 pub fn print(text: fmt::Arguments<'_>) {
     note(io::stdout().write_fmt(text));
 }
 
-/// Prints what is left.
+/// Flushes.
 ///
 /// # Errors
-/// When something that was printed went nowhere, as on a full disk. Whoever reads may stop
-/// (`rdmalab | head`), and misses nothing that it wanted.
+/// When output was lost, as on a full disk. A reader that stops early (`rdmalab | head`) is not an
+/// error.
 pub fn finish() -> Result<(), String> {
     note(io::stdout().flush());
     let error = ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();

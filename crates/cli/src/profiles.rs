@@ -1,4 +1,4 @@
-//! `rdmalab devices --profiles`: what a soft device can be, and what is best on it.
+//! `rdmalab devices --profiles`: the profiles of soft devices, and what is best on each.
 
 use rdmalab_softnic::{Optimum, Profile, SHIPPED, find_profile};
 use serde_json::{Value, json};
@@ -22,13 +22,11 @@ pub fn list(is_json: bool) -> Outcome {
     for profile in &all {
         outln!("{:wide$}  {}", profile.name, profile.title);
     }
-    outln!(
-        "\n`rdmalab devices --profile NAME` tells more; a file of your own is named by its path"
-    );
+    outln!("\n`rdmalab devices --profile NAME` tells more; name a profile of your own by its path");
     Ok(())
 }
 
-/// Prints what a profile is.
+/// Prints a profile.
 ///
 /// # Errors
 /// That it cannot be read any more.

@@ -1,13 +1,22 @@
-//! `rdmalab ps` and `rdmalab clean`: who uses the soft device on this host, and what is left.
+//! `rdmalab ps` and `rdmalab clean`: the processes of the soft device, and the files left behind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::Args;
 use rdmalab_ring::mailbox::list_live_slots;
 
 use crate::exec::runtime;
 use crate::failure::{Outcome, run as failed};
 use crate::table::Rows;
+
+/// Remove files that rdmalab left behind
+#[derive(Args, Debug)]
+pub struct CleanArgs {
+    /// Also remove the library that `env` installed in its default directory
+    #[arg(long)]
+    all: bool,
+}
 
 /// A process as `/proc` tells.
 struct Process {
@@ -66,11 +75,11 @@ fn command(process: &Path) -> String {
 }
 
 /// Removes what is left over: nothing of the device by design, and the directories of `exec`; with
-/// `all` also the library that `env` put into its usual place.
-pub fn clean(all: bool) -> Outcome {
+/// `--all` also the library that `env` put into its usual place.
+pub fn clean(args: &CleanArgs) -> Outcome {
     let live = list_live_slots().map_err(|e| failed(format!("/proc/net/unix: {e}")))?;
     let mut removed = runtime::remove().map_err(failed)?;
-    if all {
+    if args.all {
         removed.extend(runtime::remove_home().map_err(failed)?);
     }
     removed.iter().for_each(|path| outln!("removed {}", path.display()));
@@ -79,7 +88,8 @@ pub fn clean(all: bool) -> Outcome {
     }
     if !live.is_empty() {
         outln!(
-            "{} process(es) use the soft device (`rdmalab ps`); what they share goes with them",
+            "{} process(es) use the soft device (`rdmalab ps`); what they share is removed when \
+             they end",
             live.len()
         );
     }

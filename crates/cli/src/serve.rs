@@ -1,13 +1,35 @@
 //! `rdmalab serve`: the other end for clients of other machines.
 
-use rdmalab_rank::process::{Server, ServerEvent, WorkerCommand};
+use clap::Args;
+use rdmalab_rank::process::{SESSIONS_MAX, Server, ServerEvent, WorkerCommand};
 
-use crate::args::ServeArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::link::LinkArgs;
 
-/// Serves until it is interrupted, which is a good end.
+/// Serve as the other end for clients on other machines
+///
+/// Each client gets a process of its own, which runs with the client's parameters. Only this
+/// machine can connect unless --bind names an address.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Where to listen: ADDRESS or ADDRESS:PORT; 0.0.0.0 is every address of this machine
+    /// [default: 127.0.0.1:18515]
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<String>,
+    /// The device for all clients [default: the one that the client names]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Clients at the same time
+    #[arg(long, value_name = "N", default_value_t = SESSIONS_MAX as u64,
+        value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub sessions: u64,
+    /// What lies between this end and others: for all clients.
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
+
+/// Serves until it is interrupted, which is no failure.
 pub fn run(args: &ServeArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let worker = worker(args.device.as_deref(), &args.link)?;
@@ -16,7 +38,9 @@ pub fn run(args: &ServeArgs) -> Outcome {
     let address = server.address().map_err(failed)?;
     outln!("rdmalab {} serves at {address}", env!("CARGO_PKG_VERSION"));
     if args.bind.is_none() {
-        outln!("for this machine only; --bind ADDRESS lets others in, whom you trust");
+        outln!(
+            "only this machine can connect; --bind ADDRESS admits others, which have to be trusted"
+        );
     }
     server.run(&interrupt.flag(), |event| outln!("{}", text(&event))).map_err(failed)
 }

@@ -1,4 +1,4 @@
-//! The libraries of verbs that this binary can use: our soft device, linked in, and the system's.
+//! The verbs libraries of this binary: our soft device, which is linked in, and the system's.
 
 use std::ffi::CString;
 use std::io;
@@ -27,12 +27,12 @@ pub fn library() -> Library {
     Library::new(rdmalab_provider::table::table::<SoftNic>(), Kind::Soft, Some(hooks))
 }
 
-/// Our connection manager, which is a shared object also here: with the device of this process.
+/// Loads our connection manager, a shared object, with the device of this process.
 fn load_cm() -> Result<CmTable, LoadError> {
     let refused = |reason| LoadError::Open { library: runtime::CM.soname.to_owned(), reason };
     let path = runtime::as_file(&runtime::CM).map_err(refused)?;
     let path = CString::new(path.into_os_string().into_encoded_bytes());
-    let path = path.map_err(|_| refused("its path has a zero in it".to_owned()))?;
+    let path = path.map_err(|_| refused("its path contains a zero byte".to_owned()))?;
     let mads = MadPort {
         open: management_c::open,
         send: management_c::send,
@@ -55,7 +55,7 @@ pub fn system() -> Result<Option<Library>, LoadError> {
 /// That there is none, with the names that there are.
 pub fn find(name: &str) -> Result<Device, Failure> {
     let own = library().devices().map_err(run)?;
-    // Without the system's library its devices just do not count; `devices` says why.
+    // Where the system's library cannot be loaded, `rdmalab devices` says why.
     let theirs = system().ok().flatten().and_then(|l| l.devices().ok()).unwrap_or_default();
     let all: Vec<Device> = own.into_iter().chain(theirs).collect();
     if let Some(found) = all.iter().find(|d| d.name() == name) {
@@ -68,13 +68,13 @@ pub fn find(name: &str) -> Result<Device, Failure> {
     )))
 }
 
-/// The profile that a device is under in this process; none ever is that is not soft.
+/// The profile of a device in this process; only soft devices have one.
 pub fn profile(device: &Device) -> Option<&'static Profile> {
     rdmalab_softnic::profile().filter(|_| device.kind() == Kind::Soft)
 }
 
-/// The device to measure unless told otherwise: the first adapter with an active port, else ours;
-/// ours at once where something is asked for that only ours have.
+/// The default device: the first adapter with an active port, else ours. Ours where an option is
+/// given that only soft devices have.
 pub fn best(link: &LinkArgs) -> String {
     if link.first().is_some() {
         return OURS.to_owned();

@@ -1,11 +1,46 @@
 //! `rdmalab trace`: a capture as tables.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use rdmalab_trace::conversation::{Direction, Note, Row, SHARERS_MAX};
 use rdmalab_trace::{Conversation, Trace, show};
 
-use crate::args::TraceArgs;
 use crate::failure::{Failure, Outcome, usage};
 use crate::table::Rows;
+
+/// Show a capture as conversations of queue pairs
+///
+/// Reads pcap and pcapng files: RoCEv2 as tcpdump, Wireshark or we capture it, InfiniBand as
+/// ibdump does. Shows each packet with its time, direction, opcode, PSN, length and syndrome,
+/// and what it meant: an answer, a repetition, a gap, a refusal.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// The capture
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Only conversations with this queue pair at either end (0x for hexadecimal)
+    #[arg(long, value_name = "NUMBER", value_parser = queue_pair)]
+    pub qp: Option<u32>,
+    /// At most so many packets of each conversation; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Only a line for each conversation
+    #[arg(long)]
+    pub summary: bool,
+}
+
+/// A queue pair's number.
+fn queue_pair(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match number {
+        Ok(number) if number < 1 << 24 => Ok(number),
+        _ => Err("expected a number of 24 bits, like 17 or 0x11".to_owned()),
+    }
+}
 
 /// Reads the capture and prints it. A capture that is damaged at its end is shown as far as it
 /// goes, and is a failure.

@@ -158,8 +158,8 @@ fn all_of_it_is_answered_for_each_goal() {
         let out = tempfile::tempdir().unwrap();
         let said = advise(&[&words[..], &[out.path().to_str().unwrap()]].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
-        // Where the short try was held up, it is a plan of less, in which a p99 may stay open.
-        (!said.stderr.contains("so runs have fewer messages")).then_some(said)
+        // Where the short trial was held up, it is a plan of less, in which a p99 may stay open.
+        (!said.stderr.contains("have fewer messages, at least")).then_some(said)
     };
     let watch = Watch::begin();
     let Some(whole) = (0..WHOLE_PLANS).find_map(|_| whole_once()) else {
@@ -205,11 +205,11 @@ fn mistakes_are_told() {
         (&["--ask", "buffers", "--for", "latency"], "leave --ask out"),
         (&["--hosts", "a,b,c"], "name two hosts"),
         (&["/nowhere"], "/nowhere"),
-        (&["/proc"], "there is no record in it"),
+        (&["/proc"], "/proc has no record"),
         (&["/nowhere", "--quick"], "cannot be used with"),
         (&["/nowhere", "--max-time", "9s"], "cannot be used with"),
         (&["--max-time", "soon"], "write it as 90s, 10m or 2h"),
-        (&["/nowhere", "--faults", "drop"], "nothing is measured where records are given"),
+        (&["/nowhere", "--faults", "drop"], "this option is for a measurement"),
         (&["--device", "nic9"], "there is no such device"),
     ] {
         let wrong = advise(words);
@@ -236,7 +236,7 @@ fn a_slow_device_gets_fewer_messages_and_the_plan_says_so() {
     let asked = ["--plan", "--quick", "--ask", "opcode,buffers", "--device", "soft0"];
     let slow = advise(&[&asked[..], &["--profile", "long-line"]].concat());
     assert_eq!(slow.code, Some(0), "{slow:?}");
-    assert!(slow.stdout.contains("so runs have fewer messages"), "{slow:?}");
+    assert!(slow.stdout.contains("have fewer messages, at least"), "{slow:?}");
     assert!((24..500).contains(&planned(&slow, "opcode", "ping", "messages")), "{slow:?}");
     assert!((128..1000).contains(&planned(&slow, "buffers", "blast", "messages")), "{slow:?}");
     // A time that was asked for is kept to alike, also where it is the only reason.

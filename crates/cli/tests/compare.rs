@@ -132,5 +132,5 @@ fn records_in_a_directory_are_named_before_they_are_shown() {
     assert_eq!(serde_json::Deserializer::from_str(&json.stdout).into_iter::<Value>().count(), 2);
     let none = said(rdmalab(&["report"]).arg(home.path()));
     assert_eq!(none.code, Some(2), "{none:?}");
-    assert!(none.stderr.contains("there is no record in it"), "{none:?}");
+    assert!(none.stderr.contains("has no record"), "{none:?}");
 }

@@ -157,14 +157,14 @@ fn programs_are_told() {
 fn exec_says_under_which() {
     let exec = |profile: &str| said(&mut rdmalab(&["exec", "--profile", profile, "--", "true"]));
     let Said { code, stderr, .. } = exec("late-ack");
-    let says = "rdmalab: exec: soft devices are under the profile late-ack (delay 200us of ack): ";
+    let says = "rdmalab: exec: soft devices have the profile late-ack (delay 200us of ack): ";
     assert!(code == Some(0) && stderr.starts_with(says) && stderr.lines().count() == 1, "{stderr}");
     assert_eq!(exec("ideal").stderr, "");
     let mut by_variable = rdmalab(&["exec", "--", "true"]);
     assert!(said(by_variable.env("RDMALAB_PROFILE", "late-ack")).stderr.starts_with(says));
 }
 
-/// A study under a profile: its records, its commands, and what goes on with it.
+/// A study under a profile: its records, its commands, and how it is resumed.
 #[test]
 fn a_study_has_one_too() {
     let home = tempfile::tempdir().unwrap();
@@ -193,11 +193,11 @@ fn a_study_has_one_too() {
     let command: Vec<&str> =
         told["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(command.windows(2).any(|two| two == ["--profile", "late-ack"]), "{command:?}");
-    // What was begun under it goes on under it, and under no other.
+    // A run is resumed under the profile with which it was started, and under no other.
     assert_eq!(study(&["--resume"]).code, Some(0));
     let other = study(&["--resume", "--profile", "long-line"]);
     assert_eq!(other.code, Some(2), "{other:?}");
-    let says = "--profile: --resume goes on with a run that was begun with late-ack";
+    let says = "--profile: --resume continues a run that was started with late-ack";
     assert!(other.stderr.contains(says), "{other:?}");
 }
 

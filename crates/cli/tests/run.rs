@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Running, Said, free_port, rdmalab, said, signal};
-use rdmalab_experiments::{Experiment, OPTIONS};
+use rdmalab_experiments::{Experiment, option};
 use serde_json::Value;
 
 /// A short run, as JSON, or what it said instead.
@@ -104,8 +104,8 @@ fn other_value(option: &str) -> (&'static str, &'static [&'static str]) {
 fn each_option_of_each_experiment_is_measured_between_two_processes() {
     let mut flaws = Vec::new();
     for experiment in Experiment::ALL {
-        for option in OPTIONS.iter().filter(|o| o.applies.contains(experiment)) {
-            let (value, with) = match (*experiment, option.name) {
+        for opt in experiment.options() {
+            let (value, with) = match (*experiment, opt.name) {
                 // Who waits for an answer, or for a receive, cannot do with what loses messages.
                 (Experiment::Recvq | Experiment::Rpc, "transport") => ("rc", &[][..]),
                 (_, name) => other_value(name),
@@ -120,12 +120,9 @@ fn each_option_of_each_experiment_is_measured_between_two_processes() {
             if *experiment == Experiment::Oneway && with.contains(&"read") {
                 continue;
             }
-            let name = format!("--{}", option.name);
+            let name = format!("--{}", opt.name);
             let words = [&[experiment.name(), name.as_str(), value], with].concat();
-            let is_used = |name: &str| {
-                let found = OPTIONS.iter().find(|o| name == format!("--{}", o.name));
-                found.is_some_and(|o| o.applies.contains(experiment))
-            };
+            let is_used = |name: &str| option(*experiment, name).is_ok();
             let pairs = words[1..].chunks(2).filter(|pair| is_used(pair[0]));
             let mut words: Vec<&str> = words[..1].iter().chain(pairs.flatten()).copied().collect();
             let short = SHORT.chunks(2);
@@ -210,7 +207,7 @@ fn a_plan_shows_everything_and_measures_nothing() {
         rdmalab(&["run", "oneway", "--size", "8,1M", "--transport", "rc,ud", "--plan"]);
     let plan = said(command.current_dir(home.path()));
     assert_eq!(plan.code, Some(0), "{}", plan.stderr);
-    for option in OPTIONS.iter().filter(|o| o.applies.contains(&Experiment::Oneway)) {
+    for option in Experiment::Oneway.options() {
         assert!(plan.stdout.contains(&format!("--{} ", option.name)), "no --{}", option.name);
     }
     for part in ["3 measurements", "impossible: --size 1048576", "about", "seed 1", "soft0"] {

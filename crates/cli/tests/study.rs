@@ -144,7 +144,7 @@ fn wrong_calls_say_what_there_is() {
         (vec!["potter2018", "--max-time", "soon"], "90s, 10m or 2h"),
         (vec!["potter2018", "--resume"], "--resume=DIR"),
         (vec!["potter2018", "--studies", "/nowhere"], "/nowhere"),
-        (vec!["potter2018", "--resume=/"], "--resume: / is no directory of a study"),
+        (vec!["potter2018", "--resume=/"], "--resume: / is not the directory of a study"),
         (vec!["potter2018", "--beside", "/", "--device", "soft0"], "--beside: / is no"),
         (vec!["potter2018", "--profile", "late-akc"], "is late-ack meant?"),
         (vec!["potter2018", "--device", "mlx9_9"], "there is no such device"),
@@ -167,9 +167,9 @@ fn a_slow_device_is_announced_as_one() {
         assert_eq!(said.code, Some(0), "{said:?}");
         said.stdout
     };
-    let is_told = |plan: &str| plan.contains("--max-time 2m measures less of it");
+    let is_told = |plan: &str| plan.contains("--max-time 2m measures less");
     let slow = planned(&["--profile", "long-line"]);
-    assert!(slow.contains("by a short try of its sweeps") && is_told(&slow), "{slow}");
+    assert!(slow.contains("from a short trial of its sweeps") && is_told(&slow), "{slow}");
     assert!(slow.contains(" min in all") || slow.contains(" h in all"), "{slow}");
     assert!(slow.contains("--messages 1000"), "{slow}");
     let cut = planned(&["--profile", "long-line", "--max-time", "1m"]);
@@ -233,7 +233,10 @@ fn a_study_is_reported_again() {
     assert_eq!(report(&["--expect", "round trip median<1ns"]).code, Some(1));
     let Said { code, stderr, .. } = report(&[&dir.join("f").display().to_string()]);
     assert_eq!(code, Some(2));
-    assert!(stderr.contains("is a study's directory, which is reported alone"), "{stderr}");
+    assert!(
+        stderr.contains("is the directory of a study, which can only be reported alone"),
+        "{stderr}"
+    );
     // Of a study that is no longer there nothing can be said.
     fs::remove_dir_all(studies.path().join("own")).unwrap();
     assert_eq!(report(&[]).code, Some(2));

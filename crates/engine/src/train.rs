@@ -189,6 +189,7 @@ impl Train {
     /// Packet `index` of this train as a train of one packet, and where its payload begins. READ
     /// requests are one packet already, whatever PSNs their responses take.
     pub fn packet(&self, index: u32, mtu: PathMtu) -> (Train, u32) {
+        debug_assert!(index < self.packets, "packet {index} of a train of {}", self.packets);
         if matches!(self.kind, TrainKind::ReadRequest) || self.packets == 1 {
             return (*self, 0);
         }

@@ -1,60 +1,48 @@
-//! The workloads of the studies: each a small file, its parameters as data. An experiment touches
-//! the world through `verbs` and [`rdmalab_rank::Rank`] only, so that it runs unchanged on
-//! adapters, on the soft device and, later, in virtual time.
+//! The workloads of the studies, each in a folder: what it measures, its options as data, and how
+//! it runs. `list.rs` names them, `workload.rs` has the trait that each implements, and `common` is
+//! what they are made of. An experiment touches the world through `verbs` and
+//! [`rdmalab_rank::Rank`] only, so that it runs unchanged on adapters, on the soft device and,
+//! later, in virtual time.
 //!
-//! A measurement is a [`Point`]; [`OPTIONS`] says what can be changed in it, [`sweep`] makes many
+//! A measurement is a [`Point`]; [`options`] says what can be changed in it, [`sweep`] makes many
 //! of few words, [`check`] says which of them cannot be, and [`run`] measures one.
 
 #![forbid(unsafe_code)]
 
+mod common;
+
 mod blast;
-mod check;
 mod connect;
-mod cq;
-mod end;
 mod fan;
-mod gid;
-mod granted;
-mod join;
-mod layout;
-mod limits;
-mod links;
-mod manager;
 mod mr;
-mod number;
 mod oneway;
-mod options;
 mod overhead;
-mod pace;
 mod ping;
-mod point;
-mod quantities;
 mod recvq;
 mod rpc;
-mod run;
-mod sender;
-mod share;
-mod sq;
-mod stock;
-mod sweep;
-mod talk;
-mod threads;
 mod timeout;
-mod trouble;
-mod words;
 
-pub use check::{Impossible, MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX, check, mtu_bytes};
-pub use connect::By;
-pub use fan::options::{Cast, Direction, Sizes};
-pub use fan::peers as fan_peers;
-pub use limits::Limits;
-pub use options::{OPTIONS, Opt, OptionError, option};
-pub use pace::load_rates;
-pub use point::{
-    Arrivals, Call, Experiment, Flow, Inline, Memory, Op, PauseBy, Point, Polling, Signal, StampOf,
-    Stamps, Transport, Unsignalled,
+mod workload;
+
+mod check;
+mod list;
+mod options;
+mod pair;
+mod point;
+mod run;
+mod sweep;
+
+pub use check::check;
+pub use common::limits::Limits;
+pub use common::option::{Opt, OptionError};
+pub use common::pace::load_rates;
+pub use common::params::{
+    Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
 };
-pub use recvq::options::{Queue, RegionsBy, Return, ReturnWhen};
+pub use common::rules::{MEMORY_MAX_BYTES, NUMBER_BYTES, SAMPLES_MAX};
+pub use list::Experiment;
+pub use options::{option, options};
+pub use pair::Pair;
+pub use point::{Impossible, Point};
 pub use run::run;
 pub use sweep::{MAX_POINTS, SweepError, Turn, shuffle, sweep, sweep_from};
-pub use timeout::Absent;

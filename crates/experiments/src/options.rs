@@ -1,121 +1,29 @@
-//! Every option of every experiment, as a table: for a command line, its help, its completions,
-//! for sweeps, and for the columns of a record.
+//! The options of all experiments: for a command line, its help, its completions, for sweeps, and
+//! for the columns of a record.
 
-mod table;
+use rdmalab_measure::text;
 
-use std::fmt;
+use crate::common::option::{Opt, OptionError};
+use crate::list::Experiment;
 
-use rdmalab_measure::words;
-
-use crate::number;
-use crate::point::{Experiment, Point};
-
-pub use table::OPTIONS;
-pub(crate) use table::within;
-
-/// An option. The same one means the same in every experiment.
-#[derive(Clone, Copy)]
-pub struct Opt {
-    /// Its name, as in `--size`.
-    pub name: &'static str,
-    /// perftest's letter for it, as in `-s`.
-    pub letter: Option<char>,
-    /// What stands for its value in a help text.
-    pub value_name: &'static str,
-    /// Unit of the value; empty for words and plain counts.
-    pub unit: &'static str,
-    /// What it does, in a sentence without a full stop.
-    pub help: &'static str,
-    /// The experiments that use it.
-    pub applies: &'static [Experiment],
-    /// Whether numbers are values, so that a range makes sense.
-    pub is_number: bool,
-    /// The words that are values, next to numbers or instead of them.
-    pub words: &'static [&'static str],
-    /// What its letter means when given without a value (`-e`).
-    pub bare: Option<&'static str>,
-    pub(crate) get: fn(&Point) -> String,
-    pub(crate) set: fn(&mut Point, &str) -> Result<(), String>,
-}
-
-impl fmt::Debug for Opt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opt").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// A value that an option does not take, or an option that there is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionError {
-    /// The option, as it was given.
-    pub option: String,
-    /// What is wrong and what to do.
-    pub reason: String,
-}
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--{}: {}", self.option, self.reason)
-    }
-}
-
-impl std::error::Error for OptionError {}
-
-impl Opt {
-    /// Its value at a point, as text that [`Opt::set`] takes.
-    #[must_use]
-    pub fn get(&self, point: &Point) -> String {
-        (self.get)(point)
-    }
-
-    /// Changes a point.
-    ///
-    /// # Errors
-    /// What is wrong with the text, and what would be right.
-    pub fn set(&self, point: &mut Point, text: &str) -> Result<(), OptionError> {
-        (self.set)(point, text.trim()).map_err(|reason| self.error(reason))
-    }
-
-    /// The values of a list `a,b,c` of words, numbers and ranges, each as text for [`Opt::set`].
-    ///
-    /// # Errors
-    /// What is wrong with the list.
-    pub fn values(&self, text: &str) -> Result<Vec<String>, OptionError> {
-        if self.splits_itself() {
-            return Ok(text.split('/').map(str::to_owned).collect());
-        }
-        let mut found = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            if self.is_number && part.contains("..") {
-                let numbers =
-                    number::range(part, self.is_time()).map_err(|reason| self.error(reason))?;
-                found.extend(numbers.iter().map(u64::to_string));
-            } else {
-                found.push(part.to_owned());
+/// All options of all experiments, each once, in an order that agrees with that of each experiment.
+#[must_use]
+pub fn options() -> Vec<&'static Opt> {
+    let mut all: Vec<&'static Opt> = Vec::new();
+    for experiment in Experiment::ALL {
+        // Behind the one before it.
+        let mut at = 0;
+        for option in experiment.options() {
+            match all.iter().position(|known| known.name == option.name) {
+                Some(known) => at = known + 1,
+                None => {
+                    all.insert(at, option);
+                    at += 1;
+                }
             }
         }
-        Ok(found)
     }
-
-    /// Whether an experiment uses it.
-    #[must_use]
-    pub fn applies_to(&self, experiment: Experiment) -> bool {
-        self.applies.contains(&experiment)
-    }
-
-    /// Whether its value is itself a list, so that a list of its values is separated by `/`.
-    #[must_use]
-    pub fn splits_itself(&self) -> bool {
-        self.name == "stamps"
-    }
-
-    fn is_time(&self) -> bool {
-        self.unit == "ns"
-    }
-
-    fn error(&self, reason: impl Into<String>) -> OptionError {
-        OptionError { option: self.name.to_owned(), reason: reason.into() }
-    }
+    all
 }
 
 /// The option of that name, dashes or underscores.
@@ -124,33 +32,35 @@ impl Opt {
 /// That there is none, with those that there are for the experiment.
 pub fn option(experiment: Experiment, name: &str) -> Result<&'static Opt, OptionError> {
     let plain = name.trim_start_matches('-').replace('_', "-");
-    let error = |reason: String| OptionError { option: plain.clone(), reason };
-    match OPTIONS.iter().find(|o| o.name == plain) {
-        Some(found) if found.applies_to(experiment) => Ok(found),
-        Some(found) => {
-            let others: Vec<&str> = found.applies.iter().map(|e| e.name()).collect();
-            let do_it = words::by_number(others.len(), "does", "do");
-            Err(error(format!("{experiment} does not use it; {} {do_it}", words::and(&others))))
-        }
-        None => {
-            let names: Vec<&str> =
-                OPTIONS.iter().filter(|o| o.applies_to(experiment)).map(|o| o.name).collect();
-            let what = "there is no such option; there are";
-            Err(error(format!("{what} {}", names.join(", "))))
-        }
-    }
+    let found = experiment.options().into_iter().find(|option| option.name == plain);
+    found.ok_or_else(|| unused(experiment, &plain))
+}
+
+/// That an experiment does not use an option: others do, or none.
+pub(crate) fn unused(experiment: Experiment, name: &str) -> OptionError {
+    let others = Experiment::users(name);
+    let reason = if others.is_empty() {
+        let names: Vec<&str> = experiment.options().iter().map(|o| o.name).collect();
+        format!("there is no such option; there are {}", names.join(", "))
+    } else {
+        let do_it = text::plural(others.len(), "does", "do");
+        format!("{experiment} does not use it; {} {do_it}", text::and(&others))
+    };
+    OptionError { option: name.to_owned(), reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::point::Point;
 
     #[test]
     fn names_and_letters_are_used_once() {
-        for (i, a) in OPTIONS.iter().enumerate() {
-            assert!(!a.applies.is_empty() && !a.help.ends_with('.'), "{}", a.name);
+        let all = options();
+        for (i, a) in all.iter().enumerate() {
+            assert!(!a.help.ends_with('.'), "{}", a.name);
             assert!(a.is_number || !a.words.is_empty(), "{}", a.name);
-            for b in &OPTIONS[i + 1..] {
+            for b in &all[i + 1..] {
                 assert_ne!(a.name, b.name);
                 assert!(a.letter.is_none() || a.letter != b.letter, "{} {}", a.name, b.name);
             }
@@ -158,9 +68,21 @@ mod tests {
     }
 
     #[test]
+    fn an_option_is_the_same_in_all_experiments_and_in_their_order() {
+        let all = options();
+        for experiment in Experiment::ALL {
+            let at = experiment.options().into_iter().map(|option| {
+                let at = all.iter().position(|known| *known == option);
+                at.unwrap_or_else(|| panic!("--{} of {experiment} is another one", option.name))
+            });
+            assert!(at.is_sorted(), "{experiment}");
+        }
+    }
+
+    #[test]
     fn what_an_option_says_it_also_takes() {
         for experiment in Experiment::ALL {
-            for option in OPTIONS {
+            for option in experiment.options() {
                 let mut point = Point::default_for(*experiment);
                 let text = option.get(&point);
                 option.set(&mut point, &text).unwrap();
@@ -180,8 +102,9 @@ mod tests {
 
     #[test]
     fn each_option_changes_the_point() {
-        for option in OPTIONS {
-            let mut point = Point::default_for(Experiment::Oneway);
+        let all = Experiment::ALL.iter().flat_map(|e| e.options().into_iter().map(|o| (*e, o)));
+        for (experiment, option) in all {
+            let mut point = Point::default_for(experiment);
             let values = ["3", "4", "rc", "uc", "send", "read", "busy", "event", "spin", "sleep"]
                 .iter()
                 .chain(option.words);
@@ -215,5 +138,15 @@ mod tests {
         assert_eq!(poll.get(&point), "event");
         option(Experiment::Ping, "poll_recv").unwrap().set(&mut point, "busy").unwrap();
         assert_eq!(poll.get(&point), "mixed");
+    }
+
+    #[test]
+    fn the_book_names_every_experiment() {
+        let chapter = include_str!("../../../docs/book/src/numbers.md");
+        let (_, table) = chapter.split_once("## What is measured").unwrap();
+        let (table, _) = table.split_once("For `t_lat_send`").unwrap();
+        for experiment in Experiment::ALL {
+            assert!(table.contains(&format!("`{experiment}`")), "{experiment} is not in the table");
+        }
     }
 }

@@ -5,11 +5,10 @@ use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Device;
 
 use crate::check::check;
-use crate::cq::failed;
-use crate::end::{End, agree};
-use crate::limits::Limits;
-use crate::point::{Experiment, Point};
-use crate::{blast, connect, fan, mr, oneway, overhead, ping, recvq, rpc, threads, timeout};
+use crate::common::completions::failed;
+use crate::common::gid;
+use crate::common::limits::Limits;
+use crate::point::Point;
 
 /// Stamps taken to learn what one costs.
 const COST_SAMPLES: usize = 1000;
@@ -25,33 +24,16 @@ const COST_SAMPLES: usize = 1000;
 /// versions, a work request fails, the other end is gone, or nothing comes for too long: one line
 /// with the likely causes.
 pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<Outcome, Stopped> {
-    point.experiment.takes(rank.count()).map_err(failed)?;
+    point.experiment().takes(rank.count()).map_err(failed)?;
     agree(rank, point)?;
     let context = device.open().map_err(failed)?;
-    let limits = Limits::query(&context, point.port).map_err(failed)?;
+    let limits = Limits::query(&context, point.common.port).map_err(failed)?;
     check(point, &limits).map_err(failed)?;
-    if point.rate_per_s == Point::SWEEP {
+    if point.common.rate_per_s == Point::SWEEP {
         return Err(failed("--rate sweep is for whoever makes the points: a point has one rate"));
     }
-    let point = &crate::gid::chosen(rank, &context, &limits, point)?;
-    let mut outcome = match point.experiment {
-        Experiment::Oneway | Experiment::Ping | Experiment::Blast if point.threads > 1 => {
-            let own = &point.of_a_thread();
-            threads::run(rank, &context, &limits, own, |member, end| {
-                traffic(member, end, &own.of_thread(member.thread()))
-            })
-        }
-        Experiment::Oneway | Experiment::Ping | Experiment::Blast => {
-            traffic(rank, &End::connect(rank, &context, &limits, point)?, point)
-        }
-        Experiment::Overhead => overhead::run(rank, &context, &limits, point),
-        Experiment::Mr => mr::run(rank, &context, point),
-        Experiment::Connect => connect::run(rank, &context, &limits, point),
-        Experiment::Timeout => timeout::run(rank, &context, &limits, point),
-        Experiment::Rpc => rpc::run(rank, &context, &limits, point),
-        Experiment::Recvq => recvq::run(rank, &context, &limits, point),
-        Experiment::Fan => fan::run(rank, &context, &limits, point),
-    }?;
+    let common = &gid::chosen(rank, &context, &limits, &point.common)?;
+    let mut outcome = point.own.run(common, rank, &context, &limits)?;
     debug_assert!(is_as_foreseen(point, &outcome), "{outcome:?}");
     let clock = rank.clock();
     outcome.push_fact("clock", clock.source());
@@ -60,17 +42,37 @@ pub fn run<R: Rank + Sync>(rank: &R, device: &Device, point: &Point) -> Result<O
     Ok(outcome)
 }
 
+/// Makes sure that both ends run the same: the version and every option.
+fn agree<R: Rank>(rank: &R, point: &Point) -> Result<(), Stopped> {
+    let mut text = format!("version={}\n", env!("CARGO_PKG_VERSION"));
+    text.push_str(&format!("experiment={}\n", point.experiment()));
+    for option in point.experiment().options() {
+        text.push_str(&format!("{}={}\n", option.name, option.get(point)));
+    }
+    let all = rank.exchange(text.as_bytes())?;
+    for (index, other) in all.iter().enumerate() {
+        let other = String::from_utf8_lossy(other);
+        let pair = text.lines().zip(other.lines()).find(|(a, b)| a != b);
+        if let Some((ours, theirs)) = pair {
+            return Err(failed(format!(
+                "the two ends differ: {ours} at rank {}, {theirs} at rank {index}: start both with \
+                 the same version and options",
+                rank.index()
+            )));
+        }
+        if text.lines().count() != other.lines().count() {
+            return Err(failed(format!(
+                "the two ends differ: rank {index} has other options than rank {}: install the \
+                 same version on both",
+                rank.index()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn is_as_foreseen(point: &Point, outcome: &Outcome) -> bool {
     let of = outcome.series.iter().map(|series| series.quantity);
     let mut of = of.chain(outcome.figures.iter().map(|figure| figure.quantity));
     of.all(|quantity| point.quantities().contains(&quantity))
-}
-
-/// An experiment that sends messages from end to end.
-fn traffic<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    match point.experiment {
-        Experiment::Oneway => oneway::run(rank, end, point),
-        Experiment::Ping => ping::run(rank, end, point),
-        _ => blast::run(rank, end, point),
-    }
 }

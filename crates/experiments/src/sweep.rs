@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use crate::options::{OptionError, option};
-use crate::point::{Experiment, Point};
+use crate::common::option::OptionError;
+use crate::list::Experiment;
+use crate::options::option;
+use crate::point::Point;
 
 /// Most points of a sweep.
 pub const MAX_POINTS: usize = 4096;
@@ -62,7 +64,7 @@ pub fn sweep_from<N: AsRef<str>, T: AsRef<str>>(
     let mut points = vec![base.clone()];
     let mut seen: Vec<&str> = Vec::new();
     for (name, text) in options {
-        let option = option(base.experiment, name.as_ref())?;
+        let option = option(base.experiment(), name.as_ref())?;
         if seen.contains(&option.name) {
             let reason = "it is there twice: give it once, with a list of values".to_owned();
             return Err(OptionError { option: option.name.to_owned(), reason }.into());
@@ -134,15 +136,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::point::{Op, Transport};
+    use crate::common::params::{Op, Transport};
+    use crate::options::options;
 
     #[test]
     fn a_sweep_is_all_combinations() {
         let options = [("size", "8..32*2"), ("transport", "rc,uc"), ("op", "write")];
         let points = sweep(Experiment::Ping, &options).unwrap();
         assert_eq!(points.len(), 6);
-        assert_eq!((points[1].size_bytes, points[1].transport), (8, Transport::Uc));
-        assert_eq!((points[4].size_bytes, points[4].op), (32, Op::Write));
+        assert_eq!((points[1].common.size_bytes, points[1].common.transport), (8, Transport::Uc));
+        assert_eq!((points[4].common.size_bytes, points[4].common.op), (32, Op::Write));
         let none: [(&str, &str); 0] = [];
         assert_eq!(
             sweep(Experiment::Blast, &none),
@@ -154,7 +157,9 @@ mod tests {
     fn stamps_are_a_list_themselves() {
         let points = sweep(Experiment::Oneway, &[("stamps", "recv,comp/send,recv")]).unwrap();
         assert_eq!(points.len(), 2);
-        assert!(points[0].stamps.comp && points[1].stamps.send && !points[1].stamps.comp);
+        let stamps = |point: &Point| point.get("stamps");
+        assert_eq!(stamps(&points[0]).as_deref(), Some("subm,recv,comp"));
+        assert_eq!(stamps(&points[1]).as_deref(), Some("subm,send,recv"));
     }
 
     #[test]
@@ -183,7 +188,7 @@ mod tests {
         fn a_list_of_numbers_gives_these(sizes in prop::collection::vec(1u64..1 << 30, 1..40)) {
             let text = sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             let points = sweep(Experiment::Blast, &[("size", &text)]).unwrap();
-            let found: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+            let found: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
             prop_assert_eq!(found, sizes);
         }
 
@@ -194,7 +199,7 @@ mod tests {
             for sign in ['*', '+'] {
                 let text = format!("{first}..{last}{sign}{step}");
                 let points = sweep(Experiment::Ping, &[("size", &text)]).unwrap();
-                let found: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+                let found: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
                 prop_assert_eq!(found[0], first);
                 let next = |n: u64| if sign == '*' { n * step } else { n + step };
                 prop_assert!(found.windows(2).all(|w| w[1] == next(w[0])));
@@ -206,7 +211,7 @@ mod tests {
         #[test]
         fn no_text_panics(name in "[a-z-]{1,12}", text in ".{0,30}") {
             let _ = sweep(Experiment::Oneway, &[(&name, &text)]);
-            for option in crate::OPTIONS {
+            for option in options() {
                 let _ = sweep(Experiment::Oneway, &[(option.name, &text)]);
             }
         }

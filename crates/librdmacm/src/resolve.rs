@@ -21,8 +21,8 @@ use crate::{address, device};
 /// The shortest time-out of a lookup, ms. A thread has to start first, and a peer that exists
 /// usually answers at once.
 const MIN_TIMEOUT_MS: u64 = 100;
-/// How long one of our addresses may stay tentative (`softnic/udp/onset`), ms. The time-out of the
-/// program starts after that.
+/// How long one of our addresses may stay tentative (`softnic/udp/tentative`), ms. The time-out of
+/// the program starts after that.
 const TENTATIVE_MS: u64 = 3000;
 
 /// Resolves the address of a peer; 0, or -1 and `errno`. The result is an event. If the peer is on

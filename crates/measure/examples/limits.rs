@@ -3,7 +3,7 @@
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Looking, Memcpy, NullSyscall, Slots, Spsc, UdpPingPong,
+    Handoff, Limit, Lines, Memcpy, NullSyscall, Peers, Slots, SpinHint, Spsc, UdpPingPong,
     Unsupported, VmWrite, Waiting, core_skew, interleave, one_cpu, two_cores,
 };
 
@@ -50,10 +50,10 @@ fn all(clock: Clock, cores: (usize, usize)) -> Vec<Made> {
         limit.map(|l| Box::new(l) as Box<dyn Limit>)
     }
     let mut made = Vec::new();
-    for ends in [Ends::Processes, Ends::Threads] {
+    for ends in [Peers::Processes, Peers::Threads] {
         for lines in [Lines::One, Lines::Two] {
-            for looking in [Looking::Bare, Looking::Paused] {
-                made.push(boxed(Handoff::new(clock, cores, ends, lines, looking)));
+            for hint in [SpinHint::Bare, SpinHint::Paused] {
+                made.push(boxed(Handoff::new(clock, cores, ends, lines, hint)));
             }
         }
         for layout in [Slots::Packed, Slots::Lines] {
@@ -67,7 +67,7 @@ fn all(clock: Clock, cores: (usize, usize)) -> Vec<Made> {
     made.push(boxed(VmWrite::call_cost(clock, cores, 32)));
     made.push(boxed(VmWrite::bandwidth(clock, cores, 1 << 20)));
     for waiting in [Waiting::Spin, Waiting::Block] {
-        made.push(boxed(UdpPingPong::new(clock, cores, Ends::Processes, waiting, 32)));
+        made.push(boxed(UdpPingPong::new(clock, cores, Peers::Processes, waiting, 32)));
     }
     made.push(boxed(Ok(NullSyscall::new(clock))));
     made

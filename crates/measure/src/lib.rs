@@ -1,7 +1,6 @@
-//! Clocks, histograms and statistics, and the bare limits of the machine that they run on.
+//! Clocks, statistics and units, and the bare limits of the machine that they run on.
 //!
 //! * [`clock`]: a fenced stamp, what it costs and how fine it is.
-//! * [`hist`]: every sample counted, the true minimum and maximum kept apart.
 //! * [`stats`]: medians, quantiles and differences, each with an interval that assumes no shape of
 //!   the distribution. Pure functions.
 //! * [`curve`]: what a curve of medians says: where it crosses another.
@@ -10,7 +9,9 @@
 //! * [`outcome`]: what a rank brings home from one point of an experiment.
 //! * [`summary`]: what a record and a report say of a series.
 //! * [`sync`]: the offset and the drift of two clocks, and how wrong that may be.
-//! * [`words`]: lists and numbers in sentences.
+//! * [`group`]: things that share a key.
+//! * [`text`]: lists and numbers in sentences.
+//! * [`unit`]: the units that names end with, and numbers with their unit.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
@@ -19,7 +20,7 @@
 
 pub mod clock;
 pub mod curve;
-pub mod hist;
+pub mod group;
 pub mod limits;
 pub mod outcome;
 pub mod pattern;
@@ -27,10 +28,10 @@ pub mod quantity;
 pub mod stats;
 pub mod summary;
 pub mod sync;
-pub mod words;
+pub mod text;
+pub mod unit;
 
 pub use clock::{Clock, ClockSource, Stamp, StampCost};
-pub use hist::LatencyHistogram;
 pub use outcome::{Outcome, Series};
 pub use quantity::{Better, Quantity};
 pub use summary::Summary;

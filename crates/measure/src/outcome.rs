@@ -1,4 +1,4 @@
-//! What a rank brings home from one point of an experiment: series of samples, single figures,
+//! What a rank measured at one point of an experiment: series of samples, single figures,
 //! counts, and what was agreed on. Plain data, so that it can travel between processes and be kept
 //! in a record.
 
@@ -31,23 +31,23 @@ pub struct Series {
     /// The name that the study gives it (`t_lat`), or the thread or queue pair that it belongs to;
     /// empty where the quantity says it all.
     pub label: String,
-    /// So many of the first samples are warm-up: kept, and not summarised.
+    /// The number of first samples that are warm-up: kept, and not summarised.
     pub warm_up: usize,
     /// Samples, in the quantity's unit, in the order of measurement. A one-way time may be
     /// negative where two clocks disagree. NaN stands for a message that was lost.
     pub samples: Vec<f64>,
     /// When the largest of them were taken, where that is known, see [`Outcome::date_largest`].
     pub dated: Vec<Dated>,
-    /// From which others they follow; `None` where they were measured. A record keeps each sample
-    /// once.
+    /// From which series they were computed; `None` where they were measured. A record keeps each
+    /// sample once.
     #[serde(default)]
     pub derived: Option<Derived>,
 }
 
-/// How the samples of a series follow from those of others.
+/// How the samples of a series are computed from those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum Combination {
     /// The warm-ups of all, one after another, and behind them the others of all.
     Joined,
     /// The sum of the first of each, of the second of each, and so on.
@@ -63,15 +63,15 @@ pub const IS_HIDDEN: &str = " is not shown: ";
 /// From which other series of its outcome a series follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
-    /// In which way.
-    pub how: How,
-    /// Their places among the series of the outcome; each was measured.
+    /// The computation.
+    pub how: Combination,
+    /// The indices of its sources among the series of the outcome; each was measured.
     pub of: Vec<usize>,
 }
 
-impl How {
-    /// What follows from these samples, each with the length of its warm-up, and how long its own
-    /// warm-up is; `None` where they do not fit together.
+impl Combination {
+    /// The samples computed from these, each with the length of its warm-up, and the length of the
+    /// new warm-up; `None` where their lengths differ.
     #[must_use]
     pub fn apply(self, parts: &[(&[f64], usize)]) -> Option<(Vec<f64>, usize)> {
         let (first, rest) = parts.split_first()?;
@@ -154,7 +154,13 @@ impl Outcome {
 
     /// Adds samples that follow from those of `of`, series that are here already, by their places.
     /// Adds none where those do not fit together.
-    pub fn push_derived(&mut self, quantity: Quantity, label: &str, how: How, of: &[usize]) {
+    pub fn push_derived(
+        &mut self,
+        quantity: Quantity,
+        label: &str,
+        how: Combination,
+        of: &[usize],
+    ) {
         let parts: Option<Vec<&Series>> = of.iter().map(|at| self.series.get(*at)).collect();
         let found = parts.and_then(|parts| how.apply(&split(parts)));
         if let Some((samples, warm_up)) = found {
@@ -170,7 +176,7 @@ impl Outcome {
         &mut self,
         quantity: Quantity,
         label: &str,
-        how: How,
+        how: Combination,
         parts: Vec<Series>,
     ) {
         if let Some((samples, warm_up)) = how.apply(&split(&parts)) {
@@ -318,23 +324,23 @@ mod tests {
         let mut outcome = Outcome::default();
         outcome.push_count("sent", 5);
         let parts = vec![of(&[1.0, 2.0, 3.0]), of(&[4.0, 5.0])];
-        outcome.push_with_parts(Quantity::OneWay, "all", How::Joined, parts);
+        outcome.push_with_parts(Quantity::OneWay, "all", Combination::Joined, parts);
         let all = &outcome.series[0];
         assert_eq!((&*all.samples, all.warm_up), (&[1.0, 4.0, 2.0, 3.0, 5.0][..], 2));
-        assert_eq!(all.derived, Some(Derived { how: How::Joined, of: vec![1, 2] }));
+        assert_eq!(all.derived, Some(Derived { how: Combination::Joined, of: vec![1, 2] }));
         assert!(outcome.series[1..].iter().all(|part| part.derived.is_none()));
 
         outcome.series.push(of(&[7.0, f64::NAN]));
-        outcome.push_derived(Quantity::OneWay, "sum", How::Sum, &[2, 3]);
-        outcome.push_derived(Quantity::OneWay, "largest", How::Largest, &[3, 2]);
+        outcome.push_derived(Quantity::OneWay, "sum", Combination::Sum, &[2, 3]);
+        outcome.push_derived(Quantity::OneWay, "largest", Combination::Largest, &[3, 2]);
         for (series, first) in outcome.series[4..].iter().zip([11.0, 7.0]) {
             assert_eq!((series.samples[0], series.warm_up), (first, 1));
             assert!(series.samples[1].is_nan());
         }
         // Of unequal lengths there is no sum, and of what is not there nothing.
-        outcome.push_derived(Quantity::OneWay, "none", How::Sum, &[1, 2]);
-        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[1, 99]);
-        outcome.push_derived(Quantity::OneWay, "none", How::Joined, &[]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Sum, &[1, 2]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Joined, &[1, 99]);
+        outcome.push_derived(Quantity::OneWay, "none", Combination::Joined, &[]);
         assert_eq!(outcome.series.len(), 6);
 
         let mut both = Outcome::default();

@@ -249,8 +249,7 @@ impl<'a> Search<'a> {
 /// what the periods around it show, and at least 1. A pattern shows at its period, its multiples
 /// and those that share a divisor with it; noise shows everywhere.
 fn excess(folded: &[Folded]) -> Vec<f64> {
-    let ratios: Vec<f64> =
-        folded.iter().map(|f| f.squares / chance::quantile_of(f, CALM)).collect();
+    let ratios: Vec<f64> = folded.iter().map(|f| f.squares / f.quantile(CALM)).collect();
     let of = |period: usize| {
         let reach = (period / 4).max(4);
         let (low, high) = (period.saturating_sub(reach).max(2), period + reach);

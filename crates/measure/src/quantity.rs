@@ -76,83 +76,65 @@ impl Quantity {
         Self::CpuShare,
     ];
 
-    /// The name for tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    /// All that is known of it: the name for tables, the name of a field that holds it, the unit
+    /// that this ends with, and which way it is better. A processor that polls is no worse off
+    /// than one that sleeps, a true time-out may be longer or shorter than the nominal one, and a
+    /// pattern is a finding.
+    const fn facts(self) -> (&'static str, &'static str, &'static str, Better) {
+        use Better::{Less, More, Neither};
         match self {
-            Self::OneWay => "one-way",
-            Self::OneWayFromCopy => "one-way from copy",
-            Self::RoundTrip => "round trip",
-            Self::HalfRoundTrip => "RTT/2",
-            Self::Rate => "rate",
-            Self::Bandwidth => "bandwidth",
-            Self::PostCost => "post cost",
-            Self::CompletionTime => "completion time",
-            Self::MessageTime => "time per message",
-            Self::CallCost => "call cost",
-            Self::SetupTime => "set-up time",
-            Self::Timeout => "time-out",
-            Self::Period => "period",
-            Self::PeakHeight => "peak height",
-            Self::Fairness => "fairness (Jain)",
-            Self::CpuShare => "CPU",
+            Self::OneWay => ("one-way", "one_way_ns", "ns", Less),
+            Self::OneWayFromCopy => ("one-way from copy", "one_way_from_copy_ns", "ns", Less),
+            Self::RoundTrip => ("round trip", "round_trip_ns", "ns", Less),
+            Self::HalfRoundTrip => ("RTT/2", "half_round_trip_ns", "ns", Less),
+            Self::Rate => ("rate", "rate_per_s", "per_s", More),
+            Self::Bandwidth => ("bandwidth", "bandwidth_bytes_per_s", "bytes_per_s", More),
+            Self::PostCost => ("post cost", "post_cost_ns", "ns", Less),
+            Self::CompletionTime => ("completion time", "completion_time_ns", "ns", Less),
+            Self::MessageTime => ("time per message", "message_time_ns", "ns", Less),
+            Self::CallCost => ("call cost", "call_cost_ns", "ns", Less),
+            Self::SetupTime => ("set-up time", "setup_time_ns", "ns", Less),
+            Self::Timeout => ("time-out", "timeout_ns", "ns", Neither),
+            Self::Period => ("period", "period_messages", "messages", Neither),
+            Self::PeakHeight => ("peak height", "peak_height_ns", "ns", Neither),
+            Self::Fairness => ("fairness (Jain)", "fairness_share", "share", More),
+            Self::CpuShare => ("CPU", "cpu_share", "share", Neither),
         }
     }
 
-    /// The unit in which a value of it is kept: `ns`, `1/s`, `B/s`, `messages`, or `1` for a
-    /// share.
+    /// The name for tables.
     #[must_use]
-    pub const fn unit(self) -> &'static str {
-        match self {
-            Self::Rate => "1/s",
-            Self::Bandwidth => "B/s",
-            Self::CpuShare | Self::Fairness => "1",
-            Self::Period => "messages",
-            _ => "ns",
-        }
+    pub const fn name(self) -> &'static str {
+        self.facts().0
     }
 
     /// The name of a field that holds it, with its unit: for records.
     #[must_use]
     pub const fn field(self) -> &'static str {
-        match self {
-            Self::OneWay => "one_way_ns",
-            Self::OneWayFromCopy => "one_way_from_copy_ns",
-            Self::RoundTrip => "round_trip_ns",
-            Self::HalfRoundTrip => "half_round_trip_ns",
-            Self::Rate => "rate_per_s",
-            Self::Bandwidth => "bandwidth_bytes_per_s",
-            Self::PostCost => "post_cost_ns",
-            Self::CompletionTime => "completion_time_ns",
-            Self::MessageTime => "message_time_ns",
-            Self::CallCost => "call_cost_ns",
-            Self::SetupTime => "setup_time_ns",
-            Self::Timeout => "timeout_ns",
-            Self::Period => "period_messages",
-            Self::PeakHeight => "peak_height_ns",
-            Self::Fairness => "fairness_share",
-            Self::CpuShare => "cpu_share",
+        self.facts().1
+    }
+
+    /// The unit as names of fields end with it, see [`crate::unit::SUFFIXES`].
+    #[must_use]
+    pub const fn suffix(self) -> &'static str {
+        self.facts().2
+    }
+
+    /// The unit of its values: `ns`, `1/s`, `B/s`, `messages`, or `1` for a share.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self.suffix() {
+            "per_s" => "1/s",
+            "bytes_per_s" => "B/s",
+            "share" => "1",
+            same => same,
         }
     }
 
-    /// Which way it is better. A processor that polls is no worse off than one that sleeps, a true
-    /// time-out may be longer or shorter than the nominal one, and what repeats itself is a
-    /// finding.
+    /// Which way it is better.
     #[must_use]
     pub const fn better(self) -> Better {
-        match self {
-            Self::Rate | Self::Bandwidth | Self::Fairness => Better::More,
-            Self::Timeout | Self::Period | Self::PeakHeight | Self::CpuShare => Better::Neither,
-            Self::OneWay
-            | Self::OneWayFromCopy
-            | Self::RoundTrip
-            | Self::HalfRoundTrip
-            | Self::PostCost
-            | Self::CompletionTime
-            | Self::MessageTime
-            | Self::CallCost
-            | Self::SetupTime => Better::Less,
-        }
+        self.facts().3
     }
 
     /// Whether it begins at one end and is over at the other, so that it is as wrong as the clocks
@@ -270,16 +252,9 @@ mod tests {
                 assert_ne!(a.name(), b.name());
                 assert_ne!(a.field(), b.field());
             }
-            let suffix = match a.unit() {
-                "ns" => "_ns",
-                "1/s" => "_per_s",
-                "1" => "_share",
-                "messages" => "_messages",
-                _ => "_bytes_per_s",
-            };
-            assert!(a.field().ends_with(suffix), "{a:?}");
-            let is_time = a.unit() == "ns";
-            assert!(a.more_is_better() || !a.unit().ends_with("/s"), "{a:?}");
+            assert_eq!(crate::unit::of_name(a.field()), Some(a.suffix()), "{a:?}");
+            let is_time = a.suffix() == "ns";
+            assert!(a.more_is_better() || !a.suffix().ends_with("per_s"), "{a:?}");
             assert!(a.better() != Better::Less || is_time, "{a:?}");
         }
     }

@@ -57,8 +57,8 @@ pub struct Summary {
     pub mean: f64,
     /// Standard deviation, with n - 1; NaN below two samples.
     pub stdev: f64,
-    /// So many independent samples would know the median as well as these do, which may depend on
-    /// their neighbours: see [`stats::Timed`]. `None` for fewer than four.
+    /// The number of independent samples that would know the median as well as these, which may
+    /// depend on their neighbours: see [`stats::Timed`]. `None` for fewer than four.
     pub effective_n: Option<f64>,
     /// The largest samples that count, the largest first.
     pub largest: Vec<Outlier>,

@@ -94,8 +94,9 @@ impl fmt::Display for Error {
             Self::Resume { dir, found, written_by } => write!(
                 f,
                 "{} is a record of version {found}, and this rdmalab adds points of version {}, \
-                 which nobody looks for in it: finish it with rdmalab {written_by}, which began \
-                 it, or measure anew in another directory; reading it goes on working",
+                 which readers of version {found} do not expect: finish the record with rdmalab \
+                 {written_by}, which began it, or measure again in another directory; it can \
+                 still be read",
                 dir.display(),
                 crate::SCHEMA_VERSION
             ),

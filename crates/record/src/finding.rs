@@ -1,5 +1,5 @@
-//! What the points of a record say together: where one curve crosses another, from which load on
-//! times rise, what repeats itself.
+//! Findings: what several points of a record say together, as where one curve crosses another or
+//! from which load on times rise.
 
 use serde_json::{Value, json};
 
@@ -11,16 +11,16 @@ pub struct Finding {
     /// What: `crossover`, `knee`, `c_ack`, `t_o`, `pattern` ... Two of a name differ in
     /// [`Finding::parameters`] or in [`Finding::label`].
     pub name: String,
-    /// Whose it is, as of a series: `rank 0`; may be empty.
+    /// The label of the series that it is about, as `rank 0`; may be empty.
     pub label: String,
     /// The unit of its numbers as at the end of a parameter's name: `bytes`, `per_s`, `ns`,
     /// `messages`, `code`.
     pub unit: String,
     /// The value; `None` where none lies within what was measured.
     pub value: Option<f64>,
-    /// It is not less than this, as far as that is known.
+    /// The lower bound, where one is known.
     pub low: Option<f64>,
-    /// It is not more than this, as far as that is known.
+    /// The upper bound, where one is known.
     pub high: Option<f64>,
     /// The parameter along which it was looked for, of which the value is one: `size_bytes`.
     pub along: Option<String>,
@@ -28,9 +28,9 @@ pub struct Finding {
     pub parameters: Object,
     /// The numbers of the points from which it follows.
     pub points: Vec<u64>,
-    /// What else it says in numbers.
+    /// Further numbers that belong to it.
     pub numbers: Vec<Number>,
-    /// It in words.
+    /// The finding as a sentence.
     pub sentence: String,
 }
 
@@ -39,11 +39,11 @@ pub struct Finding {
 pub struct Number {
     /// Its name, with its unit at the end as in a parameter's: `base_ns`.
     pub name: String,
-    /// It; `None` where only bounds are known.
+    /// The value; `None` where only bounds are known.
     pub value: Option<f64>,
-    /// It is not less than this, as far as that is known.
+    /// The lower bound, where one is known.
     pub low: Option<f64>,
-    /// It is not more than this, as far as that is known.
+    /// The upper bound, where one is known.
     pub high: Option<f64>,
 }
 
@@ -78,13 +78,13 @@ fn to_json(finding: &Finding) -> Value {
 }
 
 impl Finding {
-    /// It as an object whose names carry the unit, as in `findings.jsonl`.
+    /// The finding as an object whose names carry the unit, as in `findings.jsonl`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         to_json(self)
     }
 
-    /// Its name with its label: `pattern[rank 0]`.
+    /// The name with the label: `pattern[rank 0]`.
     #[must_use]
     pub fn full_name(&self) -> String {
         match self.label.as_str() {
@@ -94,7 +94,7 @@ impl Finding {
     }
 }
 
-/// Of how many points, and what.
+/// Parses a line: how many points there were, and the findings.
 pub(crate) fn parse_findings(line: &Value) -> Result<(u64, Vec<Finding>), String> {
     let points = line.get("points_n").and_then(Value::as_u64).ok_or("no points_n")?;
     let each = line.get("findings").and_then(Value::as_array).ok_or("no findings")?;
@@ -126,7 +126,7 @@ fn parse(value: &Value) -> Result<Finding, String> {
     })
 }
 
-/// Records from before there were such numbers have none.
+/// Older records have no such numbers.
 fn numbers(value: &Value) -> Vec<Number> {
     let each = value.get("numbers").and_then(Value::as_object).into_iter().flatten();
     let number = |(name, ends): (&String, &Value)| {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use rdmalab_measure::outcome::{Count, Fact, Figure, How};
+use rdmalab_measure::outcome::{Combination, Count, Fact, Figure};
 use rdmalab_measure::sync::UNMEASURED_SKEW_NS;
 use rdmalab_measure::{Quantity, Summary};
 
@@ -32,7 +32,7 @@ pub struct Point {
     pub order_index: u64,
     /// The how many-th run of these parameters, from 0.
     pub repetition: u32,
-    /// Its parameters, in the order of whoever ran it.
+    /// Its parameters, in the order in which the experiment gave them.
     pub parameters: Object,
     /// When it began, as RFC 3339 in UTC.
     pub started_utc: String,
@@ -70,12 +70,12 @@ pub struct SeriesSummary {
 pub enum Samples {
     /// In a file of their own.
     File(String),
-    /// They follow from those of other series, so that no sample is kept twice. Since version 4.
+    /// Computed from other series, so that no sample is kept twice. Since version 4.
     Derived {
-        /// In which way.
-        how: How,
-        /// From which files.
-        parts: Vec<Part>,
+        /// The computation.
+        how: Combination,
+        /// The files that it is computed from.
+        parts: Vec<SourceFile>,
     },
     /// Elsewhere: this is a summary only.
     Elsewhere,
@@ -83,17 +83,17 @@ pub enum Samples {
 
 /// The file of another series.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SourceFile {
     /// Its name.
     pub samples_file: String,
-    /// So many of its first samples are warm-up.
+    /// The number of its first samples that are warm-up.
     pub warm_up: u64,
 }
 
 impl Samples {
     /// The files that have to be there.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        let (own, parts): (Option<&str>, &[Part]) = match self {
+        let (own, parts): (Option<&str>, &[SourceFile]) = match self {
             Self::File(name) => (Some(name), &[]),
             Self::Derived { parts, .. } => (None, parts),
             Self::Elsewhere => (None, &[]),
@@ -116,8 +116,8 @@ pub struct Skipped {
 }
 
 impl Point {
-    /// Whether it ended in its own time. When a run was cut short, nobody chose its end: it is
-    /// shown where there is nothing else, and decides nothing.
+    /// Whether it ran to its end. A run that was cut short is shown where there is no other, and
+    /// never decides anything.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.cut_short.is_none()

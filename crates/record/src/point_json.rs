@@ -3,26 +3,16 @@
 
 use std::collections::HashSet;
 
-use rdmalab_measure::outcome::{Count, Fact, Figure, How};
+use rdmalab_measure::outcome::{Combination, Count, Fact, Figure};
 use rdmalab_measure::stats::Interval;
 use rdmalab_measure::summary::{Outlier, Quantile};
 use rdmalab_measure::{Quantity, Summary};
 use serde_json::{Value, json};
 
-use crate::{Object, Part, Point, Samples, SeriesSummary, Skipped};
+use crate::{Object, Point, Samples, SeriesSummary, Skipped, SourceFile};
 
 /// What a line lacks or has wrong.
 type Wrong = String;
-
-/// The unit of a quantity at the end of a name.
-fn suffix(quantity: Quantity) -> &'static str {
-    match quantity.unit() {
-        "ns" => "ns",
-        "1/s" => "per_s",
-        "B/s" => "bytes_per_s",
-        _ => "share",
-    }
-}
 
 pub(crate) fn point_line(point: &Point) -> Value {
     let figures: Vec<Value> = point.figures.iter().map(figure).collect();
@@ -78,7 +68,7 @@ fn figure(figure: &Figure) -> Value {
 }
 
 fn series(series: &SeriesSummary) -> Value {
-    let unit = suffix(series.quantity);
+    let unit = series.quantity.suffix();
     let summary = &series.summary;
     let quantiles: Vec<Value> = summary.quantiles.iter().map(|q| quantile(q, unit)).collect();
     let largest: Vec<Value> = summary.largest.iter().map(|one| outlier(one, unit)).collect();
@@ -108,9 +98,9 @@ fn series(series: &SeriesSummary) -> Value {
     })
 }
 
-fn samples_of(how: How, parts: &[Part]) -> Value {
+fn samples_of(how: Combination, parts: &[SourceFile]) -> Value {
     let part =
-        |part: &Part| json!({ "samples_file": part.samples_file, "warm_up_n": part.warm_up });
+        |part: &SourceFile| json!({ "samples_file": part.samples_file, "warm_up_n": part.warm_up });
     json!({ "how": how, "parts": parts.iter().map(part).collect::<Vec<Value>>() })
 }
 
@@ -171,7 +161,7 @@ pub(crate) fn parse_skipped(line: &Value) -> Result<Skipped, Wrong> {
 
 fn parse_series(value: &Value) -> Result<SeriesSummary, Wrong> {
     let quantity = quantity(value)?;
-    let unit = suffix(quantity);
+    let unit = quantity.suffix();
     let with_unit = |name: &str| number(value, &format!("{name}_{unit}"));
     let quantiles = list(value, "quantiles")?.iter().map(|q| parse_quantile(q, unit));
     let summary = Summary {
@@ -210,9 +200,9 @@ fn parse_samples(value: &Value) -> Result<Samples, Wrong> {
     let how = serde_json::from_value(field(of, "how")?.clone()).map_err(|e| e.to_string())?;
     let part = |part: &Value| {
         let samples_file = text(part, "samples_file")?;
-        Ok(Part { samples_file, warm_up: whole(part, "warm_up_n")? })
+        Ok(SourceFile { samples_file, warm_up: whole(part, "warm_up_n")? })
     };
-    let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<Part>, Wrong>>()?;
+    let parts = list(of, "parts")?.iter().map(part).collect::<Result<Vec<SourceFile>, Wrong>>()?;
     // A file that is named again and again would fill the memory.
     let names: HashSet<&str> = parts.iter().map(|part| &*part.samples_file).collect();
     if parts.is_empty() || parts.len() > names.len() {

@@ -14,7 +14,7 @@ use crate::header::utc;
 use crate::point_json::{point_line, skipped_line};
 use crate::{
     ENVIRONMENT_FILE, Environment, Error, FINDINGS_FILE, Finding, HEADER_FILE, Header, POINTS_FILE,
-    Part, Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped, npy,
+    Point, PointId, SAMPLES_DIR, SKIPPED_FILE, Samples, SeriesSummary, Skipped, SourceFile, npy,
 };
 
 /// Names that are tried for a record before giving up: one per record begun in the same second.
@@ -362,7 +362,7 @@ fn samples_of(number: u64, series: &[Series]) -> Vec<Samples> {
         match derived {
             None => Samples::File(name.clone()),
             Some(derived) => {
-                let part = |at: &usize| Part {
+                let part = |at: &usize| SourceFile {
                     samples_file: names[*at].clone(),
                     warm_up: series[*at].warm_up as u64,
                 };

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use rdmalab_measure::outcome::How;
+use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Outcome, Quantity, Series};
 use rdmalab_record::{
-    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, Part,
-    PointId, Record, Samples, SeriesSummary, Skipped, Writer, write_npy,
+    ClockFacts, Device, DeviceKind, Environment, Error, Finding, Header, Number, Object, PointId,
+    Record, Samples, SeriesSummary, Skipped, SourceFile, Writer, write_npy,
 };
 use serde_json::json;
 
@@ -63,7 +63,7 @@ fn outcome(n: usize) -> Outcome {
     outcome.set_times(|ticks| Some(1_700_000_000_123_000_000 + ticks));
     outcome.push_series(Quantity::PostCost, "rank 0/../x", 0, vec![0.1 + 0.2; 3]);
     outcome.push_series(Quantity::PostCost, "rank 0_.._x", 0, vec![]);
-    outcome.push_derived(Quantity::PostCost, "both", How::Joined, &[1, 2]);
+    outcome.push_derived(Quantity::PostCost, "both", Combination::Joined, &[1, 2]);
     outcome.push_figure(Quantity::CpuShare, "rank 0", 1.0);
     outcome.push_figure(Quantity::Rate, "", f64::NAN);
     outcome.push_count("lost", 1);
@@ -143,11 +143,11 @@ fn no_sample_is_kept_twice() {
     let of = |samples: &[f64]| Series::new(Quantity::OneWay, "", 1, samples.to_vec());
     let mut outcome = Outcome::default();
     let measured = [of(&[1.0, 2.0, f64::NAN]), of(&[0.1, 5.0, 7.0])];
-    outcome.push_with_parts(Quantity::OneWay, "all", How::Joined, measured.to_vec());
-    outcome.push_derived(Quantity::OneWay, "sum", How::Sum, &[1, 2]);
-    outcome.push_derived(Quantity::OneWay, "largest", How::Largest, &[2, 1]);
-    outcome.push_derived(Quantity::OneWay, "of what follows", How::Sum, &[3, 4]);
-    outcome.push_derived(Quantity::OneWay, "not so", How::Sum, &[1, 2]);
+    outcome.push_with_parts(Quantity::OneWay, "all", Combination::Joined, measured.to_vec());
+    outcome.push_derived(Quantity::OneWay, "sum", Combination::Sum, &[1, 2]);
+    outcome.push_derived(Quantity::OneWay, "largest", Combination::Largest, &[2, 1]);
+    outcome.push_derived(Quantity::OneWay, "of what follows", Combination::Sum, &[3, 4]);
+    outcome.push_derived(Quantity::OneWay, "not so", Combination::Sum, &[1, 2]);
     outcome.series[6].samples[1] = 8.0;
     writer.append(&id(8, 0), &outcome).unwrap();
 
@@ -288,8 +288,8 @@ fn a_name_in_a_record_leads_nowhere_else() {
     let record = Record::open(writer.dir()).unwrap();
     let mut series = record.points[0].series[0].clone();
     for name in ["/etc/passwd", "../record.json", "samples/../record.json", "samples", "samples/"] {
-        let part = Part { samples_file: name.to_owned(), warm_up: 0 };
-        let derived = Samples::Derived { how: How::Joined, parts: vec![part] };
+        let part = SourceFile { samples_file: name.to_owned(), warm_up: 0 };
+        let derived = Samples::Derived { how: Combination::Joined, parts: vec![part] };
         for samples in [Samples::File(name.to_owned()), derived] {
             series.samples = samples;
             assert!(matches!(record.samples(&series), Err(Error::Foreign { .. })), "{name}");

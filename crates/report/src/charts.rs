@@ -1,86 +1,28 @@
-//! Which charts a record deserves, and what they show.
+//! Chooses the charts of a record, and draws them.
 
 use rdmalab_measure::Quantity;
-use rdmalab_record::{Finding, Object, Record, SeriesSummary};
+use rdmalab_measure::group::by_key;
+use rdmalab_record::Finding;
 use serde_json::Value;
 
+use crate::chart::{Chart, Scope, family, sentence, x_text};
 use crate::curves;
 use crate::histograms::histograms;
 use crate::model::{Group, Merged, Model, NINTH, PEER, Row, TAIL, TENTH, group_name};
+use crate::published::PlacedValue;
 use crate::ranking::{figure_ranking, median_ranking};
 use crate::svg::{Line, Mark, Rule};
-use crate::theirs::{At, Theirs};
-use crate::value::{found_value, heading, percentile, shown};
+use crate::value::{finding_value, heading, percentile};
 
 mod lines;
 use lines::draw;
-pub use lines::{Over, several, x_text};
-
-/// Lines in one chart: beyond, neither colours nor names can be told apart.
-pub const MAX_LINES: usize = 6;
+pub use lines::{LineChart, several};
 
 /// Charts of quantiles for one quantity: the rest is in the table.
 const MAX_PANELS: usize = 6;
 
-/// Rows from which on not even a page that draws all has a chart for each.
-const MANY: usize = 6;
-
-/// Fewer samples have no shape to show.
-pub const MIN_SAMPLES: usize = 30;
-
-/// From this ratio on an axis is logarithmic.
-pub const WIDE_RATIO: f64 = 5.0;
-
 /// Places in one chart where something was found.
 const MAX_RULES: usize = 4;
-
-/// A chart with its caption.
-pub struct Chart {
-    /// The caption.
-    pub caption: String,
-    /// The picture.
-    pub svg: String,
-    /// Whether it says what the others show in detail.
-    pub is_main: bool,
-}
-
-impl Chart {
-    /// A chart of the first glance.
-    pub fn new(caption: String, svg: String) -> Self {
-        Self { caption, svg, is_main: true }
-    }
-
-    /// The same, for who looks closer.
-    fn aside(self) -> Self {
-        Self { is_main: false, ..self }
-    }
-}
-
-/// How much is drawn, and what beside it.
-#[derive(Clone, Copy, Default)]
-pub struct Scope<'a> {
-    /// Whether every series has its place in a chart; else as many as a glance takes, and the
-    /// table has the rest.
-    pub is_whole: bool,
-    /// Whether only what compares is drawn, and nothing of one line alone.
-    pub is_brief: bool,
-    /// Whether bars go from the 10 % to the 90 % quantile instead of being intervals of the median.
-    pub has_deciles: bool,
-    /// What a study printed of it.
-    pub theirs: &'a [Theirs<'a>],
-}
-
-impl Scope<'_> {
-    /// A bound that only a glance has.
-    pub fn at_most(&self, few: usize) -> usize {
-        if self.is_whole { usize::MAX } else { few }
-    }
-
-    /// So many of `n` rows have a chart each: where all is drawn, all of them if they are not many.
-    pub fn of_rows(&self, n: usize, few: usize) -> usize {
-        if self.is_whole && n <= MANY { n } else { few }
-    }
-}
 
 /// The parameter that charts run along: sizes before buffers before any other number.
 pub fn along<'a>(model: &Model<'a>, preferred: &[&str]) -> Option<&'a str> {
@@ -108,33 +50,17 @@ fn families<'g, 'a, T>(
 where
     'a: 'g,
 {
-    let mut families: Vec<(String, Vec<(f64, T)>)> = Vec::new();
-    for (row, value) in rows {
-        let Some(at) = row.parameters.get(x).and_then(Value::as_f64) else { continue };
-        let name = family(model, x, row.parameters);
-        match families.iter_mut().find(|(n, _)| *n == name) {
-            Some((_, members)) => members.push((at, value)),
-            None => families.push((name, vec![(at, value)])),
-        }
-    }
+    let mut families = by_key(rows.filter_map(|(row, value)| {
+        let at = row.parameters.get(x)?.as_f64()?;
+        Some((family(model, x, row.parameters), (at, value)))
+    }));
     for (_, members) in &mut families {
         members.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     families
 }
 
-/// What else varies, as a name.
-pub fn family(model: &Model, x: &str, parameters: &Object) -> String {
-    let others = model.varying.iter().filter(|name| **name != x && !follows(model, name));
-    let name = others.filter_map(|name| {
-        let value = parameters.get(*name)?;
-        let text = shown(name, value);
-        Some(if value.is_string() { text } else { format!("{} {text}", heading(name)) })
-    });
-    name.collect::<Vec<_>>().join(" ")
-}
-
-/// Where along `x` something was found in these families.
+/// Vertical lines at the findings along `x` of these families.
 fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
     let rule = |finding: &Finding| {
         let first = finding.points.first()?;
@@ -143,19 +69,10 @@ fn found_at(model: &Model, x: &str, families: &[&str]) -> Vec<Rule> {
         let is_here = finding.along.as_deref() == Some(x) && families.contains(&family.as_str());
         let place = if families.len() > 1 { format!(" {family}") } else { String::new() };
         let value = finding.value.filter(|_| is_here)?;
-        let shown = found_value(finding, finding.value);
+        let shown = finding_value(finding, finding.value);
         Some(Rule { x: value, name: format!("{}{place} {shown}", finding.name.replace('_', " ")) })
     };
     model.findings.iter().filter_map(rule).take(MAX_RULES).collect()
-}
-
-/// Whether a parameter has at each row the value of one before it, as with `--poll`: said once.
-fn follows(model: &Model, name: &str) -> bool {
-    let before = model.varying.iter().take_while(|other| **other != name);
-    let is_same = |other: &&str| -> bool {
-        model.rows.iter().all(|row| row.parameters.get(*other) == row.parameters.get(name))
-    };
-    before.into_iter().any(is_same)
 }
 
 /// All charts of one quantity's samples; `id` makes their names unique in the page.
@@ -234,8 +151,8 @@ pub fn of_peers(model: &Model, peers: &[Group], id: &str, scope: &Scope) -> Vec<
     };
     let title = format!("Median {} of each peer{place}", first.quantity.name());
     let (how, x) = ("with 95 % intervals", PEER.trim());
-    let theirs = Vec::new();
-    let over = Over { x, quantity: first.quantity, how, rules: Vec::new(), theirs };
+    let published = Vec::new();
+    let over = LineChart { x, quantity: first.quantity, how, rules: Vec::new(), published };
     let charts = if lines.is_empty() { Vec::new() } else { several(id, &title, &over, &lines) };
     charts.into_iter().take(scope.at_most(MAX_PANELS)).collect()
 }
@@ -256,20 +173,27 @@ fn panels<'m>(
             "" => format!("{} over {}", sentence(&name), heading(x)),
             other => format!("{other}: {name} over {}", heading(x)),
         };
-        let theirs = of_samples(model, group, x, scope, None);
-        let here = theirs.into_iter().filter(|at| at.line.as_deref() == Some(family));
-        let theirs = here.map(|at| At { line: Some(at.stat.to_owned()), ..at }).collect();
+        let published = of_samples(model, group, x, scope, None);
+        let here = published.into_iter().filter(|at| at.line.as_deref() == Some(family));
+        let published =
+            here.map(|at| PlacedValue { line: Some(at.stat.to_owned()), ..at }).collect();
         let how = "median with 95 % interval, percentiles, maximum";
         let rules = found_at(model, x, &[family]);
-        let over = Over { x, quantity: group.quantity, how, rules, theirs };
+        let over = LineChart { x, quantity: group.quantity, how, rules, published };
         quantiles(&over, members, title, &format!("{id}-q{i}"), scope)
     })
 }
 
-/// Where along `x` a study printed something of these samples: with its family, and of that number
-/// of a series only, where one is named.
-fn of_samples(model: &Model, group: &Group, x: &str, scope: &Scope, stat: Option<&str>) -> Vec<At> {
-    let each = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label));
+/// The published values of these samples along `x`, each with its family; with `stat`, only values
+/// of that number of a series.
+fn of_samples(
+    model: &Model,
+    group: &Group,
+    x: &str,
+    scope: &Scope,
+    stat: Option<&str>,
+) -> Vec<PlacedValue> {
+    let each = scope.published.iter().filter(|t| t.is_of(group.quantity, group.label));
     let each = each.filter(|t| stat.is_none_or(|stat| t.stat() == stat));
     let rows = group.rows.iter().map(|(row, _)| *row);
     each.flat_map(|t| t.along(x, rows.clone(), |row| family(model, x, row.parameters))).collect()
@@ -297,12 +221,12 @@ fn medians(
     let title = format!("Median {name} compared");
     let names: Vec<&str> = families.iter().map(|(name, _)| name.as_str()).collect();
     let rules = found_at(model, x, &names);
-    let theirs = of_samples(model, group, x, scope, Some("median"));
+    let published = of_samples(model, group, x, scope, Some("median"));
     let (title, how) = match has_deciles {
         true => (format!("{title}, with bars from 10 % to 90 %"), "from 10 % to 90 %"),
         false => (title, "with 95 % intervals"),
     };
-    let over = Over { x, quantity: group.quantity, how, rules, theirs };
+    let over = LineChart { x, quantity: group.quantity, how, rules, published };
     several(id, &title, &over, &lines)
 }
 
@@ -335,7 +259,7 @@ pub fn median_mark(quantity: Quantity, x: &str, at: f64, merged: &Merged) -> Mar
 }
 
 fn quantiles(
-    over: &Over,
+    over: &LineChart,
     members: &[(f64, &Merged)],
     title: String,
     id: &str,
@@ -389,7 +313,7 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
     };
     let mut lines: Vec<Line> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    let mut theirs: Vec<At> = Vec::new();
+    let mut published: Vec<PlacedValue> = Vec::new();
     for label in &labels {
         let rows = model.rows.iter().filter_map(|r| Some((r, r.figure(quantity, label)?)));
         let named = |family: &str| -> String {
@@ -397,9 +321,9 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
             let name: Vec<&str> = words.into_iter().filter(|t| !t.is_empty()).collect();
             name.join(" ")
         };
-        for at in scope.theirs.iter().filter(|t| t.is_of(quantity, label)) {
+        for at in scope.published.iter().filter(|t| t.is_of(quantity, label)) {
             let rows = rows.clone().map(|(row, _)| row);
-            theirs.extend(at.along(x, rows, |row| named(&family(model, x, row.parameters))));
+            published.extend(at.along(x, rows, |row| named(&family(model, x, row.parameters))));
         }
         for (family, members) in families(model, x, rows) {
             let mark = |(at, y): &(f64, f64)| Mark {
@@ -425,30 +349,7 @@ fn of_figure(model: &Model, quantity: Quantity, id: &str, scope: &Scope) -> Vec<
     let title = format!("{} over {}", sentence(quantity.name()), heading(x));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let rules = found_at(model, x, &names);
-    let over = Over { x, quantity, how: "medians of the runs", rules, theirs };
+    let over = LineChart { x, quantity, how: "medians of the runs", rules, published };
     let charts = several(&format!("{id}-"), &title, &over, &lines);
     charts.into_iter().take(scope.at_most(MAX_PANELS)).chain(map).chain(bars).collect()
-}
-
-/// `1 us` of `1.00 us`.
-pub fn tick(text: &str) -> String {
-    let (number, unit) = text.split_once(' ').map_or((text, None), |(n, u)| (n, Some(u)));
-    let short = match number.contains('.') {
-        true => number.trim_end_matches('0').trim_end_matches('.'),
-        false => number,
-    };
-    unit.map_or(short.to_owned(), |unit| format!("{short} {unit}"))
-}
-
-/// The first letter large.
-pub fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |c| c.to_uppercase().chain(letters).collect())
-}
-
-/// The samples that count.
-pub fn samples(record: &Record, series: &SeriesSummary) -> Option<Vec<f64>> {
-    let samples = record.samples(series).ok()?;
-    let warm_up = usize::try_from(series.summary.warm_up).unwrap_or(usize::MAX);
-    Some(samples.into_iter().skip(warm_up).filter(|s| s.is_finite()).collect())
 }

@@ -2,6 +2,7 @@
 //! quantity what differs, by how much, and how certain that is.
 
 mod cautions;
+mod comparison;
 mod head;
 mod json;
 mod page;
@@ -12,118 +13,15 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use rdmalab_measure::Quantity;
-use rdmalab_measure::stats::{Dominance, Estimate, Interval, Units, Verdict};
-use rdmalab_measure::words::some;
-use rdmalab_record::{Object, Point, Record};
+use rdmalab_measure::stats::Verdict;
+use rdmalab_measure::text::count_of;
+use rdmalab_record::{Object, Record};
 use serde_json::Value;
 
 use crate::value::order;
 
-/// Probability that none of all intervals of a comparison misses its true value.
-pub const CONFIDENCE: f64 = 0.95;
-
-/// What is compared, and how much matters.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The quantile that is compared.
-    pub quantile: f64,
-    /// The share that matters: 0.05 is 5 %.
-    pub threshold: f64,
-    /// Only quantities whose name or label contains this.
-    pub only: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { quantile: 0.5, threshold: 0.05, only: None }
-    }
-}
-
-/// One side: records that count as runs of the same thing.
-#[derive(Clone, Copy, Debug)]
-pub struct Side<'a> {
-    /// What it is called: a condition, a directory.
-    pub name: &'a str,
-    /// Its records; at least one.
-    pub records: &'a [Record],
-}
-
-/// What came out.
-#[derive(Clone, Debug)]
-pub struct Comparison {
-    options: Options,
-    names: [String; 2],
-    descriptions: [String; 2],
-    /// What is the same at all points of a side, and not on the other: name, and both values.
-    differing: Vec<(String, String, String)>,
-    /// Parameters by which points were matched.
-    varying: Vec<String>,
-    /// Pairs, in the order of quantities and parameters.
-    rows: Vec<Row>,
-    /// Points without a partner, of each side.
-    alone: [usize; 2],
-    /// What makes it doubtful.
-    cautions: Vec<String>,
-}
-
-/// One quantity at one pair of points.
-#[derive(Clone, Debug)]
-struct Row {
-    /// The values of the parameters by which points were matched.
-    place: Object,
-    quantity: Quantity,
-    label: String,
-    a: Known,
-    b: Known,
-    /// `b` over `a`, with an interval of [`CONFIDENCE`] for all rows together; none where nothing
-    /// is known of how runs differ.
-    ratio: Option<Estimate>,
-    /// Where one run a side is all there is: where its samples alone see the ratio.
-    within: Option<Interval>,
-    /// That there is no difference; corrected for the number of rows.
-    p_value: Option<f64>,
-    /// Of single pairs of samples; with an interval of its own.
-    dominance: Option<Dominance>,
-    /// `b` - `a` at the deciles, each with its own interval; of samples within one run where
-    /// there is only one.
-    deciles: Vec<Estimate>,
-    verdict: Verdict,
-    is_regression: bool,
-    /// Why nothing can be told, where that is not in the interval.
-    obstacle: Option<String>,
-}
-
-/// What is known of a side.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    /// Records that have runs: where there are several, each counts as one number.
-    records: usize,
-    runs: usize,
-    n: usize,
-    lost: u64,
-    /// NaN when there is none.
-    value: f64,
-    interval: Option<Interval>,
-    effective_n: Option<f64>,
-    units: Option<Units>,
-    /// How far all its values may be off together, since the clocks of two hosts made them.
-    clock_error_ns: f64,
-}
-
-/// Points of equal parameters of one side.
-struct Cell<'a> {
-    parameters: &'a Object,
-    points: Vec<(&'a Record, &'a Point)>,
-}
-
-/// A comparison that has yet to be made.
-struct Pair<'a> {
-    place: Object,
-    quantity: Quantity,
-    label: &'a str,
-    is_figure: bool,
-    cells: [&'a Cell<'a>; 2],
-}
+pub use comparison::{CONFIDENCE, Comparison, Options, Side};
+use comparison::{Pair, PointGroup, Row, cut_short, names};
 
 impl Comparison {
     /// Compares two sides.
@@ -135,10 +33,11 @@ impl Comparison {
         let sides = [cells(a.records), cells(b.records)];
         let varying = varying(&sides);
         let [left, right] = &sides;
-        let key = |cell: &Cell| -> Vec<Option<String>> {
+        let key = |cell: &PointGroup| -> Vec<Option<String>> {
             varying.iter().map(|name| cell.parameters.get(*name).map(Value::to_string)).collect()
         };
-        let partners: HashMap<_, &Cell> = right.iter().map(|cell| (key(cell), cell)).collect();
+        let partners: HashMap<_, &PointGroup> =
+            right.iter().map(|cell| (key(cell), cell)).collect();
         let mut pairs = Vec::new();
         let mut alone = [0, right.len()];
         for cell in left {
@@ -221,8 +120,8 @@ fn once_each(side: &Side) -> Result<(), String> {
 }
 
 /// Points of equal parameters. A run that was cut short is none: when it ended, nobody chose.
-fn cells(records: &[Record]) -> Vec<Cell<'_>> {
-    let mut cells: Vec<Cell> = Vec::new();
+fn cells(records: &[Record]) -> Vec<PointGroup<'_>> {
+    let mut cells: Vec<PointGroup> = Vec::new();
     let mut places: HashMap<Vec<(&str, String)>, usize> = HashMap::new();
     for record in records {
         for point in record.whole_points() {
@@ -230,7 +129,7 @@ fn cells(records: &[Record]) -> Vec<Cell<'_>> {
             let mut key: Vec<_> = each.map(|(k, v)| (k.as_str(), v.to_string())).collect();
             key.sort_unstable();
             let at = *places.entry(key).or_insert_with(|| {
-                cells.push(Cell { parameters: &point.parameters, points: Vec::new() });
+                cells.push(PointGroup { parameters: &point.parameters, points: Vec::new() });
                 cells.len() - 1
             });
             cells[at].points.push((record, point));
@@ -239,27 +138,10 @@ fn cells(records: &[Record]) -> Vec<Cell<'_>> {
     cells
 }
 
-/// Runs that were cut short.
-fn cut_short(records: &[Record]) -> usize {
-    let points = records.iter().flat_map(|record| &record.points);
-    points.filter(|point| !point.is_whole()).count()
-}
-
-/// All names of parameters, in the order of the records.
-fn names<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in sides.iter().flatten().flat_map(|cell| cell.parameters.keys()) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    names
-}
-
 /// Names of parameters that have several values within a side: points are matched by these. What
 /// differs between the sides only is what is compared.
-fn varying<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
-    let varies = |cells: &Vec<Cell>, name: &str| {
+fn varying<'a>(sides: &[Vec<PointGroup<'a>>; 2]) -> Vec<&'a str> {
+    let varies = |cells: &Vec<PointGroup>, name: &str| {
         let mut values = cells.iter().map(|cell| cell.parameters.get(name));
         let first = values.next();
         values.any(|value| Some(value) != first)
@@ -269,8 +151,8 @@ fn varying<'a>(sides: &[Vec<Cell<'a>>; 2]) -> Vec<&'a str> {
 
 /// What both points measured.
 fn pairs_of<'a>(
-    a: &'a Cell<'a>,
-    b: &'a Cell<'a>,
+    a: &'a PointGroup<'a>,
+    b: &'a PointGroup<'a>,
     varying: &[&str],
     options: &Options,
 ) -> Vec<Pair<'a>> {
@@ -296,7 +178,7 @@ fn pairs_of<'a>(
 }
 
 /// What a cell measured: quantity, label, and whether it is a single number.
-fn keys<'a>(cell: &Cell<'a>) -> Vec<(Quantity, &'a str, bool)> {
+fn keys<'a>(cell: &PointGroup<'a>) -> Vec<(Quantity, &'a str, bool)> {
     let mut keys = Vec::new();
     for (_, point) in &cell.points {
         let series = point.series.iter().map(|s| (s.quantity, s.label.as_str(), false));
@@ -333,11 +215,11 @@ fn arrange(pairs: &mut [Pair], varying: &[&str]) {
 fn nothing_in_common(
     a: Side,
     b: Side,
-    sides: &[Vec<Cell>; 2],
+    sides: &[Vec<PointGroup>; 2],
     varying: &[&str],
     options: &Options,
 ) -> String {
-    let has = |side: &Side, cells: &[Cell]| {
+    let has = |side: &Side, cells: &[PointGroup]| {
         let mut what: Vec<&str> = cells.iter().flat_map(keys).map(|key| key.0.name()).collect();
         what.sort_unstable();
         what.dedup();
@@ -348,7 +230,7 @@ fn nothing_in_common(
         };
         let points = match points {
             0 => return format!("{} has no points", side.name),
-            n => some(n, "point"),
+            n => count_of(n, "point"),
         };
         // Of runs that were all cut short nothing is left to compare.
         let of = if what.is_empty() { String::new() } else { format!(" of {}", what.join(", ")) };

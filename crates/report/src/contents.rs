@@ -5,7 +5,7 @@ use rdmalab_record::Record;
 
 use crate::grid::Grid;
 use crate::markdown;
-use crate::value::grouped;
+use crate::value::fmt_count;
 
 /// The table; of one record, nothing.
 struct Contents {
@@ -39,7 +39,7 @@ fn cell(head: &str, i: usize, record: &Record) -> String {
         "device" => format!("{} ({})", header.device.title(), header.device.kind),
         "begun (UTC)" => began(record),
         "points" => match record.unfinished_points() {
-            0 => grouped(record.points.len() as u64),
+            0 => fmt_count(record.points.len() as u64),
             _ => format!("{} of {}", record.points.len(), header.planned_points),
         },
         _ => record.dir.display().to_string(),

@@ -5,11 +5,11 @@ use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Record, SeriesSummary};
 use serde_json::Value;
 
-use crate::charts::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
+use crate::chart::{Chart, MAX_LINES, MIN_SAMPLES, Scope, samples, sentence, tick, x_text};
 use crate::model::{Group, Merged, Model, Row, group_name};
-use crate::svg::{self, Line, Mark, Words};
-use crate::theirs::{self, At, Theirs};
-use crate::value::{grouped, heading, order};
+use crate::published::{self, PlacedValue, PublishedValue};
+use crate::svg::{self, Labels, Line, Mark};
+use crate::value::{fmt_count, heading, order};
 use crate::warnings::place;
 
 /// Marks of a curve: more would cover each other.
@@ -51,7 +51,7 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
         let found = series.and_then(|series| samples(model.record, series));
         let Some(mut sorted) = found.filter(|s| s.len() >= MIN_SAMPLES) else { continue };
         stats::sort(&mut sorted);
-        let said = scope.theirs.iter().filter_map(|t| {
+        let said = scope.published.iter().filter_map(|t| {
             let said = t.of_samples(group.quantity, group.label, row)?;
             Some((t.at((0.0, 0.0), None), said))
         });
@@ -88,19 +88,19 @@ pub fn distributions(model: &Model, group: &Group, id: &str, scope: &Scope) -> V
 struct Shape {
     name: String,
     sorted: Vec<f64>,
-    printed: Vec<(At, (f64, f64))>,
+    printed: Vec<(PlacedValue, (f64, f64))>,
 }
 
 /// What a study printed of the samples of these lines whose share is `drawn`, at the height of it;
 /// what is of several lines, once.
-fn beside(all: &[Shape], drawn: impl Fn(&Shape, f64) -> Option<f64>) -> Vec<svg::Published> {
-    let mut found: Vec<svg::Published> = Vec::new();
+fn beside(all: &[Shape], drawn: impl Fn(&Shape, f64) -> Option<f64>) -> Vec<svg::PublishedMark> {
+    let mut found: Vec<svg::PublishedMark> = Vec::new();
     for (line, shape) in all.iter().enumerate() {
         for (at, (value, share)) in &shape.printed {
             let Some(y) = drawn(shape, *share) else { continue };
             match found.iter_mut().find(|one| one.text == at.text && one.y == y) {
                 Some(known) => known.line = None,
-                None => found.push(theirs::upright(at, Some(line), Some((*value, y)))),
+                None => found.push(published::upright(at, Some(line), Some((*value, y)))),
             }
         }
     }
@@ -135,8 +135,8 @@ fn tail(group: &Group, all: &[Shape], ends: (f64, f64), which: &str, id: &str) -
             let share = beyond as f64 / n as f64;
             let text = format!(
                 "{} of {} at {} or above",
-                grouped(beyond as u64),
-                grouped(n as u64),
+                fmt_count(beyond as u64),
+                fmt_count(n as u64),
                 group.quantity.format(value)
             );
             Mark { x: value, y: share, interval: None, text }
@@ -169,7 +169,7 @@ fn curve(
     id: &str,
     ends: (f64, f64),
     y: &svg::Axis,
-    (lines, printed): (&[Line], &[svg::Published]),
+    (lines, printed): (&[Line], &[svg::PublishedMark]),
 ) -> Chart {
     let quantity = group.quantity;
     let text = |v: f64| value_text(quantity, v);
@@ -178,10 +178,14 @@ fn curve(
     let x = svg::value_axis(&name, svg::reaching(ends, others, svg::is_wide), text);
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
     let texts: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();
-    let description =
-        format!("{title}, of {}: {}.{}", quantity.name(), names.join("; "), theirs::said(&texts));
-    let words = Words { id: id.to_owned(), title: title.to_owned(), description };
-    Chart::new(title.to_owned(), svg::lines(&words, &x, y, lines, &[], printed))
+    let description = format!(
+        "{title}, of {}: {}.{}",
+        quantity.name(),
+        names.join("; "),
+        published::beside_sentence(&texts)
+    );
+    let labels = Labels { id: id.to_owned(), title: title.to_owned(), description };
+    Chart::new(title.to_owned(), svg::lines(&labels, &x, y, lines, &[], printed))
 }
 
 /// Two numbers that vary with three values or more each: the first pair of them.
@@ -206,8 +210,8 @@ pub fn heat(model: &Model, group: &Group, id: &str, scope: &Scope) -> Option<Cha
         let merged = row.merged(group.quantity, group.label)?;
         merged.is_supported.then_some(merged.median)
     };
-    let own = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label));
-    let own: Vec<&Theirs> = own.filter(|t| t.stat() == "median").collect();
+    let own = scope.published.iter().filter(|t| t.is_of(group.quantity, group.label));
+    let own: Vec<&PublishedValue> = own.filter(|t| t.stat() == "median").collect();
     let name = format!("Median {}", group_name(group.quantity, group.label));
     map(model, group.quantity, &name, id, (value, &own))
 }
@@ -220,7 +224,8 @@ pub fn heat_of_figure(
     id: &str,
     scope: &Scope,
 ) -> Option<Chart> {
-    let own: Vec<&Theirs> = scope.theirs.iter().filter(|t| t.is_of(quantity, label)).collect();
+    let own: Vec<&PublishedValue> =
+        scope.published.iter().filter(|t| t.is_of(quantity, label)).collect();
     let name = sentence(&group_name(quantity, label));
     map(model, quantity, &name, id, (|row: &Row| row.figure(quantity, label), &own))
 }
@@ -230,7 +235,7 @@ fn map(
     quantity: Quantity,
     name: &str,
     id: &str,
-    (value, theirs): (impl Fn(&Row) -> Option<f64>, &[&Theirs]),
+    (value, published): (impl Fn(&Row) -> Option<f64>, &[&PublishedValue]),
 ) -> Option<Chart> {
     let [(x, xs), (y, ys)] = two_numbers(model)?;
     // What else varies is held at what the first row has, and said.
@@ -245,13 +250,14 @@ fn map(
             all.iter().position(|v| row.parameters.get(name) == Some(*v))
         };
         if let (Some(i), Some(j), Some(v)) = (place(x, &xs), place(y, &ys), value(row)) {
-            let here = theirs.iter().filter(|t| t.fits(row)).map(|t| t.at((0.0, 0.0), None));
+            let here =
+                published.iter().filter(|t| t.matches_row(row)).map(|t| t.at((0.0, 0.0), None));
             let printed = here.map(|at| {
                 let shown = quantity.format(at.value);
-                svg::Published { shown, ..theirs::mark(&at, None) }
+                svg::PublishedMark { shown, ..published::mark(&at, None) }
             });
             let (text, printed) = (quantity.format(v), printed.collect());
-            cells.push(svg::Cell { place: (i, j), value: v, text, printed });
+            cells.push(svg::HeatCell { place: (i, j), value: v, text, printed });
         }
     }
     let texts = |name: &str, all: &[&Value]| -> Vec<String> {
@@ -265,7 +271,7 @@ fn map(
     if !held.is_empty() {
         title = format!("{title}, at {}", held.join(", "));
     }
-    let texts_of = |cell: &svg::Cell| -> Vec<String> {
+    let texts_of = |cell: &svg::HeatCell| -> Vec<String> {
         cell.printed.iter().map(|one| one.text.clone()).collect()
     };
     let mut printed: Vec<String> = cells.iter().flat_map(texts_of).collect();
@@ -274,11 +280,11 @@ fn map(
     let description = format!(
         "{title}. {} cells; the numbers are in the table.{}",
         cells.len(),
-        theirs::said(&printed)
+        published::beside_sentence(&printed)
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
     let axes = [(heading(x), texts(x, &xs)), (heading(y), texts(y, &ys))];
-    (!cells.is_empty()).then(|| Chart::new(title, svg::heat(&words, &axes, &cells)))
+    (!cells.is_empty()).then(|| Chart::new(title, svg::heat(&labels, &axes, &cells)))
 }
 
 /// Samples in the order in which they were taken, warm-up left out: of the first row, or of each
@@ -306,11 +312,11 @@ fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Char
         let (low, high) = (*sorted.first()?, *sorted.last()?);
         let from = i * each;
         let text = match part.len() {
-            1 => format!("{}: {}", grouped(from as u64), quantity.format(low)),
+            1 => format!("{}: {}", fmt_count(from as u64), quantity.format(low)),
             _ => format!(
                 "{} to {}: {} - {}, median {}",
-                grouped(from as u64),
-                grouped((from + part.len() - 1) as u64),
+                fmt_count(from as u64),
+                fmt_count((from + part.len() - 1) as u64),
                 quantity.format(low),
                 quantity.format(high),
                 quantity.format(stats::median(&sorted))
@@ -332,8 +338,8 @@ fn row_in_time(model: &Model, group: &Group, row: &Row, id: &str) -> Option<Char
     };
     let description =
         format!("{} samples; least, median and largest of each {each}.", samples.len());
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::columns(&words, &x, &y, &marks, &[])))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart::new(title, svg::columns(&labels, &x, &y, &marks, &[])))
 }
 
 /// The pattern that an experiment found in its series, for each of a few rows or of all: what the
@@ -389,7 +395,7 @@ fn unfolded(
         x: i as f64,
         y: *sample,
         interval: None,
-        text: format!("{}: {}", grouped(i as u64), quantity.format(*sample)),
+        text: format!("{}: {}", fmt_count(i as u64), quantity.format(*sample)),
     };
     let marks: Vec<Mark> = there().map(mark).collect();
     let picked: Vec<usize> =
@@ -407,8 +413,8 @@ fn unfolded(
         "Each sample of the first {periods} periods; diamonds are at the places {high:?}, which \
          stand out most."
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::columns(&words, &x, &y, &marks, &picked)))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart::new(title, svg::columns(&labels, &x, &y, &marks, &picked)))
 }
 
 fn folded(
@@ -449,8 +455,8 @@ fn folded(
         picked.len(),
         found.false_alarm
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart::new(title, svg::columns(&words, &x, &y, &marks, &picked))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Chart::new(title, svg::columns(&labels, &x, &y, &marks, &picked))
 }
 
 /// A tick of a quantity.
@@ -473,7 +479,7 @@ fn value_or_linear(name: &str, (low, high): (f64, f64), text: impl Fn(f64) -> St
 /// An axis of numbers from 0, as many as there are.
 fn counted(name: &str, count: usize) -> svg::Axis {
     let last = count.max(1) as f64;
-    let text = |v: f64| grouped(v.max(0.0).round() as u64);
+    let text = |v: f64| fmt_count(v.max(0.0).round() as u64);
     let axis = svg::linear_axis(name, (0.0, last), 4, text);
     let mut axis = axis.between((0.0, last));
     // Halves of a place are none.

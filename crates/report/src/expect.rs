@@ -11,7 +11,7 @@ use rdmalab_measure::stats::{self, Interval, MIN_BEYOND, MIN_RUNS, Timed};
 use rdmalab_record::{Point, Record};
 
 use crate::model::{Model, Row, group_name, headline};
-use crate::value::{grouped, percentile};
+use crate::value::{fmt_count, percentile};
 use crate::warnings::place;
 
 /// Confidence of the intervals that are shown beside a value.
@@ -144,12 +144,11 @@ fn bound(text: &str, metric: Metric) -> Result<f64, String> {
 /// Whether an expectation holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It does.
+    /// The expectation holds.
     Holds,
-    /// It does not, or nothing was measured.
+    /// The expectation does not hold, or nothing was measured.
     Fails,
-    /// The run does not tell: the clocks of two hosts are off by so much that it may hold and may
-    /// not, or what it is of was lost.
+    /// The run does not decide: the error of the clocks is too large, or the messages were lost.
     CannotTell,
 }
 
@@ -161,7 +160,7 @@ enum Missing {
     Unmeasured(String),
 }
 
-/// What became of an expectation at one point.
+/// The result of checking an expectation at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// Whether it holds.
@@ -170,14 +169,14 @@ pub struct Checked {
     pub line: String,
 }
 
-/// A value, its interval where there is one, and what it is the value of.
-struct Found {
+/// An observed value, its interval where there is one, and its name.
+struct Observed {
     value: f64,
     interval: Option<Interval>,
     name: String,
     /// How it is written.
     quantity: Quantity,
-    /// How far the value may be off since it is a time between the clocks of two hosts.
+    /// How far the value may be off because two hosts' clocks took the time.
     clock_error_ns: f64,
     remark: String,
 }
@@ -195,9 +194,9 @@ impl Expectation {
                     "--expect '{self}': {} needs {} samples of a point, {} beyond it, and there \
                      are {}: raise --messages or --repeat",
                     if q == 0.5 { "the median".to_owned() } else { percentile(q) },
-                    grouped(needed),
+                    fmt_count(needed),
                     MIN_BEYOND,
-                    grouped(n)
+                    fmt_count(n)
                 ))
             }
             _ => Ok(()),
@@ -277,7 +276,7 @@ impl Expectation {
         Checked { answer: Answer::Fails, line }
     }
 
-    fn checked(&self, found: &Found, at: &str) -> Checked {
+    fn checked(&self, found: &Observed, at: &str) -> Checked {
         let share = |v: f64| format!("{:.3} %", v * 100.0);
         let format = |v: f64| match self.metric {
             Metric::Loss => share(v),
@@ -323,7 +322,7 @@ impl Expectation {
         Checked { answer, line }
     }
 
-    fn measured(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
+    fn measured(&self, record: &Record, row: &Row) -> Result<Observed, Missing> {
         match self.metric {
             Metric::Figure(quantity) => self.figure(row, quantity),
             Metric::Loss => self.loss(row),
@@ -335,7 +334,7 @@ impl Expectation {
         group_name(quantity, label).contains(&self.name) || quantity.field().contains(&self.name)
     }
 
-    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Found, Missing> {
+    fn figure(&self, row: &Row, quantity: Quantity) -> Result<Observed, Missing> {
         let figures = row.points.iter().flat_map(|point| &point.figures);
         let of_it = figures.filter(|f| f.quantity == quantity && f.value.is_finite());
         let named = of_it.clone().map(|f| f.label.as_str());
@@ -346,7 +345,7 @@ impl Expectation {
             return Err(match (of_it.clone().next(), lost(row)) {
                 (None, 1..) => Missing::Unmeasured(format!(
                     "{} messages were lost, and no {quantity} was measured",
-                    grouped(lost(row))
+                    fmt_count(lost(row))
                 )),
                 (None, 0) => Missing::Asked(format!(
                     "--expect '{self}': the experiment measures no {quantity}; `blast` does"
@@ -360,7 +359,7 @@ impl Expectation {
         let ours = of_it.filter(|f| f.label == label);
         let values: Vec<f64> = ours.map(|f| f.value).collect();
         // Both of the mean: beside a median, its interval would speak of another number.
-        Ok(Found {
+        Ok(Observed {
             value: values.iter().sum::<f64>() / values.len() as f64,
             interval: stats::mean_interval(&values, CONFIDENCE),
             name: group_name(quantity, label),
@@ -373,7 +372,7 @@ impl Expectation {
         })
     }
 
-    fn loss(&self, row: &Row) -> Result<Found, Missing> {
+    fn loss(&self, row: &Row) -> Result<Observed, Missing> {
         let of = |point: &&Point| -> Option<(u64, u64)> {
             let counted = point.count("lost").zip(point.count("sent"));
             let series = || {
@@ -393,17 +392,17 @@ impl Expectation {
         if sent == 0 {
             return Err(Missing::Unmeasured("nothing was sent".to_owned()));
         }
-        Ok(Found {
+        Ok(Observed {
             value: lost as f64 / sent as f64,
             interval: None,
             name: "loss".to_owned(),
             quantity: Quantity::CpuShare,
             clock_error_ns: 0.0,
-            remark: format!(" ({} of {})", grouped(lost), grouped(sent)),
+            remark: format!(" ({} of {})", fmt_count(lost), fmt_count(sent)),
         })
     }
 
-    fn series(&self, record: &Record, row: &Row) -> Result<Found, Missing> {
+    fn series(&self, record: &Record, row: &Row) -> Result<Observed, Missing> {
         let series = row.points.iter().flat_map(|point| &point.series);
         let mut ours = series.filter(|s| self.has_name(s.quantity, &s.label));
         let first = ours.next();
@@ -431,7 +430,7 @@ impl Expectation {
         self.supported_by(n).map_err(|why| match self.supported_by(n.saturating_add(lost)) {
             // There would be enough.
             Ok(()) => {
-                let (lost, n) = (grouped(lost), grouped(n));
+                let (lost, n) = (fmt_count(lost), fmt_count(n));
                 Missing::Unmeasured(format!("{lost} messages were lost, and {n} samples are left"))
             }
             Err(_) => Missing::Asked(why),
@@ -443,7 +442,7 @@ impl Expectation {
             }
             Metric::Max => {
                 let largest = timed.sorted()[timed.n() - 1];
-                (largest, None, format!(", the largest of {}", grouped(timed.n() as u64)))
+                (largest, None, format!(", the largest of {}", fmt_count(timed.n() as u64)))
             }
             Metric::Quantile(q) => {
                 let found = timed.quantile(q).ok_or_else(nothing)?;
@@ -459,10 +458,11 @@ impl Expectation {
         };
         let errors = row.points.iter().map(|point| point.clock_error_ns(quantity));
         let clock_error_ns = errors.fold(0.0, f64::max);
-        Ok(Found { value, interval, name, quantity, clock_error_ns, remark })
+        Ok(Observed { value, interval, name, quantity, clock_error_ns, remark })
     }
 
-    /// Why what it is about is no result in one of the runs; `found` would be judged in its place.
+    /// Why the expected series is hidden in one of the runs; without this check `found` would be
+    /// judged in its place.
     fn hidden<'a>(&self, row: &'a Row, found: Option<Quantity>) -> Option<&'a str> {
         // One-way times come before others.
         if found.is_some_and(Quantity::is_between_ends) {

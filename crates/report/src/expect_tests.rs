@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::made;
+use crate::model::test_points;
 
 fn read(text: &str) -> Result<Expectation, String> {
     text.parse()
@@ -55,7 +55,7 @@ fn what_is_wrong_with_one_is_said_in_a_line() {
 
 /// What an expectation finds in runs of these rates: its name and its value.
 fn found(text: &str, runs: &[&[(&str, f64)]]) -> Result<(String, f64), String> {
-    let points: Vec<Point> = runs.iter().map(|rates| made::point(rates)).collect();
+    let points: Vec<Point> = runs.iter().map(|rates| test_points::point(rates)).collect();
     let parameters = rdmalab_record::Object::new();
     let row = Row { parameters: &parameters, points: points.iter().collect() };
     match read(text)?.figure(&row, Quantity::Rate) {
@@ -92,7 +92,7 @@ fn one_rate_is_judged_and_never_what_was_offered() {
 
 #[test]
 fn a_rate_and_its_interval_are_of_the_same_number() {
-    let runs = [5e6, 5e6, 5e6, 5e6, 0.1e6].map(|rate| made::point(&[("", rate)]));
+    let runs = [5e6, 5e6, 5e6, 5e6, 0.1e6].map(|rate| test_points::point(&[("", rate)]));
     let parameters = rdmalab_record::Object::new();
     let row = Row { parameters: &parameters, points: runs.iter().collect() };
     let one = read("rate>2M/s").unwrap();
@@ -110,7 +110,7 @@ fn what_the_clocks_of_two_hosts_could_turn_is_not_said() {
         let interval = Some(Interval { low: value - 10.0, high: value + 10.0, confidence: 0.95 });
         let (name, remark) = ("median".to_owned(), String::new());
         let quantity = Quantity::OneWay;
-        let found = Found { value, interval, name, quantity, clock_error_ns, remark };
+        let found = Observed { value, interval, name, quantity, clock_error_ns, remark };
         let Checked { answer, line } = read(text).unwrap().checked(&found, "");
         (answer, line)
     };
@@ -133,7 +133,7 @@ fn what_the_clocks_of_two_hosts_could_turn_is_not_said() {
 
 #[test]
 fn counts_of_any_size_are_added() {
-    let mut point = made::point(&[]);
+    let mut point = test_points::point(&[]);
     for name in ["lost", "sent"] {
         let name = name.to_owned();
         point.counts.push(rdmalab_measure::outcome::Count { name, value: u64::MAX });

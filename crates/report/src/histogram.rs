@@ -3,7 +3,7 @@
 use rdmalab_measure::{Quantity, stats};
 
 use crate::table::Style;
-use crate::value::grouped;
+use crate::value::fmt_count;
 
 /// How bins are laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Histogram {
         }
         let ends: Vec<String> = self.edges.iter().map(|e| quantity.format(*e)).collect();
         let end_columns = ends.iter().map(|e| e.chars().count()).max().unwrap_or(0);
-        let count_columns = grouped(largest).len();
+        let count_columns = fmt_count(largest).len();
         let room = style.columns.saturating_sub(end_columns + count_columns + 4).max(8);
         let mut text = String::new();
         let mut gap = 0;
@@ -97,7 +97,7 @@ impl Histogram {
             }
             let bar = bar(count as f64 / largest as f64, room, style.is_unicode);
             let side = if style.is_unicode { '│' } else { '|' };
-            text += &format!("{end:>end_columns$} {side}{bar} {}\n", grouped(count));
+            text += &format!("{end:>end_columns$} {side}{bar} {}\n", fmt_count(count));
         }
         let kind = if self.is_log { "bins of equal ratio" } else { "bins of equal width" };
         let last = ends.last().map_or("", String::as_str);

@@ -2,12 +2,12 @@
 
 use rdmalab_measure::{Quantity, Summary, stats};
 
-use crate::charts::{Chart, MIN_SAMPLES, Scope, WIDE_RATIO, samples, sentence, tick};
+use crate::chart::{Chart, MIN_SAMPLES, Scope, WIDE_RATIO, samples, sentence, tick};
 use crate::histogram::{Histogram, Scale};
 use crate::model::{Group, Model, Row, group_name};
-use crate::svg::{self, Bin, Rule, Words};
-use crate::theirs;
-use crate::value::grouped;
+use crate::published;
+use crate::svg::{self, Bin, Labels, Rule};
+use crate::value::fmt_count;
 use crate::warnings::place;
 
 /// Histograms for one quantity.
@@ -62,7 +62,8 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
         svg::linear_axis(&name, ends, 5, text)
     };
     let largest = histogram.counts.iter().copied().max().unwrap_or(0) as f64;
-    let y = svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| grouped(v.round() as u64));
+    let y =
+        svg::linear_axis("Samples", (0.0, largest.max(4.0)), 4, |v| fmt_count(v.round() as u64));
     let bin = |(e, count): (&[f64], &u64)| Bin {
         ends: (e[0], e[1]),
         count: *count,
@@ -70,7 +71,7 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
             "{} to {}: {} samples",
             quantity.format(e[0]),
             quantity.format(e[1]),
-            grouped(*count)
+            fmt_count(*count)
         ),
     };
     let bins: Vec<Bin> = histogram.edges.windows(2).zip(&histogram.counts).map(bin).collect();
@@ -83,19 +84,22 @@ fn histogram(model: &Model, group: &Group, row: &Row, id: &str, scope: &Scope) -
     let beside: Vec<&str> = printed.iter().map(|one| one.text.as_str()).collect();
     let description = format!(
         "Histogram of {} samples of {}: {}.{}",
-        grouped(summary.n),
+        fmt_count(summary.n),
         group_name(quantity, group.label),
         described.join(", "),
-        theirs::said(&beside)
+        published::beside_sentence(&beside)
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Some(Chart::new(title, svg::bars(&words, (&x, &y), &bins, &rules, &printed)))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Some(Chart::new(title, svg::bars(&labels, (&x, &y), &bins, &rules, &printed)))
 }
 
 /// What a study printed of these samples, each with its value along the x axis.
-fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::Published> {
-    let own = scope.theirs.iter().filter(|t| t.is_of(group.quantity, group.label) && t.fits(row));
-    own.map(|t| theirs::upright(&t.at((0.0, 0.0), None), None, None)).collect()
+fn printed(group: &Group, row: &Row, scope: &Scope) -> Vec<svg::PublishedMark> {
+    let own = scope
+        .published
+        .iter()
+        .filter(|t| t.is_of(group.quantity, group.label) && t.matches_row(row));
+    own.map(|t| published::upright(&t.at((0.0, 0.0), None), None, None)).collect()
 }
 
 /// Where the median, the 99th percentile and the largest sample are; with samples `beyond` the end,
@@ -104,7 +108,7 @@ fn rules(quantity: Quantity, summary: &Summary, (end, beyond): (f64, usize)) -> 
     let supported = |q| summary.quantile(q).filter(|v| v.supported).map(|v| v.value);
     let last = match beyond {
         0 => format!("max {}", quantity.format(summary.max)),
-        n => format!("{} more, max {}", grouped(n as u64), quantity.format(summary.max)),
+        n => format!("{} more, max {}", fmt_count(n as u64), quantity.format(summary.max)),
     };
     let named = |name: &str, x: f64| Rule { x, name: format!("{name} {}", quantity.format(x)) };
     let median = supported(0.5).map(|x| named("median", x));

@@ -5,7 +5,6 @@ use rdmalab_measure::summary::QUANTILES;
 use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary};
 use serde_json::{Value, json};
 
-use crate::csv::unit_of_name;
 use crate::value::percentile;
 use crate::warnings::warnings;
 
@@ -81,7 +80,7 @@ fn point(point: &Point) -> Value {
 
 /// A series with its largest samples, which a line of CSV has no place for.
 fn series(series: &SeriesSummary) -> Object {
-    let unit = unit_of_name(series.quantity);
+    let unit = series.quantity.suffix();
     let largest = series.summary.largest.iter().map(|one| {
         json!({ "index": one.index, format!("value_{unit}"): one.value, "unix_ns": one.unix_ns })
     });
@@ -100,7 +99,7 @@ pub fn figure_name(quantity: Quantity, label: &str) -> String {
 
 /// A series as flat fields, units in their names.
 pub fn series_fields(series: &SeriesSummary) -> Object {
-    let unit = unit_of_name(series.quantity);
+    let unit = series.quantity.suffix();
     let summary = &series.summary;
     let mut fields = Object::new();
     let mut put = |name: String, value: Value| {

@@ -7,10 +7,11 @@
 //! the samples cannot support is not shown as one.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod charts;
 pub mod compare;
 mod contents;
-mod csv;
+mod csv_text;
 mod curves;
 pub mod expect;
 mod grid;
@@ -22,25 +23,26 @@ mod model;
 mod page;
 mod perftest;
 mod pictures;
+mod published;
 mod ranking;
-mod sides;
+mod side_by_side;
 mod study;
+mod study_terms;
 mod study_text;
 mod svg;
 mod table;
-mod theirs;
 mod value;
 mod warnings;
 
 pub use contents::{contents_markdown, contents_text};
-pub use csv::{csv, csv_of};
+pub use csv_text::{csv, csv_of};
 pub use histogram::{Histogram, Scale};
 pub use json::json;
 pub use markdown::markdown;
 pub use page::{page, pages};
 pub use perftest::{Perftest, perftest};
 pub use pictures::{Picture, pictures};
-pub use study::{Beside, study_page};
+pub use study::{OtherCondition, study_page};
 pub use study_text::{study_csv, study_json, study_markdown};
 pub use table::{Style, Table};
 pub use warnings::warnings;

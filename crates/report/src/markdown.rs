@@ -2,11 +2,10 @@
 
 use rdmalab_record::{Finding, Record, shell_word};
 
-use crate::charts::sentence;
+use crate::chart::sentence;
 use crate::model::{Model, device_line, group_name};
-use crate::page::parameter_cells;
-use crate::table::{time_cells, time_heads};
-use crate::value::{found_value, heading, shown};
+use crate::table::{parameter_cells, parameter_heads, time_cells, time_heads};
+use crate::value::{finding_value, heading, shown};
 use crate::warnings::warnings;
 
 /// The record: what was measured, a table for each quantity, what was skipped and what to think.
@@ -21,7 +20,7 @@ pub fn markdown(record: &Record) -> String {
         .iter()
         .map(|(name, v)| format!("{} {}", heading(name), plain(&shown(name, v))));
     out += &format!("With {}.\n", constant.collect::<Vec<_>>().join(", "));
-    let parameters: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let parameters = parameter_heads(&model);
     for group in model.groups() {
         out += &format!("\n### {}\n\n", plain(&sentence(&group_name(group.quantity, group.label))));
         let heads = [parameters.clone(), time_heads(&group)].concat();
@@ -45,7 +44,7 @@ pub fn markdown(record: &Record) -> String {
     }
     if !model.findings.is_empty() {
         out += "\n### Found\n\n";
-        let ends = |f: &Finding| [f.value, f.low, f.high].map(|v| found_value(f, v));
+        let ends = |f: &Finding| [f.value, f.low, f.high].map(|v| finding_value(f, v));
         let rows = model.findings.iter().map(|f| {
             let [value, low, high] = ends(f);
             vec![f.full_name(), sentence(&f.sentence), value, low, high]

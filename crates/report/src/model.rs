@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rdmalab_measure::stats::quantile_interval;
 use rdmalab_measure::summary::Outlier;
-use rdmalab_measure::words::{by_number, few};
+use rdmalab_measure::text::{and_more, plural};
 use rdmalab_measure::{Quantity, Summary, stats};
 use rdmalab_record::{Finding, Object, Point, Record, SeriesSummary, Skipped};
 use serde_json::Value;
 
-use crate::value::{heading, order, shown};
+use crate::value::{named, order, shown};
 
 /// Percentiles that tables show beside the median.
 pub const TAIL: [f64; 3] = [0.99, 0.999, 0.9999];
@@ -200,8 +200,7 @@ impl<'a> Model<'a> {
             Some(first) => first.parameters.get(name) == Some(value),
         };
         let own = skipped.parameters.iter().filter(|(name, value)| !is_shared(name, value));
-        let own: Vec<String> =
-            own.map(|(name, value)| format!("{} {}", heading(name), shown(name, value))).collect();
+        let own: Vec<String> = own.map(|(name, value)| named(name, value)).collect();
         if own.is_empty() { "a point".to_owned() } else { own.join(", ") }
     }
 
@@ -410,9 +409,9 @@ pub fn unlike_ends(record: &Record) -> Vec<String> {
         }
     }
     let one = |(profile, ranks): (&str, BTreeSet<u32>)| {
-        let word = by_number(ranks.len(), "rank", "ranks");
+        let word = plural(ranks.len(), "rank", "ranks");
         let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
-        let ranks = few(&ranks, NAMED_RANKS);
+        let ranks = and_more(&ranks, NAMED_RANKS);
         match profile {
             NO_PROFILE => format!("{word} {ranks}: no profile"),
             profile => format!("{word} {ranks}: profile {profile}"),
@@ -429,7 +428,7 @@ pub fn is_disturbed(record: &Record) -> bool {
 
 /// Points for tests.
 #[cfg(test)]
-pub mod made {
+pub mod test_points {
     use super::*;
 
     /// With these rates, and nothing else.
@@ -448,7 +447,7 @@ mod tests {
 
     /// A run of that size, cut short or whole.
     fn run(size_bytes: u64, rate: f64, is_whole: bool) -> Point {
-        let mut point = made::point(&[("", rate)]);
+        let mut point = test_points::point(&[("", rate)]);
         point.parameters.insert("size_bytes".to_owned(), size_bytes.into());
         point.cut_short = (!is_whole).then(|| "interrupted".to_owned());
         point

@@ -3,16 +3,17 @@
 use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use rdmalab_measure::Quantity;
-use rdmalab_measure::words::by_number;
+use rdmalab_measure::text::plural;
+use rdmalab_measure::{Quantity, unit};
 use rdmalab_record::{Device, DeviceKind, Finding, Record, shell_word};
 use serde_json::Value;
 
-use crate::charts::{self, Chart, Scope, sentence};
+use crate::chart::{Chart, Scope, sentence};
+use crate::charts;
 use crate::contents::{began, contents_page};
-use crate::model::{Group, Model, Row, group_name, is_disturbed, unlike_ends};
-use crate::table::{TOO_SMALL, time_cells, time_heads};
-use crate::value::{fmt_bytes, found_value, grouped, heading, shown, unbreakable};
+use crate::model::{Group, Model, group_name, is_disturbed, unlike_ends};
+use crate::table::{TOO_SMALL, parameter_cells, parameter_heads, time_cells, time_heads};
+use crate::value::{finding_value, fmt_bytes, fmt_count, heading, shown, unbreakable};
 use crate::warnings::{place, warnings};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -101,8 +102,8 @@ fn head(model: &Model, groups: &[Group]) -> Markup {
         }
     }
     let device = &header.device;
-    let (points, what) = (grouped(record.points.len() as u64), what.join("; "));
-    let plural = by_number(record.points.len(), " point.", " points.");
+    let (points, what) = (fmt_count(record.points.len() as u64), what.join("; "));
+    let plural = plural(record.points.len(), " point.", " points.");
     html! {
         header {
             p.brand { "rdmalab" span.kind { (device.kind.name()) " device" } }
@@ -207,7 +208,7 @@ fn one_finding(finding: &Finding) -> Markup {
         "" => finding.name.replace('_', " "),
         label => format!("{}, {label}", finding.name.replace('_', " ")),
     };
-    let shown = |value| found_value(finding, value);
+    let shown = |value| finding_value(finding, value);
     let bounds = match (finding.low, finding.high) {
         (None, None) => None,
         (Some(low), None) => Some(format!("not less than {}", shown(Some(low)))),
@@ -240,7 +241,7 @@ fn cautions(record: &Record) -> Markup {
 
 fn times(model: &Model, group: &Group, id: &str) -> Markup {
     let name = sentence(&group_name(group.quantity, group.label));
-    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let mut heads = parameter_heads(model);
     let parameters = heads.len();
     heads.extend(time_heads(group));
     let rows = group.rows.iter().map(|(row, merged)| {
@@ -302,7 +303,7 @@ fn figures(model: &Model, id: &str) -> Markup {
 /// What there is one number of for each point; `None` without any.
 pub fn figures_table(model: &Model) -> Option<Markup> {
     let figures = model.figures();
-    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let mut heads = parameter_heads(model);
     let parameters = heads.len();
     heads.extend(figures.iter().map(|(q, label)| group_name(*q, label)));
     let rows = model.rows.iter().map(|row| {
@@ -328,11 +329,6 @@ pub fn figures_of(charts: &[Chart]) -> Markup {
             }
         }
     }
-}
-
-pub fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
-    let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
-    model.varying.iter().map(value).collect()
 }
 
 /// A table that scrolls within itself where the screen is narrow.
@@ -424,7 +420,7 @@ fn described(name: &str, value: &Value) -> Vec<(String, String)> {
 fn plain(name: &str, value: &Value) -> String {
     match value {
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Number(n) if name.ends_with("_bytes") => {
+        Value::Number(n) if unit::of_name(name) == Some("bytes") => {
             n.as_u64().map_or_else(|| n.to_string(), memory)
         }
         Value::Number(n) if name == "relative_error" => {

@@ -2,11 +2,12 @@
 //! numbers are ours: the largest sample is shown (perftest leaves the two largest out), and the
 //! standard deviation is not cut to whole microseconds.
 
+use rdmalab_measure::group::by_key;
 use rdmalab_measure::{Quantity, stats};
 use rdmalab_record::{Point, Record, SeriesSummary};
 
 use crate::model::{Model, device_line, headline};
-use crate::value::{heading, shown};
+use crate::value::named;
 
 /// Dashes above and below a table.
 const RULE: &str = "---------------------------------------------------------------------------\
@@ -72,17 +73,11 @@ pub fn perftest(record: &Record) -> Perftest {
 fn families(record: &Record) -> Vec<(String, Vec<&Point>)> {
     let model = Model::of(record);
     let others: Vec<&str> = model.varying.iter().filter(|n| !SIZES.contains(*n)).copied().collect();
-    let mut families: Vec<(String, Vec<&Point>)> = Vec::new();
-    for row in &model.rows {
-        let each = others.iter().filter_map(|name| {
-            Some(format!("{} {}", heading(name), shown(name, row.parameters.get(*name)?)))
-        });
+    let mut families = by_key(model.rows.iter().flat_map(|row| {
+        let each = others.iter().filter_map(|n| Some(named(n, row.parameters.get(*n)?)));
         let name = each.collect::<Vec<_>>().join(", ");
-        match families.iter_mut().find(|(n, _)| *n == name) {
-            Some((_, points)) => points.extend(&row.points),
-            None => families.push((name, row.points.clone())),
-        }
-    }
+        row.points.iter().map(move |point| (name.clone(), *point))
+    }));
     for (_, points) in &mut families {
         points.sort_by_key(|p| (bytes(p), p.repetition));
     }
@@ -172,12 +167,12 @@ fn note(notes: &mut Vec<String>, text: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::made;
+    use crate::model::test_points;
 
     #[test]
     fn the_rate_is_what_was_achieved_and_not_what_was_offered() {
         let rates = [("offered", 9e6), ("achieved", 4e6), ("achieved, thread 0", 1e6)];
-        let mut point = made::point(&rates);
+        let mut point = test_points::point(&rates);
         point.parameters.insert("size_bytes".to_owned(), 8.into());
         let line = bandwidth(&point, &mut Vec::new()).unwrap();
         assert!(line.trim_end().ends_with("4.000000"), "{line}");

@@ -2,7 +2,8 @@
 
 use rdmalab_record::Record;
 
-use crate::charts::{self, Scope};
+use crate::chart::Scope;
+use crate::charts;
 use crate::model::{Model, device_line};
 
 const STYLE: &str = include_str!("page/style.css");

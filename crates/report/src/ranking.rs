@@ -2,10 +2,10 @@
 
 use rdmalab_measure::Quantity;
 
-use crate::charts::{Chart, Scope, family, sentence};
+use crate::chart::{Chart, Scope, family, sentence};
 use crate::model::{Group, Model, Row, group_name};
-use crate::svg::{self, Bar, Words};
-use crate::theirs;
+use crate::published;
+use crate::svg::{self, Bar, Labels};
 use crate::warnings::place;
 
 /// Bars in a chart.
@@ -69,12 +69,12 @@ fn with_theirs(
     scope: &Scope,
     stat: Option<&str>,
 ) -> Vec<Bar> {
-    let own = scope.theirs.iter().filter(|t| t.is_of(quantity, label));
+    let own = scope.published.iter().filter(|t| t.is_of(quantity, label));
     let own: Vec<_> = own.filter(|t| stat.is_none_or(|stat| t.stat() == stat)).collect();
     let marked = |(row, mut bar): (&Row, Bar)| {
-        let here = own.iter().filter(|t| t.fits(row));
+        let here = own.iter().filter(|t| t.matches_row(row));
         bar.marks =
-            here.map(|t| t.at((0.0, 0.0), None)).map(|at| theirs::mark(&at, None)).collect();
+            here.map(|t| t.at((0.0, 0.0), None)).map(|at| published::mark(&at, None)).collect();
         bar
     };
     bars.into_iter().map(marked).collect()
@@ -96,13 +96,13 @@ fn rank(id: &str, title: String, mut bars: Vec<Bar>, scope: &Scope) -> Vec<Chart
             n => format!("{title} ({} of {n})", i + 1),
         };
         let said = |bar: &Bar| {
-            let theirs = bar.marks.iter().map(|m| format!(" ({})", m.text));
-            format!("{}: {}{}", bar.name, bar.text, theirs.collect::<String>())
+            let published = bar.marks.iter().map(|m| format!(" ({})", m.text));
+            format!("{}: {}{}", bar.name, bar.text, published.collect::<String>())
         };
         let description = part.iter().map(said).collect::<Vec<_>>().join("; ");
         let id = if i == 0 { id.to_owned() } else { format!("{id}-{i}") };
-        let words = Words { id, title: title.clone(), description };
-        Chart::new(title, svg::ranking(&words, end, part))
+        let labels = Labels { id, title: title.clone(), description };
+        Chart::new(title, svg::ranking(&labels, end, part))
     };
     // As even as can be.
     bars.chunks(bars.len().div_ceil(count)).enumerate().map(one).collect()

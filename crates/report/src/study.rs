@@ -1,21 +1,21 @@
-//! A study as one page: what its claims came to, its values beside ours, and each figure.
+//! A study as one page: the verdicts on its claims, its values beside ours, and each figure.
 
 use maud::{Markup, html};
-use rdmalab_measure::words::some;
+use rdmalab_measure::text::count_of;
 use rdmalab_record::{Object, Record, Samples, shell_word};
 use rdmalab_study::{
-    Bars, Claim, Compared, Decision, Evaluation, Evidence, Figure, Judged, Part, Range, Relation,
-    Standing, State, Study, Verdict,
+    Bars, ComparedValue, Decision, Evaluation, Evidence, Figure, JudgedClaim, Study, SweepResult,
+    SweepState, Verdict,
 };
 
-use crate::charts::{self, Chart, Scope, sentence};
+use crate::chart::{Chart, Scope, sentence};
+use crate::charts;
 use crate::model::{Group, Model, NINTH, PEER, TENTH, group_name};
-use crate::page::{caution, figures_of, figures_table, parameter_cells, setup, table, whole};
-use crate::sides::side_by_side;
-use crate::study_text::without_ours;
-use crate::table::{Quantiles, cells_of, heads_of};
-use crate::theirs::Theirs;
-use crate::value::heading;
+use crate::page::{caution, figures_of, figures_table, setup, table, whole};
+use crate::published::PublishedValue;
+use crate::side_by_side::side_by_side;
+use crate::study_terms::{behind, condition_of, record, standing, without_ours};
+use crate::table::{Quantiles, cells_of, heads_of, parameter_cells, parameter_heads};
 
 /// Charts of one sweep that are seen at once: the rest is folded below them.
 const MAX_MAIN: usize = 12;
@@ -29,9 +29,9 @@ const MAX_PEERS: usize = 8;
 #[must_use]
 pub fn study_page(
     study: &Study,
-    parts: &[Part],
+    parts: &[SweepResult],
     evaluation: &Evaluation,
-    beside: &[Beside],
+    beside: &[OtherCondition],
 ) -> String {
     let records: Vec<&Record> = parts.iter().filter_map(record).collect();
     let title = match records.first() {
@@ -55,12 +55,12 @@ pub fn study_page(
 
 /// A run of the same study under another condition.
 #[derive(Clone, Debug)]
-pub struct Beside {
+pub struct OtherCondition {
     /// The condition.
     pub name: String,
-    /// What there is of it.
-    pub parts: Vec<Part>,
-    /// What it says to the study.
+    /// What was measured of each sweep.
+    pub parts: Vec<SweepResult>,
+    /// The study, evaluated with it.
     pub evaluation: Evaluation,
 }
 
@@ -73,12 +73,12 @@ fn condition(record: &Record) -> String {
 }
 
 /// The verdicts of each condition, where there are several.
-fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[Beside]) -> Markup {
+fn conditions(evaluation: &Evaluation, records: &[&Record], beside: &[OtherCondition]) -> Markup {
     let own = records.first().map_or("this run".to_owned(), |record| condition(record));
     let mut heads = vec!["claim".to_owned(), own];
     heads.extend(beside.iter().map(|other| other.name.clone()));
-    let row = |judged: &Judged| {
-        let of = |other: &Beside| {
+    let row = |judged: &JudgedClaim| {
+        let of = |other: &OtherCondition| {
             let same = other.evaluation.claims.iter().find(|c| c.claim.key == judged.claim.key);
             same.map_or("-".to_owned(), |found| found.verdict.name().to_owned())
         };
@@ -121,14 +121,6 @@ fn all_conditions(own: &Record, others: &[(&str, &Record)]) -> Record {
         }
     }
     all
-}
-
-/// What was measured of a part.
-pub(crate) fn record(part: &Part) -> Option<&Record> {
-    match &part.state {
-        State::Measured(record) => Some(record),
-        _ => None,
-    }
 }
 
 fn head(study: &Study, title: &str, records: &[&Record]) -> Markup {
@@ -180,7 +172,7 @@ fn claims(evaluation: &Evaluation) -> Markup {
     }
 }
 
-fn one_claim(judged: &Judged) -> Markup {
+fn one_claim(judged: &JudgedClaim) -> Markup {
     let class = match judged.verdict {
         Verdict::Confirmed(_) => "confirmed",
         Verdict::Refuted(_) => "refuted",
@@ -194,10 +186,10 @@ fn one_claim(judged: &Judged) -> Markup {
             @if !judged.verdict.why().is_empty() {
                 p.at { (sentence(judged.verdict.why())) "." }
             }
-            p.at { "Judged by: " (condition_of(claim)) ". Source: " (claim.source) }
+            p.at { "JudgedClaim by: " (condition_of(claim)) ". Source: " (claim.source) }
             @if !judged.evidence.is_empty() {
                 details {
-                    summary { (some(judged.evidence.len(), "pair")) " of numbers" }
+                    summary { (count_of(judged.evidence.len(), "pair")) " of numbers" }
                     (evidence(judged))
                 }
             }
@@ -205,34 +197,7 @@ fn one_claim(judged: &Judged) -> Markup {
     }
 }
 
-/// What a claim is judged by, in words: `left < right, by 5 % at least, size bytes 1 to 255`.
-pub fn condition_of(claim: &Claim) -> String {
-    let percent = (claim.tolerance * 1000.0).round() / 10.0;
-    let mut text = vec![match (claim.relation, claim.factor) {
-        (Relation::Times, Some(factor)) => format!("left = {factor} right"),
-        (relation, Some(factor)) => format!("left {} {factor} right", relation.sign()),
-        (relation, None) => format!("left {} right", relation.sign()),
-    }];
-    match claim.relation {
-        _ if claim.tolerance == 0.0 => {}
-        Relation::Near | Relation::Times => text.push(format!("within {percent} %")),
-        _ => text.push(format!("a difference counts from {percent} % on")),
-    }
-    if let Some(Range { parameter, from, to }) = &claim.range {
-        text.push(format!("{} {from} to {to}", parameter.replace('_', " ")));
-    }
-    if claim.every {
-        text.push("at every point".to_owned());
-    }
-    text.join(", ")
-}
-
-/// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.
-pub fn behind(n: u64, runs: usize) -> String {
-    if runs == 0 { "-".to_owned() } else { format!("{n}, {runs}") }
-}
-
-fn evidence(judged: &Judged) -> Markup {
+fn evidence(judged: &JudgedClaim) -> Markup {
     let sign = match judged.claim.factor {
         Some(factor) => format!("left {} {factor} right", judged.claim.relation.sign()),
         None => format!("left {} right", judged.claim.relation.sign()),
@@ -256,7 +221,7 @@ fn evidence(judged: &Judged) -> Markup {
             match e.decision {
                 Decision::Holds => "holds",
                 Decision::Fails => "fails",
-                Decision::Open => "open",
+                Decision::Undecided => "open",
             }
             .to_owned(),
         ]
@@ -265,9 +230,10 @@ fn evidence(judged: &Judged) -> Markup {
 }
 
 fn values(evaluation: &Evaluation) -> Markup {
-    let compared: Vec<&Compared> =
+    let compared: Vec<&ComparedValue> =
         evaluation.values.iter().filter(|v| !v.figure.is_empty()).collect();
-    let others: Vec<&Compared> = evaluation.values.iter().filter(|v| v.figure.is_empty()).collect();
+    let others: Vec<&ComparedValue> =
+        evaluation.values.iter().filter(|v| v.figure.is_empty()).collect();
     let ours = match evaluation.kind.and_then(|kind| kind.caution()) {
         Some(caution) => format!("here ({caution})"),
         None => "here".to_owned(),
@@ -275,7 +241,7 @@ fn values(evaluation: &Evaluation) -> Markup {
     let heads =
         ["value", "where", "study", "tolerance", &ours, "n, runs", "here / study", "standing"];
     let heads = heads.map(str::to_owned);
-    let row = |v: &&Compared| {
+    let row = |v: &&ComparedValue| {
         let p = &v.published;
         let number = match &v.ours {
             Some((what, number)) => format!("{number} ({what})"),
@@ -292,7 +258,7 @@ fn values(evaluation: &Evaluation) -> Markup {
             standing(&v.standing),
         ]
     };
-    let plain = |v: &&Compared| without_ours(v);
+    let plain = |v: &&ComparedValue| without_ours(v);
     let plain_heads = ["value", "where", "study", "kind", "standing"].map(str::to_owned);
     html! {
         section {
@@ -306,7 +272,9 @@ fn values(evaluation: &Evaluation) -> Markup {
             @else { (table("Published values beside ours", &heads, 2, compared.iter().map(row))) }
             @if !others.is_empty() {
                 details {
-                    summary { (some(others.len(), "published value")) " without a number of ours" }
+                    summary {
+                        (count_of(others.len(), "published value")) " without a number of ours"
+                    }
                     (table("Values not produced here", &plain_heads, 2, others.iter().map(plain)))
                 }
             }
@@ -314,23 +282,11 @@ fn values(evaluation: &Evaluation) -> Markup {
     }
 }
 
-/// In words.
-pub fn standing(standing: &Standing) -> String {
-    match standing {
-        Standing::Within => "within the tolerance".to_owned(),
-        Standing::Beyond => "beyond the tolerance".to_owned(),
-        Standing::CannotTell(why) => format!("cannot tell: {why}"),
-        Standing::Shown(why) => format!("shown only: {why}"),
-        Standing::Absent(why) => format!("not measured: {why}"),
-        Standing::NotProduced(why) => format!("not produced here: {why}"),
-    }
-}
-
 fn one_figure(
     study: &Study,
     figure: &Figure,
-    parts: &[Part],
-    beside: &[Beside],
+    parts: &[SweepResult],
+    beside: &[OtherCondition],
     index: usize,
 ) -> Markup {
     let of_it = parts.iter().enumerate().filter(|(_, part)| part.figure == figure.key);
@@ -347,7 +303,7 @@ fn one_figure(
 }
 
 /// The sweeps that the figure sets side by side, as far as they were measured.
-fn sides(figure: &Figure, parts: &[Part], id: &str) -> Markup {
+fn sides(figure: &Figure, parts: &[SweepResult], id: &str) -> Markup {
     let records = figure.side_by_side.iter().filter_map(|name| {
         let mut own = parts.iter().filter(|p| p.figure == figure.key && p.sweep == *name);
         Some((name.as_str(), own.find_map(record)?))
@@ -356,8 +312,13 @@ fn sides(figure: &Figure, parts: &[Part], id: &str) -> Markup {
     side_by_side(&records, id)
 }
 
-fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) -> Markup {
-    let same = |other: &&Part| other.figure == part.figure && other.sweep == part.sweep;
+fn one_part(
+    about: (&Study, &Figure),
+    part: &SweepResult,
+    beside: &[OtherCondition],
+    id: &str,
+) -> Markup {
+    let same = |other: &&SweepResult| other.figure == part.figure && other.sweep == part.sweep;
     let others = beside
         .iter()
         .filter_map(|other| Some((other.name.as_str(), record(other.parts.iter().find(same)?)?)));
@@ -368,7 +329,7 @@ fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) 
     html! {
         @if !part.sweep.is_empty() { h3 { (sentence(&part.sweep)) } }
         @match &part.state {
-            State::Measured(record) => {
+            SweepState::Measured(record) => {
                 @if let Some(all) = &all {
                     h4 { "Conditions side by side" }
                     (measured(about, part, all, &format!("{id}c")))
@@ -376,19 +337,24 @@ fn one_part(about: (&Study, &Figure), part: &Part, beside: &[Beside], id: &str) 
                 }
                 (measured(about, part, record, id))
             }
-            State::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
-            State::NotAsked => p.meaning { "Left out of this run." }
+            SweepState::Missing(why) => p.meaning { strong { "Not available: " } (why) "." }
+            SweepState::NotAsked => p.meaning { "Left out of this run." }
         }
         @if record(part).is_some() { pre tabindex="0" { code { (words.join(" ")) } } }
     }
 }
 
-fn measured((study, figure): (&Study, &Figure), part: &Part, record: &Record, id: &str) -> Markup {
+fn measured(
+    (study, figure): (&Study, &Figure),
+    part: &SweepResult,
+    record: &Record,
+    id: &str,
+) -> Markup {
     let model = Model::of(record);
     let groups = model.groups();
-    let theirs = Theirs::of(study, part, &model);
+    let published = PublishedValue::of(study, part, &model);
     let has_deciles = figure.bars == Bars::Deciles;
-    let scope = Scope { is_whole: true, is_brief: false, has_deciles, theirs: &theirs };
+    let scope = Scope { is_whole: true, is_brief: false, has_deciles, published: &published };
     let (peers, groups): (Vec<Group>, Vec<Group>) =
         groups.into_iter().partition(|group| group.label.starts_with(PEER));
     let mut charts = Vec::new();
@@ -407,7 +373,7 @@ fn measured((study, figure): (&Study, &Figure), part: &Part, record: &Record, id
         (figures_of(&main))
         @if !rest.is_empty() {
             details {
-                summary { (some(rest.len(), "more chart")) ": each line by itself" }
+                summary { (count_of(rest.len(), "more chart")) ": each line by itself" }
                 (figures_of(&rest))
             }
         }
@@ -431,7 +397,7 @@ fn measured((study, figure): (&Study, &Figure), part: &Part, record: &Record, id
         }
         @if !record.skipped.is_empty() {
             details {
-                summary { (some(record.skipped.len(), "point")) " impossible here" }
+                summary { (count_of(record.skipped.len(), "point")) " impossible here" }
                 ul { @for s in &record.skipped {
                     li { (model.skipped_place(s)) ": " (s.reason) }
                 } }
@@ -444,7 +410,7 @@ fn times_table(model: &Model, group: &Group, caption: &str) -> Markup {
     // A quantile that no record has is no column.
     let is_there = |q: &f64| group.rows.iter().any(|(_, merged)| merged.quantile(*q).is_some());
     let body: Vec<f64> = [TENTH, NINTH].into_iter().filter(is_there).collect();
-    let mut heads: Vec<String> = model.varying.iter().map(|n| heading(n)).collect();
+    let mut heads = parameter_heads(model);
     let parameters = heads.len();
     heads.extend(heads_of(group, Quantiles::with(&body)));
     let rows = group.rows.iter().map(|(row, merged)| {
@@ -464,7 +430,7 @@ fn rates_table(model: &Model) -> Markup {
     }
 }
 
-fn repeat(parts: &[Part]) -> Markup {
+fn repeat(parts: &[SweepResult]) -> Markup {
     let commands = parts
         .iter()
         .filter(|part| record(part).is_some())

@@ -1,21 +1,24 @@
 //! A study as Markdown, JSON and CSV.
 
 use rdmalab_record::Object;
-use rdmalab_study::{Cell, Compared, Decision, Evaluation, Evidence, Judged, Part, State, Study};
+use rdmalab_study::{
+    ComparedValue, Decision, Evaluation, Evidence, JudgedClaim, Measurement, Study, SweepResult,
+    SweepState,
+};
 use serde_json::{Value, json};
 
-use crate::charts::sentence;
-use crate::csv::{lines, rows};
+use crate::chart::sentence;
+use crate::csv_text::{lines, rows};
 use crate::json::document;
 use crate::markdown::{self, plain};
-use crate::study::{behind, condition_of, record, standing};
+use crate::study_terms::{behind, condition_of, record, standing, without_ours};
 
 /// The version of the JSON document's form; it rises when a field changes or goes.
 const FORMAT_VERSION: u32 = 1;
 
 /// A study as Markdown: verdicts, values beside ours, and the tables of each sweep.
 #[must_use]
-pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) -> String {
+pub fn study_markdown(study: &Study, parts: &[SweepResult], evaluation: &Evaluation) -> String {
     let plan = &study.plan;
     let device = parts.iter().find_map(record).map(|record| record.header.device.title());
     let on = device.map_or(String::new(), |name| format!(" on {}", plain(&name)));
@@ -36,9 +39,9 @@ pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) ->
     let own = evaluation.values.iter().filter(|v| !v.figure.is_empty()).map(|v| {
         let p = &v.published;
         let ours = v.ours.as_ref().map_or("-".to_owned(), |(what, n)| format!("{n} ({what})"));
-        let theirs = format!("{} {}", p.value, p.unit);
+        let published = format!("{} {}", p.value, p.unit);
         let behind = v.samples_and_runs.map_or("-".to_owned(), |(n, runs)| behind(n, runs));
-        vec![p.what.clone(), p.place.clone(), standing(&v.standing), theirs, ours, behind]
+        vec![p.what.clone(), p.place.clone(), standing(&v.standing), published, ours, behind]
     });
     out += "\n## Published values beside ours\n\n";
     let heads = ["value", "where", "standing", "study", "here", "n, runs"].map(str::to_owned);
@@ -57,27 +60,19 @@ pub fn study_markdown(study: &Study, parts: &[Part], evaluation: &Evaluation) ->
                 out += &format!("\n**{}**\n", sentence(&part.sweep));
             }
             out += &match &part.state {
-                State::Measured(record) => format!("\n{}", markdown::markdown(record)),
-                State::Missing(why) => format!("\nNot available: {}.\n", plain(why)),
-                State::NotAsked => "\nLeft out of this run.\n".to_owned(),
+                SweepState::Measured(record) => format!("\n{}", markdown::markdown(record)),
+                SweepState::Missing(why) => format!("\nNot available: {}.\n", plain(why)),
+                SweepState::NotAsked => "\nLeft out of this run.\n".to_owned(),
             };
         }
     }
     out
 }
 
-/// A published value that nothing of ours stands beside, with the reason.
-pub fn without_ours(compared: &Compared) -> Vec<String> {
-    let p = &compared.published;
-    let value = format!("{} {}", p.value, p.unit);
-    let kind = p.kind.name().to_owned();
-    vec![p.what.clone(), p.place.clone(), value, kind, standing(&compared.standing)]
-}
-
 /// A study as one JSON document: claims with their evidence, published values beside ours, and
 /// each sweep with its record.
 #[must_use]
-pub fn study_json(study: &Study, parts: &[Part], evaluation: &Evaluation) -> String {
+pub fn study_json(study: &Study, parts: &[SweepResult], evaluation: &Evaluation) -> String {
     let plan = &study.plan;
     let document = json!({
         "format": "rdmalab-study-report",
@@ -94,7 +89,7 @@ pub fn study_json(study: &Study, parts: &[Part], evaluation: &Evaluation) -> Str
     format!("{document:#}\n")
 }
 
-fn claim(judged: &Judged) -> Value {
+fn claim(judged: &JudgedClaim) -> Value {
     json!({
         "key": judged.claim.key,
         "says": judged.claim.says,
@@ -111,7 +106,7 @@ fn claim(judged: &Judged) -> Value {
 }
 
 fn evidence(evidence: &Evidence) -> Value {
-    let side = |cell: &Cell| {
+    let side = |cell: &Measurement| {
         json!({
             "value": cell.value,
             "low": cell.interval.map(|i| i.0),
@@ -130,12 +125,12 @@ fn evidence(evidence: &Evidence) -> Value {
         "decision": match evidence.decision {
             Decision::Holds => "holds",
             Decision::Fails => "fails",
-            Decision::Open => "open",
+            Decision::Undecided => "open",
         },
     })
 }
 
-fn value(compared: &Compared) -> Value {
+fn value(compared: &ComparedValue) -> Value {
     let p = &compared.published;
     json!({
         "metric": p.metric,
@@ -154,11 +149,11 @@ fn value(compared: &Compared) -> Value {
     })
 }
 
-fn part(part: &Part) -> Value {
+fn part(part: &SweepResult) -> Value {
     let (state, reason) = match &part.state {
-        State::Measured(_) => ("measured", None),
-        State::Missing(why) => ("not available", Some(why)),
-        State::NotAsked => ("left out", None),
+        SweepState::Measured(_) => ("measured", None),
+        SweepState::Missing(why) => ("not available", Some(why)),
+        SweepState::NotAsked => ("left out", None),
     };
     json!({
         "figure": part.figure,
@@ -172,8 +167,8 @@ fn part(part: &Part) -> Value {
 
 /// All sweeps of a study as one CSV: the figure and the sweep, then what [`crate::csv()`] has.
 #[must_use]
-pub fn study_csv(parts: &[Part]) -> String {
-    let of = |part: &Part| -> Vec<Object> {
+pub fn study_csv(parts: &[SweepResult]) -> String {
+    let of = |part: &SweepResult| -> Vec<Object> {
         let Some(record) = record(part) else { return Vec::new() };
         let with_place = |row: Object| {
             let mut all = Object::new();

@@ -1,147 +1,25 @@
 //! Charts as SVG: small, so that the same text is legible on a telephone and in three columns of a
 //! wide screen; classes instead of colours, so that the page's light and dark style rules them; a
-//! title and a description for who cannot see them.
+//! title and a description for readers who cannot see them.
 //!
 //! Hand-made: a plotting library's SVG has fixed colours and sizes, and neither names nor classes.
 
 mod axis;
 mod effects;
+mod frame;
 mod heat;
 mod published;
 
-use std::fmt::Write as _;
-
 pub use axis::{Axis, binary_axis, is_wide, linear_axis, log_axis, reaching, value_axis};
 pub use effects::{Effect, band, effects};
-pub use heat::{Cell, heat};
-pub use published::Published;
+pub use frame::{Labels, Line, Mark, Rule};
+pub use heat::{HeatCell, heat};
+pub use published::PublishedMark;
 
-/// Size of a chart in its own units, about pixels.
-const WIDTH: f64 = 380.0;
-const HEIGHT: f64 = 256.0;
-
-const TOP: f64 = 26.0;
-const BOTTOM: f64 = 42.0;
-const LEFT: f64 = 66.0;
-/// Right of the last tick without labels of lines.
-const RIGHT: f64 = 28.0;
-/// Width of a character of the largest text, on the safe side.
-const CHARACTER: f64 = 7.6;
-/// Width of a character of a tick, about.
-const NARROW: f64 = 6.2;
-/// Labels of lines are not nearer to each other than this.
-const LINE_HEIGHT: f64 = 13.0;
-/// Longest name that stands at the end of its line, in characters: longer ones stand below.
-const MAX_BESIDE: usize = 12;
-/// Longest name below a chart.
-const MAX_LEGEND: usize = 52;
-/// From one row of names below a chart to the next.
-const LEGEND_ROW: f64 = 16.0;
-/// Longest name of a bar.
-const MAX_BAR_NAME: usize = 56;
-
-/// A point of a line.
-#[derive(Clone, Debug)]
-pub struct Mark {
-    /// Along the x axis.
-    pub x: f64,
-    /// Along the y axis.
-    pub y: f64,
-    /// An interval around `y`.
-    pub interval: Option<(f64, f64)>,
-    /// What is shown when pointed at.
-    pub text: String,
-}
-
-/// A line with its name at its right end.
-#[derive(Clone, Debug)]
-pub struct Line {
-    /// The name.
-    pub name: String,
-    /// Its marks, in the order of x.
-    pub marks: Vec<Mark>,
-}
-
-/// A chart's words.
-#[derive(Clone, Debug)]
-pub struct Words {
-    /// Identifies it within the page.
-    pub id: String,
-    /// The title.
-    pub title: String,
-    /// What it shows, for who cannot see it.
-    pub description: String,
-}
-
-/// A vertical line with a name.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    /// Where.
-    pub x: f64,
-    /// Its name.
-    pub name: String,
-}
-
-/// The area that the data have.
-struct Frame<'a> {
-    x: &'a Axis,
-    y: &'a Axis,
-    right: f64,
-    /// Where the y axis ends.
-    top: f64,
-}
-
-impl Frame<'_> {
-    fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.part(value) * (WIDTH - self.right - LEFT)
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.part(value) * (HEIGHT - BOTTOM - self.top)
-    }
-
-    /// Grid, ticks and names of the axes.
-    fn axes(&self, out: &mut String) {
-        let (floor, end) = (HEIGHT - BOTTOM, WIDTH - self.right);
-        for (value, text) in &self.y.ticks {
-            let y = self.y(*value);
-            put(out, format_args!("<path class='grid' d='M{LEFT} {y:.1}H{end:.1}'/>"));
-            let at = (LEFT - 6.0, y + 3.5);
-            put(out, text_at(at, "tick", "end", text));
-        }
-        let mut free = f64::NEG_INFINITY;
-        for (value, text) in &self.x.ticks {
-            let x = self.x(*value);
-            put(out, format_args!("<path class='axis' d='M{x:.1} {floor}v4'/>"));
-            // Beside many long names little is left for the axis: what would cover goes.
-            let half = text.chars().count() as f64 * NARROW / 2.0;
-            if x - half > free {
-                put(out, text_at((x, floor + 16.0), "tick", "middle", text));
-                free = x + half + 8.0;
-            }
-        }
-        put(out, format_args!("<path class='axis' d='M{LEFT} {floor}H{end:.1}'/>"));
-        let middle = f64::midpoint(LEFT, end);
-        put(out, text_at((middle, HEIGHT - 6.0), "name", "middle", &self.x.label));
-        // The name of the y axis stands above it, where it can be read without turning the head.
-        put(out, text_at((2.0, 11.0), "name", "start", &self.y.label));
-    }
-
-    /// On which side of a vertical line its name stands.
-    fn beside(&self, at: f64) -> (f64, &'static str) {
-        let is_left = at > f64::midpoint(LEFT, WIDTH - self.right);
-        if is_left { (-4.0, "end") } else { (4.0, "start") }
-    }
-
-    /// The how many-th vertical line: its name lies below those before it.
-    fn rule(&self, i: usize, rule: &Rule) -> String {
-        let (at, floor) = (self.x(rule.x), HEIGHT - BOTTOM);
-        let top = TOP + 4.0 + i as f64 * LINE_HEIGHT;
-        let (shift, anchor) = self.beside(at);
-        format!("<path class='rule' d='M{at:.1} {floor}V{:.1}'/>", top - 4.0)
-            + &text_at((at + shift, top + 4.0), "label", anchor, &rule.name)
-    }
-}
+use frame::{
+    BOTTOM, CHARACTER, Frame, HEIGHT, LEGEND_ROW, LINE_HEIGHT, MAX_BAR_NAME, MAX_BESIDE,
+    MAX_LEGEND, NARROW, RIGHT, TOP, WIDTH, begin_svg, escape, put, shape, short, text_at,
+};
 
 /// A bar of a histogram.
 #[derive(Clone, Debug)]
@@ -150,19 +28,19 @@ pub struct Bin {
     pub ends: (f64, f64),
     /// Samples in it.
     pub count: u64,
-    /// What is shown when pointed at.
+    /// The text of the tooltip.
     pub text: String,
 }
 
 /// Lines over a common x, each with its name at its end, or below where names are long; vertical
 /// lines at named places; and what was printed elsewhere.
 pub fn lines(
-    words: &Words,
+    labels: &Labels,
     x: &Axis,
     y: &Axis,
     lines: &[Line],
     rules: &[Rule],
-    printed: &[Published],
+    printed: &[PublishedMark],
 ) -> String {
     let longest = lines.iter().map(|l| l.name.chars().count()).max().unwrap_or(0);
     let is_beside = longest <= MAX_BESIDE;
@@ -170,7 +48,7 @@ pub fn lines(
     let frame = Frame { x, y, right: RIGHT + right, top: TOP };
     let (legend, depth) = if is_beside { (String::new(), 0.0) } else { legend(lines) };
     let (sources, more) = published::names(printed.iter(), HEIGHT + depth);
-    let mut out = open(words, HEIGHT + depth + more);
+    let mut out = begin_svg(labels, HEIGHT + depth + more);
     frame.axes(&mut out);
     for (i, rule) in rules.iter().enumerate() {
         put(&mut out, frame.rule(i, rule));
@@ -230,22 +108,6 @@ fn legend(lines: &[Line]) -> (String, f64) {
     (out, (row + 1.0) * LEGEND_ROW + 6.0)
 }
 
-/// A mark whose shape, not colour alone, says which line it is of.
-fn shape(line: usize, x: f64, y: f64, text: &str) -> String {
-    let text = escape(text);
-    let path = match line % 4 {
-        0 => {
-            return format!(
-                "<circle cx='{x:.1}' cy='{y:.1}' r='2.8'><title>{text}</title></circle>"
-            );
-        }
-        1 => format!("M{:.1} {:.1}h5v5h-5z", x - 2.5, y - 2.5),
-        2 => format!("M{x:.1} {:.1}l3.4 6h-6.8z", y - 3.6),
-        _ => format!("M{x:.1} {:.1}l3.6 3.6l-3.6 3.6l-3.6 -3.6z", y - 3.6),
-    };
-    format!("<path d='{path}'><title>{text}</title></path>")
-}
-
 /// The names of lines at their ends, moved apart where they would cover each other.
 fn names(frame: &Frame, lines: &[Line], out: &mut String) {
     let mut ends: Vec<(f64, usize)> = Vec::new();
@@ -276,18 +138,18 @@ fn names(frame: &Frame, lines: &[Line], out: &mut String) {
 /// Bars over bins whose `edges` lie on the x axis, and vertical lines at named places: ours, and
 /// what was printed elsewhere.
 pub fn bars(
-    words: &Words,
+    labels: &Labels,
     (x, y): (&Axis, &Axis),
     bins: &[Bin],
     rules: &[Rule],
-    printed: &[Published],
+    printed: &[PublishedMark],
 ) -> String {
     // Names of lines stand above all bars, as far as these have room below.
     let names = (rules.len() + printed.len()) as f64 * LINE_HEIGHT;
     let top = TOP + names.min((HEIGHT - BOTTOM - TOP) / 2.0);
     let frame = Frame { x, y, right: RIGHT, top };
     let (sources, more) = published::names(printed.iter(), HEIGHT);
-    let mut out = open(words, HEIGHT + more);
+    let mut out = begin_svg(labels, HEIGHT + more);
     frame.axes(&mut out);
     let floor = HEIGHT - BOTTOM;
     out.push_str("<g class='bars c0'>");
@@ -320,9 +182,9 @@ pub fn bars(
 
 /// Samples in time: for each mark a line from its least to its largest, and a dot at its middle.
 /// Those that are `picked` stand out, by colour and as diamonds.
-pub fn columns(words: &Words, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
+pub fn columns(labels: &Labels, x: &Axis, y: &Axis, marks: &[Mark], picked: &[usize]) -> String {
     let frame = Frame { x, y, right: RIGHT, top: TOP };
-    let mut out = open(words, HEIGHT);
+    let mut out = begin_svg(labels, HEIGHT);
     frame.axes(&mut out);
     for (i, mark) in marks.iter().enumerate() {
         let (x, y) = (frame.x(mark.x), frame.y(mark.y));
@@ -355,17 +217,17 @@ pub struct Bar {
     /// That as text.
     pub text: String,
     /// What was printed of it elsewhere.
-    pub marks: Vec<Published>,
+    pub marks: Vec<PublishedMark>,
 }
 
 /// One bar for each name, with its value as text: where nothing is a number to draw lines over.
-pub fn ranking(words: &Words, end: f64, bars: &[Bar]) -> String {
+pub fn ranking(labels: &Labels, end: f64, bars: &[Bar]) -> String {
     const ROW: f64 = 30.0;
     /// Half of a mark, and a little air.
     const HALF: f64 = 9.0;
     let floor = bars.len() as f64 * ROW + 6.0;
     let (sources, depth) = published::names(bars.iter().flat_map(|bar| &bar.marks), floor);
-    let mut out = open(words, floor + depth);
+    let mut out = begin_svg(labels, floor + depth);
     let width_of = |value: f64| (value / end * (WIDTH - 84.0)).clamp(1.0, WIDTH - 84.0);
     for (i, bar) in bars.iter().enumerate() {
         let y = i as f64 * ROW;
@@ -403,49 +265,6 @@ pub fn ranking(words: &Words, end: f64, bars: &[Bar]) -> String {
     out + &sources + "</svg>"
 }
 
-fn open(words: &Words, height: f64) -> String {
-    let Words { id, title, description } = words;
-    format!(
-        "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-labelledby='{id}-t {id}-d'>\
-         <title id='{id}-t'>{}</title><desc id='{id}-d'>{}</desc>",
-        escape(title),
-        escape(description)
-    )
-}
-
-fn text_at((x, y): (f64, f64), class: &str, anchor: &str, text: &str) -> String {
-    let text = escape(text);
-    format!("<text x='{x:.1}' y='{y:.1}' class='{class}' text-anchor='{anchor}'>{text}</text>")
-}
-
-fn put(out: &mut String, piece: impl std::fmt::Display) {
-    write!(out, "{piece}").expect("a string takes whatever is written");
-}
-
-/// A name that fits beside a chart.
-fn short(name: &str, most: usize) -> String {
-    if name.chars().count() <= most {
-        return name.to_owned();
-    }
-    name.chars().take(most - 1).chain(['…']).collect()
-}
-
-/// Text for XML.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&#39;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,8 +282,8 @@ mod tests {
         let y = linear_axis("y", (0.0, 100.0), 4, |v| v.to_string());
         let bin = Bin { ends: (0.0, 1.0), count: 100, text: String::new() };
         let rule = |x: f64| Rule { x, name: format!("at {x}") };
-        let words = Words { id: "a".into(), title: "t".into(), description: "d".into() };
-        let text = bars(&words, (&x, &y), &[bin], &[0.1, 0.5, 0.9].map(rule), &[]);
+        let labels = Labels { id: "a".into(), title: "t".into(), description: "d".into() };
+        let text = bars(&labels, (&x, &y), &[bin], &[0.1, 0.5, 0.9].map(rule), &[]);
         let labels = baselines(&text, "label");
         assert_eq!(labels.len(), 3);
         let bar = text.split("<rect ").nth(1).and_then(|t| t.split("y='").nth(1)).unwrap();
@@ -482,9 +301,9 @@ mod tests {
             marks: vec![Mark { x: 1.0, y, interval: None, text: String::new() }],
         };
         let all: Vec<Line> = [0.0, 1.0, 2.0, 3.0, 99.0, 100.0].map(line).to_vec();
-        let words =
-            Words { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
-        let text = lines(&words, &x, &y, &all, &[], &[]);
+        let labels =
+            Labels { id: "a".to_owned(), title: "<t>".to_owned(), description: "&".to_owned() };
+        let text = lines(&labels, &x, &y, &all, &[], &[]);
         assert!(text.contains("&lt;t&gt;") && text.contains("&amp;") && !text.contains("<t>"));
         let mut ys = baselines(&text, "label");
         ys.sort_by(f64::total_cmp);

@@ -4,11 +4,13 @@
 use std::fmt;
 
 use rdmalab_measure::Quantity;
-use rdmalab_record::Record;
+use rdmalab_measure::group::distinct_by_key;
+use rdmalab_measure::text::first_few;
+use rdmalab_record::{Record, Skipped};
 
 use crate::grid::Grid;
 use crate::model::{Group, Merged, Model, PEER, Row, TAIL, TENTH, device_line, group_name};
-use crate::value::{grouped, heading, percentile, shown, unbreakable};
+use crate::value::{fmt_count, heading, named, percentile, shown, unbreakable};
 use crate::warnings::warnings;
 
 /// What stands for a percentile that the samples do not support.
@@ -56,7 +58,7 @@ impl Table {
         parts.extend(found(&model));
         let warnings = warnings(record);
         if !warnings.is_empty() {
-            parts.push(warnings.iter().map(|w| said("warning: ", w)).collect());
+            parts.push(warnings.iter().map(|w| wrapped_sentence("warning: ", w)).collect());
         }
         Self { text: parts.join("\n") }
     }
@@ -72,10 +74,14 @@ impl fmt::Display for Table {
 fn found(model: &Model) -> Option<String> {
     const SHOWN: usize = 12;
     let all = model.findings;
-    let mut text: String =
-        all.iter().take(SHOWN).map(|finding| said("found: ", &finding.sentence)).collect();
+    let mut text: String = all
+        .iter()
+        .take(SHOWN)
+        .map(|finding| wrapped_sentence("found: ", &finding.sentence))
+        .collect();
     if all.len() > SHOWN {
-        text += &said("found: ", &format!("{} more: see --format json", all.len() - SHOWN));
+        text +=
+            &wrapped_sentence("found: ", &format!("{} more: see --format json", all.len() - SHOWN));
     }
     (!all.is_empty()).then_some(text)
 }
@@ -84,8 +90,7 @@ fn head(model: &Model) -> String {
     let record = model.record;
     let mut text = format!("{} on {}\n", record.header.experiment, device_line(record));
     let constant = model.constant.iter().take(MAX_CONSTANT);
-    let mut constant: Vec<String> =
-        constant.map(|(name, v)| format!("{} {}", heading(name), shown(name, v))).collect();
+    let mut constant: Vec<String> = constant.map(|(name, v)| named(name, v)).collect();
     let more = model.constant.len().saturating_sub(MAX_CONSTANT);
     if more > 0 {
         constant.push(format!("and {more} more in the record"));
@@ -110,8 +115,19 @@ fn commas(mut items: Vec<String>) -> Vec<String> {
     items
 }
 
+/// The names of the parameters that vary.
+pub fn parameter_heads(model: &Model) -> Vec<String> {
+    model.varying.iter().map(|name| heading(name)).collect()
+}
+
+/// The values of the parameters that vary, as a row has them.
+pub fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
+    let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
+    model.varying.iter().map(value).collect()
+}
+
 /// A sentence in lines that fit.
-pub fn said(start: &str, text: &str) -> String {
+pub fn wrapped_sentence(start: &str, text: &str) -> String {
     let text = unbreakable(text);
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     wrapped(start, &words).replace('\u{a0}', " ")
@@ -138,15 +154,6 @@ fn wrapped(start: &str, items: &[String]) -> String {
         }
     }
     lines.iter().map(|l| format!("{}\n", l.trim_end())).collect()
-}
-
-fn parameter_heads(model: &Model) -> Vec<String> {
-    model.varying.iter().map(|name| heading(name)).collect()
-}
-
-fn parameter_cells(model: &Model, row: &Row) -> Vec<String> {
-    let value = |name: &&str| row.parameters.get(*name).map_or("-".into(), |v| shown(name, v));
-    model.varying.iter().map(value).collect()
 }
 
 /// The columns of a table of times, after the parameters.
@@ -209,8 +216,8 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
     let format = |value| group.quantity.format(value);
     let cell = |head: &String| match head.as_str() {
         "runs" => merged.runs.to_string(),
-        "n" => grouped(merged.n),
-        "lost" => grouped(merged.lost),
+        "n" => fmt_count(merged.n),
+        "lost" => fmt_count(merged.lost),
         _ if merged.n == 0 => "-".to_owned(),
         "min" => format(merged.min),
         "median" if !merged.is_supported => TOO_SMALL.to_owned(),
@@ -225,8 +232,8 @@ pub fn cells_of(group: &Group, merged: &Merged, quantiles: Quantiles) -> Vec<Str
         "max" => format(merged.max),
         "at sample" => match (merged.max_index, merged.runs) {
             (None, _) => "-".to_owned(),
-            (Some(i), 1) => grouped(i),
-            (Some(i), _) => format!("{} (run {})", grouped(i), merged.max_run),
+            (Some(i), 1) => fmt_count(i),
+            (Some(i), _) => format!("{} (run {})", fmt_count(i), merged.max_run),
         },
         tail => {
             let q = quantiles.body.iter().copied().chain(TAIL).find(|q| percentile(*q) == tail);
@@ -357,22 +364,10 @@ fn figures(model: &Model) -> Option<String> {
 /// One line for each reason, with the first few points that it struck.
 fn skipped(model: &Model) -> String {
     const NAMED: usize = 4;
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for skipped in &model.record.skipped {
-        let place = model.skipped_place(skipped);
-        match reasons.iter_mut().find(|(reason, _)| *reason == skipped.reason) {
-            Some((_, places)) if places.contains(&place) => {}
-            Some((_, places)) => places.push(place),
-            None => reasons.push((&skipped.reason, vec![place])),
-        }
-    }
-    let line = |(reason, places): &(&str, Vec<String>)| {
-        let more = match places.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            n => format!("; and {n} more"),
-        };
-        let named = places.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>();
-        said("skipped ", &format!("{}{more}: {reason}", named.join("; ")))
+    let of = |skipped: &'_ Skipped| (skipped.reason.clone(), model.skipped_place(skipped));
+    let reasons = distinct_by_key(model.record.skipped.iter().map(of));
+    let line = |(reason, places): &(String, Vec<String>)| {
+        wrapped_sentence("skipped ", &format!("{}: {reason}", first_few(places, NAMED)))
     };
     reasons.iter().map(line).collect()
 }

@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 
 use rdmalab_measure::Quantity;
+use rdmalab_measure::group::gather;
 use rdmalab_measure::outcome::IS_HIDDEN;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_BEYOND;
-use rdmalab_measure::words::{by_number, few};
+use rdmalab_measure::text::{and_more, plural};
 use rdmalab_record::Record;
 
 use crate::model::{Group, Merged, Model, Row, TAIL, group_name};
-use crate::value::{grouped, heading, percentile, shown};
+use crate::value::{fmt_count, named, percentile};
 
 /// A median is well known when its interval is not wider than this share of it.
 const WIDE: f64 = 0.05;
@@ -67,8 +68,8 @@ fn cut_short(record: &Record) -> Vec<String> {
             true => "; they do not count beside whole runs of the same",
             false => "",
         };
-        let (point, was) = (by_number(n, "point", "points"), by_number(n, "was", "were"));
-        format!("{point} {} {was} cut short: {reason}{counts}", few(numbers, NAMED))
+        let (point, was) = (plural(n, "point", "points"), plural(n, "was", "were"));
+        format!("{point} {} {was} cut short: {reason}{counts}", and_more(numbers, NAMED))
     };
     reasons.iter().map(sentence).collect()
 }
@@ -113,7 +114,7 @@ fn names<'g>(groups: impl Iterator<Item = &'g Group<'g>>) -> String {
             let is_named = |label: &&String| !label.is_empty();
             let named: Vec<&String> = several.iter().filter(is_named).collect();
             let whole = if named.len() < several.len() { "as a whole, " } else { "" };
-            format!("{} ({whole}{})", quantity.name(), few(&named, NAMED))
+            format!("{} ({whole}{})", quantity.name(), and_more(&named, NAMED))
         }
     };
     quantities.iter().map(name).collect::<Vec<_>>().join("; ")
@@ -139,8 +140,7 @@ fn place_of(model: &Model, struck: &[Struck], worst: &Struck) -> String {
 fn silent(groups: &[Group]) -> Option<String> {
     let is_silent = |g: &&Group| g.rows.iter().all(|(_, m)| m.n == 0);
     let silent: Vec<&Group> = groups.iter().filter(is_silent).collect();
-    (!silent.is_empty())
-        .then(|| format!("{}: not one sample came back", names(silent.iter().copied())))
+    (!silent.is_empty()).then(|| format!("{}: no sample arrived", names(silent.iter().copied())))
 }
 
 /// What all groups lost alike is said once.
@@ -157,9 +157,9 @@ fn lost(groups: &[Group]) -> Vec<String> {
         let share = *lost as f64 / (n + lost) as f64 * 100.0;
         let messages = if *lost == 1 { "message was" } else { "messages were" };
         format!(
-            "{}: {} {messages} lost ({share:.2} %); the numbers speak of those that arrived",
+            "{}: {} {messages} lost ({share:.2} %); the numbers are of those that arrived",
             names(groups.iter().copied()),
-            grouped(*lost)
+            fmt_count(*lost)
         )
     };
     losses.iter().map(sentence).collect()
@@ -175,7 +175,7 @@ fn negative(model: &Model, groups: &[Group]) -> Option<String> {
             "{}: {} {samples} below zero, down to {}{}: the clocks of the two ends disagree by at \
              least that; pin both ends to one socket, or trust the round trip only",
             names(struck.iter().map(|one| one.group)),
-            grouped(count),
+            fmt_count(count),
             fmt_ns(found.worst.2.min),
             place_of(model, &struck, found)
         )
@@ -231,8 +231,8 @@ fn too_few(groups: &[Group]) -> Option<String> {
         "too few samples for {} and beyond: it needs {} in a series, the shortest has {}; measure \
          more",
         if q == 0.5 { "the median".to_owned() } else { percentile(q) },
-        grouped(needed),
-        grouped(n)
+        fmt_count(needed),
+        fmt_count(n)
     ))
 }
 
@@ -275,7 +275,7 @@ fn together(all: &[Said]) -> String {
         [one] => format!("{one}{IS_HIDDEN}{first}{often}"),
         several => {
             let are = IS_HIDDEN.replacen(" is ", " are ", 1);
-            format!("{}{are}{first}{often}", few(several, NAMED))
+            format!("{}{are}{first}{often}", and_more(several, NAMED))
         }
     }
 }
@@ -308,19 +308,10 @@ fn is_number(word: &str) -> bool {
     is_value(value) && (UNITS.contains(&unit) || is_value(bare))
 }
 
-/// Adds a value to those of its key.
-fn gather<K: PartialEq, V>(all: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
-    match all.iter_mut().find(|(other, _)| *other == key) {
-        Some((_, values)) => values.push(value),
-        None => all.push((key, vec![value])),
-    }
-}
-
 /// Which point, by what varies: `size 64 B, op send`; empty where nothing does.
 pub fn place(model: &Model, row: &Row) -> String {
-    let each = model.varying.iter().filter_map(|name| {
-        Some(format!("{} {}", heading(name), shown(name, row.parameters.get(*name)?)))
-    });
+    let each =
+        model.varying.iter().filter_map(|name| Some(named(name, row.parameters.get(*name)?)));
     each.collect::<Vec<_>>().join(", ")
 }
 

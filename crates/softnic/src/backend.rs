@@ -16,83 +16,20 @@ use crate::cancel::NoCancel;
 use crate::context::ContextShared;
 use crate::cq::{ChannelObject, CqObject};
 use crate::device;
-use crate::interrupt;
+use crate::handles::{
+    Channel, ChannelHandle, Context, Cq, CqHandle, Mr, Mw, Pd, SoftQp, Srq, alive, check_limit,
+    limit_error,
+};
 use crate::lifecycle;
 use crate::mr::{MrObject, MwObject};
 use crate::pd::PdObject;
 use crate::process::Process;
 use crate::profile::{self, limits};
-use crate::qp::{QpInner, QpObject};
+use crate::signals;
 use crate::srq::SrqObject;
 
 /// The soft RNIC.
 pub struct SoftNic;
-
-macro_rules! handle {
-    ($(#[$doc:meta])* $name:ident, $object:ty) => {
-        $(#[$doc])*
-        #[derive(Clone)]
-        pub struct $name(pub(crate) Arc<$object>);
-    };
-}
-
-handle! {
-    /// An open soft device.
-    Context, ContextShared
-}
-handle! {
-    /// A protection domain of a soft device.
-    Pd, PdObject
-}
-handle! {
-    /// A memory region of a soft device.
-    Mr, MrObject
-}
-handle! {
-    /// A memory window of a soft device.
-    Mw, MwObject
-}
-handle! {
-    /// A completion channel of a soft device.
-    Channel, ChannelHandle
-}
-handle! {
-    /// A completion queue of a soft device.
-    Cq, CqHandle
-}
-handle! {
-    /// A shared receive queue of a soft device.
-    Srq, SrqObject
-}
-
-/// A queue pair of a soft device.
-#[derive(Clone, Copy)]
-pub struct SoftQp(pub(crate) &'static QpObject, pub(crate) Qpn);
-
-/// A channel and its context.
-pub(crate) struct ChannelHandle {
-    channel: Arc<ChannelObject>,
-    context: Arc<ContextShared>,
-}
-
-/// A CQ and the process that makes progress for it.
-pub(crate) struct CqHandle {
-    pub(crate) cq: Arc<CqObject>,
-    process: &'static Process,
-    pub(crate) context: Arc<ContextShared>,
-}
-
-fn limit_error(what: &str, asked: u64, limit: u64) -> VerbsError {
-    let whose = profile::whose();
-    VerbsError::invalid(format!("{what} {asked}: soft devices allow up to {limit}{whose}"))
-}
-
-pub(crate) fn check_limit(what: &str, asked: u32, limit: u32) -> VerbsResult<()> {
-    if asked > limit {
-        return Err(limit_error(what, asked as u64, limit as u64));
-    }
-    Ok(())
-}
 
 fn check_port(port: u8) -> VerbsResult<()> {
     if port != 1 {
@@ -131,28 +68,28 @@ impl Backend for SoftNic {
         device::personality()?;
         profile::named()?;
         let process = Process::get()?;
-        Ok(Context(ContextShared::open(process, index)?))
+        Ok(Context { process, shared: ContextShared::open(index)? })
     }
 
     fn close(ctx: &Context) -> VerbsResult<()> {
-        ctx.0.process.report_dropped();
+        ctx.process.report_dropped();
         // As the kernel does, this succeeds whatever is still alive: objects hold the context, and
         // programs (perftest is one) close a device before they have destroyed everything.
         Ok(())
     }
 
     fn query_device(ctx: &Context) -> DeviceCaps {
-        device::caps(ctx.0.device)
+        device::caps(ctx.shared.device)
     }
 
     fn query_port(ctx: &Context, port: u8) -> VerbsResult<PortInfo> {
         check_port(port)?;
-        device::port(ctx.0.device)
+        device::port(ctx.shared.device)
     }
 
     fn query_gid(ctx: &Context, port: u8, index: u32) -> VerbsResult<GidEntry> {
         check_port(port)?;
-        device::gid_entry(ctx.0.device, index)
+        device::gid_entry(ctx.shared.device, index)
     }
 
     fn query_pkey(_ctx: &Context, port: u8, index: u32) -> VerbsResult<PKey> {
@@ -163,11 +100,11 @@ impl Backend for SoftNic {
     }
 
     fn async_fd(ctx: &Context) -> RawFd {
-        ctx.0.async_fd()
+        ctx.shared.async_fd()
     }
 
     fn next_async_event(ctx: &Context) -> VerbsResult<AsyncEvent> {
-        ctx.0.next_event()
+        ctx.shared.next_event()
     }
 
     fn read_clock(_ctx: &Context) -> u64 {
@@ -175,13 +112,14 @@ impl Backend for SoftNic {
     }
 
     fn alloc_pd(ctx: &Context) -> VerbsResult<Pd> {
-        ctx.0.process.check_usable()?;
-        Ok(Pd(Arc::new(PdObject::new(ctx.0.clone()))))
+        ctx.process.check_usable()?;
+        let id = PdId(ctx.process.allocate_pd());
+        Ok(Pd(Arc::new(PdObject::new(id, ctx.shared.clone())), ctx.process))
     }
 
     fn dealloc_pd(pd: &Pd) -> VerbsResult<()> {
         let objects = pd.0.objects();
-        if objects > 0 && !pd.0.context.process.is_defunct() {
+        if objects > 0 && !pd.1.is_defunct() {
             return Err(VerbsError::busy(format!("{objects} objects use this PD")));
         }
         pd.0.context.remove_object();
@@ -195,8 +133,8 @@ impl Backend for SoftNic {
         iova: u64,
         access: Access,
     ) -> VerbsResult<(Mr, MrInfo)> {
-        pd.0.context.process.check_usable()?;
-        let (region, info) = MrObject::register(&pd.0, addr, length, iova, access)?;
+        pd.1.check_usable()?;
+        let (region, info) = MrObject::register(pd.1, &pd.0, addr, length, iova, access)?;
         Ok((Mr(region), info))
     }
 
@@ -220,14 +158,14 @@ impl Backend for SoftNic {
     }
 
     fn alloc_mw(pd: &Pd, mw_type: MwType) -> VerbsResult<(Mw, u32)> {
-        pd.0.context.process.check_usable()?;
-        let window = MwObject::allocate(&pd.0, mw_type)?;
+        pd.1.check_usable()?;
+        let window = MwObject::allocate(pd.1, &pd.0, mw_type)?;
         let rkey = window.rkey.load(Ordering::Acquire);
         Ok((Mw(window), rkey))
     }
 
     fn dealloc_mw(mw: &Mw) -> VerbsResult<()> {
-        if mw.0.pd.context.process.is_defunct() {
+        if mw.0.process.is_defunct() {
             return Ok(());
         }
         mw.0.deallocate()
@@ -241,10 +179,14 @@ impl Backend for SoftNic {
     }
 
     fn create_channel(ctx: &Context) -> VerbsResult<Channel> {
-        ctx.0.process.check_usable()?;
+        ctx.process.check_usable()?;
         let channel = Arc::new(ChannelObject::new()?);
-        ctx.0.add_object();
-        Ok(Channel(Arc::new(ChannelHandle { channel, context: ctx.0.clone() })))
+        ctx.shared.add_object();
+        Ok(Channel(Arc::new(ChannelHandle {
+            channel,
+            process: ctx.process,
+            context: ctx.shared.clone(),
+        })))
     }
 
     fn channel_fd(channel: &Channel) -> RawFd {
@@ -252,9 +194,9 @@ impl Backend for SoftNic {
     }
 
     fn channel_next(channel: &Channel) -> VerbsResult<u64> {
-        let (process, channel) = (channel.0.context.process, &channel.0.channel);
+        let (process, channel) = (channel.0.process, &channel.0.channel);
         process.check_usable()?;
-        let calm = NoCancel::new();
+        let no_cancel = NoCancel::new();
         loop {
             if let Some(cookie) = channel.try_next() {
                 return Ok(cookie);
@@ -268,18 +210,18 @@ impl Backend for SoftNic {
             if channel.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no completion event waits"));
             }
-            let interrupted = process.wait_as_caller(channel.fd(), &calm);
+            let interrupted = process.wait_as_caller(channel.fd(), &no_cancel);
             caught(|| process.after_wait())?;
-            if interrupted && interrupt::ends_waits() {
+            if interrupted && signals::interrupts_waits() {
                 // The event may have come just then.
-                return channel.try_next().ok_or_else(interrupt::error);
+                return channel.try_next().ok_or_else(signals::interrupted);
             }
         }
     }
 
     fn destroy_channel(channel: &Channel) -> VerbsResult<()> {
         let users = channel.0.channel.users.load(Ordering::Acquire);
-        if users > 0 && !channel.0.context.process.is_defunct() {
+        if users > 0 && !channel.0.process.is_defunct() {
             return Err(VerbsError::busy(format!("{users} CQs use this completion channel")));
         }
         channel.0.context.remove_object();
@@ -287,25 +229,25 @@ impl Backend for SoftNic {
     }
 
     fn create_cq(ctx: &Context, init: CqInit<'_, Channel>) -> VerbsResult<(Cq, u32)> {
-        ctx.0.process.check_usable()?;
+        ctx.process.check_usable()?;
         if init.cqe == 0 {
             return Err(VerbsError::invalid("a CQ must hold at least one completion"));
         }
         check_limit("cqe", init.cqe, limits().max_cqe)?;
         if let Some(channel) = init.channel {
-            ctx.0.check_owns(&channel.0.context, "the completion channel")?;
+            ctx.shared.check_owns(&channel.0.context, "the completion channel")?;
         }
         let channel = init.channel.map(|channel| channel.0.channel.clone());
         let cq = Arc::new(CqObject::new(
-            ctx.0.clone(),
+            ctx.shared.clone(),
             init.cqe,
             channel,
             init.timestamps,
             init.ignore_overrun,
             init.cookie,
         ));
-        ctx.0.add_object();
-        let (process, context) = (ctx.0.process, ctx.0.clone());
+        ctx.shared.add_object();
+        let (process, context) = (ctx.process, ctx.shared.clone());
         Ok((Cq(Arc::new(CqHandle { cq, process, context })), init.cqe))
     }
 
@@ -383,7 +325,7 @@ impl Backend for SoftNic {
     }
 
     fn create_srq(pd: &Pd, init: SrqInit) -> VerbsResult<(Srq, SrqInfo)> {
-        pd.0.context.process.check_usable()?;
+        pd.1.check_usable()?;
         check_limit("SRQ max_wr", init.max_wr, limits().max_srq_wr)?;
         check_limit("SRQ max_sge", init.max_sge, limits().max_srq_sge)?;
         let queue = SharedRecvQueue::new(init.max_wr, init.max_sge.max(1), init.srq_limit);
@@ -400,7 +342,7 @@ impl Backend for SoftNic {
             max_sge: init.max_sge.max(1),
             srq_limit: init.srq_limit,
         };
-        Ok((Srq(Arc::new(srq)), info))
+        Ok((Srq(Arc::new(srq), pd.1), info))
     }
 
     fn modify_srq(srq: &Srq, max_wr: Option<u32>, srq_limit: Option<u32>) -> VerbsResult<()> {
@@ -433,7 +375,7 @@ impl Backend for SoftNic {
 
     fn destroy_srq(srq: &Srq) -> VerbsResult<()> {
         let users = srq.0.users.load(Ordering::Acquire);
-        if users > 0 && !srq.0.pd.context.process.is_defunct() {
+        if users > 0 && !srq.1.is_defunct() {
             return Err(VerbsError::busy(format!("{users} QPs use this SRQ")));
         }
         srq.0.pd.context.forget(srq.0.cookie);
@@ -445,11 +387,10 @@ impl Backend for SoftNic {
         srq: &Srq,
         wrs: impl Iterator<Item = RecvWr<'a>>,
     ) -> Result<(), (usize, PostError)> {
-        let mut queue = srq.0.queue.lock();
-        for (taken, wr) in wrs.enumerate() {
-            queue.queue.push(&wr).map_err(|error| (taken, error))?;
-        }
-        Ok(())
+        let queue = &mut srq.0.queue.lock().queue;
+        let posted = each(wrs, |wr| queue.push(wr));
+        queue.fetch_all();
+        posted
     }
 
     fn create_qp(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
@@ -481,15 +422,9 @@ impl Backend for SoftNic {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
-        let mut result = Ok(());
-        for (taken, wr) in wrs.enumerate() {
-            if let Err(error) = inner.post_one(&wr, freed) {
-                result = Err((taken, error));
-                break;
-            }
-        }
+        let posted = each(wrs, |wr| inner.post_one(wr, freed));
         inner.start_sending();
-        result
+        posted
     }
 
     #[inline]
@@ -504,14 +439,12 @@ impl Backend for SoftNic {
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
         let freed = qp.0.sq_freed.load(Ordering::Acquire);
         let before = inner.qp.sq.posted;
-        for (index, wr) in wrs.enumerate() {
-            if let Err(error) = inner.post_one(&wr, freed) {
-                inner.qp.sq.unpush_to(before);
-                return Err((index, error));
-            }
+        let posted = each(wrs, |wr| inner.post_one(wr, freed));
+        match posted {
+            Ok(()) => inner.start_sending(),
+            Err(_) => inner.qp.sq.unpush_to(before),
         }
-        inner.start_sending();
-        Ok(())
+        posted
     }
 
     #[inline]
@@ -524,13 +457,12 @@ impl Backend for SoftNic {
         }
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1).map_err(|_| (0, PostError::BadState))?;
-        for (taken, wr) in wrs.enumerate() {
-            inner.qp.post_recv(&wr).map_err(|error| (taken, error))?;
-        }
+        let posted = each(wrs, |wr| inner.qp.post_recv(wr));
+        inner.qp.fetch_receives();
         if inner.qp.state == QpState::Err {
             inner.qp.flush_receives(&mut inner.links);
         }
-        Ok(())
+        posted
     }
 
     fn attach_mcast(qp: &SoftQp, gid: Gid, _lid: u16) -> VerbsResult<()> {
@@ -540,7 +472,7 @@ impl Backend for SoftNic {
             return Err(VerbsError::invalid("only UD QPs can join multicast groups"));
         }
         // It may wait for others, so nobody is kept from the QP meanwhile.
-        process.introduce_to_everybody();
+        process.exchange_hellos();
         let mut guard = qp.0.inner.lock();
         alive(&mut guard, qp.1)?;
         process.join_group(gid, qp.1)
@@ -554,9 +486,9 @@ impl Backend for SoftNic {
     }
 
     fn check_ah(pd: &Pd, attr: &AhAttr) -> VerbsResult<()> {
-        pd.0.context.process.check_usable()?;
+        pd.1.check_usable()?;
         check_port(attr.port_num)?;
-        pd.0.context.process.check_address(attr)?;
+        pd.1.check_address(attr)?;
         let ethernet = device::personality()? == device::Personality::Ethernet;
         if ethernet && !attr.is_global {
             return Err(VerbsError::invalid(
@@ -571,20 +503,24 @@ impl Backend for SoftNic {
     }
 }
 
+/// Posts work requests one after the other, up to the first that is refused: its index, and why.
+#[inline(always)]
+fn each<W>(
+    wrs: impl Iterator<Item = W>,
+    mut post: impl FnMut(&W) -> Result<(), PostError>,
+) -> Result<(), (usize, PostError)> {
+    for (index, wr) in wrs.enumerate() {
+        post(&wr).map_err(|error| (index, error))?;
+    }
+    Ok(())
+}
+
 /// Runs a part of a verb that threads may be cancelled in: nothing around it can catch a panic,
 /// since that would catch the cancellation too.
 fn caught(part: impl FnOnce()) -> VerbsResult<()> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).map_err(|_| {
         VerbsError::new(libc::EIO, "a fault inside the soft device; see standard error")
     })
-}
-
-#[inline(always)]
-pub(crate) fn alive(guard: &mut Option<QpInner>, qpn: Qpn) -> VerbsResult<&mut QpInner> {
-    match guard {
-        Some(inner) if inner.qp.qpn == qpn => Ok(inner),
-        _ => Err(VerbsError::invalid("the QP was destroyed")),
-    }
 }
 
 #[cold]

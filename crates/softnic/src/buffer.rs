@@ -5,11 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
-use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::mr::Backing;
 use rdmalab_ring::seg::Segment;
-
-use crate::process::Process;
 
 struct Shared {
     id: u32,
@@ -41,48 +38,28 @@ impl Buffers {
         let found = shared.iter().find(|shared| shared.id == id)?;
         found.segment.as_fd().try_clone_to_owned().ok()
     }
+
+    /// Keeps a segment, and gives it a number.
+    pub(crate) fn add(&self, segment: Segment) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shared.write().push(Shared { id, segment });
+    }
+
+    /// Frees the memory at `at`. Returns the number that it had.
+    pub(crate) fn remove(&self, at: *mut u8) -> Option<u32> {
+        let mut shared = self.shared.write();
+        let index = shared.iter().position(|shared| shared.segment.ptr() == at)?;
+        let Shared { id, segment } = shared.swap_remove(index);
+        give_pages_back(&segment);
+        Some(id)
+    }
 }
 
-/// Allocates `bytes` bytes (rounded up to pages, zeroed) that soft peers on this host can map.
-///
-/// # Errors
-/// `ENOMEM` when there is none; the errors of opening a soft device.
-pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
-    let process = Process::get()?;
-    let segment = Segment::create(c"rdmalab-buffer", bytes.max(1), bytes.max(1))
-        .map_err(|error| VerbsError::no_room(format!("cannot allocate {bytes} bytes: {error}")))?;
-    let at = segment.ptr();
-    let id = process.buffers.next_id.fetch_add(1, Ordering::Relaxed) + 1;
-    process.buffers.shared.write().push(Shared { id, segment });
-    Ok(at)
-}
-
-/// Frees the memory of a segment that peers may keep mapped: the letter that tells them may be
-/// lost.
+/// Frees the memory of a segment that peers may keep mapped: the control message that tells them
+/// may be lost.
 fn give_pages_back(segment: &Segment) {
     let (fd, length) = (segment.as_fd().as_raw_fd(), segment.len() as libc::off_t);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: a system call on a descriptor that lives; nothing uses the pages any more.
     unsafe { libc::fallocate(fd, mode, 0, length) };
-}
-
-/// Gives memory of [`alloc_shared`] back.
-///
-/// # Safety
-/// Nothing may use the memory any more: every region in it was deregistered.
-pub unsafe fn free_shared(at: *mut u8) {
-    if let Some(process) = Process::existing() {
-        let mut gone = None;
-        process.buffers.shared.write().retain(|shared| {
-            let freed = shared.segment.ptr() == at;
-            if freed {
-                give_pages_back(&shared.segment);
-                gone = Some(shared.id);
-            }
-            !freed
-        });
-        if let Some(id) = gone {
-            process.announce_memory_gone(id);
-        }
-    }
 }

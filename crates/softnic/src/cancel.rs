@@ -1,10 +1,9 @@
 //! Threads that are cancelled (`pthread_cancel`) inside a verb.
 //!
-//! On an adapter `ibv_get_cq_event` and `ibv_get_async_event` are a `read`, where a cancelled
-//! thread ends; rping and others rely on it. Elsewhere a verb is no cancellation point. Our verbs
-//! make system calls that are, at moments when they hold locks, so cancellation is off in them; the
-//! two waits allow it while nothing is held, and undo what they announced when the thread ends
-//! there.
+//! On an adapter `ibv_get_cq_event` and `ibv_get_async_event` are a `read`, which is a cancellation
+//! point; rping and others rely on it. No other verb is one. Our verbs make system calls that are
+//! cancellation points while they hold locks, so cancellation is disabled in them. The two waits
+//! enable it while they hold nothing, and undo what they announced when the thread ends there.
 
 use std::ffi::c_int;
 

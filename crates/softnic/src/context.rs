@@ -11,16 +11,14 @@ use rdmalab_engine::vocab::AsyncEventType;
 
 use crate::cancel::NoCancel;
 use crate::fd::CountingEvent;
-use crate::helper::wait_cancellable;
-use crate::interrupt;
-use crate::process::Process;
+use crate::poll::wait_cancellable;
+use crate::signals;
 
 /// Asynchronous events that are kept while nobody takes them; the oldest go first.
 const MAX_ASYNC_EVENTS: usize = 4096;
 
 /// What every object of an open device refers to.
 pub(crate) struct ContextShared {
-    pub(crate) process: &'static Process,
     /// 0 for `soft0`, 1 for `soft1`.
     pub(crate) device: u32,
     events: Mutex<VecDeque<AsyncEvent>>,
@@ -30,9 +28,8 @@ pub(crate) struct ContextShared {
 }
 
 impl ContextShared {
-    pub(crate) fn open(process: &'static Process, device: u32) -> VerbsResult<Arc<ContextShared>> {
+    pub(crate) fn open(device: u32) -> VerbsResult<Arc<ContextShared>> {
         Ok(Arc::new(ContextShared {
-            process,
             device,
             events: Mutex::new(VecDeque::new()),
             event_fd: CountingEvent::create()?,
@@ -87,7 +84,7 @@ impl ContextShared {
 
     /// The next event; waits unless the program made the descriptor non-blocking.
     pub(crate) fn next_event(&self) -> VerbsResult<AsyncEvent> {
-        let calm = NoCancel::new();
+        let no_cancel = NoCancel::new();
         loop {
             let mut events = self.events.lock();
             if let Some(event) = events.pop_front() {
@@ -98,8 +95,8 @@ impl ContextShared {
             if self.event_fd.is_nonblocking() {
                 return Err(VerbsError::new(VerbsError::EAGAIN, "no asynchronous event waits"));
             }
-            if wait_cancellable(self.async_fd(), &calm) && interrupt::ends_waits() {
-                return Err(interrupt::error());
+            if wait_cancellable(self.async_fd(), &no_cancel) && signals::interrupts_waits() {
+                return Err(signals::interrupted());
             }
         }
     }

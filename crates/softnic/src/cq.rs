@@ -18,7 +18,6 @@ use rdmalab_engine::vocab::{AsyncEventType, Wc};
 
 use crate::context::ContextShared;
 use crate::fd::CountingEvent;
-use crate::qp::QpObject;
 use rdmalab_ring::biased::BiasedLock;
 
 /// A completion with what polling it sets free.
@@ -26,8 +25,8 @@ use rdmalab_ring::biased::BiasedLock;
 pub(crate) struct Cqe {
     pub(crate) wc: Wc,
     pub(crate) timestamp: u64,
-    /// The QP whose send queue slots below `sq_free_to` become free.
-    pub(crate) qp: Option<&'static QpObject>,
+    /// Where to note that send queue slots below `sq_free_to` are free.
+    pub(crate) sq_freed: Option<&'static AtomicU32>,
     pub(crate) sq_free_to: u32,
 }
 
@@ -119,7 +118,7 @@ impl CqObject {
         &self,
         wc: Wc,
         solicited: bool,
-        qp: Option<&'static QpObject>,
+        sq_freed: Option<&'static AtomicU32>,
         sq_free_to: u32,
     ) {
         let timestamp = if self.timestamps { crate::clock::now_ns() } else { 0 };
@@ -133,7 +132,7 @@ impl CqObject {
         let cell = &slots.cqes[(head & slots.mask) as usize];
         // SAFETY: this slot is outside tail..head, so no consumer reads it, and the lock that we
         // hold keeps other producers away.
-        unsafe { (*cell.get()).write(Cqe { wc, timestamp, qp, sq_free_to }) };
+        unsafe { (*cell.get()).write(Cqe { wc, timestamp, sq_freed, sq_free_to }) };
         self.head.store(head.wrapping_add(1), Ordering::Release);
         if producers.notify != Notify::Disarmed && producers.notify.is_due(solicited, wc.status) {
             producers.notify = Notify::Disarmed;
@@ -184,8 +183,8 @@ impl CqObject {
             // SAFETY: slots in tail..head were written before `head` was released, and producers
             // do not touch them until `tail` moves.
             let cqe = unsafe { (*cell.get()).assume_init_ref() };
-            if let Some(qp) = cqe.qp {
-                qp.sq_freed.store(cqe.sq_free_to, Ordering::Release);
+            if let Some(sq_freed) = cqe.sq_freed {
+                sq_freed.store(cqe.sq_free_to, Ordering::Release);
             }
             take(cqe);
         }

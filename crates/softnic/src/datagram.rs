@@ -5,91 +5,64 @@
 //! the QP's lock: the QP is tried again with everybody's progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdmalab_engine::vocab::QpState;
 use rdmalab_ring::mailbox::SendError;
 use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
-use crate::helper::wait_readable;
-use crate::meeting::HELLO_AGAIN_NS;
+use crate::handshake::HELLO_RETRY_NS;
 use crate::peer::Peer;
+use crate::peer_table::HelloAttempt;
+use crate::poll::wait_readable;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
+use crate::qp::QpObject;
+use crate::ring_stall::STUCK_NS;
 
-/// How long datagrams wait for a process to say hello, ns. Its helper answers unless it is stopped.
+/// How long datagrams wait for a process to say hello, ns. Its progress thread answers unless it is
+/// stopped.
 const HELLO_WAIT_NS: u64 = 200_000_000;
 /// A process that did not say hello is not waited for again so soon, ns.
 const SILENCE_NS: u64 = 1_000_000_000;
-/// How long datagrams wait for a peer that takes nothing out of its full ring, ns. Whoever makes
-/// progress empties it, whether receives are posted or not; only a stopped process does not.
-const STUCK_NS: u64 = 100_000_000;
-
-/// Attempts to meet a process.
-#[derive(Clone, Copy)]
-pub(crate) struct Courtship {
-    since_ns: u64,
-    greet_at_ns: u64,
-}
 
 /// What came of looking for a datagram's peer.
-pub(crate) enum Found {
+pub(crate) enum PeerLookup {
     /// It is known.
-    Peer(Arc<Peer>),
-    /// It was greeted, and has not answered yet.
+    Known(Arc<Peer>),
+    /// It was sent a hello, and has not answered yet.
     Pending,
     /// There is no such process, or it does not answer.
-    Nobody,
-}
-
-/// How long a peer has left its full ring as it is.
-#[derive(Default)]
-pub(crate) struct Patience {
-    consumed: AtomicU64,
-    since_ns: AtomicU64,
-}
-
-impl Patience {
-    /// Whether a ring that is full now, with `consumed` bytes taken, was so for too long.
-    pub(crate) fn is_over(&self, consumed: u64, now_ns: u64) -> bool {
-        if self.consumed.swap(consumed, Ordering::Relaxed) != consumed
-            || self.since_ns.load(Ordering::Relaxed) == 0
-        {
-            self.since_ns.store(now_ns, Ordering::Relaxed);
-        }
-        now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed)) >= STUCK_NS
-    }
+    Absent,
 }
 
 impl Process {
-    /// The peer of a datagram, greeted if it is not known yet. Does not wait.
-    pub(crate) fn peer_for_datagram(&self, slot: u16) -> Found {
+    /// The peer of a datagram, sent a hello if it is not known yet. Does not wait.
+    pub(crate) fn peer_for_datagram(&self, slot: u16) -> PeerLookup {
         if let Some(peer) = self.peer(slot) {
-            return Found::Peer(peer);
+            return PeerLookup::Known(peer);
         }
-        let _calm = NoCancel::new();
+        let _no_cancel = NoCancel::new();
         let now_ns = crate::clock::now_ns();
-        let courtship = self.acquaintances.read().courtships.get(&slot).copied();
-        let started = courtship.filter(|known| now_ns < known.since_ns + SILENCE_NS);
-        let courtship = started.unwrap_or(Courtship { since_ns: now_ns, greet_at_ns: 0 });
-        if now_ns >= courtship.since_ns + HELLO_WAIT_NS {
-            return Found::Nobody;
+        let attempt = self.peers.entries.read().hello_attempts.get(&slot).copied();
+        let started = attempt.filter(|known| now_ns < known.since_ns + SILENCE_NS);
+        let attempt = started.unwrap_or(HelloAttempt { since_ns: now_ns, hello_at_ns: 0 });
+        if now_ns >= attempt.since_ns + HELLO_WAIT_NS {
+            return PeerLookup::Absent;
         }
-        if now_ns >= courtship.greet_at_ns {
-            let next = match self.greet(slot) {
-                Ok(()) => Courtship { greet_at_ns: now_ns + HELLO_AGAIN_NS, ..courtship },
-                Err(SendError::Full) => courtship,
+        if now_ns >= attempt.hello_at_ns {
+            let next = match self.send_hello(slot) {
+                Ok(()) => HelloAttempt { hello_at_ns: now_ns + HELLO_RETRY_NS, ..attempt },
+                Err(SendError::Full) => attempt,
                 // Nobody holds the slot. Its next holder need not wait.
                 Err(_) => {
-                    self.acquaintances.write().courtships.remove(&slot);
-                    return Found::Nobody;
+                    self.peers.entries.write().hello_attempts.remove(&slot);
+                    return PeerLookup::Absent;
                 }
             };
-            self.acquaintances.write().courtships.insert(slot, next);
+            self.peers.entries.write().hello_attempts.insert(slot, next);
         }
-        self.read_mail();
-        self.peer(slot).map_or(Found::Pending, Found::Peer)
+        self.read_mailbox();
+        self.peer(slot).map_or(PeerLookup::Pending, PeerLookup::Known)
     }
 }
 
@@ -103,7 +76,7 @@ const LINGER_NS: u64 = HELLO_WAIT_NS + STUCK_NS;
 pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
     let process = object.process;
     let give_up_ns = crate::clock::now_ns() + LINGER_NS;
-    let _calm = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     loop {
         {
             let mut guard = object.inner.lock();
@@ -120,50 +93,6 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
         if crate::clock::now_ns() >= give_up_ns {
             return;
         }
-        wait_readable(&[process.mail_fd()], 1);
-    }
-}
-
-impl QpInner {
-    /// The next datagram's destination decides whose ring it goes into. `false`: its process is
-    /// still being met.
-    pub(crate) fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) -> bool {
-        let address = *self.qp.sq.ud(self.qp.sq.begun);
-        let slot = crate::layout::process_of(address.remote_qpn);
-        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
-            return true;
-        }
-        *peer = None;
-        if crate::device::is_here(&address.ah) {
-            match self.links.process.peer_for_datagram(slot) {
-                Found::Peer(found) => *peer = Some(found),
-                Found::Pending => return false,
-                Found::Nobody => {}
-            }
-        }
-        true
-    }
-
-    /// Whether datagrams to this peer, whose ring is full, are to be dropped: it has not taken
-    /// anything for so long that it must be stopped, and others wait behind them.
-    pub(crate) fn is_stuck(&self, peer: &Peer) -> bool {
-        let consumed = peer.out.lock().consumed();
-        self.links.datagram && peer.patience.is_over(consumed, crate::clock::now_ns())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patience_lasts_while_something_moves() {
-        let patience = Patience::default();
-        assert!(!patience.is_over(0, 1));
-        assert!(!patience.is_over(0, STUCK_NS));
-        assert!(patience.is_over(0, STUCK_NS + 1));
-        assert!(patience.is_over(0, 2 * STUCK_NS));
-        assert!(!patience.is_over(64, 2 * STUCK_NS), "it took something");
-        assert!(patience.is_over(64, 3 * STUCK_NS));
+        wait_readable(&[process.mailbox_fd()], 1);
     }
 }

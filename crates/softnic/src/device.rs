@@ -160,7 +160,7 @@ pub(crate) fn gids_of(train: &Train, device: u32) -> Option<(Gid, Gid)> {
     let [sgid_index, dgid_index, ..] = train.rkey.0.to_le_bytes();
     let gid = |device, index: u8| gid_of(device, index.into()).or_else(|| gid_of(device, 0));
     // Of a multicast the train carries the group.
-    let group = crate::multicast::group_of(train);
+    let group = crate::groups::group_of(train);
     gid(source, sgid_index).zip(group.or_else(|| gid(device, dgid_index)))
 }
 

@@ -29,7 +29,7 @@ impl CountingEvent {
     /// Adds one to the count.
     pub(crate) fn add_one(&self) {
         // Whoever counts holds the lock of what is counted.
-        let _calm = NoCancel::new();
+        let _no_cancel = NoCancel::new();
         let one = 1u64;
         // SAFETY: eight readable bytes on our stack.
         unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
@@ -37,7 +37,7 @@ impl CountingEvent {
 
     /// Takes one from the count if it is above zero; never blocks.
     pub(crate) fn take_one(&self) -> bool {
-        let _calm = NoCancel::new();
+        let _no_cancel = NoCancel::new();
         if !self.is_ready(0) {
             return false;
         }

@@ -9,8 +9,8 @@
 //! (`udp`).
 //!
 //! Two ways lead to a peer. The *ring* carries trains to the peer's responder, and needs somebody
-//! there to make progress: a thread inside a verb, or the helper. The *lane* lets an initiator
-//! execute WRITE, READ and atomics in the target's memory itself.
+//! there to make progress: a thread inside a verb, or the progress thread. The *lane* lets an
+//! initiator execute WRITE, READ and atomics in the target's memory itself.
 //!
 //! Lock order: ring consumer (only ever tried) -> QP -> SRQ -> ring producer -> CQ producer. No
 //! lock is held while code of the program runs, and none that a poller holds is needed to complete
@@ -18,55 +18,72 @@
 
 mod armed;
 mod backend;
+mod blocked;
 mod buffer;
+mod caller_wait;
 mod cancel;
 mod clock;
 mod codec;
 mod context;
+mod control;
 mod copy;
 mod cq;
 mod datagram;
 mod device;
+mod error;
 mod fd;
-mod helper;
-mod interrupt;
-mod lane;
+mod groups;
+mod handles;
+mod handshake;
+mod host_peers;
+mod invalidation;
+mod keys;
 mod layout;
 mod lifecycle;
-mod mail;
-mod meeting;
 mod mr;
 mod multicast;
 mod pd;
 mod peer;
-mod post;
+mod peer_table;
+mod poll;
 mod process;
 mod profile;
 mod progress;
+mod progress_loop;
+mod progress_thread;
 mod qp;
-mod single;
+mod qp_table;
+mod ring_path;
+mod ring_push;
+mod ring_stall;
+mod shared_memory;
+mod signals;
 mod srq;
-mod transmit;
+mod startup;
+mod stream;
+mod timers;
 mod udp;
-mod withdrawal;
+mod wakeup;
 
 use std::io::Write as _;
 
+pub use armed::choice::{ArmedState, armed, choose_armed};
 pub use armed::faults::check_faults;
 pub use armed::tap::make_room_for_capture;
-pub use armed::{ArmedState, armed, choose_armed};
-pub use backend::{Channel, Context, Cq, Mr, Mw, Pd, SoftNic, SoftQp, Srq};
-pub use buffer::{alloc_shared, free_shared};
+pub use backend::SoftNic;
 pub use cancel::NoCancel;
+pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
 pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };
+pub use shared_memory::{alloc_shared, free_shared};
 pub use udp::interface::choose_interface;
-pub use udp::{management, management_c, set_wire_seam, wire_drops};
+pub use udp::seam::{network_drops, set_network_seam};
+pub use udp::{management, management_c};
 
 /// Prints a sentence that a person should know, once for each place that says it, and only when
 /// `RDMALAB_DEBUG` asks for it: a library is silent.
-fn say_once(sentence: &str) {
+fn debug_once(sentence: &str) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
     if said.iter().any(|known| known == sentence) {
@@ -74,11 +91,11 @@ fn say_once(sentence: &str) {
     }
     said.push(sentence.to_string());
     drop(said);
-    say(sentence);
+    debug(sentence);
 }
 
 /// Prints a sentence if `RDMALAB_DEBUG` asks for such.
-fn say(sentence: &str) {
+fn debug(sentence: &str) {
     if std::env::var_os("RDMALAB_DEBUG").is_some_and(|value| value == "1") {
         warn(sentence);
     }

@@ -9,21 +9,21 @@ use rdmalab_engine::qp::attr::Limits;
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
-use crate::backend::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::device;
+use crate::handles::{Cq, Pd, SoftQp, Srq, alive, check_limit};
 use crate::layout::{QP_INDEX_BITS, QpWord};
 use crate::process::Process;
 use crate::profile::limits;
-use crate::qp::{QpInner, QpLinks};
-use crate::transmit::InARow;
-use crate::udp::debt::Manners;
+use crate::qp::{QpInner, QpLinks, QpObject};
+use crate::stream::StreamDetector;
+use crate::udp::delayed_ack::DelayedAck;
 
 /// How often the rings are emptied before a connection begins: enough for a full one.
 const STALE_LOOKS: u32 = 64;
 
 /// Makes a QP in a free place of the process.
 pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp, Qpn, QpCap)> {
-    let process = pd.0.context.process;
+    let process = pd.1;
     process.check_usable()?;
     let context = &pd.0.context;
     context.check_owns(&init.send_cq.0.context, "the send CQ")?;
@@ -33,11 +33,11 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
     }
     check_same_device(pd, &init)?;
     let granted = grant(&init)?;
-    if let Some(wire) = process.wire().filter(|_| init.qp_type == QpType::Ud) {
-        wire.expect_datagrams()?;
-        process.end_flow();
+    if let Some(network) = process.network().filter(|_| init.qp_type == QpType::Ud) {
+        network.expect_datagrams()?;
+        process.disconnect_peer_socket();
     }
-    let object = process.take_qp_place()?;
+    let object = process.qps.allocate(|index| QpObject::new(process, index))?;
     let qpn = Qpn::new((process.slot as u32) << QP_INDEX_BITS | object.index);
     let init = QpInit { cap: granted, ..init };
     let links = QpLinks {
@@ -50,15 +50,15 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         cookie: init.cookie,
         peer: None,
         pushed: 0,
-        in_a_row: InARow::default(),
+        stream: StreamDetector::default(),
         published: QpWord::CLOSED,
         datagram: init.qp_type == QpType::Ud,
         lost: 0,
-        withdrawal: None,
+        invalidation: None,
         mapped: None,
-        wire: None,
+        route: None,
         shared_paths: None,
-        manners: Manners::default(),
+        delayed_ack: DelayedAck::default(),
         armed: process.armed,
         grh: None,
     };
@@ -81,30 +81,30 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
     if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Rtr {
         forget_stale_trains(qp)?;
     }
-    if let Some(wire) = process.wire().filter(|_| mask.contains(QpAttrMask::AV)) {
-        wire.check_address(&attr.ah_attr)?;
+    if let Some(network) = process.network().filter(|_| mask.contains(QpAttrMask::AV)) {
+        network.check_address(&attr.ah_attr)?;
     }
-    let (talks_to_itself, next) = {
+    let (has_self_traffic, next) = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
-        inner.pay();
-        let talks_to_itself = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
+        inner.send_delayed_ack();
+        let has_self_traffic = inner.links.peer.as_ref().is_some_and(|peer| peer.is_self);
         let next = inner.qp.modify(attr, mask, &modify_limits(), &mut inner.links)?;
         if mask.contains(QpAttrMask::AV) {
             inner.route_to_peer();
             inner.remember_shared_paths();
         }
         inner.publish();
-        (talks_to_itself, next)
+        (has_self_traffic, next)
     };
     match next {
         QpState::Rtr if mask.contains(QpAttrMask::STATE) => connect(qp)?,
         QpState::Reset => {
-            wait_for_initiators(process, talks_to_itself)?;
+            wait_for_initiators(process, has_self_traffic)?;
             let mut guard = qp.0.inner.lock();
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
-            inner.links.withdrawal = None;
+            inner.links.invalidation = None;
         }
         // SQD: an acknowledgement may have to be asked for.
         QpState::Rts | QpState::Sqd | QpState::Err => {
@@ -123,24 +123,24 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
         return Ok(());
     }
     crate::datagram::linger(qp.0, qp.1);
-    let talks_to_itself = {
+    let has_self_traffic = {
         let mut guard = qp.0.inner.lock();
         let inner = alive(&mut guard, qp.1)?;
-        inner.pay();
+        inner.send_delayed_ack();
         let links = &mut inner.links;
         links.published = QpWord::CLOSED;
-        process.qp_words.store(qp.0.index as usize, QpWord::CLOSED);
+        process.qps.words.store(qp.0.index as usize, QpWord::CLOSED);
         links.peer.as_ref().is_some_and(|peer| peer.is_self)
     };
-    process.retract_windows_of(qp.1);
-    wait_for_initiators(process, talks_to_itself)?;
+    process.keys.retract_windows_of(qp.1);
+    wait_for_initiators(process, has_self_traffic)?;
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
         if links.lost > 0 {
-            crate::say(&format!(
-                "QP {:#x}: {} of its packets went nowhere: their process did not exist, had died, \
-                 did not answer, or had stopped to empty its ring",
+            crate::debug(&format!(
+                "QP {:#x}: {} of its packets had no receiver: the peer process did not exist, had \
+                 died, did not answer, or took nothing out of its full ring",
                 qp.1.get(),
                 links.lost
             ));
@@ -153,17 +153,17 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
             srq.users.fetch_sub(1, Ordering::Release);
         }
         links.pd.context.forget(links.cookie);
-        process.leave_groups(qp.1);
+        process.leave_all_groups(qp.1);
         links.pd.remove_object();
-        process.free_qp_place(qp.0);
+        process.qps.release(qp.0.index);
     }
     Ok(())
 }
 
 /// Waits until no initiator executes a one-sided operation through a QP that was closed. Threads of
 /// this process enter no lane when they write to it; they hold their own QP's lock instead.
-fn wait_for_initiators(process: &Process, talks_to_itself: bool) -> VerbsResult<()> {
-    if talks_to_itself { process.wait_for_copies() } else { process.wait_for_lanes() }
+fn wait_for_initiators(process: &Process, has_self_traffic: bool) -> VerbsResult<()> {
+    if has_self_traffic { process.wait_for_copies() } else { process.wait_for_lanes() }
 }
 
 /// A QP and what it uses belong to one open device.
@@ -193,11 +193,11 @@ fn modify_limits() -> Limits {
 }
 
 /// Before a connection begins: what peers sent to an earlier life of the QP is dropped, since it
-/// takes no packets yet. On a wire such packets die of old age, in a ring they wait.
+/// takes no packets yet. On a network such packets die of old age, in a ring they wait.
 fn forget_stale_trains(qp: &SoftQp) -> VerbsResult<()> {
     let process = qp.0.process;
     for _ in 0..STALE_LOOKS {
-        if process.take_from_rings() == 0 {
+        if process.poll_rings() == 0 {
             break;
         }
     }

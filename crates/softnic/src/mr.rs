@@ -5,16 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::*;
-use rdmalab_engine::mr::{self, Backing, KeyEntry, KeyKind};
+use rdmalab_engine::mr::{self, KeyEntry, KeyKind};
 use rdmalab_engine::vocab::{Access, PdId};
 use rdmalab_ring::keytable;
 use rdmalab_wire::ids::Qpn;
 
 use crate::context::ContextShared;
 use crate::pd::PdObject;
-use crate::peer::{key_entry, table_entry};
+use crate::peer::table_entry;
 use crate::process::Process;
-use crate::profile;
 
 /// A memory region.
 pub(crate) struct MrObject {
@@ -31,132 +30,17 @@ struct MrState {
 
 /// A memory window.
 pub(crate) struct MwObject {
+    pub(crate) process: &'static Process,
     pub(crate) pd: Arc<PdObject>,
     pub(crate) mw_type: MwType,
     /// Its present remote key.
     pub(crate) rkey: AtomicU32,
 }
 
-impl Process {
-    fn allocate_key(&self) -> VerbsResult<u32> {
-        let most = profile::limits().max_mr;
-        if self.keys_in_use.fetch_add(1, Ordering::Relaxed) >= most {
-            self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
-            return Err(VerbsError::no_room(format!(
-                "a process can have {most} memory regions and windows{}: deregister some first",
-                profile::whose()
-            )));
-        }
-        self.keys.lock().allocate(0).map_err(|error| {
-            self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
-            VerbsError::no_room(error.to_string())
-        })
-    }
-
-    fn free_key(&self, key: u32) {
-        self.keys.lock().free(keytable::index_of(key));
-        self.keys_in_use.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2). Says whether it was bound
-    /// before: the former binding is out of use when all who may copy by it have been waited for.
-    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<bool, ()> {
-        let mut keys = self.keys.lock();
-        let view = self.key_view;
-        let index = keytable::index_of(bind.mw_rkey);
-        let window = view.read(index).and_then(key_entry).ok_or(())?;
-        let type2 = window.kind == KeyKind::WindowType2;
-        // The index and tag stay the window's; only the low 8 bits are the program's.
-        if window.kind == KeyKind::Region
-            || window.pd != pd
-            || (window.key ^ bind.mw_rkey) & !0xff != 0
-            || (bind.new_rkey ^ bind.mw_rkey) & !0xff != 0
-            || (type2 && window.length != 0)
-        {
-            return Err(());
-        }
-        let mut entry = window;
-        entry.key = bind.new_rkey;
-        entry.qpn = if type2 { qpn } else { Qpn::new(0) };
-        if bind.length == 0 {
-            entry.length = 0;
-            entry.access = Access::NONE;
-        } else {
-            let region = view.lookup(bind.mr_lkey).and_then(key_entry).ok_or(())?;
-            self.check_bind(&region, bind, pd)?;
-            entry.iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
-            entry.length = bind.length;
-            entry.access = bind.access.without(Access::ZERO_BASED);
-            entry.host_delta = region.host_address(bind.addr).wrapping_sub(entry.iova);
-            entry.backing = Backing {
-                segment: region.backing.segment,
-                offset: region.backing.offset.wrapping_add(bind.addr.wrapping_sub(region.iova)),
-            };
-        }
-        keys.publish(&table_entry(&entry));
-        let mut bindings = self.bindings.lock();
-        if entry.length == 0 {
-            bindings.remove(&index);
-        } else {
-            bindings.insert(index, keytable::index_of(bind.mr_lkey));
-        }
-        Ok(window.length != 0)
-    }
-
-    /// Takes a region's key out of use, unless windows are bound to the region.
-    fn retract_region(&self, key: u32) -> VerbsResult<()> {
-        let index = keytable::index_of(key);
-        let mut keys = self.keys.lock();
-        if self.bindings.lock().values().any(|region| *region == index) {
-            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
-        }
-        keys.retract(index);
-        Ok(())
-    }
-
-    fn check_bind(&self, region: &KeyEntry, bind: &MwBind, pd: PdId) -> Result<(), ()> {
-        let offset = bind.addr.checked_sub(region.iova).ok_or(())?;
-        let inside = offset <= region.length && bind.length <= region.length - offset;
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let allowed = region.kind == KeyKind::Region
-            && region.pd == pd
-            && region.access.contains(Access::MW_BIND)
-            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE));
-        if inside && allowed { Ok(()) } else { Err(()) }
-    }
-
-    /// Takes a type 2 window of the QP at `index` out of use; `false` when it is none.
-    pub(crate) fn retract_window(&self, rkey: u32, index: u32) -> bool {
-        let mut keys = self.keys.lock();
-        let Some(window) = self.key_view.lookup(rkey).and_then(key_entry) else { return false };
-        let owned = window.qpn.get() & (crate::layout::QPS_PER_PROCESS as u32 - 1) == index;
-        if window.kind != KeyKind::WindowType2 || window.length == 0 || !owned {
-            return false;
-        }
-        keys.publish(&table_entry(&unbound(window)));
-        self.bindings.lock().remove(&keytable::index_of(rkey));
-        true
-    }
-
-    /// Takes the type 2 windows of a QP out of use, because it is destroyed: nobody could
-    /// invalidate them any more, and the next QP of that number must not inherit them. The caller
-    /// waits for whoever still copies by them.
-    pub(crate) fn retract_windows_of(&self, qpn: Qpn) {
-        let mut keys = self.keys.lock();
-        self.bindings.lock().retain(|index, _| {
-            let window = self.key_view.read(*index).and_then(key_entry);
-            let window = window.filter(|w| w.kind == KeyKind::WindowType2 && w.qpn == qpn);
-            if let Some(window) = window {
-                keys.publish(&table_entry(&unbound(window)));
-            }
-            window.is_none()
-        });
-    }
-}
-
 impl MrObject {
     /// Registers memory.
     pub(crate) fn register(
+        process: &'static Process,
         pd: &Arc<PdObject>,
         addr: u64,
         length: u64,
@@ -170,11 +54,10 @@ impl MrObject {
             ));
         }
         guard_copies()?;
-        let process = pd.context.process;
         check_mapped(addr, length, access)?;
-        let key = process.allocate_key()?;
+        let key = process.keys.allocate()?;
         let entry = new_entry(process, pd.id, key, addr, length, iova, access);
-        process.keys.lock().publish(&table_entry(&entry));
+        process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
         let state = MrState { pd: pd.clone(), entry, addr, alive: true };
         let region = MrObject { process, state: Mutex::new(state) };
@@ -193,9 +76,9 @@ impl MrObject {
             return Err(VerbsError::invalid("the region is deregistered already"));
         }
         let key = state.entry.key;
-        self.process.retract_region(key)?;
+        self.process.keys.retract_region(key)?;
         self.process.wait_for_copies()?;
-        self.process.free_key(key);
+        self.process.keys.free(key);
         state.alive = false;
         state.pd.remove_object();
         Ok(())
@@ -214,20 +97,16 @@ impl MrObject {
             Some((addr, _)) => addr,
             None => state.entry.iova,
         };
-        self.process.retract_region(key)?;
+        self.process.keys.retract_region(key)?;
         self.process.wait_for_copies()?;
         state.entry = new_entry(self.process, pd.id, key, addr, length, iova, access);
         state.addr = addr;
-        self.process.keys.lock().publish(&table_entry(&state.entry));
+        self.process.keys.table.lock().publish(&table_entry(&state.entry));
         pd.add_object();
         state.pd.remove_object();
         state.pd = pd;
         Ok(MrInfo { lkey: key, rkey: key })
     }
-}
-
-fn unbound(window: KeyEntry) -> KeyEntry {
-    KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window }
 }
 
 fn new_entry(
@@ -287,29 +166,32 @@ fn check_mapped(addr: u64, length: u64, _access: Access) -> VerbsResult<()> {
 
 impl MwObject {
     /// Allocates a window, bound to nothing.
-    pub(crate) fn allocate(pd: &Arc<PdObject>, mw_type: MwType) -> VerbsResult<Arc<MwObject>> {
-        let process = pd.context.process;
-        let key = process.allocate_key()?;
+    pub(crate) fn allocate(
+        process: &'static Process,
+        pd: &Arc<PdObject>,
+        mw_type: MwType,
+    ) -> VerbsResult<Arc<MwObject>> {
+        let key = process.keys.allocate()?;
         let mut entry = new_entry(process, pd.id, key, 0, 0, 0, Access::NONE);
         entry.kind = match mw_type {
             MwType::Type1 => KeyKind::WindowType1,
             MwType::Type2 => KeyKind::WindowType2,
         };
-        process.keys.lock().publish(&table_entry(&entry));
+        process.keys.table.lock().publish(&table_entry(&entry));
         pd.add_object();
-        Ok(Arc::new(MwObject { pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
+        Ok(Arc::new(MwObject { process, pd: pd.clone(), mw_type, rkey: AtomicU32::new(key) }))
     }
 
     /// Frees it.
     pub(crate) fn deallocate(&self) -> VerbsResult<()> {
-        let process = self.pd.context.process;
+        let process = self.process;
         let key = self.rkey.load(Ordering::Acquire);
-        let mut keys = process.keys.lock();
+        let mut keys = process.keys.table.lock();
         keys.retract(keytable::index_of(key));
-        process.bindings.lock().remove(&keytable::index_of(key));
+        process.keys.bindings.lock().remove(&keytable::index_of(key));
         drop(keys);
         process.wait_for_copies()?;
-        process.free_key(key);
+        process.keys.free(key);
         self.pd.remove_object();
         Ok(())
     }

@@ -1,215 +1,42 @@
-//! Multicast groups of datagram QPs.
+//! Datagrams to multicast groups.
+//!
+//! A QP that joins a group first exchanges hellos with every process of the host, and a sender
+//! first meets every process that is there. So a sender that has met them once knows every member,
+//! also those that join later, and never waits again.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_engine::qp::{CopyError, Plan};
-use rdmalab_engine::train::{Train, TrainFlags};
-use rdmalab_link::path::{groups_at, is_group};
-use rdmalab_ring::biased::BiasedGuard;
-use rdmalab_ring::mailbox::{self, LiveSlot, SendError};
-use rdmalab_ring::spsc::{Consumer, Producer};
+use rdmalab_engine::backend::VerbsResult;
+use rdmalab_engine::train::Train;
+use rdmalab_ring::spsc::Consumer;
 use rdmalab_wire::ids::{Gid, Qpn};
 
-use crate::cancel::NoCancel;
 use crate::codec::{self, Body, SlotPayload};
-use crate::datagram::Found;
-use crate::helper::wait_readable;
-use crate::meeting::{CONNECT_WAIT_MS, HELLO_AGAIN_NS};
-use crate::peer::Peer;
+use crate::groups::gid_of;
 use crate::process::Process;
-use crate::qp::QpInner;
-use crate::transmit::{self, Next};
-
-/// QPs of one process in one group (`max_mcast_qp_attach`).
-const MAX_MEMBERS: usize = 256;
-/// Groups of one process (`max_mcast_grp`).
-const MAX_GROUPS: usize = 4096;
-
-/// How often the list of processes is looked through for some that are not known, ns.
-const AUDIENCE_NS: u64 = 500_000_000;
-
-/// The groups that QPs of this process joined, and the processes that hear what is sent to any.
-///
-/// Whoever joins introduces itself to every process of the host before that returns, and whoever
-/// sends first meets every process that is there. So a sender that has met them once knows every
-/// member, also those that join later, and never waits again.
-#[derive(Default)]
-pub(crate) struct Groups {
-    members: Mutex<BTreeMap<Gid, Vec<Qpn>>>,
-    roll: Mutex<Roll>,
-    /// Sockets of processes that did not answer an introduction. They find it when they go on.
-    silent: Mutex<BTreeSet<u64>>,
-}
-
-/// The processes of the host that are to be met.
-#[derive(Default)]
-struct Roll {
-    /// When they were last looked up, ns; 0: never.
-    at_ns: u64,
-    /// Slots of those that are still being met.
-    pending: Vec<u16>,
-    /// All that there were at one time have been met, or do not answer.
-    is_called: bool,
-}
-
-impl Groups {
-    /// The members of a group.
-    pub(crate) fn members(&self, gid: &Gid) -> Vec<Qpn> {
-        self.members.lock().get(gid).cloned().unwrap_or_default()
-    }
-
-    /// The members of all groups whose packets come to an address, each once, and its group.
-    pub(crate) fn members_at(&self, address: IpAddr) -> Vec<(Qpn, Gid)> {
-        let groups = self.members.lock();
-        let mut members: Vec<(Qpn, Gid)> = Vec::new();
-        for gid in groups_at(address) {
-            for qpn in groups.get(&gid).into_iter().flatten() {
-                if members.iter().all(|(known, _)| known != qpn) {
-                    members.push((*qpn, gid));
-                }
-            }
-        }
-        members
-    }
-}
+use crate::qp::Arrived;
 
 impl Process {
-    /// Adds a QP to a group; adding it twice does nothing.
+    /// Adds a QP to a group, and joins it on the network.
     pub(crate) fn join_group(&self, gid: Gid, qpn: Qpn) -> VerbsResult<()> {
-        if !is_group(gid) {
-            return Err(VerbsError::invalid(format!(
-                "{gid:?} is no multicast GID: those begin with ff, or are ::ffff:224.0.0.0/100"
-            )));
-        }
-        let mut groups = self.groups.members.lock();
-        if groups.len() >= MAX_GROUPS && !groups.contains_key(&gid) {
-            return Err(VerbsError::no_room(format!("soft devices allow {MAX_GROUPS} groups")));
-        }
-        let members = groups.entry(gid).or_default();
-        if members.contains(&qpn) {
-            return Ok(());
-        }
-        if members.len() >= MAX_MEMBERS {
-            return Err(VerbsError::no_room(format!(
-                "soft devices allow {MAX_MEMBERS} QPs of a process in a group"
-            )));
-        }
-        if let Some(wire) = self.wire() {
-            wire.join(gid)?;
-        }
-        members.push(qpn);
-        Ok(())
+        self.groups.join(gid, qpn, || match self.network() {
+            Some(network) => network.join(gid),
+            None => Ok(()),
+        })
     }
 
     /// Removes a QP from a group.
     pub(crate) fn leave_group(&self, gid: Gid, qpn: Qpn) -> VerbsResult<()> {
-        let mut groups = self.groups.members.lock();
-        let members = groups.get_mut(&gid).filter(|members| members.contains(&qpn));
-        let Some(members) = members else {
-            return Err(VerbsError::invalid("the QP is not in this group"));
-        };
-        members.retain(|member| *member != qpn);
-        if members.is_empty() {
-            groups.remove(&gid);
-            self.leave_on_wire(&gid);
-        }
-        Ok(())
+        self.groups.leave(gid, qpn, |gid| self.leave_on_network(gid))
     }
 
     /// Removes a QP from every group.
-    pub(crate) fn leave_groups(&self, qpn: Qpn) {
-        let mut groups = self.groups.members.lock();
-        for members in groups.values_mut() {
-            members.retain(|member| *member != qpn);
+    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
+        self.groups.leave_all(qpn, |gid| self.leave_on_network(gid));
+    }
+
+    fn leave_on_network(&self, gid: &Gid) {
+        if let Some(network) = self.network() {
+            network.leave(gid);
         }
-        groups.retain(|gid, members| {
-            if members.is_empty() {
-                self.leave_on_wire(gid);
-            }
-            !members.is_empty()
-        });
-    }
-
-    fn leave_on_wire(&self, gid: &Gid) {
-        if let Some(wire) = self.wire() {
-            wire.leave(gid);
-        }
-    }
-}
-
-impl Process {
-    /// The live processes that we can meet, this one included.
-    fn live_slots(&self) -> Vec<LiveSlot> {
-        // SAFETY: takes and touches nothing.
-        let user = unsafe { libc::getuid() };
-        let mut slots = mailbox::list_live_slots().unwrap_or_default();
-        slots.retain(|live| live.uid == user && live.version == crate::layout::VERSION);
-        slots
-    }
-
-    /// Goes on meeting the processes of this host. Returns whether none is being met any more.
-    pub(crate) fn meet_everybody(&self) -> bool {
-        let now_ns = crate::clock::now_ns();
-        let mut roll = self.groups.roll.lock();
-        if roll.at_ns == 0 || now_ns > roll.at_ns + AUDIENCE_NS {
-            roll.at_ns = now_ns;
-            roll.pending = self.live_slots().iter().map(|live| live.slot).collect();
-        }
-        roll.pending.retain(|slot| matches!(self.peer_for_datagram(*slot), Found::Pending));
-        roll.is_called |= roll.pending.is_empty();
-        roll.pending.is_empty()
-    }
-
-    /// Every process of this host that can be met, this one included; `None` while the first roll
-    /// is called.
-    pub(crate) fn audience(&self) -> Option<Vec<Arc<Peer>>> {
-        let is_complete = self.meet_everybody() || self.groups.roll.lock().is_called;
-        is_complete.then(|| {
-            // It is marked as talking to itself, so that it reads its own ring.
-            drop(self.peer(self.slot));
-            self.known_peers()
-        })
-    }
-
-    /// Makes sure that every process of the host knows us: what it sends from now on finds us. One
-    /// that does not answer in time (it must be stopped) is not waited for again.
-    pub(crate) fn introduce_to_everybody(&self) {
-        let silent = self.introduce_within(CONNECT_WAIT_MS);
-        self.groups.silent.lock().extend(silent.iter().map(|live| live.inode));
-    }
-
-    /// The same within `wait_ms`; returns who did not answer so far.
-    pub(crate) fn introduce_within(&self, wait_ms: u64) -> Vec<LiveSlot> {
-        let _calm = NoCancel::new();
-        let live = self.live_slots();
-        let knows_us = |slot| self.peer(slot).is_some_and(|peer| peer.knows_us());
-        let mut strangers: Vec<LiveSlot> = {
-            let mut silent = self.groups.silent.lock();
-            silent.retain(|inode| live.iter().any(|live| live.inode == *inode));
-            let is_stranger =
-                |live: &&LiveSlot| !knows_us(live.slot) && !silent.contains(&live.inode);
-            live.iter().filter(is_stranger).copied().collect()
-        };
-        let mut now_ns = crate::clock::now_ns();
-        let give_up_ns = now_ns + wait_ms * 1_000_000;
-        let mut again_at_ns = 0;
-        while !strangers.is_empty() && now_ns < give_up_ns {
-            if now_ns >= again_at_ns {
-                again_at_ns = now_ns + HELLO_AGAIN_NS;
-                strangers.retain(|live| {
-                    matches!(self.introduce(live.slot), Ok(()) | Err(SendError::Full))
-                });
-            }
-            wait_readable(&[self.mail_fd()], 1);
-            self.read_mail();
-            strangers.retain(|live| !knows_us(live.slot));
-            now_ns = crate::clock::now_ns();
-        }
-        strangers
     }
 
     /// Gives a datagram to every member of its group in this process.
@@ -226,7 +53,7 @@ impl Process {
         };
         let mut seen = false;
         for qpn in self.groups.members(&gid_of(&train)) {
-            let Some(object) = self.qp_at(crate::layout::index_of(qpn)) else { continue };
+            let Some(object) = self.qps.at(crate::layout::index_of(qpn)) else { continue };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
@@ -235,80 +62,9 @@ impl Process {
                     seen = true;
                 }
                 let copy = Train { dst_qpn: qpn, ..train };
-                inner.handle_train(&copy, bytes);
+                // SAFETY: `data` checked that so many bytes lie there; null stands for none.
+                inner.take(&copy, unsafe { Arrived::new(bytes) });
             }
         }
     }
-}
-
-/// The group that a datagram is for.
-pub(crate) fn gid_of(train: &Train) -> Gid {
-    let mut gid = [0; 16];
-    gid[..8].copy_from_slice(&train.remote_addr.to_be_bytes());
-    gid[8..].copy_from_slice(&train.swap_add.to_be_bytes());
-    Gid(gid)
-}
-
-/// The group that a datagram was sent to, if it was sent to one.
-pub(crate) fn group_of(train: &Train) -> Option<Gid> {
-    Some(gid_of(train)).filter(|gid| is_group(*gid))
-}
-
-impl QpInner {
-    /// Whether the next datagram goes to a group.
-    pub(crate) fn is_multicast_next(&self) -> bool {
-        let sq = &self.qp.sq;
-        sq.begun != sq.posted && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
-    }
-
-    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
-    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
-    /// empty does.
-    pub(crate) fn send_multicast(&mut self) -> Next {
-        let Some(audience) = self.links.process.audience() else { return Next::RingFull };
-        let Some(rings) = rings_with_room(&audience, self.qp.mtu.bytes()) else {
-            return Next::RingFull;
-        };
-        let Plan::Send { mut train, position, .. } = self.qp.plan(self.qp.mtu.bytes()) else {
-            return Next::Done;
-        };
-        let gid = self.qp.sq.ud(position).ah.dgid.0;
-        self.finish_train(&mut train, position);
-        train.flags.0 |= TrainFlags::GRH;
-        train.remote_addr = u64::from_be_bytes(std::array::from_fn(|i| gid[i]));
-        train.swap_add = u64::from_be_bytes(std::array::from_fn(|i| gid[8 + i]));
-        let mut result: Result<(), CopyError> = Ok(());
-        for (index, (peer, mut out)) in rings.into_iter().enumerate() {
-            let pushed = transmit::push_datagram(self, peer, &mut out, &train, position, index > 0);
-            drop(out);
-            peer.ring_bell();
-            result = result.and(pushed);
-        }
-        if let Some(wire) = self.links.process.wire() {
-            self.send_group_wire(wire, &train, position);
-        }
-        self.qp.retire_sent(position, true, result, &mut self.links);
-        Next::Again
-    }
-}
-
-/// A peer, and its ring.
-type Ring<'a> = (&'a Arc<Peer>, BiasedGuard<'a, Producer>);
-
-/// The rings of those that get a datagram now, held so that nobody fills them before it is in: all
-/// that have room. `None` while one that may still empty its ring has none. Who holds several takes
-/// them in the order of their slots.
-fn rings_with_room(audience: &[Arc<Peer>], mtu: u32) -> Option<Vec<Ring<'_>>> {
-    let mut rings = Vec::with_capacity(audience.len());
-    let mut has_to_wait = false;
-    for peer in audience {
-        let mut out = peer.out.lock();
-        if transmit::room_in(&mut out, mtu, 1 + transmit::ANSWER_SLOTS).is_some() {
-            rings.push((peer, out));
-        } else {
-            // All are asked, so that those that are stopped are waited for at the same time.
-            has_to_wait |= !peer.patience.is_over(out.consumed(), crate::clock::now_ns());
-        }
-    }
-    (!has_to_wait).then_some(rings)
 }

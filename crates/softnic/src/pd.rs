@@ -15,9 +15,8 @@ pub(crate) struct PdObject {
 }
 
 impl PdObject {
-    pub(crate) fn new(context: Arc<ContextShared>) -> PdObject {
+    pub(crate) fn new(id: PdId, context: Arc<ContextShared>) -> PdObject {
         context.add_object();
-        let id = PdId(context.process.new_pd());
         PdObject { context, id, objects: AtomicUsize::new(0) }
     }
 

@@ -17,12 +17,11 @@ use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
 use crate::copy::vm;
-use crate::datagram::Patience;
 use crate::layout::{self, QpWords};
-use crate::qp::MappedMemory;
+use crate::ring_stall::RingStall;
 use rdmalab_ring::biased::{BiasedGuard, BiasedLock};
 
-/// What a person should know who wonders why one-sided operations need the target's help.
+/// Printed once, to explain why one-sided operations need the target's help.
 pub(crate) const MEMORY_DENIED: &str = concat!(
     "the kernel does not let us into our peer's memory (ptrace scope, seccomp, or another pid ",
     "namespace): one-sided operations into memory that is not shared take the ring, and need the ",
@@ -39,41 +38,48 @@ const REQUEST_NS: u64 = 2_000_000;
 const MAX_MAPPINGS: usize = 256;
 
 /// A seat in a target's lane: the proof of being inside, and the word that is ours meanwhile.
-pub(crate) struct Seat<'a> {
+pub(crate) struct LaneGuard<'a> {
     // Dropped in this order: first leave, then let others use the word.
     _inside: Inside<'a>,
     _word: BiasedGuard<'a, ()>,
 }
 
 /// Our way into a target's tables and memory.
-pub(crate) struct Pass {
-    pass: LanePass,
+pub(crate) struct LaneAccess {
+    lane: LanePass,
     words: [BiasedLock<()>; WORDS_PER_INITIATOR],
 }
 
-impl Pass {
+impl LaneAccess {
     /// Joins the lane of the segment at `segment` as process slot `initiator`.
     ///
     /// # Safety
     /// As [`LanePass::attach`], for the lane's part of a segment of ours.
-    pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<Pass> {
+    pub(crate) unsafe fn attach(segment: *mut u8, initiator: u16) -> Option<LaneAccess> {
         // SAFETY: the lane lies at LANE_AT of every segment; the caller promises the rest.
-        let pass = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
-        Some(Pass { pass, words: [const { BiasedLock::new(()) }; WORDS_PER_INITIATOR] })
+        let lane = unsafe { LanePass::attach(segment.add(layout::LANE_AT), initiator) }?;
+        Some(LaneAccess { lane, words: [const { BiasedLock::new(()) }; WORDS_PER_INITIATOR] })
     }
 
     /// Enters; `None` when every word is in use.
     #[inline]
-    pub(crate) fn enter(&self) -> Option<Seat<'_>> {
+    pub(crate) fn enter(&self) -> Option<LaneGuard<'_>> {
         for (index, word) in self.words.iter().enumerate() {
             if let Some(word) = word.try_lock()
-                && let Some(inside) = self.pass.enter(index)
+                && let Some(inside) = self.lane.enter(index)
             {
-                return Some(Seat { _inside: inside, _word: word });
+                return Some(LaneGuard { _inside: inside, _word: word });
             }
         }
         None
     }
+}
+
+/// Memory of the peer as the lane found it; stays mapped as long as somebody remembers it.
+#[derive(Clone)]
+pub(crate) struct MappedMemory {
+    pub(crate) id: u32,
+    pub(crate) segment: Arc<Segment>,
 }
 
 /// The engine's view of an entry of a key table.
@@ -145,13 +151,13 @@ impl Inbound {
         Inbound { from, ring, at, retired: AtomicBool::new(false) }
     }
 
-    /// Whether this is the ring that was sent with a greeting.
-    pub(crate) fn is_of(&self, greeting: &Arc<Segment>) -> bool {
-        std::ptr::eq(self.at, Arc::as_ptr(greeting))
+    /// Whether this is the ring that was sent with a hello.
+    pub(crate) fn is_of(&self, sent_ring: &Arc<Segment>) -> bool {
+        std::ptr::eq(self.at, Arc::as_ptr(sent_ring))
     }
 
     /// Whether a message waits, or may: somebody is at the ring.
-    pub(crate) fn may_hold_something(&self) -> bool {
+    pub(crate) fn may_hold_messages(&self) -> bool {
         match self.ring.try_lock() {
             Some(ring) => ring.as_ref().is_some_and(|ring| !ring.consumer.is_empty()),
             None => true,
@@ -190,7 +196,7 @@ pub(crate) struct Peer {
     pub(crate) out: BiasedLock<Producer>,
     pub(crate) keys: KeyView,
     pub(crate) qps: QpWords,
-    pub(crate) pass: Pass,
+    pub(crate) lane: LaneAccess,
     bell: Bell,
     event: Event,
     mapped: Mutex<VecDeque<MappedMemory>>,
@@ -199,10 +205,10 @@ pub(crate) struct Peer {
     pub(crate) memory_denied: AtomicBool,
     dead: AtomicBool,
     /// It has read a hello of ours.
-    knows_us: AtomicBool,
+    has_read_our_hello: AtomicBool,
     alive_at_ns: AtomicU64,
     /// With its full ring, when datagrams are for it.
-    pub(crate) patience: Patience,
+    pub(crate) ring_stall: RingStall,
     _ring_segment: Option<Segment>,
     segment: Option<Segment>,
 }
@@ -255,7 +261,7 @@ impl Peer {
         };
         if reachable.is_err() {
             peer.memory_denied.store(true, Ordering::Relaxed);
-            crate::say_once(MEMORY_DENIED);
+            crate::debug_once(MEMORY_DENIED);
         }
         peer.segment = Some(segment);
         peer._ring_segment = Some(ring);
@@ -286,16 +292,16 @@ impl Peer {
                 out: BiasedLock::new(producer),
                 keys: KeyView::attach(base.add(layout::KEYS_AT), rdmalab_ring::keytable::ENTRIES),
                 qps: QpWords::attach(base),
-                pass: Pass::attach(base, own_slot)?,
+                lane: LaneAccess::attach(base, own_slot)?,
                 bell: Bell::attach(base.add(layout::DOORBELL_AT)),
                 event,
                 mapped: Mutex::default(),
                 request_at_ns: AtomicU64::new(0),
                 memory_denied: AtomicBool::new(false),
                 dead: AtomicBool::new(false),
-                knows_us: AtomicBool::new(slot == own_slot),
+                has_read_our_hello: AtomicBool::new(slot == own_slot),
                 alive_at_ns: AtomicU64::new(0),
-                patience: Patience::default(),
+                ring_stall: RingStall::default(),
                 _ring_segment: None,
                 segment: None,
             })
@@ -307,7 +313,7 @@ impl Peer {
     #[inline]
     pub(crate) fn ring_bell(&self) {
         if self.bell.ring_needed() {
-            let _calm = NoCancel::new();
+            let _no_cancel = NoCancel::new();
             self.bell.ring(|| self.event.signal());
         }
     }
@@ -339,18 +345,18 @@ impl Peer {
     }
 
     /// Notes that it is dead: another process holds its slot.
-    pub(crate) fn bury(&self) {
+    pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
     /// Notes that it answered a hello of ours.
-    pub(crate) fn note_knows_us(&self) {
-        self.knows_us.store(true, Ordering::Release);
+    pub(crate) fn note_hello_read(&self) {
+        self.has_read_our_hello.store(true, Ordering::Release);
     }
 
     /// Whether it is known to have read a hello of ours, and so to send to us without asking.
-    pub(crate) fn knows_us(&self) -> bool {
-        self.knows_us.load(Ordering::Acquire)
+    pub(crate) fn has_read_our_hello(&self) -> bool {
+        self.has_read_our_hello.load(Ordering::Acquire)
     }
 
     /// Whether it was found dead before. No system call.
@@ -364,7 +370,7 @@ impl Peer {
     }
 
     /// Keeps memory that the peer sent us; beyond [`MAX_MAPPINGS`] the oldest goes, which is asked
-    /// for again when it is needed. Who copies into it keeps it meanwhile.
+    /// for again when it is needed. A thread that copies into it keeps it meanwhile.
     pub(crate) fn add_mapped(&self, id: u32, fd: OwnedFd) {
         if let Ok(segment) = Segment::from_fd(fd, 1) {
             let mut mapped = self.mapped.lock();
@@ -383,7 +389,7 @@ impl Peer {
     }
 
     /// Whether memory that is not mapped yet is to be asked for now: once in a while, not at every
-    /// message, and again when the letter or its answer was lost.
+    /// message, and again when the control message or its answer was lost.
     pub(crate) fn should_request(&self) -> bool {
         let now_ns = crate::clock::now_ns();
         let due = now_ns >= self.request_at_ns.load(Ordering::Relaxed);

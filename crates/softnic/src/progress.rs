@@ -1,24 +1,18 @@
 //! Receiving, and everything else that moves things on: whoever is inside a verb does it, and the
-//! helper when nobody is.
+//! progress thread when nobody is.
 
 use std::sync::atomic::Ordering;
 
-use rdmalab_engine::qp::GRH_BYTES;
-use rdmalab_engine::qp::{
-    Accept, AtomicJob, AtomicOp, CopyError, Placement, PlacementTarget, ResponsePlacement, Timer,
-    TimerKind,
-};
-use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_driver::Step;
+use rdmalab_engine::qp::{Timer, TimerKind};
 use rdmalab_ring::spsc::{Consumer, Slot};
 use rdmalab_wire::ids::Qpn;
 
 use crate::codec::{self, Body, SlotPayload};
-use crate::copy;
 use crate::layout;
 use crate::process::Process;
-use crate::qp::{QpInner, QpObject};
-use crate::transmit::{Sent, scatter};
-use crate::udp::{Left, Wire, patience};
+use crate::qp::{Arrived, QpInner, QpObject};
+use crate::udp::{Network, SocketState};
 use rdmalab_ring::biased::BiasedGuard;
 
 /// Slots that one call takes from one ring, so that a flood from one peer keeps nobody waiting.
@@ -37,24 +31,24 @@ impl Process {
     /// Progress by a thread that is inside a verb.
     #[inline]
     pub(crate) fn caller_progress(&self) -> u32 {
-        if self.helper.note_caller() & TICK_MASK == 0 {
+        if self.progress_thread.note_caller() & TICK_MASK == 0 {
             self.tick_if_due();
         }
-        if self.doorbell.is_armed() && !self.helper.wants_bell_armed() {
-            self.take_over_from_helper();
+        if self.wakeup.doorbell.is_armed() && !self.progress_thread.keeps_doorbell_armed() {
+            self.take_over_from_progress_thread();
         }
-        let mut done = self.take_from_rings();
+        let mut done = self.poll_rings();
         if done == 0 {
-            done = match self.wire() {
-                Some(wire) => self.look_at_wire(wire),
-                None => self.look_again(),
+            done = match self.network() {
+                Some(network) => self.poll_network(network),
+                None => self.poll_rings_again(),
             };
         }
-        if self.any_blocked.load(Ordering::Relaxed) {
+        if self.blocked.any.load(Ordering::Relaxed) {
             self.retry_blocked();
         }
-        if self.attention_at_ns.load(Ordering::Relaxed) != u64::MAX {
-            self.attend();
+        if self.timers.deadline_ns.load(Ordering::Relaxed) != u64::MAX {
+            self.check_deadline();
         }
         done
     }
@@ -62,52 +56,53 @@ impl Process {
     /// A caller that found the rings empty looks at the network, and then at the rings again: the
     /// system call took longer than any pause. Where another process reads the socket, there is no
     /// call.
-    fn look_at_wire(&self, wire: &Wire) -> u32 {
-        if wire.fd_to_poll() < 0 {
-            return self.look_again();
+    fn poll_network(&self, network: &Network) -> u32 {
+        if network.fd_to_poll() < 0 {
+            return self.poll_rings_again();
         }
-        wire.note_caller();
-        let done = self.take_from_wire_as_caller();
+        network.note_caller();
+        let done = self.read_network_as_caller();
         if done == 0 {
             // No answer stands before it now.
-            self.pay_debt();
-            return self.take_from_rings();
+            self.send_delayed_ack();
+            return self.poll_rings();
         }
-        wire.note_taken(done);
+        network.note_taken(done);
         done
     }
 
     /// A second look at the rings after a pause costs less than another call, and a processor that
     /// pauses gets the line sooner: measured, 31-45 ns against 58-61 ns.
     #[inline]
-    fn look_again(&self) -> u32 {
+    fn poll_rings_again(&self) -> u32 {
         std::hint::spin_loop();
-        self.take_from_rings()
+        self.poll_rings()
     }
 
     /// Looks at the timers, if that was not done lately: while callers are active, they do it.
     #[cold]
     pub(crate) fn tick_if_due(&self) {
         let now_ns = crate::clock::now_ns();
-        if now_ns >= self.tick_at_ns.load(Ordering::Relaxed) {
-            self.tick_at_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
+        if now_ns >= self.timers.next_tick_ns.load(Ordering::Relaxed) {
+            self.timers.next_tick_ns.store(now_ns + TICK_NS, Ordering::Relaxed);
             self.tick(now_ns);
         }
     }
 
-    /// The helper sleeps and is signalled for every message: tell it that callers are awake.
+    /// The progress thread sleeps and is signalled for every message: tell it that callers are
+    /// awake.
     #[cold]
-    fn take_over_from_helper(&self) {
-        self.doorbell.disarm();
-        self.helper.wake();
+    fn take_over_from_progress_thread(&self) {
+        self.wakeup.doorbell.disarm();
+        self.progress_thread.wake();
     }
 
     /// Takes what peers sent. Returns how many trains.
     #[inline]
-    pub(crate) fn take_from_rings(&self) -> u32 {
+    pub(crate) fn poll_rings(&self) -> u32 {
         let mut done = 0;
-        for inbound in self.inbound() {
-            if inbound.from == self.slot && !self.talks_to_itself.load(Ordering::Acquire) {
+        for inbound in self.peers.inbound() {
+            if inbound.from == self.slot && !self.peers.has_self_traffic.load(Ordering::Acquire) {
                 continue;
             }
             let Some(mut ring) = inbound.ring.try_lock() else { continue };
@@ -122,18 +117,21 @@ impl Process {
     }
 
     /// Whether any ring holds something, or may: somebody is at it.
-    pub(crate) fn rings_hold_something(&self) -> bool {
-        self.inbound().iter().any(|inbound| inbound.may_hold_something())
+    pub(crate) fn rings_may_hold_messages(&self) -> bool {
+        self.peers.inbound().iter().any(|inbound| inbound.may_hold_messages())
     }
 
     /// Whether a thread is at one of the rings. One that lost its processor is for long.
-    pub(crate) fn is_at_a_ring(&self) -> bool {
-        self.inbound().iter().any(|inbound| inbound.is_being_read())
+    pub(crate) fn a_ring_is_being_read(&self) -> bool {
+        self.peers.inbound().iter().any(|inbound| inbound.is_being_read())
     }
 
     /// The same for what one process sent.
-    pub(crate) fn ring_holds_something(&self, from: u16) -> bool {
-        self.inbound().iter().any(|inbound| inbound.from == from && inbound.may_hold_something())
+    pub(crate) fn ring_may_hold_messages(&self, from: u16) -> bool {
+        self.peers
+            .inbound()
+            .iter()
+            .any(|inbound| inbound.from == from && inbound.may_hold_messages())
     }
 
     fn drain(&self, consumer: &mut Consumer, from: u16) -> u32 {
@@ -147,7 +145,7 @@ impl Process {
             let index = layout::index_of(qpn);
             if current.as_ref().is_none_or(|(held, _)| *held != index) {
                 finish(current.take());
-                current = self.qp_at(index).map(|object| (index, object.inner.lock()));
+                current = self.qps.at(index).map(|object| (index, object.inner.lock()));
             }
             let release_to = match current.as_mut().and_then(|(_, guard)| guard.as_mut()) {
                 Some(inner) if inner.qp.qpn == qpn => match inner.take_single(&slot, from) {
@@ -161,7 +159,7 @@ impl Process {
                 }
                 _ => {
                     finish(current.take());
-                    self.take_stray(consumer, &slot, from)
+                    self.take_unaddressed(consumer, &slot, from)
                 }
             };
             consumer.advance();
@@ -179,7 +177,7 @@ impl Process {
 
     /// A slot for no queue pair: a packet that another process read for us, or nothing of use.
     #[cold]
-    fn take_stray(&self, consumer: &Consumer, slot: &Slot, from: u16) -> Option<u64> {
+    fn take_unaddressed(&self, consumer: &Consumer, slot: &Slot, from: u16) -> Option<u64> {
         match codec::destination(slot.head).get() {
             0 => self.take_forwarded(consumer, slot, from),
             _ => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
@@ -218,12 +216,14 @@ impl Process {
         let expected = is_datagram
             || train.src_qpn == inner.qp.remote_qpn
                 && layout::process_of(train.src_qpn) == from
-                && inner.links.wire.is_none();
+                && inner.links.route.is_none();
         if expected {
             if inner.links.armed.is_some() {
                 inner.tap_in(&train, bytes);
             }
-            inner.handle_train(&train, bytes);
+            // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
+            // bytes lie there, in a mapping that cannot shrink.
+            inner.take(&train, unsafe { Arrived::new(bytes) });
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -235,12 +235,12 @@ impl Process {
     #[inline]
     pub(crate) fn idle_poll(&self, done: u32) {
         if done > 0 {
-            self.helper.empty_polls.store(0, Ordering::Relaxed);
+            self.progress_thread.empty_polls.store(0, Ordering::Relaxed);
             return;
         }
-        let empty = self.helper.empty_polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.helper.empty_polls.store(empty, Ordering::Relaxed);
-        if empty & self.helper.yield_mask == 0 {
+        let empty = self.progress_thread.empty_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.progress_thread.empty_polls.store(empty, Ordering::Relaxed);
+        if empty & self.progress_thread.yield_mask == 0 {
             std::thread::yield_now();
         }
     }
@@ -249,7 +249,9 @@ impl Process {
     #[cold]
     pub(crate) fn retry_blocked(&self) -> u32 {
         let mut sent = 0;
-        for object in self.take_blocked() {
+        for object in
+            self.blocked.take().into_iter().filter_map(|index| self.qps.at(index as usize))
+        {
             object.in_blocked.store(false, Ordering::Release);
             match object.inner.try_lock() {
                 Some(mut guard) => {
@@ -257,7 +259,7 @@ impl Process {
                     // The dead never empty their ring: what is sent now is lost, so that the QP's
                     // own time-outs run out.
                     inner.links.peer = inner.links.peer.take().filter(|peer| !peer.known_dead());
-                    if inner.transmit() == Sent::Everything {
+                    if inner.transmit() == Step::Idle {
                         sent += 1;
                     }
                 }
@@ -269,9 +271,9 @@ impl Process {
 
     /// A deadline that somebody set may have passed.
     #[cold]
-    fn attend(&self) {
+    fn check_deadline(&self) {
         let now_ns = crate::clock::now_ns();
-        if now_ns >= self.attention_at_ns.load(Ordering::Relaxed) {
+        if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
             self.tick(now_ns);
         }
     }
@@ -279,26 +281,28 @@ impl Process {
     /// Looks at every timer. Returns when to look again, ns.
     pub(crate) fn tick(&self, now_ns: u64) -> Option<u64> {
         // Another thread that looks holds the list: what is due next is not known here.
-        let Some(_ticking) = self.ticking.try_lock() else { return Some(now_ns + TICK_NS) };
+        let Some(_ticking) = self.timers.tick_lock.try_lock() else {
+            return Some(now_ns + TICK_NS);
+        };
         // Both before the list is taken, so that who comes later is not forgotten.
-        self.timer_news.store(false, Ordering::Relaxed);
-        if now_ns >= self.attention_at_ns.load(Ordering::Relaxed) {
-            self.attention_at_ns.store(u64::MAX, Ordering::Release);
+        self.timers.changed.store(false, Ordering::Relaxed);
+        if now_ns >= self.timers.deadline_ns.load(Ordering::Relaxed) {
+            self.timers.deadline_ns.store(u64::MAX, Ordering::Release);
         }
         self.release_held(now_ns);
-        let watched = std::mem::take(&mut *self.timers.lock());
+        let watched = std::mem::take(&mut *self.timers.watched.lock());
         let mut keep = Vec::with_capacity(watched.len());
         let mut next_ns: Option<u64> = None;
-        for object in watched {
+        for object in watched.into_iter().filter_map(|index| self.qps.at(index as usize)) {
             match self.tick_one(object, now_ns) {
                 Look::Idle => {}
                 Look::At(at_ns) => {
                     next_ns = Some(next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
-                    keep.push(object);
+                    keep.push(object.index);
                 }
             }
         }
-        self.timers.lock().append(&mut keep);
+        self.timers.watched.lock().append(&mut keep);
         next_ns
     }
 
@@ -307,20 +311,20 @@ impl Process {
         let soon = Look::At(now_ns + TICK_NS);
         let Some(mut guard) = object.inner.try_lock() else { return soon };
         if let Some(inner) = guard.as_ref().filter(|inner| inner.ack_is_due(now_ns)) {
-            let by_wire = inner.links.wire.is_some();
+            let is_remote = inner.links.route.is_some();
             // A rule that makes an answer late leaves it to a thread of the peer, as networks do.
-            let may_be_late = by_wire || (self.has_faults() && inner.peer_alive());
-            if may_be_late && now_ns < inner.judged_at_ns() {
-                return Look::At(inner.judged_at_ns());
+            let may_be_late = is_remote || (self.has_faults() && inner.peer_alive());
+            if may_be_late && now_ns < inner.retransmit_at_ns() {
+                return Look::At(inner.retransmit_at_ns());
             }
             // The peer may have answered long ago, and nobody looked.
             drop(guard);
-            self.take_from_rings();
-            let left = if by_wire { self.drain_wire() } else { Left::Nothing };
+            self.poll_rings();
+            let left = if is_remote { self.drain_network() } else { SocketState::Empty };
             let Some(again) = object.inner.try_lock() else { return soon };
             guard = again;
-            if left == Left::Something
-                && guard.as_ref().is_some_and(|inner| inner.may_put_off(now_ns))
+            if left == SocketState::MayHoldMore
+                && guard.as_ref().is_some_and(|inner| inner.may_postpone_timeout(now_ns))
             {
                 return soon;
             }
@@ -331,8 +335,10 @@ impl Process {
             object.in_timers.store(false, Ordering::Release);
             return Look::Idle;
         };
-        let by_ring = inner.links.wire.is_none();
-        if by_ring && inner.ack_is_due(now_ns) && self.ring_holds_something(inner.remote_process())
+        let by_ring = inner.links.route.is_none();
+        if by_ring
+            && inner.ack_is_due(now_ns)
+            && self.ring_may_hold_messages(inner.remote_process())
         {
             return soon;
         }
@@ -347,7 +353,7 @@ impl Process {
         match inner.qp.timer() {
             Timer::At(kind, at_ns) => {
                 if let TimerKind::Rnr(_) = kind {
-                    self.want_attention_at(at_ns);
+                    self.set_deadline(at_ns);
                 }
                 Look::At(at_ns)
             }
@@ -363,131 +369,6 @@ impl Process {
 enum Look {
     Idle,
     At(u64),
-}
-
-impl QpInner {
-    fn ack_is_due(&self, now_ns: u64) -> bool {
-        matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
-    }
-
-    /// When the time-out that passed is judged, over a network or what is made to be like one.
-    fn judged_at_ns(&self) -> u64 {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
-                let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
-                patience::judged_at_ns(due_ns, period_ns, spent)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
-    fn may_put_off(&self, now_ns: u64) -> bool {
-        match self.qp.timer() {
-            Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
-                now_ns < patience::judged_at_last_ns(due_ns, self.qp.ack_period_ns())
-            }
-            _ => false,
-        }
-    }
-
-    fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
-        if kind == TimerKind::Ack {
-            let alive = self.peer_alive();
-            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
-                // The request still lies in the ring, or the program wants no time-out: a peer
-                // that is alive will come to it.
-                return self.qp.postpone_timer();
-            }
-            if self.qp.attr.timeout == 0 {
-                let status = rdmalab_engine::vocab::WcStatus::RetryExcErr;
-                self.qp.fail_transport(status, &mut self.links);
-                return self.settle();
-            }
-        }
-        if self.qp.on_timer(now_ns, &mut self.links) {
-            self.transmit();
-        }
-        self.settle();
-    }
-
-    /// What to do with a train from the ring, whose payload lies at `bytes`.
-    #[inline]
-    pub(crate) fn handle_train(&mut self, train: &Train, bytes: *const u8) {
-        match self.qp.accept(train, &mut self.links) {
-            Accept::Place(placement) => self.place(train, &placement, bytes),
-            Accept::Done => {}
-            Accept::PlaceResponse(placement) => self.place_response(&placement, bytes),
-            Accept::Atomic(job) => self.execute_atomic(&job),
-            // Posted means fetched here, so nothing stalls.
-            Accept::Drop(_) | Accept::Stall => {
-                self.links.process.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    #[inline]
-    fn place(&mut self, train: &Train, placement: &Placement, bytes: *const u8) {
-        let from = bytes.wrapping_add(placement.skip_bytes as usize);
-        let result = match placement.target {
-            PlacementTarget::Nothing => Ok(()),
-            PlacementTarget::Receive { offset } => {
-                self.place_receive(train, placement, offset, from)
-            }
-            PlacementTarget::Memory { host_addr, .. } => {
-                // SAFETY: the engine checked the target against its region just now, which cannot
-                // go away while we hold the QP's lock; the copy survives memory that is not there.
-                unsafe { copy::copy(host_addr as *mut u8, from, placement.bytes as usize) }
-                    .map_err(|_| CopyError::Fault)
-            }
-        };
-        self.qp.retire_request(train, placement, result, &mut self.links);
-    }
-
-    #[inline]
-    fn place_receive(
-        &mut self,
-        train: &Train,
-        placement: &Placement,
-        offset: u64,
-        from: *const u8,
-    ) -> Result<(), CopyError> {
-        let (links, pd, sges) = (&self.links, self.qp.pd, self.qp.held_recv().sges());
-        if train.flags.has(TrainFlags::GRH) && offset == GRH_BYTES as u64 {
-            let grh =
-                links.grh.unwrap_or_else(|| crate::device::grh_of(train, links.pd.context.device));
-            scatter(links, pd, sges, 0, GRH_BYTES as u64, grh.as_ptr())?;
-        }
-        scatter(links, pd, sges, offset, placement.bytes as u64, from)
-    }
-
-    fn place_response(&mut self, placement: &ResponsePlacement, bytes: *const u8) {
-        let from = match placement.is_atomic {
-            true => (&raw const placement.original).cast(),
-            false => bytes.wrapping_add(placement.skip_bytes as usize),
-        };
-        let result = {
-            let sges = self.qp.sq.sges(placement.position);
-            let (offset, length) = (placement.offset as u64, placement.bytes as u64);
-            scatter(&self.links, self.qp.pd, sges, offset, length, from)
-        };
-        self.qp.retire_response(placement, result, &mut self.links);
-    }
-
-    fn execute_atomic(&mut self, job: &AtomicJob) {
-        let at = job.host_addr as *mut u64;
-        let result = {
-            // SAFETY: eight aligned bytes that the engine checked against their region just now;
-            // the access survives memory that is not there.
-            unsafe {
-                match job.op {
-                    AtomicOp::CmpSwap { compare, swap } => copy::cmp_swap(at, compare, swap),
-                    AtomicOp::FetchAdd { add } => copy::fetch_add(at, add),
-                }
-            }
-        };
-        self.qp.retire_atomic(job, result.map_err(|_| CopyError::Fault), &mut self.links);
-    }
 }
 
 /// Sends what the trains of this batch gave rise to, and lets go of the QP.

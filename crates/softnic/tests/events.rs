@@ -11,7 +11,7 @@ use support::*;
 
 /// Messages of a ping-pong inside the verb, each way.
 const ROUNDS: u64 = 10_000;
-/// The same on the descriptor, where each message waits for the helper.
+/// The same on the descriptor, where each message waits for the progress thread.
 const POLLED_ROUNDS: u64 = 10_000;
 
 #[test]
@@ -237,7 +237,7 @@ fn rest(eventful: &Eventful, link: &Link, way_and_index: [u64; 2]) -> u64 {
         assert_eq!(block(&eventful.channel), 5);
     }
     eventful.arm(false);
-    // The helper watches for a moment after the last call.
+    // The progress thread watches for a moment after the last call.
     std::thread::sleep(std::time::Duration::from_millis(100));
     let before_us = cpu_time_us();
     match way_and_index {

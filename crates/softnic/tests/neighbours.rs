@@ -82,9 +82,11 @@ fn late(mut stage: Stage) {
 }
 
 #[test]
-fn who_does_not_answer_yet_is_waited_for() {
+fn an_address_that_is_not_resolved_yet_is_waited_for() {
     for _ in 0..ATTEMPTS {
-        let Some(net) = Net::of("who_does_not_answer_yet_is_waited_for", 2) else { return };
+        let Some(net) = Net::of("an_address_that_is_not_resolved_yet_is_waited_for", 2) else {
+            return;
+        };
         net.introduce(2, 1);
         let cast = net.start(&[("early", &[]), ("late", &[])]);
         let silent = Duration::from_millis(cast.link(1).get()[0]);

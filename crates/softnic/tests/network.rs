@@ -14,7 +14,7 @@ use rdmalab_link::expand;
 use rdmalab_link::path::{Path, gid_of};
 use rdmalab_link::seam::{Direction, Passage, Seam, Verdict};
 use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
-use rdmalab_softnic::{SoftNic, set_wire_seam, wire_drops};
+use rdmalab_softnic::{SoftNic, network_drops, set_network_seam};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 use rdmalab_wire::opcode::Transport;
 use support::net::{MTU_1024, Net, ah_of, connect, enter};
@@ -39,7 +39,7 @@ fn child_process_entry() {
 
 /// Drops that were counted for a reason.
 fn drops(reason: &str) -> u64 {
-    wire_drops().iter().find(|(name, _)| *name == reason).expect("a reason").1
+    network_drops().iter().find(|(name, _)| *name == reason).expect("a reason").1
 }
 
 /// Loses and damages packets on their way out: a pure function of seed and passage.
@@ -78,7 +78,7 @@ fn storm(mut stage: Stage) {
     let node = Node::open(0);
     if lost > 0 {
         let damaged = if gid_index == 2 { lost } else { 0 };
-        set_wire_seam(Box::new(Weather { seed, lost, damaged })).expect("a network");
+        set_network_seam(Box::new(Weather { seed, lost, damaged })).expect("a network");
     }
     // Eight time-outs of 67 ms: a packet in ten does not get lost that often, and a busy machine
     // seldom takes the processor away for so long.
@@ -143,7 +143,7 @@ fn letters(mut stage: Stage) {
     let link = stage.link(1 - stage.index);
     let node = Node::open(0);
     if stage.args[3] == OUR_WEATHER {
-        set_wire_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
+        set_network_seam(Box::new(Weather { seed, lost: 20, damaged: 5 })).expect("a network");
     }
     // Retries last for as long as a busy machine may keep a process from its processor.
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
@@ -186,7 +186,7 @@ fn letters(mut stage: Stage) {
         link.sync();
         if round % 3 != 2 {
             if sleeps {
-                // Whatever comes meanwhile, the helper takes.
+                // Whatever comes meanwhile, the progress thread takes.
                 std::thread::sleep(Duration::from_millis(20));
             }
             let wc = endpoint.recv_done();
@@ -197,7 +197,7 @@ fn letters(mut stage: Stage) {
     }
 }
 
-/// Both cases of letters, over each version of IP.
+/// Both cases of messages, over each version of IP.
 fn exchange_letters(net: &Net, weather: u64, seeds: Vec<u64>) {
     for seed in seeds {
         for (gid_index, sleeps) in [(1, 0), (2, 1)] {
@@ -213,8 +213,8 @@ fn every_byte_arrives_however_many_packets_are_lost() {
     exchange_letters(&net, OUR_WEATHER, seeds(11, 1));
 }
 
-/// Letters through a queue of the kernel, which drops some of what both hosts send. `count`: how
-/// often at the least.
+/// Messages through a queue of the kernel, which drops some of what both hosts send.
+/// `count`: how often at the least.
 fn letters_through(test: &str, queue: &str, count: u64) {
     let Some(net) = Net::of(test, 2) else { return };
     if !net.queue(test, queue) {
@@ -263,7 +263,7 @@ fn victim(mut stage: Stage) {
     for reason in
         ["malformed", "no such queue pair", "not from the connected peer", "invariant CRC"]
     {
-        assert!(drops(reason) > 0, "{reason}: {:?}", wire_drops());
+        assert!(drops(reason) > 0, "{reason}: {:?}", network_drops());
     }
     // The connection is as good as before.
     friend.sync();

@@ -344,6 +344,14 @@ fn states(_stage: Stage) {
     b.to_rts();
     a.run(wr(WrOpcode::Send, &sges));
     assert_eq!(b.recv_done().wr_id, 6);
+    // In ERR what a batch posted before its refused request is flushed, as everything is.
+    b.to_state(QpState::Err);
+    let many = [mem.sge(0, 8); 33];
+    let batch = [RecvWr { wr_id: 7, sges: &sges }, RecvWr { wr_id: 8, sges: &many }];
+    let refused = SoftNic::post_recv(&b.qp, batch.into_iter());
+    assert_eq!(refused, Err((1, PostError::TooManySges)));
+    let flushed = b.recv_done();
+    assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::WrFlushErr));
 }
 
 #[test]

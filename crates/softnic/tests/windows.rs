@@ -397,7 +397,7 @@ fn careful_owner(mut stage: Stage) {
         let last = mem.word(most - 8);
         endpoint.send(SendWr { imm_or_rkey: key, ..wr(WrOpcode::LocalInv, &[]) });
         let early = poll_for(&endpoint.send_cq, 30);
-        // Meanwhile others are served, by this thread and by the helper.
+        // Meanwhile others are served, by this thread and by the progress thread.
         b.recv(1, &[]);
         a.run(wr(WrOpcode::Send, &[]));
         assert_eq!(b.recv_done().status, WcStatus::Success);

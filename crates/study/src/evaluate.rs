@@ -1,11 +1,14 @@
-//! A study against measurements: every claim, and every published value beside ours.
+//! Compares a study with measurements: judges each claim, and sets our number beside each published
+//! value.
 
 use rdmalab_record::DeviceKind;
 
 use crate::claim::Claim;
-use crate::find::{Cell, Part, State, with_note};
-use crate::judge::{Evidence, Verdict, judge};
-use crate::published::{Kind, Published};
+use crate::evidence::{Evidence, Verdict};
+use crate::judge::judge;
+use crate::lookup::{SweepResult, SweepState, with_note};
+use crate::measurement::Measurement;
+use crate::published::{Published, Reliability};
 use crate::study::Study;
 use crate::value::Value;
 
@@ -15,66 +18,66 @@ pub struct Evaluation {
     /// The kind of the device that was measured; `None` when nothing was.
     pub kind: Option<DeviceKind>,
     /// Each claim.
-    pub claims: Vec<Judged>,
+    pub claims: Vec<JudgedClaim>,
     /// Each published value.
-    pub values: Vec<Compared>,
+    pub values: Vec<ComparedValue>,
 }
 
 /// A claim and what measurements say.
 #[derive(Clone, Debug)]
-pub struct Judged {
-    /// It.
+pub struct JudgedClaim {
+    /// The claim.
     pub claim: Claim,
-    /// What they say.
+    /// Whether they confirm it.
     pub verdict: Verdict,
-    /// From what that follows.
+    /// The pairs of numbers from which the verdict follows.
     pub evidence: Vec<Evidence>,
 }
 
-/// A published value, and ours.
+/// A published value beside our number.
 #[derive(Clone, Debug)]
-pub struct Compared {
-    /// The value.
+pub struct ComparedValue {
+    /// The published value.
     pub published: Published,
-    /// The figure that ours comes from; empty where none is named.
+    /// The figure that our number comes from; empty where none is named.
     pub figure: String,
-    /// Ours: what it is, and the number with its interval.
+    /// What our number is, and the number with its interval.
     pub ours: Option<(String, String)>,
-    /// Samples and runs behind ours.
+    /// Samples and runs behind our number.
     pub samples_and_runs: Option<(u64, usize)>,
-    /// Ours over theirs.
+    /// Our number over the published one.
     pub ratio: Option<f64>,
-    /// What the two can be said to be to each other.
+    /// Whether the two agree.
     pub standing: Standing,
 }
 
-/// What ours and theirs can be said to be to each other.
+/// Whether our number agrees with a published one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Ours lies within the study's tolerance, and so does all of its interval.
+    /// All of our interval lies within the study's tolerance.
     Within,
-    /// None of its interval does.
+    /// All of our interval lies outside the tolerance.
     Beyond,
-    /// Some of it does, or there is none: why.
+    /// The interval crosses the tolerance, or there is no interval: why.
     CannotTell(String),
-    /// It is not to be judged by: why.
+    /// The value is shown for information only: why.
     Shown(String),
-    /// There is none of ours: why.
+    /// Our number was not measured: why.
     Absent(String),
-    /// Nothing here produces it: why.
+    /// No experiment here produces such a number: why.
     NotProduced(String),
 }
 
-/// Holds a study against what was measured.
+/// Compares a study with what was measured.
 #[must_use]
-pub fn evaluate(study: &Study, parts: &[Part]) -> Evaluation {
+pub fn evaluate(study: &Study, parts: &[SweepResult]) -> Evaluation {
     let kind = parts.iter().find_map(|part| match &part.state {
-        State::Measured(record) => Some(record.header.device.kind),
+        SweepState::Measured(record) => Some(record.header.device.kind),
         _ => None,
     });
     let claims = study.claims.iter().map(|claim| {
         let (verdict, evidence) = judge(claim, study, parts, kind);
-        Judged { claim: claim.clone(), verdict, evidence }
+        JudgedClaim { claim: claim.clone(), verdict, evidence }
     });
     let values = study.published.iter().map(|published| compared(study, parts, published, kind));
     Evaluation { kind, claims: claims.collect(), values: values.collect() }
@@ -82,11 +85,11 @@ pub fn evaluate(study: &Study, parts: &[Part]) -> Evaluation {
 
 fn compared(
     study: &Study,
-    parts: &[Part],
+    parts: &[SweepResult],
     published: &Published,
     kind: Option<DeviceKind>,
-) -> Compared {
-    let without = |figure: &str, standing: Standing| Compared {
+) -> ComparedValue {
+    let without = |figure: &str, standing: Standing| ComparedValue {
         published: published.clone(),
         figure: figure.to_owned(),
         ours: None,
@@ -112,7 +115,7 @@ fn compared(
     // A host's number over an adapter's would be a ratio of nothing.
     let is_soft = kind == Some(DeviceKind::Soft);
     let ratio = theirs.map(|theirs| cell.value / theirs).filter(|_| !is_soft);
-    Compared {
+    ComparedValue {
         published: published.clone(),
         figure: figure.to_owned(),
         ours: Some((value.described(), cell.whole_text())),
@@ -125,13 +128,13 @@ fn compared(
 fn standing(
     published: &Published,
     value: &Value,
-    ours: &Cell,
+    ours: &Measurement,
     kind: Option<DeviceKind>,
 ) -> Standing {
     let shown = |why: &str| Standing::Shown(why.to_owned());
     match (published.kind, kind, &value.shown) {
-        (Kind::Contested, ..) => return shown("contested"),
-        (Kind::Context, ..) => return shown("context"),
+        (Reliability::Contested, ..) => return shown("contested"),
+        (Reliability::Context, ..) => return shown("context"),
         (_, Some(DeviceKind::Soft), _) => return shown("a host's number, not an adapter's"),
         (_, _, Some(why)) => return shown(why),
         _ => {}

@@ -13,26 +13,32 @@
 #![forbid(unsafe_code)]
 
 mod claim;
-mod cross;
+mod claims_file;
+mod crossing;
 mod error;
 mod evaluate;
-mod find;
-mod fits;
-mod found;
+mod evidence;
+mod findings;
 mod judge;
-mod open;
+mod lookup;
+mod measurement;
+mod operand;
 mod plan;
+mod points;
 mod published;
 mod shipped;
 mod study;
+mod undecided;
 mod value;
 
-pub use claim::{Claim, Range, Relation, Side, Stat};
+pub use claim::{Claim, Relation};
 pub use error::Error;
-pub use evaluate::{Compared, Evaluation, Judged, Standing, evaluate};
-pub use find::{Basis, Cell, Part, State, Unit};
-pub use judge::{Decision, Evidence, Verdict};
-pub use plan::{Bars, Figure, Plan, Sweep, Words};
-pub use published::{Kind, Published};
+pub use evaluate::{ComparedValue, Evaluation, JudgedClaim, Standing, evaluate};
+pub use evidence::{Decision, Evidence, Verdict};
+pub use lookup::{SweepResult, SweepState};
+pub use measurement::{Basis, Measurement, Unit};
+pub use operand::{Operand, Range, Stat};
+pub use plan::{Bars, Figure, Plan, Sweep, SweepCommand};
+pub use published::{Published, Reliability};
 pub use study::Study;
-pub use value::{Absent, Form, Value};
+pub use value::{Absent, RatioForm, Value};

@@ -35,10 +35,10 @@ pub struct Figure {
     pub key: String,
     /// What it shows.
     pub title: String,
-    /// What a reader should know about it.
+    /// A note for the reader.
     #[serde(default)]
     pub note: String,
-    /// What `--quick` leaves out of it, that a claim or a value is of, and why.
+    /// Which points of claims or values `--quick` leaves out, and why.
     #[serde(default)]
     pub quick_note: String,
     /// What the bars of its medians are.
@@ -81,9 +81,9 @@ pub struct Sweep {
     pub repeat: Option<u32>,
 }
 
-/// A sweep's words, taken apart.
+/// The command of a sweep, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct SweepCommand {
     /// The experiment, or the program that is installed.
     pub experiment: String,
     /// Options without dashes, with their values, in their order.
@@ -128,7 +128,7 @@ impl Plan {
                 return Err(at(format!("side_by_side: there is no sweep {other:?}")));
             }
             for (j, sweep) in figure.sweeps.iter().enumerate() {
-                sweep.words(false).and_then(|_| sweep.words(true)).map_err(at)?;
+                sweep.command(false).and_then(|_| sweep.command(true)).map_err(at)?;
                 let named = !sweep.name.is_empty();
                 if named {
                     is_key(&sweep.name).map_err(|why| at(format!("{:?}: {why}", sweep.name)))?;
@@ -154,11 +154,12 @@ fn is_key(key: &str) -> Result<(), &'static str> {
 }
 
 impl Sweep {
-    /// Its words; with `quick`, the options of [`Sweep::quick`] take the place of the same ones.
+    /// The command that it names; with `quick`, the options of [`Sweep::quick`] replace the same
+    /// ones.
     ///
     /// # Errors
     /// What is wrong with them, and how they are written.
-    pub fn words(&self, quick: bool) -> Result<Words, String> {
+    pub fn command(&self, quick: bool) -> Result<SweepCommand, String> {
         let (experiment, rest) = match self.run.trim().split_once(char::is_whitespace) {
             Some((experiment, rest)) => (experiment, rest),
             None => (self.run.trim(), ""),
@@ -174,7 +175,7 @@ impl Sweep {
                 None => options.push((name, value)),
             }
         }
-        Ok(Words { experiment: experiment.to_owned(), options })
+        Ok(SweepCommand { experiment: experiment.to_owned(), options })
     }
 }
 
@@ -197,7 +198,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(found)
 }
 
-impl Words {
+impl SweepCommand {
     /// As a command line after `rdmalab run`.
     #[must_use]
     pub fn line(&self) -> Vec<String> {
@@ -205,14 +206,14 @@ impl Words {
         std::iter::once(self.experiment.clone()).chain(options).collect()
     }
 
-    /// The words of such a command line.
+    /// Parses such a command line.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn of_line(line: &[String]) -> Result<Self, String> {
         let run = line.join(" ");
         let sweep = Sweep { name: String::new(), run, quick: String::new(), repeat: None };
-        sweep.words(false)
+        sweep.command(false)
     }
 }
 
@@ -234,10 +235,10 @@ mod tests {
         );
         let plan = Plan::parse("a/plan.toml", &plan).unwrap();
         let sweep = &plan.figure("F").unwrap().sweeps[0];
-        assert_eq!(sweep.words(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
-        let quick = sweep.words(true).unwrap();
+        assert_eq!(sweep.command(false).unwrap().line().join(" "), "ping --size 8..64*2 --runs 5");
+        let quick = sweep.command(true).unwrap();
         assert_eq!(quick.line().join(" "), "ping --size 8..64*2 --runs 1 --messages 20");
-        assert_eq!(Words::of_line(&quick.line()), Ok(quick));
+        assert_eq!(SweepCommand::of_line(&quick.line()), Ok(quick));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::error::Error;
 /// How far a published value can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum Reliability {
     /// A measurement that others can be held against.
     Calibration,
     /// A condition, a definition, or a number of another layer.
@@ -16,8 +16,8 @@ pub enum Kind {
     Contested,
 }
 
-impl Kind {
-    /// Its word.
+impl Reliability {
+    /// The word in `published.csv`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,13 +38,13 @@ pub struct Published {
     pub value: String,
     /// Its unit.
     pub unit: String,
-    /// How near is near, as text.
+    /// The tolerance, as text: see [`Published::allowed`].
     pub tolerance: String,
     /// How far it can be trusted.
-    pub kind: Kind,
+    pub kind: Reliability,
     /// Where in the study.
     pub place: String,
-    /// Of what, in few words.
+    /// What was measured, in a few words.
     pub what: String,
 }
 
@@ -80,12 +80,12 @@ impl Published {
         Some(self.number()? * self.scale()?)
     }
 
-    /// What leads from its unit to ours.
+    /// The factor from its unit to ours.
     fn scale(&self) -> Option<f64> {
         Some(match self.unit.as_str() {
             "ns" | "x" | "ratio" | "messages" | "code" | "buffers" | "Hz" | "B" => 1.0,
             "kHz" => 1e3,
-            // Of what is cited: sizes of memory are powers of two.
+            // The cited studies mean powers of two.
             "KB" | "KiB" => 1024.0,
             "us" | "us/node" => 1e3,
             "ms" => 1e6,
@@ -97,8 +97,8 @@ impl Published {
         })
     }
 
-    /// What is near enough, in the unit of ours: by `5%` of the value, `factor 2`, `15 points` (of
-    /// %), a plain share as `0.02`, `250-1000` in its own unit, or `exact`. `None` where the
+    /// The values within the tolerance, in our unit: by `5%` of the value, `factor 2`, `15 points`
+    /// (of %), a plain share as `0.02`, `250-1000` in its own unit, or `exact`. `None` where the
     /// tolerance is none of these.
     #[must_use]
     pub fn allowed(&self) -> Option<(f64, f64)> {
@@ -123,6 +123,27 @@ impl Published {
             return Some((number(low)? * scale, number(high)? * scale));
         }
         around(number(text)? * scale)
+    }
+}
+
+/// Whether there is such a metric, and it is a number.
+pub(crate) fn is_published(published: &[Published], metric: &str) -> Result<(), String> {
+    match published.iter().find(|p| p.metric == metric) {
+        Some(found) if found.in_base().is_some() => Ok(()),
+        Some(found) => Err(format!("{metric:?} is {:?} {}, no number", found.value, found.unit)),
+        None => Err(format!("published.csv has no metric {metric:?}")),
+    }
+}
+
+/// Whether claims may be judged by it. What the study itself, or arithmetic, contradicts is only
+/// shown.
+pub(crate) fn is_certain(published: &[Published], metric: &str) -> Result<(), String> {
+    let is_it = |p: &&Published| p.metric == metric && p.kind == Reliability::Contested;
+    match published.iter().find(is_it) {
+        Some(_) => Err(format!(
+            "{metric:?} is contested: such values are shown, and no claim is judged by one"
+        )),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::claim::{Claim, File};
+use crate::claim::Claim;
+use crate::claims_file::ClaimsFile;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::published::Published;
@@ -39,8 +40,8 @@ impl Study {
             return Err(Error { file: file("plan.toml"), what });
         }
         let published = Published::parse(&file("published.csv"), published)?;
-        let File { claims, values, absent } =
-            File::parse(&file("claims.toml"), claims, &plan, &published)?;
+        let ClaimsFile { claims, values, absent } =
+            ClaimsFile::parse(&file("claims.toml"), claims, &plan, &published)?;
         Ok(Self { plan, published, claims, values, absent })
     }
 

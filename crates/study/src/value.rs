@@ -1,14 +1,14 @@
-//! Published values and what of ours stands beside each: a number, what follows from two of them,
-//! or why there is none.
+//! Published values and our number beside each: a measured number, a ratio or difference of two, or
+//! the reason why there is none.
 
-use rdmalab_measure::stats::{Runs, run_shift};
+use rdmalab_record::Object;
 use serde::Deserialize;
 
-use crate::claim::{Side, is_published};
-use crate::find::{Basis, Cell, Part, Unit, cells, hull};
-use crate::judge::ratio;
+use crate::lookup::{SweepResult, measurements};
+use crate::measurement::{Measurement, Unit, difference, following, ratio};
+use crate::operand::Operand;
 use crate::plan::Plan;
-use crate::published::Published;
+use crate::published::{Published, is_published};
 
 /// A published value, and which of our numbers stands beside it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -16,35 +16,35 @@ use crate::published::Published;
 pub struct Value {
     /// The metric in `published.csv`.
     pub metric: String,
-    /// Ours.
-    pub ours: Side,
-    /// Ours is divided by this; what it does not name is as in `ours`.
+    /// Our number that stands beside it.
+    pub ours: Operand,
+    /// Our number is divided by this one. What it does not name is as in `ours`.
     #[serde(default)]
-    pub over: Option<Side>,
-    /// Instead: this is taken from ours.
+    pub over: Option<Operand>,
+    /// Instead of `over`: this number is subtracted from ours.
     #[serde(default)]
-    pub less: Option<Side>,
+    pub less: Option<Operand>,
     /// The difference is divided by so much: for growth per peer.
     #[serde(default)]
     pub per: Option<f64>,
-    /// How the ratio is told.
+    /// How the ratio is expressed.
     #[serde(default, rename = "as")]
-    pub form: Form,
-    /// Why it is shown beside ours, and not judged by.
+    pub form: RatioForm,
+    /// Why our number is only shown beside it, and not compared with it.
     #[serde(default)]
     pub shown: Option<String>,
 }
 
-/// How a ratio is told.
+/// How a ratio is expressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub enum RatioForm {
     /// As it is.
     #[default]
     Ratio,
-    /// What is more than 1.
+    /// Minus 1: by how much one is more.
     Increase,
-    /// What is less than 1.
+    /// 1 minus it: by how much one is less.
     Reduction,
 }
 
@@ -104,17 +104,17 @@ pub(crate) fn check(
 
 impl Value {
     fn check(&self, plan: &Plan) -> Result<(), String> {
-        self.ours.is_ours(plan).map_err(|what| format!("ours: {what}"))?;
+        self.ours.check_in(plan).map_err(|what| format!("ours: {what}"))?;
         for (name, side) in [("over", &self.over), ("less", &self.less)] {
             if let Some(side) = side {
-                let whole = side.completed(&self.ours);
-                whole.is_ours(plan).map_err(|what| format!("{name}: {what}"))?;
+                let whole = side.with_defaults_of(&self.ours);
+                whole.check_in(plan).map_err(|what| format!("{name}: {what}"))?;
             }
         }
         if self.over.is_some() && self.less.is_some() {
             return Err("`over` and `less` do not go together".to_owned());
         }
-        if self.form != Form::Ratio && self.over.is_none() {
+        if self.form != RatioForm::Ratio && self.over.is_none() {
             return Err("`as` tells a ratio: it needs `over`".to_owned());
         }
         if self.per.is_some() && self.less.is_none() {
@@ -129,14 +129,33 @@ impl Value {
         Ok(())
     }
 
-    /// Ours, for people: `median round trip`.
+    /// Whether the value can be drawn beside a point with these parameters. A ratio, a difference,
+    /// a share and a finding are no numbers of one point.
+    #[must_use]
+    pub fn matches_point(&self, parameters: &Object) -> bool {
+        self.ours.above.is_none() && self.is_of_point(parameters)
+    }
+
+    /// Whether it is a share of the samples of a point with these parameters: of those above
+    /// [`Operand::above`](crate::Operand::above).
+    #[must_use]
+    pub fn is_share_of(&self, parameters: &Object) -> bool {
+        self.ours.above.is_some() && self.is_of_point(parameters)
+    }
+
+    fn is_of_point(&self, parameters: &Object) -> bool {
+        let is_plain = self.over.is_none() && self.less.is_none();
+        is_plain && self.ours.finding.is_none() && self.ours.matches(parameters, None)
+    }
+
+    /// Our number in words: `median round trip`.
     #[must_use]
     pub fn described(&self) -> String {
         let ours = self.ours.described();
         match (&self.over, &self.less, self.form) {
-            (Some(_), _, Form::Ratio) => format!("ratio of two: {ours}"),
-            (Some(_), _, Form::Increase) => format!("by how much one is more: {ours}"),
-            (Some(_), _, Form::Reduction) => format!("by how much one is less: {ours}"),
+            (Some(_), _, RatioForm::Ratio) => format!("ratio of two: {ours}"),
+            (Some(_), _, RatioForm::Increase) => format!("by how much one is more: {ours}"),
+            (Some(_), _, RatioForm::Reduction) => format!("by how much one is less: {ours}"),
             (_, Some(_), _) => match self.per {
                 Some(per) => format!("difference of two over {per}: {ours}"),
                 None => format!("difference of two: {ours}"),
@@ -145,69 +164,38 @@ impl Value {
         }
     }
 
-    /// Ours, or why there is none.
-    pub(crate) fn cell(&self, parts: &[Part]) -> Result<Cell, String> {
+    /// Our number, or why there is none.
+    pub(crate) fn cell(&self, parts: &[SweepResult]) -> Result<Measurement, String> {
         let ours = one(parts, &self.ours)?;
         if let Some(over) = &self.over {
-            let over = one(parts, &over.completed(&self.ours))?;
-            return Ok(self.told(&ours, &over));
+            let over = one(parts, &over.with_defaults_of(&self.ours))?;
+            return Ok(self.ratio_of(&ours, &over));
         }
         let Some(less) = &self.less else { return Ok(ours) };
-        let less = one(parts, &less.completed(&self.ours))?;
+        let less = one(parts, &less.with_defaults_of(&self.ours))?;
         let per = self.per.unwrap_or(1.0);
         let value = (ours.value - less.value) / per;
         let interval = difference(&ours, &less).map(|(low, high)| (low / per, high / per));
         Ok(following(&ours, &less, value, interval))
     }
 
-    fn told(&self, ours: &Cell, over: &Cell) -> Cell {
+    fn ratio_of(&self, ours: &Measurement, over: &Measurement) -> Measurement {
         let form = |ratio: f64| match self.form {
-            Form::Ratio => ratio,
-            Form::Increase => ratio - 1.0,
-            Form::Reduction => 1.0 - ratio,
+            RatioForm::Ratio => ratio,
+            RatioForm::Increase => ratio - 1.0,
+            RatioForm::Reduction => 1.0 - ratio,
         };
         let (value, ends) = ratio(ours, over);
         let ends = ends.map(|(low, high)| (form(low), form(high)));
         let interval = ends.map(|(a, b)| (a.min(b), a.max(b)));
         let unit = Unit::Named("share".to_owned());
-        Cell { unit, ..following(ours, over, form(value), interval) }
+        Measurement { unit, ..following(ours, over, form(value), interval) }
     }
 }
 
-/// What follows from two numbers: as well known as both together.
-fn following(one: &Cell, other: &Cell, value: f64, interval: Option<(f64, f64)>) -> Cell {
-    Cell {
-        value,
-        interval,
-        exact: interval,
-        n: one.n.min(other.n),
-        runs: one.runs.min(other.runs),
-        basis: Basis::Together,
-        of_runs: Vec::new(),
-        clock_error_ns: one.clock_error_ns.max(other.clock_error_ns),
-        ..one.clone()
-    }
-}
-
-/// Between what a difference lies, by what the runs of both differ by and what their samples leave
-/// open. `None` where there is one run of either.
-fn difference(ours: &Cell, less: &Cell) -> Option<(f64, f64)> {
-    let by_ends = |o: (f64, f64), l: (f64, f64)| (o.0 - l.1, o.1 - l.0);
-    let runs = |cell: &Cell| {
-        let each: Vec<Vec<f64>> = cell.of_runs.iter().map(|value| vec![*value]).collect();
-        Runs::of_session(&each).off_by(cell.clock_error_ns)
-    };
-    if ours.of_runs.is_empty() || less.of_runs.is_empty() {
-        return Some(by_ends(ours.ends()?, less.ends()?));
-    }
-    let between = run_shift(&runs(less), &runs(ours), 0.5, 0.95)?.interval?;
-    let within = ours.interval.zip(less.interval).map(|(o, l)| by_ends(o, l));
-    Some(hull((between.low, between.high), within))
-}
-
-/// The one number that a side means.
-fn one(parts: &[Part], side: &Side) -> Result<Cell, String> {
-    let mut found = cells(parts, side, None)?;
+/// The one number that an operand means.
+fn one(parts: &[SweepResult], operand: &Operand) -> Result<Measurement, String> {
+    let mut found = measurements(parts, operand, None)?;
     match found.len() {
         1 => Ok(found.remove(0)),
         n => Err(format!("{n} points of ours fit")),
@@ -216,40 +204,38 @@ fn one(parts: &[Part], side: &Side) -> Result<Cell, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::claim::tests::parse;
+    use super::*;
+    use serde_json::json;
 
     #[test]
-    fn errors_name_the_metric_and_what_is_allowed() {
-        let side = "{figure='f',quantity='rate_per_s'}";
-        let value = |metric: &str, rest: &str| {
-            format!("[[value]]\nmetric='{metric}'\nours={side}\n{rest}\n")
-        };
-        let twice = [value("m", ""), value("m", "")].concat();
-        let both = [value("m", ""), "[[absent]]\nmetrics=['m']\nbecause='b'".to_owned()].concat();
-        for (text, said) in [
-            (value("q", ""), "value \"q\": published.csv has no metric"),
-            (value("m", "over={figure='g'}"), "over: there is no figure \"g\""),
-            (value("m", "over={}\nless={}"), "do not go together"),
-            (value("m", "as='increase'"), "it needs `over`"),
-            (value("m", "per=2"), "it needs `less`"),
-            (value("m", "less={}\nper=0"), "a number above 0"),
-            (value("m", "shown=''"), "shown says why"),
-            (twice, "there are two of that metric"),
-            (both, "choose one"),
-            ("[[absent]]\nmetrics=['q*']\nbecause='b'".to_owned(), "\"q*\": published.csv has no"),
-            ("[[absent]]\nmetrics=['m']\nbecause=' '".to_owned(), "absent m: because says why"),
-        ] {
-            let found = parse(&text).expect_err(said);
-            assert!(found.contains(said), "{found}");
+    fn a_value_stands_beside_what_has_all_that_it_names() {
+        let ours = "metric='m'\nours={figure='f', where={poll='busy', size_bytes=8}}";
+        let value: Value = toml::from_str(ours).unwrap();
+        let fits =
+            |parameters: serde_json::Value| value.matches_point(parameters.as_object().unwrap());
+        let both = json!({ "size_bytes": 8, "poll_send": "busy", "poll_recv": "busy", "x": 1 });
+        assert!(fits(both));
+        assert!(!fits(json!({ "size_bytes": 8, "poll_send": "busy", "poll_recv": "event" })));
+        assert!(!fits(json!({ "size_bytes": 64, "poll_send": "busy", "poll_recv": "busy" })));
+        assert!(!fits(json!({ "size_bytes": 8 })));
+        let one = json!({ "size_bytes": 8 });
+        for (rest, fits) in [("", true), ("over={}", false), ("less={}", false)] {
+            let text = format!("metric='m'\nours={{figure='f', where={{size_bytes=8}}}}\n{rest}");
+            let value: Value = toml::from_str(&text).unwrap();
+            assert_eq!(value.matches_point(one.as_object().unwrap()), fits, "{rest}");
         }
-        let fine = [
-            value("m", "over={where={op='send'}}"),
-            "[[absent]]\nmetrics=['d', 'w*']\n\
-            because='of another layer'"
-                .to_owned(),
-        ]
-        .concat();
-        let file = parse(&fine).unwrap();
-        assert!(file.absent[0].names("w") && !file.absent[0].names("m"));
+        let found: Value = toml::from_str("metric='m'\nours={finding='knee'}").unwrap();
+        assert!(!found.matches_point(one.as_object().unwrap()));
+        assert!(!value.is_share_of(one.as_object().unwrap()));
+    }
+
+    #[test]
+    fn a_share_is_of_its_point_and_is_no_number_of_it() {
+        let ours = "metric='m'\nours={quantity='q', above=600, where={size_bytes=8}}";
+        let value: Value = toml::from_str(ours).unwrap();
+        let (own, other) = (json!({ "size_bytes": 8 }), json!({ "size_bytes": 64 }));
+        assert!(value.is_share_of(own.as_object().unwrap()));
+        assert!(!value.is_share_of(other.as_object().unwrap()));
+        assert!(!value.matches_point(own.as_object().unwrap()));
     }
 }

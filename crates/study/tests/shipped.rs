@@ -8,7 +8,9 @@ use std::path::Path;
 use rdmalab_measure::outcome::{Figure, Series};
 use rdmalab_measure::{Quantity, Summary};
 use rdmalab_record::{DeviceKind, Finding, Point, Samples, SeriesSummary};
-use rdmalab_study::{Judged, Kind, Part, Published, Study, Sweep, Verdict, evaluate};
+use rdmalab_study::{
+    JudgedClaim, Published, Reliability, Study, Sweep, SweepResult, Verdict, evaluate,
+};
 use serde_json::json;
 
 fn study(key: &str) -> Study {
@@ -21,13 +23,13 @@ fn point(parameters: &serde_json::Value, repetition: u32, figures: Vec<Figure>) 
     Point { repetition, parameters, elapsed_s: 1.0, figures, ..Point::default() }
 }
 
-fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> Part {
+fn part(figure: &str, kind: DeviceKind, points: Vec<Point>) -> SweepResult {
     common::part(figure, common::record(kind, points, Vec::new()))
 }
 
 /// Time-outs of an adapter whose smallest C_ACK with effect is `c0`, as the experiment gives them:
 /// T_o as four samples in each of two runs, T_tr as a number.
-fn timeouts(kind: DeviceKind, c0: u32) -> Part {
+fn timeouts(kind: DeviceKind, c0: u32) -> SweepResult {
     let t_tr = |c: u32| 4096.0 * f64::from(1u32 << c);
     let points = (1..=20).flat_map(|c: u32| {
         (0..2).map(move |repetition| {
@@ -55,7 +57,7 @@ fn the_adapters_of_fukuoka_do_not_refute_it() {
         let value = study.published.iter().find(|p| p.metric == metric).and_then(Published::number);
         value.expect("a published C_ACK") as u32
     };
-    let verdict = |part: Part, key: &str| {
+    let verdict = |part: SweepResult, key: &str| {
         let found = evaluate(&study, &[part]);
         found.claims.into_iter().find(|judged| judged.claim.key == key).expect(key).verdict
     };
@@ -135,7 +137,7 @@ fn what_the_studies_leave_doubtful_is_shown_as_such() {
     ] {
         let study = study(key);
         let kind = study.published.iter().find(|p| p.metric == metric).map(|p| p.kind);
-        assert_eq!(kind, Some(Kind::Contested), "{key}: {metric}");
+        assert_eq!(kind, Some(Reliability::Contested), "{key}: {metric}");
     }
 }
 
@@ -150,7 +152,7 @@ fn who_says_every_means_every() {
 }
 
 /// The number of a figure, the same in each run.
-fn times(figure: &str, kind: DeviceKind, parameters: &serde_json::Value, ns: f64) -> Part {
+fn times(figure: &str, kind: DeviceKind, parameters: &serde_json::Value, ns: f64) -> SweepResult {
     let number = Figure { quantity: Quantity::MessageTime, label: "runs".to_owned(), value: ns };
     let points = (0..3).map(|run| point(parameters, run, vec![number.clone()]));
     part(figure, kind, points.collect())
@@ -167,7 +169,7 @@ fn lists_that_are_no_faster_do_not_help() {
             times("3cd", DeviceKind::System, &list, list_ns),
         ];
         let found = evaluate(&study, &parts).claims;
-        let is_it = |judged: &Judged| judged.claim.key == "lists-do-not-help-small";
+        let is_it = |judged: &JudgedClaim| judged.claim.key == "lists-do-not-help-small";
         found.into_iter().find(is_it).expect("the claim").verdict
     };
     for (list_ns, name) in [(300.0, "confirmed"), (330.0, "confirmed"), (280.0, "refuted")] {
@@ -186,7 +188,7 @@ fn what_is_judged_is_measured_often_enough() {
     for study in Study::shipped().expect("the shipped studies can be read") {
         let key = &study.plan.key;
         for claim in &study.claims {
-            for side in [claim.left.clone(), claim.right_side()] {
+            for side in [claim.left.clone(), claim.right_operand()] {
                 let finding = side.finding.as_deref();
                 let is_rare = finding.is_some_and(|name| FOUND_IN_A_RUN.contains(&name));
                 // One run says nothing of the next.
@@ -243,7 +245,7 @@ fn too_few_runs_are_said_with_what_would_be_enough() {
         let record = common::record(DeviceKind::System, points, findings);
         let part = common::part("depth", record);
         let found = evaluate(&study, &[part]).claims;
-        let is_it = |judged: &Judged| judged.claim.key == "shared-queue-repeats";
+        let is_it = |judged: &JudgedClaim| judged.claim.key == "shared-queue-repeats";
         found.into_iter().find(is_it).expect("the claim").verdict
     };
     let said = "an interval needs 6 runs of what each finds once, here are 2: the whole plan, \
@@ -270,7 +272,7 @@ fn numbers_of_two_runs_are_compared() {
         let mut part = part("5", DeviceKind::System, [busy, event].concat());
         part.sweep = "to-1m".to_owned();
         let found = evaluate(&study, &[part]).claims;
-        let is_it = |judged: &Judged| judged.claim.key == "events-save-processor";
+        let is_it = |judged: &JudgedClaim| judged.claim.key == "events-save-processor";
         found.into_iter().find(is_it).expect("the claim").verdict
     };
     assert_eq!(verdict(&[(1.0, 0.3), (0.99, 0.29)]).name(), "confirmed");
@@ -302,7 +304,7 @@ fn each_figure_has_a_claim_or_a_reason_for_none() {
     for study in Study::shipped().expect("the shipped studies can be read") {
         let key = &study.plan.key;
         let without = figures_without_claim(&claims_text(key));
-        let sides = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_side()]);
+        let sides = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_operand()]);
         let claimed: BTreeSet<String> = sides.filter_map(|side| side.figure).collect();
         for figure in &study.plan.figures {
             let is_named = without.contains(&figure.key);
@@ -341,7 +343,7 @@ fn findings_are_those_that_there_are() {
     ];
     let mut seen = BTreeSet::new();
     for study in Study::shipped().expect("the shipped studies can be read") {
-        let claims = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_side()]);
+        let claims = study.claims.iter().flat_map(|c| [c.left.clone(), c.right_operand()]);
         for side in claims.chain(study.values.iter().map(|value| value.ours.clone())) {
             let Some(name) = side.finding else { continue };
             assert!(["pattern", "crossover", "c_ack"].contains(&name.as_str()), "{name}");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rdmalab_measure::{Outcome, Quantity};
 use rdmalab_record::{Device, DeviceKind, Environment, Header, PointId, Record, Writer};
-use rdmalab_study::{Compared, Standing, Study, Verdict, evaluate};
+use rdmalab_study::{ComparedValue, Standing, Study, Verdict, evaluate};
 use serde_json::{Value, json};
 
 const PLAN: &str = "key='a'\ntitle='T'\nsource='S'\nhardware='H'\n\
@@ -60,7 +60,7 @@ fn evaluated_of(
     evaluate(&study, &[common::part("f", record(home.path(), runs, clock_error_ns))])
 }
 
-fn value(metric: &str, place: &str, rest: &str) -> Compared {
+fn value(metric: &str, place: &str, rest: &str) -> ComparedValue {
     let claims = format!(
         "[[value]]\nmetric='{metric}'\n\
          ours={{figure='f', quantity='one_way_ns', where={place}}}\n{rest}\n"

@@ -116,7 +116,7 @@ impl Hostile<'_> {
     }
 
     fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) {
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         // Refusals are as good: the states come in any order.
         let _refused = qp.modify(attr, mask, &LIMITS, &mut env).is_err();
         self.freed = self.freed.min(self.device.qps[0].qp.sq.posted);
@@ -202,10 +202,12 @@ impl Hostile<'_> {
             length: 1,
             access: Access::REMOTE_READ,
         };
+        let opcode = WrOpcode::ALL[self.choices.byte() as usize % WrOpcode::ALL.len()];
+        let flags = self.choices.byte();
         let wr = SendWr {
             wr_id: 1,
-            opcode: WrOpcode::ALL[self.choices.byte() as usize % WrOpcode::ALL.len()],
-            flags: SendFlags(self.choices.byte() as u32 & 15),
+            opcode,
+            flags: SendFlags(flags as u32 & 15),
             imm_or_rkey: self.key(),
             sges: &sges,
             remote_addr: BASE + self.choices.byte() as u64,
@@ -216,9 +218,12 @@ impl Hostile<'_> {
             bind: (self.choices.byte() < 230).then_some(bind),
         };
         let freed = self.freed;
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         if qp.post_send(&wr, freed).is_ok() && matches!(qp.state, QpState::Err | QpState::Sqe) {
             qp.flush_sends(&mut env);
+        } else if flags < 200 {
+            // Else the adapter reads it with the next one, or never.
+            qp.fetch_sends();
         }
     }
 
@@ -228,18 +233,15 @@ impl Hostile<'_> {
         let late = self.choices.byte() > 200;
         if let Some(srq) = &mut self.device.srq {
             let _full = srq.queue.push(&wr).is_err();
+            srq.queue.fetch(if late { 0 } else { u32::MAX });
             return;
         }
-        let (qp, mut env, _) = self.device.split(0);
-        let before = qp.rq.as_ref().map_or(0, |rq| rq.fetched);
+        let (qp, mut env) = self.device.split(0);
         let posted = qp.post_recv(&wr).is_ok();
         if posted && qp.state == QpState::Err {
             qp.flush_receives(&mut env);
-        } else if posted
-            && late
-            && let Some(rq) = &mut qp.rq
-        {
-            rq.fetched = before;
+        } else if !late {
+            qp.fetch_receives();
         }
     }
 
@@ -249,7 +251,7 @@ impl Hostile<'_> {
         if let Some(polled) = self.device.poll_sent(0).last() {
             self.freed = polled.sq_free_to;
         }
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         match qp.plan(max_payload) {
             Plan::Idle => {}
             Plan::Local { position } => qp.retire_local(position, answer < 200, &mut env),
@@ -308,7 +310,7 @@ impl Hostile<'_> {
 
     fn receive(&mut self) {
         let train = self.draw_train();
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         match qp.accept(&train, &mut env) {
             Accept::Done | Accept::Drop(_) | Accept::Stall => {}
             Accept::Place(placement) => {
@@ -349,7 +351,7 @@ impl Hostile<'_> {
             _ => Some(CopyError::Fault),
         };
         let result = error.map_or(Ok(()), Err);
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         match half {
             Half::Request(train, placement) => {
                 qp.retire_request(&train, &placement, result, &mut env);
@@ -363,7 +365,7 @@ impl Hostile<'_> {
     fn answer(&mut self) {
         let max_payload = self.choices.number();
         let fails = self.choices.byte() > 230;
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         let Some(response) = qp.next_response(max_payload, &mut env) else {
             return;
         };
@@ -383,13 +385,13 @@ impl Hostile<'_> {
 
     fn tick(&mut self) {
         self.now_ns += (self.choices.number() as u64) << (self.choices.byte() % 20);
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         qp.on_timer(self.now_ns, &mut env);
         qp.arm_timer(self.now_ns, 1_000_000);
     }
 
     fn lane(&mut self) {
-        let (qp, mut env, _) = self.device.split(0);
+        let (qp, mut env) = self.device.split(0);
         if let Some(position) = qp.lane_candidate() {
             qp.retire_lane(position, &mut env);
         }

@@ -3,7 +3,7 @@
 //! Each [`Device`] has memory, keys, an optional shared receive queue and queue pairs; a [`Link`]
 //! carries trains between them and loses, repeats, delays, reorders and splits them as its seed
 //! says, or as rules of `--faults` do ([`Ruled`]); [`World`] drives the engine as a soft adapter
-//! does, in virtual nanoseconds.
+//! does, with the same driver, in virtual nanoseconds.
 
 mod device;
 mod drive;
@@ -15,7 +15,7 @@ mod world;
 
 pub use device::{Device, DeviceEnv, PD, Received, Sent, SimQp};
 pub use link::{Faults, Link, Parcel, cut};
-pub use memory::{Memory, Piece, pieces};
+pub use memory::Memory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
 pub use rules::{Judged, Ruled, address_of};
 pub use world::{At, Knobs, LIMITS, World};

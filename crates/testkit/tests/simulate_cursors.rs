@@ -12,7 +12,7 @@ use rdmalab_testkit::sim::blank;
 #[derive(Clone, Copy, Debug)]
 enum RecvOp {
     Post(u8),
-    Fetch,
+    Fetch(u8),
     Take,
     Resize(u8),
 }
@@ -20,7 +20,7 @@ enum RecvOp {
 fn recv_op() -> impl Strategy<Value = RecvOp> {
     prop_oneof![
         4 => (0u8..4).prop_map(RecvOp::Post),
-        1 => Just(RecvOp::Fetch),
+        2 => (0u8..9).prop_map(RecvOp::Fetch),
         4 => Just(RecvOp::Take),
         1 => (0u8..20).prop_map(RecvOp::Resize),
     ]
@@ -43,7 +43,6 @@ proptest! {
         for op in ops {
             match op {
                 RecvOp::Post(count) => {
-                    let before = queue.fetched;
                     let sges = list(next, count);
                     let expected = match (model.len() >= capacity, count > 2) {
                         (true, _) => Err(PostError::QueueFull),
@@ -52,14 +51,13 @@ proptest! {
                     };
                     prop_assert_eq!(queue.push(&RecvWr { wr_id: next, sges: &sges }), expected);
                     if expected.is_ok() {
-                        queue.fetched = before;
                         model.push_back((next, count));
                         next += 1;
                     }
                 }
-                RecvOp::Fetch => {
-                    queue.fetch_all();
-                    fetched = model.len();
+                RecvOp::Fetch(count) => {
+                    queue.fetch(count as u32);
+                    fetched = model.len().min(fetched + count as usize);
                 }
                 RecvOp::Take => {
                     let expected = match (model.is_empty(), fetched) {
@@ -81,11 +79,11 @@ proptest! {
                 RecvOp::Resize(size) if size as usize >= model.len() => {
                     queue = queue.resized(size as u32);
                     capacity = size as usize;
-                    fetched = model.len();
                 }
                 RecvOp::Resize(_) => {}
             }
             prop_assert_eq!(queue.len() as usize, model.len());
+            prop_assert_eq!(queue.unfetched() as usize, model.len() - fetched);
         }
     }
 
@@ -99,6 +97,7 @@ proptest! {
         for op in ops {
             if op < 2 && waiting < 8 {
                 srq.queue.push(&RecvWr { wr_id: 0, sges: &[] }).unwrap();
+                srq.queue.fetch_all();
                 waiting += 1;
             } else if op == 2 {
                 srq.arm_limit(2);
@@ -148,7 +147,11 @@ proptest! {
                     }
                 }
                 // The engine begins and completes; the program polls.
-                1 => queue.oldest = (queue.oldest + count as u32).min(queue.posted),
+                1 => {
+                    queue.fetch_all();
+                    queue.begun = (queue.oldest + count as u32).min(queue.posted);
+                    queue.oldest = queue.begun;
+                }
                 _ => freed = (freed + count as u32).min(queue.oldest),
             }
             prop_assert!(queue.outstanding() <= capacity);

@@ -244,3 +244,26 @@ fn a_completion_of_before_a_reset_frees_nothing_after_it() {
     pair.post(LEFT, blank(3, WrOpcode::Send)).unwrap();
     assert_eq!(pair.post(LEFT, blank(4, WrOpcode::Send)), Err(PostError::QueueFull));
 }
+
+/// A receive that was posted in time and is fetched late costs no RNR retry, of which there is
+/// none.
+#[test]
+fn late_fetches_delay_messages_and_fail_none() {
+    for seed in 0..100 {
+        for srq_limit in [None, Some(0)] {
+            let mut config = PairConfig { seed, srq_limit, ..PairConfig::new(QpType::Rc) };
+            config.attr.rnr_retry = 0;
+            let mut pair = Pair::new(config);
+            pair.world.knobs.late_fetch = 1000;
+            pair.receive(RIGHT, 1, 0);
+            pair.post(LEFT, blank(2, WrOpcode::Send)).unwrap();
+            pair.world.work();
+            assert_eq!(pair.world.link.sent, 0, "sent before it was fetched");
+            pair.world.settle();
+            assert_eq!(pair.received(RIGHT), [(1, W::Success)]);
+            pair.post(LEFT, blank(3, WrOpcode::Send)).unwrap();
+            pair.world.settle();
+            assert_eq!(pair.sent(LEFT), [(2, W::Success), (3, W::RnrRetryExcErr)], "seed {seed}");
+        }
+    }
+}

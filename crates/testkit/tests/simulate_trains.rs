@@ -181,7 +181,7 @@ fn giant(opcode: WrOpcode, psn: u32) -> Pair {
 }
 
 fn acknowledge(pair: &mut Pair, psn: Psn, syndrome: Syndrome) {
-    let (qp, mut env, _) = pair.device(LEFT).split(0);
+    let (qp, mut env) = pair.device(LEFT).split(0);
     let mut ack = Train::new(TrainKind::Ack, qp.qpn, qp.remote_qpn, psn);
     ack.syndrome = syndrome;
     assert!(matches!(qp.accept(&ack, &mut env), Accept::Done));
@@ -253,7 +253,7 @@ fn a_read_of_half_the_psn_space_goes_alone_and_can_be_repeated() {
         (base, device.register(base, 1 << 32, Access(0xf)))
     };
     let request = Train { remote_addr, rkey: rdmalab_wire::ids::RKey(rkey), ..train };
-    let (qp, mut env, _) = pair.device(RIGHT).split(0);
+    let (qp, mut env) = pair.device(RIGHT).split(0);
     for _ in 0..2 {
         // The connection's numbers begin where the giant's do.
         assert!(matches!(qp.accept(&request, &mut env), Accept::Done));
@@ -269,7 +269,7 @@ fn a_read_of_half_the_psn_space_goes_alone_and_can_be_repeated() {
     }
     let bytes: u64 = answers.iter().map(|train| train.payload_bytes as u64).sum();
     assert_eq!(bytes, 2 << 31, "the READ and its repetition");
-    let (qp, mut env, _) = pair.device(LEFT).split(0);
+    let (qp, mut env) = pair.device(LEFT).split(0);
     for answer in &answers {
         if let Accept::PlaceResponse(placement) = qp.accept(answer, &mut env) {
             assert_eq!(placement.offset as u64 >> 8, placement.offset as u64 / 256);
@@ -284,7 +284,7 @@ fn a_read_of_half_the_psn_space_goes_alone_and_can_be_repeated() {
 #[test]
 fn a_late_acknowledgement_within_a_repeated_message_is_caught_up_with() {
     let mut pair = giant(WrOpcode::Write, 100);
-    let (qp, mut env, _) = pair.device(LEFT).split(0);
+    let (qp, mut env) = pair.device(LEFT).split(0);
     for _ in 0..4 {
         next_train(qp, 100 * 256).unwrap();
     }
@@ -304,7 +304,7 @@ fn a_failed_repetition_does_not_matter_when_the_first_copy_arrived() {
     for wr_id in 1..=3 {
         pair.post(LEFT, blank(wr_id, WrOpcode::Send)).unwrap();
     }
-    let (qp, mut env, _) = pair.device(LEFT).split(0);
+    let (qp, mut env) = pair.device(LEFT).split(0);
     assert!(next_train(qp, 256).is_some() && next_train(qp, 256).is_some());
     qp.arm_timer(0, 1);
     assert!(qp.on_timer(u64::MAX, &mut env));

@@ -1,10 +1,9 @@
 //! One answer as a sentence. Blanks that no line may be broken at are U+00A0.
 
+use rdmalab_measure::group::by_key;
 use rdmalab_measure::stats::Interval;
-use rdmalab_measure::words;
-use rdmalab_record::Object;
+use rdmalab_measure::text;
 
-use super::size_of;
 use crate::answer::Answer;
 use crate::decide::{Effect, Outcome};
 use crate::goal::Goal;
@@ -18,9 +17,9 @@ pub fn verdict(answer: &Answer) -> String {
     let decision = &answer.decision;
     let leader = name(answer, decision.leader);
     match decision.outcome {
-        _ if answer.ways.len() == 1 && !answer.silent.is_empty() => format!(
+        _ if answer.ways.len() == 1 && !answer.without_number.is_empty() => format!(
             "cannot tell: the runs of {} have no {}: raise --messages",
-            words::and(&answer.silent),
+            text::and(&answer.without_number),
             answer.goal.measure()
         ),
         _ if answer.ways.len() == 1 => format!("{leader} is the only one that is offered here"),
@@ -30,7 +29,7 @@ pub fn verdict(answer: &Answer) -> String {
         Outcome::Alike => alike(answer),
         Outcome::Open if decision.runs < decision.runs_needed => format!(
             "cannot tell: {} of each, and it takes {} at least: {}",
-            words::some(decision.runs, "run"),
+            text::count_of(decision.runs, "run"),
             decision.runs_needed,
             answer.command
         ),
@@ -154,28 +153,24 @@ fn name(answer: &Answer, i: usize) -> &str {
 
 fn listed(answer: &Answer, which: &[usize]) -> String {
     let names: Vec<&str> = which.iter().map(|i| name(answer, *i)).collect();
-    words::and(&names)
+    text::and(&names)
 }
 
 /// What answers at several sizes say together: up to which size one of two pays. A line for each
 /// set of answers that have all else in common.
 pub fn thresholds(answers: &[&Answer], on: &str, off: &str) -> Vec<String> {
-    let mut series: Vec<(Object, Vec<&Answer>)> = Vec::new();
-    for answer in answers.iter().filter(|answer| size_of(answer).is_some()) {
+    let sized = answers.iter().filter_map(|answer| {
         let mut rest = answer.context.clone();
-        rest.shift_remove("size_bytes");
-        match series.iter_mut().find(|(other, _)| *other == rest) {
-            Some((_, of_series)) => of_series.push(*answer),
-            None => series.push((rest, vec![*answer])),
-        }
-    }
-    let several = series.into_iter().filter(|(_, answers)| answers.len() > 1);
+        rest.shift_remove("size_bytes")?;
+        Some((rest, *answer))
+    });
+    let several = by_key(sized).into_iter().filter(|(_, answers)| answers.len() > 1);
     several.map(|(_, answers)| threshold(&states(&answers, on, off), on, off)).collect()
 }
 
 /// What is known of one of two at a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SizeVerdict {
     /// It is better.
     Pays,
     /// There is no difference.
@@ -189,46 +184,46 @@ pub enum State {
 }
 
 /// What is known at each size, the least size first.
-pub fn states(answers: &[&Answer], on: &str, off: &str) -> Vec<(u64, State)> {
-    let one = |answer: &&Answer| Some((size_of(answer)?, state(answer, on, off)));
-    let mut found: Vec<(u64, State)> = answers.iter().filter_map(one).collect();
+pub fn states(answers: &[&Answer], on: &str, off: &str) -> Vec<(u64, SizeVerdict)> {
+    let one = |answer: &&Answer| Some((answer.size_bytes()?, state(answer, on, off)));
+    let mut found: Vec<(u64, SizeVerdict)> = answers.iter().filter_map(one).collect();
     found.sort_by_key(|(size, _)| *size);
     found
 }
 
-fn state(answer: &Answer, on: &str, off: &str) -> State {
+fn state(answer: &Answer, on: &str, off: &str) -> SizeVerdict {
     let decision = &answer.decision;
     let leader = name(answer, decision.leader);
     if !answer.ways.iter().any(|way| way.name == on) {
-        return State::Missing;
+        return SizeVerdict::Missing;
     }
     match decision.outcome {
-        Outcome::Best if leader == on => State::Pays,
-        Outcome::Best if leader == off => State::Costs,
-        Outcome::Alike => State::Same,
-        _ => State::Unknown,
+        Outcome::Best if leader == on => SizeVerdict::Pays,
+        Outcome::Best if leader == off => SizeVerdict::Costs,
+        Outcome::Alike => SizeVerdict::Same,
+        _ => SizeVerdict::Unknown,
     }
 }
 
-fn threshold(sizes: &[(u64, State)], on: &str, off: &str) -> String {
-    let first = sizes.iter().take_while(|(_, state)| *state == State::Pays).last();
+fn threshold(sizes: &[(u64, SizeVerdict)], on: &str, off: &str) -> String {
+    let first = sizes.iter().take_while(|(_, state)| *state == SizeVerdict::Pays).last();
     let mut parts = Vec::new();
     if let Some((size, _)) = first {
         parts.push(format!("{on} pays up to {size}\u{a0}B"));
     }
     let beyond = first.map_or(0, |(size, _)| *size);
-    let mut say = |state: State, what: &str| {
+    let mut say = |state: SizeVerdict, what: &str| {
         let of_state = sizes.iter().filter(|(size, s)| *s == state && *size > beyond);
         let listed: Vec<String> = of_state.map(|(size, _)| size.to_string()).collect();
         let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
         if !listed.is_empty() {
-            parts.push(format!("{what} at {}\u{a0}B", words::and(&listed)));
+            parts.push(format!("{what} at {}\u{a0}B", text::and(&listed)));
         }
     };
-    say(State::Pays, &format!("{on} pays"));
-    say(State::Same, "no difference");
-    say(State::Costs, &format!("{off} is better"));
-    say(State::Unknown, "cannot tell");
-    say(State::Missing, &format!("{on} is not offered"));
+    say(SizeVerdict::Pays, &format!("{on} pays"));
+    say(SizeVerdict::Same, "no difference");
+    say(SizeVerdict::Costs, &format!("{off} is better"));
+    say(SizeVerdict::Unknown, "cannot tell");
+    say(SizeVerdict::Missing, &format!("{on} is not offered"));
     format!("over sizes: {}", parts.join("; "))
 }

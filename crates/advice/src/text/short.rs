@@ -1,6 +1,6 @@
 //! All answers in one table: a goal a line, a question a column.
 
-use super::sentence::{self, State};
+use super::sentence::{self, SizeVerdict};
 use crate::answer::{Advice, Answer};
 use crate::decide::Outcome;
 use crate::goal::Goal;
@@ -80,15 +80,15 @@ fn one(answer: &Answer) -> String {
 }
 
 fn of_sizes(answers: &[&Answer], on: &str, off: &str) -> String {
-    let states: Vec<(u64, State)> = sentence::states(answers, on, off);
+    let states: Vec<(u64, SizeVerdict)> = sentence::states(answers, on, off);
     let all = |state| states.iter().all(|(_, s)| *s == state);
-    let paid = states.iter().take_while(|(_, s)| *s == State::Pays).last();
-    let is_only = states.iter().filter(|(_, s)| *s == State::Pays).count()
-        == states.iter().take_while(|(_, s)| *s == State::Pays).count();
+    let paid = states.iter().take_while(|(_, s)| *s == SizeVerdict::Pays).last();
+    let is_only = states.iter().filter(|(_, s)| *s == SizeVerdict::Pays).count()
+        == states.iter().take_while(|(_, s)| *s == SizeVerdict::Pays).count();
     match paid {
-        _ if all(State::Same) => "=".to_owned(),
-        _ if all(State::Unknown) => "?".to_owned(),
-        _ if all(State::Costs) => off.to_owned(),
+        _ if all(SizeVerdict::Same) => "=".to_owned(),
+        _ if all(SizeVerdict::Unknown) => "?".to_owned(),
+        _ if all(SizeVerdict::Costs) => off.to_owned(),
         Some((size, _)) if is_only => format!("{on} to {size} B"),
         _ => "...".to_owned(),
     }

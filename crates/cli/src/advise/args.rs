@@ -7,13 +7,19 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rdmalab_advice::{Goal, QUESTIONS, Question, question};
 
-use crate::args::ListFormat;
 use crate::failure::{Outcome, usage};
+use crate::format::ListFormat;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 use crate::run::args::HowArgs;
 
-/// Options of `advise`.
+/// Advise which way of sending is best here, with the evidence
+///
+/// Measures each way several times, in turns and in random order, and says for each goal which
+/// opcode, transport, inline size, signalling interval, number of buffers, queue depth and way
+/// of polling is best, by how much and with what certainty; or that there is no difference, or
+/// that it cannot tell. With directories it answers from what was measured before, and says
+/// what is missing.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AdviseArgs {
     /// Records to answer from, or directories of them, as `run`, `study` and `advise` keep them
@@ -37,17 +43,17 @@ pub struct AdviseArgs {
     /// certain answers
     #[arg(long, conflicts_with = "records")]
     pub quick: bool,
-    /// Fewer messages a run, so that it takes about so long: 90s, 10m or 2h [default: 10m, with
-    /// --quick 100s, or twice what a device takes that answers in a microsecond]
-    #[arg(long, value_name = "TIME", value_parser = crate::study::trim::time,
+    /// About how long it may take, as 90s, 10m or 2h: runs get fewer messages [default: 10m, with
+    /// --quick 100s; or twice the time of a device that answers in a microsecond]
+    #[arg(long, value_name = "TIME", value_parser = crate::values::time,
         conflicts_with = "records")]
     pub max_time: Option<Duration>,
     /// Runs of each way [default: 15; with --quick 8]
     #[arg(long, value_name = "N", conflicts_with = "records",
         value_parser = clap::value_parser!(u32).range(2..=50))]
     pub repeat: Option<u32>,
-    /// Show what would be measured and how long it takes, by a short try of each way, and keep
-    /// nothing
+    /// Show what would be measured and how long it takes, from a short trial of each way, and keep
+    /// no records
     #[arg(long, conflicts_with = "records")]
     pub plan: bool,
     /// Print as JSON: short for --format json
@@ -60,7 +66,7 @@ pub struct AdviseArgs {
     /// active port, else soft0]
     #[arg(short, long, value_name = "NAME", conflicts_with = "records")]
     pub device: Option<String>,
-    /// The CPUs of the two ends, as A,B; `none`: wherever the scheduler puts them
+    /// The CPUs of the two ends, as A,B; `none` leaves them to the scheduler
     #[arg(long, value_name = "A,B", conflicts_with = "records")]
     pub cores: Option<String>,
     /// Where the directory of its records is made [default: rdmalab-records]
@@ -76,7 +82,7 @@ pub struct AdviseArgs {
     /// Start the ends on these two hosts by ssh, as `run --hosts` does
     #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "records")]
     pub hosts: Vec<String>,
-    /// How ssh is called, with its options [default: ssh -T -o BatchMode=yes -o ConnectTimeout=10]
+    /// The ssh command, with its options [default: ssh -T -o BatchMode=yes -o ConnectTimeout=10]
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     pub ssh: Option<String>,
     /// The program on the other hosts: a path, or a name that is found there
@@ -130,7 +136,9 @@ impl AdviseArgs {
     pub fn how(&self) -> Outcome<HowArgs> {
         if !matches!(self.hosts.len(), 0 | 2) {
             let count = self.hosts.len();
-            return Err(usage(format!("--hosts: there are two ends, not {count}: name two hosts")));
+            return Err(usage(format!(
+                "--hosts: advise measures between two hosts, not {count}: name two hosts"
+            )));
         }
         Ok(HowArgs {
             device: self.device.clone(),

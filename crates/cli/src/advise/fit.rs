@@ -1,61 +1,60 @@
-//! Fewer messages where a device is slow: what is announced is to be bearable, and enough for an
-//! answer.
+//! Fits the measurement into its time where a device is slow, by fewer messages a run.
 //!
-//! It is runs that are compared, and all of them stay. Fewer messages make each run's number less
-//! certain, so that intervals get wider or an answer stays open; they do not make it another one,
-//! as long as a run is longer than what is under way at once.
+//! The number of runs stays, because runs are compared. Fewer messages make the result of each run
+//! less certain, so that intervals get wider or a question stays open. They do not change the
+//! answer, as long as a run is longer than what is in flight at once.
 
 use rdmalab_experiments::{Limits, Point, Signal};
 
 use super::parts::Part;
 use crate::run::plan::expected_s;
 
-/// How long all of it may take without more being said, in seconds: with `--quick`, and without.
+/// Time limits without `--max-time`, in seconds: with `--quick`, and without.
 const QUICK_S: f64 = 100.0;
 const WHOLE_S: f64 = 600.0;
-/// Or so many times what it takes on a device that answers in a microsecond: who asks for many
-/// sizes or runs gets them.
+/// The limit is at least so many times the duration on a device that answers in a microsecond: many
+/// sizes or runs may take longer.
 const SLACK: f64 = 2.0;
-/// Messages of a run at least: a median takes 20, and some may be lost.
+/// The fewest messages of a run: a median needs 20, and some may be lost.
 const LEAST: u64 = 24;
-/// And so many times what may be under way at once, so that it fills and empties several times.
+/// And at least so many times what may be in flight at once, so that the window fills repeatedly.
 const WINDOWS: u64 = 2;
-/// A warm-up is at most this part of the messages of a run that was cut.
+/// The warm-up of a shortened run has at most one message in so many.
 const WARM_UP: u64 = 4;
 /// At a rate, both ends have to wait for at least this share of the time.
 const WAITING: f64 = 0.5;
-/// Steps in which a limit of all parts is found.
+/// Bisection steps.
 const STEPS: usize = 40;
 
-/// What had to be cut.
+/// What was shortened.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cut {
+pub struct Shortened {
     /// Parts with fewer messages.
     pub parts: usize,
-    /// Messages of a run of the shortest of them.
+    /// The fewest messages of a run among them.
     pub messages: u64,
-    /// What a message of the slowest point takes, in nanoseconds.
+    /// How long a message of the slowest point takes, in nanoseconds.
     pub slowest_ns: f64,
-    /// Whether it takes longer than it should all the same.
+    /// Whether the parts still take longer than allowed.
     pub is_long: bool,
 }
 
-/// Messages of a run that these points take at least.
+/// The fewest messages of a run of these points.
 pub fn least_messages(points: &[Point]) -> u64 {
-    let signal = |point: &Point| match point.signal_every {
+    let signal = |point: &Point| match point.common.signal_every {
         Signal::Every(n) => n,
-        Signal::Max => point.tx_depth,
+        Signal::Max => point.common.tx_depth,
     };
-    let under_way = |point: &Point| point.buffers.max(signal(point));
-    let deepest = points.iter().map(|point| point.rx_depth).max().unwrap_or(0);
-    // Where the queues are what is compared, each has to be used up.
-    let varies = points.iter().any(|point| point.rx_depth != deepest);
-    let window = points.iter().map(under_way).max().unwrap_or(1);
-    let window = if varies { window.max(deepest) } else { window };
-    LEAST.max(WINDOWS * u64::from(window))
+    let in_flight = |point: &Point| point.window().max(signal(point).into());
+    let deepest = points.iter().map(|point| point.common.rx_depth).max().unwrap_or(0);
+    // Where queue depths are compared, each queue has to be used up.
+    let varies = points.iter().any(|point| point.common.rx_depth != deepest);
+    let window = points.iter().map(in_flight).max().unwrap_or(1);
+    let window = if varies { window.max(deepest.into()) } else { window };
+    LEAST.max(WINDOWS * window)
 }
 
-/// About how long these parts may take, in seconds, unless it is said.
+/// The time limit of these parts without `--max-time`, in seconds.
 pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -> f64 {
     let assumed = |part: &Part| -> f64 {
         let each = part.possible(limits).into_iter().map(|i| expected_s(&part.points[i]));
@@ -65,59 +64,69 @@ pub fn allowed_s(parts: &[Part], limits: &[Limits], runs: u32, is_quick: bool) -
     (assumed_s * SLACK).max(if is_quick { QUICK_S } else { WHOLE_S })
 }
 
-/// Cuts the parts, after each way was tried, to what is bearable: all to the same time, as far as
-/// they are longer. `None` where nothing had to be cut.
-pub fn fit(parts: &mut [Part], limits: &[Limits], runs: u32, allowed_s: f64) -> Option<Cut> {
+/// Shortens the parts, after the trials, so that together they take `allowed_s`. Each part gets the
+/// same time limit; shorter parts stay as they are. `None` where nothing had to be shortened.
+pub fn shorten(
+    parts: &mut [Part],
+    limits: &[Limits],
+    runs: u32,
+    allowed_s: f64,
+) -> Option<Shortened> {
     parts.iter_mut().for_each(slow_down);
     let all_s = |parts: &[Part]| -> f64 { parts.iter().map(|p| p.expected_s(limits, runs)).sum() };
     if all_s(parts) <= allowed_s {
         return None;
     }
-    let cut_to = |most_s: f64| -> Vec<Part> {
+    let shortened_to = |most_s: f64| -> Vec<Part> {
         let mut parts = parts.to_vec();
-        parts.iter_mut().for_each(|part| shorten(part, limits, runs, most_s));
+        parts.iter_mut().for_each(|part| shorten_part(part, limits, runs, most_s));
         parts
     };
     let (mut low, mut high) = (0.0, all_s(parts));
     for _ in 0..STEPS {
         let middle = f64::midpoint(low, high);
-        if all_s(&cut_to(middle)) <= allowed_s { low = middle } else { high = middle }
+        if all_s(&shortened_to(middle)) <= allowed_s { low = middle } else { high = middle }
     }
-    let cut = cut_to(low);
-    let shorter = |(new, old): &(&Part, &Part)| new.points[0].messages < old.points[0].messages;
-    let fewer: Vec<u64> =
-        cut.iter().zip(&*parts).filter(shorter).map(|(part, _)| part.points[0].messages).collect();
-    let slowest = cut.iter().flat_map(|part| &part.each_ns).flatten();
-    let found = Cut {
+    let shortened = shortened_to(low);
+    let shorter =
+        |(new, old): &(&Part, &Part)| new.points[0].common.messages < old.points[0].common.messages;
+    let fewer: Vec<u64> = shortened
+        .iter()
+        .zip(&*parts)
+        .filter(shorter)
+        .map(|(part, _)| part.points[0].common.messages)
+        .collect();
+    let slowest = shortened.iter().flat_map(|part| &part.each_ns).flatten();
+    let found = Shortened {
         parts: fewer.len(),
         messages: fewer.iter().copied().min().unwrap_or(0),
         slowest_ns: slowest.copied().fold(0.0, f64::max),
-        is_long: all_s(&cut) > allowed_s,
+        is_long: all_s(&shortened) > allowed_s,
     };
-    parts.clone_from_slice(&cut);
+    parts.clone_from_slice(&shortened);
     Some(found)
 }
 
-/// A rate that the slowest way of a part cannot keep up with leaves no time to wait in, which is
-/// what it is about.
+/// Lowers the rate of a part so far that its slowest way still has time to wait, because waiting is
+/// what the part compares.
 fn slow_down(part: &mut Part) {
     let slowest_ns = part.each_ns.iter().flatten().copied().fold(0.0, f64::max);
-    let Some(rate) = part.points.first().map(|point| point.rate_per_s) else { return };
+    let Some(rate) = part.points.first().map(|point| point.common.rate_per_s) else { return };
     let most = WAITING * 1e9 / slowest_ns.max(1.0);
     if rate > 0 && (rate as f64) > most {
         part.set("rate", rounded(most as u64).max(1));
     }
 }
 
-/// As many messages as fit into a time, and not fewer than an answer takes.
-fn shorten(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
+/// Reduces the messages of a part until it takes `most_s`, but not below the fewest.
+fn shorten_part(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     let now_s = part.expected_s(limits, runs);
     let Some(point) = part.points.first() else { return };
-    let (planned, warm_up) = (point.messages, point.warm_up);
+    let (planned, warm_up) = (point.common.messages, point.common.warm_up);
     if now_s <= most_s {
         return;
     }
-    // What does not depend on the number of messages stays.
+    // Some time does not depend on the number of messages.
     let at = |part: &Part, messages: u64| {
         let mut part = part.clone();
         set(&mut part, messages, warm_up);
@@ -129,8 +138,8 @@ fn shorten(part: &mut Part, limits: &[Limits], runs: u32, most_s: f64) {
     set(part, rounded((planned as f64 * share) as u64).clamp(least, planned), warm_up);
 }
 
-/// Rounded down, in coarse steps: runs are joined with those of another day only where they have as
-/// many messages.
+/// Rounded down in coarse steps, because runs are joined with older ones only where they have the
+/// same number of messages.
 fn rounded(n: u64) -> u64 {
     let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0));
     let step = [7, 5, 3, 2, 1].into_iter().find(|step| step * unit <= n);
@@ -160,8 +169,8 @@ mod tests {
         parts
     }
 
-    fn fitted(parts: &mut [Part]) -> Option<Cut> {
-        fit(parts, &[], 8, allowed_s(parts, &[], 8, true))
+    fn fitted(parts: &mut [Part]) -> Option<Shortened> {
+        shorten(parts, &[], 8, allowed_s(parts, &[], 8, true))
     }
 
     fn all_s(parts: &[Part]) -> f64 {
@@ -182,14 +191,14 @@ mod tests {
     fn milliseconds_leave_fewer_messages_and_all_runs() {
         let mut parts = tried(&[], 1e6);
         assert!(all_s(&parts) > 20.0 * QUICK_S);
-        let cut = fitted(&mut parts).unwrap();
-        assert!(all_s(&parts) <= QUICK_S && !cut.is_long, "{cut:?}");
-        assert_eq!((cut.parts, cut.slowest_ns), (13, 1e6));
+        let shortened = fitted(&mut parts).unwrap();
+        assert!(all_s(&parts) <= QUICK_S && !shortened.is_long, "{shortened:?}");
+        assert_eq!((shortened.parts, shortened.slowest_ns), (13, 1e6));
         for part in &parts {
             let point = &part.points[0];
-            assert!(point.messages >= least_messages(&part.points), "{}", part.line());
-            assert!(point.warm_up <= point.messages / WARM_UP, "{}", part.line());
-            assert!(part.line().contains(&format!("--messages {}", point.messages)));
+            assert!(point.common.messages >= least_messages(&part.points), "{}", part.line());
+            assert!(point.common.warm_up <= point.common.messages / WARM_UP, "{}", part.line());
+            assert!(part.line().contains(&format!("--messages {}", point.common.messages)));
         }
     }
 
@@ -197,13 +206,13 @@ mod tests {
     #[test]
     fn what_an_answer_takes_stays() {
         let mut parts = tried(&[], 1e8);
-        let cut = fitted(&mut parts).unwrap();
-        assert!(cut.is_long && all_s(&parts) > 10.0 * QUICK_S, "{cut:?}");
-        assert_eq!(cut.messages, LEAST);
+        let shortened = fitted(&mut parts).unwrap();
+        assert!(shortened.is_long && all_s(&parts) > 10.0 * QUICK_S, "{shortened:?}");
+        assert_eq!(shortened.messages, LEAST);
         let buffers = parts.iter().find(|part| part.question.key == "buffers").unwrap();
-        assert_eq!(buffers.points[0].messages, 128);
+        assert_eq!(buffers.points[0].common.messages, 128);
         let depth = parts.iter().find(|part| part.question.key == "depth").unwrap();
-        assert_eq!(depth.points[0].messages, 1024);
+        assert_eq!(depth.points[0].common.messages, 1024);
     }
 
     #[test]
@@ -212,7 +221,7 @@ mod tests {
         let [_, _, buffers] = parts.as_mut_slice() else { panic!("{parts:?}") };
         buffers.each_ns[0] = Some(1e7);
         fitted(&mut parts).unwrap();
-        let messages: Vec<u64> = parts.iter().map(|part| part.points[0].messages).collect();
+        let messages: Vec<u64> = parts.iter().map(|part| part.points[0].common.messages).collect();
         assert_eq!(messages[..2], [2000, 10_000]);
         assert!(messages[2] < 1500, "{messages:?}");
     }
@@ -222,9 +231,11 @@ mod tests {
         let rate = |each_ns| {
             let mut parts = tried(&["polling"], each_ns);
             fitted(&mut parts);
-            let paced = parts.iter().find(|part| part.points[0].rate_per_s > 0).unwrap();
-            assert!(paced.line().contains(&format!("--rate {}", paced.points[0].rate_per_s)));
-            paced.points[0].rate_per_s
+            let paced = parts.iter().find(|part| part.points[0].common.rate_per_s > 0).unwrap();
+            assert!(
+                paced.line().contains(&format!("--rate {}", paced.points[0].common.rate_per_s))
+            );
+            paced.points[0].common.rate_per_s
         };
         assert_eq!([2e5, 1e6, 1e7, 9e9].map(rate), [2000, 500, 50, 1]);
     }

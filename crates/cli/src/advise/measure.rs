@@ -1,4 +1,4 @@
-//! Measuring what answers the questions: part by part, each with a record of its own.
+//! Measures what the questions need, part by part, each with a record of its own.
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -6,15 +6,17 @@ use std::time::{Instant, SystemTime};
 use rdmalab_advice::{MESSAGES_OF_P99, answers};
 use rdmalab_experiments::{Experiment, Limits};
 use rdmalab_measure::quantity::fmt_ns;
-use rdmalab_measure::{Clock, words};
+use rdmalab_measure::{Clock, text};
 use tempfile::TempDir;
 
 use super::args::AdviseArgs;
-use super::fit::{Cut, allowed_s, fit};
+use super::fit::{Shortened, allowed_s, shorten};
 use super::parts::{self, Part};
 use super::probe::Probe;
-use crate::failure::{Failure, Outcome, run as failed, usage};
+use super::show;
+use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
+use crate::records::{RECORDS, new_directory, open_below};
 use crate::run::args::{HowArgs, PartOf};
 use crate::run::ends::Ends;
 use crate::run::keep::Keep;
@@ -22,12 +24,7 @@ use crate::run::plan::{Plan, duration};
 use crate::run::session::Session;
 use crate::table::Rows;
 
-/// Where directories go unless told otherwise.
-const RECORDS: &str = "rdmalab-records";
-/// Directories of one second.
-const MAX_NAMES: u32 = 1000;
-
-/// Measures and answers. What was measured before a failure is answered from too.
+/// Measures and answers, also from what was measured before a failure.
 pub fn run(args: &AdviseArgs) -> Outcome {
     let mut parts = parts::of(args)?;
     let how = args.how()?;
@@ -41,38 +38,38 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let mut session = Session::open(&interrupt, &device, &ends)?;
     let limits = session.limits(1)?;
-    errln!("{device}: how long each way takes is tried first");
+    errln!("{device}: a short trial of each way comes first");
     let probe = Probe { device: &device, ends: &ends, interrupt: &interrupt };
     probe.all(&mut parts, &limits, &mut session)?;
     let usual_s = allowed_s(&parts, &limits, args.runs(), args.quick);
     let allowed_s = args.max_time.map_or(usual_s, |time| time.as_secs_f64());
-    let cut = fit(&mut parts, &limits, args.runs(), allowed_s);
+    let shortened = shorten(&mut parts, &limits, args.runs(), allowed_s);
     if args.plan {
         plan(&parts, &limits, &device, args);
-        cut.iter().for_each(|cut| outln!("{}", said(cut, &parts)));
+        shortened.iter().for_each(|it| outln!("{}", described(it, &parts)));
         return Ok(());
     }
     let all_s: f64 = parts.iter().map(|part| part.expected_s(&limits, args.runs())).sum();
     errln!(
         "{device}: {}, {} runs of each way in turns, about {}",
-        words::some(parts.len(), "sweep"),
+        text::count_of(parts.len(), "sweep"),
         args.runs(),
         duration(all_s)
     );
-    cut.iter().for_each(|cut| errln!("{}", said(cut, &parts)));
+    shortened.iter().for_each(|it| errln!("{}", described(it, &parts)));
     let _hold = how.latency.hold()?;
-    let place = Place::new(args)?;
+    let records_dir = RecordsDir::new(args)?;
     let mut lab = Lab { args, how, ends, device, limits, interrupt, session: Some(session) };
-    let failures = lab.all(&parts, &place.dir);
+    let failures = lab.all(&parts, &records_dir.path);
     lab.session = None;
-    // None where the first part failed before its first run.
-    let records = crate::report::below(&place.dir).unwrap_or_default();
+    // There are none where the first part failed before its first run.
+    let records = open_below(&records_dir.path).unwrap_or_default();
     let advice = answers(&records, &args.questions(), &args.goals(), args.sizes());
-    super::show(args, &advice, &records);
+    show::answers(args, &advice, &records);
     for file in lab.ends.captures() {
         errln!("captured in {} (rdmalab trace FILE)", file.display());
     }
-    place.say();
+    records_dir.announce();
     match failures.into_iter().next() {
         None => Ok(()),
         Some(Failure::Run(why)) => Err(failed(format!("{why} (what was measured is above)"))),
@@ -80,7 +77,7 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     }
 }
 
-/// What measures.
+/// The state of the measurement.
 struct Lab<'a> {
     args: &'a AdviseArgs,
     how: HowArgs,
@@ -93,7 +90,7 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// Measures the parts; what failed, each with its reason.
+    /// Measures the parts; returns their failures.
     fn all(&mut self, parts: &[Part], dir: &Path) -> Vec<Failure> {
         let clock = Clock::new();
         let runs = self.args.runs();
@@ -114,7 +111,7 @@ impl Lab<'_> {
             if let Err(failure) = self.one(part, dir, &clock) {
                 errln!("rdmalab: {}: {failure}", part.name);
                 failures.push(failure);
-                // Its ranks may be gone.
+                // The ranks may have ended.
                 self.session = None;
             }
             if self.interrupt.is_set() {
@@ -127,7 +124,7 @@ impl Lab<'_> {
 
     fn one(&mut self, part: &Part, dir: &Path, clock: &Clock) -> Outcome {
         if part.possible(&self.limits).is_empty() {
-            errln!("nothing of it is possible on {}", self.device);
+            errln!("no way of it is possible on {}", self.device);
             return Ok(());
         }
         let session = match &mut self.session {
@@ -148,48 +145,34 @@ impl Lab<'_> {
 }
 
 /// The directory of the records.
-struct Place {
-    dir: PathBuf,
+struct RecordsDir {
+    path: PathBuf,
     /// Removed when dropped.
-    passing: Option<TempDir>,
+    temporary: Option<TempDir>,
 }
 
-impl Place {
+impl RecordsDir {
     fn new(args: &AdviseArgs) -> Outcome<Self> {
         if args.no_record {
-            let passing = tempfile::tempdir()
-                .map_err(|e| failed(format!("no place for passing records: {e}")))?;
-            return Ok(Self { dir: passing.path().to_owned(), passing: Some(passing) });
+            let temporary = tempfile::tempdir()
+                .map_err(|e| failed(format!("no directory for temporary records: {e}")))?;
+            return Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) });
         }
         let parent = args.out.as_deref().unwrap_or(Path::new(RECORDS));
-        let wrong = |e: std::io::Error| {
-            let hint = "choose another place with --out DIR, or --no-record";
-            usage(format!("--out {}: {e}; {hint}", parent.display()))
-        };
-        std::fs::create_dir_all(parent).map_err(wrong)?;
-        let now = rdmalab_record::utc(SystemTime::now());
-        let time: String = now.chars().filter(|c| !"-:".contains(*c)).collect();
-        let base = format!("rdmalab-advise-{}Z", time.split('.').next().unwrap_or_default());
-        for n in 1..=MAX_NAMES {
-            let name = if n == 1 { base.clone() } else { format!("{base}-{n}") };
-            let dir = parent.join(name);
-            match std::fs::create_dir(&dir) {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(wrong(e)),
-                Ok(()) => return Ok(Self { dir, passing: None }),
-            }
-        }
-        Err(failed(format!("{}: too many directories of that name", parent.display())))
+        let utc = rdmalab_record::utc(SystemTime::now());
+        let hint = "choose another directory with --out DIR, or --no-record";
+        let path = new_directory(parent, "rdmalab-advise-", &utc, hint)?;
+        Ok(Self { path, temporary: None })
     }
 
-    fn say(&self) {
-        if self.passing.is_none() {
-            errln!("kept in {0} (`rdmalab advise {0}` reads it again)", self.dir.display());
+    fn announce(&self) {
+        if self.temporary.is_none() {
+            errln!("kept in {0} (`rdmalab advise {0}` reads it again)", self.path.display());
         }
     }
 }
 
-/// What would be measured.
+/// Prints the plan.
 fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     let mut rows =
         Rows::new(&["question", "what is run", "ways", "impossible", "runs", "about"], 2);
@@ -209,25 +192,23 @@ fn plan(parts: &[Part], limits: &[Limits], device: &str, args: &AdviseArgs) {
     }
     outln!("device {device} {}\n", args.link.given());
     out!("{}", rows.text());
-    outln!("\nabout {} in all, by a short try of each way", duration(all_s));
+    outln!("\nabout {} in all, from a short trial of each way", duration(all_s));
 }
 
-/// What a slow device takes away from the answers.
-fn said(cut: &Cut, parts: &[Part]) -> String {
-    let takes = fmt_ns(cut.slowest_ns);
-    if cut.parts == 0 {
-        return format!(
-            "a message takes up to {takes} here, and fewer of them than planned are no answer: it \
-             takes longer than it should; ask less with --ask or --for"
-        );
+/// What a slow device means for the answers.
+fn described(shortened: &Shortened, parts: &[Part]) -> String {
+    let takes = fmt_ns(shortened.slowest_ns);
+    const FEWEST: &str = "runs already have the fewest messages that allow an answer, so this \
+                          takes longer: ask fewer questions with --ask or --for";
+    if shortened.parts == 0 {
+        return format!("a message takes up to {takes} here; {FEWEST}");
     }
-    let long = if cut.is_long { "; fewer are no answer: ask less with --ask or --for" } else { "" };
+    let long = if shortened.is_long { format!("; {FEWEST}") } else { String::new() };
     format!(
-        "a message takes up to {takes} here, so runs have fewer messages for this time, {} at \
-         least, in {} of {}: intervals are wider, and a p99 takes {MESSAGES_OF_P99} round \
-         trips{long}",
-        cut.messages,
-        cut.parts,
-        words::some(parts.len(), "sweep"),
+        "a message takes up to {takes} here, so runs of {} of {} have fewer messages, at least {}: \
+         intervals are wider, and a p99 needs {MESSAGES_OF_P99} round trips{long}",
+        shortened.parts,
+        text::count_of(parts.len(), "sweep"),
+        shortened.messages,
     )
 }

@@ -1,11 +1,11 @@
-//! What has to be measured: a sweep for each question and experiment.
+//! The parts of the measurement: a sweep for each question and experiment.
 
 use rdmalab_advice::{CONFIDENCE, Goal, Question, Sweep, fewer_of_large, runs_needed};
 use rdmalab_experiments::{Experiment, Limits, Point, check, sweep};
 
 use super::args::AdviseArgs;
 use crate::failure::{Outcome, usage};
-use crate::run::plan::{expected_at, expected_s};
+use crate::run::plan::expected_s;
 
 /// A sweep that is measured.
 #[derive(Clone, Debug)]
@@ -20,8 +20,7 @@ pub struct Part {
     pub words: Vec<(String, String)>,
     /// All of its points.
     pub points: Vec<Point>,
-    /// What a message of each point took when it was tried, in nanoseconds, where it was; see
-    /// [`super::probe`].
+    /// How long a message of each point took in its trial, in nanoseconds; see [`super::probe`].
     pub each_ns: Vec<Option<f64>>,
 }
 
@@ -33,7 +32,7 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
     let goals = args.goals();
     let mut parts: Vec<Part> = Vec::new();
     for question in args.questions() {
-        for sweep in question.sweeps.iter().filter(|sweep| speaks(sweep, &goals)) {
+        for sweep in question.sweeps.iter().filter(|sweep| concerns(sweep, &goals)) {
             let mut part = part(question, sweep, args)?;
             let name = part.name.clone();
             let same = parts.iter().filter(|other| other.name.starts_with(&name)).count();
@@ -47,7 +46,7 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
         let asked: Vec<&str> = args.questions().iter().map(|question| question.key).collect();
         let goals: Vec<&str> = goals.iter().map(|goal| goal.name()).collect();
         return Err(usage(format!(
-            "--for {}: {} says nothing to it; leave --ask out",
+            "--for {}: {} does not concern it; leave --ask out",
             goals.join(","),
             asked.join(" or ")
         )));
@@ -56,7 +55,7 @@ pub fn of(args: &AdviseArgs) -> Outcome<Vec<Part>> {
     Ok(parts)
 }
 
-fn speaks(sweep: &Sweep, goals: &[Goal]) -> bool {
+fn concerns(sweep: &Sweep, goals: &[Goal]) -> bool {
     sweep.goals.iter().any(|goal| goals.contains(goal))
 }
 
@@ -67,7 +66,7 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
     let messages = messages_of(&points);
     if let Some((_, value)) = words.iter_mut().find(|(name, _)| name == "messages") {
         *value = messages.to_string();
-        points.iter_mut().for_each(|point| point.messages = messages);
+        points.iter_mut().for_each(|point| point.common.messages = messages);
     }
     let name = format!("{}.{experiment}", question.key);
     let each_ns = vec![None; points.len()];
@@ -76,12 +75,12 @@ fn part(question: &'static Question, of: &Sweep, args: &AdviseArgs) -> Outcome<P
 
 /// Messages of a run: fewer where they are large, for all sizes alike.
 fn messages_of(points: &[Point]) -> u64 {
-    let largest = points.iter().map(|point| point.size_bytes).max().unwrap_or(1);
-    let planned = points.iter().map(|point| point.messages).max().unwrap_or(1);
+    let largest = points.iter().map(|point| point.common.size_bytes).max().unwrap_or(1);
+    let planned = points.iter().map(|point| point.common.messages).max().unwrap_or(1);
     fewer_of_large(planned, largest)
 }
 
-/// Refuses fewer runs than any answer takes.
+/// Refuses fewer runs than an answer needs.
 fn enough(parts: &[Part], runs: u32) -> Outcome {
     for part in parts {
         let ways = part.ways();
@@ -98,35 +97,35 @@ fn enough(parts: &[Part], runs: u32) -> Outcome {
 }
 
 impl Part {
-    /// Ways that are compared with each other.
+    /// The number of ways that are compared.
     fn ways(&self) -> usize {
         let is_asked = |name: &str| self.question.options.contains(&name);
         let lists = self.words.iter().filter(|(name, _)| is_asked(name));
         lists.map(|(_, list)| list.split(',').count()).product()
     }
 
-    /// Places of the points that such devices can measure.
+    /// Indices of the points that devices with these limits can measure.
     pub fn possible(&self, limits: &[Limits]) -> Vec<usize> {
         let can = |i: &usize| limits.iter().all(|limits| check(&self.points[*i], limits).is_ok());
         (0..self.points.len()).filter(can).collect()
     }
 
-    /// About how long it takes, in seconds: as it was tried, else as on a device that answers in a
-    /// microsecond.
+    /// About how long the part takes, in seconds: by its trial, else as on a device that answers in
+    /// a microsecond.
     pub fn expected_s(&self, limits: &[Limits], runs: u32) -> f64 {
         let one = |i: usize| match self.each_ns[i] {
-            Some(each_ns) => expected_at(&self.points[i], each_ns),
+            Some(each_ns) => self.points[i].expected_s(each_ns),
             None => expected_s(&self.points[i]),
         };
         self.possible(limits).into_iter().map(one).sum::<f64>() * f64::from(runs)
     }
 
-    /// Sets a number, in the words and in all points.
+    /// Sets a number in the options and in all points.
     pub fn set(&mut self, name: &str, value: u64) {
         let field = |point: &mut Point| match name {
-            "messages" => point.messages = value,
-            "warm-up" => point.warm_up = value,
-            "rate" => point.rate_per_s = value,
+            "messages" => point.common.messages = value,
+            "warm-up" => point.common.warm_up = value,
+            "rate" => point.common.rate_per_s = value,
             other => unreachable!("no number of a sweep: {other}"),
         };
         self.points.iter_mut().for_each(field);
@@ -136,7 +135,7 @@ impl Part {
         }
     }
 
-    /// The options as words.
+    /// The experiment and its options as text.
     pub fn line(&self) -> String {
         let words = self.words.iter().map(|(name, value)| format!(" --{name} {value}"));
         format!("{}{}", self.experiment, words.collect::<String>())
@@ -145,7 +144,7 @@ impl Part {
     /// The command that measures it alone.
     pub fn command(&self, device: &str, runs: u32, args: &AdviseArgs) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned(), self.experiment.to_string()];
-        // Behind the experiment, where readers of records look for it.
+        // Readers of records look for it behind the experiment.
         line.extend(args.server.clone());
         let mut add = |name: &str, value: &str| line.extend([format!("--{name}"), value.into()]);
         for (name, value) in &self.words {
@@ -218,7 +217,10 @@ mod tests {
             (1, "opcode.ping", 6)
         );
         let large = of(&AdviseArgs { size: Some("1M".to_owned()), ..only.clone() }).unwrap();
-        assert_eq!((large[0].points[0].messages, parts[0].points[0].messages), (1024, 2000));
+        assert_eq!(
+            (large[0].points[0].common.messages, parts[0].points[0].common.messages),
+            (1024, 2000)
+        );
         assert!(large[0].line().contains("--messages 1024"), "{}", large[0].line());
         let wrong = of(&AdviseArgs { repeat: Some(3), ..only.clone() }).unwrap_err().to_string();
         assert!(wrong.contains("choose 5 or more"), "{wrong}");
@@ -226,6 +228,6 @@ mod tests {
         assert!(wrong.to_string().starts_with("--size"), "{wrong}");
         let buffers = vec![rdmalab_advice::question("buffers").unwrap()];
         let wrong = of(&AdviseArgs { ask: buffers, ..only }).unwrap_err().to_string();
-        assert!(wrong.contains("buffers says nothing to it"), "{wrong}");
+        assert!(wrong.contains("buffers does not concern it"), "{wrong}");
     }
 }

@@ -1,4 +1,4 @@
-//! Each way is tried briefly before anything is announced, and before what is measured is chosen.
+//! A short trial of each way, before the plan is made.
 
 use rdmalab_experiments::Limits;
 
@@ -10,19 +10,19 @@ use crate::run::ends::Ends;
 use crate::run::probe::each_ns;
 use crate::run::session::Session;
 
-/// Who tries.
+/// The trials.
 pub struct Probe<'a> {
     /// The device's name.
     pub device: &'a str,
-    /// Where the ends are.
+    /// The ends.
     pub ends: &'a Ends,
-    /// Ends it.
+    /// Ends the trials.
     pub interrupt: &'a Interrupt,
 }
 
 impl Probe<'_> {
-    /// Tries each point of all parts that such devices can measure, and notes what a message took.
-    /// Of a point that fails nothing is known; its run says why.
+    /// Tries each point of all parts that is possible, and sets how long a message takes. A point
+    /// that fails is ignored: its run reports the failure.
     ///
     /// # Errors
     /// When it is interrupted, or the ends cannot be started again after a failure.

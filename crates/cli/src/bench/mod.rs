@@ -1,71 +1,51 @@
-//! `rdmalab bench self`: our own speed beside the bare limits of this machine, as ratios.
+//! `rdmalab bench self`: the speed of the device beside the bare limits of this machine, as ratios.
 //!
 //! Ours and the limit take turns, A, B, A, B, in one run; the ratio of each pair of neighbours is
-//! one sample, and the median of these ratios, with its interval, is the result. So what drifts
-//! cancels. Nothing here fails on speed.
+//! one sample, and the median of these ratios, with its interval, is the result. Drift cancels.
+//! Nothing here fails on speed.
 
+mod args;
+mod result;
 mod rows;
 mod sessions;
 mod show;
-pub mod work;
+pub mod task;
 pub mod worker;
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{self, available_cores, one_cpu, two_cores};
-use rdmalab_measure::stats::{PairedRatio, paired_ratio};
-use serde::Serialize;
+use rdmalab_measure::stats::paired_ratio;
 
-use crate::args::BenchArgs;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
-use rows::{Place, Row, Target};
+pub use args::BenchCommand;
+use args::{Bench, BenchArgs};
+use result::{CONFIDENCE, Conditions, RowResult};
+use rows::{Row, Testbed};
 use sessions::Sessions;
-use work::{Order, Work};
+use task::{Task, Work};
 
 /// Rounds: enough for an interval of 95 %.
 const ROUNDS: usize = 25;
 /// With `--quick`: six at least, or there is no interval of 95 %.
 const ROUNDS_QUICK: usize = 7;
-/// Of the intervals.
-const CONFIDENCE: f64 = 0.95;
 
-/// What a row came to.
-#[derive(Clone, Debug)]
-struct RowResult {
-    row: Row,
-    limit_name: String,
-    ours: Vec<f64>,
-    limit: Vec<f64>,
-    ratio: Option<PairedRatio>,
-    /// Why it could not be measured.
-    missing: Option<String>,
-}
-
-/// The conditions of a run.
-#[derive(Clone, Debug, Serialize)]
-struct Conditions {
-    device: String,
-    kind: String,
-    cores: [usize; 2],
-    one_cpu: bool,
-    rounds: usize,
-    load_before: Option<f64>,
-    load_after: Option<f64>,
-    clock: String,
-    /// How long idle states of the processors were allowed to take to end; `None`: left alone.
-    held_dma_latency_us: Option<u32>,
+/// Runs what `bench` was asked for.
+pub fn run(args: &BenchCommand) -> Outcome {
+    let Bench::Own(args) = &args.what;
+    run_self(args)
 }
 
 /// Measures and prints.
-pub fn run(args: &BenchArgs) -> Outcome {
+fn run_self(args: &BenchArgs) -> Outcome {
     let interrupt = Interrupt::catch();
     let cores = cores(args)?;
     let device = crate::soft::find(&args.device)?;
     if let Some(profile) = crate::soft::profile(&device) {
         return Err(usage(format!(
-            "RDMALAB_PROFILE: {}: `bench self` holds the device as it is against this machine's \
-             limits; unset it",
+            "RDMALAB_PROFILE: {}: `bench self` compares the device without a profile with this \
+             machine's limits; unset the variable",
             profile.name
         )));
     }
@@ -89,7 +69,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     let ends = Ends::pair(Some(format!("{},{}", cores.0, cores.1)));
     let mut sessions = Sessions::open(&interrupt, &args.device, ends)?;
     let kind = sessions
-        .at(Place::Host)?
+        .at(Testbed::OneHost)?
         .limits(1)?
         .into_iter()
         .next()
@@ -117,7 +97,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
         }
     }
     conditions.load_after = load();
-    if args.is_json() {
+    if args.list.is_json() {
         show::json(&conditions, &results);
     } else {
         show::table(&conditions, &results);
@@ -164,20 +144,20 @@ fn measure(
     };
     result.limit_name = limit.name();
     // Elsewhere than on this host it may not be possible at all.
-    if let Some(reason) = sessions.at(row.place).err() {
-        if row.place == Place::Host || sessions.is_interrupted() {
+    if let Some(reason) = sessions.at(row.testbed).err() {
+        if row.testbed == Testbed::OneHost || sessions.is_interrupted() {
             return Err(reason);
         }
         result.missing = Some(reason.to_string());
         return Ok(result);
     }
-    sessions.at(row.place)?.bench(Order::Make(row.make()))?;
+    sessions.at(row.testbed)?.bench(Task::Connect(row.setup()))?;
     for _ in 0..rounds {
-        let found = sessions.at(row.place)?.bench(Order::Work { work: row.work(), yielding })?;
+        let found = sessions.at(row.testbed)?.bench(Task::Work { work: row.work(), yielding })?;
         let Some(ours) = row.value(&found) else {
             return Err(failed(format!("{}: nothing was measured", row.name)));
         };
-        sessions.settle(row.place)?;
+        sessions.settle(row.testbed)?;
         match limit.run(sessions, &row, yielding) {
             Ok(bare) => {
                 result.ours.push(ours);
@@ -194,12 +174,12 @@ fn measure(
     Ok(result)
 }
 
-/// What stands beside a row.
+/// The reference of a row.
 enum Limit {
-    /// Something bare that needs no workers.
+    /// A bare limit that needs no workers.
     Bare(Box<dyn limits::Limit>),
-    /// Something that workers do.
-    Work { place: Place, work: Work, name: String },
+    /// Work of workers.
+    Work { testbed: Testbed, work: Work, name: String },
 }
 
 impl Limit {
@@ -209,13 +189,13 @@ impl Limit {
         clock: Clock,
         cores: (usize, usize),
     ) -> Outcome<Limit> {
-        let Some((place, work, name)) = row.work_beside() else {
+        let Some((testbed, work, name)) = row.reference_work() else {
             return row.limit(clock, cores).map(Limit::Bare).map_err(failed);
         };
-        if place != row.place {
-            sessions.at(place)?.bench(Order::Make(row.make()))?;
+        if testbed != row.testbed {
+            sessions.at(testbed)?.bench(Task::Connect(row.setup()))?;
         }
-        Ok(Limit::Work { place, work, name })
+        Ok(Limit::Work { testbed, work, name })
     }
 
     fn name(&self) -> String {
@@ -228,10 +208,10 @@ impl Limit {
     fn run(&mut self, sessions: &mut Sessions, row: &Row, yielding: bool) -> Outcome<f64> {
         match self {
             Self::Bare(limit) => limit.run().map_err(failed),
-            Self::Work { place, work, .. } => {
+            Self::Work { testbed, work, .. } => {
                 let work = work.clone();
-                let found = sessions.at(*place)?.bench(Order::Work { work, yielding })?;
-                row.value_beside(&found).ok_or_else(|| failed("nothing was measured"))
+                let found = sessions.at(*testbed)?.bench(Task::Work { work, yielding })?;
+                row.reference_value(&found).ok_or_else(|| failed("nothing was measured"))
             }
         }
     }
@@ -241,78 +221,4 @@ impl Limit {
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
-}
-
-/// Whether a budget holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-enum Verdict {
-    /// The whole interval is within it.
-    Holds,
-    /// The whole interval is beyond it.
-    Misses,
-    /// The interval lies on both sides.
-    Unclear,
-}
-
-impl RowResult {
-    /// Whether the budget holds, where there is one.
-    fn verdict(&self) -> Option<Verdict> {
-        if self.row.target == Target::None {
-            return None;
-        }
-        let ratio = self.ratio?.ratio;
-        let (low, high) = match ratio.interval {
-            Some(interval) => (interval.low, interval.high),
-            None => (f64::NEG_INFINITY, f64::INFINITY),
-        };
-        let holds = |r: f64| self.row.target.holds(r);
-        Some(match (holds(low), holds(high)) {
-            (true, true) => Verdict::Holds,
-            (false, false) => Verdict::Misses,
-            _ => Verdict::Unclear,
-        })
-    }
-
-    /// How far the middle half of the ratios spreads, as a part of the median.
-    fn spread(&self) -> Option<f64> {
-        let interval = self.ratio?.ratio.interval?;
-        Some((interval.high - interval.low) / self.ratio?.ratio.value)
-    }
-}
-
-impl Target {
-    /// Whether a ratio of ours to the limit is within the budget.
-    fn holds(self, ratio: f64) -> bool {
-        match self {
-            Self::AtMost(most) => ratio <= most,
-            Self::AtLeast(least) => ratio >= least,
-            Self::None => true,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn result(ours: &[f64], target: Target) -> RowResult {
-        let mut row = rows::all()[0];
-        row.target = target;
-        let limit = vec![1.0; ours.len()];
-        let ratio = paired_ratio(ours, &limit, CONFIDENCE);
-        let ours = ours.to_vec();
-        RowResult { row, limit_name: String::new(), ours, limit, ratio, missing: None }
-    }
-
-    #[test]
-    fn a_verdict_needs_the_whole_interval() {
-        let narrow: Vec<f64> = (0..9).map(|i| 2.0 + f64::from(i) / 100.0).collect();
-        assert_eq!(result(&narrow, Target::AtMost(2.5)).verdict(), Some(Verdict::Holds));
-        assert_eq!(result(&narrow, Target::AtMost(1.5)).verdict(), Some(Verdict::Misses));
-        assert_eq!(result(&narrow, Target::AtMost(2.04)).verdict(), Some(Verdict::Unclear));
-        assert_eq!(result(&narrow, Target::AtLeast(1.5)).verdict(), Some(Verdict::Holds));
-        // Too few rounds for an interval say nothing.
-        assert_eq!(result(&[2.0, 2.0], Target::AtMost(2.5)).verdict(), Some(Verdict::Unclear));
-        assert_eq!(result(&[], Target::AtMost(2.5)).verdict(), None);
-    }
 }

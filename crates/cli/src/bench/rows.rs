@@ -2,11 +2,11 @@
 
 use rdmalab_measure::limits::datagrams::DATAGRAM_BYTES;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Looking, Memcpy, Slots, Spsc, Unsupported, VmWrite,
+    Handoff, Limit, Lines, Memcpy, Peers, Slots, SpinHint, Spsc, Unsupported, VmWrite,
 };
 use rdmalab_measure::{Clock, Quantity};
 
-use super::work::{Found, Make, Op, Work};
+use super::task::{Op, Setup, Timings, Work};
 
 const MIB: usize = 1 << 20;
 /// Bytes of a small message.
@@ -24,9 +24,9 @@ const COPIES_FAR: u64 = 48;
 /// The GID of the IPv4 address of an interface: 0 is that of its link.
 const IPV4_GID: u8 = 1;
 
-/// The bare thing beside which ours stands.
+/// What the device is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum Reference {
     /// A cache line passed to and fro between the same two cores.
     HandOff,
     /// `process_vm_writev` of a small message.
@@ -41,17 +41,17 @@ pub enum Beside {
     Datagrams,
     /// `sendmmsg` and `recvmmsg`, between the same two processes.
     ManyDatagrams,
-    /// The same without a capture.
+    /// The same work without a capture.
     Uncaptured,
 }
 
-/// Where the two ends of a row are.
+/// Where the two ends of a row run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Testbed {
     /// Two processes of this host.
-    Host,
+    OneHost,
     /// Two hosts: network namespaces that only a network joins.
-    Network,
+    TwoHosts,
     /// Two processes of this host, both of which capture.
     Captured,
 }
@@ -70,7 +70,7 @@ pub enum Target {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// What of ours is measured.
+    /// What is measured of the device.
     pub name: &'static str,
     /// How messages travel.
     op: Op,
@@ -82,9 +82,9 @@ pub struct Row {
     /// Whether both ends answer each other, or one floods the other; with how many requests a post.
     list: Option<u64>,
     /// Where it is measured.
-    pub place: Place,
-    /// What stands beside it.
-    pub beside: Beside,
+    pub testbed: Testbed,
+    /// What it is compared with.
+    pub reference: Reference,
     /// The budget.
     pub target: Target,
 }
@@ -96,26 +96,26 @@ const ROUND_TRIP: Row = Row {
     private: false,
     polls: false,
     list: None,
-    place: Place::Host,
-    beside: Beside::HandOff,
+    testbed: Testbed::OneHost,
+    reference: Reference::HandOff,
     target: Target::AtMost(2.5),
 };
 
 const RATE: Row =
-    Row { list: Some(1), beside: Beside::Ring, target: Target::AtLeast(0.15), ..ROUND_TRIP };
+    Row { list: Some(1), reference: Reference::Ring, target: Target::AtLeast(0.15), ..ROUND_TRIP };
 
 const BULK: Row = Row { op: Op::Write, bytes: MIB, list: Some(1), ..ROUND_TRIP };
 
 const FAR_TRIP: Row = Row {
-    place: Place::Network,
-    beside: Beside::Datagrams,
+    testbed: Testbed::TwoHosts,
+    reference: Reference::Datagrams,
     target: Target::AtMost(1.3),
     ..ROUND_TRIP
 };
 
 const CAPTURED: Row = Row {
-    place: Place::Captured,
-    beside: Beside::Uncaptured,
+    testbed: Testbed::Captured,
+    reference: Reference::Uncaptured,
     target: Target::AtLeast(0.5),
     ..RATE
 };
@@ -127,9 +127,8 @@ pub fn all() -> Vec<Row> {
     rows
 }
 
-/// The rows that are asked for: those that have a text in their names, without regard to case.
-/// Those over UDP and of captures take long, and the former need root: they have to be meant, by a
-/// text that no other row has.
+/// The rows whose names contain a text, in any case. The rows over UDP and with captures take long,
+/// and the former need root: they are chosen only where no other row contains the text.
 pub fn chosen(text: Option<&str>) -> Vec<Row> {
     let Some(text) = text.map(str::to_lowercase) else { return on_one_host().to_vec() };
     let has = |row: &Row| row.name.to_lowercase().contains(&text);
@@ -147,8 +146,8 @@ fn over_udp() -> [Row; 3] {
         Row { name: "RC SEND 1 KiB over UDP, RTT/2", bytes: 1024, ..FAR_TRIP },
         Row {
             name: "RC WRITE 1 MiB over UDP",
-            place: Place::Network,
-            beside: Beside::ManyDatagrams,
+            testbed: Testbed::TwoHosts,
+            reference: Reference::ManyDatagrams,
             target: Target::AtLeast(0.5),
             ..BULK
         },
@@ -172,7 +171,7 @@ fn on_one_host() -> [Row; 11] {
         Row {
             name: "RC WRITE 32 B, foreign heap, RTT/2, target spins on memory",
             private: true,
-            beside: Beside::SmallVmWrite,
+            reference: Reference::SmallVmWrite,
             target: Target::AtMost(1.3),
             ..write
         },
@@ -187,26 +186,26 @@ fn on_one_host() -> [Row; 11] {
         },
         Row {
             name: "RC WRITE 1 MiB, memfd-backed",
-            beside: Beside::Memcpy,
+            reference: Reference::Memcpy,
             target: Target::AtLeast(0.8),
             ..BULK
         },
         Row {
             name: "RC WRITE 1 MiB, foreign heap, target polls",
             polls: true,
-            beside: Beside::Memcpy,
+            reference: Reference::Memcpy,
             target: Target::AtLeast(0.8),
             ..foreign
         },
         Row {
             name: "RC WRITE 1 MiB, foreign heap, target asleep, over memcpy",
-            beside: Beside::Memcpy,
+            reference: Reference::Memcpy,
             target: Target::None,
             ..foreign
         },
         Row {
             name: "RC WRITE 1 MiB, foreign heap, target asleep, over process_vm_writev",
-            beside: Beside::VmWrite,
+            reference: Reference::VmWrite,
             target: Target::AtLeast(0.9),
             ..foreign
         },
@@ -216,29 +215,33 @@ fn on_one_host() -> [Row; 11] {
 impl Row {
     /// What the numbers of both sides are.
     pub fn quantity(&self) -> Quantity {
-        match self.beside {
-            Beside::HandOff | Beside::SmallVmWrite | Beside::Datagrams => Quantity::HalfRoundTrip,
-            Beside::Ring | Beside::Uncaptured => Quantity::Rate,
-            Beside::Memcpy | Beside::VmWrite | Beside::ManyDatagrams => Quantity::Bandwidth,
+        match self.reference {
+            Reference::HandOff | Reference::SmallVmWrite | Reference::Datagrams => {
+                Quantity::HalfRoundTrip
+            }
+            Reference::Ring | Reference::Uncaptured => Quantity::Rate,
+            Reference::Memcpy | Reference::VmWrite | Reference::ManyDatagrams => {
+                Quantity::Bandwidth
+            }
         }
     }
 
-    /// The queue pairs for it.
-    pub fn make(&self) -> Make {
-        let gid_index = if self.place == Place::Network { IPV4_GID } else { 0 };
-        Make { bytes_max: self.bytes, private_memory: self.private, gid_index }
+    /// The queue pairs for this row.
+    pub fn setup(&self) -> Setup {
+        let gid_index = if self.testbed == Testbed::TwoHosts { IPV4_GID } else { 0 };
+        Setup { bytes_max: self.bytes, private_memory: self.private, gid_index }
     }
 
     fn copies(&self) -> u64 {
-        if self.place == Place::Network { COPIES_FAR } else { COPIES }
+        if self.testbed == Testbed::TwoHosts { COPIES_FAR } else { COPIES }
     }
 
     /// One run of ours.
     pub fn work(&self) -> Work {
         let (op, bytes) = (self.op, self.bytes);
         match self.list {
-            _ if self.polls => Work::Watched { bytes, messages: COPIES },
-            None => Work::Batches { op, bytes, batches: BATCHES, trips: TRIPS },
+            _ if self.polls => Work::FloodToPoller { bytes, messages: COPIES },
+            None => Work::RoundTrips { op, bytes, batches: BATCHES, trips: TRIPS },
             Some(list) => {
                 let messages = if bytes == MIB { self.copies() } else { MESSAGES };
                 Work::Flood { op, bytes, messages, list }
@@ -246,36 +249,36 @@ impl Row {
         }
     }
 
-    /// What workers do beside it, where they are and what it is called; `None` where
-    /// [`Row::limit`] says what is beside it.
-    pub fn work_beside(&self) -> Option<(Place, Work, String)> {
+    /// The work that the row is compared with, where it runs, and its name. `None` where the
+    /// reference is a [`Row::limit`].
+    pub fn reference_work(&self) -> Option<(Testbed, Work, String)> {
         let (gid_index, bytes) = (IPV4_GID, self.bytes);
-        Some(match self.beside {
-            Beside::Datagrams => {
-                let work = Work::BareTrips { gid_index, bytes, batches: BATCHES, trips: TRIPS };
-                (self.place, work, format!("sendto and recvfrom, {bytes} B"))
+        Some(match self.reference {
+            Reference::Datagrams => {
+                let work = Work::DatagramTrips { gid_index, bytes, batches: BATCHES, trips: TRIPS };
+                (self.testbed, work, format!("sendto and recvfrom, {bytes} B"))
             }
-            Beside::ManyDatagrams => {
-                let work = Work::BareFlood { gid_index, bytes, messages: self.copies() };
-                (self.place, work, format!("sendmmsg, {DATAGRAM_BYTES} B"))
+            Reference::ManyDatagrams => {
+                let work = Work::DatagramFlood { gid_index, bytes, messages: self.copies() };
+                (self.testbed, work, format!("sendmmsg, {DATAGRAM_BYTES} B"))
             }
-            Beside::Uncaptured => (Place::Host, self.work(), "not captured".to_owned()),
+            Reference::Uncaptured => (Testbed::OneHost, self.work(), "not captured".to_owned()),
             _ => return None,
         })
     }
 
-    /// The number of what workers did beside it.
-    pub fn value_beside(&self, found: &[Found]) -> Option<f64> {
+    /// The result of [`Row::reference_work`].
+    pub fn reference_value(&self, found: &[Timings]) -> Option<f64> {
         let [_, answers] = found else { return None };
-        match self.beside {
-            Beside::ManyDatagrams => answers.message_ns.map(|ns| self.bytes as f64 * 1e9 / ns),
+        match self.reference {
+            Reference::ManyDatagrams => answers.message_ns.map(|ns| self.bytes as f64 * 1e9 / ns),
             _ => self.value(found),
         }
     }
 
     /// Our number, in the unit of [`Row::quantity`]. Of a flood the receiver counts SENDs, the
     /// sender WRITEs.
-    pub fn value(&self, found: &[Found]) -> Option<f64> {
+    pub fn value(&self, found: &[Timings]) -> Option<f64> {
         let [begins, answers] = found else { return None };
         let flood = match self.op {
             Op::Send => answers,
@@ -288,31 +291,30 @@ impl Row {
         }
     }
 
-    /// What stands beside it, where it needs no workers.
+    /// The reference of the row, where it needs no workers.
     pub fn limit(
         &self,
         clock: Clock,
         cores: (usize, usize),
     ) -> Result<Box<dyn Limit>, Unsupported> {
-        Ok(match self.beside {
-            Beside::HandOff => {
+        Ok(match self.reference {
+            Reference::HandOff => {
                 let hand_off =
-                    |looking| Handoff::new(clock, cores, Ends::Processes, Lines::Two, looking);
-                Box::new(Best { of: [hand_off(Looking::Bare)?, hand_off(Looking::Paused)?] })
+                    |hint| Handoff::new(clock, cores, Peers::Processes, Lines::Two, hint);
+                Box::new(Best { of: [hand_off(SpinHint::Bare)?, hand_off(SpinHint::Paused)?] })
             }
-            Beside::SmallVmWrite => Box::new(VmWrite::call_cost(clock, cores, SMALL)?),
-            Beside::Ring => Box::new(Spsc::new(clock, cores, Ends::Processes, Slots::Lines)?),
-            Beside::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
-            Beside::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
-            Beside::Datagrams | Beside::ManyDatagrams | Beside::Uncaptured => {
+            Reference::SmallVmWrite => Box::new(VmWrite::call_cost(clock, cores, SMALL)?),
+            Reference::Ring => Box::new(Spsc::new(clock, cores, Peers::Processes, Slots::Lines)?),
+            Reference::Memcpy => Box::new(Memcpy::new(clock, MIB, 1)),
+            Reference::VmWrite => Box::new(VmWrite::bandwidth(clock, cores, MIB)?),
+            Reference::Datagrams | Reference::ManyDatagrams | Reference::Uncaptured => {
                 return Err(Unsupported("it needs workers".to_owned()));
             }
         })
     }
 }
 
-/// Two ways of the same hand-off, of which each run takes the better one: which it is depends on
-/// the processor.
+/// Two ways of the same hand-off. Each run takes the better one, which depends on the processor.
 struct Best {
     of: [Handoff; 2],
 }
@@ -348,13 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_take_long_have_to_be_meant() {
-        let places = |text| -> Vec<Place> { chosen(text).iter().map(|row| row.place).collect() };
-        assert_eq!(places(None), [Place::Host; 11]);
-        assert_eq!(places(Some("udp")), [Place::Network; 3]);
-        assert_eq!(places(Some("Captured")), [Place::Captured; 3]);
-        assert!(places(Some("SEND 32 B")).iter().all(|place| *place == Place::Host));
-        assert_eq!(places(Some("SEND 32 B over")), [Place::Network]);
+    fn rows_that_take_long_have_to_be_named() {
+        let places =
+            |text| -> Vec<Testbed> { chosen(text).iter().map(|row| row.testbed).collect() };
+        assert_eq!(places(None), [Testbed::OneHost; 11]);
+        assert_eq!(places(Some("udp")), [Testbed::TwoHosts; 3]);
+        assert_eq!(places(Some("Captured")), [Testbed::Captured; 3]);
+        assert!(places(Some("SEND 32 B")).iter().all(|testbed| *testbed == Testbed::OneHost));
+        assert_eq!(places(Some("SEND 32 B over")), [Testbed::TwoHosts]);
         assert!(places(Some("no such row")).is_empty());
     }
 }

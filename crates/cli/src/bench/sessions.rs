@@ -10,7 +10,7 @@ use rdmalab_rank::process::WorkerCommand;
 use rdmalab_verbs::Kind;
 use tempfile::TempDir;
 
-use super::rows::Place;
+use super::rows::Testbed;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::ends::Ends;
@@ -37,7 +37,7 @@ pub struct Sessions {
     captured: Option<Captured>,
 }
 
-/// Workers that capture into files, which nobody reads.
+/// Workers that capture into files.
 struct Captured {
     session: Session,
     directory: TempDir,
@@ -55,14 +55,14 @@ impl Sessions {
         Ok(Self { interrupt, device, kind, ends, host, network: None, captured: None })
     }
 
-    /// The pair at a place, started if need be.
+    /// The pair at a testbed, started if need be.
     ///
     /// # Errors
     /// Why there cannot be one here.
-    pub fn at(&mut self, place: Place) -> Outcome<&mut Session> {
-        match place {
-            Place::Host => Ok(&mut self.host),
-            Place::Network => {
+    pub fn at(&mut self, testbed: Testbed) -> Outcome<&mut Session> {
+        match testbed {
+            Testbed::OneHost => Ok(&mut self.host),
+            Testbed::TwoHosts => {
                 if self.network.is_none() {
                     self.network = Some(self.join_two_hosts().map_err(|e| e.to_string()));
                 }
@@ -72,7 +72,7 @@ impl Sessions {
                     None => Err(failed("no network")),
                 }
             }
-            Place::Captured => {
+            Testbed::Captured => {
                 if self.captured.is_none() {
                     self.captured = Some(self.capture()?);
                 }
@@ -82,14 +82,14 @@ impl Sessions {
         }
     }
 
-    /// Has what was done at a place end before the next thing begins: captures are written after
-    /// what they show, and what was written is nobody's.
+    /// Waits until the work at a testbed has ended, before the next row starts: packets are written
+    /// later than they are sent. Empties the files, because nobody reads them.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn settle(&self, place: Place) -> Outcome<()> {
+    pub fn settle(&self, testbed: Testbed) -> Outcome<()> {
         match &self.captured {
-            Some(captured) if place == Place::Captured => captured.settle(),
+            Some(captured) if testbed == Testbed::Captured => captured.settle(),
             _ => Ok(()),
         }
     }

@@ -2,8 +2,8 @@
 
 use rdmalab_measure::stats;
 
+use super::result::{Conditions, RowResult, Verdict};
 use super::rows::Target;
-use super::{Conditions, RowResult, Verdict};
 use crate::table::Rows;
 
 /// An interval wider than this part of its median deserves a warning.

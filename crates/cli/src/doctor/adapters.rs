@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::diagnosis::Diagnosis;
 use super::tree::{Tree, entry, list};
 
 const CLASS: &str = "sys/class/infiniband";
@@ -11,10 +11,10 @@ const CLASS: &str = "sys/class/infiniband";
 const ROCE_MTU: i64 = 4200;
 
 /// What can be said of all adapters.
-pub fn findings(tree: &Tree) -> Vec<Finding> {
+pub fn findings(tree: &Tree) -> Vec<Diagnosis> {
     let devices = tree.names(CLASS);
     if devices.is_empty() {
-        return vec![Finding::note(
+        return vec![Diagnosis::note(
             "adapters",
             "none",
             "measure the soft device, or load a driver (modprobe mlx5_ib; without an adapter: \
@@ -24,7 +24,7 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     devices.iter().flat_map(|device| adapter(tree, device)).collect()
 }
 
-fn adapter(tree: &Tree, device: &str) -> Vec<Finding> {
+fn adapter(tree: &Tree, device: &str) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let mut is_ethernet = false;
     for port in tree.names(&format!("{CLASS}/{device}/ports")) {
@@ -45,21 +45,21 @@ fn adapter(tree: &Tree, device: &str) -> Vec<Finding> {
     found
 }
 
-fn state(tree: &Tree, device: &str, port: &str) -> Finding {
+fn state(tree: &Tree, device: &str, port: &str) -> Diagnosis {
     let about = format!("{device} port {port}");
     let Some(state) = tree.text(&format!("{CLASS}/{device}/ports/{port}/state")) else {
-        return Finding::unknown(&about, "it does not say its state");
+        return Diagnosis::unknown(&about, "it does not say its state");
     };
     let word = state.split(':').next_back().unwrap_or(&state).trim().to_owned();
     let rate = tree.text(&format!("{CLASS}/{device}/ports/{port}/rate")).unwrap_or_default();
     match word.as_str() {
-        "ACTIVE" => Finding::good(&about, format!("{word}, {rate}")),
-        "INIT" => Finding::hurts(
+        "ACTIVE" => Diagnosis::good(&about, format!("{word}, {rate}")),
+        "INIT" => Diagnosis::hurts(
             &about,
             word,
             "nothing can be sent: start a subnet manager (opensm) somewhere on the network",
         ),
-        _ => Finding::hurts(
+        _ => Diagnosis::hurts(
             &about,
             word,
             "nothing can be sent: look at the cable, and set the network interface up",
@@ -67,7 +67,7 @@ fn state(tree: &Tree, device: &str, port: &str) -> Finding {
     }
 }
 
-fn gids(tree: &Tree, device: &str, port: &str) -> Finding {
+fn gids(tree: &Tree, device: &str, port: &str) -> Diagnosis {
     let about = format!("{device} port {port} GIDs");
     let dir = format!("{CLASS}/{device}/ports/{port}");
     let is_empty = |gid: &str| gid.chars().all(|c| c == '0' || c == ':');
@@ -84,25 +84,25 @@ fn gids(tree: &Tree, device: &str, port: &str) -> Finding {
     let is_v2 = |kind: &str| kind.contains("v2");
     let best = known.iter().find(|(_, gid, kind)| is_v2(kind) && is_v4(gid));
     match (best, known.as_slice()) {
-        (_, []) => Finding::hurts(
+        (_, []) => Diagnosis::hurts(
             &about,
             "none",
             "no address to send from: the network interface needs one (ip address add)",
         ),
         (Some((index, gid, _)), all) => {
             let found = format!("{} there; {index} is RoCE v2 over IPv4: {gid}", all.len());
-            Finding::good(&about, found)
+            Diagnosis::good(&about, found)
         }
         (None, all) if all.iter().any(|(_, _, kind)| is_v2(kind)) => {
             let v2 = all.iter().find(|(_, _, kind)| is_v2(kind));
             let index = v2.map_or("?", |(index, ..)| index.as_str());
-            Finding::note(
+            Diagnosis::note(
                 &about,
                 format!("{} there; {index} is RoCE v2 over IPv6", all.len()),
                 "both ends need GIDs of the same kind: name them with -x where the default fails",
             )
         }
-        (None, all) => Finding::hurts(
+        (None, all) => Diagnosis::hurts(
             &about,
             format!("{} there, none of RoCE v2", all.len()),
             "RoCE v1 does not pass routers, and most switches do not mark it: choose v2 (cma_roce_\
@@ -111,7 +111,7 @@ fn gids(tree: &Tree, device: &str, port: &str) -> Finding {
     }
 }
 
-fn mtu(tree: &Tree, device: &str) -> Vec<Finding> {
+fn mtu(tree: &Tree, device: &str) -> Vec<Diagnosis> {
     let dir = format!("{CLASS}/{device}/device/net");
     let of = |interface: String| {
         let mtu = tree.number(&format!("{dir}/{interface}/mtu"))?;
@@ -119,10 +119,10 @@ fn mtu(tree: &Tree, device: &str) -> Vec<Finding> {
         let found = format!("{mtu} on {interface}");
         // Below 2048 + headers, packets carry 1024 bytes.
         Some(if mtu >= ROCE_MTU {
-            Finding::good(&about, found)
+            Diagnosis::good(&about, found)
         } else {
             let payload = if mtu >= 2148 { 2048 } else { 1024 };
-            Finding::hurts(
+            Diagnosis::hurts(
                 &about,
                 found,
                 format!(
@@ -130,22 +130,22 @@ fn mtu(tree: &Tree, device: &str) -> Vec<Finding> {
                      bandwidth; raise it at both ends and in every switch between"
                 ),
             )
-            .mended_by(format!("ip link set dev {interface} mtu 9000"))
+            .fixed_by(format!("ip link set dev {interface} mtu 9000"))
         })
     };
     tree.names(&dir).into_iter().filter_map(of).collect()
 }
 
-fn bus(tree: &Tree, device: &str) -> Option<Finding> {
+fn bus(tree: &Tree, device: &str) -> Option<Diagnosis> {
     let about = format!("{device} PCI Express");
     let file = |name: &str| tree.text(&format!("{CLASS}/{device}/device/{name}"));
     let (speed, width) = (file("current_link_speed")?, file("current_link_width")?);
     let (max_speed, max_width) = (file("max_link_speed")?, file("max_link_width")?);
     let found = format!("{speed} x{width}");
     if speed == max_speed && width == max_width {
-        return Some(Finding::good(&about, found));
+        return Some(Diagnosis::good(&about, found));
     }
-    Some(Finding::hurts(
+    Some(Diagnosis::hurts(
         &about,
         format!("{found} of {max_speed} x{max_width}"),
         "the slot, a riser or the firmware keeps it below what the adapter can: bandwidth ends \
@@ -153,12 +153,12 @@ fn bus(tree: &Tree, device: &str) -> Option<Finding> {
     ))
 }
 
-fn node(tree: &Tree, device: &str) -> Option<Finding> {
+fn node(tree: &Tree, device: &str) -> Option<Diagnosis> {
     let about = format!("{device} NUMA node");
     let node = tree.number(&format!("{CLASS}/{device}/device/numa_node"))?;
     let near = tree.text(&format!("{CLASS}/{device}/device/local_cpulist"))?;
     if node < 0 {
-        return Some(Finding::good(&about, "the machine has but one"));
+        return Some(Diagnosis::good(&about, "the machine has only one"));
     }
     let status = tree.text("proc/self/status")?;
     let allowed = list(entry(&status, "Cpus_allowed_list")?);
@@ -168,12 +168,12 @@ fn node(tree: &Tree, device: &str) -> Option<Finding> {
             "this process may use none of them, and crosses sockets for each message: start it \
              with numactl --cpunodebind={node} --membind={node}"
         );
-        return Some(Finding::hurts(&about, found, advice));
+        return Some(Diagnosis::hurts(&about, found, advice));
     }
-    Some(Finding::good(&about, found))
+    Some(Diagnosis::good(&about, found))
 }
 
-fn interrupts(tree: &Tree, device: &str) -> Option<Finding> {
+fn interrupts(tree: &Tree, device: &str) -> Option<Diagnosis> {
     let about = format!("{device} interrupts");
     let numbers = tree.names(&format!("{CLASS}/{device}/device/msi_irqs"));
     let cpus = |irq: &String| {
@@ -196,21 +196,21 @@ fn interrupts(tree: &Tree, device: &str) -> Option<Finding> {
     if !far.is_empty() {
         let cpulist = tree.text(&format!("{CLASS}/{device}/device/local_cpulist"));
         let cpulist = cpulist.unwrap_or_default();
-        let finding = Finding::hurts(
+        let finding = Diagnosis::hurts(
             &about,
             format!("{} of {} go to CPUs of another node", far.len(), each.len()),
-            "an event crosses sockets before anybody wakes up: send them to the adapter's own \
+            "an event crosses sockets before it wakes a thread: send them to the adapter's own \
              node, and keep irqbalance from moving them back",
         );
         let line = |irq: &&String| format!("echo {cpulist} >/proc/irq/{irq}/smp_affinity_list");
-        return Some(Finding { commands: far.iter().map(line).collect(), ..finding });
+        return Some(Diagnosis { commands: far.iter().map(line).collect(), ..finding });
     }
     if on_isolated > 0 {
-        return Some(Finding::note(
+        return Some(Diagnosis::note(
             &about,
             format!("{on_isolated} of {} go to isolated CPUs", each.len()),
-            "good for whoever waits for events there, bad for whoever polls there",
+            "good for threads that wait for events there, bad for threads that poll there",
         ));
     }
-    Some(Finding::good(&about, format!("{}, all near", each.len())))
+    Some(Diagnosis::good(&about, format!("{}, all near", each.len())))
 }

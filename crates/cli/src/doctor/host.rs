@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Finding;
+use super::diagnosis::Diagnosis;
 use super::tree::{Tree, chosen, entry, list};
 
 /// Locked memory below which registering fails soon.
@@ -12,7 +12,7 @@ const LEAST_LOCK_BYTES: u64 = 64 << 20;
 const LONG_EXIT_US: i64 = 10;
 
 /// What can be said of the host.
-pub fn findings(tree: &Tree) -> Vec<Finding> {
+pub fn findings(tree: &Tree) -> Vec<Diagnosis> {
     vec![
         governor(tree),
         idle_states(tree),
@@ -28,7 +28,7 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     ]
 }
 
-fn governor(tree: &Tree) -> Finding {
+fn governor(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "governor";
     let file = |cpu: &String| format!("sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor");
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -37,26 +37,26 @@ fn governor(tree: &Tree) -> Finding {
     }
     let all: usize = counts.values().sum();
     if all == 0 {
-        return Finding::unknown(ABOUT, "the kernel does not choose the frequency here");
+        return Diagnosis::unknown(ABOUT, "the kernel does not choose the frequency here");
     }
     let words: Vec<String> = counts.iter().map(|(name, n)| format!("{name} on {n}")).collect();
     let found = format!("{} of {all} CPUs", words.join(", "));
     if counts.len() == 1 && counts.contains_key("performance") {
-        return Finding::good(ABOUT, found);
+        return Diagnosis::good(ABOUT, found);
     }
-    Finding::hurts(
+    Diagnosis::hurts(
         ABOUT,
         found,
         "a processor that clocks down between messages answers late, and by a different amount \
          each time: choose performance",
     )
-    .mended_by(
+    .fixed_by(
         "for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance \
          >\"$f\"; done",
     )
 }
 
-fn idle_states(tree: &Tree) -> Finding {
+fn idle_states(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "idle states";
     let dir = "sys/devices/system/cpu/cpu0/cpuidle";
     let states = tree.names(dir).into_iter().filter(|name| name.starts_with("state"));
@@ -68,28 +68,30 @@ fn idle_states(tree: &Tree) -> Finding {
         (!is_off).then_some((latency_us, word))
     };
     match states.filter_map(state).max() {
-        None => Finding::unknown(ABOUT, "the kernel shows none (a virtual machine, or idle=poll)"),
-        Some((us, name)) if us > LONG_EXIT_US => Finding::hurts(
+        None => {
+            Diagnosis::unknown(ABOUT, "the kernel shows none (a virtual machine, or idle=poll)")
+        }
+        Some((us, name)) if us > LONG_EXIT_US => Diagnosis::hurts(
             ABOUT,
             format!("{name} takes {us} us to end"),
-            "whoever waits for an event wakes up that late, and a core that sleeps slows its \
+            "a thread that waits for an event wakes up that late, and a core that sleeps slows its \
              neighbours' clock; measure with --hold-dma-latency 0, or boot with \
              processor.max_cstate=1 intel_idle.max_cstate=0",
         )
-        .mended_by(format!("cpupower idle-set --disable-by-latency {LONG_EXIT_US}")),
-        Some((us, name)) => Finding::good(ABOUT, format!("{name} at most: {us} us to end")),
+        .fixed_by(format!("cpupower idle-set --disable-by-latency {LONG_EXIT_US}")),
+        Some((us, name)) => Diagnosis::good(ABOUT, format!("{name} at most: {us} us to end")),
     }
 }
 
-fn isolated(tree: &Tree) -> Finding {
+fn isolated(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "isolated CPUs";
     let tickless = tree.text("sys/devices/system/cpu/nohz_full").filter(|t| t != "(null)");
     match tree.text("sys/devices/system/cpu/isolated") {
         Some(cpus) => {
             let found = format!("{cpus}, without ticks: {}", tickless.as_deref().unwrap_or("none"));
             match tickless {
-                Some(_) => Finding::good(ABOUT, found),
-                None => Finding::note(
+                Some(_) => Diagnosis::good(ABOUT, found),
+                None => Diagnosis::note(
                     ABOUT,
                     found,
                     format!(
@@ -99,7 +101,7 @@ fn isolated(tree: &Tree) -> Finding {
                 ),
             }
         }
-        None => Finding::note(
+        None => Diagnosis::note(
             ABOUT,
             "none",
             "the scheduler may put anything beside what is measured, which shows from p99.9 on: \
@@ -108,17 +110,17 @@ fn isolated(tree: &Tree) -> Finding {
     }
 }
 
-fn clock_source(tree: &Tree) -> Finding {
+fn clock_source(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "clock";
     let file = "sys/devices/system/clocksource/clocksource0";
     match tree.text(&format!("{file}/current_clocksource")) {
-        None => Finding::unknown(ABOUT, "the kernel does not say which it uses"),
+        None => Diagnosis::unknown(ABOUT, "the kernel does not say which it uses"),
         Some(source) if ["tsc", "arch_sys_counter"].contains(&source.as_str()) => {
-            Finding::good(ABOUT, source)
+            Diagnosis::good(ABOUT, source)
         }
         // A guest's, read without the kernel too.
         Some(source) if ["kvm-clock", "hyperv_clocksource_tsc_page"].contains(&source.as_str()) => {
-            Finding::note(
+            Diagnosis::note(
                 ABOUT,
                 source,
                 "the host's clock for its guests, read without the kernel: somewhat slower than \
@@ -128,13 +130,13 @@ fn clock_source(tree: &Tree) -> Finding {
         Some(source) => {
             let available = tree.text(&format!("{file}/available_clocksource"));
             let has_tsc = available.is_some_and(|all| all.split(' ').any(|one| one == "tsc"));
-            let finding = Finding::hurts(
+            let finding = Diagnosis::hurts(
                 ABOUT,
                 source,
                 "reading the time is slow, and the kernel may not trust the processor's counter",
             );
             if has_tsc {
-                finding.mended_by(format!("echo tsc >/{file}/current_clocksource"))
+                finding.fixed_by(format!("echo tsc >/{file}/current_clocksource"))
             } else {
                 finding
             }
@@ -142,24 +144,24 @@ fn clock_source(tree: &Tree) -> Finding {
     }
 }
 
-fn real_time(tree: &Tree) -> Finding {
+fn real_time(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "real time";
     if tree.number("sys/kernel/realtime") == Some(1) {
-        return Finding::good(ABOUT, "PREEMPT_RT");
+        return Diagnosis::good(ABOUT, "PREEMPT_RT");
     }
     let version = tree.text("proc/version").unwrap_or_default();
     if version.contains("PREEMPT_RT") {
-        return Finding::good(ABOUT, "PREEMPT_RT");
+        return Diagnosis::good(ABOUT, "PREEMPT_RT");
     }
-    Finding::note(
+    Diagnosis::note(
         ABOUT,
         "no PREEMPT_RT",
-        "the median does not mind; for bounds of the tail, a kernel with PREEMPT_RT (Debian: \
+        "the median is not affected; for a bound on the tail, a kernel with PREEMPT_RT (Debian: \
          linux-image-rt-amd64) keeps its own work short",
     )
 }
 
-fn numa_balancing(tree: &Tree) -> Finding {
+fn numa_balancing(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "NUMA";
     let nodes = tree.names("sys/devices/system/node");
     let nodes = nodes
@@ -168,16 +170,16 @@ fn numa_balancing(tree: &Tree) -> Finding {
     let count = nodes.count();
     let found = format!("{count} {}", if count == 1 { "node" } else { "nodes" });
     match (count, tree.number("proc/sys/kernel/numa_balancing")) {
-        (0, _) => Finding::unknown(ABOUT, "the kernel shows no nodes"),
-        (1, _) => Finding::good(ABOUT, found),
-        (_, Some(1..)) => Finding::hurts(
+        (0, _) => Diagnosis::unknown(ABOUT, "the kernel shows no nodes"),
+        (1, _) => Diagnosis::good(ABOUT, found),
+        (_, Some(1..)) => Diagnosis::hurts(
             ABOUT,
             format!("{found}, and the kernel moves pages between them"),
             "each move takes pages away for a moment, also registered ones: switch it off, and \
              keep both ends of a measurement on the adapter's node with --cores",
         )
-        .mended_by("sysctl kernel.numa_balancing=0"),
-        _ => Finding::note(
+        .fixed_by("sysctl kernel.numa_balancing=0"),
+        _ => Diagnosis::note(
             ABOUT,
             found,
             "another node costs about 100 ns for each access: keep a measurement on the adapter's \
@@ -186,103 +188,103 @@ fn numa_balancing(tree: &Tree) -> Finding {
     }
 }
 
-fn huge_pages(tree: &Tree) -> Finding {
+fn huge_pages(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "huge pages";
     let meminfo = tree.text("proc/meminfo").unwrap_or_default();
     let number = |name| entry(&meminfo, name).and_then(|v| v.parse::<u64>().ok());
     match (number("HugePages_Total"), number("HugePages_Free")) {
-        (None, _) => Finding::unknown(ABOUT, "the kernel does not tell"),
-        (Some(0), _) => Finding::note(
+        (None, _) => Diagnosis::unknown(ABOUT, "the kernel does not tell"),
+        (Some(0), _) => Diagnosis::note(
             ABOUT,
             "none reserved",
             "large buffers need an entry of the adapter's translation table for each 4 KiB: \
              reserve some for what registers many megabytes",
         )
-        .mended_by("sysctl vm.nr_hugepages=512"),
+        .fixed_by("sysctl vm.nr_hugepages=512"),
         (Some(total), free) => {
             let size = entry(&meminfo, "Hugepagesize").unwrap_or("?");
-            Finding::good(ABOUT, format!("{total} of {size}, {} free", free.unwrap_or(0)))
+            Diagnosis::good(ABOUT, format!("{total} of {size}, {} free", free.unwrap_or(0)))
         }
     }
 }
 
-fn transparent_huge_pages(tree: &Tree) -> Finding {
+fn transparent_huge_pages(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "transparent huge pages";
     let text = tree.text("sys/kernel/mm/transparent_hugepage/enabled");
     match text.as_deref().and_then(chosen) {
-        None => Finding::unknown(ABOUT, "the kernel has none"),
-        Some("always") => Finding::note(
+        None => Diagnosis::unknown(ABOUT, "the kernel has none"),
+        Some("always") => Diagnosis::note(
             ABOUT,
             "always",
             "the kernel collapses pages while a program runs, which stops it for up to \
              milliseconds: madvise leaves the choice to programs",
         )
-        .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
-        Some(word) => Finding::good(ABOUT, word),
+        .fixed_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"),
+        Some(word) => Diagnosis::good(ABOUT, word),
     }
 }
 
-fn locked_memory(tree: &Tree) -> Finding {
+fn locked_memory(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "locked memory";
     let limits = tree.text("proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let Some(soft) = line.and_then(|line| line.split_whitespace().next()) else {
-        return Finding::unknown(ABOUT, "the kernel does not tell the limit");
+        return Diagnosis::unknown(ABOUT, "the kernel does not tell the limit");
     };
     match soft.parse::<u64>() {
-        Ok(bytes) if bytes < LEAST_LOCK_BYTES => Finding::hurts(
+        Ok(bytes) if bytes < LEAST_LOCK_BYTES => Diagnosis::hurts(
             ABOUT,
             format!("at most {} KiB", bytes >> 10),
             "registering memory fails beyond that with ENOMEM, on adapters; the soft device needs \
              none. Give users more, from the next login on",
         )
-        .mended_by(
+        .fixed_by(
             "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' \
              >/etc/security/limits.d/90-rdma-memlock.conf   # stays",
         ),
-        Ok(bytes) => Finding::good(ABOUT, format!("at most {} MiB", bytes >> 20)),
-        Err(_) => Finding::good(ABOUT, soft),
+        Ok(bytes) => Diagnosis::good(ABOUT, format!("at most {} MiB", bytes >> 20)),
+        Err(_) => Diagnosis::good(ABOUT, soft),
     }
 }
 
-fn aspm(tree: &Tree) -> Finding {
+fn aspm(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "ASPM";
     let file = "sys/module/pcie_aspm/parameters/policy";
     let advice = "links of PCI Express sleep between messages, and take microseconds to wake up";
     let mend = format!("echo performance >/{file}");
     match tree.text(file).as_deref().and_then(chosen) {
-        None => Finding::unknown(ABOUT, "the kernel does not manage it"),
-        Some("performance") => Finding::good(ABOUT, "performance"),
-        Some("default") => Finding::note(
+        None => Diagnosis::unknown(ABOUT, "the kernel does not manage it"),
+        Some("performance") => Diagnosis::good(ABOUT, "performance"),
+        Some("default") => Diagnosis::note(
             ABOUT,
             "default: what the firmware chose",
             format!("it may be that {advice}: performance makes sure that they do not"),
         )
-        .mended_by(mend),
-        Some(policy) => Finding::hurts(ABOUT, policy, advice).mended_by(mend),
+        .fixed_by(mend),
+        Some(policy) => Diagnosis::hurts(ABOUT, policy, advice).fixed_by(mend),
     }
 }
 
-fn virtual_machine(tree: &Tree) -> Finding {
+fn virtual_machine(tree: &Tree) -> Diagnosis {
     const ABOUT: &str = "virtual machine";
     let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
     let allowed = tree.text("proc/self/status");
     let allowed = allowed.as_deref().and_then(|status| entry(status, "Cpus_allowed_list"));
     let cpus = allowed.map_or(0, |text| list(text).len());
     if cpus == 1 {
-        return Finding::hurts(
+        return Diagnosis::hurts(
             "processors",
             "this process may use one",
             "both ends share it: a busy poll of one end keeps the other from answering",
         );
     }
     match entry(&cpuinfo, "flags") {
-        None => Finding::unknown(ABOUT, "the processor does not tell"),
-        Some(flags) if flags.split(' ').any(|flag| flag == "hypervisor") => Finding::note(
+        None => Diagnosis::unknown(ABOUT, "the processor does not tell"),
+        Some(flags) if flags.split(' ').any(|flag| flag == "hypervisor") => Diagnosis::note(
             ABOUT,
             "yes",
             "the hypervisor moves and stops its processors unseen: compare within one run only",
         ),
-        Some(_) => Finding::good(ABOUT, "no"),
+        Some(_) => Diagnosis::good(ABOUT, "no"),
     }
 }

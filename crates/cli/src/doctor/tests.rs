@@ -128,11 +128,11 @@ fn neglected() -> tempfile::TempDir {
     )
 }
 
-fn findings(root: &tempfile::TempDir) -> Vec<Finding> {
+fn findings(root: &tempfile::TempDir) -> Vec<Diagnosis> {
     examine(&Tree::at(root.path()))
 }
 
-fn levels(findings: &[Finding]) -> Vec<(&str, Level)> {
+fn levels(findings: &[Diagnosis]) -> Vec<(&str, Level)> {
     findings.iter().map(|f| (f.about.as_str(), f.level)).collect()
 }
 
@@ -145,11 +145,11 @@ fn a_well_kept_machine_is_left_in_peace() {
     let text = text(&found);
     assert!(text.contains("nothing hurts") && !text.contains("--fix"), "{text}");
     assert!(text.contains("1 is RoCE v2 over IPv4") && text.contains("2 there"), "{text}");
-    assert_eq!(script(&found), "# nothing that a command could mend\n");
+    assert_eq!(script(&found), "# there is nothing that a command could fix\n");
 }
 
 #[test]
-fn what_hurts_is_named_with_what_mends_it() {
+fn what_hurts_is_named_with_what_fixes_it() {
     let root = neglected();
     let found = findings(&root);
     let hurts: Vec<&str> =

@@ -10,16 +10,59 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::args::ExecArgs;
+use clap::{Args, ValueEnum};
+
 use crate::failure::{Failure, Outcome};
 use crate::link::LinkArgs;
 
-/// Ours failed.
+/// rdmalab itself failed.
 const OURS: u8 = 125;
-/// The program is there, and cannot be run on us.
+/// The program exists, but cannot be run on the soft device.
 const CANNOT: u8 = 126;
-/// The program is not there.
+/// The program was not found.
 const NOT_THERE: u8 = 127;
+
+/// Run a program on the soft device, unmodified
+///
+/// The program and its children load our libibverbs.so.1 instead of the system's. No process of
+/// ours stays behind. Exits with the program's status (128 + n after signal n); 125 when rdmalab
+/// itself failed, 126 when the program cannot be run, 127 when it was not found.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// How the device's ports are addressed [default: RDMALAB_PERSONALITY, else infiniband]
+    #[arg(long, value_enum)]
+    pub personality: Option<Personality>,
+    /// What lies between its processes and others.
+    #[command(flatten)]
+    pub link: LinkArgs,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// How ports are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// By LIDs, and by GIDs too
+    Infiniband,
+    /// By GIDs (RoCE)
+    Ethernet,
+}
+
+impl Personality {
+    /// The value of `RDMALAB_PERSONALITY`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Infiniband => "infiniband",
+            Self::Ethernet => "ethernet",
+        }
+    }
+}
 
 /// Becomes the program. Returns only when that fails.
 pub fn run(args: &ExecArgs) -> Outcome {
@@ -45,7 +88,7 @@ pub fn run(args: &ExecArgs) -> Outcome {
     }
     let missing = args.link.take_device().err();
     if let Some(reason) = &missing {
-        // Not refused: the program may go to another network namespace, which has it.
+        // Not refused: the program may enter another network namespace, which has the interface.
         errln!("rdmalab: exec: {reason}");
     }
     if let Some(said) = under_profile(&args.link) {
@@ -64,20 +107,20 @@ pub fn run(args: &ExecArgs) -> Outcome {
     paths::put_in_front(&mut command, &directory, preload.as_deref(), missing.is_none());
     let error = command.exec();
     let (code, hint) = match error.kind() {
-        std::io::ErrorKind::NotFound => (NOT_THERE, " (its interpreter is not there?)"),
+        std::io::ErrorKind::NotFound => (NOT_THERE, " (is its interpreter missing?)"),
         _ => (CANNOT, ""),
     };
     Err(Failure::Code(code, format!("exec: {}: {error}{hint}", program.display())))
 }
 
-/// Whose numbers a program prints that knows of no profile.
+/// The warning that the numbers of a program are those of a profile.
 fn under_profile(link: &LinkArgs) -> Option<String> {
     let variable = || std::env::var("RDMALAB_PROFILE").ok().filter(|named| !named.is_empty());
     let named = link.profile.clone().or_else(variable)?;
-    // A mistake in the variable is told by whatever opens the device.
+    // A wrong variable is reported when the device is opened.
     let profile = rdmalab_softnic::find_profile(&named).ok().filter(|found| !found.is_ideal())?;
     Some(format!(
-        "soft devices are under the profile {} ({}): numbers are of that profile, and of no \
+        "soft devices have the profile {} ({}): numbers are those of the profile, and of no \
          adapter",
         profile.name,
         profile.does()
@@ -106,7 +149,7 @@ fn is_executable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Refuses what nothing can be put under, with the reason.
+/// Refuses a program that cannot load our library, with the reason.
 fn check(program: &Path) -> Outcome {
     let refuse =
         |why: String| Err(Failure::Code(CANNOT, format!("exec: {}: {why}", program.display())));
@@ -125,7 +168,7 @@ fn check(program: &Path) -> Outcome {
         Ok(elf::Linkage::Foreign(what)) => {
             refuse(format!("it is a program for {what}: our library is for this machine's"))
         }
-        // A script: its interpreter is checked by nobody, and children inherit what we set.
+        // The interpreter of a script is not checked; children inherit what we set.
         Ok(elf::Linkage::Script | elf::Linkage::Dynamic { .. }) => Ok(()),
         Err(error) => refuse(error.to_string()),
     }
@@ -136,7 +179,7 @@ fn privilege(program: &Path) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
     let data = program.metadata().ok()?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // Where it changes nothing, the kernel does not mind.
+    // The kernel ignores setuid where it changes nothing.
     if data.mode() & 0o4000 != 0 && data.uid() != uid {
         return Some("setuid");
     }

@@ -65,7 +65,8 @@ fn prepare(program: &Command, libraries: &Path) -> Result<(PathBuf, PathBuf), St
 /// Has the tree made, by a process of its own: the one that opens the devices takes part in them,
 /// and ours is about to become the program. It asks with the program's environment.
 fn tree(program: &Command) -> Result<PathBuf, String> {
-    let us = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
+    let us = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     let mut maker = Command::new(us);
     maker.arg(COMMAND).stdin(Stdio::null());
     for (name, value) in program.get_envs() {
@@ -80,7 +81,7 @@ fn tree(program: &Command) -> Result<PathBuf, String> {
     let output = maker.output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let line = said.lines().last().unwrap_or("it does not say why");
+        let line = said.lines().last().unwrap_or("it printed no reason");
         return Err(line.trim_start_matches("rdmalab: ").to_owned());
     }
     let path = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
@@ -93,7 +94,7 @@ pub fn run() -> Outcome {
         runtime::tree(&format!("paths-{:016x}", tree.fingerprint()), |root| tree.write(root))
     });
     let path = made.map_err(failed)?;
-    // Whoever reads takes the bytes for the path.
+    // The reader takes the bytes for the path.
     use std::io::Write as _;
     let mut line = path.into_os_string().into_encoded_bytes();
     line.push(b'\n');

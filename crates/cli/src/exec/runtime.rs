@@ -1,4 +1,4 @@
-//! Where our shared object lies, and the directories in which it has the system's name.
+//! Finds our shared objects, and makes directories in which they have the system's names.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -89,11 +89,13 @@ pub fn find(object: &Object) -> Result<Source, String> {
     }
     let program = std::env::current_exe();
     let Some(embedded) = embedded else {
-        let beside = directory_of(&program.map_err(|e| format!("where are we? {e}"))?);
+        let beside = directory_of(
+            &program.map_err(|e| format!("cannot find the path of this program: {e}"))?,
+        );
         let places = [beside.clone(), beside.join("deps"), installed(&beside)];
         return in_any(object, &places, |_| true);
     };
-    // Without /proc nobody knows where we are; what is inside needs no place.
+    // Without /proc the path of this program is unknown; the embedded library needs none.
     let beside = program.map(|program| directory_of(&program));
     let places = beside.map_or(Vec::new(), |beside| vec![installed(&beside), beside]);
     let is_same = |path: &Path| has_content(path, embedded.bytes);
@@ -162,7 +164,7 @@ pub fn is_executable(directory: &Path) -> bool {
 /// same.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else's is in its place.
+/// When it cannot be made, or a directory of another user has its name.
 pub fn prepare(library: &Source) -> Result<PathBuf, String> {
     let places = places();
     // A link does not care where it lies.
@@ -231,7 +233,7 @@ fn forget_old(top: &Path, newest: &Path) {
 /// would. It appears at once, with everything in it.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else's is in its place.
+/// When it cannot be made, or a directory of another user has its name.
 pub fn tree(name: &str, fill: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let places = places();
     let is_usable = |place: &&PathBuf| place.parent().is_some_and(Path::is_dir);

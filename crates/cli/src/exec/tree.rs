@@ -57,7 +57,7 @@ impl Device {
 }
 
 impl Tree {
-    /// The tree of our devices, who are asked.
+    /// The tree of our devices.
     ///
     /// # Errors
     /// When they cannot be opened, with the reason.

@@ -2,13 +2,31 @@
 
 mod variables;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man;
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::{Outcome, run as failed, usage};
+
+/// Print a manual page, or write all of them as files
+///
+/// To read one: `rdmalab man exec | man -l -`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Which, as `exec` or `environment` [default: rdmalab]
+    pub page: Option<String>,
+    /// Write all of them into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "page")]
+    pub out: Option<PathBuf>,
+}
+
+/// Print completions for a shell
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
 
 /// The page of the environment variables.
 const ENVIRONMENT: &str = "rdmalab-environment";
@@ -21,8 +39,8 @@ struct Page {
 }
 
 /// Prints one page, or writes all of them into a directory.
-pub fn run(args: &ManArgs) -> Outcome {
-    let pages = pages().map_err(failed)?;
+pub fn run(args: &ManArgs, rdmalab: Command) -> Outcome {
+    let pages = pages(rdmalab).map_err(failed)?;
     if let Some(directory) = &args.out {
         return write(&pages, directory);
     }
@@ -53,11 +71,10 @@ fn write(pages: &[Page], directory: &Path) -> Outcome {
     Ok(())
 }
 
-fn pages() -> std::io::Result<Vec<Page>> {
+fn pages(mut rdmalab: Command) -> std::io::Result<Vec<Page>> {
     let mut found = Vec::new();
-    let mut command = Cli::command();
-    command.build();
-    add(&command, "rdmalab", &mut found)?;
+    rdmalab.build();
+    add(&rdmalab, "rdmalab", &mut found)?;
     found.push(Page {
         name: ENVIRONMENT.to_owned(),
         section: "7",
@@ -82,20 +99,23 @@ fn add(command: &Command, name: &str, found: &mut Vec<Page>) -> std::io::Result<
 }
 
 /// Prints the completions of a shell.
-pub fn completions(args: &CompletionsArgs) -> Outcome {
+pub fn completions(args: &CompletionsArgs, mut rdmalab: Command) -> Outcome {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "rdmalab", &mut text);
+    clap_complete::generate(args.shell, &mut rdmalab, "rdmalab", &mut text);
     out!("{}", String::from_utf8_lossy(&text));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::args::Cli;
 
     #[test]
     fn each_command_has_a_page_and_hidden_ones_have_none() {
-        let pages = pages().unwrap();
+        let pages = pages(Cli::command()).unwrap();
         let names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
         for name in ["rdmalab", "rdmalab-exec", "rdmalab-bench-self", "rdmalab-environment"] {
             assert!(names.contains(&name), "no {name} in {names:?}");

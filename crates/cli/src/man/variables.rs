@@ -13,7 +13,7 @@ const fn variable(name: &'static str, values: &'static str, what: &'static str) 
     Variable { name, values, what }
 }
 
-/// Who reads them, and which there are.
+/// The variables by their readers.
 const SECTIONS: [(&str, &[Variable]); 4] = [
     ("PROGRAMS ON THE SOFT DEVICE", &PROGRAMS),
     ("THE COMMAND RDMALAB", &COMMAND),
@@ -30,7 +30,7 @@ const PROGRAMS: [Variable; 10] = [
     variable(
         "RDMALAB_PERSONALITY",
         "infiniband (default), ethernet",
-        "How ports are addressed. The option --personality of rdmalab exec sets it.",
+        "The addressing of the ports. The option --personality of rdmalab exec sets it.",
     ),
     variable(
         "RDMALAB_LANE",

@@ -1,4 +1,4 @@
-//! The letters of perftest's programs, and what they mean in ours.
+//! The options of perftest's programs, and our options that they stand for.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use rdmalab_experiments::{Experiment, Op};
 use rdmalab_rank::process::DEFAULT_PORT;
 
+use crate::format::Format;
 use crate::link::LinkArgs;
-use crate::run::args::Format;
 
 /// One of perftest's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub struct Test {
     pub name: &'static str,
     /// The title of its output.
     pub title: &'static str,
-    /// What ours does for it.
+    /// Our experiment that replaces it.
     pub experiment: Experiment,
     /// What is posted.
     pub op: Op,
 }
 
-/// Those that our experiments can express.
+/// The programs that our experiments can replace.
 pub const TESTS: [Test; 6] = [
     test("ib_send_lat", "Send Latency Test", Experiment::Ping, Op::Send),
     test("ib_write_lat", "RDMA_Write Latency Test", Experiment::Ping, Op::Write),
@@ -33,14 +33,14 @@ pub const TESTS: [Test; 6] = [
     test("ib_read_bw", "RDMA_Read BW Test", Experiment::Blast, Op::Read),
 ];
 
-/// Those that they cannot.
+/// The programs that they cannot replace.
 const OTHERS: [&str; 4] = ["ib_atomic_lat", "ib_atomic_bw", "raw_ethernet_lat", "raw_ethernet_bw"];
 
 const fn test(name: &'static str, title: &'static str, experiment: Experiment, op: Op) -> Test {
     Test { name, title, experiment, op }
 }
 
-/// A letter with a value that an option of ours has.
+/// An option of perftest with a value, which stands for one of ours.
 struct Letter {
     letter: char,
     long: &'static str,
@@ -81,7 +81,7 @@ const LETTERS: [Letter; 15] = [
     letter('l', "post_list", "list", BLAST, "Requests in each post"),
 ];
 
-/// A letter of perftest's that is refused: with what to do instead.
+/// An option of perftest that is refused, with what to do instead.
 struct Refused {
     letter: Option<char>,
     long: &'static str,
@@ -94,7 +94,7 @@ const fn refused(letter: Option<char>, long: &'static str, instead: &'static str
 
 const REFUSED: [Refused; 12] = [
     refused(Some('R'), "rdma_cm", "queue pairs are connected over TCP here: leave it out"),
-    refused(Some('b'), "bidirectional", "blast goes one way: run it twice, once from each end"),
+    refused(Some('b'), "bidirectional", "blast measures one way: run it twice, once from each end"),
     refused(Some('D'), "duration", "runs have a number of messages here: give it with -n"),
     refused(
         Some('g'),
@@ -111,14 +111,14 @@ const REFUSED: [Refused; 12] = [
     refused(None, "odp", "there is no on-demand paging here yet: leave it out"),
 ];
 
-/// What one of the programs was asked.
+/// The options of one of the programs.
 #[derive(Clone, Debug)]
 pub struct PerftestArgs {
-    /// Which program; `None` with the name of one that we cannot be.
+    /// Which program, or the name of one that no experiment can replace.
     pub test: Result<Test, String>,
     /// Our options, by name.
     pub options: Vec<(String, String)>,
-    /// The refused letter that was given, and what to do instead.
+    /// The refused option that was given, and what to do instead.
     pub refused: Option<(String, &'static str)>,
     /// The device.
     pub device: Option<String>,
@@ -145,7 +145,7 @@ pub struct PerftestArgs {
 impl Subcommand for PerftestArgs {
     fn augment_subcommands(command: Command) -> Command {
         let command = TESTS.iter().fold(command, |c, test| c.subcommand(definition(test)));
-        // They are understood, to say what to do instead.
+        // They are commands too, which say what to do instead.
         OTHERS.iter().fold(command, |c, name| {
             let rest =
                 Arg::new("rest").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);
@@ -250,8 +250,8 @@ fn definition(test: &Test) -> Command {
 }
 
 const AFTER: &str = "\
-The client's options rule at both ends; the server takes -d and -p. Letters of perftest's that are \
-not here are refused with the reason. `rdmalab exec -- ib_send_lat` runs perftest itself.";
+The client's options hold at both ends; the server takes -d and -p. Other options of perftest are \
+refused with the reason. `rdmalab exec -- ib_send_lat` runs perftest itself.";
 
 fn own_arguments(command: Command) -> Command {
     let flag = |id: &'static str, help: &'static str| {

@@ -1,16 +1,17 @@
-//! perftest's names as commands: its letters, its roles and its tables, for people and scripts that
-//! know them.
+//! perftest's programs as commands: with their options, their roles of server and client, and their
+//! tables, for people and scripts that know them.
 
 pub mod args;
 
 use std::sync::atomic::Ordering;
 
-use rdmalab_experiments::{Experiment, Memory, Op, Point, Signal, sweep_from};
+use rdmalab_experiments::{Common, Experiment, Memory, Op, OptionError, Point, Signal, sweep_from};
 use rdmalab_rank::process::{Server, ServerEvent};
 
 use crate::failure::{Outcome, run as failed, usage};
+use crate::format::Format;
 use crate::interrupt::Interrupt;
-use crate::run::args::{Format, HowArgs};
+use crate::run::args::HowArgs;
 use crate::run::{Ended, run_points};
 use args::{PerftestArgs, Test};
 
@@ -21,14 +22,14 @@ const UNDER_WAY_BYTES: u64 = 64 << 20;
 const RULE: &str =
     "---------------------------------------------------------------------------------------";
 
-/// Is the server or the client of a test.
+/// Runs as the server or the client of a test.
 pub fn run(args: &PerftestArgs) -> Outcome {
     let test = match &args.test {
         Ok(test) => test,
         Err(name) => {
             return Err(usage(format!(
-                "{name}: none of our experiments does that; `rdmalab exec -- {name}` runs \
-                 perftest's own on the soft device"
+                "{name}: no experiment of rdmalab measures that; `rdmalab exec -- {name}` runs \
+                 perftest's own program on the soft device"
             )));
         }
     };
@@ -36,7 +37,9 @@ pub fn run(args: &PerftestArgs) -> Outcome {
         return Err(usage(format!("{} {letter}: {instead}", test.name)));
     }
     if args.gbits && args.format != Format::Perftest {
-        return Err(usage("--report_gbits is for --format perftest: others name their units"));
+        return Err(usage(
+            "--report_gbits is for --format perftest; the other formats name their units",
+        ));
     }
     let points = points(test, args)?;
     match &args.host {
@@ -58,44 +61,50 @@ fn points(test: &Test, args: &PerftestArgs) -> Outcome<Vec<Point>> {
     }
     let mut points = sweep_from(&base, &options).map_err(usage)?;
     if test.experiment == Experiment::Blast {
-        points.iter_mut().for_each(fit);
+        points.iter_mut().try_for_each(fit).map_err(usage)?;
     }
     Ok(points)
 }
 
 /// perftest's defaults.
 fn base(test: &Test) -> Point {
-    let point = Point {
+    let mut point = Point::default_for(test.experiment);
+    let is_bandwidth = test.experiment == Experiment::Blast;
+    point.common = Common {
         op: test.op,
         warm_up: 0,
         runs: 1,
         // As perftest's: on the soft device another kind of memory is another result.
         memory: Memory::Private,
-        ..Point::default_for(test.experiment)
+        ..point.common
     };
-    match test.experiment {
-        Experiment::Blast => Point {
+    point.common = if is_bandwidth {
+        Common {
             size_bytes: 65_536,
             messages: 5000,
             tx_depth: 128,
             rx_depth: 512,
             signal_every: Signal::Every(100),
             outstanding_reads: 16,
-            ..point
-        },
-        _ => Point { size_bytes: 2, messages: 1000, ..point },
-    }
+            ..point.common
+        }
+    } else {
+        Common { size_bytes: 2, messages: 1000, ..point.common }
+    };
+    point
 }
 
 /// As many messages under way as the send queues hold, within reason; a completion among them.
-fn fit(point: &mut Point) {
-    let slots = u64::from(point.tx_depth) * u64::from(point.qps);
-    let most = (UNDER_WAY_BYTES / point.size_bytes.max(1)).max(4 * u64::from(point.qps));
-    point.buffers = u32::try_from(slots.min(most)).unwrap_or(u32::MAX).max(point.list);
-    if let Signal::Every(every) = point.signal_every {
-        let share = (point.buffers / point.qps.max(1)).max(1);
-        point.signal_every = Signal::Every(every.min(share).min(point.tx_depth).max(1));
+fn fit(point: &mut Point) -> Result<(), OptionError> {
+    let common = &mut point.common;
+    let slots = u64::from(common.tx_depth) * u64::from(common.qps);
+    let most = (UNDER_WAY_BYTES / common.size_bytes.max(1)).max(4 * u64::from(common.qps));
+    let buffers = u32::try_from(slots.min(most)).unwrap_or(u32::MAX).max(common.list);
+    if let Signal::Every(every) = common.signal_every {
+        let share = (buffers / common.qps.max(1)).max(1);
+        common.signal_every = Signal::Every(every.min(share).min(common.tx_depth).max(1));
     }
+    point.set("buffers", &buffers.to_string())
 }
 
 fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> Outcome {
@@ -128,13 +137,17 @@ fn client(test: &Test, args: &PerftestArgs, points: Vec<Point>, host: &str) -> O
 }
 
 fn banner(test: &Test, device: &str, point: &Point) {
-    let transport = point.transport.name().to_ascii_uppercase();
+    let transport = point.common.transport.name().to_ascii_uppercase();
     outln!("{RULE}");
     outln!("                    {}", test.title);
     outln!(" Device          : {device}\t\tConnection type : {transport}");
-    outln!(" Number of qps   : {}\t\tTX depth        : {}", point.qps, point.tx_depth);
+    outln!(
+        " Number of qps   : {}\t\tTX depth        : {}",
+        point.common.qps,
+        point.common.tx_depth
+    );
     if test.op == Op::Read {
-        outln!(" Outstand reads  : {}", point.outstanding_reads);
+        outln!(" Outstand reads  : {}", point.common.outstanding_reads);
     }
 }
 
@@ -172,15 +185,12 @@ fn serve(args: &PerftestArgs) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
+    use clap::{FromArgMatches, Subcommand};
 
     fn parsed(words: &[&str]) -> Result<PerftestArgs, String> {
-        let cli = Cli::try_parse_from(std::iter::once(&"rdmalab").chain(words));
-        match cli.map_err(|e| e.to_string())?.command {
-            Some(Command::Perftest(args)) => Ok(args),
-            other => Err(format!("{other:?}")),
-        }
+        let command = clap::Command::new("rdmalab").no_binary_name(true);
+        let given = PerftestArgs::augment_subcommands(command).try_get_matches_from(words);
+        given.and_then(|given| PerftestArgs::from_arg_matches(&given)).map_err(|e| e.to_string())
     }
 
     fn points_of(words: &[&str]) -> Outcome<Vec<Point>> {
@@ -194,10 +204,22 @@ mod tests {
             "ib_send_bw -c UC -s 4096 -n 777 -q 2 -Q 8 -l 4 -t 64 -r 100 -m 2048 -I 64 -S 3 -u 18";
         let points = points_of(&words.split(' ').collect::<Vec<_>>()).unwrap();
         let p = &points[0];
-        assert_eq!((p.size_bytes, p.messages, p.qps, p.list), (4096, 777, 2, 4));
-        assert_eq!((p.tx_depth, p.rx_depth, p.mtu_bytes, p.sl, p.timeout), (64, 100, 2048, 3, 18));
-        assert_eq!((p.signal_every, p.buffers), (Signal::Every(8), 128));
-        assert_eq!(p.transport.name(), "uc");
+        assert_eq!(
+            (p.common.size_bytes, p.common.messages, p.common.qps, p.common.list),
+            (4096, 777, 2, 4)
+        );
+        assert_eq!(
+            (
+                p.common.tx_depth,
+                p.common.rx_depth,
+                p.common.mtu_bytes,
+                p.common.sl,
+                p.common.timeout
+            ),
+            (64, 100, 2048, 3, 18)
+        );
+        assert_eq!((p.common.signal_every, p.window()), (Signal::Every(8), 128));
+        assert_eq!(p.common.transport.name(), "uc");
         let args =
             parsed(&["ib_write_lat", "-d", "soft1", "-p", "99", "-F", "-e", "host"]).unwrap();
         assert_eq!((args.device.as_deref(), args.tcp_port), (Some("soft1"), 99));
@@ -207,11 +229,15 @@ mod tests {
     #[test]
     fn all_sizes_are_perftests() {
         let points = points_of(&["ib_write_bw", "-a"]).unwrap();
-        let sizes: Vec<u64> = points.iter().map(|p| p.size_bytes).collect();
+        let sizes: Vec<u64> = points.iter().map(|p| p.common.size_bytes).collect();
         assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 8 << 20));
         for point in &points {
-            let Signal::Every(every) = point.signal_every else { panic!("max") };
-            assert!(every <= point.buffers && point.buffers <= point.tx_depth, "{point:?}");
+            let Signal::Every(every) = point.common.signal_every else { panic!("max") };
+            let window = point.window();
+            assert!(
+                u64::from(every) <= window && window <= point.common.tx_depth.into(),
+                "{point:?}"
+            );
         }
     }
 

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
-use rdmalab_experiments::{Experiment, OPTIONS, Opt};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use rdmalab_experiments::{Experiment, Opt, Point, options};
 use rdmalab_report::expect::Expectation;
 
 use super::until::Goal;
 
+use crate::format::Format;
 use crate::latency::LatencyArgs;
 use crate::link::LinkArgs;
 
@@ -119,20 +120,15 @@ impl HowArgs {
 
 const ELSEWHERE: &str = "Ranks on other hosts";
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// One JSON document
-    Json,
-    /// Comma-separated values: one line for each point and quantity
-    Csv,
-    /// Tables for a wiki or an issue
-    Markdown,
-    /// The tables of perftest's programs
-    Perftest,
+impl RunArgs {
+    /// Parses the words behind `rdmalab run`.
+    ///
+    /// # Errors
+    /// As on the command line.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, clap::Error> {
+        let command = Command::new("rdmalab run").no_binary_name(true).subcommand_required(true);
+        Self::from_arg_matches(&Self::augment_subcommands(command).try_get_matches_from(words)?)
+    }
 }
 
 /// Prefix of the identifiers of letters that need no value.
@@ -175,7 +171,7 @@ impl FromArgMatches for RunArgs {
 fn definition(experiment: Experiment) -> Command {
     let mut command =
         Command::new(experiment.name()).after_help(AFTER).next_help_heading("What is measured");
-    for option in OPTIONS {
+    for option in options() {
         for arg in arguments(option, experiment) {
             command = command.arg(arg);
         }
@@ -205,10 +201,10 @@ fn as_time(ns: &str) -> String {
 /// An option as clap has it: one with a value, and its letter without one where that exists. What
 /// the experiment does not use is hidden, and refused with a better reason than "unexpected".
 fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
-    let is_used = option.applies.contains(&experiment);
-    let default = option.get(&rdmalab_experiments::Point::default_for(experiment));
+    let default = Point::default_for(experiment).get(option.name);
+    let is_used = default.is_some();
     let mut help = option.help.to_owned();
-    if is_used {
+    if let Some(default) = default {
         let default = if option.unit == "ns" { as_time(&default) } else { default };
         help = format!("{help} [default: {default}]");
     }
@@ -236,7 +232,7 @@ fn arguments(option: &'static Opt, experiment: Experiment) -> Vec<Arg> {
 /// The options that were given, in their order.
 fn given(matches: &ArgMatches) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for option in OPTIONS {
+    for option in options() {
         let bare = format!("{BARE}{}", option.name);
         if let Some(text) = matches.get_one::<String>(option.name) {
             let index = matches.index_of(option.name).unwrap_or(usize::MAX);
@@ -253,15 +249,9 @@ fn given(matches: &ArgMatches) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command as Ours};
-    use clap::Parser;
 
     fn parsed(words: &[&str]) -> Result<RunArgs, String> {
-        let cli = Cli::try_parse_from(["rdmalab", "run"].iter().chain(words));
-        match cli.map_err(|e| e.to_string())?.command {
-            Some(Ours::Run { what }) => Ok(what),
-            other => Err(format!("{other:?}")),
-        }
+        RunArgs::parse(words.iter().map(|word| (*word).to_owned())).map_err(|e| e.to_string())
     }
 
     #[test]

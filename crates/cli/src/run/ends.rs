@@ -35,7 +35,7 @@ const PASSED: [&str; 7] = [
 /// The ranks, and the CPUs that they were given.
 #[derive(Clone, Debug)]
 pub struct Ends {
-    places: Places,
+    launch: Launch,
     /// What `--cores` said.
     cores: Option<String>,
     /// What `--rendezvous` said.
@@ -44,8 +44,9 @@ pub struct Ends {
     link: LinkArgs,
 }
 
+/// Where the ranks are, and how they are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Places {
+enum Launch {
     /// So many on this machine.
     Here(usize),
     /// Rank 0 here, rank 1 with the server of this address.
@@ -59,7 +60,7 @@ enum Places {
 impl Ends {
     /// Two of this machine.
     pub fn pair(cores: Option<String>) -> Self {
-        Self { places: Places::Here(2), cores, rendezvous: None, link: LinkArgs::default() }
+        Self { launch: Launch::Here(2), cores, rendezvous: None, link: LinkArgs::default() }
     }
 
     /// The same with something between them.
@@ -75,7 +76,7 @@ impl Ends {
         let alone = how.host.is_some() || !how.hosts.is_empty();
         let world = if alone { None } else { World::discover().map_err(usage)? };
         let ends = Self {
-            places: places(experiment, how, world)?,
+            launch: launch(experiment, how, world)?,
             cores: how.cores.clone(),
             rendezvous: how.rendezvous.clone(),
             link: how.link.clone(),
@@ -84,15 +85,15 @@ impl Ends {
         if count > RANKS_MAX {
             return Err(usage(format!("there may be {RANKS_MAX} ranks, not {count}")));
         }
-        if let (Some(address), Places::Here(_)) = (&ends.rendezvous, &ends.places) {
+        if let (Some(address), Launch::Here(_)) = (&ends.rendezvous, &ends.launch) {
             return Err(usage(format!(
                 "--rendezvous {address}: all ranks are on this machine; it is for --hosts, and for \
                  mpirun and srun"
             )));
         }
-        experiment.takes(count).map_err(|why| match (how.ranks, &ends.places) {
+        experiment.takes(count).map_err(|why| match (how.ranks, &ends.launch) {
             (Some(ranks), _) => usage(format!("--ranks {ranks}: {why}")),
-            (None, Places::World(world)) => usage(format!("{}: {why}", world.by)),
+            (None, Launch::World(world)) => usage(format!("{}: {why}", world.by)),
             (None, _) => usage(why),
         })?;
         Ok(ends)
@@ -100,20 +101,20 @@ impl Ends {
 
     /// How many ranks there are.
     pub fn count(&self) -> usize {
-        match &self.places {
-            Places::Here(count) => *count,
-            Places::Server(_) => 2,
-            Places::Hosts { hosts, .. } => hosts.len(),
-            Places::World(world) => world.size,
+        match &self.launch {
+            Launch::Here(count) => *count,
+            Launch::Server(_) => 2,
+            Launch::Hosts { hosts, .. } => hosts.len(),
+            Launch::World(world) => world.size,
         }
     }
 
     /// Ranks that this command starts on this machine.
     fn started(&self) -> Vec<usize> {
-        match &self.places {
-            Places::Here(count) => (0..*count).collect(),
-            Places::Server(_) | Places::World(_) => vec![0],
-            Places::Hosts { hosts, .. } => {
+        match &self.launch {
+            Launch::Here(count) => (0..*count).collect(),
+            Launch::Server(_) | Launch::World(_) => vec![0],
+            Launch::Hosts { hosts, .. } => {
                 (0..hosts.len()).filter(|rank| hosts[*rank] == HERE).collect()
             }
         }
@@ -155,18 +156,18 @@ impl Ends {
         let here = |rank| {
             Place::Local(WorkerCommand { envs: self.link.variables(rank), ..worker.clone() })
         };
-        Ok(match &self.places {
-            Places::Here(count) => ((0..*count).map(here).collect(), None),
-            Places::Server(address) => (vec![here(0), Place::Remote(address.clone())], None),
-            Places::World(World { rank: 1.., by, .. }) => {
+        Ok(match &self.launch {
+            Launch::Here(count) => ((0..*count).map(here).collect(), None),
+            Launch::Server(address) => (vec![here(0), Place::Remote(address.clone())], None),
+            Launch::World(World { rank: 1.., by, .. }) => {
                 return Err(usage(format!("only `rdmalab run` can be started by {by}")));
             }
-            Places::World(world) => {
+            Launch::World(world) => {
                 let mut places = vec![here(0)];
                 places.resize(world.size, Place::Joining);
                 (places, Some(self.gate_of(world)?))
             }
-            Places::Hosts { hosts, ssh, program } => {
+            Launch::Hosts { hosts, ssh, program } => {
                 let token = new_token().map_err(failed)?;
                 let port = self.rendezvous.as_deref().and_then(port_of).unwrap_or(0);
                 let gate = Gate::tcp(port, &token).map_err(failed)?;
@@ -214,8 +215,8 @@ impl Ends {
     /// When mpirun or srun started this process as another rank than 0: what it has to do instead
     /// of running anything, namely what rank 0 says.
     pub fn follow(&self) -> Option<Outcome> {
-        match &self.places {
-            Places::World(world) if world.rank > 0 => Some(self.be_led(world)),
+        match &self.launch {
+            Launch::World(world) if world.rank > 0 => Some(self.be_led(world)),
             _ => None,
         }
     }
@@ -251,11 +252,11 @@ impl Ends {
     /// Which ranks run on this machine, as far as it can be told. A server on this machine takes
     /// a core of this machine; cores of mpirun's processes are mpirun's to give.
     fn is_here(&self, rank: usize) -> bool {
-        match &self.places {
-            Places::Here(_) => true,
-            Places::Server(address) => rank == 0 || is_here(address),
-            Places::Hosts { hosts, .. } => hosts[rank] == HERE,
-            Places::World(_) => false,
+        match &self.launch {
+            Launch::Here(_) => true,
+            Launch::Server(address) => rank == 0 || is_here(address),
+            Launch::Hosts { hosts, .. } => hosts[rank] == HERE,
+            Launch::World(_) => false,
         }
     }
 
@@ -303,13 +304,13 @@ impl Ends {
     }
 }
 
-fn places(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcome<Places> {
+fn launch(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcome<Launch> {
     let least = *experiment.ranks().start();
     let ranks = how.ranks.map(|ranks| ranks as usize);
     if let Some(host) = &how.host {
         return match port(host).map_err(usage)? {
             Some(0) => Err(usage(format!("{host}: nobody can listen at port 0: 1 to 65535"))),
-            _ => Ok(Places::Server(host.clone())),
+            _ => Ok(Launch::Server(host.clone())),
         };
     }
     if let Some(world) = world {
@@ -319,11 +320,11 @@ fn places(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcom
                 "--ranks {ranks}: {by} started {size} processes, each of which is a rank: leave \
                  --ranks out"
             ))),
-            _ => Ok(Places::World(world)),
+            _ => Ok(Launch::World(world)),
         };
     }
     if how.hosts.is_empty() {
-        return Ok(Places::Here(ranks.unwrap_or(least)));
+        return Ok(Launch::Here(ranks.unwrap_or(least)));
     }
     if let Some(empty) = how.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
         return Err(usage(format!("--hosts: {empty:?} is no host; it takes names, as a,b,a")));
@@ -335,7 +336,7 @@ fn places(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcom
         None => SSH.map(str::to_owned).to_vec(),
         Some(words) => words.split_whitespace().map(str::to_owned).collect(),
     };
-    Ok(Places::Hosts { hosts, ssh, program: how.remote_program.clone() })
+    Ok(Launch::Hosts { hosts, ssh, program: how.remote_program.clone() })
 }
 
 /// What a worker on another host is told of our environment.
@@ -393,19 +394,19 @@ mod tests {
         }
     }
 
-    fn cores(text: &str, places: Places) -> Result<Vec<Option<usize>>, String> {
-        let ends = Ends { places, ..Ends::pair(Some(text.to_owned())) };
+    fn cores(text: &str, launch: Launch) -> Result<Vec<Option<usize>>, String> {
+        let ends = Ends { launch, ..Ends::pair(Some(text.to_owned())) };
         ends.cores().map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn cores_are_as_many_numbers_as_ranks_that_there_are() {
-        let (two, server) = (Places::Here(2), Places::Server("h".into()));
+        let (two, server) = (Launch::Here(2), Launch::Server("h".into()));
         assert_eq!(cores("none", two.clone()), Ok(vec![None, None]));
         let first = available_cores().unwrap()[0];
         let both = Some(first);
         assert_eq!(cores(&format!("{first},{first}"), two.clone()), Ok(vec![both, both]));
-        let three = cores(&format!("{first},{first},{first}"), Places::Here(3));
+        let three = cores(&format!("{first},{first},{first}"), Launch::Here(3));
         assert_eq!(three, Ok(vec![both; 3]));
         // Whether the other machine has such a core is for that machine to say.
         assert_eq!(cores(&format!("{first},9999"), server), Ok(vec![both, Some(9999)]));
@@ -414,13 +415,13 @@ mod tests {
             assert!(said.contains("two numbers"), "{said}");
         }
         assert!(cores("9999,0", two).unwrap_err().contains("core 9999"));
-        assert!(cores("0,1", Places::Here(3)).unwrap_err().contains("3 numbers, as 0,1,2"));
+        assert!(cores("0,1", Launch::Here(3)).unwrap_err().contains("3 numbers, as 0,1,2"));
     }
 
     #[test]
     fn ranks_that_have_no_core_each_are_left_to_the_scheduler() {
         let available = available_cores().unwrap().len();
-        let ends = |count| Ends { places: Places::Here(count), ..Ends::pair(None) };
+        let ends = |count| Ends { launch: Launch::Here(count), ..Ends::pair(None) };
         assert_eq!(ends(available + 1).cores().unwrap(), vec![None; available + 1]);
         if available > 1 {
             assert!(ends(available).cores().unwrap().iter().all(Option::is_some));

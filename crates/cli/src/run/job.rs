@@ -1,4 +1,4 @@
-//! What a worker is told to do, and what it brings home.
+//! What a worker is told to do, and the result.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::armed;
 use super::starved::Before;
-use crate::bench::work::{Found, Order};
-use crate::bench::worker::{BenchEnd, obey};
+use crate::bench::task::{Task, Timings};
+use crate::bench::worker::{Endpoint, perform};
 
 /// How long a rank waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub enum Job {
         /// The device.
         device: String,
         /// Which part.
-        order: Order,
+        task: Task,
     },
 }
 
@@ -60,18 +60,18 @@ impl Job {
     }
 }
 
-/// What it brings home.
+/// The result of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Home {
+pub enum JobResult {
     /// What the device can.
     Limits(Limits),
     /// What was measured.
     Outcome(Outcome),
     /// What was found for `bench self`.
-    Bench(Found),
+    Bench(Timings),
 }
 
-impl Home {
+impl JobResult {
     /// What the device can, if that was asked.
     pub fn into_limits(self) -> Option<Limits> {
         if let Self::Limits(limits) = self { Some(limits) } else { None }
@@ -83,7 +83,7 @@ impl Home {
     }
 
     /// What was found for `bench self`, if that was asked.
-    pub fn into_bench(self) -> Option<Found> {
+    pub fn into_bench(self) -> Option<Timings> {
         if let Self::Bench(found) = self { Some(found) } else { None }
     }
 }
@@ -95,7 +95,7 @@ struct Open {
     /// Keeps the device's own threads: an experiment opens it again for each point.
     context: Context,
     /// The queue pair of `bench self`.
-    end: Option<BenchEnd>,
+    endpoint: Option<Endpoint>,
 }
 
 /// `rdmalab worker`: does jobs until its launcher ends. A server's worker may have a device of its
@@ -177,8 +177,8 @@ fn worker(
         }
         let Some(open) = &mut open else { return Err(format!("{device} is not open")) };
         let before = Before::now();
-        let home = home(rank, open, &job).map_err(|why| before.explain(why))?;
-        postcard::to_stdvec(&home).map_err(|e| format!("the result cannot be sent: {e}"))
+        let result = do_job(rank, open, &job).map_err(|why| before.explain(why))?;
+        postcard::to_stdvec(&result).map_err(|e| format!("the result cannot be sent: {e}"))
     })
 }
 
@@ -193,29 +193,31 @@ fn opened(name: &str, cores: &CpuSet, soft_only: Option<&str>) -> Result<Open, S
             crate::link::check_soft(option, &device)?;
         }
         let context = device.open().map_err(|e| format!("{name}: {e}"))?;
-        Ok(Open { name: name.to_owned(), device, context, end: None })
+        Ok(Open { name: name.to_owned(), device, context, endpoint: None })
     };
     std::thread::scope(|scope| scope.spawn(open).join())
         .unwrap_or_else(|_| Err(format!("{name}: opening it panicked")))
 }
 
-fn home(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<Home, String> {
+fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, String> {
     let context = &open.context;
     match job {
         Job::Limits { port, .. } => {
             let limits = Limits::query(context, *port).map_err(|e| e.to_string())?;
             let profile = crate::soft::profile(&open.device);
             let profile = profile.map(|profile| (profile.name.clone(), profile.does()));
-            Ok(Home::Limits(Limits { profile, ..limits }))
+            Ok(JobResult::Limits(Limits { profile, ..limits }))
         }
         Job::Measure { point, .. } => {
             let before = armed::State::of(&open.device);
             rdmalab_experiments::run(rank, &open.device, point)
                 .map(|measured| before.labelled(measured, rank.index()))
-                .map(|outcome| Home::Outcome(dated(rank, outcome)))
+                .map(|outcome| JobResult::Outcome(dated(rank, outcome)))
                 .map_err(|stopped| stopped.to_string())
         }
-        Job::Bench { order, .. } => obey(rank, context, &mut open.end, order).map(Home::Bench),
+        Job::Bench { task, .. } => {
+            perform(rank, context, &mut open.endpoint, task).map(JobResult::Bench)
+        }
     }
 }
 

@@ -13,10 +13,7 @@ use tempfile::TempDir;
 use super::args::HowArgs;
 use super::plan::{Plan, parameters};
 use crate::failure::{Outcome, run as failed, usage};
-use crate::findings::findings;
-
-/// Where records go unless told otherwise.
-const RECORDS: &str = "rdmalab-records";
+use crate::records::RECORDS;
 
 /// A record in the making, for good or until it is printed.
 pub struct Keep {
@@ -162,7 +159,7 @@ impl Keep {
         if self.writer.may_grow().is_err() {
             return Ok(());
         }
-        let found = findings(&self.read()?);
+        let found = rdmalab_findings::find(&self.read()?);
         self.writer.conclude(&found).map_err(failed)
     }
 

@@ -19,22 +19,19 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
     for point in points {
         let is_possible = limits.iter().all(|limits| check(&point, limits).is_ok());
         // What is impossible stays, so that the plan lists it.
-        if point.rate_per_s != Point::SWEEP || !is_possible {
+        if point.common.rate_per_s != Point::SWEEP || !is_possible {
             all.push(point);
             continue;
         }
-        let probe = Point {
-            rate_per_s: 0,
-            pause_ns: 0,
-            runs: 1,
-            messages: point.messages.clamp(1000, PROBE_MESSAGES),
-            ..point.clone()
-        };
+        let probe = point.with(|common| {
+            (common.rate_per_s, common.pause_ns, common.runs) = (0, 0, 1);
+            common.messages = common.messages.clamp(1000, PROBE_MESSAGES);
+        });
         let measured = session.measure(&probe, &mut |_| ()).map_err(|cut| cut.failure)?;
-        let Some(capacity) = capacity_per_s(&measured, point.threads) else {
+        let Some(capacity) = capacity_per_s(&measured, point.common.threads) else {
             return Err(failed("--rate sweep: nothing arrived, so there is no rate to go by"));
         };
-        let threads = match point.threads {
+        let threads = match point.common.threads {
             1 => String::new(),
             threads => format!(" of each of {threads} threads"),
         };
@@ -42,7 +39,7 @@ pub fn spread(points: Vec<Point>, limits: &[Limits], session: &mut Session) -> O
             "--rate sweep: {}{threads} when each message follows the one before",
             Quantity::Rate.format(capacity)
         );
-        let with = |rate_per_s| Point { rate_per_s, ..point.clone() };
+        let with = |rate_per_s| point.with(|common| common.rate_per_s = rate_per_s);
         all.extend(load_rates(capacity).into_iter().map(with));
     }
     Ok(all)

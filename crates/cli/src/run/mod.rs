@@ -16,12 +16,13 @@ pub mod until;
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
 
-use rdmalab_experiments::{Experiment, Limits, OPTIONS, Point, Turn, sweep};
+use rdmalab_experiments::{Experiment, Limits, Point, Turn, sweep};
 use rdmalab_measure::Clock;
 
 use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::format::Format;
 use crate::interrupt::Interrupt;
-use args::{Format, HowArgs, RunArgs};
+use args::{HowArgs, RunArgs};
 use ends::Ends;
 use keep::Keep;
 use plan::Plan;
@@ -62,7 +63,7 @@ fn show_plan(args: &RunArgs, points: &[Point], ranks: usize) -> Outcome {
     let found = crate::soft::find(&device)?;
     args.how.link.check(&found).map_err(usage)?;
     let context = found.open().map_err(failed)?;
-    let limits = Limits::query(&context, points[0].port).map_err(failed)?;
+    let limits = Limits::query(&context, points[0].common.port).map_err(failed)?;
     let plan = Plan::of(args.experiment, points.to_vec(), &args.how, (ranks, &[limits]))?;
     match args.how.format {
         Format::Json => plan::json(&plan, &device),
@@ -88,7 +89,7 @@ pub fn run_points(
     ends.check(&device)?;
     let interrupt = Interrupt::catch();
     let mut session = Session::open(&interrupt, &device, &ends)?;
-    let limits = session.limits(points[0].port)?;
+    let limits = session.limits(points[0].common.port)?;
     let Some(ours) = limits.first() else { return Err(failed("no rank knows the device")) };
     let points = load::spread(points, &limits, &mut session)?;
     let plan = Plan::of(experiment, points, how, (ends.count(), &limits))?;
@@ -125,7 +126,7 @@ fn show(keep: &mut Keep, how: &HowArgs, gbits: bool) -> Outcome {
     }
     keep.conclude()?;
     match how.part {
-        None => crate::report::print(&keep.read()?, how.format, gbits),
+        None => crate::print::record(&keep.read()?, how.format, gbits),
         Some(_) => Ok(()),
     }
 }
@@ -201,8 +202,8 @@ pub fn measure(
 fn described(plan: &Plan, point: &Point) -> String {
     let mut words = vec![plan.experiment.to_string()];
     for name in plan.varying() {
-        if let Some(option) = OPTIONS.iter().find(|option| option.name == name) {
-            words.push(format!("--{name} {}", option.get(point)));
+        if let Some(value) = point.get(name) {
+            words.push(format!("--{name} {value}"));
         }
     }
     words.join(" ")

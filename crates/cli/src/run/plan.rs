@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rdmalab_experiments::{
-    Experiment, Impossible, Limits, OPTIONS, Op, Opt, Point, Turn, check, fan_peers, shuffle,
-};
+use rdmalab_experiments::{Experiment, Impossible, Limits, Opt, Point, Turn, check, shuffle};
 use rdmalab_measure::stats::MIN_RUNS;
 use rdmalab_record::Object;
 use serde_json::{Value, json};
@@ -47,8 +45,11 @@ impl Plan {
         let count = all.len();
         let (mut points, mut impossible) = (Vec::new(), Vec::new());
         for point in all {
-            let few = fan_peers(&point, ranks).err().filter(|_| experiment == Experiment::Fan);
-            match limits.iter().find_map(|limits| check(&point, limits).err()).or(few) {
+            match limits
+                .iter()
+                .find_map(|limits| check(&point, limits).err())
+                .or_else(|| point.check_ranks(ranks).err())
+            {
                 None => points.push(point),
                 Some(reason) => impossible.push((point, reason)),
             }
@@ -62,7 +63,7 @@ impl Plan {
             };
             return Err(usage(format!("{reason}{others}")));
         }
-        let seed = points[0].seed;
+        let seed = points[0].common.seed;
         // With a goal, the fewest that there can be.
         let repeat = if how.until.is_some() { MIN_RUNS as u32 } else { how.repeat };
         let turns = shuffle(points.len(), repeat as usize, seed);
@@ -82,7 +83,7 @@ impl Plan {
         let differs = |o: &&Opt| {
             o.name != "poll" && self.points.iter().any(|point| o.get(point) != o.get(first))
         };
-        OPTIONS.iter().filter(differs).map(|option| option.name).collect()
+        self.experiment.options().into_iter().filter(differs).map(|option| option.name).collect()
     }
 
     /// About how long the measuring takes, in seconds.
@@ -94,53 +95,17 @@ impl Plan {
 /// About how long a point takes, in seconds, on a device that answers in a microsecond. A guess
 /// to choose by; while it runs, the progress line knows better.
 pub fn expected_s(point: &Point) -> f64 {
-    expected_at(point, assumed_ns(point))
-}
-
-/// What a message takes on such a device, in nanoseconds.
-pub fn assumed_ns(point: &Point) -> f64 {
-    let transfer_ns = point.size_bytes as f64 / 5.0;
-    match point.experiment {
-        Experiment::Blast => 100.0 + transfer_ns,
-        Experiment::Oneway => 1000.0 + transfer_ns,
-        Experiment::Ping if point.op == Op::WriteRead => 2000.0 + 2.0 * transfer_ns,
-        Experiment::Ping | Experiment::Recvq => 1000.0 + 2.0 * transfer_ns,
-        Experiment::Fan => 2000.0 * f64::from(point.peers.max(3)) + 2.0 * transfer_ns,
-        Experiment::Overhead => 2000.0 + f64::from(point.list) * (300.0 + transfer_ns),
-        Experiment::Rpc => 3000.0 + 4.0 * transfer_ns,
-        Experiment::Mr => 3000.0 + 3.0 * transfer_ns,
-        Experiment::Connect => 300_000.0 * f64::from(point.qps),
-        Experiment::Timeout => 4096.0 * attempts(point),
-    }
-}
-
-/// The same where a message takes so long, in nanoseconds, if none is waited for.
-pub fn expected_at(point: &Point, each_ns: f64) -> f64 {
-    let paused_ns = match point.burst.max(1) {
-        1 => point.pause_ns as f64,
-        burst => point.pause_ns as f64 / burst as f64,
-    };
-    let paced_ns = match point.rate_per_s {
-        0 => paused_ns,
-        Point::SWEEP => each_ns,
-        rate => 1e9 / rate as f64,
-    };
-    0.05 + point.total() as f64 * each_ns.max(paced_ns) / 1e9
-}
-
-/// T_tr of all attempts over that of code 0.
-fn attempts(point: &Point) -> f64 {
-    (f64::from(point.retry_cnt) + 1.0) * f64::from(point.timeout).exp2()
+    point.expected_s(point.message_ns())
 }
 
 /// A point's parameters as a record and a report have them: units in names, numbers as numbers,
 /// and only what the experiment uses.
 pub fn parameters(point: &Point) -> Object {
     let mut object = Object::new();
-    object.insert("experiment".into(), point.experiment.name().into());
-    let used = OPTIONS.iter().filter(|o| o.applies.contains(&point.experiment));
+    object.insert("experiment".into(), point.experiment().name().into());
+    let used = point.experiment().options();
     // `--poll` is both sides of what two other options say.
-    for option in used.filter(|option| option.name != "poll") {
+    for option in used.into_iter().filter(|option| option.name != "poll") {
         let mut name = option.name.replace('-', "_");
         if !option.unit.is_empty() {
             name = format!("{name}_{}", option.unit);
@@ -198,7 +163,7 @@ pub fn print(plan: &Plan, device: &str, link: &str) {
 
 fn options(plan: &Plan) -> String {
     let mut rows = Rows::new(&["option", "value", "unit", "what it is"], 4);
-    for option in OPTIONS.iter().filter(|o| o.applies.contains(&plan.experiment)) {
+    for option in plan.experiment.options() {
         let mut values: Vec<String> = Vec::new();
         for value in plan.points.iter().map(|point| option.get(point)) {
             if !values.contains(&value) {
@@ -224,9 +189,8 @@ fn points(plan: &Plan, varying: &[&str]) -> String {
     head.extend(["samples", "about"]);
     let mut rows = Rows::new(&head, 0);
     for point in &plan.points {
-        let values = OPTIONS.iter().filter(|o| varying.contains(&o.name)).map(|o| o.get(point));
-        let mut row: Vec<String> = values.collect();
-        row.push(grouped(point.messages.saturating_mul(point.runs)));
+        let mut row: Vec<String> = varying.iter().filter_map(|name| point.get(name)).collect();
+        row.push(grouped(point.common.messages.saturating_mul(point.common.runs)));
         row.push(duration(expected_s(point)));
         rows.push(&row);
     }

@@ -48,8 +48,10 @@ pub fn each_ns(point: &Point, least: u64, session: &mut Session) -> Option<f64> 
 /// Tries a point: what was measured, and how long that took.
 fn once(point: &Point, messages: u64, session: &mut Session) -> Option<(Measured, f64)> {
     // As fast as it goes, also what is to wait: the waiting is added where it is known.
-    let free = Point { rate_per_s: 0, pause_ns: 0, ..point.clone() };
-    let point = Point { messages, runs: 1, warm_up: 0, ..free };
+    let point = point.with(|common| {
+        (common.rate_per_s, common.pause_ns) = (0, 0);
+        (common.messages, common.runs, common.warm_up) = (messages, 1, 0);
+    });
     let began = Instant::now();
     let measured = session.measure(&point, &mut |_| ()).ok()?;
     Some((measured, began.elapsed().as_nanos() as f64))

@@ -5,8 +5,8 @@ use rdmalab_measure::Outcome as Measured;
 use rdmalab_rank::process::{Cause, Place, Team, TeamEvent, WorkerCommand};
 
 use super::ends::Ends;
-use super::job::{Home, Job, PATIENCE};
-use crate::bench::work::{Found, Order};
+use super::job::{Job, JobResult, PATIENCE};
+use crate::bench::task::{Task, Timings};
 use crate::failure::{Failure, Outcome, run as failed};
 use crate::interrupt::Interrupt;
 
@@ -80,9 +80,9 @@ impl Session {
     /// # Errors
     /// What a rank says.
     pub fn limits(&mut self, port: u8) -> Outcome<Vec<Limits>> {
-        let homes = self.run(&Job::Limits { device: self.device.clone(), port }, &mut |_| ());
-        let homes = homes.map_err(|cut| cut.failure)?;
-        Ok(homes.into_iter().filter_map(Home::into_limits).collect())
+        let results = self.run(&Job::Limits { device: self.device.clone(), port }, &mut |_| ());
+        let results = results.map_err(|cut| cut.failure)?;
+        Ok(results.into_iter().filter_map(JobResult::into_limits).collect())
     }
 
     /// Measures a point.
@@ -95,9 +95,9 @@ impl Session {
         on_event: &mut dyn FnMut(TeamEvent),
     ) -> Result<Measured, Box<Cut>> {
         let point = Box::new(point.clone());
-        let homes = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
-        let homes = homes.into_iter().enumerate();
-        let measured = homes.filter_map(|(rank, home)| Some((rank, home.into_outcome()?)));
+        let results = self.run(&Job::Measure { device: self.device.clone(), point }, on_event)?;
+        let results = results.into_iter().enumerate();
+        let measured = results.filter_map(|(rank, result)| Some((rank, result.into_outcome()?)));
         Ok(joined(measured).unwrap_or_default())
     }
 
@@ -105,20 +105,20 @@ impl Session {
     ///
     /// # Errors
     /// The first failure.
-    pub fn bench(&mut self, order: Order) -> Outcome<Vec<Found>> {
+    pub fn bench(&mut self, task: Task) -> Outcome<Vec<Timings>> {
         if self.interrupt.is_set() {
             return Err(failed("interrupted"));
         }
-        let job = Job::Bench { device: self.device.clone(), order };
-        let homes = self.run(&job, &mut |_| ()).map_err(|cut| cut.failure)?;
-        Ok(homes.into_iter().filter_map(Home::into_bench).collect())
+        let job = Job::Bench { device: self.device.clone(), task };
+        let results = self.run(&job, &mut |_| ()).map_err(|cut| cut.failure)?;
+        Ok(results.into_iter().filter_map(JobResult::into_bench).collect())
     }
 
     fn run(
         &mut self,
         job: &Job,
         on_event: &mut dyn FnMut(TeamEvent),
-    ) -> Result<Vec<Home>, Box<Cut>> {
+    ) -> Result<Vec<JobResult>, Box<Cut>> {
         let cut = |failure, partial| Box::new(Cut { failure, partial });
         let bytes = postcard::to_stdvec(job).map_err(|e| cut(failed(e), None))?;
         let jobs = vec![bytes; self.team.infos().count()];
@@ -126,13 +126,13 @@ impl Session {
         match self.team.run(&jobs, PATIENCE, &flag, on_event) {
             Ok(all) => {
                 let decoded = all.iter().map(|bytes| postcard::from_bytes(bytes));
-                let decoded: Result<Vec<Home>, _> = decoded.collect();
+                let decoded: Result<Vec<JobResult>, _> = decoded.collect();
                 decoded.map_err(|e| cut(failed(format!("a rank's result: {e}")), None))
             }
             Err(error) => {
                 let partial = error.partial.iter().enumerate().filter_map(|(rank, bytes)| {
-                    let home: Home = postcard::from_bytes(bytes.as_ref()?).ok()?;
-                    Some((rank, home.into_outcome()?))
+                    let result: JobResult = postcard::from_bytes(bytes.as_ref()?).ok()?;
+                    Some((rank, result.into_outcome()?))
                 });
                 let partial = joined(partial);
                 let what = match error.cause {
@@ -145,7 +145,7 @@ impl Session {
     }
 }
 
-/// What the ranks brought home as one: series and figures of all, what they agree on once.
+/// The results of the ranks as one: series and figures of all, what they agree on once.
 fn joined(all: impl Iterator<Item = (usize, Measured)>) -> Option<Measured> {
     let mut sum: Option<Measured> = None;
     for (rank, mut one) in all {

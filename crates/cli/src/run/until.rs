@@ -35,7 +35,7 @@ impl FromStr for Goal {
         };
         let (what, share) =
             text.split_once('±').or_else(|| text.split_once("+-")).ok_or_else(wrong)?;
-        let quantile = crate::compare::quantile(what.trim()).map_err(|_| wrong())?;
+        let quantile = crate::values::quantile(what.trim()).map_err(|_| wrong())?;
         let percent = share.trim().strip_suffix('%').and_then(|p| p.trim().parse::<f64>().ok());
         match percent {
             Some(p) if p > 0.0 && p <= 100.0 => Ok(Self { quantile, share: p / 100.0 }),

@@ -1,16 +1,13 @@
-//! The parts of a study: each sweep of its figures, looked up in what this program can run.
+//! The parts of a study: the sweeps of its figures, parsed into experiments of this program.
 
-use clap::Parser;
 use rdmalab_experiments::{Limits, Point, check, sweep};
-use rdmalab_study::{Plan, Sweep, Words};
+use rdmalab_study::{Plan, Sweep, SweepCommand};
 
-use super::place::Asked;
+use super::dir::Request;
 use super::program::{self, Case};
-use crate::args::{Cli, Command};
 use crate::run::args::{HowArgs, RunArgs};
-use crate::run::plan::{assumed_ns, expected_at};
 
-/// What starting the ends of a sweep takes, in seconds, about.
+/// About how long it takes to start the ends of a sweep, in seconds.
 const START_S: f64 = 0.4;
 
 /// A sweep of a figure.
@@ -18,27 +15,27 @@ const START_S: f64 = 0.4;
 pub struct Part {
     /// The figure's key.
     pub figure: String,
-    /// The sweep's name; may be empty.
+    /// The name of the sweep; may be empty.
     pub sweep: String,
     /// Its words, after `--quick` and whatever else changed them.
-    pub words: Words,
+    pub words: SweepCommand,
     /// How often each point is measured.
     pub repeat: u32,
-    /// What it is here.
+    /// What this program can do for it.
     pub what: What,
-    /// What a message takes here beyond what it takes on a device that answers in a microsecond,
-    /// where that was tried, in nanoseconds; see [`super::probe`].
+    /// How much longer a message takes here than on a device that answers in a microsecond, in
+    /// nanoseconds, where a trial measured it; see [`super::probe`].
     pub more_ns: Option<f64>,
 }
 
-/// What a sweep is here.
+/// What this program can do for a sweep.
 #[derive(Clone, Debug)]
 pub enum What {
     /// An experiment, with its points.
     Experiment(Box<RunArgs>, Vec<Point>),
     /// A program that is installed, with its calls.
     Program(Vec<Case>),
-    /// Nothing that this program can run: why.
+    /// Nothing, for this reason.
     Missing(String),
     /// Left out by `--figure`.
     NotAsked,
@@ -71,12 +68,12 @@ pub fn of(plan: &Plan, figures: &[String], is_quick: bool) -> Vec<Part> {
 }
 
 /// A plan was checked when it was read: its words are words.
-fn words(sweep: &Sweep, is_quick: bool) -> Words {
-    let none = Words { experiment: sweep.run.clone(), options: Vec::new() };
-    sweep.words(is_quick).unwrap_or(none)
+fn words(sweep: &Sweep, is_quick: bool) -> SweepCommand {
+    let none = SweepCommand { experiment: sweep.run.clone(), options: Vec::new() };
+    sweep.command(is_quick).unwrap_or(none)
 }
 
-/// Options of a part's command that are not the sweep's, in the order of their values there.
+/// Options of a part's command that do not belong to the sweep, in the order of [`Part::command`].
 const OF_COMMAND: [&str; 7] = [
     "--device",
     "--repeat",
@@ -96,8 +93,8 @@ impl Part {
         }
     }
 
-    /// Finds out what its words are here. An experiment or an option that is not there yet is no
-    /// error: it is said, and looked up again by the next version.
+    /// Parses the options. An experiment or an option that this version does not have is not an
+    /// error: the part is missing, with the reason.
     pub fn look_up(&mut self) {
         self.what = if program::is_known(&self.words.experiment) {
             match program::cases(&self.words) {
@@ -112,7 +109,8 @@ impl Part {
         };
     }
 
-    /// Where none of its points is possible here: why. Of single points the record says it.
+    /// Marks the part as missing where no point is possible on this device. Single impossible
+    /// points stand in the record.
     pub fn leave_impossible(&mut self, limits: &Limits) {
         let What::Experiment(_, points) = &self.what else { return };
         let reasons: Vec<_> = points.iter().filter_map(|p| check(p, limits).err()).collect();
@@ -121,14 +119,14 @@ impl Part {
         }
     }
 
-    /// Points, of which so many are impossible here, measurements, and about how long they take.
+    /// How many points the part has, and about how long it takes.
     pub fn size(&self, limits: Option<&Limits>) -> Size {
         match &self.what {
             What::Experiment(_, points) => {
                 let is_possible = |p: &&Point| limits.is_none_or(|limits| check(p, limits).is_ok());
                 let possible: Vec<&Point> = points.iter().filter(is_possible).collect();
                 let more_ns = self.more_ns.unwrap_or(0.0);
-                let one = |point: &&Point| expected_at(point, assumed_ns(point) + more_ns);
+                let one = |point: &&Point| point.expected_s(point.message_ns() + more_ns);
                 let once: f64 = possible.iter().map(one).sum();
                 Size {
                     points: possible.len(),
@@ -159,18 +157,13 @@ pub struct Size {
 }
 
 /// The words as `rdmalab run` takes them.
-fn parsed(words: &Words) -> Result<(RunArgs, Vec<Point>), String> {
-    let line = words.line();
-    let whole = ["rdmalab".to_owned(), "run".to_owned()].into_iter().chain(line);
-    let cli = Cli::try_parse_from(whole).map_err(|e| first_line(&e.to_string()))?;
-    let Some(Command::Run { what }) = cli.command else {
-        return Err("it is no experiment".to_owned());
-    };
-    let points = sweep(what.experiment, &what.sweep).map_err(|e| e.to_string())?;
-    Ok((what, points))
+fn parsed(words: &SweepCommand) -> Result<(RunArgs, Vec<Point>), String> {
+    let args = RunArgs::parse(words.line()).map_err(|e| first_line(&e.to_string()))?;
+    let points = sweep(args.experiment, &args.sweep).map_err(|e| e.to_string())?;
+    Ok((args, points))
 }
 
-/// What clap says, without its picture.
+/// The first line of an error of clap.
 fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = line.trim().trim_start_matches("error: ");
@@ -181,49 +174,50 @@ fn first_line(text: &str) -> String {
 }
 
 impl Part {
-    /// How it is run: as asked for, into its directory.
-    pub fn how(&self, args: &RunArgs, asked: &Asked) -> HowArgs {
+    /// How the part is run: with the options of the study.
+    pub fn how(&self, args: &RunArgs, request: &Request) -> HowArgs {
         let mut how = args.how.clone();
-        how.device = Some(asked.device.clone());
+        how.device = Some(request.device.clone());
         how.repeat = self.repeat;
-        how.link.profile = asked.profile.clone().or(how.link.profile);
-        how.condition.clone_from(&asked.condition);
-        let held = asked.hold_dma_latency.or(how.latency.hold_dma_latency);
+        how.link.profile = request.profile.clone().or(how.link.profile);
+        how.condition.clone_from(&request.condition);
+        let held = request.hold_dma_latency.or(how.latency.hold_dma_latency);
         how.latency.hold_dma_latency = held;
-        how.cores = asked.cores.clone().or(how.cores);
-        if !asked.hosts.is_empty() {
-            how.hosts = asked.hosts.clone();
-            how.ssh = asked.ssh.clone();
-            how.remote_program = asked.remote_program.clone();
+        how.cores = request.cores.clone().or(how.cores);
+        if !request.hosts.is_empty() {
+            how.hosts = request.hosts.clone();
+            how.ssh = request.ssh.clone();
+            how.remote_program = request.remote_program.clone();
             // As many as it takes, however many hosts there are.
             how.ranks = how.ranks.or(Some(*args.experiment.ranks().start() as u32));
         }
         how
     }
 
-    /// What is started on this machine only, where ranks are elsewhere.
+    /// Marks a program as missing where the ranks run on other hosts: it runs on this machine only.
     pub fn leave_programs(&mut self) {
         if let What::Program(_) = self.what {
             let program = &self.words.experiment;
-            let why = format!("{program} is started on this machine: leave --hosts out for it");
+            let why =
+                format!("{program} runs on this machine only: leave --hosts out to measure it");
             self.what = What::Missing(why);
         }
     }
 
     /// The command that measures it alone.
-    pub fn command(&self, asked: &Asked) -> Vec<String> {
+    pub fn command(&self, request: &Request) -> Vec<String> {
         let mut line = vec!["rdmalab".to_owned(), "run".to_owned()];
         line.extend(self.words.line());
-        let hosts = Some(asked.hosts.join(",")).filter(|hosts| !hosts.is_empty());
+        let hosts = Some(request.hosts.join(",")).filter(|hosts| !hosts.is_empty());
         let repeat = (self.repeat > 1).then(|| self.repeat.to_string());
-        let hold = asked.hold_dma_latency.map(|us| us.to_string());
+        let hold = request.hold_dma_latency.map(|us| us.to_string());
         let values = [
-            Some(asked.device.clone()),
+            Some(request.device.clone()),
             repeat,
-            asked.profile.clone(),
-            asked.cores.clone(),
+            request.profile.clone(),
+            request.cores.clone(),
             hosts,
-            asked.condition.clone(),
+            request.condition.clone(),
             hold,
         ];
         for (name, value) in OF_COMMAND.iter().zip(values) {
@@ -232,18 +226,18 @@ impl Part {
         line
     }
 
-    /// The command for people: one that there is, also for the cases of a program.
-    pub fn shown_command(&self, asked: &Asked) -> Vec<String> {
+    /// The command to print: for a program, that of the whole figure.
+    pub fn shown_command(&self, request: &Request) -> Vec<String> {
         match &self.what {
-            What::Program(_) => ["rdmalab", "study", &asked.study, "--figure", &self.figure]
+            What::Program(_) => ["rdmalab", "study", &request.study, "--figure", &self.figure]
                 .map(str::to_owned)
                 .to_vec(),
-            _ => self.command(asked),
+            _ => self.command(request),
         }
     }
 
-    /// Takes over the words with which its record was begun.
-    pub fn adopt(&mut self, command: &[String]) {
+    /// Takes over the options with which its record was started.
+    pub fn restore(&mut self, command: &[String]) {
         let mut line: Vec<String> = command.iter().skip(2).cloned().collect();
         let mut take = |name: &str| {
             let at = line.iter().position(|word| word == name)?;
@@ -252,7 +246,7 @@ impl Part {
         };
         let [_, repeat, ..] = OF_COMMAND.map(&mut take);
         let repeat = repeat.and_then(|n| n.parse().ok());
-        if let Ok(words) = Words::of_line(&line) {
+        if let Ok(words) = SweepCommand::of_line(&line) {
             self.words = words;
             self.repeat = repeat.unwrap_or(1);
             self.look_up();
@@ -262,8 +256,11 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::{Args, FromArgMatches};
     use rdmalab_study::Study;
+
+    use super::*;
+    use crate::study::args::StudyArgs;
 
     fn part(run: &str) -> Part {
         let sweep =
@@ -281,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_said() {
+    fn a_missing_experiment_is_named() {
         let why = |run: &str| match part(run).what {
             What::Missing(why) => why,
             other => panic!("{other:?}"),
@@ -316,25 +313,23 @@ mod tests {
     fn a_command_leads_back_to_its_part() {
         let one = part("ping --size 8..64*2 --op send,write");
         assert_eq!((one.name().as_str(), one.size(None).points), ("f.s", 8));
-        for asked in
-            ["study s", "study s --hosts a,b --condition quiet --cores 0,1 --profile late-ack"]
-        {
-            let words =
-                ["rdmalab"].into_iter().chain(asked.split(' ')).chain(["--device", "soft0"]);
-            let args = crate::args::Cli::try_parse_from(words).unwrap();
-            let crate::args::Command::Study(args) = args.command.unwrap() else { panic!() };
-            let asked = Asked::of("s", &args);
+        for asked in ["s", "s --hosts a,b --condition quiet --cores 0,1 --profile late-ack"] {
+            let words = asked.split(' ').chain(["--device", "soft0"]);
+            let command = StudyArgs::augment_args(clap::Command::new("s").no_binary_name(true));
+            let given = command.try_get_matches_from(words).unwrap();
+            let args = StudyArgs::from_arg_matches(&given).unwrap();
+            let request = Request::of("s", &args);
             let mut other = part("ping");
-            let command = one.command(&asked);
-            assert_eq!(command.contains(&"a,b".to_owned()), !asked.hosts.is_empty());
-            other.adopt(&command);
+            let command = one.command(&request);
+            assert_eq!(command.contains(&"a,b".to_owned()), !request.hosts.is_empty());
+            other.restore(&command);
             assert_eq!((&other.words, other.repeat), (&one.words, 3));
         }
     }
 
     #[test]
     fn shipped_plans_use_options_that_there_are() {
-        // Of experiments that are not there yet nobody can say; all others have to be right.
+        // Options of missing experiments cannot be checked; all others have to be right.
         for study in Study::shipped().unwrap() {
             for is_quick in [false, true] {
                 for part in of(&study.plan, &[], is_quick) {

@@ -1,49 +1,53 @@
-//! What a message takes here, from a short try of some points of each sweep: so that what is
-//! announced, and what `--max-time` cuts, is about this device.
+//! Short trials of some points of each sweep, which measure how long a message takes here. The
+//! expected durations, and `--max-time`, then fit this device.
 
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Experiment, Limits, Point, check};
 
+use super::dir::Request;
 use super::parts::{Part, What};
-use super::place::Asked;
-use super::trim::spread;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed};
 use crate::interrupt::Interrupt;
 use crate::run::args::HowArgs;
 use crate::run::ends::Ends;
-use crate::run::plan::assumed_ns;
 use crate::run::probe::each_ns;
 use crate::run::session::Session;
 
-/// Points of a sweep that are tried: some from its begin to its end.
+/// Points of a sweep that are tried.
 const POINTS: usize = 3;
-/// After so long, what is left is taken to be as what was tried.
+/// After so long, the remaining sweeps are estimated from those that were tried.
 const LONGEST: Duration = Duration::from_secs(20);
-/// More ranks than these take too long to start for that.
+/// A sweep with more ranks is not tried: they take too long to start.
 const RANKS: usize = 8;
 
-/// Tries the sweeps that can be measured, and notes what a message took beyond what is assumed. Of
-/// those that fail nothing is known; when they are measured, it is said why.
+/// Tries the sweeps that can be measured, and sets [`Part::more_ns`]. A failed trial is ignored,
+/// because the measurement reports the failure.
 ///
 /// # Errors
 /// When it is interrupted.
-pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Interrupt) -> Outcome {
-    let mut ranks = Ranks { asked, interrupt, open: None };
+pub fn all(
+    parts: &mut [Part],
+    request: &Request,
+    limits: &Limits,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let mut ranks = Ranks { request, interrupt, open: None };
     let began = Instant::now();
     let mut known: Vec<(Experiment, f64)> = Vec::new();
     for part in parts {
         let What::Experiment(args, points) = &part.what else { continue };
         let possible: Vec<&Point> =
             points.iter().filter(|point| check(point, limits).is_ok()).collect();
-        if !waits(args.experiment) || possible.is_empty() {
+        if !args.experiment.waits() || possible.is_empty() {
             continue;
         }
         if began.elapsed() > LONGEST {
             part.more_ns = usual(&known, args.experiment);
             continue;
         }
-        let how = HowArgs { repeat: 1, ..part.how(args, asked) };
+        let how = HowArgs { repeat: 1, ..part.how(args, request) };
         let session = match ranks.of(args.experiment, &how) {
             Err(_) if !interrupt.is_set() => continue,
             Err(_) => return Err(failed("interrupted")),
@@ -63,18 +67,18 @@ pub fn all(parts: &mut [Part], asked: &Asked, limits: &Limits, interrupt: &Inter
     Ok(())
 }
 
-/// Those that try: of one kind, they stay for all of its sweeps.
+/// The ranks of the trials. Sweeps of the same experiment and options share them.
 struct Ranks<'a> {
-    asked: &'a Asked,
+    request: &'a Request,
     interrupt: &'a Interrupt,
     open: Option<(String, Session)>,
 }
 
 impl Ranks<'_> {
-    /// Ranks for an experiment; `None` where they are too many to be started for a try.
+    /// Ranks for an experiment; `None` where they are too many for a trial.
     ///
     /// # Errors
-    /// When they cannot be started, which is said when they are to measure.
+    /// When they cannot be started; the measurement reports it.
     fn of(&mut self, experiment: Experiment, how: &HowArgs) -> Outcome<Option<&mut Session>> {
         let kind = format!("{experiment:?} {how:?}");
         if self.open.as_ref().is_none_or(|(other, _)| *other != kind) {
@@ -82,14 +86,14 @@ impl Ranks<'_> {
             if ends.count() > RANKS {
                 return Ok(None);
             }
-            let session = Session::open(self.interrupt, &self.asked.device, &ends)?;
+            let session = Session::open(self.interrupt, &self.request.device, &ends)?;
             self.open = Some((kind, session));
         }
         Ok(self.open.as_mut().map(|(_, session)| session))
     }
 }
 
-/// The middle of what sweeps of an experiment showed: one of large messages says little of others.
+/// The median of the sweeps of an experiment.
 fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     let alike = known.iter().filter(|(other, _)| *other == experiment);
     let mut found: Vec<f64> = alike.map(|(_, more_ns)| *more_ns).collect();
@@ -97,24 +101,15 @@ fn usual(known: &[(Experiment, f64)], experiment: Experiment) -> Option<f64> {
     found.get(found.len() / 2).copied()
 }
 
-/// Whether the device's answers are what it waits for.
-const fn waits(experiment: Experiment) -> bool {
-    match experiment {
-        Experiment::Ping | Experiment::Oneway | Experiment::Blast => true,
-        Experiment::Recvq | Experiment::Rpc | Experiment::Fan => true,
-        Experiment::Overhead | Experiment::Mr | Experiment::Connect | Experiment::Timeout => false,
-    }
-}
-
-/// The mean over some of the points. `None` where one fails.
+/// The mean of some of the points; `None` where one fails.
 fn more_ns(points: &[&Point], session: &mut Session) -> Option<f64> {
-    let places: Vec<u64> = (0..points.len() as u64).collect();
-    let tried = spread(&places, POINTS);
+    let indices: Vec<u64> = (0..points.len() as u64).collect();
+    let tried = evenly_spaced(&indices, POINTS);
     let mut sum_ns = 0.0;
-    for place in &tried {
-        let point = points[*place as usize];
-        let least = 2 * u64::from(point.buffers.max(point.burst as u32));
-        sum_ns += (each_ns(point, least, session)? - assumed_ns(point)).max(0.0);
+    for index in &tried {
+        let point = points[*index as usize];
+        let least = 2 * point.window();
+        sum_ns += (each_ns(point, least, session)? - point.message_ns()).max(0.0);
     }
     Some(sum_ns / tried.len() as f64)
 }

@@ -1,5 +1,5 @@
-//! perftest's installed programs as a part of a study: unmodified, under our `exec` for a soft
-//! device, their samples kept as a record.
+//! Programs of perftest as parts of a study: they run unmodified, on a soft device by `rdmalab
+//! exec`, and their samples are kept as a record.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -12,10 +12,10 @@ use rdmalab_measure::{Clock, Outcome as Measured, Quantity};
 use rdmalab_record::{
     ClockFacts, Device, DeviceKind, Environment, Header, Object, PointId, Record, Writer,
 };
-use rdmalab_study::Words;
+use rdmalab_study::SweepCommand;
 
-use super::place::Asked;
-use super::trim;
+use super::dir::Request;
+use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
@@ -23,17 +23,16 @@ use crate::run::armed;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
-/// Options that have a letter of perftest's.
+/// Our options that perftest has too.
 const OPTIONS: [&str; 6] = ["transport", "size", "messages", "inline", "mtu", "rdma-cm"];
-/// Both ends of a call are ended after this time.
+/// Time limit of a call, after which both ends are killed.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The server listens by then.
+/// The server has to listen by then.
 const LISTENS: Duration = Duration::from_secs(20);
-/// What perftest says when somebody else took its processor while it measured that one's clock. It
-/// says nothing about what was to be measured. (With `-F` it takes the clock for zero, and each
-/// time is infinite.)
+/// perftest prints this when it lost the processor while it measured the clock frequency. (With
+/// `-F` it takes the frequency for zero, and all times are infinite.)
 const DISTURBED: &str = "Can't produce a report";
-/// Times that a call is made which others disturb in that way.
+/// How often a disturbed call is made.
 const ATTEMPTS: usize = 5;
 /// About how long a call takes, in seconds.
 const CALL_S: f64 = 0.8;
@@ -51,16 +50,16 @@ pub struct Case {
     has_inline: bool,
 }
 
-/// Whether it is such a program.
+/// Whether a part may name this program.
 pub fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// The calls of a sweep: in our words, those that the program knows too.
+/// The calls of a sweep, whose options are ours.
 ///
 /// # Errors
 /// An option that it does not know, or a wrong value; or that it is not installed.
-pub fn cases(words: &Words) -> Result<Vec<Case>, String> {
+pub fn cases(words: &SweepCommand) -> Result<Vec<Case>, String> {
     let program = words.experiment.clone();
     let mut by_cm = vec![false];
     let mut options: Vec<(&str, &str)> = Vec::new();
@@ -77,7 +76,7 @@ pub fn cases(words: &Words) -> Result<Vec<Case>, String> {
             known if OPTIONS.contains(&known) => options.push((name, value)),
             other => {
                 let known = OPTIONS.join(", ");
-                return Err(format!("--{other}: {program} is given {known} only"));
+                return Err(format!("--{other}: of our options, {program} takes {known} only"));
             }
         }
     }
@@ -99,22 +98,22 @@ fn installed(program: &str) -> Option<PathBuf> {
 impl Case {
     /// About how long it takes, in seconds.
     pub fn expected_s(&self) -> f64 {
-        CALL_S + self.point.messages as f64 * 3e-6
+        CALL_S + self.point.common.messages as f64 * 3e-6
     }
 
     fn arguments(&self) -> Vec<String> {
         let point = &self.point;
-        let connection = point.transport.name().to_ascii_uppercase();
+        let connection = point.common.transport.name().to_ascii_uppercase();
         let mut words = vec!["-F".to_owned(), "-U".to_owned()];
         let mut add = |letter: &str, value: String| words.extend([letter.to_owned(), value]);
         add("-c", connection);
-        add("-s", point.size_bytes.to_string());
-        add("-n", point.messages.to_string());
-        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.inline) {
+        add("-s", point.common.size_bytes.to_string());
+        add("-n", point.common.messages.to_string());
+        if let (true, Inline::Bytes(bytes)) = (self.has_inline, point.common.inline) {
             add("-I", bytes.to_string());
         }
-        if point.mtu_bytes > 0 {
-            add("-m", point.mtu_bytes.to_string());
+        if point.common.mtu_bytes > 0 {
+            add("-m", point.common.mtu_bytes.to_string());
         }
         if self.by_cm {
             words.push("-R".to_owned());
@@ -122,20 +121,20 @@ impl Case {
         words
     }
 
-    /// Its parameters, as records have them.
+    /// The parameters, as a record has them.
     pub fn parameters(&self) -> Object {
         let point = &self.point;
-        let inline = match (self.has_inline, point.inline) {
+        let inline = match (self.has_inline, point.common.inline) {
             (true, Inline::Bytes(bytes)) => bytes.into(),
             _ => "default".into(),
         };
         [
-            ("transport", point.transport.name().into()),
+            ("transport", point.common.transport.name().into()),
             ("op", "send".into()),
-            ("size_bytes", point.size_bytes.into()),
-            ("messages", point.messages.into()),
+            ("size_bytes", point.common.size_bytes.into()),
+            ("messages", point.common.messages.into()),
             ("inline_bytes", inline),
-            ("mtu_bytes", point.mtu_bytes.into()),
+            ("mtu_bytes", point.common.mtu_bytes.into()),
             ("rdma_cm", if self.by_cm { "yes" } else { "no" }.into()),
         ]
         .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
@@ -143,7 +142,7 @@ impl Case {
         .collect()
     }
 
-    /// What the call is, for people.
+    /// The call as text.
     pub fn described(&self) -> String {
         format!("{} {}", self.program, self.arguments().join(" "))
     }
@@ -151,7 +150,12 @@ impl Case {
 
 /// What is left of the calls when only `share` of them may be made: repetitions go first, then
 /// sizes and MTUs between the ends. A call takes its time to start, however few its messages are.
-pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words, u32) {
+pub fn shortened(
+    words: &SweepCommand,
+    repeat: u32,
+    cases: &[Case],
+    share: f64,
+) -> (SweepCommand, u32) {
     if share >= 1.0 {
         return (words.clone(), repeat);
     }
@@ -159,13 +163,15 @@ pub fn trimmed(words: &Words, repeat: u32, cases: &[Case], share: f64) -> (Words
     let mut left = share * f64::from(repeat) / f64::from(repeats);
     let mut words = words.clone();
     type Value = fn(&Case) -> u64;
-    let lists: [(&str, Value); 2] =
-        [("size", |case| case.point.size_bytes), ("mtu", |case| case.point.mtu_bytes.into())];
+    let lists: [(&str, Value); 2] = [
+        ("size", |case| case.point.common.size_bytes),
+        ("mtu", |case| case.point.common.mtu_bytes.into()),
+    ];
     for (name, value) in lists {
         let mut all: Vec<u64> = cases.iter().map(value).collect();
         all.sort_unstable();
         all.dedup();
-        let kept = trim::spread(&all, (all.len() as f64 * left).floor() as usize);
+        let kept = evenly_spaced(&all, (all.len() as f64 * left).floor() as usize);
         left *= all.len() as f64 / kept.len().max(1) as f64;
         let option = words.options.iter_mut().find(|(known, _)| known == name);
         if let (Some((_, old)), true) = (option, kept.len() < all.len()) {
@@ -185,11 +191,11 @@ pub fn run(
     (cases, repeat): (&[Case], u32),
     dir: &Path,
     command: &[String],
-    asked: &Asked,
+    request: &Request,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let device = asked.device.as_str();
-    let latency = LatencyArgs { hold_dma_latency: asked.hold_dma_latency };
+    let device = request.device.as_str();
+    let latency = LatencyArgs { hold_dma_latency: request.hold_dma_latency };
     let _hold = latency.hold()?;
     let found = crate::soft::find(device)?;
     let profile = crate::soft::profile(&found).map(|profile| profile.name.clone());
@@ -197,14 +203,14 @@ pub fn run(
         rdmalab_verbs::Kind::Soft => DeviceKind::Soft,
         _ => DeviceKind::System,
     };
-    let seed = cases.first().map_or(0, |case| case.point.seed);
+    let seed = cases.first().map_or(0, |case| case.point.common.seed);
     let turns = shuffle(cases.len(), repeat as usize, seed);
     let program = cases.first().map_or("", |case| case.program.as_str());
     let mut header =
         Header::new(program, command.to_vec(), Device { profile, ..Device::new(device, kind) });
     (header.planned_points, header.seed) = (turns.len() as u64, seed);
-    header.condition.clone_from(&asked.condition);
-    header.held_dma_latency_us = asked.hold_dma_latency;
+    header.condition.clone_from(&request.condition);
+    header.held_dma_latency_us = request.hold_dma_latency;
     let (mut writer, done) = writer(dir, header)?;
     for (order, turn) in turns.iter().enumerate() {
         let (case, repetition) = (&cases[turn.point], turn.repetition as u32);
@@ -217,7 +223,7 @@ pub fn run(
         }
         writer.may_grow().map_err(usage)?;
         let (started, began) = (SystemTime::now(), Instant::now());
-        match call(case, asked, kind) {
+        match call(case, request, kind) {
             Ok(measured) => {
                 let id = PointId {
                     parameters,
@@ -244,7 +250,7 @@ pub fn run(
     Ok(())
 }
 
-/// The record, and which calls are in it already.
+/// Opens or creates the record; also returns the calls that it has already.
 fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     if dir.join("record.json").is_file() {
         let record = Record::open(dir).map_err(failed)?;
@@ -267,75 +273,75 @@ fn writer(dir: &Path, header: Header) -> Outcome<(Writer, Vec<(Object, u32)>)> {
     Ok((Writer::create_at(dir, header, &environment).map_err(failed)?, Vec::new()))
 }
 
-/// Ended when dropped.
-struct Ended(Child);
+/// A child that is killed when this is dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq)]
-enum Fault {
+enum CallError {
     /// The program was [`DISTURBED`].
     Disturbed,
     /// Anything else: a sentence.
     Failed(String),
 }
 
-impl From<String> for Fault {
+impl From<String> for CallError {
     fn from(why: String) -> Self {
         Self::Failed(why)
     }
 }
 
-/// What a call measured, made again where others disturbed it.
-fn call(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, String> {
-    undisturbed(|| call_once(case, asked, kind)).map_err(|fault| match fault {
-        Fault::Failed(why) => why,
-        Fault::Disturbed => format!(
-            "{} could not measure its processor's clock in {ATTEMPTS} calls: others took the \
-             processor; measure where less runs beside it",
+/// Makes a call, and repeats it while it is disturbed.
+fn call(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, String> {
+    undisturbed(|| call_once(case, request, kind)).map_err(|error| match error {
+        CallError::Failed(why) => why,
+        CallError::Disturbed => format!(
+            "{} could not measure the clock frequency in {ATTEMPTS} calls because other programs \
+             took the processor: measure while less runs",
             case.program
         ),
     })
 }
 
-/// The first that others did not disturb, of so many.
-fn undisturbed<T>(mut call: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+/// The first call that was not disturbed, of [`ATTEMPTS`].
+fn undisturbed<T>(mut call: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
     for _ in 1..ATTEMPTS {
         let made = call();
-        if !matches!(made, Err(Fault::Disturbed)) {
+        if !matches!(made, Err(CallError::Disturbed)) {
             return made;
         }
     }
     call()
 }
 
-/// A server and a client; what the client printed, as samples.
-fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, Fault> {
+/// Runs a server and a client, and reads the samples that the client prints.
+fn call_once(case: &Case, request: &Request, kind: DeviceKind) -> Result<Measured, CallError> {
     let passing = tempfile::tempdir().map_err(|e| e.to_string())?;
     let port = free_port().map_err(|e| e.to_string())?;
     let start = |name: &str, host: Option<&str>| {
         let file = passing.path().join(name);
         let out = File::create(&file).map_err(|e| e.to_string())?;
         let err = out.try_clone().map_err(|e| e.to_string())?;
-        let mut command = program(case, asked, kind)?;
+        let mut command = program(case, request, kind)?;
         command
-            .args(["-d", &asked.device, "-p", &port.to_string()])
+            .args(["-d", &request.device, "-p", &port.to_string()])
             .args(case.arguments())
             .args(host);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = command.spawn().map_err(|e| format!("{}: {e}", case.program))?;
-        Ok::<_, String>((Ended(child), file))
+        Ok::<_, String>((KillOnDrop(child), file))
     };
     let (mut server, server_text) = start("server", None)?;
     let began = Instant::now();
     loop {
-        // A client that comes too early is refused and just tries again.
+        // A client that starts before the server listens is refused, and is started again.
         let (mut client, text) = start("client", Some("127.0.0.1"))?;
         if ended(&mut client, LIMIT)? {
             return samples(&read(&text)?);
@@ -343,31 +349,31 @@ fn call_once(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Measured, F
         let is_over = server.0.try_wait().ok().flatten().is_some();
         let said = [read(&server_text)?, read(&text)?];
         if said.iter().any(|text| text.contains(DISTURBED)) {
-            return Err(Fault::Disturbed);
+            return Err(CallError::Disturbed);
         }
         if is_over || began.elapsed() > LISTENS {
             let line = said.iter().find_map(|text| last_words(text)).unwrap_or_default();
-            return Err(Fault::Failed(format!("{} failed: {line}", case.described())));
+            return Err(CallError::Failed(format!("{} failed: {line}", case.described())));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The program, under our `exec` for a soft device.
-fn program(case: &Case, asked: &Asked, kind: DeviceKind) -> Result<Command, String> {
+/// The program; for a soft device, by `rdmalab exec`.
+fn program(case: &Case, request: &Request, kind: DeviceKind) -> Result<Command, String> {
     let installed = installed(&case.program);
     let path = installed.ok_or_else(|| format!("{} is not installed", case.program))?;
     if kind != DeviceKind::Soft {
         return Ok(Command::new(path));
     }
-    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", asked.device))?;
+    let own = std::env::current_exe().map_err(|e| format!("{}: {e}", request.device))?;
     let mut command = Command::new(own);
-    command.arg("exec").envs(asked.link().variables(0)).arg("--").arg(path);
+    command.arg("exec").envs(request.link().variables(0)).arg("--").arg(path);
     Ok(command)
 }
 
-/// Whether it ended well.
-fn ended(child: &mut Ended, limit: Duration) -> Result<bool, String> {
+/// Whether the process succeeded.
+fn ended(child: &mut KillOnDrop, limit: Duration) -> Result<bool, String> {
     let began = Instant::now();
     while began.elapsed() < limit {
         if let Some(status) = child.0.try_wait().map_err(|e| e.to_string())? {
@@ -375,7 +381,7 @@ fn ended(child: &mut Ended, limit: Duration) -> Result<bool, String> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Err(format!("it did not end within {} s", limit.as_secs()))
+    Err(format!("the program did not end within {} s", limit.as_secs()))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -391,8 +397,8 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// What `-U` prints: a line `number, microseconds` for each sample, in the order of measurement.
-fn samples(text: &str) -> Result<Measured, Fault> {
+/// Reads what `-U` prints: `number, microseconds` for each sample, in the order of measurement.
+fn samples(text: &str) -> Result<Measured, CallError> {
     let sample = |line: &str| {
         let (number, us) = line.split_once(',')?;
         number.trim().parse::<u64>().ok()?;
@@ -400,10 +406,10 @@ fn samples(text: &str) -> Result<Measured, Fault> {
     };
     let samples: Vec<f64> = text.lines().filter_map(sample).collect();
     if samples.is_empty() {
-        return Err(Fault::Failed("it printed no samples".to_owned()));
+        return Err(CallError::Failed("the program printed no samples".to_owned()));
     }
     if !samples.iter().all(|ns| ns.is_finite()) {
-        return Err(Fault::Disturbed);
+        return Err(CallError::Disturbed);
     }
     let mut measured = Measured::default();
     measured.push_series(Quantity::HalfRoundTrip, "", 0, samples);
@@ -420,13 +426,13 @@ mod tests {
                     2       1000          0.30, ...\n";
         let found = samples(text).unwrap();
         assert_eq!(found.series[0].samples, [1500.0, 250.0]);
-        assert!(matches!(samples("#, usec\n"), Err(Fault::Failed(_))));
-        assert_eq!(samples("#, usec\n1, inf\n2, inf\n").err(), Some(Fault::Disturbed));
+        assert!(matches!(samples("#, usec\n"), Err(CallError::Failed(_))));
+        assert_eq!(samples("#, usec\n1, inf\n2, inf\n").err(), Some(CallError::Disturbed));
     }
 
     #[test]
-    fn who_was_disturbed_is_asked_again_but_not_for_ever() {
-        let of = |results: &[Result<u32, Fault>]| {
+    fn a_disturbed_call_is_repeated_a_few_times() {
+        let of = |results: &[Result<u32, CallError>]| {
             let mut calls = 0;
             let made = undisturbed(|| {
                 calls += 1;
@@ -434,24 +440,24 @@ mod tests {
             });
             (made, calls)
         };
-        let failed = || Err(Fault::Failed("no such device".to_owned()));
+        let failed = || Err(CallError::Failed("no such device".to_owned()));
         assert_eq!(of(&[Ok(7)]), (Ok(7), 1));
-        assert_eq!(of(&[Err(Fault::Disturbed), Err(Fault::Disturbed), Ok(7)]), (Ok(7), 3));
-        assert_eq!(of(&[Err(Fault::Disturbed), failed(), Ok(7)]), (failed(), 2));
-        assert_eq!(of(&[Err(Fault::Disturbed)]), (Err(Fault::Disturbed), ATTEMPTS));
+        assert_eq!(of(&[Err(CallError::Disturbed), Err(CallError::Disturbed), Ok(7)]), (Ok(7), 3));
+        assert_eq!(of(&[Err(CallError::Disturbed), failed(), Ok(7)]), (failed(), 2));
+        assert_eq!(of(&[Err(CallError::Disturbed)]), (Err(CallError::Disturbed), ATTEMPTS));
     }
 
     #[test]
-    fn our_words_become_letters() {
+    fn our_options_become_those_of_perftest() {
         let words = |line: &str| {
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            cases(&Words::of_line(&line).unwrap())
+            cases(&SweepCommand::of_line(&line).unwrap())
         };
         assert!(words("ib_send_lat --pause 1us").unwrap_err().contains("is given transport"));
         assert!(words("ib_send_lat --rdma-cm maybe").unwrap_err().contains("neither"));
         let Ok(found) = words("ib_send_lat --transport rc,ud --size 8 --inline 0 --rdma-cm yes")
         else {
-            let line = b"SKIPPED our_words_become_letters: no ib_send_lat\n";
+            let line = b"SKIPPED our_options_become_those_of_perftest: no ib_send_lat\n";
             return std::io::Write::write_all(&mut std::io::stderr(), line).unwrap();
         };
         let said: Vec<String> = found.iter().map(Case::described).collect();
@@ -459,9 +465,9 @@ mod tests {
         assert_eq!(found[0].parameters()["inline_bytes"], 0);
         let line = "ib_send_lat --transport rc,ud --size 8..4K*2 --messages 1000";
         let whole =
-            Words::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
+            SweepCommand::of_line(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap();
         let cut = |share: f64| {
-            let (words, repeat) = trimmed(&whole, 3, &cases(&whole).unwrap(), share);
+            let (words, repeat) = shortened(&whole, 3, &cases(&whole).unwrap(), share);
             (words.line()[4].clone(), repeat, cases(&words).unwrap().len())
         };
         assert_eq!(cut(1.0), ("8..4K*2".to_owned(), 3, 20));

@@ -12,7 +12,7 @@ use rdmalab_record::{
     Device, DeviceKind, Environment, Finding, Header, Number, Object, Point, PointId, Record,
     Samples, SeriesSummary, Writer,
 };
-use rdmalab_study::{Evaluation, Standing, State, Study, evaluate};
+use rdmalab_study::{Evaluation, Standing, Study, SweepState, evaluate};
 use serde_json::Value;
 
 use super::parts::{self, Part, What};
@@ -34,7 +34,7 @@ fn made_up(part: &Part, keep_in: Option<&Path>) -> Option<Record> {
     let points: Vec<(Object, u64, u64)> = match &part.what {
         What::Experiment(_, points) => {
             let possible = points.iter().filter(|point| check(point, &limits()).is_ok());
-            possible.map(|p| (parameters(p), p.messages, p.runs)).collect()
+            possible.map(|p| (parameters(p), p.common.messages, p.common.runs)).collect()
         }
         What::Program(cases) => {
             cases.iter().map(|case| (case.parameters(), MOST_SAMPLES, 1)).collect()
@@ -208,14 +208,14 @@ fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
         let dir = home.path().join(part.name());
         let needs_samples = shares.contains(&part.figure);
         let state = match made_up(&part, needs_samples.then_some(&dir)) {
-            Some(record) => State::Measured(Box::new(record)),
+            Some(record) => SweepState::Measured(Box::new(record)),
             None => {
                 without.insert(part.figure.clone());
-                State::Missing("not here".to_owned())
+                SweepState::Missing("not here".to_owned())
             }
         };
         let (figure, sweep) = (part.figure, part.sweep);
-        all.push(rdmalab_study::Part { figure, sweep, line: Vec::new(), state });
+        all.push(rdmalab_study::SweepResult { figure, sweep, line: Vec::new(), state });
     }
     // Of whatever kind of device: what is of one only needs its points as well.
     let mut study = study.clone();
@@ -225,10 +225,8 @@ fn evaluated(study: &Study, is_quick: bool) -> (Evaluation, BTreeSet<String>) {
 
 /// Without the points that take more ranks than there are.
 fn leave_ranks(part: &mut Part) {
-    let What::Experiment(args, points) = &mut part.what else { return };
-    if args.experiment == Experiment::Fan {
-        points.retain(|point| u64::from(point.peers) < QUICK_RANKS);
-    }
+    let What::Experiment(_, points) = &mut part.what else { return };
+    points.retain(|point| point.check_ranks(QUICK_RANKS as usize).is_ok());
 }
 
 /// Claims and values that no point of ours is of, each with what is said of it.
@@ -238,7 +236,8 @@ fn misses(study: &Study, is_quick: bool) -> Vec<String> {
     let mut found = Vec::new();
     for judged in &evaluation.claims {
         let claim = &judged.claim;
-        let is_there = !is_without(&claim.left.figure) && !is_without(&claim.right_side().figure);
+        let is_there =
+            !is_without(&claim.left.figure) && !is_without(&claim.right_operand().figure);
         if is_there && judged.evidence.is_empty() {
             found.push(format!("claim {}: {}", claim.key, judged.verdict.why()));
         } else if is_there && !is_quick && judged.evidence.iter().all(|e| e.ratio.1.is_none()) {

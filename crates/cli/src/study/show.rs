@@ -3,12 +3,12 @@
 use rdmalab_experiments::Limits;
 use rdmalab_study::{Evaluation, Study, Verdict};
 
+use super::dir::Request;
 use super::parts::{Part, What};
-use super::place::Asked;
 use crate::run::plan::duration;
 use crate::table::Rows;
 
-/// The studies that there are.
+/// Prints the studies.
 pub fn list(studies: &[Study]) {
     let mut rows = Rows::new(&["key", "what", "figures", "claims", "values"], 2);
     for study in studies {
@@ -21,16 +21,23 @@ pub fn list(studies: &[Study]) {
         ]);
     }
     out!("{}", rows.text());
-    outln!("\nrdmalab study KEY --plan shows what it measures and how long; --quick takes less.");
+    outln!(
+        "\nrdmalab study KEY --plan shows the sweeps and their duration; --quick takes less time."
+    );
 }
 
-/// The plan: each part, what of it is possible here, and how long it takes.
-pub fn plan(study: &Study, parts: &[Part], asked: &Asked, limits: &Limits) {
+/// Prints the plan: each part, how much of it is possible here, and how long it takes.
+pub fn plan(study: &Study, parts: &[Part], request: &Request, limits: &Limits) {
     let plan = &study.plan;
     outln!("{}: {}", plan.key, plan.title);
     outln!("  {}; on {}", plan.source, plan.hardware);
     let profile = limits.profile.as_ref().map(|(name, _)| format!(", profile {name}"));
-    outln!("  here on {} (of kind {}{})\n", asked.device, limits.kind, profile.unwrap_or_default());
+    outln!(
+        "  here on {} (of kind {}{})\n",
+        request.device,
+        limits.kind,
+        profile.unwrap_or_default()
+    );
     let head = ["figure", "what is run", "points", "impossible", "times", "about"];
     let mut rows = Rows::new(&head, 2);
     let (mut all, mut missing) = (0.0, Vec::new());
@@ -56,13 +63,13 @@ pub fn plan(study: &Study, parts: &[Part], asked: &Asked, limits: &Limits) {
     out!("{}", rows.text());
     missing.iter().for_each(|line| outln!("{line}"));
     let by = match parts.iter().any(|part| part.more_ns.is_some()) {
-        true => "by a short try of its sweeps",
+        true => "from a short trial of its sweeps",
         false => "on a device that answers in a microsecond",
     };
     outln!("\nabout {} in all, {by}\n", duration(all));
 }
 
-/// A part begins.
+/// Prints that a part begins.
 pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s: f64) {
     errln!(
         "[{number}/{count}] {}: {} (about {}, {} left in all)",
@@ -73,10 +80,10 @@ pub fn begin((number, count): (usize, usize), part: &Part, about_s: f64, left_s:
     );
 }
 
-/// What the measurements say.
-pub fn verdicts(evaluation: &Evaluation, asked: &Asked) {
+/// Prints the verdicts on the claims.
+pub fn verdicts(evaluation: &Evaluation, request: &Request) {
     if let Some(caution) = evaluation.kind.and_then(|kind| kind.caution()) {
-        outln!("{}: {caution}", asked.device);
+        outln!("{}: {caution}", request.device);
     }
     let mut rows = Rows::new(&["claim", "verdict", "why"], 3);
     for judged in &evaluation.claims {

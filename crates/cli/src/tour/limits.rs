@@ -2,7 +2,7 @@
 
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::{
-    Ends, Handoff, Limit, Lines, Looking, Memcpy, NullSyscall, Slots, Spread, Spsc, Unsupported,
+    Handoff, Limit, Lines, Memcpy, NullSyscall, Peers, Slots, SpinHint, Spread, Spsc, Unsupported,
     VmWrite, interleave,
 };
 
@@ -22,11 +22,11 @@ fn boxed<L: Limit + 'static>(limit: Result<L, Unsupported>) -> Made {
 
 /// Measures the limits, in turns.
 pub fn measure(clock: Clock, cores: (usize, usize)) -> Vec<Bare> {
-    let hand_off = |looking| Handoff::new(clock, cores, Ends::Processes, Lines::Two, looking);
+    let hand_off = |hint| Handoff::new(clock, cores, Peers::Processes, Lines::Two, hint);
     let made: Vec<Made> = vec![
-        boxed(hand_off(Looking::Bare)),
-        boxed(hand_off(Looking::Paused)),
-        boxed(Spsc::new(clock, cores, Ends::Processes, Slots::Lines)),
+        boxed(hand_off(SpinHint::Bare)),
+        boxed(hand_off(SpinHint::Paused)),
+        boxed(Spsc::new(clock, cores, Peers::Processes, Slots::Lines)),
         boxed(Ok(Memcpy::new(clock, 4096, 1))),
         boxed(Ok(Memcpy::new(clock, 65536, 1))),
         boxed(VmWrite::call_cost(clock, cores, 32)),

@@ -1,21 +1,49 @@
-//! The tour: a few points of each experiment, in a minute, and where to go from there.
+//! The tour: a few points of some experiments, in a minute, and what to try next.
 
 mod limits;
 
+use std::path::PathBuf;
+
+use clap::Args;
 use rdmalab_experiments::{Experiment, Limits, Point, sweep};
 use rdmalab_measure::Clock;
 use rdmalab_measure::limits::two_cores;
 
-use crate::args::TourArgs;
 use crate::failure::{Failure, Outcome, run as failed, usage};
+use crate::format::Format;
 use crate::interrupt::Interrupt;
-use crate::run::args::{Format, HowArgs};
+use crate::link::LinkArgs;
+use crate::run::args::HowArgs;
 use crate::run::ends::Ends;
 use crate::run::keep::Keep;
 use crate::run::measure;
 use crate::run::plan::{Plan, duration};
 use crate::run::session::Session;
 use crate::table::Rows;
+
+/// Options of the tour.
+#[derive(Args, Clone, Debug)]
+pub struct TourArgs {
+    /// The device, by the name that `rdmalab devices` shows [default: the first adapter with an
+    /// active port, else soft0]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Fewer samples: seconds instead of a minute, and fewer percentiles
+    #[arg(long)]
+    pub quick: bool,
+    /// The CPUs of the two ends, as A,B; `none` leaves them to the scheduler
+    #[arg(long, value_name = "A,B")]
+    pub cores: Option<String>,
+    /// Where the records' directories are made [default: rdmalab-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Keep no records
+    #[arg(long, conflicts_with = "out")]
+    pub no_record: bool,
+    /// What lies between the ends.
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
 
 /// A part of the tour: what is done, and the options of its points.
 struct Part {
@@ -29,25 +57,25 @@ struct Part {
 
 const PARTS: [Part; 4] = [
     Part {
-        title: "Round trips: SEND to and fro, over each transport",
+        title: "Round trips of SENDs, over each transport",
         experiment: Experiment::Ping,
         options: &[("transport", "rc,uc,ud"), ("messages", "100000")],
         quick: &[("messages", "2000")],
     },
     Part {
-        title: "One way: before the post to after the arrival, and to the completion, over sizes",
+        title: "One way: from the post to the arrival, and to the completion, over sizes",
         experiment: Experiment::Oneway,
         options: &[("size", "8,64,512,4K,32K"), ("messages", "4000"), ("runs", "5")],
         quick: &[("messages", "500"), ("runs", "1")],
     },
     Part {
-        title: "As fast as it goes: small messages, with more and more of them under way",
+        title: "Throughput of small messages, with more and more of them in flight",
         experiment: Experiment::Blast,
         options: &[("buffers", "1,4,16,64"), ("size", "64"), ("messages", "100000"), ("runs", "1")],
         quick: &[("messages", "5000")],
     },
     Part {
-        title: "As fast as it goes: large messages, by WRITE and by READ",
+        title: "Throughput of large messages, by WRITE and by READ",
         experiment: Experiment::Blast,
         options: &[
             ("op", "write,read"),
@@ -120,7 +148,7 @@ pub fn run(args: &TourArgs) -> Outcome {
     result
 }
 
-/// What the numbers are, in words that cannot be misread.
+/// Whose numbers the results are.
 fn what_kind(kind: &str) -> &'static str {
     match kind {
         "soft" => "a soft device: its numbers are this host's, not an adapter's",
@@ -165,9 +193,9 @@ fn show(part: &Part, keep: &mut Keep, pages: &mut Vec<String>) -> Outcome {
     if keep.points() > 0 {
         keep.conclude()?;
         let record = keep.read()?;
-        crate::report::print(&record, Format::Table, false)?;
+        crate::print::record(&record, Format::Table, false)?;
         if part.experiment == Experiment::Ping {
-            crate::report::histogram(&record)?;
+            crate::print::histogram(&record)?;
         }
         if let Some(directory) = keep.directory() {
             let page = directory.join("report.html");
@@ -217,7 +245,7 @@ fn bare(clock: &Clock) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmalab_experiments::OPTIONS;
+    use rdmalab_experiments::option;
 
     #[test]
     fn each_part_is_a_sweep_that_the_command_line_takes() {
@@ -229,7 +257,7 @@ mod tests {
             // What is quick is less of what there is anyway.
             for (name, _) in part.quick {
                 assert!(part.options.iter().any(|(n, _)| n == name), "{name}");
-                assert!(OPTIONS.iter().any(|option| option.name == *name));
+                assert!(option(part.experiment, name).is_ok());
             }
         }
     }

@@ -47,6 +47,11 @@ impl State {
             other => other,
         }
     }
+
+    /// Whether data may have flowed: such a connection ends in TIMEWAIT.
+    pub(super) fn was_established(self) -> bool {
+        matches!(self, Self::Established | Self::DreqSent | Self::DreqReceived | Self::Timewait)
+    }
 }
 
 /// A connection, or a question for a datagram service.

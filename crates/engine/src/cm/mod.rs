@@ -256,6 +256,7 @@ impl<P: Clone + Eq> Manager<P> {
             self.next = self.next.wrapping_add(1) & self.config.id_mask;
             if id != 0 && !self.connections.contains_key(&id) {
                 self.connections.insert(id, connection);
+                debug_assert!(self.connections.len() <= room, "more connections than there may be");
                 return Ok(id);
             }
         }
@@ -271,6 +272,10 @@ impl<P: Clone + Eq> Manager<P> {
         if let Some(at) = at_ns {
             self.deadlines.insert((at, id));
         }
+        debug_assert!(
+            self.deadlines.len() <= self.connections.len(),
+            "a connection has two timers, or is gone and has one"
+        );
     }
 
     /// Forgets a connection.
@@ -279,6 +284,19 @@ impl<P: Clone + Eq> Manager<P> {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.leave_backlog(&connection);
         self.unlink(id, &connection);
+        self.assert_unlinked(id);
+    }
+
+    /// No index by peer leads to a connection that is over; looked at while there are few.
+    fn assert_unlinked(&self, id: u32) {
+        debug_assert!(
+            self.by_remote.len() > 64 || self.by_remote.values().all(|known| *known != id),
+            "a peer's identifier leads to a connection that is over"
+        );
+        debug_assert!(
+            self.by_qpn.len() > 64 || self.by_qpn.values().all(|known| *known != id),
+            "a peer's queue pair belongs to a connection that is over"
+        );
     }
 
     /// Takes a connection out of the indices by peer.
@@ -309,6 +327,11 @@ impl<P: Clone + Eq> Manager<P> {
     /// Puts a connection into TIMEWAIT, from which it goes away by itself.
     fn enter_timewait(&mut self, now_ns: u64, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        debug_assert!(
+            connection.state.was_established(),
+            "TIMEWAIT of a connection that never was: {:?}",
+            connection.state
+        );
         connection.state = State::Timewait;
         let until = now_ns + connection.timewait_ns;
         self.arm(id, Some(until));
@@ -323,6 +346,7 @@ impl<P: Clone + Eq> Manager<P> {
         let is_owned = connection.is_owned;
         let copy = connection.clone();
         self.unlink(id, &copy);
+        self.assert_unlinked(id);
         if !is_owned {
             self.forget(id);
         }
@@ -359,12 +383,13 @@ impl<P: Clone + Eq> Manager<P> {
             | State::MraRepReceived
             | State::DreqSent
             | State::SidrReqSent => self.repeat_or_give_up(now_ns, id),
-            _ => {}
+            other => debug_assert!(false, "a timer runs out in {other:?}, which waits for nothing"),
         }
     }
 
     fn repeat_or_give_up(&mut self, now_ns: u64, id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        debug_assert!(connection.resend.is_some(), "an answer is awaited to no message");
         if connection.retries_left > 0 {
             connection.retries_left -= 1;
             connection.state = connection.state.after_patience();

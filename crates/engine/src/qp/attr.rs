@@ -10,11 +10,13 @@ use rdmalab_wire::ids::{MASK_24, PathMtu};
 use crate::vocab::{QpAttr, QpAttrMask, QpState, QpType};
 
 mod error;
+mod names;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
-pub use error::{AttrNames, ModifyError, state_name, type_name};
+pub use error::ModifyError;
+pub use names::{AttrNames, state_name, type_name};
 
 use QpAttrMask as M;
 

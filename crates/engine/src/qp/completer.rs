@@ -10,7 +10,7 @@ use rdmalab_wire::ids::Psn;
 /// Where the payload of a response goes.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponsePlacement {
-    generation: u32,
+    pub(super) generation: u32,
     /// The READ or atomic request that it answers.
     pub position: u32,
     /// Byte of the request's scatter list at which the payload begins.
@@ -117,6 +117,10 @@ impl Qp {
     /// that the response was lost, and the request is repeated (IBA vol. 1, 9.7.5.1.4).
     #[inline]
     fn complete_through<E: Env>(&mut self, psn: Psn, env: &mut E) -> bool {
+        debug_assert!(
+            psn.is_before(self.req.psn_limit),
+            "{psn:?} is acknowledged, which was never sent"
+        );
         let mut progress = false;
         while self.sq.oldest != self.sq.begun {
             let position = self.sq.oldest;
@@ -149,6 +153,7 @@ impl Qp {
         self.note_progress(progress, psn.add(1));
         self.complete_ready(env);
         self.catch_up();
+        self.assert_requester();
         self.state != QpState::Err
     }
 
@@ -193,6 +198,11 @@ impl Qp {
     #[inline]
     pub(super) fn complete_oldest<E: Env>(&mut self, status: WcStatus, env: &mut E) {
         let position = self.sq.oldest;
+        debug_assert!(position != self.sq.posted, "more requests complete than were posted");
+        debug_assert!(
+            status != WcStatus::Success || position != self.sq.begun,
+            "a request succeeds that was never begun"
+        );
         self.sq.oldest = position.wrapping_add(1);
         let wqe = self.sq.wqe(position);
         if wqe.outcome.is_some_and(|outcome| outcome != WcStatus::Success) {
@@ -230,9 +240,16 @@ impl Qp {
     #[inline]
     pub(super) fn complete_ready<E: Env>(&mut self, env: &mut E) {
         while self.sq.oldest != self.sq.begun {
-            match self.sq.wqe(self.sq.oldest).outcome {
+            let wqe = self.sq.wqe(self.sq.oldest);
+            match wqe.outcome {
                 None => break,
-                Some(WcStatus::Success) => self.complete_oldest(WcStatus::Success, env),
+                Some(WcStatus::Success) => {
+                    debug_assert!(
+                        wqe.packets == 0 || wqe.last_psn().is_before(self.req.acked_psn),
+                        "a request succeeds that the peer did not acknowledge"
+                    );
+                    self.complete_oldest(WcStatus::Success, env);
+                }
                 Some(status) => {
                     self.complete_oldest(status, env);
                     return self.enter_send_error(env);
@@ -258,6 +275,7 @@ impl Qp {
 
     /// In SQD, tells once that everything begun has ended, when that was asked for.
     pub(super) fn report_drained<E: Env>(&mut self, env: &mut E) {
+        debug_assert!(self.state == QpState::Sqd, "drained in {:?}", self.state);
         if self.sq.oldest == self.sq.begun && !self.drain_reported {
             self.drain_reported = true;
             if self.attr.en_sqd_async_notify {
@@ -326,6 +344,8 @@ impl Qp {
             self.fail_transport(WcStatus::BadRespErr, env);
             return Accept::Done;
         }
+        debug_assert!(position == self.sq.oldest, "an answer overtakes that of an older request");
+        debug_assert!(packets > 0, "an answer is placed twice");
         self.req.placing = true;
         Accept::PlaceResponse(ResponsePlacement {
             generation: self.generation,
@@ -349,12 +369,18 @@ impl Qp {
         if placement.generation != self.generation {
             return;
         }
+        debug_assert!(self.req.placing, "an answer is retired twice");
+        debug_assert!(
+            placement.position == self.sq.oldest,
+            "the request ended while its answer was placed"
+        );
         self.req.placing = false;
         if result.is_err() {
             return self.fail_transport(WcStatus::LocProtErr, env);
         }
         let wqe = self.sq.wqe_mut(placement.position);
         wqe.answered += placement.packets;
+        debug_assert!(wqe.answered <= wqe.packets, "an answer is longer than what was asked for");
         let answered_to = wqe.first_psn.add(wqe.answered);
         let complete = wqe.answered == wqe.packets;
         if complete {
@@ -365,5 +391,6 @@ impl Qp {
         self.note_progress(true, answered_to);
         self.complete_ready(env);
         self.catch_up();
+        self.assert_requester();
     }
 }

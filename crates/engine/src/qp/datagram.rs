@@ -56,6 +56,7 @@ impl Qp {
                 TakeRecv::Empty => return self.break_message(DropReason::NoReceive),
             }
         }
+        debug_assert!(self.resp.holds_receive(), "a message goes on without a receive");
         let after = received + train.payload_bytes as u64;
         if after > self.resp.held.capacity {
             self.end_receive(WcStatus::LocLenErr, env);

@@ -2,6 +2,8 @@
 //!
 //! A driver owns each [`Qp`] under its own lock and calls, in any order:
 //! - [`Qp::post_send`], [`Qp::post_recv`], [`Qp::modify`]: what the program asks for;
+//! - [`Qp::fetch_sends`], [`Qp::fetch_receives`]: the adapter has read what was posted; until then
+//!   a posted send is not planned, and a message that needs a posted receive stalls;
 //! - [`Qp::plan`] and, after it moved the payload, [`Qp::retire_sent`]: what goes out;
 //! - [`Qp::accept`] and, after it moved the payload, one of the `retire_*`: what came in;
 //! - [`Qp::next_response`]: acknowledgements and responses to be sent;
@@ -167,7 +169,8 @@ impl Qp {
     }
 
     /// Queues a send; `freed` is the position up to which send queue slots are free. Returns its
-    /// position; an inline payload is to be copied to [`SendQueue::inline_mut`] at once.
+    /// position; an inline payload is to be copied to [`SendQueue::inline_mut`] at once. It is not
+    /// planned before [`Qp::fetch_sends`].
     #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<u32, PostError> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
@@ -221,7 +224,21 @@ impl Qp {
         }
     }
 
-    /// Queues a receive.
+    /// The adapter has read every send that was posted.
+    #[inline(always)]
+    pub fn fetch_sends(&mut self) {
+        self.sq.fetch_all();
+    }
+
+    /// The adapter has read every receive that was posted to the QP's own queue.
+    #[inline(always)]
+    pub fn fetch_receives(&mut self) {
+        if let Some(rq) = &mut self.rq {
+            rq.fetch_all();
+        }
+    }
+
+    /// Queues a receive. No message takes it before [`Qp::fetch_receives`].
     #[inline]
     pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.state == QpState::Reset {
@@ -258,6 +275,17 @@ impl Qp {
         }
     }
 
+    /// Whether the second half of a step is void: the QP entered ERR or RESET since its first half.
+    pub fn is_void(&self, accepted: &Accept) -> bool {
+        let generation = match accepted {
+            Accept::Place(placement) => placement.generation,
+            Accept::Atomic(job) => job.generation,
+            Accept::PlaceResponse(placement) => placement.generation,
+            Accept::Done | Accept::Drop(_) | Accept::Stall => return false,
+        };
+        generation != self.generation
+    }
+
     #[cold]
     fn establish<E: Env>(&mut self, env: &mut E) {
         self.established = true;
@@ -281,28 +309,33 @@ impl Qp {
         if first_time && self.rq.is_none() {
             env.event(AsyncEventType::QpLastWqeReached);
         }
+        debug_assert!(self.send_idle(), "ERR, and a send was not flushed");
+        debug_assert!(!self.resp.holds_receive(), "ERR, and a receive was not flushed");
     }
 
     /// Completes every send that waits with `IBV_WC_WR_FLUSH_ERR`, signalled or not.
     pub fn flush_sends<E: Env>(&mut self, env: &mut E) {
+        // The adapter reads what it has not read yet, to complete it.
+        self.sq.fetch_all();
+        self.sq.begun = self.sq.posted;
         while self.sq.oldest != self.sq.posted {
             self.complete_oldest(WcStatus::WrFlushErr, env);
         }
-        self.sq.begun = self.sq.oldest;
         self.req.stop(self.sq.oldest);
     }
 
     /// Completes every receive that waits on the QP's own queue, and the one that a message in
     /// progress holds, with `IBV_WC_WR_FLUSH_ERR`.
     pub fn flush_receives<E: Env>(&mut self, env: &mut E) {
+        debug_assert!(self.state == QpState::Err, "receives are flushed in {:?}", self.state);
         if self.resp.release_held() {
             let wr_id = self.resp.held.wr_id;
             env.recv_completion(self.recv_wc(wr_id, WcStatus::WrFlushErr), false);
         }
         self.resp.abandon();
+        self.fetch_receives();
         while let Some(rq) = &mut self.rq {
             let mut held = HeldRecv::EMPTY;
-            rq.fetch_all();
             if rq.take(&mut held) != TakeRecv::Taken {
                 break;
             }

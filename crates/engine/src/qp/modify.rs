@@ -83,6 +83,7 @@ impl Qp {
         match (from, self.state) {
             (QpState::Init, QpState::Rtr) => self.start_responder(),
             (QpState::Rtr, QpState::Rts) => {
+                debug_assert!(self.send_idle(), "a send was posted before RTS");
                 let psn = Psn::new(self.attr.sq_psn);
                 self.established = true;
                 self.req.start(psn, self.attr.retry_cnt, self.attr.rnr_retry);
@@ -94,6 +95,7 @@ impl Qp {
             }
             _ => {}
         }
+        self.assert_requester();
     }
 
     /// Everything posted is forgotten without completions (IBA vol. 1, 10.3.1.2).

@@ -35,6 +35,7 @@ impl HeldRecv {
 
     #[inline]
     fn fill(&mut self, wr_id: u64, sges: &[Sge]) {
+        debug_assert!(sges.len() <= MAX_RECV_SGE, "a receive WQE is longer than its queue allows");
         self.wr_id = wr_id;
         self.count = sges.len() as u32;
         self.capacity = 0;
@@ -57,6 +58,10 @@ pub enum TakeRecv {
 }
 
 /// A FIFO of receive work requests. Cursors: `posted` >= `fetched` >= `consumed`, free-running.
+///
+/// [`RecvQueue::push`] moves `posted`; the driver moves `fetched` when its adapter has read the
+/// WQEs; taking one moves `consumed`. A message that finds no fetched WQE stalls, if one is
+/// posted, and meets RNR if none is.
 #[derive(Clone, Debug)]
 pub struct RecvQueue {
     wr_ids: Box<[u64]>,
@@ -67,7 +72,7 @@ pub struct RecvQueue {
     max_sge: u32,
     posted: u32,
     /// Positions below this have been read by the adapter.
-    pub fetched: u32,
+    fetched: u32,
     consumed: u32,
 }
 
@@ -126,11 +131,34 @@ impl RecvQueue {
         self.counts[slot] = wr.sges.len() as u32;
         self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
         self.posted = self.posted.wrapping_add(1);
-        self.fetched = self.posted;
+        self.assert_cursors();
         Ok(())
     }
 
-    /// Counts everything posted as read by the adapter.
+    /// What holds between any two steps.
+    #[inline(always)]
+    fn assert_cursors(&self) {
+        debug_assert!(self.unfetched() <= self.len(), "a request was consumed before its fetch");
+        debug_assert!(
+            self.len() <= self.capacity,
+            "more requests wait than the queue has room for"
+        );
+    }
+
+    /// How many posted requests the adapter has not read yet.
+    #[inline]
+    pub fn unfetched(&self) -> u32 {
+        self.posted.wrapping_sub(self.fetched)
+    }
+
+    /// The adapter has read the next `count` posted requests, or all if fewer wait.
+    pub fn fetch(&mut self, count: u32) {
+        self.fetched = self.fetched.wrapping_add(count.min(self.unfetched()));
+        self.assert_cursors();
+    }
+
+    /// The adapter has read everything that was posted.
+    #[inline(always)]
     pub fn fetch_all(&mut self) {
         self.fetched = self.posted;
     }
@@ -145,6 +173,7 @@ impl RecvQueue {
         let start = slot * self.max_sge as usize;
         held.fill(self.wr_ids[slot], &self.sges[start..start + self.counts[slot] as usize]);
         self.consumed = self.consumed.wrapping_add(1);
+        self.assert_cursors();
         TakeRecv::Taken
     }
 
@@ -161,10 +190,12 @@ impl RecvQueue {
     /// Drops the request that [`RecvQueue::next_of_one_piece`] returned.
     #[inline(always)]
     pub fn skip_one(&mut self) {
+        debug_assert!(self.consumed != self.fetched, "there is no fetched request to drop");
         self.consumed = self.consumed.wrapping_add(1);
     }
 
-    /// Moves the waiting requests into a queue of another size, which must hold them.
+    /// Moves the waiting requests into a queue of another size, which must hold them. What the
+    /// adapter has read stays read.
     pub fn resized(&self, max_wr: u32) -> RecvQueue {
         let mut other = RecvQueue::new(max_wr, self.max_sge);
         for position in 0..self.len() {
@@ -172,8 +203,9 @@ impl RecvQueue {
             let start = slot * self.max_sge as usize;
             let sges = &self.sges[start..start + self.counts[slot] as usize];
             let pushed = other.push(&RecvWr { wr_id: self.wr_ids[slot], sges });
-            debug_assert!(pushed.is_ok());
+            debug_assert!(pushed.is_ok(), "a queue shrinks below what waits in it: {pushed:?}");
         }
+        other.fetch(self.fetched.wrapping_sub(self.consumed));
         other
     }
 }
@@ -218,7 +250,9 @@ mod tests {
     use super::*;
 
     fn post(queue: &mut RecvQueue, wr_id: u64) -> Result<(), PostError> {
-        queue.push(&RecvWr { wr_id, sges: &[Sge { addr: 1, length: 64, lkey: 2 }] })
+        let posted = queue.push(&RecvWr { wr_id, sges: &[Sge { addr: 1, length: 64, lkey: 2 }] });
+        queue.fetch_all();
+        posted
     }
 
     #[test]
@@ -239,9 +273,16 @@ mod tests {
         let mut queue = RecvQueue::new(2, 1);
         let mut held = HeldRecv::EMPTY;
         assert_eq!(queue.take(&mut held), TakeRecv::Empty);
-        post(&mut queue, 0).unwrap();
-        queue.fetched = 0;
+        for wr_id in 0..2 {
+            queue.push(&RecvWr { wr_id, sges: &[] }).unwrap();
+        }
         assert_eq!(queue.take(&mut held), TakeRecv::NotFetched);
+        queue.fetch(1);
+        assert_eq!((queue.take(&mut held), queue.unfetched()), (TakeRecv::Taken, 1));
+        assert_eq!(queue.take(&mut held), TakeRecv::NotFetched);
+        queue.fetch(7);
+        assert_eq!((queue.take(&mut held), queue.unfetched()), (TakeRecv::Taken, 0));
+        assert_eq!(queue.take(&mut held), TakeRecv::Empty);
     }
 
     #[test]
@@ -257,11 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn resizing_keeps_order() {
+    fn resizing_keeps_order_and_what_was_fetched() {
         let mut queue = RecvQueue::new(4, 1);
-        for wr_id in 0..4 {
+        for wr_id in 0..3 {
             post(&mut queue, wr_id).unwrap();
         }
+        queue.push(&RecvWr { wr_id: 3, sges: &[] }).unwrap();
         let mut held = HeldRecv::EMPTY;
         queue.take(&mut held);
         let mut bigger = queue.resized(16);
@@ -269,6 +311,8 @@ mod tests {
             (bigger.take(&mut held) == TakeRecv::Taken).then_some(held.wr_id)
         })
         .collect();
-        assert_eq!(order, [1, 2, 3]);
+        assert_eq!((order, bigger.unfetched()), (vec![1, 2], 1));
+        bigger.fetch_all();
+        assert_eq!((bigger.take(&mut held), held.wr_id), (TakeRecv::Taken, 3));
     }
 }

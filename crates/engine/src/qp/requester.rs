@@ -157,6 +157,7 @@ impl Qp {
         if self.req.cursor != self.sq.begun {
             self.skip_executed();
         }
+        self.assert_requester();
         if self.req.cursor == self.sq.fetched
             || self.req.rnr_pause
             || self.req.failed
@@ -185,6 +186,30 @@ impl Qp {
             return Plan::Idle;
         }
         self.plan_read_or_atomic(position)
+    }
+
+    /// What holds between any two steps.
+    #[inline(always)]
+    pub(super) fn assert_requester(&self) {
+        let (req, sq) = (&self.req, &self.sq);
+        sq.assert_cursors();
+        let to_send = req.cursor.wrapping_sub(sq.oldest);
+        debug_assert!(
+            to_send <= sq.begun.wrapping_sub(sq.oldest),
+            "the request to send next is complete, or one before it was never begun"
+        );
+        debug_assert!(
+            req.rd_atomic_in_flight <= to_send,
+            "more READs and atomics are in flight than requests were sent"
+        );
+        debug_assert!(
+            req.acked_psn.distance_from(req.psn_limit) <= 0,
+            "a packet is acknowledged that was never sent"
+        );
+        debug_assert!(
+            req.next_psn.distance_from(req.psn_limit) <= 0,
+            "a PSN is skipped: the next packet comes after the first that was never sent"
+        );
     }
 
     /// Passes local operations on the way back: they were executed, and a second invalidate of the
@@ -217,6 +242,7 @@ impl Qp {
             return false;
         }
         if first_time {
+            debug_assert!(wqe.outcome.is_none(), "a request ended before it was begun");
             wqe.first_psn = psn;
             wqe.packets = match wqe.opcode {
                 opcode if opcode.is_local() => 0,
@@ -235,6 +261,7 @@ impl Qp {
     #[inline(always)]
     fn plan_message(&mut self, position: u32, max_payload: u32, window: u32) -> Plan {
         let wqe = self.sq.wqe(position);
+        debug_assert!(self.req.sent_packets < wqe.packets, "no packet of this message is left");
         let offset = self.req.sent_packets * self.mtu.bytes();
         let mut packets = wqe.packets - self.req.sent_packets;
         let mut payload = wqe.length - offset;
@@ -272,6 +299,11 @@ impl Qp {
             flags |= TrainFlags::ACK_REQ;
         }
         train.flags = TrainFlags(flags);
+        debug_assert!((1..=window).contains(&packets), "{packets} packets overrun the window");
+        debug_assert!(
+            self.shape_is_sound(&train),
+            "the packets of a train do not fit its payload: {train:?}"
+        );
         self.advance(position, packets, last);
         Plan::Send { train, position, offset }
     }
@@ -301,6 +333,11 @@ impl Qp {
 
     fn plan_read_or_atomic(&mut self, position: u32) -> Plan {
         let wqe = *self.sq.wqe(position);
+        debug_assert!(wqe.answered < wqe.packets, "a request is repeated that was answered");
+        debug_assert!(
+            self.req.rd_atomic_in_flight < self.attr.max_rd_atomic as u32,
+            "more READs and atomics are sent than max_rd_atomic"
+        );
         let kind = match wqe.opcode {
             WrOpcode::Read => TrainKind::ReadRequest,
             WrOpcode::CmpSwap => TrainKind::CmpSwap,
@@ -380,6 +417,10 @@ impl Qp {
         if position.wrapping_sub(self.sq.oldest) >= begun {
             return;
         }
+        debug_assert!(
+            self.sq.wqe(position).opcode.is_local(),
+            "a request for the peer was executed here"
+        );
         if !ok {
             return self.fail_locally(position, WcStatus::MwBindErr, env);
         }

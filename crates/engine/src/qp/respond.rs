@@ -54,6 +54,10 @@ impl Qp {
         max_payload: u32,
         env: &mut E,
     ) -> Option<Response> {
+        debug_assert!(
+            self.mtu.packets(read.left) == read.packets,
+            "what is left of a READ does not fill its PSNs: {read:?}"
+        );
         let limit = max_payload.max(self.mtu.bytes());
         let bytes = if read.left > limit {
             limit >> self.mtu.shift() << self.mtu.shift()
@@ -80,6 +84,7 @@ impl Qp {
         train.packets = if ends { read.packets } else { bytes >> self.mtu.shift() };
         let first = if read.first { TrainFlags::FIRST } else { 0 };
         train.flags = TrainFlags(first | if ends { TrainFlags::LAST } else { 0 });
+        debug_assert!(self.shape_is_sound(&train), "a response has no such train: {train:?}");
         if !ends {
             self.resp.pending.push_front(Pending::Read(PendingRead {
                 addr: read.addr.wrapping_add(bytes as u64),

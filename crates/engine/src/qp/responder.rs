@@ -150,6 +150,11 @@ impl Responder {
         self.ack = None;
     }
 
+    /// Whether a message in progress holds a receive WQE.
+    pub(super) fn holds_receive(&self) -> bool {
+        self.holds
+    }
+
     /// Lets go of the held receive WQE; says whether there was one.
     pub(super) fn release_held(&mut self) -> bool {
         core::mem::take(&mut self.holds)
@@ -178,7 +183,7 @@ pub enum PlacementTarget {
 /// The first half of a request that carries data.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
-    generation: u32,
+    pub(super) generation: u32,
     /// Where the payload goes.
     pub target: PlacementTarget,
     /// Bytes of the train's payload to skip, because they arrived before.
@@ -212,7 +217,7 @@ pub enum AtomicOp {
 /// The first half of an atomic request.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicJob {
-    generation: u32,
+    pub(super) generation: u32,
     /// What to do.
     pub op: AtomicOp,
     /// Virtual address, a multiple of 8.
@@ -307,6 +312,10 @@ impl Qp {
         if self.resp.pending.len() < MAX_PENDING_RESPONSES {
             self.resp.pending.push_back(Pending::Nak(nak));
         }
+        debug_assert!(
+            self.resp.pending.len() <= MAX_PENDING_RESPONSES,
+            "more responses wait than there is room for"
+        );
     }
 
     /// A request that was executed before (IBA vol. 1, 9.7.5.1.3): acknowledge it again, read
@@ -364,6 +373,7 @@ impl Qp {
     pub(super) fn end_with_nak<E: Env>(&mut self, psn: Psn, code: NakCode, env: &mut E) {
         let waiting: VecDeque<Pending> = core::mem::take(&mut self.resp.pending);
         self.enter_error(env);
+        debug_assert!(self.state == QpState::Err, "a NAK in {:?} ends nothing", self.state);
         self.resp.pending = waiting;
         self.push_nak(psn, Syndrome::Nak(code));
     }
@@ -425,6 +435,7 @@ impl Qp {
         if placement.generation != self.generation {
             return;
         }
+        debug_assert!(self.resp.in_flight, "a request is retired twice");
         self.resp.in_flight = false;
         if let Err(error) = result {
             // What arrived before stays acknowledged: the NAK names the first packet after it.
@@ -454,6 +465,11 @@ impl Qp {
 
     #[inline]
     fn complete_receive<E: Env>(&mut self, train: &Train, bytes: u32, env: &mut E) {
+        debug_assert!(self.resp.holds, "a message completes a receive that it never took");
+        debug_assert!(
+            train.kind == TrainKind::Write || bytes as u64 <= self.resp.held.capacity,
+            "a message is longer than the receive that it completes"
+        );
         self.resp.holds = false;
         let mut wc = self.recv_wc(self.resp.held.wr_id, WcStatus::Success);
         wc.byte_len = bytes;

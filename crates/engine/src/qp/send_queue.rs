@@ -1,9 +1,11 @@
 //! The send queue: work requests in order, from post to completion.
 //!
-//! Positions are free-running counters; a slot is a position modulo the capacity. Four cursors
-//! chase each other: `posted` >= `fetched` >= `begun` >= `oldest` >= `freed`. A slot is free again
-//! only when the completion of a later signalled request was *polled* (IBA vol. 1, 10.8.5), so
-//! `freed` comes from the owner of the CQ.
+//! Positions are free-running counters; a slot is a position modulo the capacity. The cursors are
+//! in order: `posted` >= `fetched` >= `begun` >= `oldest` >= `freed`. Posting moves `posted`; the
+//! driver moves `fetched` when its adapter has read the WQEs, and only those are sent; the
+//! requester moves `begun`, the completer `oldest`. A slot is free again only when the completion
+//! of a later signalled request was *polled* (IBA vol. 1, 10.8.5), so `freed` comes from the owner
+//! of the CQ.
 
 use crate::backend::{MwBind, PostError, SendWr};
 use crate::train::Fold;
@@ -98,7 +100,7 @@ pub struct SendQueue {
     /// Next position to be posted.
     pub posted: u32,
     /// Positions below this have been read by the adapter.
-    pub fetched: u32,
+    pub(super) fetched: u32,
     /// Next position that was never begun.
     pub begun: u32,
     /// Oldest position that is not complete.
@@ -148,9 +150,31 @@ impl SendQueue {
         &self.wqes[self.slot(position)]
     }
 
+    /// What holds between any two steps.
+    #[inline(always)]
+    pub(super) fn assert_cursors(&self) {
+        let from_oldest = |position: u32| position.wrapping_sub(self.oldest);
+        debug_assert!(
+            from_oldest(self.begun) <= from_oldest(self.fetched),
+            "a request was begun before its fetch"
+        );
+        debug_assert!(
+            from_oldest(self.fetched) <= self.outstanding(),
+            "a request was fetched before it was posted"
+        );
+        debug_assert!(
+            self.outstanding() <= self.capacity,
+            "more requests are incomplete than the queue has room for"
+        );
+    }
+
     /// The request at `position`, to be changed.
     #[inline]
     pub fn wqe_mut(&mut self, position: u32) -> &mut SendWqe {
+        debug_assert!(
+            position.wrapping_sub(self.oldest) < self.outstanding(),
+            "request {position} is changed, which is complete or not posted"
+        );
         let slot = self.slot(position);
         &mut self.wqes[slot]
     }
@@ -174,6 +198,10 @@ impl SendQueue {
     /// Where the poster copies the inline payload of the request at `position`.
     #[inline]
     pub fn inline_mut(&mut self, position: u32) -> &mut [u8] {
+        debug_assert!(
+            position.wrapping_sub(self.fetched) < self.unfetched(),
+            "an inline payload is written after the adapter read it"
+        );
         let slot = self.slot(position);
         let start = slot * self.max_inline as usize;
         &mut self.inline[start..start + self.wqes[slot].length as usize]
@@ -196,8 +224,32 @@ impl SendQueue {
         self.posted.wrapping_sub(self.oldest)
     }
 
+    /// Position up to which the adapter has read the queue.
+    #[inline]
+    pub fn fetched(&self) -> u32 {
+        self.fetched
+    }
+
+    /// How many posted requests the adapter has not read yet.
+    #[inline]
+    pub fn unfetched(&self) -> u32 {
+        self.posted.wrapping_sub(self.fetched)
+    }
+
+    /// The adapter has read the next `count` posted requests, or all if fewer wait.
+    pub fn fetch(&mut self, count: u32) {
+        self.fetched = self.fetched.wrapping_add(count.min(self.unfetched()));
+        self.assert_cursors();
+    }
+
+    /// The adapter has read everything that was posted.
+    #[inline(always)]
+    pub fn fetch_all(&mut self) {
+        self.fetched = self.posted;
+    }
+
     /// Queues a request that was checked; `freed` is the position up to which slots are free.
-    /// An inline payload is to be copied to [`SendQueue::inline_mut`] of the returned position.
+    /// The adapter has not read it yet: the driver calls [`SendQueue::fetch`] when it has. An inline payload is to be copied to [`SendQueue::inline_mut`] of the returned position.
     #[inline(always)]
     pub fn push(
         &mut self,
@@ -247,7 +299,7 @@ impl SendQueue {
         self.push_rare(slot, wr)?;
         let position = self.posted;
         self.posted = position.wrapping_add(1);
-        self.fetched = self.posted;
+        self.assert_cursors();
         Ok(position)
     }
 
@@ -272,11 +324,13 @@ impl SendQueue {
     }
 
     /// Takes back what was pushed since `posted` was this, because a later request of the same
-    /// batch was refused. Nothing of it may have been begun.
+    /// batch was refused. The adapter may not have read any of it.
     pub fn unpush_to(&mut self, posted: u32) {
-        debug_assert!(self.posted.wrapping_sub(posted) <= self.posted.wrapping_sub(self.begun));
+        debug_assert!(
+            self.posted.wrapping_sub(posted) <= self.unfetched(),
+            "a request that the adapter has read is taken back"
+        );
         self.posted = posted;
-        self.fetched = posted;
     }
 }
 

@@ -3,11 +3,11 @@
 use rdmalab_measure::{Outcome, Quantity, Stamp};
 use rdmalab_rank::Rank;
 
-use super::receive::is_passive;
-use crate::join::{Arrival, Joined, join};
-use crate::oneway::{NO_CLOCK, parts, push_one_way, stamp_memory};
-use crate::pace::{DUE, push_rates};
-use crate::point::{Point, Transport};
+use super::part::is_passive;
+use crate::common::arrivals::{Arrival, Joined, join};
+use crate::common::pace::{DUE, push_rates};
+use crate::common::params::Common;
+use crate::common::samples::{NO_CLOCK, parts, push_one_way, stamp_memory};
 
 /// Above the number of an arrival that is counted by its queue pair: which one. Other numbers have
 /// 32 bits.
@@ -20,15 +20,9 @@ pub(super) fn by_qp(qp: usize, count: u64) -> u64 {
     BY_QP | (qp as u64) << QP_SHIFT | count
 }
 
-/// Whether each arrival can be told from others: by immediate data, by its payload, or by its place
-/// in the order of its queue pair, which RC keeps.
-pub(super) fn is_told_apart(point: &Point) -> bool {
-    point.op.has_imm() || point.numbers_payload() || point.transport == Transport::Rc
-}
-
 /// The most messages of one queue pair: each part is shared out anew, and rounded.
-fn most_of_one(point: &Point, qps: usize) -> usize {
-    parts(point).map(|messages| (messages as usize).div_ceil(qps)).sum()
+fn most_of_one(common: &Common, qps: usize) -> usize {
+    parts(common).map(|messages| (messages as usize).div_ceil(qps)).sum()
 }
 
 fn emptied(mut memory: Vec<u32>) -> Vec<u32> {
@@ -49,17 +43,17 @@ pub(super) struct Times {
 
 impl Times {
     /// Those of a point; `None` where no message is due at a time.
-    pub fn of(point: &Point, qps: usize) -> Option<Self> {
+    pub fn of(common: &Common, qps: usize) -> Option<Self> {
         // Without times, messages are not bounded by what memory can hold.
-        if point.rate_per_s == 0 {
+        if common.rate_per_s == 0 {
             return None;
         }
-        let total = point.total() as usize;
-        let mut due = stamp_memory(total, point.touch);
+        let total = common.total() as usize;
+        let mut due = stamp_memory(total, common.touch);
         due.clear();
-        let completed = stamp_memory(if is_passive(point) { total } else { 0 }, point.touch);
-        let each = most_of_one(point, qps);
-        let of = (0..qps).map(|_| stamp_memory(each, point.touch)).map(emptied).collect();
+        let completed = stamp_memory(if is_passive(common) { total } else { 0 }, common.touch);
+        let each = most_of_one(common, qps);
+        let of = (0..qps).map(|_| stamp_memory(each, common.touch)).map(emptied).collect();
         Some(Self { due, completed, of, done: vec![0; qps] })
     }
 
@@ -100,14 +94,14 @@ impl Times {
     }
 
     /// Rates, and the times of messages that nobody but the sender notices.
-    pub fn push_own<R: Rank>(&self, rank: &R, point: &Point, outcome: &mut Outcome) {
+    pub fn push_own<R: Rank>(&self, rank: &R, common: &Common, outcome: &mut Outcome) {
         let over = |i: usize| Some(self.completed[i]).filter(|stamp| *stamp != 0);
-        push_rates(rank, point, self.due.len(), (&self.due, true), over, outcome);
+        push_rates(rank, common, self.due.len(), (&self.due, true), over, outcome);
         let time = |i: usize| {
             let since = |over| rank.clock().ns_between(Stamp(self.due[i]), Stamp(over));
             over(i).map_or(f64::NAN, since)
         };
-        let warm_up = (point.warm_up as usize).min(self.due.len());
+        let warm_up = (common.warm_up as usize).min(self.due.len());
         let samples = (0..self.due.len()).map(time).collect();
         outcome.push_series(Quantity::CompletionTime, DUE, warm_up, samples);
         outcome.date_largest(|i| self.due.get(i).copied());
@@ -117,14 +111,14 @@ impl Times {
     pub fn push_joint<R: Rank>(
         &self,
         rank: &R,
-        point: &Point,
+        common: &Common,
         joined: &Joined,
         outcome: &mut Outcome,
     ) {
         let error_ns = rank.clock_error_ns(1);
         let own = |recv| rank.to_own_clock(1, Stamp(recv)).0;
         let over = |i: usize| joined.first[i].map(|arrival| own(arrival.recv));
-        push_rates(rank, point, self.due.len(), (&self.due, error_ns.is_some()), over, outcome);
+        push_rates(rank, common, self.due.len(), (&self.due, error_ns.is_some()), over, outcome);
         let Some(error_ns) = error_ns else {
             outcome.warn_of_hidden("one-way", NO_CLOCK);
             return;
@@ -135,7 +129,7 @@ impl Times {
         };
         outcome.push_fact("clock_error_ns", format!("{error_ns:.1}"));
         let bound_ns = if rank.shares_clock(1) { None } else { Some(error_ns) };
-        let warm_up = (point.warm_up as usize).min(self.due.len());
+        let warm_up = (common.warm_up as usize).min(self.due.len());
         let samples = (0..self.due.len()).map(time).collect();
         let before = outcome.series.len();
         push_one_way(outcome, (Quantity::OneWay, DUE), warm_up, samples, bound_ns);
@@ -150,13 +144,15 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     use std::os::unix::fs::FileExt;
 
+    use super::super::options::Blast;
     use super::*;
-    use crate::point::{Experiment, Op};
+    use crate::common::params::Op;
+    use crate::workload::Workload;
 
     fn times(op: Op) -> Times {
-        let base = Point::default_for(Experiment::Blast);
-        let point = Point { op, rate_per_s: 1000, messages: 5, runs: 1, warm_up: 0, ..base };
-        let mut times = Times::of(&point, 2).expect("an open loop");
+        let base = Blast::COMMON;
+        let common = Common { op, rate_per_s: 1000, messages: 5, runs: 1, warm_up: 0, ..base };
+        let mut times = Times::of(&common, 2).expect("an open loop");
         for (qp, due) in [(0, 10), (1, 20), (0, 30), (0, 40), (1, 50)] {
             times.posted(qp, Stamp(due));
         }
@@ -173,23 +169,23 @@ mod tests {
         times.completed(0, 1, 99);
         times.completed(1, 9, 99);
         assert_eq!(times.completed, [70, 80, 70, 90, 80]);
-        let base = Point::default_for(Experiment::Blast);
+        let base = Blast::COMMON;
         assert!(Times::of(&base, 1).is_none());
     }
 
     /// Neither more memory nor a page of it is asked for while messages are measured.
     #[test]
     fn there_is_memory_for_the_numbers_of_each_queue_pair() {
-        let base = Point::default_for(Experiment::Blast);
+        let base = Blast::COMMON;
         for (messages, runs, warm_up, qps) in [(10, 100, 0, 3), (7, 5, 20, 4), (1, 9, 1, 2)] {
-            let point = Point { rate_per_s: 1000, messages, runs, warm_up, ..base.clone() };
-            let mut times = Times::of(&point, qps).expect("an open loop");
+            let common = Common { rate_per_s: 1000, messages, runs, warm_up, ..base.clone() };
+            let mut times = Times::of(&common, qps).expect("an open loop");
             let memory = |times: &Times| -> Vec<_> {
                 times.of.iter().map(|of| (of.as_ptr(), of.capacity())).collect()
             };
             let before = memory(&times);
             // As a part shares its messages out.
-            for part in parts(&point) {
+            for part in parts(&common) {
                 for qp in 0..qps as u64 {
                     let share = part * (qp + 1) / qps as u64 - part * qp / qps as u64;
                     (0..share).for_each(|_| times.posted(qp as usize, Stamp(1)));
@@ -207,9 +203,9 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn touched_memory_is_there_before_it_is_used() {
         const PAGE_BYTES: usize = 4096;
-        let base = Point::default_for(Experiment::Blast);
-        let point = Point { rate_per_s: 1000, messages: 2_000_000, runs: 1, touch: true, ..base };
-        let times = Times::of(&point, 2).expect("an open loop");
+        let base = Blast::COMMON;
+        let common = Common { rate_per_s: 1000, messages: 2_000_000, runs: 1, touch: true, ..base };
+        let times = Times::of(&common, 2).expect("an open loop");
         let map = std::fs::File::open("/proc/self/pagemap").expect("the kernel tells");
         for of in &times.of {
             let first = of.as_ptr() as usize / PAGE_BYTES;

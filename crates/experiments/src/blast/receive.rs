@@ -4,40 +4,27 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use super::open::{by_qp, is_told_apart};
-use super::{Part, Ticks};
-use crate::cq::timed_out;
-use crate::end::End;
-use crate::join::Arrival;
-use crate::oneway::parts;
-use crate::oneway::receive::{IDLE_NS, arrivals};
-use crate::pace::longest_gap_ns;
-use crate::point::{Op, Point, Transport};
-use crate::share::{number_of_word, place_of};
-use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use super::open::by_qp;
+use super::part::{Part, Ticks, are_dated, is_passive, numbers_payload};
+use crate::common::arrivals::Arrival;
+use crate::common::completions::timed_out;
+use crate::common::credits::CreditReturns;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather;
+use crate::common::lockstep::{Lockstep, stopped};
+use crate::common::pace::longest_gap_ns;
+use crate::common::params::{Common, Transport};
+use crate::common::recv_queue::RecvQueue;
+use crate::common::samples::{IDLE_NS, arrivals, parts};
+use crate::common::thread_tag::{number_of_word, place_of};
 
 /// Completions taken at a time.
 const TAKEN: usize = 32;
 
-/// Whether messages come without notice, so that nobody counts them here.
-pub(crate) fn is_passive(point: &Point) -> bool {
-    matches!(point.op, Op::Write | Op::Read)
-}
-
-/// Whether each arrival has a stamp of its own.
-pub(super) fn are_dated(point: &Point) -> bool {
-    point.rate_per_s > 0 && !is_passive(point) && is_told_apart(point)
-}
-
-/// The runs among the parts: without the warm-up.
-pub(super) fn runs_of<'a>(point: &Point, parts: &'a [Part]) -> &'a [Part] {
-    parts.get(usize::from(point.warm_up > 0)..).unwrap_or(&[])
-}
-
 /// What this end found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct Received {
     pub effort: Effort,
     pub reordered: u64,
     pub parts: Vec<Part>,
@@ -46,7 +33,7 @@ pub(crate) struct Found {
     pub ns_per_message: Vec<f64>,
 }
 
-impl Found {
+impl Received {
     fn to_words(&self) -> Vec<u64> {
         let mut words = self.effort.to_words().to_vec();
         words.extend([self.reordered, self.parts.len() as u64, self.arrivals.len() as u64]);
@@ -76,10 +63,10 @@ impl Found {
 
 struct Receiving<'a, R> {
     rank: &'a R,
-    end: &'a End,
-    point: &'a Point,
-    stocks: Vec<Stock<'a>>,
-    tellers: Tellers<'a>,
+    end: &'a Endpoint,
+    common: &'a Common,
+    recv_queues: Vec<RecvQueue<'a>>,
+    credit_returns: CreditReturns<'a>,
     ticks: Ticks,
     /// The latest number of each queue pair.
     latest: Vec<Option<u64>>,
@@ -90,47 +77,58 @@ struct Receiving<'a, R> {
     limit_ns: u64,
 }
 
-pub(crate) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let passive = is_passive(point);
+/// Receives, with a stamp after so many messages; 0: none.
+pub(crate) fn run<R: Rank>(
+    common: &Common,
+    stamp_every: u64,
+    rank: &R,
+    end: &Endpoint,
+) -> Result<Outcome, Stopped> {
+    let passive = is_passive(common);
     let qps = if passive { 0 } else { end.qps.len() };
-    let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
+    let patience_ns = if common.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
     let mut receiving = Receiving {
         rank,
         end,
-        point,
-        stocks: (0..qps).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?,
-        tellers: Tellers::new(end, point),
-        ticks: Ticks::new(point.stamp_every),
+        common,
+        recv_queues: (0..qps)
+            .map(|qp| RecvQueue::new(end, common, qp))
+            .collect::<Result<_, _>>()?,
+        credit_returns: CreditReturns::new(end, common),
+        ticks: Ticks::new(stamp_every),
         latest: vec![None; qps],
         came: vec![0; qps],
-        arrivals: arrivals(if are_dated(point) { point.total() as usize } else { 0 }, point.touch),
+        arrivals: arrivals(
+            if are_dated(common) { common.total() as usize } else { 0 },
+            common.touch,
+        ),
         reordered: 0,
-        limit_ns: patience_ns.max(longest_gap_ns(point)),
+        limit_ns: patience_ns.max(longest_gap_ns(common)),
     };
-    let mut found = Found::default();
-    let mut course = Course::new(rank, end);
-    for messages in parts(point) {
-        if !course.goes_on()? {
+    let mut found = Received::default();
+    let mut lockstep = Lockstep::new(rank, end);
+    for messages in parts(common) {
+        if !lockstep.goes_on()? {
             break;
         }
-        if are_dated(point) {
-            course.aligns()?;
+        if are_dated(common) {
+            lockstep.align_clocks()?;
         }
         let begin = Begin::now(rank);
         let mut part = Part::default();
         let result =
-            if passive { end.lie_still(rank) } else { receiving.part(messages, &mut part) };
+            if passive { end.wait_until_done(rank) } else { receiving.part(messages, &mut part) };
         begin.end(rank, &mut found.effort);
         found.parts.push(part);
-        course.took(result)?;
+        lockstep.part_ended(result)?;
     }
-    if are_dated(point) {
-        course.aligns()?;
+    if are_dated(common) {
+        lockstep.align_clocks()?;
     }
     found.reordered = receiving.reordered;
     found.arrivals = receiving.arrivals;
     found.ns_per_message = receiving.ticks.ns_per_message;
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
+    let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
     match gather(rank, &found.to_words()) {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
         _ => {}
@@ -159,12 +157,13 @@ impl<R: Rank> Receiving<'_, R> {
         part: &mut Part,
         wcs: &mut [Wc; TAKEN],
     ) -> Result<(), Stopped> {
-        let is_lossy = self.point.transport != Transport::Rc;
+        let is_lossy = self.common.transport != Transport::Rc;
         while part.messages < messages {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            let count = self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, wcs)?;
+            let count =
+                self.credit_returns.wait_for(self.rank, &self.recv_queues, self.limit_ns, wcs)?;
             if count == 0 {
                 if is_lossy {
                     return Ok(());
@@ -190,7 +189,7 @@ impl<R: Rank> Receiving<'_, R> {
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
-        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let qp = if self.recv_queues.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(()) };
         let number = self.number(wc);
         if let Some(number) = number {
@@ -202,19 +201,19 @@ impl<R: Rank> Receiving<'_, R> {
             self.arrivals.push(Arrival { number, recv: now, send: 0 });
         }
         self.came[qp] += 1;
-        self.stocks[qp].took(wc.wr_id())?;
-        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)
+        self.recv_queues[qp].used(wc.wr_id())?;
+        self.credit_returns.update(self.rank, qp, self.recv_queues[qp].reposted)
     }
 
     /// What a message says of itself: which one it is.
     #[inline]
     fn number(&self, wc: &Wc) -> Option<u64> {
-        let (share, layout) = (&self.end.share, &self.end.layout);
+        let (thread_tag, layout) = (&self.end.thread_tag, &self.end.layout);
         if let Some(imm) = wc.imm() {
-            return Some(share.number(imm).into());
+            return Some(thread_tag.number(imm).into());
         }
-        self.point.numbers_payload().then(|| {
-            let memory = share.memory(&self.end.mr, wc.wr_id());
+        numbers_payload(self.common).then(|| {
+            let memory = thread_tag.memory(&self.end.mr, wc.wr_id());
             let word = memory.read_u64(layout.in_at(place_of(wc.wr_id())));
             number_of_word(word).wrapping_sub(1)
         })
@@ -224,31 +223,21 @@ impl<R: Rank> Receiving<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::Experiment;
 
     #[test]
     fn what_was_found_comes_back() {
         let part = Part { messages: 3, first: 10, last: 20 };
-        let found = Found {
+        let found = Received {
             effort: Effort { elapsed_ns: 5.0, ..Effort::default() },
             reordered: 1,
             parts: vec![part, part],
             arrivals: vec![Arrival { number: 7, recv: 8, send: 0 }],
             ns_per_message: vec![1.5],
         };
-        assert_eq!(Found::from_words(&found.to_words()), Some(found));
-        assert_eq!(Found::from_words(&[]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
-        assert_eq!(Found::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
-    }
-
-    #[test]
-    fn a_warm_up_is_no_run() {
-        let parts = [Part::default(), Part { messages: 1, ..Part::default() }];
-        let point = Point::default_for(Experiment::Blast);
-        assert_eq!(runs_of(&point, &parts), &parts[1..]);
-        assert_eq!(runs_of(&Point { warm_up: 0, ..point.clone() }, &parts), &parts[..]);
-        assert!(runs_of(&point, &[]).is_empty());
+        assert_eq!(Received::from_words(&found.to_words()), Some(found));
+        assert_eq!(Received::from_words(&[]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, u64::MAX, 0]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, 0, u64::MAX]), None);
+        assert_eq!(Received::from_words(&[1, 2, 3, 4, 0, 1, 9]), None);
     }
 }

@@ -1,4 +1,6 @@
 use super::*;
+use crate::common::params::Polling;
+use crate::list::Experiment;
 use crate::sweep::sweep;
 
 fn limits() -> Limits {
@@ -37,12 +39,13 @@ fn what_experiments_do_by_default_is_possible() {
 
 #[test]
 fn a_lid_that_nobody_has_is_of_ports_that_have_some() {
-    let point = Point { absent: Absent::Lid, ..Point::default_for(Experiment::Timeout) };
+    let mut point = Point::default_for(Experiment::Timeout);
+    point.set("absent", "lid").unwrap();
     assert_eq!(check(&point, &limits()), Ok(()));
     let ethernet = Limits { needs_gid: true, ..limits() };
     let said = check(&point, &ethernet).unwrap_err().to_string();
     assert!(said.starts_with("--absent lid") && said.contains("choose queue_pair"), "{said}");
-    let by_address = Point { gid_index: Some(1), ..point };
+    let by_address = point.with(|common| common.gid_index = Some(1));
     assert!(check(&by_address, &limits()).is_err());
 }
 
@@ -159,10 +162,11 @@ fn limits_of_the_port_and_of_regions_count() {
 
 #[test]
 fn a_point_from_a_file_is_held_to_the_ranges() {
-    let point = Point { retry_cnt: 8, ..Point::default_for(Experiment::Ping) };
+    let point = Point::default_for(Experiment::Ping).with(|common| common.retry_cnt = 8);
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("retry-cnt"));
-    let point = Point { buffers: 0, ..Point::default_for(Experiment::Blast) };
-    assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("buffers"));
-    let mixed = Point { poll_send: Polling::Event, ..Point::default_for(Experiment::Ping) };
+    let point = Point::default_for(Experiment::Blast).with(|common| common.qps = 0);
+    assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("qps"));
+    let mixed = Point::default_for(Experiment::Ping);
+    let mixed = mixed.with(|common| common.poll_send = Polling::Event);
     assert_eq!(check(&mixed, &limits()), Ok(()));
 }

@@ -12,11 +12,12 @@ use rdmalab_verbs::{
     RemoteBuffer, VerbsError,
 };
 
-use super::{Shared, outcome};
-use crate::cq::failed;
-use crate::limits::Limits;
-use crate::manager;
-use crate::point::Point;
+use super::options::By;
+use super::shared::{Shared, outcome};
+use crate::common::completions::failed;
+use crate::common::limits::Limits;
+use crate::common::params::Common;
+use crate::common::rdma_cm;
 
 /// Series of steps, in their order; each of a connection, but for the first messages.
 const STEPS: [&str; 8] = [
@@ -55,7 +56,7 @@ struct Made {
 /// An end that makes connections.
 pub(super) struct Managed<'a, R> {
     rank: &'a R,
-    point: &'a Point,
+    common: &'a Common,
     shared: Shared,
     channel: CmChannel,
     /// Bound to an address of the device: it keeps the device open, and listens at rank 1.
@@ -74,28 +75,28 @@ impl<'a, R: Rank> Managed<'a, R> {
         rank: &'a R,
         context: &Context,
         limits: &Limits,
-        point: &'a Point,
+        common: &'a Common,
     ) -> Result<Self, Stopped> {
         let manager = context.library().connection_manager();
         let manager = manager.map_err(|e| failed(format!("--by rdma_cm: {e}")))?;
         let channel = manager.create_channel().map_err(failed)?;
-        let bound = manager::bound(context, limits, point, || channel.create_id());
+        let bound = rdma_cm::bound(context, limits, common, || channel.create_id());
         let advice = "choose another --gid-index, or --by plain";
         let (anchor, own, address) =
             bound.map_err(|why| failed(format!("--by rdma_cm: {why}; {advice}")))?;
-        let shared = Shared::new(&own, limits, point)?;
+        let shared = Shared::new(&own, limits, common)?;
         if rank.index() == 1 {
-            anchor.listen(u16::try_from(point.qps).unwrap_or(u16::MAX)).map_err(failed)?;
+            anchor.listen(u16::try_from(common.qps).unwrap_or(u16::MAX)).map_err(failed)?;
         }
         let RemoteBuffer { addr, bytes, rkey } = shared.mr.remote();
         let at = address.with_port(anchor.port());
         let all = rank.exchange(format!("{at} {addr} {bytes} {rkey}").as_bytes())?;
         let there = all.get(1).and_then(|said| read(said));
         let (there, memory) =
-            there.ok_or_else(|| failed("the other end says something unknown"))?;
+            there.ok_or_else(|| failed("the handshake of the other end is not understood"))?;
         Ok(Self {
             rank,
-            point,
+            common,
             shared,
             channel,
             _anchor: anchor,
@@ -109,7 +110,7 @@ impl<'a, R: Rank> Managed<'a, R> {
 
     /// Makes all connections of a run, list by list, and ends them; whether to go on.
     pub fn part(&mut self, list: usize) -> Result<bool, Stopped> {
-        let all = self.point.qps as usize;
+        let all = self.common.qps as usize;
         let mut made: Vec<Made> = Vec::with_capacity(all);
         while made.len() < all {
             let goes_on = [u8::from(!self.rank.is_asked_to_stop())];
@@ -147,7 +148,7 @@ impl<'a, R: Rank> Managed<'a, R> {
 
     /// Rank 0: `count` connections more.
     fn ask(&mut self, made: &mut Vec<Made>, count: usize) -> Result<(), Stopped> {
-        let (rank, to, param) = (self.rank, self.there, param(self.point));
+        let (rank, to, param) = (self.rank, self.there, param(self.common));
         let begin = rank.now();
         let ids = (0..count).map(|_| self.channel.create_id().map_err(failed));
         let ids: Vec<CmId> = ids.collect::<Result<_, _>>()?;
@@ -165,7 +166,7 @@ impl<'a, R: Rank> Managed<'a, R> {
         self.each(&ids, step, until, |id| id.connect(&param))?;
         for qp in &qps {
             let begin = rank.now();
-            qp.set_min_rnr_timer(self.point.min_rnr_timer).map_err(failed)?;
+            qp.set_min_rnr_timer(self.common.min_rnr_timer).map_err(failed)?;
             self.keep(Step::Timer, begin, rank.now());
         }
         let ready = rank.now();
@@ -186,14 +187,14 @@ impl<'a, R: Rank> Managed<'a, R> {
             match (event.kind, event.request) {
                 (CmEventKind::ConnectRequest, Some(id)) if asked < count => {
                     let qp = self.create(&id)?;
-                    id.accept(&param(self.point)).map_err(failed)?;
+                    id.accept(&param(self.common)).map_err(failed)?;
                     made.push(Made { qp, id });
                     asked += 1;
                 }
                 (CmEventKind::Established, _) => {
                     let one = made.iter().rev().find(|one| one.id.key() == event.key);
                     if let Some(one) = one {
-                        one.qp.set_min_rnr_timer(self.point.min_rnr_timer).map_err(failed)?;
+                        one.qp.set_min_rnr_timer(self.common.min_rnr_timer).map_err(failed)?;
                     }
                     established += 1;
                 }
@@ -227,7 +228,7 @@ impl<'a, R: Rank> Managed<'a, R> {
     fn create(&self, id: &CmId) -> Result<Qp, Stopped> {
         let Shared { pd, cq, .. } = &self.shared;
         let builder = Qp::builder(QpType::Rc, cq, cq);
-        let (tx, rx) = (self.point.tx_depth, self.point.rx_depth);
+        let (tx, rx) = (self.common.tx_depth, self.common.rx_depth);
         builder.max_send_wr(tx).max_recv_wr(rx).build_on(id, pd).map_err(failed)
     }
 
@@ -264,22 +265,22 @@ impl<'a, R: Rank> Managed<'a, R> {
     }
 
     fn event(&self, what: &str) -> Result<CmEvent, Stopped> {
-        manager::event(self.rank, &self.channel, what)
+        rdma_cm::event(self.rank, &self.channel, what)
     }
 
     /// What rank 0 has found.
     pub fn outcome(self, to: &mut Outcome) {
-        outcome(to, self.point, self.made, self.whole);
+        outcome(to, By::RdmaCm, self.made, self.whole);
         for (step, samples) in STEPS.into_iter().zip(self.steps) {
             to.push_series(Quantity::CallCost, step, 0, samples);
         }
     }
 }
 
-fn param(point: &Point) -> ConnParam<'static> {
+fn param(common: &Common) -> ConnParam<'static> {
     ConnParam {
-        retry_count: point.retry_cnt,
-        rnr_retry_count: point.rnr_retry,
+        retry_count: common.retry_cnt,
+        rnr_retry_count: common.rnr_retry,
         ..ConnParam::default()
     }
 }

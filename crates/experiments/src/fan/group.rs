@@ -14,13 +14,12 @@ use rdmalab_verbs::{
     MULTICAST_QPN, Path, QpEndpoint,
 };
 
-use super::options::Cast;
-use crate::cq::failed;
-use crate::end::QKEY;
-use crate::limits::Limits;
-use crate::links::Links;
-use crate::manager;
-use crate::point::Point;
+use crate::common::completions::failed;
+use crate::common::endpoint::QKEY;
+use crate::common::limits::Limits;
+use crate::common::links::Links;
+use crate::common::params::Common;
+use crate::common::rdma_cm;
 
 /// A group, as long as it is kept.
 #[derive(Default)]
@@ -31,21 +30,18 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Joins the group of this run, where the point has one.
+    /// Joins the group of this run.
     pub(super) fn join<R: Rank>(
         rank: &R,
         context: &Context,
         limits: &Limits,
         links: &Links,
-        point: &Point,
+        common: &Common,
     ) -> Result<Group, Stopped> {
-        if point.cast == Cast::Each {
-            return Ok(Group::default());
-        }
         // A rank that has nobody to talk to has no part in it.
         let is_member = !links.qps.is_empty();
         let applicant = match is_member {
-            true => Applicant::find(context, limits, point)?,
+            true => Applicant::find(context, limits, common)?,
             false => None,
         };
         let own = links.qps.first().map(|qp| qp.endpoint(&links.path, 0)).transpose();
@@ -57,7 +53,8 @@ impl Group {
         let said = [&rank.now().0.to_le_bytes()[..], &[u8::from(is_ipv4)]].concat();
         let all = rank.exchange(&said)?;
         let first = all.first().and_then(|said| said.split_first_chunk::<8>());
-        let (stamp, is_ipv4) = first.ok_or_else(|| failed("rank 0 says something unknown"))?;
+        let (stamp, is_ipv4) =
+            first.ok_or_else(|| failed("the handshake of rank 0 is not understood"))?;
         let gid = group_gid(*is_ipv4 == [1], u64::from_le_bytes(*stamp));
         let Some(qp) = links.qps.first() else { return Ok(Group::default()) };
         let granted = applicant.map(|applicant| applicant.join(rank, gid)).transpose()?;
@@ -123,10 +120,10 @@ impl Applicant {
     fn find(
         context: &Context,
         limits: &Limits,
-        point: &Point,
+        common: &Common,
     ) -> Result<Option<Applicant>, Stopped> {
-        let port = context.query_port(point.port).map_err(failed)?;
-        let found = Applicant::new(context, limits, point);
+        let port = context.query_port(common.port).map_err(failed)?;
+        let found = Applicant::new(context, limits, common);
         match (port.link_layer, context.kind()) {
             (LinkLayer::InfiniBand, Kind::System) => found.map(Some),
             (LinkLayer::InfiniBand, _) | (_, Kind::System) => Ok(found.ok()),
@@ -134,11 +131,11 @@ impl Applicant {
         }
     }
 
-    fn new(context: &Context, limits: &Limits, point: &Point) -> Result<Applicant, Stopped> {
+    fn new(context: &Context, limits: &Limits, common: &Common) -> Result<Applicant, Stopped> {
         let manager = context.library().connection_manager().map_err(refused)?;
         let channel = manager.create_channel().map_err(refused)?;
         let create = || channel.create_datagram_id();
-        let (id, _, own) = manager::bound(context, limits, point, create).map_err(refused)?;
+        let (id, _, own) = rdma_cm::bound(context, limits, common, create).map_err(refused)?;
         Ok(Applicant { id, channel, is_ipv4: own.is_ipv4() })
     }
 
@@ -146,7 +143,7 @@ impl Applicant {
         let Applicant { id, channel, .. } = self;
         let address = CmAddress::of_gid(gid).ok_or_else(|| refused("no such address"))?;
         id.join(&address).map_err(refused)?;
-        let event = manager::event(rank, &channel, "the multicast group")?;
+        let event = rdma_cm::event(rank, &channel, "the multicast group")?;
         match (event.kind, event.group) {
             (CmEventKind::MulticastJoined, Some(group)) if group.qkey == QKEY => {
                 Ok(Membership { group, _id: id, _channel: channel })

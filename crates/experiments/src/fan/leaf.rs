@@ -1,45 +1,46 @@
-//! The ranks around: each answers what rank 0 says.
+//! Ranks 1 to n: each answers the messages of rank 0.
 
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 
-use super::Role;
-use super::desk::{Desk, Say};
+use super::exchange::{Exchange, Outgoing};
 use super::options::Direction;
-use super::shape::{over, repetition_of};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, through_losses_ns};
+use super::role::Role;
+use super::shape::{done, repetition_of};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::effort::Effort;
+use crate::common::losses::through_losses_ns;
 
 /// Ranks 1 to n.
 pub(crate) struct Leaf<'a> {
-    desk: Desk<'a>,
+    exchange: Exchange<'a>,
     /// The repetition that comes next.
     next: u64,
-    heard: u64,
+    received: u64,
     /// The byte that memory held last, where messages are looked for.
     seen: u8,
 }
 
 impl<'a> Leaf<'a> {
-    pub fn new(desk: Desk<'a>) -> Self {
-        Self { desk, next: 0, heard: 0, seen: 0 }
+    pub fn new(exchange: Exchange<'a>) -> Self {
+        Self { exchange, next: 0, received: 0, seen: 0 }
     }
 
     /// Looks once: the repetition that rank 0 asks for; `Some(None)`: the part is over.
     fn look(&mut self, part: usize) -> Result<Option<Option<u64>>, Stopped> {
         let mut found = None;
-        let (next, over) = (self.next, over(part));
+        let (next, done) = (self.next, done(part));
         let mut take = |mark: u8| {
-            if mark == over {
+            if mark == done {
                 found = Some(None);
             } else if let Some(repetition) = repetition_of(mark, next) {
                 found = Some(Some(repetition));
             }
         };
-        if self.desk.hears_by_completion() {
-            self.desk.messages(|heard| take(heard.mark))?;
+        if self.exchange.arrives_by_completion() {
+            self.exchange.messages(|received| take(received.mark))?;
         } else {
-            let mark = self.desk.written(0);
+            let mark = self.exchange.written(0);
             if mark != self.seen {
                 self.seen = mark;
                 take(mark);
@@ -48,11 +49,11 @@ impl<'a> Leaf<'a> {
         Ok(found)
     }
 
-    /// Waits for what rank 0 says; `None`: no more is to come.
+    /// Waits for a message of rank 0; `None`: no more is to come.
     fn wait<R: Rank>(&mut self, rank: &R, part: usize) -> Result<Option<u64>, Stopped> {
-        let is_lossy = self.desk.is_lossy();
+        let is_lossy = self.exchange.is_lossy();
         let limit_ns = match is_lossy {
-            true => through_losses_ns(self.desk.limit_ns(rank)),
+            true => through_losses_ns(self.exchange.limit_ns(rank)),
             false => rank.patience_ns(),
         };
         let found = look_for(rank, limit_ns, || self.look(part).transpose())?;
@@ -66,8 +67,8 @@ impl<'a> Leaf<'a> {
     /// Reads from rank 0: how long it took, in ns.
     fn read<R: Rank>(&mut self, rank: &R, repetition: u64) -> Result<u32, Stopped> {
         let begin = rank.now();
-        self.desk.read(0, self.desk.course.size(repetition))?;
-        self.desk.settle(rank)?;
+        self.exchange.read(0, self.exchange.schedule.size(repetition))?;
+        self.exchange.settle(rank)?;
         let ns = rank.clock().ns_between(begin, rank.now());
         Ok(ns.round().clamp(0.0, f64::from(u32::MAX - 2)) as u32)
     }
@@ -76,7 +77,7 @@ impl<'a> Leaf<'a> {
 impl<R: Rank> Role<R> for Leaf<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         let last = self.next + repetitions;
-        let is_read = self.desk.point.op.reads();
+        let is_read = self.exchange.common.op.reads();
         if Role::<R>::is_idle(self) {
             // It is read from, and has no hand in it.
             self.next = last;
@@ -84,17 +85,17 @@ impl<R: Rank> Role<R> for Leaf<'_> {
         }
         while self.next < last {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
             let Some(repetition) = self.wait(rank, part)? else { break };
-            self.heard += 1;
+            self.received += 1;
             let answer = match is_read {
-                true => Say::Note(repetition, self.read(rank, repetition)?),
-                false => self.desk.pair(repetition).1,
+                true => Outgoing::Note(repetition, self.read(rank, repetition)?),
+                false => self.exchange.pair(repetition).1,
             };
-            self.desk.post(0, answer)?;
-            self.desk.return_used()?;
-            self.desk.settle(rank)?;
+            self.exchange.post(0, answer)?;
+            self.exchange.return_used()?;
+            self.exchange.settle(rank)?;
             self.next = repetition + 1;
         }
         self.next = last;
@@ -102,11 +103,11 @@ impl<R: Rank> Role<R> for Leaf<'_> {
     }
 
     fn is_idle(&self) -> bool {
-        self.desk.point.op.reads() && self.desk.point.direction == Direction::Out
+        self.exchange.common.op.reads() && self.exchange.own.direction == Direction::Out
     }
 
-    fn heard(&self) -> u64 {
-        self.heard
+    fn received(&self) -> u64 {
+        self.received
     }
 
     fn outcome(self, _: &R, outcome: Outcome, _: &[(Effort, u64)]) -> Outcome {

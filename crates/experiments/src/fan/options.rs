@@ -1,8 +1,24 @@
-//! What can be chosen of a fan.
+//! The options that only `fan` has.
 
-use crate::options::{Opt, within};
-use crate::point::Experiment;
-use crate::words::words;
+use serde::{Deserialize, Serialize};
+
+use crate::common::option::{Field, Opt, count_or, number_field, word_field};
+use crate::common::words::words;
+
+/// Its options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fan {
+    /// Ranks that rank 0 has to do with; 0: all.
+    pub peers: u32,
+    /// Which way the messages go.
+    pub direction: Direction,
+    /// How rank 0 reaches the others.
+    pub cast: Cast,
+    /// Which sizes a run goes through.
+    pub sizes: Sizes,
+    /// After so long a message is taken to be lost, over UC and UD.
+    pub lost_after_ns: u64,
+}
 
 words! {
     /// Which way the messages of the chosen size go.
@@ -38,27 +54,48 @@ words! {
     }
 }
 
-/// The experiments that all of this is for.
-pub(crate) const HERE: &[Experiment] = &[Experiment::Fan];
 /// Longest wait for a message that may be lost: a minute.
-pub(crate) const LOST_AFTER_MAX_NS: u64 = 60_000_000_000;
+const LOST_AFTER_MAX_NS: u64 = 60_000_000_000;
 
-pub(crate) const PEERS: Opt = Opt {
-    name: "peers",
-    letter: None,
-    value_name: "N|all",
-    unit: "",
-    help: "ranks that rank 0 has to do with, from rank 1 on; all: each of the --ranks",
-    applies: HERE,
-    is_number: true,
-    words: &["all"],
-    bare: None,
+pub(super) const PEERS: Field<Fan> = Field {
+    opt: Opt {
+        name: "peers",
+        letter: None,
+        value_name: "N|all",
+        unit: "",
+        help: "ranks that rank 0 has to do with, from rank 1 on; all: each of the --ranks",
+        is_number: true,
+        words: &["all"],
+        bare: None,
+    },
     get: |p| if p.peers == 0 { "all".to_owned() } else { p.peers.to_string() },
     set: |p, text| {
-        p.peers = match text {
-            "all" => 0,
-            n => within(n, "", 1, 1 << 16).map_err(|e| format!("{e}; or all"))? as u32,
-        };
+        p.peers = count_or(text, "all", 1 << 16)?;
         Ok(())
     },
 };
+pub(super) const DIRECTION: Field<Fan> = word_field!(
+    "direction",
+    None,
+    Direction,
+    direction,
+    "which way the messages of that size go; the others have one byte"
+);
+pub(super) const TO: Field<Fan> = word_field!(
+    "to",
+    None,
+    Cast,
+    cast,
+    "a message for each of the others, or one to a multicast group (UD)"
+);
+pub(super) const SIZES: Field<Fan> = word_field!(
+    "sizes",
+    None,
+    Sizes,
+    sizes,
+    "--size alone, or all from 1 byte doubled up to it: in series, or drawn at random"
+);
+pub(super) const LOST_AFTER: Field<Fan> = number_field!(
+    "lost-after", None, lost_after_ns: u64, 1..=LOST_AFTER_MAX_NS, "TIME", "ns",
+    "how long a message of UC and UD is waited for"
+);

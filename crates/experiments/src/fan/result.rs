@@ -1,16 +1,18 @@
 //! What rank 0 makes of the times.
 
-use rdmalab_measure::outcome::How;
+use rdmalab_measure::outcome::Combination;
 use rdmalab_measure::{Clock, Outcome, Quantity, Series, Stamp};
 
-use super::root::NONE;
-use super::shape::Course;
-use crate::oneway::stamp_memory;
-use crate::point::Point;
-use crate::talk::Effort;
+use super::shape::Schedule;
+use crate::common::effort::Effort;
+use crate::common::params::Common;
+use crate::common::samples::stamp_memory;
+
+/// What stands for a time that there is not.
+pub(crate) const NONE: u64 = u64::MAX;
 
 /// The times of all repetitions, in their order.
-pub(crate) struct Found {
+pub(crate) struct Times {
     peers: usize,
     /// Ticks until each answer, repetition by repetition.
     answers: Vec<u64>,
@@ -21,7 +23,7 @@ pub(crate) struct Found {
     count: usize,
 }
 
-impl Found {
+impl Times {
     pub fn new(repetitions: usize, peers: usize, touch: bool) -> Self {
         Self {
             peers,
@@ -59,12 +61,18 @@ impl Found {
     }
 
     /// Series and figures of each size.
-    pub fn outcome(&self, clock: &Clock, point: &Point, course: &Course, outcome: &mut Outcome) {
-        for (i, size) in course.sizes().iter().enumerate() {
-            let is_it = |r: &usize| course.index(*r as u64) == i;
+    pub fn outcome(
+        &self,
+        clock: &Clock,
+        common: &Common,
+        schedule: &Schedule,
+        outcome: &mut Outcome,
+    ) {
+        for (i, size) in schedule.sizes().iter().enumerate() {
+            let is_it = |r: &usize| schedule.index(*r as u64) == i;
             let these: Vec<usize> = (0..self.count).filter(is_it).collect();
-            let warm_up = these.iter().filter(|r| (**r as u64) < point.warm_up).count();
-            let of = if course.sizes().len() > 1 { format!(", {size} B") } else { String::new() };
+            let warm_up = these.iter().filter(|r| (**r as u64) < common.warm_up).count();
+            let of = if schedule.sizes().len() > 1 { format!(", {size} B") } else { String::new() };
             let part = Part { found: self, clock, these, warm_up, of };
             if self.reads.is_empty() { part.messages(outcome) } else { part.reads(outcome) }
         }
@@ -76,7 +84,7 @@ type Way = fn(&(f64, f64)) -> f64;
 
 /// The repetitions of one size.
 struct Part<'a> {
-    found: &'a Found,
+    found: &'a Times,
     clock: &'a Clock,
     these: Vec<usize>,
     warm_up: usize,
@@ -120,7 +128,7 @@ impl Part<'_> {
         outcome.push_with_parts(
             Quantity::RoundTrip,
             &label,
-            How::Sum,
+            Combination::Sum,
             ways.iter().map(way).collect(),
         );
         for (at, of) in (first..).zip(["", "1:n ", "n:1 "]) {
@@ -132,7 +140,7 @@ impl Part<'_> {
             // What both ways take is what the only one takes.
             each if each.len() == 1 => {
                 let of = [first + 1, first + 2];
-                outcome.push_derived(Quantity::RoundTrip, &each[0].label, How::Sum, &of);
+                outcome.push_derived(Quantity::RoundTrip, &each[0].label, Combination::Sum, &of);
             }
             each => outcome.series.extend(each),
         }
@@ -150,7 +158,7 @@ impl Part<'_> {
             let all = self.these.iter().map(longest).collect();
             outcome.push_series(Quantity::RoundTrip, &label, self.warm_up, all);
         } else {
-            outcome.push_with_parts(Quantity::RoundTrip, &label, How::Largest, each);
+            outcome.push_with_parts(Quantity::RoundTrip, &label, Combination::Largest, each);
         }
         let all = outcome.series[at].samples.clone();
         self.shares(outcome, &all, "");
@@ -213,9 +221,9 @@ pub(crate) fn efforts(all: &[(Effort, u64)], peers: usize, outcome: &mut Outcome
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::Sizes;
+    use super::super::options::Fan;
     use super::*;
-    use crate::point::Experiment;
+    use crate::workload::Workload;
 
     #[test]
     fn fairness_is_one_where_all_are_alike() {
@@ -229,20 +237,15 @@ mod tests {
 
     #[test]
     fn a_repetition_with_a_loss_has_no_time() {
-        let point = Point {
-            sizes: Sizes::Alone,
-            messages: 3,
-            warm_up: 1,
-            ..Point::default_for(Experiment::Fan)
-        };
+        let common = Common { messages: 3, warm_up: 1, ..Fan::COMMON };
         let clock = Clock::new();
-        let mut found = Found::new(4, 2, true);
+        let mut found = Times::new(4, 2, true);
         for answers in [[9, 9], [100, 300], [200, NONE], [500, 400]] {
             found.took(&answers, 50);
         }
         assert_eq!((found.lost(), found.cut()), (1, 1));
         let mut outcome = Outcome::default();
-        found.outcome(&clock, &point, &Course::of(&point), &mut outcome);
+        found.outcome(&clock, &common, &Schedule::of(&common, &Fan::OWN), &mut outcome);
         let ns = |ticks| clock.ns_between(Stamp(0), Stamp(ticks));
         let of = |label: &str| {
             let series = outcome.series.iter().find(|s| s.label == label).expect("a series");
@@ -261,11 +264,11 @@ mod tests {
 
     #[test]
     fn reads_are_the_sum_of_both_ways() {
-        let point = Point { messages: 1, warm_up: 0, ..Point::default_for(Experiment::Fan) };
-        let mut found = Found::new(1, 2, true);
+        let common = Common { messages: 1, warm_up: 0, ..Fan::COMMON };
+        let mut found = Times::new(1, 2, true);
         found.took_reads(&[10.0, 30.0], &[7.0, 5.0]);
         let mut outcome = Outcome::default();
-        found.outcome(&Clock::new(), &point, &Course::of(&point), &mut outcome);
+        found.outcome(&Clock::new(), &common, &Schedule::of(&common, &Fan::OWN), &mut outcome);
         let of = |label: &str| {
             outcome.series.iter().find(|s| s.label == label).expect("a series").samples[0]
         };

@@ -3,20 +3,18 @@
 use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::{Rank, Stopped};
 
-use super::desk::{Desk, Say};
+use super::exchange::{Exchange, Outgoing};
 use super::options::{Cast, Direction};
-use super::result::Found;
-use super::shape::mark;
-use super::{Role, repetitions};
-use crate::cq::{look_for, timed_out};
-use crate::talk::{Effort, Losses, OVERS};
-
-/// What stands for a time that there is not.
-pub(crate) const NONE: u64 = u64::MAX;
+use super::result::{NONE, Times, efforts};
+use super::role::Role;
+use super::shape::{mark, repetitions};
+use crate::common::completions::{look_for, timed_out};
+use crate::common::effort::Effort;
+use crate::common::losses::{DONE_REPEATS, Losses};
 
 /// Rank 0.
 pub(crate) struct Root<'a> {
-    desk: Desk<'a>,
+    exchange: Exchange<'a>,
     peers: usize,
     /// The repetition that comes next.
     next: u64,
@@ -27,7 +25,7 @@ pub(crate) struct Root<'a> {
     sent: u64,
     /// Times in ns that others say of themselves.
     said_ns: Vec<u64>,
-    found: Found,
+    times: Times,
     /// Of each of the others.
     losses: Vec<Losses>,
     /// Answers that came after their repetition, or twice.
@@ -35,20 +33,20 @@ pub(crate) struct Root<'a> {
 }
 
 impl<'a> Root<'a> {
-    pub fn new(desk: Desk<'a>, peers: usize) -> Self {
-        let all = repetitions(desk.point) as usize;
-        let found = Found::new(all, peers, desk.point.touch);
+    pub fn new(exchange: Exchange<'a>, peers: usize) -> Self {
+        let all = repetitions(exchange.common, exchange.own) as usize;
+        let times = Times::new(all, peers, exchange.common.touch);
         let answers = vec![NONE; peers];
         let said_ns = vec![NONE; peers];
         let losses = vec![Losses::default(); peers];
         let (next, missing, late) = (0, 0, 0);
-        Self { desk, peers, next, answers, missing, sent: NONE, said_ns, found, losses, late }
+        Self { exchange, peers, next, answers, missing, sent: NONE, said_ns, times, losses, late }
     }
 
     /// Posts to all of them.
-    fn post_all(&mut self, say: Say) -> Result<(), Stopped> {
-        let posts = if self.desk.point.cast == Cast::Group { 1 } else { self.peers };
-        (0..posts).try_for_each(|far| self.desk.post(far, say))
+    fn post_all(&mut self, message: Outgoing) -> Result<(), Stopped> {
+        let posts = if self.exchange.own.cast == Cast::Group { 1 } else { self.peers };
+        (0..posts).try_for_each(|far| self.exchange.post(far, message))
     }
 
     fn begin(&mut self) {
@@ -63,24 +61,24 @@ impl<'a> Root<'a> {
         let since = || rank.now().0.wrapping_sub(begin.0);
         // One stamp for what is found in one look.
         let mut now = None;
-        let was_pending = self.desk.pending > 0;
-        self.desk.completions(|number| {
+        let was_pending = self.exchange.pending > 0;
+        self.exchange.completions(|number| {
             if let Some(answer) = answers.get_mut(number as usize) {
                 *answer = *now.get_or_insert_with(since);
                 *missing -= 1;
             }
         })?;
-        if was_pending && self.desk.pending == 0 {
+        if was_pending && self.exchange.pending == 0 {
             self.sent = since();
         }
-        if self.desk.hears_by_completion() {
+        if self.exchange.arrives_by_completion() {
             let (said_ns, late) = (&mut self.said_ns, &mut self.late);
-            let is_read = self.desk.point.op.reads();
+            let is_read = self.exchange.common.op.reads();
             let mut now = None;
-            self.desk.messages(|heard| match answers.get_mut(heard.far) {
-                Some(answer) if *answer == NONE && (is_read || heard.mark == byte) => {
+            self.exchange.messages(|received| match answers.get_mut(received.far) {
+                Some(answer) if *answer == NONE && (is_read || received.mark == byte) => {
                     *answer = *now.get_or_insert_with(since);
-                    said_ns[heard.far] = heard.imm.into();
+                    said_ns[received.far] = received.imm.into();
                     *missing -= 1;
                 }
                 _ => *late += 1,
@@ -88,18 +86,18 @@ impl<'a> Root<'a> {
         } else {
             let mut now = None;
             for (place, answer) in answers.iter_mut().enumerate().filter(|(_, a)| **a == NONE) {
-                if self.desk.written(place) == byte {
+                if self.exchange.written(place) == byte {
                     *answer = *now.get_or_insert_with(since);
                     *missing -= 1;
                 }
             }
         }
-        Ok(self.missing == 0 && self.desk.pending == 0)
+        Ok(self.missing == 0 && self.exchange.pending == 0)
     }
 
     /// Waits until all is there, or, where messages may be lost, for so long.
     fn wait<R: Rank>(&mut self, rank: &R, begin: Stamp, byte: u8) -> Result<(), Stopped> {
-        let limit_ns = self.desk.limit_ns(rank);
+        let limit_ns = self.exchange.limit_ns(rank);
         let all = look_for(rank, limit_ns, || match self.look(rank, begin, byte) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
@@ -107,37 +105,37 @@ impl<'a> Root<'a> {
         })?;
         match all {
             Some(result) => result,
-            None if self.desk.is_lossy() => self.desk.settle(rank),
+            None if self.exchange.is_lossy() => self.exchange.settle(rank),
             None => Err(timed_out(limit_ns, "the answers of all ranks")),
         }
     }
 
     /// A message to each, and their answers.
     fn round_trip<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
-        let (ask, _) = self.desk.pair(self.next);
+        let (ask, _) = self.exchange.pair(self.next);
         self.begin();
         let begin = rank.now();
         self.post_all(ask)?;
         self.wait(rank, begin, mark(self.next))?;
-        self.found.took(&self.answers, self.sent);
-        let limit_ns = self.desk.limit_ns(rank);
+        self.times.took(&self.answers, self.sent);
+        let limit_ns = self.exchange.limit_ns(rank);
         for (i, (losses, answer)) in self.losses.iter_mut().zip(&self.answers).enumerate() {
             losses.note(*answer != NONE, limit_ns, format_args!("rank {}", i + 1))?;
         }
-        self.desk.return_used()
+        self.exchange.return_used()
     }
 
     /// A READ from each, and of each.
     fn reads<R: Rank>(&mut self, rank: &R) -> Result<(), Stopped> {
-        let bytes = self.desk.course.size(self.next);
-        let direction = self.desk.point.direction;
+        let bytes = self.exchange.schedule.size(self.next);
+        let direction = self.exchange.own.direction;
         let clock = rank.clock();
         let mut out = vec![0.0; self.peers];
         let mut back = vec![0.0; self.peers];
         if direction != Direction::In {
             self.begin();
             let begin = rank.now();
-            (0..self.peers).try_for_each(|far| self.desk.read(far, bytes))?;
+            (0..self.peers).try_for_each(|far| self.exchange.read(far, bytes))?;
             // No message has that mark.
             self.wait(rank, begin, 0)?;
             for (out, ticks) in out.iter_mut().zip(&self.answers) {
@@ -147,20 +145,20 @@ impl<'a> Root<'a> {
         if direction != Direction::Out {
             self.begin();
             let begin = rank.now();
-            self.post_all(Say::Note(self.next, self.next as u32))?;
+            self.post_all(Outgoing::Note(self.next, self.next as u32))?;
             self.wait(rank, begin, mark(self.next))?;
             back.iter_mut().zip(&self.said_ns).for_each(|(back, ns)| *back = *ns as f64);
-            self.desk.return_used()?;
+            self.exchange.return_used()?;
         }
-        self.found.took_reads(&out, &back);
+        self.times.took_reads(&out, &back);
         Ok(())
     }
 
     /// Tells those who may have lost the last message that none is to come.
-    fn say_over<R: Rank>(&mut self, rank: &R, part: usize) -> Result<(), Stopped> {
-        for _ in 0..OVERS {
-            self.post_all(Say::Over(part))?;
-            self.desk.settle(rank)?;
+    fn tell_done<R: Rank>(&mut self, rank: &R, part: usize) -> Result<(), Stopped> {
+        for _ in 0..DONE_REPEATS {
+            self.post_all(Outgoing::Done(part))?;
+            self.exchange.settle(rank)?;
         }
         Ok(())
     }
@@ -170,36 +168,41 @@ impl<R: Rank> Role<R> for Root<'_> {
     fn part(&mut self, rank: &R, part: usize, repetitions: u64) -> Result<(), Stopped> {
         for _ in 0..repetitions {
             if rank.is_asked_to_stop() {
-                return Err(crate::talk::stopped(rank));
+                return Err(crate::common::lockstep::stopped(rank));
             }
-            match self.desk.point.op.reads() {
+            match self.exchange.common.op.reads() {
                 true => self.reads(rank)?,
                 false => self.round_trip(rank)?,
             }
             self.next += 1;
         }
-        if self.desk.is_lossy() { self.say_over(rank, part) } else { Ok(()) }
+        if self.exchange.is_lossy() { self.tell_done(rank, part) } else { Ok(()) }
     }
 
-    fn heard(&self) -> u64 {
+    fn received(&self) -> u64 {
         0
     }
 
     fn outcome(self, rank: &R, mut outcome: Outcome, all: &[(Effort, u64)]) -> Outcome {
-        self.found.outcome(rank.clock(), self.desk.point, &self.desk.course, &mut outcome);
+        self.times.outcome(
+            rank.clock(),
+            self.exchange.common,
+            &self.exchange.schedule,
+            &mut outcome,
+        );
         let asked = self.next * self.peers as u64;
         outcome.push_count("sent", asked);
-        outcome.push_count("lost", self.found.lost());
-        if self.desk.is_lossy() {
+        outcome.push_count("lost", self.times.lost());
+        if self.exchange.is_lossy() {
             if all.len() > self.peers {
-                let heard: u64 = all[1..=self.peers].iter().map(|(_, heard)| heard).sum();
-                outcome.push_count("lost_out", asked.saturating_sub(heard));
+                let received: u64 = all[1..=self.peers].iter().map(|(_, received)| received).sum();
+                outcome.push_count("lost_out", asked.saturating_sub(received));
             }
-            outcome.push_count("repetitions_cut", self.found.cut());
+            outcome.push_count("repetitions_cut", self.times.cut());
             outcome.push_count("late", self.late);
         }
         outcome.push_fact("peers", self.peers);
-        super::result::efforts(all, self.peers, &mut outcome);
+        efforts(all, self.peers, &mut outcome);
         outcome
     }
 }

@@ -2,8 +2,8 @@
 
 use rdmalab_verbs::UD_GRH_BYTES;
 
-use super::options::Sizes;
-use crate::point::{Point, Transport};
+use super::options::{Fan, Sizes};
+use crate::common::params::{Common, Transport};
 
 /// Alignment of a message: a cache line.
 const LINE: usize = 64;
@@ -18,7 +18,7 @@ pub(crate) const fn mark(repetition: u64) -> u8 {
 }
 
 /// The byte that says that a part is over: another one than the part before has.
-pub(crate) const fn over(part: usize) -> u8 {
+pub(crate) const fn done(part: usize) -> u8 {
     254 + (part % 2) as u8
 }
 
@@ -33,9 +33,9 @@ pub(crate) fn repetition_of(found: u8, expected: u64) -> Option<u64> {
 }
 
 /// The sizes that a point goes through.
-pub(crate) fn sizes(point: &Point) -> Vec<u64> {
-    let most = point.size_bytes;
-    match point.sizes {
+pub(crate) fn sizes(common: &Common, own: &Fan) -> Vec<u64> {
+    let most = common.size_bytes;
+    match own.sizes {
         Sizes::Alone => vec![most],
         Sizes::Series | Sizes::Random => {
             let mut sizes: Vec<u64> = (0..63).map(|i| 1 << i).take_while(|s| *s < most).collect();
@@ -46,14 +46,19 @@ pub(crate) fn sizes(point: &Point) -> Vec<u64> {
 }
 
 /// Repetitions of each part: warm-up, then runs.
-pub(crate) fn parts(point: &Point) -> Vec<u64> {
-    let run = point.messages.saturating_mul(sizes(point).len() as u64);
-    let warm_up = (point.warm_up > 0).then_some(point.warm_up);
-    warm_up.into_iter().chain((0..point.runs).map(|_| run)).collect()
+pub(crate) fn parts(common: &Common, own: &Fan) -> Vec<u64> {
+    let run = common.messages.saturating_mul(sizes(common, own).len() as u64);
+    let warm_up = (common.warm_up > 0).then_some(common.warm_up);
+    warm_up.into_iter().chain((0..common.runs).map(|_| run)).collect()
+}
+
+/// Repetitions of a point, warm-up included.
+pub(crate) fn repetitions(common: &Common, own: &Fan) -> u64 {
+    parts(common, own).iter().fold(0, |sum, part| sum.saturating_add(*part))
 }
 
 /// Which size a repetition has, as each rank knows by itself.
-pub(crate) struct Course {
+pub(crate) struct Schedule {
     sizes: Vec<u64>,
     order: Sizes,
     messages: u64,
@@ -61,14 +66,14 @@ pub(crate) struct Course {
     seed: u64,
 }
 
-impl Course {
-    pub fn of(point: &Point) -> Self {
+impl Schedule {
+    pub fn of(common: &Common, own: &Fan) -> Self {
         Self {
-            sizes: sizes(point),
-            order: point.sizes,
-            messages: point.messages,
-            warm_up: point.warm_up,
-            seed: point.seed,
+            sizes: sizes(common, own),
+            order: own.sizes,
+            messages: common.messages,
+            warm_up: common.warm_up,
+            seed: common.seed,
         }
     }
 
@@ -112,9 +117,9 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// For so many places of incoming messages.
-    pub fn of(point: &Point, places: usize) -> Self {
-        let grh = if point.transport == Transport::Ud { UD_GRH_BYTES } else { 0 };
-        let stride = (point.size_bytes as usize + grh).next_multiple_of(LINE);
+    pub fn of(common: &Common, places: usize) -> Self {
+        let grh = if common.transport == Transport::Ud { UD_GRH_BYTES } else { 0 };
+        let stride = (common.size_bytes as usize + grh).next_multiple_of(LINE);
         Self { stride, grh, places }
     }
 
@@ -171,17 +176,26 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::point::Experiment;
+    use crate::workload::Workload;
 
-    fn point(sizes: Sizes, size_bytes: u64) -> Point {
-        Point {
-            sizes,
-            size_bytes,
-            messages: 10,
-            warm_up: 7,
-            runs: 2,
-            ..Point::default_for(Experiment::Fan)
-        }
+    fn options(sizes: Sizes, size_bytes: u64) -> (Common, Fan) {
+        let common = Common { size_bytes, messages: 10, warm_up: 7, runs: 2, ..Fan::COMMON };
+        (common, Fan { sizes, ..Fan::OWN })
+    }
+
+    fn sizes_of(order: Sizes, size_bytes: u64) -> Vec<u64> {
+        let (common, own) = options(order, size_bytes);
+        sizes(&common, &own)
+    }
+
+    fn parts_of(order: Sizes, size_bytes: u64) -> Vec<u64> {
+        let (common, own) = options(order, size_bytes);
+        parts(&common, &own)
+    }
+
+    fn course_of(order: Sizes, size_bytes: u64) -> Schedule {
+        let (common, own) = options(order, size_bytes);
+        Schedule::of(&common, &own)
     }
 
     #[test]
@@ -193,24 +207,24 @@ mod tests {
             }
         }
         assert_eq!(repetition_of(mark(999), 1000), None, "an old one");
-        assert_eq!((repetition_of(0, 5), repetition_of(over(0), 5)), (None, None));
-        assert!(over(0) != over(1) && u64::from(over(0)) > MARKS);
+        assert_eq!((repetition_of(0, 5), repetition_of(done(0), 5)), (None, None));
+        assert!(done(0) != done(1) && u64::from(done(0)) > MARKS);
     }
 
     #[test]
     fn sizes_double_and_each_has_its_share() {
-        assert_eq!(sizes(&point(Sizes::Alone, 100)), [100]);
-        assert_eq!(sizes(&point(Sizes::Series, 8)), [1, 2, 4, 8]);
-        assert_eq!(sizes(&point(Sizes::Series, 9)), [1, 2, 4, 8, 9]);
-        assert_eq!(sizes(&point(Sizes::Random, 1)), [1]);
-        assert_eq!(parts(&point(Sizes::Series, 8)), [7, 40, 40]);
-        let course = Course::of(&point(Sizes::Series, 8));
-        let run: Vec<u64> = (7..47).map(|i| course.size(i)).collect();
+        assert_eq!(sizes_of(Sizes::Alone, 100), [100]);
+        assert_eq!(sizes_of(Sizes::Series, 8), [1, 2, 4, 8]);
+        assert_eq!(sizes_of(Sizes::Series, 9), [1, 2, 4, 8, 9]);
+        assert_eq!(sizes_of(Sizes::Random, 1), [1]);
+        assert_eq!(parts_of(Sizes::Series, 8), [7, 40, 40]);
+        let schedule = course_of(Sizes::Series, 8);
+        let run: Vec<u64> = (7..47).map(|i| schedule.size(i)).collect();
         assert_eq!((run[0], run[9], run[10], run[39]), (1, 1, 2, 8));
-        assert_eq!(course.size(47), 1, "the next run begins anew");
-        let course = Course::of(&point(Sizes::Random, 8));
+        assert_eq!(schedule.size(47), 1, "the next run begins anew");
+        let schedule = course_of(Sizes::Random, 8);
         for size in [1, 2, 4, 8] {
-            let times = (0..4000).filter(|i| course.size(*i) == size).count();
+            let times = (0..4000).filter(|i| schedule.size(*i) == size).count();
             assert!((850..1150).contains(&times), "{size}: {times} of 4000");
         }
     }
@@ -219,8 +233,8 @@ mod tests {
     fn places_do_not_overlap_and_marks_lie_at_their_ends() {
         for transport in [Transport::Rc, Transport::Ud] {
             for size in [1, 8, 63, 64, 65, 4096] {
-                let point = Point { transport, ..point(Sizes::Alone, size) };
-                let shape = Shape::of(&point, 3);
+                let common = Common { transport, ..options(Sizes::Alone, size).0 };
+                let shape = Shape::of(&common, 3);
                 assert_eq!(shape.out_at(size) + size as usize, shape.out_mark() + 1);
                 assert!(shape.out_mark() < shape.note_at());
                 assert!(shape.note_at() < shape.recv_at(0));

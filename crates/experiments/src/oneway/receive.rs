@@ -6,27 +6,30 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::Wc;
 
-use super::{parts, to_words};
-use crate::cq::{look_for, timed_out};
-use crate::end::End;
-use crate::join::Arrival;
-use crate::pace::longest_gap_ns;
-use crate::point::{Op, Point, Transport};
-use crate::share::{number_of_word, place_of};
-use crate::stock::{Stock, Tellers};
-use crate::talk::{Begin, Course, Effort, gather, stopped};
+use super::options::Oneway;
+use crate::common::arrivals::Arrival;
+use crate::common::completions::{look_for, timed_out};
+use crate::common::credits::CreditReturns;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::gather::gather;
+use crate::common::lockstep::{Lockstep, stopped};
+use crate::common::pace::longest_gap_ns;
+use crate::common::params::{Common, Op, Transport};
+use crate::common::recv_queue::RecvQueue;
+use crate::common::samples::{IDLE_NS, arrivals, parts};
+use crate::common::thread_tag::{number_of_word, place_of};
 
-/// After so long without a message, or twice the sender's pause, the rest is taken to be lost.
-pub(crate) const IDLE_NS: u64 = 2_000_000_000;
 /// A WRITE that did not come for so long over UC may have been lost; then others are looked for.
 const SCAN_NS: u64 = 10_000_000;
 
 struct Receiving<'a, R> {
     rank: &'a R,
-    end: &'a End,
-    point: &'a Point,
-    stocks: Vec<Stock<'a>>,
-    tellers: Tellers<'a>,
+    end: &'a Endpoint,
+    common: &'a Common,
+    own: &'a Oneway,
+    recv_queues: Vec<RecvQueue<'a>>,
+    credit_returns: CreditReturns<'a>,
     arrivals: Vec<Arrival>,
     /// The number that is expected next.
     next: u64,
@@ -37,39 +40,47 @@ struct Receiving<'a, R> {
     effort: Effort,
 }
 
-pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let is_looked_for = point.op == Op::Write;
-    let total = point.total() as usize;
-    let patience_ns = if point.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
+pub(super) fn run<R: Rank>(
+    common: &Common,
+    own: &Oneway,
+    rank: &R,
+    end: &Endpoint,
+) -> Result<Outcome, Stopped> {
+    let is_looked_for = common.op == Op::Write;
+    let total = common.total() as usize;
+    let patience_ns = if common.transport == Transport::Rc { rank.patience_ns() } else { IDLE_NS };
     let mut receiving = Receiving {
         rank,
         end,
-        point,
-        stocks: if is_looked_for {
-            vec![Stock::empty(end, 0)]
+        common,
+        own,
+        recv_queues: if is_looked_for {
+            vec![RecvQueue::empty(end, 0)]
         } else {
-            (0..end.qps.len()).map(|qp| Stock::new(end, point, qp)).collect::<Result<_, _>>()?
+            (0..end.qps.len())
+                .map(|qp| RecvQueue::new(end, common, qp))
+                .collect::<Result<_, _>>()?
         },
-        tellers: Tellers::new(end, point),
+        credit_returns: CreditReturns::new(end, common),
         // Duplicates beyond this are not kept.
-        arrivals: arrivals(total + total / 8 + 1024, point.touch),
+        arrivals: arrivals(total + total / 8 + 1024, common.touch),
         next: 0,
         came: 0,
-        limit_ns: patience_ns.max(longest_gap_ns(point)),
+        limit_ns: patience_ns.max(longest_gap_ns(common)),
         effort: Effort::default(),
     };
-    let mut course = Course::new(rank, end);
+    let mut lockstep = Lockstep::new(rank, end);
     let mut last = 0;
-    for messages in parts(point) {
-        if !course.goes_on()? {
+    for messages in parts(common) {
+        if !lockstep.goes_on()? {
             break;
         }
-        course.aligns()?;
+        lockstep.align_clocks()?;
         last += messages;
-        course.took(receiving.part(last))?;
+        lockstep.part_ended(receiving.part(last))?;
     }
-    course.aligns()?;
-    let mut outcome = Outcome { cut_short: course.cut_short, ..Outcome::default() };
+    lockstep.align_clocks()?;
+    let mut outcome = Outcome { cut_short: lockstep.cut_short, ..Outcome::default() };
     let found = gather(rank, &to_words(receiving.effort, &receiving.arrivals));
     match found {
         Err(error) if outcome.cut_short.is_none() => return Err(error),
@@ -77,16 +88,6 @@ pub(super) fn run<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome
     }
     end.facts(&mut outcome);
     Ok(outcome)
-}
-
-/// An empty list with room for so many arrivals: with its pages there, or not.
-pub(crate) fn arrivals(count: usize, touch: bool) -> Vec<Arrival> {
-    let mut arrivals = Vec::with_capacity(count);
-    if touch {
-        arrivals.resize(count, Arrival { number: 1, recv: 1, send: 1 });
-        std::hint::black_box(&mut arrivals).clear();
-    }
-    arrivals
 }
 
 impl<R: Rank> Receiving<'_, R> {
@@ -103,9 +104,9 @@ impl<R: Rank> Receiving<'_, R> {
             if self.rank.is_asked_to_stop() {
                 return Err(stopped(self.rank));
             }
-            let came = if self.point.op == Op::Write { self.written()? } else { self.received()? };
+            let came = if self.common.op == Op::Write { self.written()? } else { self.received()? };
             if !came {
-                if self.point.transport == Transport::Rc {
+                if self.common.transport == Transport::Rc {
                     return Err(timed_out(self.limit_ns, "the next message"));
                 }
                 // The rest of this part is lost; what comes late is still joined by its number.
@@ -134,33 +135,34 @@ impl<R: Rank> Receiving<'_, R> {
     #[inline]
     fn received(&mut self) -> Result<bool, Stopped> {
         let mut wcs = [Wc::default()];
-        if self.tellers.wait_for(self.rank, &self.stocks, self.limit_ns, &mut wcs)? == 0 {
+        if self.credit_returns.wait_for(self.rank, &self.recv_queues, self.limit_ns, &mut wcs)? == 0
+        {
             return Ok(false);
         }
-        let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
+        let recv = if self.own.stamps.recv { self.rank.now().0 } else { 0 };
         let wc = &wcs[0];
         if !wc.is_ok() {
             return Err(self.end.explain(wc, "receive"));
         }
-        let (share, layout) = (&self.end.share, &self.end.layout);
-        let memory = share.memory(&self.end.mr, wc.wr_id());
+        let (thread_tag, layout) = (&self.end.thread_tag, &self.end.layout);
+        let memory = thread_tag.memory(&self.end.mr, wc.wr_id());
         let place = place_of(wc.wr_id());
         let number = match wc.imm() {
-            Some(imm) => u64::from(share.number(imm)),
+            Some(imm) => u64::from(thread_tag.number(imm)),
             None => number_of_word(memory.read_u64(layout.in_at(place))).wrapping_sub(1),
         };
-        let send = if self.point.stamps.send {
-            let is_write = self.point.op.writes();
+        let send = if self.own.stamps.send {
+            let is_write = self.common.op.writes();
             let place = if is_write { number as usize % layout.in_places } else { place };
             memory.read_u64(layout.in_at(place))
         } else {
             0
         };
         self.keep(Arrival { number, recv, send });
-        let qp = if self.stocks.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
+        let qp = if self.recv_queues.len() == 1 { Some(0) } else { self.end.index_of(wc.qp_num()) };
         let Some(qp) = qp else { return Ok(true) };
-        self.stocks[qp].took(wc.wr_id())?;
-        self.tellers.tell(self.rank, qp, self.stocks[qp].restocked)?;
+        self.recv_queues[qp].used(wc.wr_id())?;
+        self.credit_returns.update(self.rank, qp, self.recv_queues[qp].reposted)?;
         Ok(true)
     }
 
@@ -177,7 +179,7 @@ impl<R: Rank> Receiving<'_, R> {
         let number = |n: u64| number_of_word(word(n)).checked_sub(1);
         let of = |n: u64| number(n).filter(|found| *found >= n);
         let expected = self.next;
-        let is_lossy = self.point.transport != Transport::Rc;
+        let is_lossy = self.common.transport != Transport::Rc;
         let look = || of(expected).or_else(|| if is_lossy { of(expected + 1) } else { None });
         let mut found = None;
         let mut waited_ns = 0;
@@ -187,16 +189,33 @@ impl<R: Rank> Receiving<'_, R> {
             waited_ns += slice_ns;
             if found.is_none() && is_lossy {
                 found = (expected..expected + places).filter_map(of).min();
-                if found.is_none() && Tellers::is_due(waited_ns, slice_ns) {
-                    self.tellers.beat(self.rank, &self.stocks)?;
+                if found.is_none() && CreditReturns::is_due(waited_ns, slice_ns) {
+                    self.credit_returns.heartbeat(self.rank, &self.recv_queues)?;
                 }
             }
         }
         let Some(number) = found else { return Ok(false) };
-        let recv = if self.point.stamps.recv { self.rank.now().0 } else { 0 };
+        let recv = if self.own.stamps.recv { self.rank.now().0 } else { 0 };
         self.keep(Arrival { number, recv, send: 0 });
-        self.stocks[0].restocked = number + 1;
-        self.tellers.tell(self.rank, 0, number + 1)?;
+        self.recv_queues[0].reposted = number + 1;
+        self.credit_returns.update(self.rank, 0, number + 1)?;
         Ok(true)
     }
+}
+
+/// Words of an arrival between the ends.
+const WORDS: usize = 3;
+
+fn to_words(effort: Effort, arrivals: &[Arrival]) -> Vec<u64> {
+    let mut words = Vec::with_capacity(Effort::WORDS + WORDS * arrivals.len());
+    words.extend(effort.to_words());
+    words.extend(arrivals.iter().flat_map(|a| [a.number, a.recv, a.send]));
+    words
+}
+
+pub(super) fn from_words(words: &[u64]) -> Option<(Effort, Vec<Arrival>)> {
+    let effort = Effort::from_words(words)?;
+    let arrivals = words[Effort::WORDS..].chunks_exact(WORDS);
+    let arrivals = arrivals.map(|w| Arrival { number: w[0], recv: w[1], send: w[2] });
+    Some((effort, arrivals.collect()))
 }

@@ -1,4 +1,4 @@
-//! Round trips against an end that lies still: READ, and WRITE then READ.
+//! Round trips against an end that does nothing: READ, and WRITE then READ.
 
 use std::sync::atomic::Ordering;
 
@@ -6,19 +6,22 @@ use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
 
-use super::{Log, hand_in, mark};
-use crate::cq::failed;
-use crate::end::End;
-use crate::oneway::parts;
-use crate::point::{Op, Point, Unsignalled};
-use crate::talk::{Begin, Course, Effort, stopped};
+use super::log::{Log, send_effort};
+use super::marks::mark;
+use super::options::{Ping, Unsignalled};
+use crate::common::completions::failed;
+use crate::common::effort::{Begin, Effort};
+use crate::common::endpoint::Endpoint;
+use crate::common::lockstep::{Lockstep, stopped};
+use crate::common::params::{Common, Op};
+use crate::common::samples::parts;
 
 /// The active end. One round trip is under way at a time, so that at most three requests are: an
 /// unsignalled READ frees its slot with the completion of the next WRITE.
 struct Client<'a, R> {
     rank: &'a R,
-    end: &'a End,
-    point: &'a Point,
+    end: &'a Endpoint,
+    common: &'a Common,
     /// The requests of a round trip.
     batch: SendBatch<'a>,
     /// Completions of a round trip.
@@ -28,7 +31,7 @@ struct Client<'a, R> {
 }
 
 impl<'a, R: Rank> Client<'a, R> {
-    fn new(rank: &'a R, end: &'a End, point: &'a Point) -> Self {
+    fn new(common: &'a Common, own: &Ping, rank: &'a R, end: &'a Endpoint) -> Self {
         let layout = &end.layout;
         let out: [Sge<'a>; 1] = [end.mr.sge(layout.out_at(0), layout.size)];
         let back: [Sge<'a>; 1] = [end.mr.sge(layout.in_at(0), layout.size)];
@@ -36,15 +39,15 @@ impl<'a, R: Rank> Client<'a, R> {
         let write = SendRequest::write(&out, &end.peer.memory, there);
         let write = if end.inline { write.inline_data() } else { write };
         let read = SendRequest::read(&back, &end.peer.memory, there);
-        let (requests, completions) = match (point.op, point.unsignalled) {
+        let (requests, completions) = match (common.op, own.unsignalled) {
             (Op::WriteRead, Unsignalled::Neither) => (vec![write.signaled(), read.signaled()], 2),
             (Op::WriteRead, Unsignalled::Write) => (vec![write, read.signaled()], 1),
             (Op::WriteRead, Unsignalled::Read) => (vec![write.signaled(), read], 1),
             _ => (vec![read.signaled()], 1),
         };
-        let looks = point.op == Op::WriteRead && point.unsignalled == Unsignalled::Read;
+        let looks = common.op == Op::WriteRead && own.unsignalled == Unsignalled::Read;
         let requests: Vec<_> = requests.into_iter().map(|r| r.wr_id(end.tag)).collect();
-        Self { rank, end, point, batch: SendBatch::new(&requests), completions, looks }
+        Self { rank, end, common, batch: SendBatch::new(&requests), completions, looks }
     }
 
     fn trips(&mut self, trips: u64, log: &mut Log<'_>) -> Result<(), Stopped> {
@@ -65,7 +68,7 @@ impl<'a, R: Rank> Client<'a, R> {
         let (memory, layout) = (self.end.memory(), &self.end.layout);
         let (mark, qps) = (mark(number), &self.end.qps);
         let qp = if qps.len() == 1 { &qps[0] } else { &qps[(number % qps.len() as u64) as usize] };
-        if self.point.op == Op::WriteRead {
+        if self.common.op == Op::WriteRead {
             memory.byte(layout.out_at(0) + layout.size - 1).store(mark, Ordering::Release);
         }
         for i in 0..self.batch.len() {
@@ -90,12 +93,17 @@ impl<'a, R: Rank> Client<'a, R> {
     }
 }
 
-pub(super) fn client<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let mut client = Client::new(rank, end, point);
-    let mut log = Log::new(rank, point);
-    let mut course = Course::new(rank, end);
-    for trips in parts(point) {
-        if !course.goes_on()? {
+pub(super) fn client<R: Rank>(
+    common: &Common,
+    own: &Ping,
+    rank: &R,
+    end: &Endpoint,
+) -> Result<Outcome, Stopped> {
+    let mut client = Client::new(common, own, rank, end);
+    let mut log = Log::new(rank, common);
+    let mut lockstep = Lockstep::new(rank, end);
+    for trips in parts(common) {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
@@ -103,22 +111,26 @@ pub(super) fn client<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outc
         let result = client.trips(trips, &mut log);
         begin.end(rank, &mut log.effort);
         // The end that lies still learns in this way that a part is over.
-        course.took(result.and_then(|()| end.say_over(rank)))?;
+        lockstep.part_ended(result.and_then(|()| end.tell_done(rank)))?;
     }
-    log.outcome(rank, end, course.cut_short)
+    log.outcome(rank, end, lockstep.cut_short)
 }
 
-pub(super) fn server<R: Rank>(rank: &R, end: &End, point: &Point) -> Result<Outcome, Stopped> {
-    let mut course = Course::new(rank, end);
+pub(super) fn server<R: Rank>(
+    common: &Common,
+    rank: &R,
+    end: &Endpoint,
+) -> Result<Outcome, Stopped> {
+    let mut lockstep = Lockstep::new(rank, end);
     let mut effort = Effort::default();
-    for _ in parts(point) {
-        if !course.goes_on()? {
+    for _ in parts(common) {
+        if !lockstep.goes_on()? {
             break;
         }
         let begin = Begin::now(rank);
-        let result = end.lie_still(rank);
+        let result = end.wait_until_done(rank);
         begin.end(rank, &mut effort);
-        course.took(result)?;
+        lockstep.part_ended(result)?;
     }
-    hand_in(rank, end, effort, course.cut_short)
+    send_effort(rank, end, effort, lockstep.cut_short)
 }

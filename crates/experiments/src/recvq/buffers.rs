@@ -3,11 +3,11 @@
 use rdmalab_rank::Stopped;
 use rdmalab_verbs::{Access, Context, Mr, RecvRequest, Sge};
 
-use super::options::RegionsBy;
-use crate::cq::failed;
-use crate::links::{Links, memory};
-use crate::point::Point;
-use crate::trouble::Troubled;
+use super::options::{Recvq, RegionsBy, Return};
+use crate::common::completions::failed;
+use crate::common::failure::Diagnose;
+use crate::common::links::{Links, memory};
+use crate::common::params::Common;
 
 /// Alignment of a buffer: a cache line.
 const LINE: usize = 64;
@@ -35,31 +35,36 @@ pub(crate) fn shared_out(buffers: usize, regions: usize, by: RegionsBy) -> Vec<(
 }
 
 /// Regions that a point asks for, of so many buffers.
-pub(crate) fn regions(point: &Point, buffers: usize) -> usize {
-    match point.regions as usize {
+pub(crate) fn regions(own: &Recvq, buffers: usize) -> usize {
+    match own.regions as usize {
         0 => buffers,
         regions => regions.min(buffers),
     }
 }
 
 /// Buffers in use.
-pub(crate) fn in_use(point: &Point) -> usize {
-    (point.rx_depth - point.missing.min(point.rx_depth)) as usize
+pub(crate) fn in_use(common: &Common, own: &Recvq) -> usize {
+    (common.rx_depth - own.missing.min(common.rx_depth)) as usize
 }
 
 /// Bytes from one buffer to the next.
-pub(crate) fn stride(point: &Point) -> usize {
-    (point.size_bytes as usize).next_multiple_of(LINE)
+pub(crate) fn stride(common: &Common) -> usize {
+    (common.size_bytes as usize).next_multiple_of(LINE)
 }
 
 impl Buffers {
     /// One piece of memory, registered in parts.
-    pub fn new(context: &Context, links: &Links, point: &Point) -> Result<Self, Stopped> {
-        let count = in_use(point);
-        let stride = stride(point);
-        let buffer = memory(context, point, (count * stride).max(LINE))?;
-        let mut places = shared_out(count, regions(point, count), point.regions_by);
-        let mut lengths = vec![0; regions(point, count)];
+    pub fn new(
+        context: &Context,
+        links: &Links,
+        common: &Common,
+        own: &Recvq,
+    ) -> Result<Self, Stopped> {
+        let count = in_use(common, own);
+        let stride = stride(common);
+        let buffer = memory(context, common, (count * stride).max(LINE))?;
+        let mut places = shared_out(count, regions(own, count), own.regions_by);
+        let mut lengths = vec![0; regions(own, count)];
         places.iter().for_each(|(region, _)| lengths[*region] += stride);
         let mut start = 0;
         let mut made = Vec::with_capacity(lengths.len());
@@ -69,7 +74,7 @@ impl Buffers {
             start += bytes;
         }
         places.iter_mut().for_each(|(_, place)| *place *= stride);
-        Ok(Self { regions: made, places, size: point.size_bytes as usize })
+        Ok(Self { regions: made, places, size: common.size_bytes as usize })
     }
 
     /// The memory of each buffer.
@@ -89,29 +94,29 @@ impl Buffers {
 }
 
 /// Posts used receives again, in the order in which they were used.
-pub(crate) struct Returner<'a> {
+pub(crate) struct Refill<'a> {
     requests: &'a [RecvRequest<'a, 'a>],
     /// Those that are used, to be posted as a list.
     used: Vec<RecvRequest<'a, 'a>>,
     at_once: usize,
 }
 
-impl<'a> Returner<'a> {
+impl<'a> Refill<'a> {
     /// Fills the queue.
     pub fn new(
         links: &Links,
         requests: &'a [RecvRequest<'a, 'a>],
-        point: &Point,
+        return_at: Return,
     ) -> Result<Self, Stopped> {
-        let at_once = point.return_at.count(requests.len());
-        let mut returner = Self { requests, used: requests.to_vec(), at_once };
-        returner.post(links)?;
-        Ok(returner)
+        let at_once = return_at.count(requests.len());
+        let mut refill = Self { requests, used: requests.to_vec(), at_once };
+        refill.post(links)?;
+        Ok(refill)
     }
 
     /// A receive was used.
     #[inline]
-    pub fn took(&mut self, wr_id: u64) {
+    pub fn used(&mut self, wr_id: u64) {
         if let Some(request) = self.requests.get(wr_id as usize) {
             self.used.push(*request);
         }
@@ -119,7 +124,7 @@ impl<'a> Returner<'a> {
 
     /// Posts them again where there are as many as the policy wants.
     #[inline]
-    pub fn give_back(&mut self, links: &Links) -> Result<(), Stopped> {
+    pub fn post_when_due(&mut self, links: &Links) -> Result<(), Stopped> {
         if self.used.len() >= self.at_once { self.post(links) } else { Ok(()) }
     }
 

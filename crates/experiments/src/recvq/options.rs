@@ -1,11 +1,27 @@
-//! What can be chosen of a receive queue.
+//! The options that only `recvq` has.
 
 use serde::{Deserialize, Serialize};
 
-use crate::number;
-use crate::options::{Opt, within};
-use crate::point::Experiment;
-use crate::words::words;
+use crate::common::number;
+use crate::common::option::{Field, Opt, count_or, number_field, within, word_field};
+use crate::common::words::words;
+
+/// Its options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recvq {
+    /// Where receives are posted.
+    pub queue: Queue,
+    /// Memory regions that the receive buffers lie in; 0: one for each.
+    pub regions: u32,
+    /// Which of these buffers share a region.
+    pub regions_by: RegionsBy,
+    /// Receives that the queue has room for and that are never posted.
+    pub missing: u32,
+    /// When used receives are posted again.
+    pub return_at: Return,
+    /// On which side of the answer they are.
+    pub return_when: ReturnWhen,
+}
 
 words! {
     /// Where receives are posted.
@@ -61,76 +77,51 @@ impl Return {
     }
 }
 
-/// The experiments that all of this is for.
-const HERE: &[Experiment] = &[Experiment::Recvq];
-
-/// The most pieces, regions and missing buffers: [`crate::check`] knows the device's limits.
+/// The most regions and missing buffers: [`crate::check`] knows the device's limits.
 const MOST: u64 = u32::MAX as u64;
 
-pub(crate) const MAX_SGE: Opt = Opt {
-    name: "max-sge",
-    letter: None,
-    value_name: "N",
-    unit: "",
-    help: "pieces that a receive may have; it has one, but an adapter reserves room for all",
-    applies: &[Experiment::Recvq, Experiment::Rpc],
-    is_number: true,
-    words: &[],
-    bare: None,
-    get: |p| p.max_sge.to_string(),
-    set: |p, text| {
-        p.max_sge = within(text, "", 1, MOST)? as u32;
-        Ok(())
+pub(super) const QUEUE: Field<Recvq> =
+    word_field!("queue", None, Queue, queue, "where receives are posted");
+pub(super) const REGIONS: Field<Recvq> = Field {
+    opt: Opt {
+        name: "regions",
+        letter: None,
+        value_name: "N|each",
+        unit: "",
+        help: "memory regions that the receive buffers lie in; each: one for every buffer",
+        is_number: true,
+        words: &["each"],
+        bare: None,
     },
-};
-
-pub(crate) const REGIONS: Opt = Opt {
-    name: "regions",
-    letter: None,
-    value_name: "N|each",
-    unit: "",
-    help: "memory regions that the receive buffers lie in; each: one for every buffer",
-    applies: HERE,
-    is_number: true,
-    words: &["each"],
-    bare: None,
     get: |p| if p.regions == 0 { "each".to_owned() } else { p.regions.to_string() },
     set: |p, text| {
-        p.regions = match text {
-            "each" => 0,
-            n => within(n, "", 1, MOST).map_err(|e| format!("{e}; or each"))? as u32,
-        };
+        p.regions = count_or(text, "each", MOST)?;
         Ok(())
     },
 };
-
-pub(crate) const MISSING: Opt = Opt {
-    name: "missing",
-    letter: None,
-    value_name: "N",
-    unit: "",
-    help: "receives that the queue has room for and that are never posted",
-    applies: HERE,
-    is_number: true,
-    words: &[],
-    bare: None,
-    get: |p| p.missing.to_string(),
-    set: |p, text| {
-        p.missing = within(text, "", 0, MOST)? as u32;
-        Ok(())
+pub(super) const REGIONS_BY: Field<Recvq> = word_field!(
+    "regions-by",
+    None,
+    RegionsBy,
+    regions_by,
+    "which buffers share a region: neighbours, or every so many"
+);
+pub(super) const MISSING: Field<Recvq> = number_field!(
+    "missing", None, missing: u32, 0..=MOST, "N", "",
+    "receives that the queue has room for and that are never posted"
+);
+pub(super) const RETURN: Field<Recvq> = Field {
+    opt: Opt {
+        name: "return",
+        letter: None,
+        value_name: "N|WORD",
+        unit: "",
+        help: "when used receives are posted again: when N are used, when half of the queue is, \
+               or all",
+        is_number: true,
+        words: &["half", "all"],
+        bare: None,
     },
-};
-
-pub(crate) const RETURN: Opt = Opt {
-    name: "return",
-    letter: None,
-    value_name: "N|WORD",
-    unit: "",
-    help: "when used receives are posted again: when N are used, when half of the queue is, or all",
-    applies: HERE,
-    is_number: true,
-    words: &["half", "all"],
-    bare: None,
     get: |p| match p.return_at {
         Return::Every(n) => n.to_string(),
         Return::Half => "half".to_owned(),
@@ -148,3 +139,10 @@ pub(crate) const RETURN: Opt = Opt {
         Ok(())
     },
 };
+pub(super) const RETURN_WHEN: Field<Recvq> = word_field!(
+    "return-when",
+    None,
+    ReturnWhen,
+    return_when,
+    "on which side of the answer receives are posted again"
+);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Unsupported;
+use super::limit::Unsupported;
 
 /// Words of a CPU mask: 1024 CPUs, as glibc's `cpu_set_t` has.
 const WORDS: usize = 16;
@@ -109,7 +109,7 @@ fn yield_core() {
 
 /// What a spinning end does between two looks at a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Looking {
+pub enum SpinHint {
     /// Nothing: on some processors PAUSE takes longer than the hand-over that is waited for.
     Bare,
     /// PAUSE (YIELD on aarch64): on others it is the faster way, as fewer looks ask for the line
@@ -122,7 +122,7 @@ pub enum Looking {
 pub(super) struct Spin {
     /// Both ends have one core, so that only yielding lets the other one act.
     pub yielding: bool,
-    /// A PAUSE between two looks (see [`Looking`]).
+    /// A PAUSE between two looks (see [`SpinHint`]).
     pub pausing: bool,
 }
 
@@ -133,8 +133,8 @@ impl Spin {
     }
 
     /// The same, looking as asked for.
-    pub fn looking(self, looking: Looking) -> Self {
-        Self { pausing: looking == Looking::Paused, ..self }
+    pub fn with_hint(self, hint: SpinHint) -> Self {
+        Self { pausing: hint == SpinHint::Paused, ..self }
     }
 
     /// What stands between two looks.

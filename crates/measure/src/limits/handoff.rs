@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::cpu::{Looking, Spin};
-use super::peer::{Line, Map, beside};
-use super::{Ends, Limit, Unsupported, median_ns_per_call};
+use super::cpu::{Spin, SpinHint};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 
@@ -27,9 +27,9 @@ pub enum Lines {
 pub struct Handoff {
     clock: Clock,
     cores: (usize, usize),
-    ends: Ends,
+    ends: Peers,
     lines: Lines,
-    looking: Looking,
+    hint: SpinHint,
     map: Map,
 }
 
@@ -42,12 +42,12 @@ impl Handoff {
     pub fn new(
         clock: Clock,
         cores: (usize, usize),
-        ends: Ends,
+        ends: Peers,
         lines: Lines,
-        looking: Looking,
+        hint: SpinHint,
     ) -> Result<Self, Unsupported> {
         let map = Map::shared(3 * size_of::<Line>())?;
-        Ok(Self { clock, cores, ends, lines, looking, map })
+        Ok(Self { clock, cores, ends, lines, hint, map })
     }
 }
 
@@ -57,9 +57,9 @@ impl Limit for Handoff {
             Lines::One => "one line",
             Lines::Two => "two lines",
         };
-        let pause = match self.looking {
-            Looking::Bare => "bare",
-            Looking::Paused => "PAUSE",
+        let pause = match self.hint {
+            SpinHint::Bare => "bare",
+            SpinHint::Paused => "PAUSE",
         };
         format!("cache-line hand-off, {lines}, {pause}, two {}", self.ends.name())
     }
@@ -76,7 +76,7 @@ impl Limit for Handoff {
         let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
         ping.store(0, Ordering::Release);
         pong.store(0, Ordering::Release);
-        let spin = Spin::between(self.cores).looking(self.looking);
+        let spin = Spin::between(self.cores).with_hint(self.hint);
         let ours = || {
             let mut sent = 0;
             let mut round_trip = || {

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::{Limit, Unsupported, median_ns_per_call};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 

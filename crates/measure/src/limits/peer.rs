@@ -5,18 +5,19 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Unsupported, cpu};
+use super::cpu;
+use super::limit::Unsupported;
 
 /// What the two ends are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ends {
+pub enum Peers {
     /// Two threads of this process.
     Threads,
     /// This process and a child of it.
     Processes,
 }
 
-impl Ends {
+impl Peers {
     /// For names of limits.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -166,9 +167,9 @@ pub fn pin(core: usize) -> Result<cpu::Pin, Unsupported> {
 /// ends soon after `stop` is not 0, which it is when this returns.
 ///
 /// # Safety
-/// For [`Ends::Processes`], `theirs` is bound by the contract of [`Child::fork`].
+/// For [`Peers::Processes`], `theirs` is bound by the contract of [`Child::fork`].
 pub unsafe fn beside<T>(
-    ends: Ends,
+    ends: Peers,
     cores: (usize, usize),
     stop: &AtomicU64,
     theirs: impl FnOnce() + Send,
@@ -187,7 +188,7 @@ pub unsafe fn beside<T>(
     drop(visit);
     let _pin = pin(cores.0)?;
     match ends {
-        Ends::Threads => std::thread::scope(|scope| {
+        Peers::Threads => std::thread::scope(|scope| {
             let _stop = Stop(stop);
             let named = std::thread::Builder::new().name("other end".to_owned());
             let spawned = named.spawn_scoped(scope, || {
@@ -197,7 +198,7 @@ pub unsafe fn beside<T>(
             spawned.map_err(|e| Unsupported::from_io("no thread for the other end", &e))?;
             ours()
         }),
-        Ends::Processes => {
+        Peers::Processes => {
             // SAFETY: the caller's promise.
             let _child = unsafe { Child::fork(cores.1, theirs) }?;
             let _stop = Stop(stop);

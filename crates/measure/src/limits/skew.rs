@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::cpu::{Looking, Spin};
-use super::peer::{Line, Map, beside};
-use super::{Ends, Unsupported};
+use super::cpu::{Spin, SpinHint};
+use super::limit::Unsupported;
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::{Clock, Stamp};
 
 /// A few milliseconds where both cores are ours alone.
@@ -30,12 +30,6 @@ pub struct Skew {
 }
 
 impl Skew {
-    /// Whether counters that agree perfectly would show this too.
-    #[must_use]
-    pub fn may_be_zero(&self) -> bool {
-        self.low_ns <= 0.0 && 0.0 <= self.high_ns
-    }
-
     /// What a one-way time between the two cores may be off by, when nothing is corrected.
     #[must_use]
     pub fn error_ns(&self) -> f64 {
@@ -54,7 +48,7 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
     let map = Map::shared(3 * size_of::<Line>())?;
     let [ping, pong, stop] = map.lines() else { unreachable!("three lines were mapped") };
     let (ping, pong, stop) = (&ping.0, &pong.0, &stop.0);
-    let spin = Spin::between(cores).looking(Looking::Paused);
+    let spin = Spin::between(cores).with_hint(SpinHint::Paused);
     let ns = |ticks: i64| clock.ns_between(Stamp(0), Stamp(ticks as u64));
     let ours = || {
         let (mut low, mut high) = (i64::MIN, i64::MAX);
@@ -94,5 +88,5 @@ pub fn core_skew(clock: Clock, cores: (usize, usize)) -> Result<Skew, Unsupporte
         }
     };
     // SAFETY: threads are bound by no contract here.
-    unsafe { beside(Ends::Threads, cores, stop, theirs, ours) }
+    unsafe { beside(Peers::Threads, cores, stop, theirs, ours) }
 }

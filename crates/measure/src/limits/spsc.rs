@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cpu::{self, Spin};
-use super::peer::{Line, Map, beside};
-use super::{Ends, Limit, Unsupported, median_ns_per_call};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 
@@ -41,7 +41,7 @@ impl Slots {
 pub struct Spsc {
     clock: Clock,
     cores: (usize, usize),
-    ends: Ends,
+    ends: Peers,
     layout: Slots,
     map: Map,
 }
@@ -67,7 +67,7 @@ impl Spsc {
     pub fn new(
         clock: Clock,
         cores: (usize, usize),
-        ends: Ends,
+        ends: Peers,
         layout: Slots,
     ) -> Result<Self, Unsupported> {
         let slots_bytes = SLOTS as usize * layout.stride() * 8;

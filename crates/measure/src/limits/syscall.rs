@@ -1,6 +1,6 @@
 //! Entering the kernel and coming back.
 
-use super::{Limit, Unsupported, median_ns_per_call};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 

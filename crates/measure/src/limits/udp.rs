@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cpu::{self, Spin};
-use super::peer::{Line, Map, beside};
-use super::{Ends, Limit, Unsupported, median_ns_per_call};
+use super::limit::{Limit, Unsupported, median_ns_per_call};
+use super::peer::{Line, Map, Peers, beside};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 
@@ -28,7 +28,7 @@ pub enum Waiting {
 pub struct UdpPingPong {
     clock: Clock,
     cores: (usize, usize),
-    ends: Ends,
+    ends: Peers,
     waiting: Waiting,
     payload_bytes: usize,
     stop: Map,
@@ -42,7 +42,7 @@ impl UdpPingPong {
     pub fn new(
         clock: Clock,
         cores: (usize, usize),
-        ends: Ends,
+        ends: Peers,
         waiting: Waiting,
         payload_bytes: usize,
     ) -> Result<Self, Unsupported> {

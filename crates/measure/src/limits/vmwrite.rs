@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::cpu::Spin;
+use super::limit::{Limit, Unsupported, median_ns_per_call};
 use super::peer::{Child, Line, Map, pin};
-use super::{Limit, Unsupported, median_ns_per_call};
 use crate::clock::Clock;
 use crate::quantity::Quantity;
 

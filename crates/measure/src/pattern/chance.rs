@@ -1,6 +1,5 @@
 //! Probabilities so small that only their logarithms are numbers.
 
-use super::fold::Folded;
 use crate::stats::normal::upper_tail;
 
 /// The logarithm of the probability that a standard normal exceeds `z`.
@@ -26,15 +25,6 @@ pub fn normal_quantile(q: f64) -> f64 {
 /// The logarithm of the probability that chi-squared with so many degrees of freedom exceeds `x`.
 pub fn ln_chi_squared_tail(x: f64, freedom: f64) -> f64 {
     ln_upper_gamma(freedom / 2.0, x / 2.0)
-}
-
-/// About the value that chi-squared of this folding stays below with probability `q` where there is
-/// no pattern (Wilson and Hilferty 1931).
-pub fn quantile_of(folded: &Folded, q: f64) -> f64 {
-    let freedom = folded.freedom;
-    let spread = 2.0 / (9.0 * freedom);
-    let root = 1.0 - spread + normal_quantile(q) * spread.sqrt();
-    freedom * root.max(0.05).powi(3)
 }
 
 /// ln Q(a, x), the regularised upper incomplete gamma function, for `a` > 0.

@@ -60,6 +60,15 @@ pub struct Folded {
 }
 
 impl Folded {
+    /// About the value that chi-squared of this folding stays below with probability `q` where
+    /// there is no pattern (Wilson and Hilferty 1931).
+    pub fn quantile(&self, q: f64) -> f64 {
+        let freedom = self.freedom;
+        let spread = 2.0 / (9.0 * freedom);
+        let root = 1.0 - spread + normal_quantile(q) * spread.sqrt();
+        freedom * root.max(0.05).powi(3)
+    }
+
     /// Folds scores, of whole periods. `is_there` is 0 where a sample is missing.
     pub fn of(scores: &[f64], is_there: Option<&[f64]>, period: usize) -> Self {
         let mut sums = folded_sums(scores, period);

@@ -10,9 +10,9 @@
 //! Runs of one session share more: the same hour, load and temperature. Where a side has several
 //! sessions, each of these is one number.
 
-use super::compare::LEAST_P;
-use super::difference::{Side, Spread};
-use super::{Estimate, Interval, assert_confidence, median, quantile, sort, student, timed};
+use super::difference::{LEAST_P, MeanVariance, RunMeans, logarithms};
+use super::samples::{Estimate, Interval, assert_confidence, median, quantile, sort};
+use super::{student, timed};
 
 /// The runs of one side, each in ascending order; those of a session (a record, a call of the
 /// program) stand together.
@@ -43,7 +43,7 @@ impl Runs {
     /// The same, where all of them may be off by so much, and in the same direction, as times
     /// between two clocks are: more runs do not lessen that.
     #[must_use]
-    pub fn off_by(self, error: f64) -> Self {
+    pub fn with_common_error(self, error: f64) -> Self {
         Self { error, ..self }
     }
 
@@ -66,7 +66,7 @@ impl Runs {
 pub struct RunRatio {
     /// Of logarithms, `b` - `a`.
     difference: f64,
-    spread: Spread,
+    spread: MeanVariance,
     /// What the clock's steps, and its error, may hide, in logarithms.
     slack: f64,
 }
@@ -87,12 +87,12 @@ impl RunRatio {
             // A step as a share of the smallest: steps of logarithms differ.
             let least = values.iter().flatten().copied().reduce(f64::min)?;
             let step = runs.step / least;
-            Some((Side::of(&logarithms(&values), step)?, step, hidden_by(runs.error, least)))
+            Some((RunMeans::of(&logarithms(&values), step)?, step, hidden_by(runs.error, least)))
         };
         let ((a, step_a, hidden_a), (b, step_b, hidden_b)) = (side(a)?, side(b)?);
         let difference = b.mean - a.mean;
         let slack = step_a.max(step_b) + hidden_a + hidden_b;
-        Some(Self { difference, spread: a.against(&b), slack })
+        Some(Self { difference, spread: a.of_difference_to(&b), slack })
     }
 
     /// `b` over `a`: of the geometric means.
@@ -102,7 +102,7 @@ impl RunRatio {
     }
 
     /// The interval of the ratio, wider at each end by a step of the clock, and by what
-    /// [`Runs::off_by`] says of both sides.
+    /// [`Runs::with_common_error`] says of both sides.
     ///
     /// # Panics
     /// When `confidence` is not strictly between 0 and 1.
@@ -148,11 +148,6 @@ pub fn hidden_by(error: f64, value: f64) -> f64 {
     }
 }
 
-/// The logarithms of the numbers of each session's runs.
-pub(super) fn logarithms(sessions: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    sessions.iter().map(|runs| runs.iter().map(|v| v.ln()).collect()).collect()
-}
-
 /// The difference `b` - `a` of quantile `q` with its interval, by how runs differ and how far the
 /// clock may be off. `None` below two
 /// runs a side.
@@ -162,9 +157,9 @@ pub(super) fn logarithms(sessions: &[Vec<f64>]) -> Vec<Vec<f64>> {
 #[must_use]
 pub fn run_shift(a: &Runs, b: &Runs, q: f64, confidence: f64) -> Option<Estimate> {
     assert_confidence(confidence);
-    let of_a = Side::of(&a.quantiles(q), a.step)?;
-    let of_b = Side::of(&b.quantiles(q), b.step)?;
-    let (difference, spread) = (of_b.mean - of_a.mean, of_a.against(&of_b));
+    let of_a = RunMeans::of(&a.quantiles(q), a.step)?;
+    let of_b = RunMeans::of(&b.quantiles(q), b.step)?;
+    let (difference, spread) = (of_b.mean - of_a.mean, of_a.of_difference_to(&of_b));
     let t = student::upper_quantile((1.0 - confidence) / 2.0, spread.freedom);
     let reach = t * spread.variance.sqrt() + a.step.max(b.step) + a.error + b.error;
     let interval = Interval { low: difference - reach, high: difference + reach, confidence };

@@ -188,7 +188,10 @@ fn what_clocks_are_off_by_is_in_the_interval_however_many_runs_there_are() {
     let side = |ns: f64| (0..9).map(|i| run(ns + 10.0 * f64::from(i))).collect::<Vec<_>>();
     let (a, b) = (side(20_000.0), side(22_000.0));
     let of = |error_a: f64, error_b: f64| {
-        let (a, b) = (Runs::of_session(&a).off_by(error_a), Runs::of_session(&b).off_by(error_b));
+        let (a, b) = (
+            Runs::of_session(&a).with_common_error(error_a),
+            Runs::of_session(&b).with_common_error(error_b),
+        );
         let ratio = RunRatio::of(&a, &b, 0.5).unwrap();
         let shift = run_shift(&a, &b, 0.5, 0.95).unwrap().interval.unwrap();
         let differs = !ratio.interval(0.95).covers(1.0);

@@ -1,14 +1,11 @@
 //! Two sets of runs side by side: by which factor a quantile differs, how often one side's samples
 //! exceed the other's, and what to make of it.
 
-use super::between::logarithms;
-use super::difference::Side;
+use super::difference::{LEAST_P, RunMeans, logarithms};
+use super::samples::{Estimate, Interval, assert_confidence};
+use super::student;
 use super::timed::{Timed, TimedQuantile};
-use super::{Estimate, Interval, assert_confidence, student};
 use crate::Better;
-
-/// The least p-value that is told apart from 0.
-pub const LEAST_P: f64 = 1e-12;
 
 /// How a quantile of `b` relates to that of `a`.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +145,7 @@ pub fn dominance(a: &Timed, b: &Timed, confidence: f64) -> Option<Dominance> {
     let of_a = a.spread(|s| place(b.sorted(), s))?;
     let of_b = b.spread(|s| place(a.sorted(), s))?;
     let larger = b.sorted().iter().map(|s| place(a.sorted(), *s)).sum::<f64>() / b.n() as f64;
-    let spread = of_a.against(of_b);
+    let spread = of_a.of_difference_to(of_b);
     let freedom = spread.freedom;
     let delta = 2.0 * larger - 1.0;
     let statistic = if delta == 0.0 { 0.0 } else { (larger - 0.5) / spread.variance.sqrt() };
@@ -188,7 +185,7 @@ pub fn welch_ratio(a: &[Vec<f64>], b: &[Vec<f64>], confidence: f64) -> Option<(E
     if !a.iter().chain(b).flatten().all(|v| *v > 0.0 && v.is_finite()) {
         return None;
     }
-    let found = of_sides(&Side::of(&logarithms(a), 0.0)?, &Side::of(&logarithms(b), 0.0)?)?;
+    let found = welch_of(&RunMeans::of(&logarithms(a), 0.0)?, &RunMeans::of(&logarithms(b), 0.0)?)?;
     let reach = student::upper_quantile((1.0 - confidence) / 2.0, found.freedom) * found.deviation;
     let (low, high) = ((found.difference - reach).exp(), (found.difference + reach).exp());
     let interval = Some(Interval { low, high, confidence });
@@ -237,12 +234,12 @@ pub struct Welch {
 /// than two samples on a side, or when nothing varies.
 #[must_use]
 pub fn welch(a: &[f64], b: &[f64]) -> Option<Welch> {
-    let side = |samples: &[f64]| Side::of(&[samples.to_vec()], 0.0);
-    of_sides(&side(a)?, &side(b)?)
+    let side = |samples: &[f64]| RunMeans::of(&[samples.to_vec()], 0.0);
+    welch_of(&side(a)?, &side(b)?)
 }
 
-fn of_sides(a: &Side, b: &Side) -> Option<Welch> {
-    let spread = a.against(b);
+fn welch_of(a: &RunMeans, b: &RunMeans) -> Option<Welch> {
+    let spread = a.of_difference_to(b);
     let (difference, deviation) = (b.mean - a.mean, spread.variance.sqrt());
     let p_value = 2.0 * student::upper_tail((difference / deviation).abs(), spread.freedom);
     (deviation > 0.0).then_some(Welch { difference, deviation, freedom: spread.freedom, p_value })

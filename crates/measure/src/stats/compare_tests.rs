@@ -1,6 +1,6 @@
 //! Comparisons: published values, and how often they err on made-up runs. Fixed seeds.
 
-use super::tests::Random;
+use super::tests::{Random, mann_whitney};
 use super::*;
 use crate::Better;
 

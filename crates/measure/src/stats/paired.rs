@@ -1,6 +1,7 @@
 //! Pairs: two things measured side by side, again and again.
 
-use super::{Estimate, Interval, assert_confidence, binomial, median, median_estimate, sort};
+use super::binomial;
+use super::samples::{Estimate, Interval, assert_confidence, median, median_estimate, sort};
 
 /// How two quantities measured in pairs relate.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::binomial::at_least;
 use super::normal::{bisect, upper_quantile};
-use super::{Interval, assert_confidence};
+use super::samples::{Interval, assert_confidence};
 
 /// The interval of a share by few independent trials, of Clopper and Pearson (1934): never narrower
 /// than its confidence, so that none of two is not "never". `None` without trials, or with more

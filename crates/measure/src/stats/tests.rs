@@ -1,6 +1,8 @@
 //! Published values, coverage on synthetic distributions, and properties. Every random test has a
 //! fixed seed, so that it passes always or never.
 
+use super::samples::{mid_ranks, rank_of};
+use super::two_sample::{EXACT_UP_TO, u_distribution};
 use super::*;
 use proptest::prelude::*;
 
@@ -380,14 +382,6 @@ fn neighbours_that_depend_on_each_other_are_noticed() {
 }
 
 #[test]
-fn blocks_use_every_sample() {
-    let samples = [3.0, 1.0, 2.0, 9.0, 8.0, 7.0, 100.0];
-    assert_eq!(block_medians(&samples, 3), [2.0, 8.5]);
-    assert_eq!(block_medians(&samples, 100), [7.0]);
-    assert!(block_medians(&[], 3).is_empty());
-}
-
-#[test]
 #[should_panic(expected = "a confidence lies within 0 .. 1")]
 fn a_confidence_of_one_is_refused() {
     let _ = quantile_interval(&[1.0], 0.5, 1.0);
@@ -433,4 +427,55 @@ proptest! {
         let total: f64 = mid_ranks(&samples).iter().sum();
         prop_assert!((total - n * (n + 1.0) / 2.0).abs() < 1e-9);
     }
+}
+
+/// The outcome of a rank test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankTest {
+    /// Pairs in which the sample of `b` is the larger one, equals counting half.
+    pub u: f64,
+    /// The fraction of such pairs: 0.5 when neither tends to be larger.
+    pub b_larger: f64,
+    /// Two-sided: how likely a U as far off, were there no difference.
+    pub p_value: f64,
+    /// Whether the p-value is exact; else it is the normal approximation, corrected for equals
+    /// and for continuity.
+    pub exact: bool,
+}
+
+/// The test of Mann and Whitney (1947) whether samples of `b` tend to be larger, or smaller, than
+/// those of `a`; in any order. `None` when one of them is empty. Exact up to 50 samples a side
+/// without equals.
+pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
+    if a.is_empty() || b.is_empty() {
+        return None;
+    }
+    let (m, n) = (a.len(), b.len());
+    let pairs = m as f64 * n as f64;
+    let mut all: Vec<(f64, bool)> = Vec::with_capacity(m + n);
+    all.extend(a.iter().map(|&v| (v, false)));
+    all.extend(b.iter().map(|&v| (v, true)));
+    all.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
+    let (mut u, mut a_below, mut ties) = (0.0, 0.0, 0.0);
+    for equal in all.chunk_by(|x, y| x.0 == y.0) {
+        let from_b = equal.iter().filter(|x| x.1).count() as f64;
+        let from_a = equal.len() as f64 - from_b;
+        u += from_b * (a_below + from_a / 2.0);
+        a_below += from_a;
+        ties += (equal.len() as f64).powi(3) - equal.len() as f64;
+    }
+    let exact = ties == 0.0 && m.max(n) <= EXACT_UP_TO;
+    let p_value = if exact {
+        let less = u.min(pairs - u) as usize;
+        let at_most: f64 = u_distribution(m, n)[..=less].iter().sum();
+        (2.0 * at_most).min(1.0)
+    } else {
+        let total = (m + n) as f64;
+        let variance = pairs / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
+        let distance = ((u - pairs / 2.0).abs() - 0.5).max(0.0);
+        // All equal: no variance, and no difference.
+        let z = if variance > 0.0 { distance / variance.sqrt() } else { 0.0 };
+        (2.0 * normal::upper_tail(z)).min(1.0)
+    };
+    Some(RankTest { u, b_larger: u / pairs, p_value, exact })
 }

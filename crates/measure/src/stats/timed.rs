@@ -9,10 +9,9 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::difference::Spread;
-use super::{
-    Estimate, Interval, assert_confidence, binomial, median, normal, quantile, sort, student,
-};
+use super::difference::MeanVariance;
+use super::samples::{Estimate, Interval, assert_confidence, median, quantile, sort};
+use super::{binomial, normal, student};
 
 /// From so many runs on, the runs themselves are the blocks: what differs from run to run is then
 /// in every interval.
@@ -82,7 +81,7 @@ impl Layout {
     }
 
     /// How well the mean of `score` over all samples is known; `None` from a single block.
-    fn spread(&self, in_time: &[f64], score: impl Fn(f64) -> f64) -> Option<Spread> {
+    fn spread(&self, in_time: &[f64], score: impl Fn(f64) -> f64) -> Option<MeanVariance> {
         let of = |block: &Range<usize>| Sum {
             scores: in_time[block.clone()].iter().map(|&sample| score(sample)).sum(),
             n: block.len(),
@@ -95,7 +94,7 @@ impl Layout {
         // is known only as well as there are runs, or sessions: also where a few of them happen to
         // be near each other.
         let wider = [&self.runs, &self.sessions].map(|parts| between(&together(parts)));
-        let both = |a: Spread, b: Spread| Spread {
+        let both = |a: MeanVariance, b: MeanVariance| MeanVariance {
             variance: a.variance.max(b.variance),
             freedom: a.freedom.min(b.freedom),
         };
@@ -103,14 +102,14 @@ impl Layout {
     }
 
     /// How well the share of samples below a quantile is known, `value` among `in_time`.
-    fn share_spread(&self, in_time: &[f64], q: f64, value: f64) -> Option<Spread> {
+    fn share_spread(&self, in_time: &[f64], q: f64, value: f64) -> Option<MeanVariance> {
         let share = |is_below: bool| f64::from(u8::from(is_below));
         // Where samples are equal to it, "below" and "not above" differ.
         let below = self.spread(in_time, |s| share(s < value))?;
         let not_above = self.spread(in_time, |s| share(s <= value))?;
         let wider = if not_above.variance > below.variance { not_above } else { below };
         let independent = q * (1.0 - q) / in_time.len() as f64;
-        Some(Spread { variance: wider.variance.max(independent), ..wider })
+        Some(MeanVariance { variance: wider.variance.max(independent), ..wider })
     }
 }
 
@@ -211,7 +210,7 @@ impl Timed {
     }
 
     /// How well the mean of `score` over all samples is known; `None` from a single block.
-    pub(super) fn spread(&self, score: impl Fn(f64) -> f64) -> Option<Spread> {
+    pub(super) fn spread(&self, score: impl Fn(f64) -> f64) -> Option<MeanVariance> {
         self.layout.spread(&self.in_time, score)
     }
 
@@ -273,13 +272,13 @@ pub(super) fn step(sorted: &[f64]) -> Option<f64> {
 
 /// How well the mean of all is known, by how its parts differ, each weighted by its length. `None`
 /// from a single one.
-fn between(parts: &[Sum]) -> Option<Spread> {
+fn between(parts: &[Sum]) -> Option<MeanVariance> {
     let count = parts.len() as f64;
     let all: Sum = parts.iter().copied().sum();
     let mean = all.scores / all.n as f64;
     let square = |part: &Sum| ((part.scores - mean * part.n as f64) / all.n as f64).powi(2);
     let variance = parts.iter().map(square).sum::<f64>() * count / (count - 1.0);
-    (parts.len() > 1).then_some(Spread { variance, freedom: count - 1.0 })
+    (parts.len() > 1).then_some(MeanVariance { variance, freedom: count - 1.0 })
 }
 
 /// A quantile of samples that may depend on each other.

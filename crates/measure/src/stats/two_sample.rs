@@ -1,61 +1,10 @@
 //! Two independent sets of samples: do they differ, and by how much?
 
-use super::{Estimate, Interval, assert_confidence, normal, sort};
+use super::normal;
+use super::samples::{Estimate, Interval, assert_confidence, sort};
 
 /// Up to this many samples on each side, the distribution of U is computed exactly.
-const EXACT_UP_TO: usize = 50;
-
-/// The outcome of a rank test.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RankTest {
-    /// Pairs in which the sample of `b` is the larger one, equals counting half.
-    pub u: f64,
-    /// The fraction of such pairs: 0.5 when neither tends to be larger.
-    pub b_larger: f64,
-    /// Two-sided: how likely a U as far off, were there no difference.
-    pub p_value: f64,
-    /// Whether the p-value is exact; else it is the normal approximation, corrected for equals
-    /// and for continuity.
-    pub exact: bool,
-}
-
-/// The test of Mann and Whitney (1947) whether samples of `b` tend to be larger, or smaller, than
-/// those of `a`; in any order. `None` when one of them is empty. Exact up to 50 samples a side
-/// without equals.
-#[must_use]
-pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
-    if a.is_empty() || b.is_empty() {
-        return None;
-    }
-    let (m, n) = (a.len(), b.len());
-    let pairs = m as f64 * n as f64;
-    let mut all: Vec<(f64, bool)> = Vec::with_capacity(m + n);
-    all.extend(a.iter().map(|&v| (v, false)));
-    all.extend(b.iter().map(|&v| (v, true)));
-    all.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
-    let (mut u, mut a_below, mut ties) = (0.0, 0.0, 0.0);
-    for equal in all.chunk_by(|x, y| x.0 == y.0) {
-        let from_b = equal.iter().filter(|x| x.1).count() as f64;
-        let from_a = equal.len() as f64 - from_b;
-        u += from_b * (a_below + from_a / 2.0);
-        a_below += from_a;
-        ties += (equal.len() as f64).powi(3) - equal.len() as f64;
-    }
-    let exact = ties == 0.0 && m.max(n) <= EXACT_UP_TO;
-    let p_value = if exact {
-        let less = u.min(pairs - u) as usize;
-        let at_most: f64 = u_distribution(m, n)[..=less].iter().sum();
-        (2.0 * at_most).min(1.0)
-    } else {
-        let total = (m + n) as f64;
-        let variance = pairs / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
-        let distance = ((u - pairs / 2.0).abs() - 0.5).max(0.0);
-        // All equal: no variance, and no difference.
-        let z = if variance > 0.0 { distance / variance.sqrt() } else { 0.0 };
-        (2.0 * normal::upper_tail(z)).min(1.0)
-    };
-    Some(RankTest { u, b_larger: u / pairs, p_value, exact })
-}
+pub(super) const EXACT_UP_TO: usize = 50;
 
 /// By how much `b` is shifted against `a`: the median of all differences `b[j] - a[i]` (Hodges and
 /// Lehmann 1963), with the interval that goes with the test of Mann and Whitney. The samples may be
@@ -133,7 +82,7 @@ fn shift_rank(m: usize, n: usize, tail: f64) -> Option<ShiftRank> {
 
 /// P(U = 0), P(U = 1) ... P(U = m n) without equals, by the recursion of Mann and Whitney: the
 /// largest of all samples belongs to one side or the other.
-fn u_distribution(m: usize, n: usize) -> Vec<f64> {
+pub(super) fn u_distribution(m: usize, n: usize) -> Vec<f64> {
     // row[j] is the distribution for i samples of one side and j of the other.
     let mut row: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
     for i in 1..=m {

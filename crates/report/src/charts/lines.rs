@@ -1,28 +1,28 @@
 //! Lines over the values of a parameter: their axes, and how many charts they take.
 
-use rdmalab_measure::Quantity;
+use rdmalab_measure::{Quantity, unit};
 
-use super::{Chart, MAX_LINES, WIDE_RATIO, sentence, tick};
-use crate::svg::{self, Axis, Line, Rule, Words};
-use crate::theirs::{self, At};
-use crate::value::{fmt_bytes, heading};
+use crate::chart::{Chart, MAX_LINES, WIDE_RATIO, sentence, tick, x_text};
+use crate::published::{self, PlacedValue};
+use crate::svg::{self, Axis, Labels, Line, Rule};
+use crate::value::heading;
 
-/// What lines are drawn over, and of.
-pub struct Over<'a> {
+/// What a chart of lines shows, and along which parameter.
+pub struct LineChart<'a> {
     /// The parameter along which they run.
     pub x: &'a str,
     /// What the y axis has.
     pub quantity: Quantity,
-    /// What a mark is.
+    /// What a mark is, in words.
     pub how: &'a str,
-    /// What was found along `x`.
+    /// Findings along `x`.
     pub rules: Vec<Rule>,
-    /// What a study printed, each with the name of its line.
-    pub theirs: Vec<At>,
+    /// Published values, each with the name of its line.
+    pub published: Vec<PlacedValue>,
 }
 
 /// Charts of at most [`MAX_LINES`] lines each, as even as can be, over the same axes.
-pub fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart> {
+pub fn several(id: &str, title: &str, over: &LineChart, lines: &[Line]) -> Vec<Chart> {
     let count = lines.len().div_ceil(MAX_LINES).max(1);
     let parts = lines.chunks(lines.len().div_ceil(count).max(1)).enumerate();
     let one = |(i, part): (usize, &[Line])| {
@@ -36,16 +36,22 @@ pub fn several(id: &str, title: &str, over: &Over, lines: &[Line]) -> Vec<Chart>
 }
 
 /// Lines, over axes that hold `all`.
-pub(super) fn draw(id: &str, title: String, over: &Over, lines: &[Line], all: &[Line]) -> Chart {
-    let Over { x, quantity, how, rules, theirs } = over;
+pub(super) fn draw(
+    id: &str,
+    title: String,
+    over: &LineChart,
+    lines: &[Line],
+    all: &[Line],
+) -> Chart {
+    let LineChart { x, quantity, how, rules, published } = over;
     let marks = || all.iter().flat_map(|l| &l.marks);
     let x_axis = x_axis(x, marks().map(|m| m.x).collect());
-    let printed = || theirs.iter().map(|at| at.value);
+    let printed = || published.iter().map(|at| at.value);
     let high = marks().map(|m| m.interval.map_or(m.y, |i| i.1.max(m.y))).chain(printed());
     let low = marks().map(|m| m.interval.map_or(m.y, |i| i.0.min(m.y))).chain(printed());
     let y_axis = y_axis(*quantity, (ends(low).0, ends(high).1));
     let names: Vec<&str> = lines.iter().map(|l| l.name.as_str()).collect();
-    let here: Vec<&At> = theirs.iter().filter(|at| at.is_of_one(&names)).collect();
+    let here: Vec<&PlacedValue> = published.iter().filter(|at| at.is_of_one(&names)).collect();
     let found: Vec<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
     let found = match found.as_slice() {
         [] => String::new(),
@@ -56,10 +62,10 @@ pub(super) fn draw(id: &str, title: String, over: &Over, lines: &[Line], all: &[
         quantity.name(),
         heading(x),
         names.join(", "),
-        theirs::described(&here)
+        published::described(&here)
     );
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    let svg = svg::lines(&words, &x_axis, &y_axis, lines, rules, &theirs::drawn(&here, &names));
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    let svg = svg::lines(&labels, &x_axis, &y_axis, lines, rules, &published::marks(&here, &names));
     Chart::new(title, svg)
 }
 
@@ -77,24 +83,10 @@ fn x_axis(name: &str, values: Vec<f64>) -> Axis {
     let is_binary = |v: &f64| v.log2().fract() == 0.0;
     if low <= 0.0 || high < 8.0 * low {
         svg::linear_axis(&label, (low, high), 5, text)
-    } else if name.ends_with("_bytes") || values.iter().all(is_binary) {
+    } else if unit::of_name(name) == Some("bytes") || values.iter().all(is_binary) {
         svg::binary_axis(&format!("{label} (log)"), (low, high), text)
     } else {
         svg::value_axis(&label, (low, high), text)
-    }
-}
-
-/// A value of a parameter, as ticks and marks say it.
-pub fn x_text(name: &str, value: f64) -> String {
-    if name.ends_with("_bytes") || name == "size" {
-        // A tick between two bytes is no size; linear axes have round ones.
-        fmt_bytes(value.max(0.0).round() as u64)
-    } else if name.ends_with("_ns") {
-        tick(&rdmalab_measure::quantity::fmt_ns(value))
-    } else if name.ends_with("_per_s") {
-        if value == 0.0 { "0".to_owned() } else { tick(&Quantity::Rate.format(value)) }
-    } else {
-        tick(&format!("{value:.2}"))
     }
 }
 

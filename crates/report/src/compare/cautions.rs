@@ -1,14 +1,15 @@
 //! What makes a comparison doubtful, in sentences.
 
+use rdmalab_measure::group::distinct_by_key;
 use rdmalab_measure::quantity::fmt_ns;
 use rdmalab_measure::stats::MIN_RUNS;
-use rdmalab_measure::words::{by_number, some};
+use rdmalab_measure::text::{count_of, first_few, plural};
 use rdmalab_record::{Device, Record};
 
+use super::comparison::{self, Comparison, Row, SideSummary};
 use super::head::{OR, all};
-use super::{Comparison, Known, Row};
 use crate::model::group_name;
-use crate::value::grouped;
+use crate::value::fmt_count;
 
 /// Below this share of its samples, what a side knows is worth a word.
 const DEPENDENT: f64 = 0.25;
@@ -48,13 +49,13 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     }
     for (n, letter) in comparison.alone.iter().zip(["A", "B"]) {
         if *n > 0 {
-            let (points, has) = (some(*n, "point"), by_number(*n, "has", "have"));
-            let is = by_number(*n, "is", "are");
+            let (points, has) = (count_of(*n, "point"), plural(*n, "has", "have"));
+            let is = plural(*n, "is", "are");
             found.push(format!("{points} of {letter} {has} no partner, and {is} left out"));
         }
     }
     for (records, letter) in [(a, "A"), (b, "B")] {
-        match super::cut_short(records) {
+        match comparison::cut_short(records) {
             0 => {}
             1 => found.push(format!("a run of {letter} was cut short, and is left out")),
             n => found.push(format!("{n} runs of {letter} were cut short, and are left out")),
@@ -79,16 +80,16 @@ pub fn cautions(comparison: &Comparison, a: &[Record], b: &[Record]) -> Vec<Stri
     ] {
         if lost > 0 {
             let n = usize::try_from(lost).unwrap_or(usize::MAX);
-            let messages = by_number(n, "message", "messages");
-            let were = by_number(n, "was lost: it has", "were lost: they have");
-            found.push(format!("{} {messages} of {letter} {were} no time", grouped(lost)));
+            let messages = plural(n, "message", "messages");
+            let were = plural(n, "was lost: it has", "were lost: they have");
+            found.push(format!("{} {messages} of {letter} {were} no time", fmt_count(lost)));
         }
     }
     found
 }
 
 /// Whether one side as a whole was measured before the other: what a machine does differently an
-/// hour later is no difference of theirs, and looks like one.
+/// hour later looks like a difference between the two, and is none.
 fn in_time(a: &[Record], b: &[Record]) -> Option<String> {
     let span = |records: &'_ [Record]| -> Option<(String, String)> {
         let starts = || records.iter().flat_map(|r| &r.points).map(|point| &point.started_utc);
@@ -159,38 +160,24 @@ fn clocks(comparison: &Comparison) -> Option<String> {
 
 /// Why pairs could not be compared, each reason once.
 fn obstacles(comparison: &Comparison) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for row in &comparison.rows {
-        let Some(reason) = row.obstacle.as_deref() else { continue };
-        let name = group_name(row.quantity, &row.label);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) if names.contains(&name) => {}
-            Some((_, names)) => names.push(name),
-            None => reasons.push((reason, vec![name])),
-        }
-    }
-    let sentence = |(reason, names): &(&str, Vec<String>)| {
-        let more = match names.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            n => format!(" and {n} more"),
-        };
-        let names: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
-        format!("{}{more}: {reason}", names.join("; "))
-    };
+    let of = |row: &'_ Row| Some((row.obstacle.clone()?, group_name(row.quantity, &row.label)));
+    let reasons = distinct_by_key(comparison.rows.iter().filter_map(of));
+    let sentence =
+        |(reason, names): &(String, Vec<String>)| format!("{}: {reason}", first_few(names, NAMED));
     reasons.iter().map(sentence).collect()
 }
 
 fn dependence(comparison: &Comparison) -> Option<String> {
     let sides = comparison.rows.iter().flat_map(|row| [&row.a, &row.b]);
-    let share = |known: &Known| Some(known.effective_n? / known.n as f64);
+    let share = |known: &SideSummary| Some(known.effective_n? / known.n as f64);
     let worst = sides.filter_map(|known| Some((share(known)?, known)));
     let (share, known) = worst.min_by(|x, y| x.0.total_cmp(&y.0))?;
     (share < DEPENDENT).then(|| {
         format!(
             "successive samples depend on each other: at the worst point {} of them are worth {} \
              independent ones; the intervals are made from {} and know it",
-            grouped(known.n as u64),
-            grouped(known.effective_n.unwrap_or(0.0).round() as u64),
+            fmt_count(known.n as u64),
+            fmt_count(known.effective_n.unwrap_or(0.0).round() as u64),
             if known.runs > 1 { "whole runs" } else { "blocks" }
         )
     })

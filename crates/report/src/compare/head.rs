@@ -1,12 +1,12 @@
-//! What each side is, and what differs between them besides what was measured.
+//! Describes each side, and what differs between them besides the measured numbers.
 
 use std::collections::BTreeSet;
 
-use rdmalab_measure::words::some;
+use rdmalab_measure::text::count_of;
 use rdmalab_record::{Point, Record};
 use serde_json::Value;
 
-use super::{Cell, names};
+use super::comparison::{PointGroup, names};
 use crate::value::{heading, shown};
 
 /// Options of the command that say where and how it ran, and that no parameter has.
@@ -30,9 +30,9 @@ const FACTS: [&str; 13] = [
 ];
 
 /// Differences: their name, and the value of each side.
-struct Found(Vec<(String, String, String)>);
+struct Differences(Vec<(String, String, String)>);
 
-impl Found {
+impl Differences {
     fn push(&mut self, name: &str, [a, b]: [String; 2]) {
         if a != b {
             self.0.push((heading(name), a, b));
@@ -42,13 +42,13 @@ impl Found {
 
 /// What each side has throughout, and the other one not.
 pub fn differing(
-    sides: &[Vec<Cell>; 2],
+    sides: &[Vec<PointGroup>; 2],
     varying: &[&str],
     records: [&[Record]; 2],
 ) -> Vec<(String, String, String)> {
-    let mut found = Found(Vec::new());
+    let mut found = Differences(Vec::new());
     for name in names(sides).into_iter().filter(|name| !varying.contains(name)) {
-        let of = |cells: &Vec<Cell>| {
+        let of = |cells: &Vec<PointGroup>| {
             text(name, cells.first().and_then(|cell| cell.parameters.get(name)))
         };
         found.push(name, [of(&sides[0]), of(&sides[1])]);
@@ -96,12 +96,12 @@ fn word(value: Option<&str>) -> String {
     value.unwrap_or("-").to_owned()
 }
 
-fn points<'a>(side: &[Cell<'a>]) -> Vec<&'a Point> {
+fn points<'a>(side: &[PointGroup<'a>]) -> Vec<&'a Point> {
     side.iter().flat_map(|cell| cell.points.iter().map(|(_, point)| *point)).collect()
 }
 
 /// Facts that the points of one side have, and those of the other not.
-fn facts(sides: &[Vec<Cell>; 2], found: &mut Found) {
+fn facts(sides: &[Vec<PointGroup>; 2], found: &mut Differences) {
     let sides = [points(&sides[0]), points(&sides[1])];
     let told = sides.iter().flatten().flat_map(|point| &point.facts);
     let is_wanted = |name: &str| FACTS.contains(&name.split("_at_rank_").next().unwrap_or(name));
@@ -126,7 +126,7 @@ pub fn describe(records: &[Record]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let more = match records.len() {
         1 => String::new(),
-        n => format!(", and {}", some(n - 1, "more record")),
+        n => format!(", and {}", count_of(n - 1, "more record")),
     };
     format!(
         "{} on {}, {}{more}",

@@ -3,8 +3,7 @@
 use rdmalab_measure::stats::Units;
 use serde_json::{Value, json};
 
-use super::{CONFIDENCE, Comparison, Known, Row};
-use crate::csv::unit_of_name;
+use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 
 /// The version of the document's form; it rises when a field changes or goes.
 const FORMAT_VERSION: u32 = 2;
@@ -40,7 +39,7 @@ pub fn json(comparison: &Comparison) -> String {
 }
 
 fn row(row: &Row) -> Value {
-    let unit = unit_of_name(row.quantity);
+    let unit = row.quantity.suffix();
     let delta = row.dominance.map(|d| d.delta);
     let deciles = row.deciles.iter().enumerate().map(|(i, shift)| {
         let interval = shift.interval;
@@ -75,7 +74,7 @@ fn basis(row: &Row) -> &'static str {
     if row.a.records.max(row.b.records) > 1 { "welch over records" } else { "welch over runs" }
 }
 
-fn side(known: &Known, unit: &str) -> Value {
+fn side(known: &SideSummary, unit: &str) -> Value {
     let units = known.units.map(|units| match units {
         Units::Runs(n) => json!({ "kind": "runs", "n": n }),
         Units::Blocks(n) => json!({ "kind": "blocks", "n": n }),

@@ -4,15 +4,15 @@
 use maud::{Markup, html};
 use rdmalab_measure::stats::{Estimate, Interval, Verdict};
 
+use super::comparison::{CONFIDENCE, Comparison, Row, SideSummary};
 use super::text::{
     at, change, changes, counts, interval, percent, places, probability, verdict as verdict_word,
 };
-use super::{CONFIDENCE, Comparison, Row};
-use crate::charts::{Chart, sentence, tick};
+use crate::chart::{Chart, sentence, tick};
 use crate::model::group_name;
 use crate::page::{figures_of, table, whole};
-use crate::svg::{self, Effect, Mark, Words};
-use crate::value::{grouped, heading, shown, unbreakable};
+use crate::svg::{self, Effect, Labels, Mark};
+use crate::value::{fmt_count, heading, shown, unbreakable};
 
 /// Rows of a chart of effects: the rest has one of its own.
 const MAX_EFFECTS: usize = 24;
@@ -124,15 +124,15 @@ fn group(comparison: &Comparison, rows: &[Row], index: usize) -> Markup {
 }
 
 fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
-    let both = |f: &dyn Fn(&super::Known) -> String| {
+    let both = |f: &dyn Fn(&SideSummary) -> String| {
         let (a, b) = (f(&row.a), f(&row.b));
         if a == b { a } else { format!("{a} | {b}") }
     };
     let mut cells = places(comparison, row);
     cells.extend([
         both(&|known| known.runs.to_string()),
-        both(&|known| grouped(known.n as u64)),
-        both(&|known| known.effective_n.map_or("-".into(), |n| grouped(n.round() as u64))),
+        both(&|known| fmt_count(known.n as u64)),
+        both(&|known| known.effective_n.map_or("-".into(), |n| fmt_count(n.round() as u64))),
         row.quantity.format(row.a.value),
         row.quantity.format(row.b.value),
         row.ratio.map_or("-".to_owned(), |ratio| change(ratio.value)),
@@ -241,8 +241,8 @@ fn effect_chart(comparison: &Comparison, rows: &[Row], id: (usize, usize)) -> Op
         "The shaded range is what does not matter. {} The numbers are in the table.",
         described.join(" ")
     );
-    let words = Words { id: format!("e{}-{}", id.0, id.1), title: title.clone(), description };
-    let svg = svg::effects(&words, &axis, 1.0, (1.0 / bound, bound), &effects);
+    let labels = Labels { id: format!("e{}-{}", id.0, id.1), title: title.clone(), description };
+    let svg = svg::effects(&labels, &axis, 1.0, (1.0 / bound, bound), &effects);
     (each().count() > 0).then(|| Chart::new(title, svg))
 }
 
@@ -286,8 +286,8 @@ fn shift(comparison: &Comparison, row: &Row, id: &str) -> Chart {
     let each: Vec<&str> = marks.iter().map(|m| m.text.as_str()).collect();
     let description =
         format!("By how much each decile of B is later than that of A: {}.", each.join("; "));
-    let words = Words { id: id.to_owned(), title: title.clone(), description };
-    Chart::new(title, svg::band(&words, &x, &y, 0.0, &marks))
+    let labels = Labels { id: id.to_owned(), title: title.clone(), description };
+    Chart::new(title, svg::band(&labels, &x, &y, 0.0, &marks))
 }
 
 fn method(comparison: &Comparison) -> Markup {

@@ -7,7 +7,7 @@ use rdmalab_measure::stats::{
 };
 use rdmalab_record::{Point, Record, SeriesSummary};
 
-use super::{CONFIDENCE, Cell, Known, Options, Pair, Row};
+use super::comparison::{CONFIDENCE, Options, Pair, PointGroup, Row, SideSummary};
 
 /// The row of a pair, one of `count`.
 pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
@@ -15,8 +15,8 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
         place: pair.place.clone(),
         quantity: pair.quantity,
         label: pair.label.to_owned(),
-        a: Known { value: f64::NAN, ..Known::default() },
-        b: Known { value: f64::NAN, ..Known::default() },
+        a: SideSummary { value: f64::NAN, ..SideSummary::default() },
+        b: SideSummary { value: f64::NAN, ..SideSummary::default() },
         ratio: None,
         within: None,
         p_value: None,
@@ -42,7 +42,7 @@ pub fn row(pair: &Pair, options: &Options, count: usize) -> Row {
 }
 
 /// What `of` finds in the points of each record; records where it finds nothing are left out.
-fn by_record<T>(cell: &Cell, of: impl Fn(&Record, &Point) -> Option<T>) -> Vec<Vec<T>> {
+fn by_record<T>(cell: &PointGroup, of: impl Fn(&Record, &Point) -> Option<T>) -> Vec<Vec<T>> {
     let records = cell.points.chunk_by(|x, y| std::ptr::eq(x.0, y.0));
     let found = records.map(|points| points.iter().filter_map(|(r, p)| of(r, p)).collect());
     found.filter(|found: &Vec<T>| !found.is_empty()).collect()
@@ -58,12 +58,12 @@ fn figures(mut row: Row, pair: &Pair, confidence: f64) -> Row {
     let known = |records: &[Vec<f64>]| {
         let mut sorted = records.concat();
         stats::sort(&mut sorted);
-        Known {
+        SideSummary {
             records: records.len(),
             runs: sorted.len(),
             n: sorted.len(),
             value: stats::median(&sorted),
-            ..Known::default()
+            ..SideSummary::default()
         }
     };
     (row.a, row.b) = (known(&a), known(&b));
@@ -90,7 +90,7 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
         row.obstacle = why;
         return row;
     };
-    let lost = |cell: &Cell| {
+    let lost = |cell: &PointGroup| {
         let series = cell.points.iter().filter_map(|(_, point)| series(point, pair));
         series.map(|s| s.summary.lost).fold(0, u64::saturating_add)
     };
@@ -104,8 +104,16 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
         return row;
     };
     let [error_a, error_b] = pair.cells.map(|cell| clock_error_ns(cell, pair));
-    let a = Both { timed: timed_a, runs: Runs::new(a).off_by(error_a), error_ns: error_a };
-    let b = Both { timed: timed_b, runs: Runs::new(b).off_by(error_b), error_ns: error_b };
+    let a = SideSamples {
+        timed: timed_a,
+        runs: Runs::new(a).with_common_error(error_a),
+        error_ns: error_a,
+    };
+    let b = SideSamples {
+        timed: timed_b,
+        runs: Runs::new(b).with_common_error(error_b),
+        error_ns: error_b,
+    };
     row.a = known(&a, q, row.a.lost);
     row.b = known(&b, q, row.b.lost);
     let mut row = ratio(row, (&a, &b), is_supported, q, confidence);
@@ -127,7 +135,7 @@ fn samples(mut row: Row, pair: &Pair, options: &Options, confidence: f64) -> Row
 }
 
 /// The samples of a side: all of them in time, and each run by itself.
-struct Both {
+struct SideSamples {
     timed: Timed,
     runs: Runs,
     /// How far all of them may be off together.
@@ -135,7 +143,7 @@ struct Both {
 }
 
 /// The largest of a side's points: each had its clocks compared anew, and with the same bias.
-fn clock_error_ns(cell: &Cell, pair: &Pair) -> f64 {
+fn clock_error_ns(cell: &PointGroup, pair: &Pair) -> f64 {
     let errors = cell.points.iter().map(|(_, point)| point.clock_error_ns(pair.quantity));
     errors.fold(0.0, f64::max)
 }
@@ -146,7 +154,13 @@ fn wider(interval: Interval, by: f64) -> Interval {
 
 /// By which factor the sides differ, and how certain that is. What runs differ by is in it, or
 /// there is no certainty: what one run's samples know of that run says nothing of the next one.
-fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confidence: f64) -> Row {
+fn ratio(
+    mut row: Row,
+    (a, b): (&SideSamples, &SideSamples),
+    is_supported: bool,
+    q: f64,
+    confidence: f64,
+) -> Row {
     let within = QuantileRatio::of(&a.timed, &b.timed, q);
     match a.timed.runs().min(b.timed.runs()) {
         1 => {
@@ -163,8 +177,8 @@ fn ratio(mut row: Row, (a, b): (&Both, &Both), is_supported: bool, q: f64, confi
             row.ratio = value.map(|value| Estimate { value, interval: None });
             row.obstacle.get_or_insert_with(|| {
                 format!(
-                    "one run of a side, and nobody knows how far the next one would be off: \
-                     measure with --repeat {MIN_RUNS}"
+                    "one run of a side says nothing of the next one: measure with --repeat \
+                     {MIN_RUNS}"
                 )
             });
         }
@@ -196,9 +210,9 @@ fn clocks_decide(
     row: &Row,
     options: &Options,
     confidence: f64,
-    (a, b): (&Both, &Both),
+    (a, b): (&SideSamples, &SideSamples),
 ) -> Option<String> {
-    let exact = |side: &Both| side.runs.clone().off_by(0.0);
+    let exact = |side: &SideSamples| side.runs.clone().with_common_error(0.0);
     let without = RunRatio::of(&exact(a), &exact(b), options.quantile)?.interval(confidence);
     let is_open = |interval| {
         let better = row.quantity.better();
@@ -215,10 +229,10 @@ fn clocks_decide(
     })
 }
 
-fn known(side: &Both, q: f64, lost: u64) -> Known {
+fn known(side: &SideSamples, q: f64, lost: u64) -> SideSummary {
     let timed = &side.timed;
     let quantile = timed.quantile(q);
-    Known {
+    SideSummary {
         records: timed.sessions(),
         runs: timed.runs(),
         n: timed.n(),
@@ -238,7 +252,7 @@ fn series<'a>(point: &'a Point, pair: &Pair) -> Option<&'a SeriesSummary> {
 }
 
 /// The samples that count of each run of each record, in the order of measurement.
-fn runs(cell: &Cell, pair: &Pair) -> Result<Vec<Vec<Vec<f64>>>, String> {
+fn runs(cell: &PointGroup, pair: &Pair) -> Result<Vec<Vec<Vec<f64>>>, String> {
     let one = |record: &Record, point: &Point| {
         let series = series(point, pair)?;
         Some(record.counted_samples(series).map_err(|e| e.to_string()))

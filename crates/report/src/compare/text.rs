@@ -3,11 +3,11 @@
 use rdmalab_measure::Quantity;
 use rdmalab_measure::stats::{Interval, LEAST_P, Verdict};
 
-use super::{Comparison, Known, Row};
+use super::comparison::{Comparison, Row, SideSummary};
 use crate::grid::Grid;
 use crate::model::group_name;
-use crate::table::said;
-use crate::value::{grouped, heading, percentile, shown};
+use crate::table::wrapped_sentence;
+use crate::value::{fmt_count, heading, percentile, shown};
 
 /// Deciles are shown without being asked for up to so many rows.
 const FEW: usize = 8;
@@ -21,7 +21,7 @@ pub fn text(comparison: &Comparison, all: bool) -> String {
     }
     let cautions = &comparison.cautions;
     if !cautions.is_empty() {
-        parts.push(cautions.iter().map(|c| said("warning: ", c)).collect());
+        parts.push(cautions.iter().map(|c| wrapped_sentence("warning: ", c)).collect());
     }
     parts.push(summary(comparison));
     parts.join("\n")
@@ -35,12 +35,12 @@ fn head(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (letter, i) in [("A  ", 0), ("B  ", 1)] {
         let side = format!("{}: {}", comparison.names[i], comparison.descriptions[i]);
-        text += &said(letter, &side);
+        text += &wrapped_sentence(letter, &side);
     }
     let differing: Vec<String> =
         comparison.differing.iter().map(|(name, a, b)| format!("{name} {a} | {b}")).collect();
     if !differing.is_empty() {
-        text += &said("A | B differ in ", &differing.join(", "));
+        text += &wrapped_sentence("A | B differ in ", &differing.join(", "));
     }
     text
 }
@@ -107,16 +107,16 @@ fn table(comparison: &Comparison, rows: &[Row]) -> String {
 
 /// What of a row stands below a head.
 fn cell(comparison: &Comparison, row: &Row, head: &str) -> String {
-    let both = |f: &dyn Fn(&Known) -> String| {
+    let both = |f: &dyn Fn(&SideSummary) -> String| {
         let (a, b) = (f(&row.a), f(&row.b));
         if a == b { a } else { format!("{a} | {b}") }
     };
     let missing = || "-".to_owned();
     match head {
         "runs" => both(&|known| known.runs.to_string()),
-        "n" => both(&|known| grouped(known.n as u64)),
+        "n" => both(&|known| fmt_count(known.n as u64)),
         "worth" => {
-            both(&|known| known.effective_n.map_or_else(missing, |n| grouped(n.round() as u64)))
+            both(&|known| known.effective_n.map_or_else(missing, |n| fmt_count(n.round() as u64)))
         }
         "A" => row.quantity.format(row.a.value),
         "B" => row.quantity.format(row.b.value),

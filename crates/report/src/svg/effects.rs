@@ -1,8 +1,9 @@
 //! Charts of comparisons: an effect with its interval for each point, and a shift with its band.
 
-use super::{
-    Axis, BOTTOM, Frame, HEIGHT, MAX_BAR_NAME, Mark, RIGHT, TOP, WIDTH, Words, escape, open, put,
-    shape, short, text_at,
+use super::axis::Axis;
+use super::frame::{
+    BOTTOM, Frame, HEIGHT, LEFT, Labels, MAX_BAR_NAME, Mark, NARROW, RIGHT, TOP, WIDTH, begin_svg,
+    escape, put, shape, short, text_at,
 };
 
 /// An effect.
@@ -30,14 +31,14 @@ const WORD: f64 = 118.0;
 /// One row for each effect, over a common axis; `neutral` is where nothing differs, `slack` the
 /// ends of what does not matter.
 pub fn effects(
-    words: &Words,
+    labels: &Labels,
     x: &Axis,
     neutral: f64,
     slack: (f64, f64),
     rows: &[Effect],
 ) -> String {
     let floor = rows.len() as f64 * ROW + 8.0;
-    let mut out = open(words, floor + 36.0);
+    let mut out = begin_svg(labels, floor + 36.0);
     let right = WIDTH - WORD;
     let at = |value: f64| 8.0 + x.part(value) * (right - 8.0);
     let (low, high) = (at(slack.0), at(slack.1));
@@ -76,7 +77,7 @@ pub fn effects(
     put(&mut out, format_args!("<path class='axis' d='M8 {floor:.1}H{right:.1}'/>"));
     let mut free = f64::NEG_INFINITY;
     for (value, text) in &x.ticks {
-        let half = text.chars().count() as f64 * super::NARROW / 2.0;
+        let half = text.chars().count() as f64 * NARROW / 2.0;
         let place = at(*value).clamp(half, WIDTH - half);
         if place - half > free {
             put(&mut out, format_args!("<path class='axis' d='M{:.1} {floor:.1}v4'/>", at(*value)));
@@ -90,18 +91,14 @@ pub fn effects(
 }
 
 /// A line with a band around it, and a horizontal rule at `neutral`.
-pub fn band(words: &Words, x: &Axis, y: &Axis, neutral: f64, marks: &[Mark]) -> String {
+pub fn band(labels: &Labels, x: &Axis, y: &Axis, neutral: f64, marks: &[Mark]) -> String {
     let frame = Frame { x, y, right: RIGHT, top: TOP };
-    let mut out = open(words, HEIGHT);
+    let mut out = begin_svg(labels, HEIGHT);
     frame.axes(&mut out);
     let level = frame.y(neutral);
     put(
         &mut out,
-        format_args!(
-            "<path class='rule' d='M{:.1} {level:.1}H{:.1}'/>",
-            super::LEFT,
-            WIDTH - RIGHT
-        ),
+        format_args!("<path class='rule' d='M{:.1} {level:.1}H{:.1}'/>", LEFT, WIDTH - RIGHT),
     );
     let known = || marks.iter().filter_map(|m| Some((frame.x(m.x), m.interval?)));
     let upper = known().map(|(x, (_, high))| format!("{x:.1} {:.1}", frame.y(high)));

@@ -1,11 +1,11 @@
 //! Heat maps: cells over two parameters.
 
-use super::published::{self, Published, shape};
-use super::{BOTTOM, CHARACTER, TOP, WIDTH, Words, escape, open, put, text_at};
+use super::frame::{BOTTOM, CHARACTER, Labels, TOP, WIDTH, begin_svg, escape, put, text_at};
+use super::published::{self, PublishedMark, shape};
 
 /// A cell.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct HeatCell {
     /// Its column and its row.
     pub place: (usize, usize),
     /// Its value.
@@ -13,7 +13,7 @@ pub struct Cell {
     /// That as text.
     pub text: String,
     /// What was printed of it elsewhere: each a line below, with its mark.
-    pub printed: Vec<Published>,
+    pub printed: Vec<PublishedMark>,
 }
 
 /// Width of a character in a cell.
@@ -30,7 +30,7 @@ const DARK: f64 = 0.68;
 
 /// Cells over two parameters, stronger for larger values, on a logarithmic scale; each with its
 /// number.
-pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) -> String {
+pub fn heat(labels: &Labels, axes: &[(String, Vec<String>); 2], cells: &[HeatCell]) -> String {
     let [(x_name, xs), (y_name, ys)] = axes;
     let left = (longest(ys.iter()) * CHARACTER).max(30.0) + 6.0;
     let width = (WIDTH - left - 4.0) / xs.len().max(1) as f64;
@@ -41,7 +41,7 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
     let height = TOP + ys.len() as f64 * row + BOTTOM;
     let all = cells.iter().flat_map(|cell| &cell.printed);
     let (sources, depth) = published::names(all, height);
-    let mut out = open(words, height + depth);
+    let mut out = begin_svg(labels, height + depth);
     let values = || cells.iter().filter(|cell| cell.value > 0.0);
     let least = values().min_by(|a, b| a.value.total_cmp(&b.value));
     let most = values().max_by(|a, b| a.value.total_cmp(&b.value));
@@ -51,8 +51,8 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
         let part = if high > low { (cell.value / low).ln() / (high / low).ln() } else { 0.5 };
         let shade = shade(part);
         let (x, y) = (left + i as f64 * width, TOP + (ys.len() - 1 - j) as f64 * row);
-        let theirs: String = cell.printed.iter().map(|one| format!("; {}", one.text)).collect();
-        let tip = format!("{x_name} {}, {y_name} {}: {}{theirs}", xs[i], ys[j], cell.text);
+        let published: String = cell.printed.iter().map(|one| format!("; {}", one.text)).collect();
+        let tip = format!("{x_name} {}, {y_name} {}: {}{published}", xs[i], ys[j], cell.text);
         let tip = escape(&tip);
         put(
             &mut out,
@@ -87,7 +87,7 @@ pub fn heat(words: &Words, axes: &[(String, Vec<String>); 2], cells: &[Cell]) ->
 /// The number of a cell, and below it what was printed, around the middle of the cell; a number
 /// that has no room is shown when pointed at.
 fn in_cell(
-    cell: &Cell,
+    cell: &HeatCell,
     (x, y): (f64, f64),
     width: f64,
     (is_narrow, is_dark): (bool, bool),

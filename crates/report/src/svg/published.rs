@@ -1,16 +1,16 @@
-//! What a study printed, among lines and bars of ours: hollow and larger, in the colour of what it
-//! stands beside; its shape says how far it can be trusted.
+//! Marks of published values among our lines and bars: hollow and larger, in the colour of the line
+//! beside. The shape says how far the value can be trusted.
 
-use rdmalab_study::Kind;
+use rdmalab_study::Reliability;
 
-use super::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
+use super::frame::{BOTTOM, Frame, HEIGHT, LEGEND_ROW, escape, put, short, text_at};
 
 /// Longest name: it has a row of its own.
 const MAX_NAME: usize = 57;
 
 /// A published value.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct PublishedMark {
     /// The line that it stands beside, if one.
     pub line: Option<usize>,
     /// Along the x axis: a place, or from one to another.
@@ -18,10 +18,10 @@ pub struct Published {
     /// Along the y axis.
     pub y: f64,
     /// How far it can be trusted.
-    pub kind: Kind,
+    pub kind: Reliability,
     /// Its name in the legend.
     pub name: String,
-    /// It as a number, where a chart has no axis for it.
+    /// The number as text, where the chart has no axis for it.
     pub shown: String,
     /// What is shown when pointed at.
     pub text: String,
@@ -29,15 +29,15 @@ pub struct Published {
     pub is_upright: bool,
 }
 
-impl Published {
-    /// It, at these places of the chart.
+impl PublishedMark {
+    /// The mark at these places of the chart.
     pub(super) fn drawn(&self, (from, to): (f64, f64), y: f64) -> String {
         let level = format!("M{from:.1} {y:.1}H{to:.1}");
         self.marked(Some(level).filter(|_| to > from), (f64::midpoint(from, to), y))
     }
 
-    /// It in a chart where it is a value of the x axis, at that height. Beyond the axis an arrow
-    /// says where, and how far.
+    /// The mark where the x axis has the value, at that height. Beyond the axis an arrow points to
+    /// the value.
     pub(super) fn upright(&self, frame: &Frame, y: f64) -> String {
         let value = self.ends.0;
         let x = frame.x(value);
@@ -76,21 +76,21 @@ impl Published {
 }
 
 /// A diamond is a value to be held against, a square a condition, a cross a contested value.
-pub(super) fn shape(kind: Kind, x: f64, y: f64) -> String {
+pub(super) fn shape(kind: Reliability, x: f64, y: f64) -> String {
     match kind {
-        Kind::Calibration => {
+        Reliability::Calibration => {
             format!("<path d='M{x:.1} {:.1}l5.5 5.5l-5.5 5.5l-5.5 -5.5z'/>", y - 5.5)
         }
-        Kind::Context => format!("<path d='M{:.1} {:.1}h8v8h-8z'/>", x - 4.0, y - 4.0),
-        Kind::Contested => {
+        Reliability::Context => format!("<path d='M{:.1} {:.1}h8v8h-8z'/>", x - 4.0, y - 4.0),
+        Reliability::Contested => {
             format!("<path d='M{:.1} {:.1}l9 9m0 -9l-9 9'/>", x - 4.5, y - 4.5)
         }
     }
 }
 
 /// The names of what was printed, each once, in rows from `top` on; and how deep that is.
-pub(super) fn names<'a>(all: impl Iterator<Item = &'a Published>, top: f64) -> (String, f64) {
-    let mut known: Vec<&Published> = Vec::new();
+pub(super) fn names<'a>(all: impl Iterator<Item = &'a PublishedMark>, top: f64) -> (String, f64) {
+    let mut known: Vec<&PublishedMark> = Vec::new();
     for one in all {
         if !known.iter().any(|other| other.name == one.name) {
             known.push(one);

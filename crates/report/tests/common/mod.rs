@@ -224,7 +224,7 @@ pub fn study() -> String {
 
 /// The same, with runs of other conditions beside it: each its name, and its messages.
 pub fn study_beside(others: &[(&str, usize)]) -> String {
-    use rdmalab_study::{Part, State, Study, evaluate};
+    use rdmalab_study::{Study, SweepResult, SweepState, evaluate};
     let plan = "key='s'\ntitle='A study'\nsource='Somebody, 1999'\nhardware='An adapter'\n\
                 [[figure]]\nkey='1'\ntitle='Sizes'\nnote='A note.'\n[[figure.sweep]]\nrun='ping'\n\
                 [[figure]]\nkey='2'\ntitle='Odd'\n[[figure.sweep]]\nname='odd'\nrun='odd'\n";
@@ -247,22 +247,22 @@ pub fn study_beside(others: &[(&str, usize)]) -> String {
     );
     let study = Study::parse("s", plan, rows, &claims).unwrap();
     let (_dir, record) = ping(2000, &[8, 512, 32768]);
-    let part = |figure: &str, sweep: &str, state| Part {
+    let part = |figure: &str, sweep: &str, state| SweepResult {
         figure: figure.to_owned(),
         sweep: sweep.to_owned(),
         line: ["rdmalab", "run", "ping", "--size", "8..32K*2"].map(str::to_owned).to_vec(),
         state,
     };
     let parts = [
-        part("1", "", State::Measured(Box::new(record))),
-        part("2", "odd", State::Missing("there is no experiment odd yet".to_owned())),
+        part("1", "", SweepState::Measured(Box::new(record))),
+        part("2", "odd", SweepState::Missing("there is no experiment odd yet".to_owned())),
     ];
     let evaluation = evaluate(&study, &parts);
     let beside = others.iter().map(|(name, n)| {
         let (_dir, record) = ping(*n, &[8, 512, 32768]);
-        let parts = vec![part("1", "", State::Measured(Box::new(record)))];
+        let parts = vec![part("1", "", SweepState::Measured(Box::new(record)))];
         let evaluation = evaluate(&study, &parts);
-        rdmalab_report::Beside { name: (*name).to_owned(), parts, evaluation }
+        rdmalab_report::OtherCondition { name: (*name).to_owned(), parts, evaluation }
     });
     let beside: Vec<_> = beside.collect();
     rdmalab_report::study_page(&study, &parts, &evaluation, &beside)
@@ -282,17 +282,17 @@ pub fn one_figure(
     figure: &str,
     rows: &str,
     values: &str,
-) -> (rdmalab_study::Study, Vec<rdmalab_study::Part>) {
-    use rdmalab_study::{Part, State, Study};
+) -> (rdmalab_study::Study, Vec<rdmalab_study::SweepResult>) {
+    use rdmalab_study::{Study, SweepResult, SweepState};
     let plan = format!(
         "key='s'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
          {figure}\n[[figure.sweep]]\nrun='ping'\n"
     );
     let head = "metric,value,unit,tolerance,kind,place,what\n";
     let study = Study::parse("s", &plan, &format!("{head}{rows}"), values).unwrap();
-    let state = State::Measured(Box::new(record));
+    let state = SweepState::Measured(Box::new(record));
     let line = vec!["rdmalab".to_owned()];
-    let part = Part { figure: "f".to_owned(), sweep: String::new(), line, state };
+    let part = SweepResult { figure: "f".to_owned(), sweep: String::new(), line, state };
     (study, vec![part])
 }
 
@@ -331,7 +331,7 @@ pub fn printed_of_round_trips() -> String {
 
 /// The page of a study whose figure sets two sweeps side by side.
 pub fn study_of_two(sweeps: [(&str, Record); 2]) -> String {
-    use rdmalab_study::{Part, State, Study, evaluate};
+    use rdmalab_study::{Study, SweepResult, SweepState, evaluate};
     let [a, b] = [0, 1].map(|i| sweeps[i].0);
     let plan = format!(
         "key='s'\ntitle='T'\nsource='S'\nhardware='H'\n[[figure]]\nkey='f'\ntitle='F'\n\
@@ -340,11 +340,11 @@ pub fn study_of_two(sweeps: [(&str, Record); 2]) -> String {
     );
     let head = "metric,value,unit,tolerance,kind,place,what\n";
     let study = Study::parse("s", &plan, head, "").unwrap();
-    let parts = sweeps.map(|(name, record)| Part {
+    let parts = sweeps.map(|(name, record)| SweepResult {
         figure: "f".to_owned(),
         sweep: name.to_owned(),
         line: vec!["rdmalab".to_owned()],
-        state: State::Measured(Box::new(record)),
+        state: SweepState::Measured(Box::new(record)),
     });
     rdmalab_report::study_page(&study, &parts, &evaluate(&study, &parts), &[])
 }

@@ -17,12 +17,13 @@ use rdmalab_link::faults::{Decision, Fate, Flow, Held, Rules, Sending, State};
 
 use crate::clock::now_ns;
 use crate::copy;
-use crate::helper::{block_signals, restore_signals};
+use crate::error::os_error;
 use crate::layout::QP_INDEX_BITS;
 use crate::peer::Peer;
-use crate::process::{Process, os_error};
-use crate::transmit::{ANSWER_SLOTS, push, room_in};
-use crate::udp::Route;
+use crate::process::Process;
+use crate::ring_push::{ANSWER_SLOTS, push, room_in};
+use crate::signals::{block_signals, restore_signals};
+use crate::udp::socket::Route;
 
 /// How long callers have to send what is due before the thread does, ns.
 const GRACE_NS: u64 = 20_000;
@@ -34,18 +35,18 @@ const EXIT_WAIT_NS: u64 = 500_000_000;
 const PACKET_BYTES: u32 = 4096;
 
 /// A packet that waits.
-pub(super) enum Parcel {
+pub(super) enum HeldPacket {
     /// For a process of this host.
     Ring { peer: Arc<Peer>, train: Train, is_datagram: bool, payload: Box<[u8]> },
     /// For another host. `intact`: its invariant CRC is to be right.
     Network { route: Route, packet: Box<[u8]>, intact: bool },
 }
 
-impl Parcel {
+impl HeldPacket {
     fn bytes(&self) -> usize {
         match self {
-            Parcel::Ring { payload, .. } => payload.len() + size_of::<Train>(),
-            Parcel::Network { packet, .. } => packet.len(),
+            HeldPacket::Ring { payload, .. } => payload.len() + size_of::<Train>(),
+            HeldPacket::Network { packet, .. } => packet.len(),
         }
     }
 }
@@ -53,7 +54,7 @@ impl Parcel {
 #[derive(Default)]
 struct Waiting {
     state: State,
-    held: Held<Parcel>,
+    held: Held<HeldPacket>,
 }
 
 /// See the module's text.
@@ -195,7 +196,7 @@ impl Faults {
         &self,
         flow: &Flow,
         decision: &Decision,
-        mut parcel: impl FnMut() -> Parcel,
+        mut parcel: impl FnMut() -> HeldPacket,
     ) -> bool {
         let mut waiting = self.waiting.lock();
         let before_ns = waiting.held.next_ns();
@@ -211,7 +212,7 @@ impl Faults {
         {
             self.news.notify_one();
             if let Some(process) = Process::existing() {
-                process.want_attention_at(next_ns);
+                process.set_deadline(next_ns);
             }
         }
         handled.goes_now
@@ -270,11 +271,11 @@ impl Faults {
         let waiting = self.waiting.lock();
         for (index, (rule, met)) in self.rules.rules().iter().zip(waiting.state.met()).enumerate() {
             let whose = self.whose(index);
-            crate::say(&format!("{whose} \"{}\" met {met} packets", rule.text));
+            crate::debug(&format!("{whose} \"{}\" met {met} packets", rule.text));
         }
         let overflown = self.overflown.load(Ordering::Relaxed);
         if overflown > 0 {
-            crate::say(&format!(
+            crate::debug(&format!(
                 "{overflown} packets were lost beyond what the faults ask for: too many waited"
             ));
         }
@@ -286,9 +287,9 @@ impl Faults {
 }
 
 /// Sends a packet that has waited; gives it back when there is no room.
-fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
+fn send(process: &Process, parcel: HeldPacket) -> Option<HeldPacket> {
     match &parcel {
-        Parcel::Ring { peer, train, is_datagram, payload } => {
+        HeldPacket::Ring { peer, train, is_datagram, payload } => {
             if peer.known_dead() {
                 return None;
             }
@@ -305,9 +306,9 @@ fn send(process: &Process, parcel: Parcel) -> Option<Parcel> {
             drop(out);
             peer.ring_bell();
         }
-        Parcel::Network { route, packet, intact } => {
-            if let Some(wire) = process.wire() {
-                wire.send_held(route, packet, *intact);
+        HeldPacket::Network { route, packet, intact } => {
+            if let Some(network) = process.network() {
+                network.send_held(route, packet, *intact);
             }
         }
     }
@@ -327,7 +328,7 @@ impl Process {
         if let Some(faults) = faults
             && let Some(next_ns) = faults.release(self, now)
         {
-            self.want_attention_at(next_ns);
+            self.set_deadline(next_ns);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What the connection managers of one host say to each other. It goes through sockets of the host;
 //! a capture shows it as the datagrams that it would be on a network.
 
+use std::borrow::Cow;
+
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_link::path::address_of;
 use rdmalab_link::seam::Direction;
@@ -8,8 +10,8 @@ use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
+use super::frames::{Frames, first_gid, gid_like, shared_path};
 use super::tap::Tap;
-use super::{Frames, first_gid, gid_like, shared_path};
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
 
@@ -18,16 +20,15 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     let (from, to) = ends(from, to);
     let own = if direction == Direction::Out { from } else { to };
     let device = device::with_gid(own).unwrap_or(0);
-    // Letters have no number.
+    // Control messages have no number.
     let mut train = Train::new(TrainKind::Send, QP1, QP1, Psn::new(0));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
-    let outer = shared_path(from, to, QP1);
-    let frames =
-        Frames { tap, device, outer: &outer, mtu: PathMtu::Mtu256, transport: Transport::Ud };
+    let outer = Cow::Owned(shared_path(from, to, QP1));
+    let frames = Frames { device, outer, mtu: PathMtu::Mtu256, transport: Transport::Ud };
     // The queue is to be owned by a thread whose packets are many.
-    biased::as_guest(|| frames.record(direction, &train, mad.as_ptr(), "", false));
+    biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));
     tap.write_if_late();
 }
 

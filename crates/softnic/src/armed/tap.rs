@@ -24,10 +24,10 @@ use rdmalab_link::pcapng::{self, Capture};
 use rdmalab_link::seam::Direction;
 use rdmalab_ring::biased::{self, BiasedGuard, BiasedLock};
 
-use super::stamp::{Stamps, wall_ns};
+use super::capture_clock::{CaptureClock, wall_ns};
 use crate::cancel::NoCancel;
 use crate::device::DEVICES;
-use crate::helper::{block_signals, restore_signals};
+use crate::signals::{block_signals, restore_signals};
 
 /// Bytes of blocks that wait to be written, at most. As many again are being written. What was
 /// never needed is no memory.
@@ -106,7 +106,7 @@ struct Queue {
     dropped_since: u64,
     /// Cut to their headers for want of room.
     cut: u64,
-    stamps: Stamps,
+    stamps: CaptureClock,
 }
 
 struct Output {
@@ -262,7 +262,7 @@ impl Tap {
             dropped: [0; DEVICES as usize],
             dropped_since: 0,
             cut: 0,
-            stamps: Stamps::new(),
+            stamps: CaptureClock::new(),
         };
         Ok(Tap {
             queue: BiasedLock::new(queue),
@@ -289,7 +289,7 @@ impl Tap {
             .spawn(move || self.write_for_ever());
         restore_signals(&before);
         let spawned = spawned.map_err(|error| {
-            crate::process::os_error("cannot start the thread that writes the capture", &error)
+            crate::error::os_error("cannot start the thread that writes the capture", &error)
         })?;
         let _ = self.writer.set(spawned.thread().clone());
         Ok(())
@@ -357,7 +357,7 @@ impl Tap {
     }
 
     fn write_queued(&self, output: &mut Output) {
-        let _calm = NoCancel::new();
+        let _no_cancel = NoCancel::new();
         let used = {
             let mut queue = self.queue.lock();
             std::mem::swap(&mut queue.buffer, &mut output.spare);

@@ -9,7 +9,7 @@ use rdmalab_link::path::{LINK_LOCAL, gid_of};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 
-use crate::process::os_error;
+use crate::error::os_error;
 
 /// Entries of the GID table at most: an address has 8 bits for the index.
 const MAX_GIDS: usize = 256;

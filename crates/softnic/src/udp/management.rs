@@ -5,117 +5,33 @@
 //! a connection its communication id (so communication ids must differ between the processes of a
 //! host; the process slot, [`process_slot`], is a good part of them).
 
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
-use rdmalab_link::drops::Drop;
 use rdmalab_link::expand;
-use rdmalab_link::path::{Below, Path, address_of, gid_of};
+use rdmalab_link::path::{Below, Path, address_of};
 pub use rdmalab_wire::ids::Gid;
-use rdmalab_wire::ids::{Psn, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
-use rdmalab_wire::packet::Packet;
 
-use super::receive::Arrival;
-use super::refuse::Neighbourhood;
-use super::share;
-use crate::fd::CountingEvent;
-use crate::helper::wait_readable;
+use super::mad_queue::MadQueue;
+pub use super::mad_queue::{MAD_BYTES, ManagementDatagram};
+pub(crate) use super::mad_queue::{QP1, QP1_QKEY};
+use super::receiver::Arrival;
+use super::{forward, handover};
 use crate::peer::Peer;
+use crate::poll::wait_readable;
 use crate::process::Process;
 
-/// The general services QP of every port (IBA vol. 1, 3.9.3).
-pub(crate) const QP1: Qpn = Qpn::new(1);
-/// Its queue key (IBA vol. 1, 10.2.4).
-pub(crate) const QP1_QKEY: u32 = 0x8001_0000;
-/// Bytes of a management datagram (IBA vol. 1, 13.4.2).
-pub const MAD_BYTES: usize = 256;
 /// How long the first datagram to this host waits for its processes to say hello, ns.
-const MEETING_NS: u64 = 300_000_000;
-/// Datagrams that wait while nobody takes them; more are dropped, and counted.
-const QUEUE_MAX: usize = 256;
-
-/// A management datagram that arrived.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ManagementDatagram {
-    /// Who sent it.
-    pub from: Gid,
-    /// Which of our GIDs it was sent to.
-    pub to: Gid,
-    /// The sending queue pair: 1.
-    pub source_qp: u32,
-    /// The datagram, from its base version on.
-    pub mad: [u8; MAD_BYTES],
-}
-
-/// The queue behind the door.
-#[derive(Default)]
-pub(crate) struct Management {
-    door: OnceLock<Door>,
-    psn: AtomicU32,
-    pub(super) neighbourhood: Neighbourhood,
-}
-
-struct Door {
-    waiting: Mutex<VecDeque<ManagementDatagram>>,
-    event: CountingEvent,
-}
-
-impl Management {
-    fn open(&self) -> VerbsResult<&Door> {
-        if let Some(door) = self.door.get() {
-            return Ok(door);
-        }
-        let event = CountingEvent::create()?;
-        let door = Door { waiting: Mutex::default(), event };
-        Ok(self.door.get_or_init(|| door))
-    }
-
-    /// Whether this process has a connection manager.
-    pub(super) fn is_open(&self) -> bool {
-        self.door.get().is_some()
-    }
-
-    /// The train that the next datagram goes in.
-    fn next_train(&self) -> Train {
-        let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
-        let mut train = Train::new(TrainKind::Send, QP1, QP1, psn);
-        train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-        train.payload_bytes = MAD_BYTES as u32;
-        train.qkey = QP1_QKEY;
-        train
-    }
-
-    /// Takes a packet to QP1, whose invariant CRC was verified.
-    pub(super) fn take(&self, path: &Path, packet: &Packet<'_>) -> Result<(), Drop> {
-        let deth = packet.headers.deth.ok_or(Drop::Malformed)?;
-        if deth.qkey.0 != QP1_QKEY {
-            return Err(Drop::QKey);
-        }
-        let mad = packet.payload.try_into().map_err(|_| Drop::Malformed)?;
-        let door = self.door.get().ok_or(Drop::Management)?;
-        let mut waiting = door.waiting.lock();
-        if waiting.len() >= QUEUE_MAX {
-            return Err(Drop::Management);
-        }
-        let (from, to) = (gid_of(path.source), gid_of(path.destination));
-        waiting.push_back(ManagementDatagram { from, to, source_qp: deth.source_qp.get(), mad });
-        door.event.add_one();
-        Ok(())
-    }
-}
-
+const HANDSHAKE_NS: u64 = 300_000_000;
 impl Process {
     /// Sends a MAD to QP1 of another host.
     pub(super) fn send_management(&self, ah: &AhAttr, mad: &[u8; MAD_BYTES]) -> VerbsResult<()> {
-        let Some(wire) = self.wire() else {
+        let Some(network) = self.network() else {
             return Err(VerbsError::new(
                 libc::ENETUNREACH,
                 format!(
@@ -125,20 +41,23 @@ impl Process {
                 ),
             ));
         };
-        // Who sends holds locks that others wait for; what fails is sent again, as what gets lost.
-        wire.check_address_within(ah, 0)?;
-        if let Some(route) = wire.route(ah) {
+        // The sender holds locks that other threads wait for. A datagram that fails is sent again,
+        // like a lost one.
+        network.check_address_within(ah, 0)?;
+        if let Some(route) = network.route(ah) {
             let train = self.management.next_train();
-            let exit = wire.exit();
-            let Some(mut out) = wire.outbox_within(share::EXIT_WAIT) else {
-                return Err(VerbsError::busy("a thread that ends with the process is sending"));
+            let egress = network.egress();
+            let Some(mut out) = network.send_batch_within(handover::EXIT_WAIT) else {
+                return Err(VerbsError::busy(
+                    "the process exits while another of its threads is sending",
+                ));
             };
-            let pushed = out.push(&exit, &route, Transport::Ud, &train, true, |to| {
+            let pushed = out.push(&egress, &route, Transport::Ud, &train, true, |to| {
                 to.copy_from_slice(mad);
                 Ok::<(), std::convert::Infallible>(())
             });
             let Ok(()) = pushed;
-            out.flush(&exit);
+            out.flush(&egress);
             drop(out);
             // What leaves behind the handlers of this process, for a capture that they ended.
             if let Some(tap) = self.armed.and_then(|armed| armed.tap) {
@@ -167,7 +86,7 @@ impl Process {
 #[derive(Clone, Copy)]
 pub struct ManagementPort {
     process: &'static Process,
-    door: &'static Door,
+    queue: &'static MadQueue,
 }
 
 impl ManagementPort {
@@ -177,13 +96,13 @@ impl ManagementPort {
     /// As opening a device.
     pub fn open() -> VerbsResult<ManagementPort> {
         let process = Process::get()?;
-        let door = process.management.open()?;
-        Ok(ManagementPort { process, door })
+        let queue = process.management.open()?;
+        Ok(ManagementPort { process, queue })
     }
 
     /// A descriptor that is readable while datagrams wait.
     pub fn raw_fd(&self) -> RawFd {
-        std::os::fd::AsRawFd::as_raw_fd(&self.door.event)
+        std::os::fd::AsRawFd::as_raw_fd(&self.queue.event)
     }
 
     /// The GIDs of the port, by index.
@@ -196,9 +115,9 @@ impl ManagementPort {
     /// The next datagram, without waiting. Makes progress, so that it may be called in a loop.
     pub fn receive(&self) -> Option<ManagementDatagram> {
         self.process.caller_progress();
-        let found = self.door.waiting.lock().pop_front();
+        let found = self.queue.waiting.lock().pop_front();
         if found.is_some() {
-            self.door.event.take_one();
+            self.queue.event.take_one();
         }
         found
     }
@@ -222,14 +141,14 @@ impl ManagementPort {
     }
 
     /// The processes of this host, as far as they say hello in time.
-    fn neighbours(&self) -> Vec<Arc<Peer>> {
-        let give_up_ns = crate::clock::now_ns() + MEETING_NS;
+    fn met_peers(&self) -> Vec<Arc<Peer>> {
+        let give_up_ns = crate::clock::now_ns() + HANDSHAKE_NS;
         loop {
-            let are_met = self.process.meet_everybody();
+            let are_met = self.process.advance_handshakes();
             if are_met || crate::clock::now_ns() >= give_up_ns {
-                return self.process.known_peers();
+                return self.process.peers.known();
             }
-            wait_readable(&[self.process.mail_fd()], 1);
+            wait_readable(&[self.process.mailbox_fd()], 1);
         }
     }
 
@@ -245,15 +164,15 @@ impl ManagementPort {
         let path = Path { source, destination, source_port, destination_port };
         let mut bytes = [0u8; MAD_BYTES + expand::MAX_OVERHEAD_BYTES];
         let Some(parts) = expand::write_headers(train, Transport::Ud, &mut bytes) else {
-            return Err(VerbsError::invalid("a MAD that is no datagram"));
+            return Err(VerbsError::invalid("the MAD cannot be sent as a datagram"));
         };
         bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
         let bytes = &mut bytes[..parts.packet_bytes];
         expand::seal(&path, 0, bytes);
         let arrival = Arrival { path, below: Below::default(), bytes, forwarded: false };
-        for peer in self.neighbours() {
+        for peer in self.met_peers() {
             if !peer.is_self {
-                share::push(&peer, &arrival);
+                forward::push(&peer, &arrival);
             }
         }
         if let Ok(packet) = rdmalab_link::receive::parse(arrival.bytes) {

@@ -16,7 +16,7 @@ use crate::process::Process;
 /// A datagram as it is handed over.
 #[repr(C)]
 struct Arrived {
-    /// Who sent it.
+    /// The GID of the sender.
     from: [u8; 16],
     /// Which of our GIDs it was sent to.
     to: [u8; 16],
@@ -32,7 +32,7 @@ pub extern "C" fn open() -> c_int {
         Ok(Some(port)) => port.raw_fd(),
         Err(error) => {
             // The number alone crosses the border.
-            crate::say(&error.message);
+            crate::debug(&error.message);
             answer_of(error.errno)
         }
     }

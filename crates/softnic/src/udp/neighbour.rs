@@ -1,10 +1,11 @@
-//! The link address of whoever is next on the way to a peer.
+//! The link address of the next hop to a peer.
 //!
-//! A connection's first packet makes the kernel ask the link for it (ARP, or neighbour discovery).
-//! Where the interface came up a moment ago that question may be lost, and is asked again after a
-//! second: longer than all retries of a queue pair with a common time-out. So it is waited for
-//! before the queue pair can send, as Linux does for adapters (`ib_resolve_eth_dmac`, when an
-//! address vector is given), and whoever names an address that nobody has learns it there.
+//! The first packet of a connection makes the kernel resolve it (ARP, or IPv6 neighbour discovery).
+//! On an interface that came up a moment ago the solicitation may be lost. The kernel repeats it
+//! after a second, which is longer than all retries of a queue pair with a usual time-out. So the
+//! address is resolved before the queue pair may send, as Linux does for adapters
+//! (`ib_resolve_eth_dmac`, when an address vector is given). An address that no host has is
+//! reported there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,38 +25,38 @@ use super::interface::Interface;
 use super::socket;
 use crate::cancel::NoCancel;
 use crate::clock::now_ns;
-use crate::helper::wait_readable;
+use crate::poll::wait_readable;
 
-/// How often to look, ms.
-const LOOK_MS: u64 = 5;
+/// How often to poll, ms.
+const POLL_MS: u64 = 5;
 /// The kernel is not made to ask anew more often, ns: it asks by itself, each second and three
 /// times.
-const ASK_NS: u64 = 200_000_000;
+const SOLICIT_PERIOD_NS: u64 = 200_000_000;
 /// How long the kernel may take to tell what it knows, ms.
-const TELL_MS: i32 = 100;
+const ANSWER_MS: i32 = 100;
 
-/// Who answered is not asked about again for so long, ns: the kernel's answer takes some hundred
+/// A resolved address is not checked again for so long, ns: the kernel's answer takes some hundred
 /// microseconds, and a program that connects to a host connects often.
 const FRESH_NS: u64 = 1_000_000_000;
 /// So many are remembered.
-const ANSWERED_MAX: usize = 1024;
+const CACHED_MAX: usize = 1024;
 
-/// To whom packets could leave lately.
+/// Destinations whose next hop was resolved lately.
 #[derive(Default)]
-pub(super) struct Answered {
+pub(super) struct NeighbourCache {
     at_ns: BTreeMap<IpAddr, u64>,
 }
 
-impl Answered {
-    /// Whether that one answered a moment ago. It may have gone since, and have to be waited for.
-    pub(super) fn knows(&self, destination: IpAddr, now_ns: u64) -> bool {
+impl NeighbourCache {
+    /// Whether the destination was resolved a moment ago. It may have gone since.
+    pub(super) fn is_fresh(&self, destination: IpAddr, now_ns: u64) -> bool {
         let at_ns = self.at_ns.get(&destination);
         at_ns.is_some_and(|at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS)
     }
 
     pub(super) fn note(&mut self, destination: IpAddr, now_ns: u64) {
         self.at_ns.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < FRESH_NS);
-        if self.at_ns.len() >= ANSWERED_MAX {
+        if self.at_ns.len() >= CACHED_MAX {
             self.at_ns.pop_first();
         }
         self.at_ns.insert(destination, now_ns);
@@ -66,40 +67,40 @@ impl Answered {
 ///
 /// # Errors
 /// That nobody answers for that address, and what that may mean.
-pub(super) fn wait_for(
+pub(super) fn wait_until_resolved(
     interface: &Interface,
     destination: IpAddr,
-    patience_ns: u64,
+    timeout_ns: u64,
 ) -> VerbsResult<()> {
     if destination.is_multicast() || !interface.asks_for_neighbours() {
         return Ok(());
     }
-    let _calm = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     // What the kernel does not tell is not waited for: then a time-out says the rest.
-    let Ok(kernel) = Kernel::open() else { return Ok(()) };
-    let Ok(next) = kernel.next_on_the_way(interface.index, destination) else { return Ok(()) };
-    let give_up_ns = now_ns() + patience_ns;
-    let mut ask_at_ns = 0;
+    let Ok(rtnetlink) = Rtnetlink::open() else { return Ok(()) };
+    let Ok(next) = rtnetlink.next_hop(interface.index, destination) else { return Ok(()) };
+    let give_up_ns = now_ns() + timeout_ns;
+    let mut solicit_at_ns = 0;
     loop {
         let now_ns = now_ns();
-        match kernel.state_of(interface.index, next) {
-            Ok(State::Known) | Err(Silent) => return Ok(()),
-            Ok(State::Asked) => {}
+        match rtnetlink.state_of(interface.index, next) {
+            Ok(State::Resolved) | Err(NoAnswer) => return Ok(()),
+            Ok(State::Incomplete) => {}
             // Without a carrier the question would be lost.
-            Ok(State::Unknown) if now_ns >= ask_at_ns && interface.is_running() => {
-                ask_at_ns = now_ns + ASK_NS;
-                socket::make_kernel_ask(interface.index, destination);
+            Ok(State::Unresolved) if now_ns >= solicit_at_ns && interface.is_running() => {
+                solicit_at_ns = now_ns + SOLICIT_PERIOD_NS;
+                socket::solicit_neighbour(interface.index, destination);
             }
-            Ok(State::Unknown) => {}
+            Ok(State::Unresolved) => {}
         }
         if now_ns >= give_up_ns {
-            return Err(nobody(interface, destination, next));
+            return Err(unreachable(interface, destination, next));
         }
-        std::thread::sleep(Duration::from_millis(LOOK_MS));
+        std::thread::sleep(Duration::from_millis(POLL_MS));
     }
 }
 
-fn nobody(interface: &Interface, destination: IpAddr, next: IpAddr) -> VerbsError {
+fn unreachable(interface: &Interface, destination: IpAddr, next: IpAddr) -> VerbsError {
     let name = &interface.name;
     let way = match next == destination {
         true => String::new(),
@@ -108,8 +109,8 @@ fn nobody(interface: &Interface, destination: IpAddr, next: IpAddr) -> VerbsErro
     VerbsError::new(
         libc::ETIMEDOUT,
         format!(
-            "nobody on interface {name} answers for {next}{way}: is that host up, on this link, \
-             and the address right? (ip neighbour show dev {name})"
+            "no host on interface {name} has the address {next}{way}: check the address, and that \
+             the host is up and on this link (ip neighbour show dev {name})"
         ),
     )
 }
@@ -118,36 +119,36 @@ fn nobody(interface: &Interface, destination: IpAddr, next: IpAddr) -> VerbsErro
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Its link address, fresh or not, or that it needs none.
-    Known,
+    Resolved,
     /// It was asked for, and has not answered yet.
-    Asked,
+    Incomplete,
     /// Nobody asked, or nobody answered.
-    Unknown,
+    Unresolved,
 }
 
 impl From<NeighbourState> for State {
     fn from(state: NeighbourState) -> State {
         match state {
-            NeighbourState::Incomplete => State::Asked,
-            NeighbourState::None | NeighbourState::Failed => State::Unknown,
-            _ => State::Known,
+            NeighbourState::Incomplete => State::Incomplete,
+            NeighbourState::None | NeighbourState::Failed => State::Unresolved,
+            _ => State::Resolved,
         }
     }
 }
 
 /// Why the kernel does not tell: a system call failed, or its answer makes no sense.
-struct Silent;
+struct NoAnswer;
 
 /// A conversation with the kernel about its tables (rtnetlink(7)).
-struct Kernel(Socket);
+struct Rtnetlink(Socket);
 
-impl Kernel {
-    fn open() -> Result<Kernel, Silent> {
-        Socket::new(NETLINK_ROUTE).map(Kernel).map_err(|_| Silent)
+impl Rtnetlink {
+    fn open() -> Result<Rtnetlink, NoAnswer> {
+        Socket::new(NETLINK_ROUTE).map(Rtnetlink).map_err(|_| NoAnswer)
     }
 
     /// The gateway to an address, or the address itself.
-    fn next_on_the_way(&self, interface: u32, to: IpAddr) -> Result<IpAddr, Silent> {
+    fn next_hop(&self, interface: u32, to: IpAddr) -> Result<IpAddr, NoAnswer> {
         let mut asked = RouteMessage::default();
         (asked.header.address_family, asked.header.destination_prefix_length) = match to {
             IpAddr::V4(_) => (AddressFamily::Inet, 32),
@@ -158,7 +159,7 @@ impl Kernel {
         let Some(RouteNetlinkMessage::NewRoute(told)) =
             self.ask(RouteNetlinkMessage::GetRoute(asked))?
         else {
-            return Err(Silent);
+            return Err(NoAnswer);
         };
         let gateway = told.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Gateway(RouteAddress::Inet(v4)) => Some(IpAddr::V4(*v4)),
@@ -168,7 +169,7 @@ impl Kernel {
         Ok(gateway.unwrap_or(to))
     }
 
-    fn state_of(&self, interface: u32, neighbour: IpAddr) -> Result<State, Silent> {
+    fn state_of(&self, interface: u32, neighbour: IpAddr) -> Result<State, NoAnswer> {
         let mut asked = NeighbourMessage::default();
         asked.header.ifindex = interface;
         asked.header.family = match neighbour {
@@ -178,35 +179,35 @@ impl Kernel {
         asked.attributes = vec![NeighbourAttribute::Destination(neighbour.into())];
         match self.ask(RouteNetlinkMessage::GetNeighbour(asked))? {
             Some(RouteNetlinkMessage::NewNeighbour(told)) => Ok(told.header.state.into()),
-            Some(_) => Err(Silent),
-            None => Ok(State::Unknown),
+            Some(_) => Err(NoAnswer),
+            None => Ok(State::Unresolved),
         }
     }
 
     /// The kernel's answer; `None`: it has no such entry.
-    fn ask(&self, request: RouteNetlinkMessage) -> Result<Option<RouteNetlinkMessage>, Silent> {
+    fn ask(&self, request: RouteNetlinkMessage) -> Result<Option<RouteNetlinkMessage>, NoAnswer> {
         let mut message = NetlinkMessage::from(request);
         message.header.flags = NLM_F_REQUEST;
         let answer: NetlinkMessage<RouteNetlinkMessage> = self.exchange(&mut message)?;
         match answer.payload {
             NetlinkPayload::InnerMessage(told) => Ok(Some(told)),
             NetlinkPayload::Error(error) if error.raw_code() == -libc::ENOENT => Ok(None),
-            _ => Err(Silent),
+            _ => Err(NoAnswer),
         }
     }
 
     fn exchange<T: NetlinkSerializable + NetlinkDeserializable>(
         &self,
         message: &mut NetlinkMessage<T>,
-    ) -> Result<NetlinkMessage<T>, Silent> {
+    ) -> Result<NetlinkMessage<T>, NoAnswer> {
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
-        self.0.send(&bytes, 0).map_err(|_| Silent)?;
-        wait_readable(&[self.0.as_raw_fd()], TELL_MS);
+        self.0.send(&bytes, 0).map_err(|_| NoAnswer)?;
+        wait_readable(&[self.0.as_raw_fd()], ANSWER_MS);
         let mut answer = Vec::with_capacity(4096);
-        self.0.recv(&mut answer, libc::MSG_DONTWAIT).map_err(|_| Silent)?;
-        NetlinkMessage::deserialize(&answer).map_err(|_| Silent)
+        self.0.recv(&mut answer, libc::MSG_DONTWAIT).map_err(|_| NoAnswer)?;
+        NetlinkMessage::deserialize(&answer).map_err(|_| NoAnswer)
     }
 }
 
@@ -216,45 +217,45 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_what_it_knows() {
-        let kernel = Kernel::open().ok().expect("a netlink socket");
+        let rtnetlink = Rtnetlink::open().ok().expect("a netlink socket");
         let here: IpAddr = "127.0.0.1".parse().unwrap();
         let lo = 1;
-        assert_eq!(kernel.next_on_the_way(lo, here).ok(), Some(here));
+        assert_eq!(rtnetlink.next_hop(lo, here).ok(), Some(here));
         // Of an address of documentation (RFC 5737) it knows nothing.
         let nobody: IpAddr = "192.0.2.77".parse().unwrap();
-        assert_eq!(kernel.state_of(lo, nobody).ok(), Some(State::Unknown));
+        assert_eq!(rtnetlink.state_of(lo, nobody).ok(), Some(State::Unresolved));
     }
 
     #[test]
-    fn who_answered_is_asked_about_again_after_a_while() {
-        let mut answered = Answered::default();
+    fn a_resolved_neighbour_is_checked_again_after_a_while() {
+        let mut cache = NeighbourCache::default();
         let who: IpAddr = "192.0.2.77".parse().unwrap();
-        assert!(!answered.knows(who, 0));
-        answered.note(who, 5);
-        assert!(answered.knows(who, 5 + FRESH_NS - 1));
-        assert!(!answered.knows(who, 5 + FRESH_NS), "it may have gone since");
+        assert!(!cache.is_fresh(who, 0));
+        cache.note(who, 5);
+        assert!(cache.is_fresh(who, 5 + FRESH_NS - 1));
+        assert!(!cache.is_fresh(who, 5 + FRESH_NS), "it may have gone since");
     }
 
     #[test]
     fn a_bounded_number_is_remembered() {
-        let mut answered = Answered::default();
-        for number in 0..2 * ANSWERED_MAX as u32 {
-            answered.note(std::net::Ipv4Addr::from_bits(number).into(), 0);
+        let mut cache = NeighbourCache::default();
+        for number in 0..2 * CACHED_MAX as u32 {
+            cache.note(std::net::Ipv4Addr::from_bits(number).into(), 0);
         }
-        assert_eq!(answered.at_ns.len(), ANSWERED_MAX);
-        answered.note("192.0.2.77".parse().unwrap(), FRESH_NS);
-        assert_eq!(answered.at_ns.len(), 1, "those of long ago are forgotten");
+        assert_eq!(cache.at_ns.len(), CACHED_MAX);
+        cache.note("192.0.2.77".parse().unwrap(), FRESH_NS);
+        assert_eq!(cache.at_ns.len(), 1, "those of long ago are forgotten");
     }
 
     #[test]
     fn states_are_told_apart() {
         for (state, expected) in [
-            (NeighbourState::Incomplete, State::Asked),
-            (NeighbourState::Failed, State::Unknown),
-            (NeighbourState::None, State::Unknown),
-            (NeighbourState::Stale, State::Known),
-            (NeighbourState::Noarp, State::Known),
-            (NeighbourState::Permanent, State::Known),
+            (NeighbourState::Incomplete, State::Incomplete),
+            (NeighbourState::Failed, State::Unresolved),
+            (NeighbourState::None, State::Unresolved),
+            (NeighbourState::Stale, State::Resolved),
+            (NeighbourState::Noarp, State::Resolved),
+            (NeighbourState::Permanent, State::Resolved),
         ] {
             assert_eq!(State::from(state), expected, "{state:?}");
         }

@@ -1,15 +1,12 @@
-//! Packets from the network, and those that the owner of the socket passed on.
+//! Handles packets from the network, and packets that the owner of the socket forwarded.
 
-use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
-use rdmalab_engine::vocab::QpType;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::faults::Payload;
 use rdmalab_link::path::{Below, Path, address_of};
-use rdmalab_link::receive::{self as link, Expected, Verifier};
+use rdmalab_link::receive::{self as link, Verifier};
 use rdmalab_link::seam::{Direction, Passage};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
@@ -17,9 +14,10 @@ use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
-use super::Wire;
-use super::course::{Course, Turn};
-use super::inbox::{Inbox, Message, RECEIVE_MAX};
+use super::Network;
+use super::connect_policy::ReadFrom;
+use super::receive_batch::{Message, RECEIVE_MAX, ReceiveBatch};
+use super::receiver::{Arrival, Receiver, SocketState};
 use crate::codec::{self, SlotPayload};
 use crate::layout;
 use crate::process::Process;
@@ -30,46 +28,9 @@ use crate::qp::QpInner;
 const MESSAGES_PER_CALL: usize = 64;
 
 /// The queue pair that is locked for the packets at hand.
-pub(super) type Held = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
+pub(super) type LockedQp = Option<(usize, BiasedGuard<'static, Option<QpInner>>)>;
 
-/// The reading end of the socket.
-pub(crate) struct Receiver {
-    pub(super) inbox: Box<Inbox>,
-    /// Messages to ask for in the next call: one while they come one by one, because asking for
-    /// more costs another look.
-    ask: usize,
-    /// In which this process reads now.
-    term: u64,
-    pub(super) verifier: Verifier,
-    pub(super) course: Course,
-}
-
-impl Receiver {
-    pub(super) fn new(port: u16) -> Receiver {
-        let (verifier, course) = Default::default();
-        Receiver { inbox: Inbox::new(port), ask: 1, term: 0, verifier, course }
-    }
-}
-
-/// One packet and what the network said of it.
-pub(super) struct Arrival<'a> {
-    pub(super) path: Path,
-    pub(super) below: Below,
-    pub(super) bytes: &'a [u8],
-    /// Another process read it, and found that it is for us.
-    pub(super) forwarded: bool,
-}
-
-/// What is known of the socket after one looked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
-    /// Everything that had come was taken.
-    Nothing,
-    /// Something may lie there, or is just being taken by another thread.
-    Something,
-}
-
-/// Looks that one who judges a time-out has at most: a flood for others must not put that off for
+/// Reads before a retransmission, at most: a flood of packets for others must not delay it for
 /// ever.
 const LOOKS_MAX: usize = 32;
 
@@ -77,75 +38,84 @@ impl Process {
     /// Takes all that the network has brought so far, before a time-out is judged by it. Where
     /// another process reads the socket, what it passed on is looked for in its ring.
     #[cold]
-    pub(crate) fn drain_wire(&self) -> Left {
-        let Some(wire) = self.wire() else { return Left::Nothing };
-        if !wire.office.is_ours() {
-            let reader = Some(wire.read_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
-            // The heir of one that is gone may have passed on nothing yet.
+    pub(crate) fn drain_network(&self) -> SocketState {
+        let Some(network) = self.network() else { return SocketState::Empty };
+        if !network.ownership.is_ours() {
+            let reader =
+                Some(network.forwarded_by.load(Ordering::Relaxed)).filter(|slot| *slot != 0);
+            // The standby of one that is gone may have passed on nothing yet.
             let may_hold = match reader.and_then(|slot| self.peer(slot)) {
-                Some(peer) if peer.is_alive() => self.ring_holds_something(peer.slot),
-                _ => self.rings_hold_something(),
+                Some(peer) if peer.is_alive() => self.ring_may_hold_messages(peer.slot),
+                _ => self.rings_may_hold_messages(),
             };
-            return if may_hold { Left::Something } else { Left::Nothing };
+            return if may_hold { SocketState::MayHoldMore } else { SocketState::Empty };
         }
         for _ in 0..LOOKS_MAX {
-            match self.read_wire(wire) {
+            match self.try_read_network(network) {
                 // Another thread has it, and perhaps just what is waited for.
-                None => return Left::Something,
-                Some((_, Left::Nothing)) => break,
-                Some((_, Left::Something)) => {}
+                None => return SocketState::MayHoldMore,
+                Some((_, SocketState::Empty)) => break,
+                Some((_, SocketState::MayHoldMore)) => {}
             }
         }
-        Left::Nothing
+        SocketState::Empty
     }
 
     /// Takes what the network brought, if this process reads the socket. Returns how many packets.
-    pub(crate) fn take_from_wire(&self) -> u32 {
-        let Some(wire) = self.wire() else { return 0 };
-        if !wire.office.is_ours() {
+    pub(crate) fn read_network(&self) -> u32 {
+        let Some(network) = self.network() else { return 0 };
+        if !network.ownership.is_ours() {
             return 0;
         }
-        self.read_wire(wire).map_or(0, |(packets, _)| packets)
+        self.try_read_network(network).map_or(0, |(packets, _)| packets)
     }
 
     /// The same for a caller that polls: it may answer at once, so that an acknowledgement waits.
-    pub(crate) fn take_from_wire_as_caller(&self) -> u32 {
-        let Some(wire) = self.wire() else { return 0 };
-        if !wire.office.is_ours() {
+    pub(crate) fn read_network_as_caller(&self) -> u32 {
+        let Some(network) = self.network() else { return 0 };
+        if !network.ownership.is_ours() {
             return 0;
         }
-        self.read_wire_for(wire, true).map_or(0, |(packets, _)| packets)
+        self.try_read_network_for(network, true).map_or(0, |(packets, _)| packets)
     }
 
-    fn read_wire(&self, wire: &Wire) -> Option<(u32, Left)> {
-        self.read_wire_for(wire, false)
+    fn try_read_network(&self, network: &Network) -> Option<(u32, SocketState)> {
+        self.try_read_network_for(network, false)
     }
 
     /// Reads the socket once. Returns how many packets, and whether it was seen empty then; `None`
     /// when another thread is reading.
-    fn read_wire_for(&self, wire: &Wire, polls: bool) -> Option<(u32, Left)> {
-        let mut receiver = wire.receiver.try_lock()?;
+    fn try_read_network_for(&self, network: &Network, polls: bool) -> Option<(u32, SocketState)> {
+        let mut receiver = network.receiver.try_lock()?;
         // Meanwhile a thread may have handed it over, under this lock.
-        let Some(term) = wire.office.ours() else { return Some((0, Left::Nothing)) };
+        let Some(term) = network.ownership.ours() else { return Some((0, SocketState::Empty)) };
         receiver.term = term;
-        wire.office.note_look();
-        let mut held: Held = None;
-        let turn = self.turn_or_part(wire, &mut receiver.course, polls);
-        let (mut done, mut left) = (0, Left::Nothing);
-        if turn != Turn::Main {
-            (done, left) = self.read_flow(wire, &mut receiver, &mut held, turn == Turn::Both);
+        network.ownership.note_read();
+        let mut held: LockedQp = None;
+        let read_from = self.choose_socket(network, &mut receiver.policy, polls);
+        let (mut done, mut left) = (0, SocketState::Empty);
+        if read_from != ReadFrom::Shared {
+            (done, left) = self.read_connected(
+                network,
+                &mut receiver,
+                &mut held,
+                read_from == ReadFrom::ConnectedThenShared,
+            );
         }
         // What is older comes first.
-        if turn == Turn::Main || turn == Turn::Both && left == Left::Nothing {
-            let (more, main) = self.read_socket(wire, wire.fd(), &mut receiver, &mut held, polls);
+        if read_from == ReadFrom::Shared
+            || read_from == ReadFrom::ConnectedThenShared && left == SocketState::Empty
+        {
+            let (more, main) =
+                self.read_socket(network, network.fd(), &mut receiver, &mut held, polls);
             (done, left) = (done + more, main);
         }
-        match polls && self.puts_off(wire, &mut held) {
+        match polls && self.delays_ack(network, &mut held) {
             true => drop(held),
             false => finish(held),
         }
-        if let Some(path) = receiver.course.earned() {
-            self.open_flow(wire, &mut receiver, &path);
+        if let Some(path) = receiver.policy.candidate() {
+            self.open_connected(network, &mut receiver, &path);
         }
         Some((done, left))
     }
@@ -153,91 +123,91 @@ impl Process {
     /// Takes from a socket that tells who sent what; `polls`: for a caller that polls.
     pub(super) fn read_socket(
         &self,
-        wire: &Wire,
+        network: &Network,
         fd: RawFd,
         receiver: &mut Receiver,
-        held: &mut Held,
+        held: &mut LockedQp,
         polls: bool,
-    ) -> (u32, Left) {
+    ) -> (u32, SocketState) {
         let (mut done, mut messages) = (0, 0);
         loop {
             let asked = receiver.ask;
-            // Who was stopped for long has a successor, which has gone on from there.
-            if !wire.office.is_now(receiver.term) {
-                return (done, Left::Nothing);
+            // A process that was stopped for long has a successor, which went on from there.
+            if !network.ownership.is_now(receiver.term) {
+                return (done, SocketState::Empty);
             }
-            let got = receiver.inbox.receive(fd, asked);
+            let got = receiver.batch.receive(fd, asked);
             for index in 0..got {
-                done += self.take_received(wire, receiver, (index, got), held, polls);
+                done += self.take_message_at(network, receiver, (index, got), held, polls);
             }
             messages += got;
             receiver.ask = if got == asked { (asked * 2).min(RECEIVE_MAX) } else { got.max(1) };
             if got < asked {
-                return (done, Left::Nothing);
+                return (done, SocketState::Empty);
             }
-            // One message that came alone is answered before anybody looks for the next.
+            // A message that came alone is answered before the next read.
             if asked == 1 || messages >= MESSAGES_PER_CALL {
-                return (done, Left::Something);
+                return (done, SocketState::MayHoldMore);
             }
         }
     }
 
     /// Takes message `index` of `got`.
-    fn take_received(
+    fn take_message_at(
         &self,
-        wire: &Wire,
+        network: &Network,
         receiver: &mut Receiver,
         (index, got): (usize, usize),
-        held: &mut Held,
+        held: &mut LockedQp,
         polls: bool,
     ) -> u32 {
-        let Some(message) = receiver.inbox.message(index) else {
-            wire.counters.count(Drop::Kernel);
+        let Some(message) = receiver.batch.message(index) else {
+            network.counters.count(Drop::Kernel);
             return 0;
         };
-        if !wire.office.is_now(receiver.term) {
-            wire.counters.count(Drop::Turn);
+        if !network.ownership.is_now(receiver.term) {
+            network.counters.count(Drop::Turn);
             return 0;
         }
-        let Receiver { inbox, verifier, course, .. } = receiver;
-        let done = self.take_message(wire, inbox, (index, message), verifier, held);
+        let Receiver { batch, verifier, policy, .. } = receiver;
+        let done = self.take_message(network, batch, (index, message), verifier, held);
         if !polls {
-            course.interrupted();
+            policy.reset_streak();
         } else {
-            let wish = course.heard_main(&message.path, got == 1 && done == 1);
-            self.fulfil(wire, course, wish);
+            let action = policy.on_shared_message(&message.path, got == 1 && done == 1);
+            self.apply_policy(network, policy, action);
         }
         done
     }
 
     /// Whether all that is to be sent now is an acknowledgement that may wait for an answer.
-    fn puts_off(&self, wire: &Wire, held: &mut Held) -> bool {
+    fn delays_ack(&self, network: &Network, held: &mut LockedQp) -> bool {
         let Some(inner) = held.as_mut().and_then(|(_, guard)| guard.as_mut()) else {
             return false;
         };
-        let waits = inner.may_owe(wire) && self.owe(wire, inner.links.object);
+        let waits = inner.may_delay_ack(network) && self.delay_ack(network, inner.links.object);
         if waits {
             inner.settle();
         }
         waits
     }
 
-    /// Takes the packets of a message that lies at `index` of the inbox. Returns how many.
+    /// Takes the packets of a message that lies at `index` of the receive batch. Returns how many.
     pub(super) fn take_message(
         &self,
-        wire: &Wire,
-        inbox: &mut Inbox,
+        network: &Network,
+        batch: &mut ReceiveBatch,
         (index, message): (usize, Message),
         verifier: &mut Verifier,
-        held: &mut Held,
+        held: &mut LockedQp,
     ) -> u32 {
-        let bytes = inbox.bytes(index, message.bytes);
+        let bytes = batch.bytes(index, message.bytes);
         let mut done = 0;
         for packet in bytes.chunks(message.segment_bytes.max(1)) {
             let (path, below) = (message.path, message.below);
             let arrival = Arrival { path, below, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
-                wire.counters.count(reason);
+                network.counters.count(reason);
             }
             done += 1;
         }
@@ -249,25 +219,25 @@ impl Process {
         &self,
         arrival: &Arrival<'_>,
         verifier: &mut Verifier,
-        held: &mut Held,
+        held: &mut LockedQp,
     ) -> Result<(), Drop> {
         let packet = link::parse(arrival.bytes)?;
         let qpn = packet.headers.bth.dest_qp;
-        if qpn == Qpn::MULTICAST || qpn == super::management::QP1 {
+        if qpn == Qpn::MULTICAST || qpn == super::mad_queue::QP1 {
             finish(held.take());
-            show(self.wire(), arrival, &packet);
-            return self.take_for_all(arrival, &packet, verifier);
+            tap_received(self.network(), arrival, &packet);
+            return self.take_group_or_management(arrival, &packet, verifier);
         }
         if layout::process_of(qpn) != self.slot {
             // Before another process's ring is touched: those below hold no QP's lock.
             finish(held.take());
             return self.forward(arrival, layout::process_of(qpn));
         }
-        show(self.wire(), arrival, &packet);
+        tap_received(self.network(), arrival, &packet);
         let index = layout::index_of(qpn);
         if held.as_ref().is_none_or(|(known, _)| *known != index) {
             finish(held.take());
-            *held = self.qp_at(index).map(|object| (index, object.inner.lock()));
+            *held = self.qps.at(index).map(|object| (index, object.inner.lock()));
         }
         match held.as_mut().and_then(|(_, guard)| guard.as_mut()) {
             Some(inner) if inner.qp.qpn == qpn => inner.take_packet(arrival, &packet, verifier),
@@ -276,7 +246,7 @@ impl Process {
     }
 
     /// A packet for a group, or for the management QP, which every process of the host may await.
-    fn take_for_all(
+    fn take_group_or_management(
         &self,
         arrival: &Arrival<'_>,
         packet: &Packet<'_>,
@@ -290,20 +260,20 @@ impl Process {
         if !arrival.forwarded {
             self.forward_to_all(arrival);
         }
-        if bth.dest_qp == super::management::QP1 {
+        if bth.dest_qp == super::mad_queue::QP1 {
             let taken = self.management.take(&arrival.path, packet);
             if taken == Err(Drop::Management) && !arrival.forwarded {
-                self.answer_for_nobody(arrival, packet);
+                self.reject_unclaimed(arrival, packet);
             }
             return taken;
         }
-        self.take_for_members(arrival, &Below { identification, ..arrival.below }, packet)
+        self.deliver_to_members(arrival, &Below { identification, ..arrival.below }, packet)
     }
 
     /// A datagram for the members of its group in this process. Each is told the group that it
     /// joined, which may have another scope than the address. The error is that of a member that
     /// refused it; others may have taken it.
-    fn take_for_members(
+    fn deliver_to_members(
         &self,
         arrival: &Arrival<'_>,
         below: &Below,
@@ -311,12 +281,12 @@ impl Process {
     ) -> Result<(), Drop> {
         let mut result = Ok(());
         for (qpn, group) in self.groups.members_at(arrival.path.destination) {
-            let Some(object) = self.qp_at(layout::index_of(qpn)) else { continue };
+            let Some(object) = self.qps.at(layout::index_of(qpn)) else { continue };
             let path = Path { destination: address_of(group), ..arrival.path };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                let taken = inner.take_copy(&Arrival { path, ..*arrival }, below, packet);
+                let taken = inner.take_group_copy(&Arrival { path, ..*arrival }, below, packet);
                 result = result.and(taken);
             }
         }
@@ -338,14 +308,14 @@ impl Process {
         let mut copy = vec![0u8; length];
         // SAFETY: `data` checked that so many bytes lie there, in a mapping that cannot shrink.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), length) };
-        let Some(arrival) = super::share::read_forwarded(&copy) else { return };
-        if let Some(wire) = self.wire() {
-            wire.read_by.store(reader, Ordering::Relaxed);
+        let Some(arrival) = super::forward::read_forwarded(&copy) else { return };
+        if let Some(network) = self.network() {
+            network.forwarded_by.store(reader, Ordering::Relaxed);
         }
         let (mut verifier, mut held) = (Verifier::default(), None);
         let here = link::parse(arrival.bytes).is_ok_and(|packet| {
             let qpn = packet.headers.bth.dest_qp;
-            let for_all = qpn == Qpn::MULTICAST || qpn == super::management::QP1;
+            let for_all = qpn == Qpn::MULTICAST || qpn == super::mad_queue::QP1;
             for_all || layout::process_of(qpn) == self.slot
         });
         let taken = match here {
@@ -353,15 +323,15 @@ impl Process {
             false => Err(Drop::NoSuchQp),
         };
         finish(held);
-        if let (Err(reason), Some(wire)) = (taken, self.wire()) {
-            wire.counters.count(reason);
+        if let (Err(reason), Some(network)) = (taken, self.network()) {
+            network.counters.count(reason);
         }
     }
 }
 
 /// Lets taps see a packet that is for this process.
-fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
-    let Some(seam) = wire.and_then(|wire| wire.seam.get()) else { return };
+fn tap_received(network: Option<&Network>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+    let Some(seam) = network.and_then(|network| network.seam.get()) else { return };
     let bth = &packet.headers.bth;
     let passage = Passage {
         direction: Direction::In,
@@ -373,75 +343,4 @@ fn show(wire: Option<&Wire>, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         payload: Payload::default(),
     };
     seam.see(&passage, arrival.bytes);
-}
-
-fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {
-    link::train_of(&packet.headers, packet.payload.len(), expected)
-}
-
-impl QpInner {
-    /// What this queue pair takes from the network.
-    pub(super) fn expected(&self) -> Expected {
-        let (qp, links) = (&self.qp, &self.links);
-        let between: Option<(IpAddr, IpAddr)> =
-            links.wire.as_ref().map(|route| (route.path.destination, route.path.source));
-        Expected {
-            transport: match qp.qp_type {
-                QpType::Rc => Transport::Rc,
-                QpType::Uc => Transport::Uc,
-                QpType::Ud => Transport::Ud,
-            },
-            can_receive: qp.state.can_receive(),
-            between,
-            remote_qpn: qp.remote_qpn,
-            qkey: qp.attr.qkey,
-            mtu: qp.mtu,
-        }
-    }
-
-    fn take_packet(
-        &mut self,
-        arrival: &Arrival<'_>,
-        packet: &Packet<'_>,
-        verifier: &mut Verifier,
-    ) -> Result<(), Drop> {
-        let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
-        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
-        let train = train_of(packet, &expected)?;
-        if self.links.datagram {
-            let below = Below { identification, ..arrival.below };
-            self.take_datagram(arrival, &below, &train, packet);
-        } else {
-            self.handle_train(&train, packet.payload.as_ptr());
-        }
-        Ok(())
-    }
-
-    /// A datagram for a group that this queue pair is in.
-    fn take_copy(
-        &mut self,
-        arrival: &Arrival<'_>,
-        below: &Below,
-        packet: &Packet<'_>,
-    ) -> Result<(), Drop> {
-        let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
-        let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
-        self.take_datagram(arrival, below, &train, packet);
-        Ok(())
-    }
-
-    fn take_datagram(
-        &mut self,
-        arrival: &Arrival<'_>,
-        below: &Below,
-        train: &Train,
-        packet: &Packet<'_>,
-    ) {
-        debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
-        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
-        self.handle_train(train, packet.payload.as_ptr());
-        self.links.grh = None;
-    }
 }

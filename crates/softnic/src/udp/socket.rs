@@ -173,7 +173,7 @@ pub(super) const DISCARD_PORT: u16 = 9;
 
 /// Makes the kernel ask for the link address of whoever is next on the way to `destination`, by an
 /// empty datagram that means nothing to anybody: a user has no other means.
-pub(crate) fn make_kernel_ask(interface: u32, destination: IpAddr) {
+pub(crate) fn solicit_neighbour(interface: u32, destination: IpAddr) {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes integers.
     let Ok(raw) = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) }) else { return };

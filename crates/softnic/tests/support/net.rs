@@ -193,7 +193,7 @@ pub fn other_owner() -> Option<u64> {
     let name_of = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     let fds = std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();
     let mut fds = fds.filter_map(|fd| fd.file_name().to_str()?.parse::<RawFd>().ok());
-    let is_it = |fd: &RawFd| name_of(*fd).to_string_lossy().contains("memfd:rdmalab-wire");
+    let is_it = |fd: &RawFd| name_of(*fd).to_string_lossy().contains("memfd:rdmalab-socket");
     let memory = fds.find(is_it).expect("the memory whose first byte's lock says who is the owner");
     // SAFETY: all-zero is a valid value of this plain C structure, which the kernel reads and
     // writes.

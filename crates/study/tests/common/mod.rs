@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use rdmalab_record::{Device, DeviceKind, Finding, Header, Object, Point, Record};
-use rdmalab_study::{Part, State};
+use rdmalab_study::{SweepResult, SweepState};
 
 /// A whole record with such points and findings, and nothing else.
 pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> Record {
@@ -21,7 +21,7 @@ pub fn record(kind: DeviceKind, points: Vec<Point>, findings: Vec<Finding>) -> R
 }
 
 /// What was measured of a figure that has one sweep.
-pub fn part(figure: &str, record: Record) -> Part {
-    let state = State::Measured(Box::new(record));
-    Part { figure: figure.to_owned(), sweep: String::new(), line: Vec::new(), state }
+pub fn part(figure: &str, record: Record) -> SweepResult {
+    let state = SweepState::Measured(Box::new(record));
+    SweepResult { figure: figure.to_owned(), sweep: String::new(), line: Vec::new(), state }
 }

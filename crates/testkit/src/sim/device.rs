@@ -55,8 +55,10 @@ pub struct SimQp {
     pub(super) inbox: VecDeque<Parcel>,
     /// Accepted, and to be retired later.
     pub(super) steps: Vec<Step>,
+    /// When the adapter reads the send WQEs that were posted; `None`: it has.
+    pub(super) fetch_sends_at_ns: Option<u64>,
     /// When the adapter reads the receive WQEs that were posted; `None`: it has.
-    pub(super) fetch_at_ns: Option<u64>,
+    pub(super) fetch_receives_at_ns: Option<u64>,
 }
 
 impl SimQp {
@@ -92,6 +94,8 @@ pub struct Device {
     pub srq: Option<SharedRecvQueue>,
     /// How often the SRQ's limit event was raised.
     pub srq_limit_events: u32,
+    /// When the adapter reads what was posted to the shared receive queue; `None`: it has.
+    pub(super) fetch_shared_at_ns: Option<u64>,
     /// Its queue pairs.
     pub qps: Vec<SimQp>,
     /// Whether the driver tries the engine's short ways for small SENDs first.
@@ -108,6 +112,7 @@ impl Device {
             keys: BTreeMap::new(),
             srq: None,
             srq_limit_events: 0,
+            fetch_shared_at_ns: None,
             qps: Vec::new(),
             short_ways: false,
             index,
@@ -172,13 +177,14 @@ impl Device {
             polled_received: 0,
             inbox: VecDeque::new(),
             steps: Vec::new(),
-            fetch_at_ns: None,
+            fetch_sends_at_ns: None,
+            fetch_receives_at_ns: None,
         });
         index
     }
 
-    /// A QP, what it sees of the device, and the memory, borrowed apart.
-    pub fn split(&mut self, qp: usize) -> (&mut Qp, DeviceEnv<'_>, &mut Memory) {
+    /// A QP and what it sees of the device, borrowed apart.
+    pub fn split(&mut self, qp: usize) -> (&mut Qp, DeviceEnv<'_>) {
         let sim = &mut self.qps[qp];
         let env = DeviceEnv {
             qpn: sim.qp.qpn,
@@ -186,8 +192,9 @@ impl Device {
             srq: &mut self.srq,
             srq_limit_events: &mut self.srq_limit_events,
             told: &mut sim.told,
+            memory: &mut self.memory,
         };
-        (&mut sim.qp, env, &mut self.memory)
+        (&mut sim.qp, env)
     }
 
     /// Polls the send CQ of a QP: what is new, in order. Frees send queue slots.
@@ -210,13 +217,14 @@ impl Device {
     }
 }
 
-/// What the engine may ask of a device while it decides.
+/// What the engine and the driver may ask of a device.
 pub struct DeviceEnv<'a> {
     qpn: Qpn,
     pub(super) keys: &'a mut BTreeMap<u32, KeyEntry>,
     srq: &'a mut Option<SharedRecvQueue>,
     srq_limit_events: &'a mut u32,
     told: &'a mut Told,
+    pub(super) memory: &'a mut Memory,
 }
 
 impl Env for DeviceEnv<'_> {
@@ -245,11 +253,7 @@ impl Env for DeviceEnv<'_> {
         let ours = |entry: &KeyEntry| {
             entry.kind == KeyKind::WindowType2 && entry.qpn == self.qpn && entry.pd == PD
         };
-        if !self.keys.get(&rkey).is_some_and(ours) {
-            return false;
-        }
-        self.keys.remove(&rkey);
-        true
+        self.keys.get(&rkey).is_some_and(ours) && self.keys.remove(&rkey).is_some()
     }
 
     fn event(&mut self, event: AsyncEventType) {

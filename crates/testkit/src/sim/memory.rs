@@ -1,6 +1,6 @@
 //! The memory of a simulated process: an arena that begins at some virtual address.
 
-use rdmalab_engine::vocab::Sge;
+use rdmalab_engine::qp::AtomicOp;
 
 /// Bytes at virtual addresses `base ..`. Touching anything else panics: the engine's checks must
 /// have refused it.
@@ -43,10 +43,15 @@ impl Memory {
         &self.bytes[self.index(addr, length)]
     }
 
+    /// The bytes at `addr`, to be written.
+    pub fn slice_mut(&mut self, addr: u64, length: usize) -> &mut [u8] {
+        let range = self.index(addr, length);
+        &mut self.bytes[range]
+    }
+
     /// Stores `bytes` at `addr`.
     pub fn write(&mut self, addr: u64, bytes: &[u8]) {
-        let range = self.index(addr, bytes.len());
-        self.bytes[range].copy_from_slice(bytes);
+        self.slice_mut(addr, bytes.len()).copy_from_slice(bytes);
     }
 
     /// The 8-byte word at `addr`, in host order.
@@ -55,46 +60,16 @@ impl Memory {
         word.copy_from_slice(self.read(addr, 8));
         u64::from_ne_bytes(word)
     }
-}
 
-/// A contiguous part of a scatter/gather list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// The touched part, as an element of its own.
-    pub sge: Sge,
-    /// Where it lies in the bytes that are moved.
-    pub from: usize,
-}
-
-/// The parts of `sges` that `bytes` bytes from byte `offset` on touch, in order.
-pub fn pieces(sges: &[Sge], offset: u64, bytes: u64) -> Vec<Piece> {
-    let mut out = Vec::new();
-    let (mut begin, end) = (0u64, offset + bytes);
-    for sge in sges {
-        let after = begin + sge.length as u64;
-        let (from, to) = (begin.max(offset), after.min(end));
-        if from < to {
-            let part =
-                Sge { addr: sge.addr + (from - begin), length: (to - from) as u32, lkey: sge.lkey };
-            out.push(Piece { sge: part, from: (from - offset) as usize });
-        }
-        begin = after;
-    }
-    assert!(begin >= end, "a list of {begin} bytes was asked for byte {end}");
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cross_elements() {
-        let sge = |addr, length| Sge { addr, length, lkey: 1 };
-        let list = [sge(100, 10), sge(200, 0), sge(300, 10)];
-        let touched = pieces(&list, 8, 5);
-        assert_eq!(touched[0], Piece { sge: sge(108, 2), from: 0 });
-        assert_eq!(touched[1], Piece { sge: sge(300, 3), from: 2 });
-        assert_eq!(touched.len(), 2);
+    /// Executes an atomic on the word at `addr`; returns the value before it.
+    pub fn atomic(&mut self, addr: u64, op: AtomicOp) -> u64 {
+        let original = self.word(addr);
+        let new = match op {
+            AtomicOp::CmpSwap { compare, swap } if compare == original => swap,
+            AtomicOp::CmpSwap { .. } => original,
+            AtomicOp::FetchAdd { add } => original.wrapping_add(add),
+        };
+        self.write(addr, &new.to_ne_bytes());
+        original
     }
 }

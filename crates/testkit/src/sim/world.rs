@@ -1,14 +1,15 @@
 //! The world: devices, a link between them, and virtual time.
 
-use super::device::{Device, SimQp};
-use super::drive::{self, Offered, Step, scatter};
+use super::device::{Device, DeviceEnv, SimQp};
+use super::drive::{Offered, Step};
 use super::link::{Link, Parcel};
-use super::memory::pieces;
+use super::memory::Memory;
 use crate::rng::Rng;
+use rdmalab_driver as driver;
+use rdmalab_driver::lane::{self, Granted};
 use rdmalab_engine::backend::{PostError, RecvWr, SendWr};
-use rdmalab_engine::mr;
 use rdmalab_engine::qp::attr::Limits;
-use rdmalab_engine::qp::{AtomicOp, Timer};
+use rdmalab_engine::qp::{Qp, Timer};
 use rdmalab_engine::vocab::*;
 use rdmalab_wire::ids::Qpn;
 
@@ -28,7 +29,7 @@ pub struct Knobs {
     pub max_train_bytes: u32,
     /// In a thousand: how often the second half of a step comes later than the first.
     pub late_retire: u32,
-    /// In a thousand: how often posted receives are fetched later.
+    /// In a thousand: how often the adapter reads posted WQEs later than at once.
     pub late_fetch: u32,
     /// In a thousand: how often an operation that may take the local lane takes it.
     pub lane: u32,
@@ -130,18 +131,26 @@ impl World {
 
     /// Posts a send, copying an inline payload, as the verbs do.
     pub fn post_send(&mut self, at: At, wr: &SendWr<'_>) -> Result<u32, PostError> {
+        // Without late fetches nothing is drawn here: seeds that found bugs keep their runs.
+        let late = (self.knobs.late_fetch > 0).then(|| self.draw_fetch_at_ns()).flatten();
         let device = &mut self.devices[at.device];
         let sim = &mut device.qps[at.qp];
         let position = sim.qp.post_send(wr, sim.freed)?;
         if wr.flags.contains(SendFlags::INLINE) {
-            let length: u64 = wr.sges.iter().map(|sge| sge.length as u64).sum();
-            for piece in pieces(wr.sges, 0, length) {
-                let bytes = device.memory.read(piece.sge.addr, piece.sge.length as usize);
-                sim.qp.sq.inline_mut(position)[piece.from..][..bytes.len()].copy_from_slice(bytes);
+            let mut to = sim.qp.sq.inline_mut(position);
+            for sge in wr.sges.iter().filter(|sge| sge.length > 0) {
+                let bytes = device.memory.read(sge.addr, sge.length as usize);
+                let (here, rest) = to.split_at_mut(bytes.len());
+                here.copy_from_slice(bytes);
+                to = rest;
             }
         }
+        match sim.fetch_sends_at_ns.or(late) {
+            fetch_at_ns @ Some(_) => sim.fetch_sends_at_ns = fetch_at_ns,
+            None => sim.qp.fetch_sends(),
+        }
         if matches!(sim.qp.state, QpState::Err | QpState::Sqe) {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_sends(&mut env);
         }
         self.note(|| format!("{at:?} post {:?} wr {} -> {position}", wr.opcode, wr.wr_id));
@@ -150,31 +159,41 @@ impl World {
 
     /// Posts a receive to the QP's queue, or to the shared one that it uses.
     pub fn post_recv(&mut self, at: At, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let late = self.rng.chance(self.knobs.late_fetch);
-        let fetch_at_ns = self.now_ns + self.rng.between(100, 20_000);
+        let late = self.draw_fetch_at_ns();
         let device = &mut self.devices[at.device];
         if device.qps[at.qp].qp.rq.is_none() {
-            return device.srq.as_mut().expect("an SRQ").queue.push(wr);
+            let queue = &mut device.srq.as_mut().expect("an SRQ").queue;
+            queue.push(wr)?;
+            match device.fetch_shared_at_ns.or(late) {
+                fetch_at_ns @ Some(_) => device.fetch_shared_at_ns = fetch_at_ns,
+                None => queue.fetch_all(),
+            }
+            return Ok(());
         }
         let sim = &mut device.qps[at.qp];
-        let fetched = sim.qp.rq.as_ref().map_or(0, |rq| rq.fetched);
         sim.qp.post_recv(wr)?;
-        if let Some(rq) = &mut sim.qp.rq
-            && (late || sim.fetch_at_ns.is_some())
-        {
-            rq.fetched = fetched;
-            sim.fetch_at_ns.get_or_insert(fetch_at_ns);
+        match sim.fetch_receives_at_ns.or(late) {
+            fetch_at_ns @ Some(_) => sim.fetch_receives_at_ns = fetch_at_ns,
+            None => sim.qp.fetch_receives(),
         }
         if sim.qp.state == QpState::Err {
-            let (qp, mut env, _) = device.split(at.qp);
+            let (qp, mut env) = device.split(at.qp);
             qp.flush_receives(&mut env);
         }
         Ok(())
     }
 
+    /// When the adapter reads the WQE that is posted now; `None`: at once. WQEs are read in order,
+    /// so one that is posted while another waits is read with that.
+    fn draw_fetch_at_ns(&mut self) -> Option<u64> {
+        let late = self.rng.chance(self.knobs.late_fetch);
+        let fetch_at_ns = self.now_ns + self.rng.between(100, 20_000);
+        late.then_some(fetch_at_ns)
+    }
+
     /// Modifies a queue pair; panics when that is refused.
     pub fn modify(&mut self, at: At, attr: &QpAttr, mask: QpAttrMask) {
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         if let Err(error) = qp.modify(attr, mask, &LIMITS, &mut env) {
             panic!("modify {mask:?}: {error}");
         }
@@ -188,6 +207,14 @@ impl World {
             worked = true;
             if let Some(at) = self.find(parcel.train.dst_qpn) {
                 self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+            }
+        }
+        let now_ns = self.now_ns;
+        for device in &mut self.devices {
+            if is_due(&mut device.fetch_shared_at_ns, now_ns)
+                && let Some(srq) = &mut device.srq
+            {
+                srq.queue.fetch_all();
             }
         }
         for at in self.places() {
@@ -242,11 +269,11 @@ impl World {
     fn take_time(&mut self, at: At) -> bool {
         let now_ns = self.now_ns;
         let sim = &mut self.devices[at.device].qps[at.qp];
-        if sim.fetch_at_ns.is_some_and(|fetch_ns| fetch_ns <= now_ns) {
-            sim.fetch_at_ns = None;
-            if let Some(rq) = &mut sim.qp.rq {
-                rq.fetch_all();
-            }
+        if is_due(&mut sim.fetch_sends_at_ns, now_ns) {
+            sim.qp.fetch_sends();
+        }
+        if is_due(&mut sim.fetch_receives_at_ns, now_ns) {
+            sim.qp.fetch_receives();
         }
         let Timer::At(kind, at_ns) = sim.qp.timer() else {
             return false;
@@ -254,7 +281,7 @@ impl World {
         if at_ns > now_ns {
             return false;
         }
-        let (qp, mut env, _) = self.devices[at.device].split(at.qp);
+        let (qp, mut env) = self.devices[at.device].split(at.qp);
         qp.on_timer(now_ns, &mut env);
         self.note(|| format!("{at:?} timer {kind:?}"));
         true
@@ -263,7 +290,7 @@ impl World {
     fn retire_due(&mut self, at: At) -> bool {
         let now_ns = self.now_ns;
         let steps = &mut self.devices[at.device].qps[at.qp].steps;
-        let Some(index) = steps.iter().position(|step| step.due_ns() <= now_ns) else {
+        let Some(index) = steps.iter().position(|step| step.due_ns <= now_ns) else {
             return false;
         };
         let step = steps.remove(index);
@@ -272,8 +299,8 @@ impl World {
     }
 
     fn finish(&mut self, at: At, step: Step) {
-        self.note(|| format!("{at:?} retires {}", brief(&step)));
-        self.devices[at.device].finish(at.qp, step);
+        self.note(|| format!("{at:?} retires {:?}", step.parcel.train));
+        self.devices[at.device].finish(at.qp, &step);
     }
 
     fn accept_next(&mut self, at: At) -> bool {
@@ -318,15 +345,15 @@ impl World {
     pub fn next_ns(&self) -> Option<u64> {
         let mut next = self.link.next_ns();
         let mut take = |at_ns: u64| next = Some(next.map_or(at_ns, |next| next.min(at_ns)));
+        self.devices.iter().filter_map(|device| device.fetch_shared_at_ns).for_each(&mut take);
         for sim in self.devices.iter().flat_map(|device| &device.qps) {
             if let Timer::At(_, at_ns) = sim.qp.timer() {
                 take(at_ns);
             }
-            if let Some(at_ns) = sim.fetch_at_ns {
-                take(at_ns);
-            }
+            sim.fetch_sends_at_ns.into_iter().for_each(&mut take);
+            sim.fetch_receives_at_ns.into_iter().for_each(&mut take);
             for step in &sim.steps {
-                take(step.due_ns());
+                take(step.due_ns);
             }
         }
         next
@@ -374,76 +401,60 @@ impl World {
     fn execute_in_lane(&mut self, at: At, target: At, position: u32) -> Option<()> {
         let (here, there) = two(&mut self.devices, at.device, target.device)?;
         let peer = &there.qps[target.qp].qp;
-        let (qp, mut env, memory) = here.split(at.qp);
-        let wqe = *qp.sq.wqe(position);
-        let need = match wqe.opcode {
-            WrOpcode::Write => Access::REMOTE_WRITE,
-            WrOpcode::Read => Access::REMOTE_READ,
-            _ => Access::REMOTE_ATOMIC,
-        };
-        let bytes = if need == Access::REMOTE_ATOMIC { 8 } else { wqe.length };
-        if !peer.state.can_receive()
-            || !peer.attr.qp_access_flags.contains(need)
-            || need != Access::REMOTE_WRITE && peer.attr.max_dest_rd_atomic == 0
-        {
+        let (qp, mut env) = here.split(at.qp);
+        let need_answer = qp.sq.wqe(position).opcode.is_read_or_atomic();
+        if need_answer && peer.attr.max_dest_rd_atomic == 0 {
             return None;
         }
-        let mut addr = 0;
-        if bytes > 0 {
-            let entry = there.keys.get(&wqe.rkey);
-            let (pd, qpn) = (peer.pd, peer.qpn);
-            addr = mr::check_remote(entry, wqe.rkey, pd, qpn, need, wqe.remote_addr, bytes as u64)
-                .ok()?;
-        }
-        let sges = qp.sq.sges(position).to_vec();
-        match wqe.opcode {
-            WrOpcode::Write if wqe.is_inline() => {
-                let payload = qp.sq.inline(position).to_vec();
-                write(&mut there.memory, addr, &payload);
-            }
-            WrOpcode::Write => {
-                let mut payload = Vec::new();
-                for piece in pieces(&sges, 0, bytes as u64) {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    let from = mr::check_local(entry, qp.pd, &piece.sge, false).ok()?;
-                    payload.extend_from_slice(memory.read(from, piece.sge.length as usize));
-                }
-                write(&mut there.memory, addr, &payload);
-            }
-            WrOpcode::Read => {
-                let payload = match bytes {
-                    0 => Vec::new(),
-                    _ => there.memory.read(addr, bytes as usize).to_vec(),
-                };
-                scatter(&payload, &sges, 0, &env, memory).ok()?;
-            }
-            _ => {
-                let writable = |piece: &super::Piece| {
-                    let entry = env.keys.get(&piece.sge.lkey);
-                    mr::check_local(entry, qp.pd, &piece.sge, true).is_ok()
-                };
-                if !addr.is_multiple_of(8) || !pieces(&sges, 0, 8).iter().all(writable) {
-                    return None;
-                }
-                let op = match wqe.opcode {
-                    WrOpcode::CmpSwap => {
-                        AtomicOp::CmpSwap { compare: wqe.compare_add, swap: wqe.swap }
-                    }
-                    _ => AtomicOp::FetchAdd { add: wqe.compare_add },
-                };
-                let original = drive::apply(op, addr, &mut there.memory);
-                scatter(&original.to_ne_bytes(), &sges, 0, &env, memory).ok()?;
-            }
+        let target = lane::Target {
+            can_receive: peer.state.can_receive(),
+            pd: peer.pd,
+            access: peer.attr.qp_access_flags,
+            remote_qpn: peer.remote_qpn,
+        };
+        let granted = lane::check(qp, position, &target, |key| there.keys.get(&key).copied())?;
+        if let Some(Granted { host_addr, bytes, .. }) = granted {
+            move_in_lane(qp, &mut env, &mut there.memory, position, host_addr, bytes as u32)?;
         }
         qp.retire_lane(position, &mut env);
         Some(())
     }
 }
 
-fn write(memory: &mut super::Memory, addr: u64, payload: &[u8]) {
-    if !payload.is_empty() {
-        memory.write(addr, payload);
+/// Moves the bytes of an operation in the lane; `None` when that cannot be done.
+fn move_in_lane(
+    qp: &Qp,
+    env: &mut DeviceEnv<'_>,
+    there: &mut Memory,
+    position: u32,
+    addr: u64,
+    bytes: u32,
+) -> Option<()> {
+    let (pd, sges) = (qp.pd, qp.sq.sges(position));
+    match qp.sq.wqe(position).opcode {
+        WrOpcode::Write => {
+            let mut payload = vec![0; bytes as usize];
+            driver::read_wqe(qp, env, position, 0..bytes, &mut payload).ok()?;
+            there.write(addr, &payload);
+        }
+        WrOpcode::Read => {
+            let mut payload = there.read(addr, bytes as usize);
+            driver::scatter(env, pd, sges, 0, bytes, &mut payload).ok()?;
+        }
+        _ => {
+            // The result must have somewhere to go before the memory changes.
+            let is_writable = |sge: &Sge| driver::local_address(env, pd, sge, true).map(drop);
+            driver::for_each_piece(sges, 0, 8, is_writable).ok()?;
+            let original = there.atomic(addr, lane::atomic_of(qp, position)).to_ne_bytes();
+            driver::scatter(env, pd, sges, 0, 8, &mut &original[..]).ok()?;
+        }
     }
+    Some(())
+}
+
+/// Whether the time in `at_ns` has come; it is taken out then.
+fn is_due(at_ns: &mut Option<u64>, now_ns: u64) -> bool {
+    at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
 }
 
 /// Two different devices at once.
@@ -451,13 +462,5 @@ fn two(devices: &mut [Device], one: usize, other: usize) -> Option<(&mut Device,
     match devices.get_disjoint_mut([one, other]) {
         Ok([one, other]) => Some((one, other)),
         Err(_) => None,
-    }
-}
-
-fn brief(step: &Step) -> String {
-    match step {
-        Step::Request { parcel, .. } => format!("request {:?}", parcel.train.first_psn),
-        Step::Atomic { job, .. } => format!("atomic {:?}", job.op),
-        Step::Response { parcel, .. } => format!("response {:?}", parcel.train.first_psn),
     }
 }

@@ -45,16 +45,16 @@ fn overhead_with_each_option() {
         messages=200 runs=2 warm-up=20 list=7 inline=off memory=private size=5000 touch=no
     ";
     each(Experiment::Overhead, cases, |point, outcome| {
-        let all = (point.messages * 2 + point.warm_up) as usize;
+        let all = (point.common.messages * 2 + point.common.warm_up) as usize;
         for label in ["nothing, two stamps", "post_send", "post_recv"] {
             let found = series(outcome, label);
-            assert_eq!((found.samples.len(), found.warm_up), (all, point.warm_up as usize));
+            assert_eq!((found.samples.len(), found.warm_up), (all, point.common.warm_up as usize));
         }
         let hits = series(outcome, "poll_cq, hit").samples.len();
         let partial = outcome.count("partial_polls").unwrap() as usize;
         assert_eq!((hits + partial, hits > 0), (all / 2, true), "{point:?}");
         assert_eq!(series(outcome, "whole list").samples.len(), all / 2);
-        assert_eq!(outcome.count("sent"), Some((all as u64) * u64::from(point.list)));
+        assert_eq!(outcome.count("sent"), Some((all as u64) * u64::from(point.common.list)));
         // Each call contains what nothing costs.
         let holds = |outcome: &Outcome| {
             let nothing = median(outcome, "nothing, two stamps");
@@ -85,7 +85,7 @@ fn mr_registers_and_copies() {
         messages=20 runs=1 warm-up=0 size=100K memory=device touch=no
     ";
     each(Experiment::Mr, cases, |point, outcome| {
-        let all = point.total() as usize;
+        let all = point.common.total() as usize;
         for label in ["register", "deregister", "copy"] {
             assert_eq!(series(outcome, label).samples.len(), all);
         }
@@ -111,13 +111,13 @@ fn connections_are_made_one_by_one_and_together() {
         qps=3 runs=2 transport=uc gid-index=1 mtu=1024 sl=2
     ";
     each(Experiment::Connect, cases, |point, outcome| {
-        let all = u64::from(point.qps) * point.runs;
+        let all = u64::from(point.common.qps) * point.common.runs;
         assert_eq!(outcome.count("connections"), Some(all));
         for step in ["create + INIT", "RTR + RTS", "destroy"] {
             assert_eq!(series(outcome, step).samples.len() as u64, all, "{step}");
         }
-        let list = if point.list == 0 { point.qps } else { point.list };
-        let lists = u64::from(point.qps.div_ceil(list)) * point.runs;
+        let list = if point.common.list == 0 { point.common.qps } else { point.common.list };
+        let lists = u64::from(point.common.qps.div_ceil(list)) * point.common.runs;
         assert_eq!(series(outcome, "of a list, until it is used").samples.len() as u64, lists);
         let rate = outcome.figures.iter().find(|f| f.quantity == Quantity::Rate).unwrap().value;
         let whole: f64 = series(outcome, "of a list, until it is used").samples.iter().sum();
@@ -134,7 +134,7 @@ fn connections_are_made_by_the_manager_too() {
         by=rdma_cm qps=1000 runs=1 list=100 tx-depth=2 rx-depth=2
     ";
     each(Experiment::Connect, cases, |point, outcome| {
-        let all = u64::from(point.qps) * point.runs;
+        let all = u64::from(point.common.qps) * point.common.runs;
         assert_eq!(outcome.count("connections"), Some(all));
         assert_eq!(outcome.fact("by"), Some("rdma_cm"));
         for step in ["address", "route", "request until established", "disconnect", "destroy"] {
@@ -142,9 +142,12 @@ fn connections_are_made_by_the_manager_too() {
             assert_eq!(samples.len() as u64, all, "{step}");
             assert!(samples.iter().all(|ns| *ns > 0.0), "{step}");
         }
-        let list = if point.list == 0 { point.qps } else { point.list };
+        let list = if point.common.list == 0 { point.common.qps } else { point.common.list };
         let whole = &series(outcome, "of a list, until it is used").samples;
-        assert_eq!(whole.len() as u64, u64::from(point.qps.div_ceil(list)) * point.runs);
+        assert_eq!(
+            whole.len() as u64,
+            u64::from(point.common.qps.div_ceil(list)) * point.common.runs
+        );
         let rate = outcome.figures.iter().find(|f| f.quantity == Quantity::Rate).unwrap().value;
         assert!((rate * whole.iter().sum::<f64>() / 1e9 - all as f64).abs() < 1e-6 * all as f64);
     });
@@ -165,13 +168,13 @@ fn a_time_out_is_what_its_code_says() {
         messages=2 timeout=8 retry-cnt=1 absent=lid
     ";
     each(Experiment::Timeout, cases, |point, outcome| {
-        let nominal_ns = (4096u64 << point.timeout) as f64;
+        let nominal_ns = (4096u64 << point.common.timeout) as f64;
         let each = series(outcome, "T_o");
-        assert_eq!(each.samples.len() as u64, point.messages * point.runs);
+        assert_eq!(each.samples.len() as u64, point.common.messages * point.common.runs);
         // Nothing is given up before its time.
         assert!(each.samples.iter().all(|ns| *ns >= nominal_ns), "{nominal_ns}: {each:?}");
         let whole = &series(outcome, "until it fails").samples;
-        let attempts = f64::from(point.retry_cnt) + 1.0;
+        let attempts = f64::from(point.common.retry_cnt) + 1.0;
         assert!((whole[0] - attempts * each.samples[0]).abs() < 1.0);
         let told = outcome.figures.iter().find(|f| f.quantity == Quantity::Timeout).unwrap();
         assert_eq!(told.value, nominal_ns);

@@ -66,8 +66,8 @@ fn each_way_to_do_it_goes_through_with_four_ranks_on_few_cores() {
     for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
         eprintln!("fan {case}");
         let found = found(&mut team, &format!("{SMALL} {case}"));
-        let peers = point(Experiment::Fan, case).peers as usize;
-        let peers = if peers == 0 { RANKS - 1 } else { peers };
+        let peers = point(Experiment::Fan, case).get("peers").expect("an option of it");
+        let peers = peers.parse().unwrap_or(RANKS - 1);
         assert_eq!(count(&found, "sent"), 85 * peers as u64, "{case}");
         assert!(found.ends_with("cut short: no\n"), "{case}: {found}");
         // UC and UD may lose on a busy machine, and then say so.
@@ -217,7 +217,7 @@ fn what_a_fan_cannot_be_is_said_before() {
         let said = check(&point(Experiment::Fan, options), &limits).expect_err(options).to_string();
         assert!(said.starts_with(start), "{options}: {said}");
     }
-    let few = rdmalab_experiments::fan_peers(&point(Experiment::Fan, "peers=4"), 4);
+    let few = point(Experiment::Fan, "peers=4").check_ranks(4);
     let said = few.expect_err("too few ranks").to_string();
     assert!(said.starts_with("--peers 4: ") && said.ends_with("or 5 ranks"), "{said}");
 }

@@ -1,6 +1,6 @@
 //! Every option goes through, and everything that was sent is accounted for.
 
-use rdmalab_experiments::{Experiment, Inline, Memory, OPTIONS, Op, Point, Transport};
+use rdmalab_experiments::{Experiment, Inline, Memory, Op, Point, Transport, options};
 use rdmalab_measure::{Outcome, Quantity};
 
 use crate::two::{measure, point};
@@ -16,7 +16,7 @@ fn series(outcome: &Outcome, quantity: Quantity) -> &rdmalab_measure::Series {
 }
 
 fn assert_sound(point: &Point, outcome: &Outcome) {
-    let is_lossy = point.transport != Transport::Rc;
+    let is_lossy = point.common.transport != Transport::Rc;
     if !is_lossy && outcome.count("lost").is_some() {
         assert_eq!(outcome.count("lost"), Some(0), "{point:?}");
     }
@@ -40,18 +40,18 @@ fn assert_sound(point: &Point, outcome: &Outcome) {
 /// What was asked for is what was used.
 fn assert_granted(point: &Point, outcome: &Outcome) {
     let fact = |name| outcome.fact(name).expect("a fact");
-    match point.inline {
+    match point.common.inline {
         Inline::On => assert_eq!(fact("inline"), "yes"),
         Inline::Off => assert_eq!(fact("inline"), "no"),
         Inline::Bytes(most) => {
-            assert_eq!(fact("inline") == "yes", point.size_bytes <= most.into());
+            assert_eq!(fact("inline") == "yes", point.common.size_bytes <= most.into());
         }
         Inline::Auto => {}
     }
-    let mtu_bytes = if point.mtu_bytes == 0 { 4096 } else { point.mtu_bytes };
+    let mtu_bytes = if point.common.mtu_bytes == 0 { 4096 } else { point.common.mtu_bytes };
     assert_eq!(fact("mtu_bytes"), mtu_bytes.to_string());
-    assert_eq!(fact("gid") != "none", point.gid_index.is_some());
-    assert_eq!(fact("placement").contains("foreign"), point.memory == Memory::Private);
+    assert_eq!(fact("gid") != "none", point.common.gid_index.is_some());
+    assert_eq!(fact("placement").contains("foreign"), point.common.memory == Memory::Private);
 }
 
 fn try_each(experiment: Experiment, cases: &str, check: impl Fn(&Point, &Outcome)) {
@@ -113,11 +113,14 @@ fn oneway_with_each_option() {
         assert_eq!((t_lat.samples.len(), t_lat.warm_up), (TOTAL, 20));
         let lost = outcome.count("lost").unwrap() as usize;
         assert_eq!(t_lat.samples.iter().filter(|s| s.is_nan()).count(), lost);
-        if point.stamps.comp && point.signal_every == rdmalab_experiments::Signal::Every(1) {
+        let stamps = point.get("stamps").expect("an option of it");
+        if stamps.contains("comp")
+            && point.common.signal_every == rdmalab_experiments::Signal::Every(1)
+        {
             let t_comp = series(outcome, Quantity::CompletionTime);
             assert_eq!((t_comp.samples.len(), t_comp.warm_up), (TOTAL, 20));
         }
-        if point.stamps.send {
+        if stamps.contains("send") {
             let from_copy = series(outcome, Quantity::OneWayFromCopy);
             assert_eq!(from_copy.samples.len(), TOTAL);
         }
@@ -164,7 +167,7 @@ fn ping_with_each_option() {
         assert_eq!((trips.samples.len(), trips.warm_up), (TOTAL, 20));
         assert_eq!(outcome.count("sent"), Some(TOTAL as u64));
         let half = outcome.figures.iter().find(|f| f.quantity == Quantity::HalfRoundTrip);
-        assert_eq!(half.is_some(), !point.op.reads());
+        assert_eq!(half.is_some(), !point.common.op.reads());
         if let Some(half) = half {
             let mean = trips.counted().sum::<f64>() / trips.counted().count() as f64;
             assert!((half.value * 2.0 - mean).abs() < 1e-6 * mean);
@@ -215,18 +218,19 @@ fn blast_with_each_option() {
             found.unwrap_or_else(|| panic!("no {quantity}")).value
         };
         let (rate, bandwidth) = (of(Quantity::Rate), of(Quantity::Bandwidth));
-        assert!(rate > 0.0 && (bandwidth / rate - point.size_bytes as f64).abs() < 1e-3);
+        assert!(rate > 0.0 && (bandwidth / rate - point.common.size_bytes as f64).abs() < 1e-3);
         assert!((of(Quantity::MessageTime) * rate / 1e9 - 1.0).abs() < 1e-9);
         let runs = outcome.series.iter().find(|s| s.label == "runs").expect("a sample a run");
         assert_eq!(runs.samples.len(), 2);
-        let counts_there = !matches!(point.op, Op::Write | Op::Read);
+        let counts_there = !matches!(point.common.op, Op::Write | Op::Read);
         let at = if counts_there { "receiver" } else { "sender" };
         assert_eq!(outcome.fact("counted_at"), Some(at));
-        if counts_there && point.transport == Transport::Rc {
+        if counts_there && point.common.transport == Transport::Rc {
             assert_eq!(outcome.count("received"), Some(600));
         }
-        if point.stamp_every > 0 {
-            let label = format!("every {}", point.stamp_every);
+        let stamp_every = point.get("stamp-every").expect("an option of it");
+        if stamp_every != "0" {
+            let label = format!("every {stamp_every}");
             let found = outcome.series.iter().find(|s| s.label == label).expect("stamps");
             assert!((4..=6).contains(&found.samples.len()), "{}", found.samples.len());
         }
@@ -244,7 +248,7 @@ fn no_option_is_forgotten() {
         include_str!("fan.rs"),
     ]
     .concat();
-    for option in OPTIONS {
+    for option in options() {
         assert!(text.contains(&format!("{}=", option.name)), "no test uses --{}", option.name);
     }
 }

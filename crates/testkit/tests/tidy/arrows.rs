@@ -9,11 +9,13 @@ use crate::tree::{Offence, SourceFile, Tree};
 const HOUSE: &str = "
     wire        ->                       | formats as plain values, below everything
     engine      -> wire                  | the protocol without clock, thread, socket or memory
+    driver      -> engine wire           | plan, move the bytes, retire: once for every path and
+                                           memory, real or simulated
     link        -> engine wire           | carries the engine's trains, and knows no socket
     ring        ->                       | lock-free memory, small enough for a model checker
     profile     -> wire link             | devices as data; their costs are rules of faults
-    softnic     -> engine wire link ring profile | the engine in real time
-    sim         -> engine link rank      | the engine in virtual time
+    softnic     -> driver engine wire link ring profile | the engine in real time
+    sim         -> driver engine link rank      | the engine in virtual time
     abi         ->                       | the layouts of C, for whoever speaks it
     provider    -> abi engine wire       | any backend as C tables, soft or simulated
     libibverbs  -> provider softnic abi  | the tables as exported symbols
@@ -27,8 +29,9 @@ const HOUSE: &str = "
     rank        -> measure               | processes, exchange and the real clock, which
                                            measure calibrates
     experiments -> verbs rank measure    | run unchanged in real and in virtual time
-    measure     ->                       | clocks, histograms and statistics are arithmetic
+    measure     ->                       | clocks, statistics and units are arithmetic
     record      -> measure               | files and schema of what was measured
+    findings    -> record measure        | what points say together is arithmetic over records
     study       -> record measure        | published studies as data, held against records
     advice      -> record measure        | questions as data, answered from records by
                                            arithmetic; runs nothing

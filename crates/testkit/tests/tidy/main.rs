@@ -4,7 +4,9 @@
 //! A failure lists every offence at once: `file:line: what is wrong; what to do`.
 
 mod arrows;
+mod circles;
 mod docs;
+mod experiments;
 mod lengths;
 mod mask;
 mod modules;
@@ -43,6 +45,11 @@ fn crates_name_only_the_modules_that_are_theirs() {
 }
 
 #[test]
+fn files_import_each_other_in_no_new_circle() {
+    settle("circles", circles::offences(&Tree::load()));
+}
+
+#[test]
 fn unsafe_stands_where_it_may_and_says_why() {
     settle("unsafe", unsafety::offences(&Tree::load()));
 }
@@ -60,4 +67,9 @@ fn text_is_clean() {
 #[test]
 fn documents_hold_together() {
     settle("documents", docs::offences(&Tree::load()));
+}
+
+#[test]
+fn experiments_are_named_at_home_and_in_the_list() {
+    settle("experiments", experiments::offences(&Tree::load()));
 }

@@ -22,8 +22,8 @@ const MAY_BE_UNSAFE: [(&str, &str); 12] = [
 ];
 
 /// Crates whose root must forbid `unsafe` outright, so that no later `allow` can creep in.
-const MUST_FORBID: [&str; 8] =
-    ["wire", "engine", "link", "experiments", "record", "report", "trace", "gateway"];
+const MUST_FORBID: [&str; 9] =
+    ["wire", "engine", "driver", "link", "experiments", "record", "report", "trace", "gateway"];
 
 /// Every `unsafe` out of place or without a reason.
 pub fn offences(tree: &Tree) -> Vec<Offence> {

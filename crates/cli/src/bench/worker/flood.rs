@@ -1,19 +1,18 @@
-//! Messages one way, as fast as they go.
+//! Messages one way, as fast as possible.
 
 use std::time::{Duration, Instant};
 
 use rdmalab_measure::{Clock, Stamp, stats};
 use rdmalab_verbs::Wc;
 
-use super::Stopped;
-use super::end::{CREDIT_BYTES, End};
-use super::patience::Patience;
-use crate::bench::work::{Found, Op};
+use super::endpoint::{CREDIT_BYTES, Endpoint};
+use super::spin::{Spin, Stopped};
+use crate::bench::task::{Op, Timings};
 
-/// Receives taken, and posted again, at a time.
+/// Receives completed, and posted again, at a time.
 const TAKE: usize = 32;
-/// Nothing came for so long, although the connection says that it is well: a message was lost, or
-/// the other end is. Longer than a queue pair's retries, so that their status is what is reported.
+/// A message is lost when none came for so long and the queue pair reports no error. Longer than
+/// the retries of a queue pair, so that their status is reported first.
 const LOST_AFTER: Duration = Duration::from_secs(8);
 /// Messages of a batch, of which the median counts; fewer where they are long.
 const BATCH: u64 = 1024;
@@ -22,100 +21,100 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// Empty looks between two looks at the time.
 const LOOKS: u32 = 1 << 14;
 
-/// Sends `[messages, list]`: so many, a list with each post. Of SENDs no more are under way than
-/// the other end has receives for; its credit says so.
+/// Sends `[messages, list]`: so many messages, a list with each post. SENDs wait for credits, so
+/// that no more are in flight than the other end has receives for.
 pub fn send(
-    end: &End,
+    end: &Endpoint,
     clock: &Clock,
-    patience: Patience,
+    spin: Spin,
     op: Op,
     bytes: usize,
     [messages, list]: [u64; 2],
-) -> Result<Found, Stopped> {
-    end.top_up()?;
+) -> Result<Timings, Stopped> {
+    end.fill_receive_queue()?;
     let mut sender = end.sender(op, bytes, list.min(TAKE as u64) as usize)?;
     let list = sender.list();
     let mut receives = end.receives(1);
     let window = u64::from(end.recv_depth());
     let posts = messages.div_ceil(list);
-    let mut settled = 0;
+    let mut consumed = 0;
     let mut batches = Batches::new(clock, bytes);
     for i in 0..posts {
         if op == Op::Send {
-            while (i + 1) * list > settled + window {
-                settled = next_credit(end, patience, &mut receives, settled)?;
+            while (i + 1) * list > consumed + window {
+                consumed = next_credit(end, spin, &mut receives, consumed)?;
             }
         }
         if i + 1 == posts {
-            sender.post_signaled(patience)?
+            sender.post_signaled(spin)?
         } else {
-            sender.post(patience)?
+            sender.post(spin)?
         }
         batches.count(list);
     }
-    sender.finish(patience)?;
+    sender.finish(spin)?;
     if op == Op::Write {
-        return Ok(Found { message_ns: batches.median_ns(), ..Found::default() });
+        return Ok(Timings { message_ns: batches.median_ns(), ..Timings::default() });
     }
     let sent = posts * list;
-    while settled < sent {
-        settled = next_credit(end, patience, &mut receives, settled)?;
+    while consumed < sent {
+        consumed = next_credit(end, spin, &mut receives, consumed)?;
     }
-    // The last credit is the last message. One that stays would hold a receive for good.
-    match end.take(&mut [Wc::default()])? {
-        0 => Ok(Found::default()),
+    // The last credit is the last message. An unread one would keep a receive for good.
+    match end.poll(&mut [Wc::default()])? {
+        0 => Ok(Timings::default()),
         _ => Err("a credit came after the last one".to_owned()),
     }
 }
 
-/// Takes the next credit: how many messages the receiver has taken or given up, of which `settled`
-/// were known before.
+/// Receives the next credit: how many messages the receiver has consumed or given up. `consumed` is
+/// the number of the last credit.
 ///
 /// The number comes as immediate data, with the completion itself. In memory a later credit would
 /// overwrite it: the sender would know more than it has taken messages, end without the last of
 /// them, and have a receive less for good. After some thousands of those the receiver of credits is
 /// not ready for any, and with `rnr_retry` 7 that lasts for ever.
 fn next_credit(
-    end: &End,
-    patience: Patience,
+    end: &Endpoint,
+    spin: Spin,
     receives: &mut rdmalab_verbs::RecvBatch<'_>,
-    settled: u64,
+    consumed: u64,
 ) -> Result<u64, Stopped> {
-    let wc = end.receive(patience)?;
+    let wc = end.receive(spin)?;
     end.post_receives(receives)?;
-    let told = wc.imm().ok_or("a credit came without its number")?;
-    Ok(settled + u64::from(told.wrapping_sub(settled as u32)))
+    let credited = wc.imm().ok_or("a credit came without its number")?;
+    Ok(consumed + u64::from(credited.wrapping_sub(consumed as u32)))
 }
 
-/// The other end: takes `messages`, and counts. Of WRITEs nobody has to be told.
+/// The other end: receives and counts `messages`. WRITEs need no credits.
 pub fn receive(
-    end: &End,
+    end: &Endpoint,
     clock: &Clock,
-    patience: Patience,
+    spin: Spin,
     op: Op,
     bytes: usize,
     [messages, list]: [u64; 2],
     arm: impl FnOnce() -> Result<(), Stopped>,
-) -> Result<Found, Stopped> {
-    end.top_up()?;
+) -> Result<Timings, Stopped> {
+    end.fill_receive_queue()?;
     let mut sender = end.credits()?;
     let mut receives = end.receives(TAKE);
     let every = u64::from(end.recv_depth() / 4).max(TAKE as u64);
     arm()?;
     if op == Op::Write {
-        return Ok(Found::default());
+        return Ok(Timings::default());
     }
     // Whole lists are sent.
     let list = end.sender(op, bytes, list.min(TAKE as u64) as usize)?.list();
     let messages = messages.next_multiple_of(list);
     let mut wcs = [Wc::default(); TAKE];
-    let (mut taken, mut told, mut unposted, mut lost) = (0, 0, 0, 0);
+    let (mut taken, mut credited, mut unposted, mut lost) = (0, 0, 0, 0);
     let mut batches = Batches::new(clock, bytes);
     let mut idle = Idle::default();
     while taken + lost < messages {
-        let count = end.take(&mut wcs)?;
+        let count = end.poll(&mut wcs)?;
         if count == 0 {
-            if idle.for_long(patience) {
+            if idle.for_long(spin) {
                 end.check()?;
                 lost = messages - taken;
             }
@@ -132,51 +131,51 @@ pub fn receive(
             end.post_receives(&mut receives)?;
             unposted -= TAKE;
         }
-        if taken - told >= every && taken < messages {
+        if taken - credited >= every && taken < messages {
             sender.set_imm(taken as u32);
-            sender.post(patience)?;
-            told = taken;
+            sender.post(spin)?;
+            credited = taken;
         }
     }
     sender.set_imm((taken + lost) as u32);
-    sender.post_signaled(patience)?;
-    sender.finish(patience)?;
+    sender.post_signaled(spin)?;
+    sender.finish(spin)?;
     if lost > 0 {
         return Err(format!("{lost} of {messages} messages did not arrive"));
     }
-    Ok(Found { message_ns: batches.median_ns(), ..Found::default() })
+    Ok(Timings { message_ns: batches.median_ns(), ..Timings::default() })
 }
 
-/// Sends WRITEs, and tells the other end when all are done.
-pub fn send_watched(
-    end: &End,
+/// Sends WRITEs, and a SEND when all are done.
+pub fn send_to_poller(
+    end: &Endpoint,
     clock: &Clock,
-    patience: Patience,
+    spin: Spin,
     bytes: usize,
     messages: u64,
-) -> Result<Found, Stopped> {
-    let found = send(end, clock, patience, Op::Write, bytes, [messages, 1])?;
+) -> Result<Timings, Stopped> {
+    let found = send(end, clock, spin, Op::Write, bytes, [messages, 1])?;
     let mut sender = end.sender(Op::Send, CREDIT_BYTES, 1)?;
-    sender.post_signaled(patience)?;
-    sender.finish(patience)?;
+    sender.post_signaled(spin)?;
+    sender.finish(spin)?;
     Ok(found)
 }
 
-/// The other end: polls until it is told that all is done.
-pub fn watch(
-    end: &End,
-    patience: Patience,
+/// The other end: polls until the SEND arrives.
+pub fn poll_until_done(
+    end: &Endpoint,
+    spin: Spin,
     arm: impl FnOnce() -> Result<(), Stopped>,
-) -> Result<Found, Stopped> {
-    end.top_up()?;
+) -> Result<Timings, Stopped> {
+    end.fill_receive_queue()?;
     arm()?;
-    end.receive(patience)?;
+    end.receive(spin)?;
     end.post_receives(&mut end.receives(1))?;
-    Ok(Found::default())
+    Ok(Timings::default())
 }
 
-/// Times of batches of messages. A window of them is under way all the time, so that what is
-/// counted at one end is what goes through.
+/// Times of batches of messages. A window of messages is in flight all the time, so that the count
+/// of one end is the throughput.
 struct Batches<'a> {
     clock: &'a Clock,
     size: u64,
@@ -208,7 +207,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// Whether nothing has come for long; the time is looked at seldom.
+/// Tells whether no message has come for long. Reads the time seldom.
 #[derive(Default)]
 struct Idle {
     looks: u32,
@@ -216,9 +215,9 @@ struct Idle {
 }
 
 impl Idle {
-    fn for_long(&mut self, patience: Patience) -> bool {
+    fn for_long(&mut self, spin: Spin) -> bool {
         self.looks += 1;
-        patience.rest();
+        spin.pause();
         if !self.looks.is_multiple_of(LOOKS) {
             return false;
         }

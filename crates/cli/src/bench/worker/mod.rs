@@ -1,115 +1,107 @@
-//! One end of a row: hot loops of its own, without a stamp in them, as the bare limits have none.
+//! One end of a row. Its hot loops take no time stamps, because the bare limits take none either.
 
-mod bare;
-mod end;
+mod datagrams;
+mod endpoint;
 mod flood;
-mod patience;
+mod spin;
 mod trips;
 
 use rdmalab_rank::Rank;
 use rdmalab_verbs::Context;
 
-use super::work::{Found, Make, Memory, Order, Work};
-pub use end::End as BenchEnd;
+use super::task::{Setup, Task, Timings, Work};
+pub use endpoint::Endpoint;
 
-use bare::Bare;
-use end::End;
-use patience::Patience;
+use datagrams::DatagramPair;
+use spin::{Spin, Stopped};
 
-/// What stops a work: a sentence with the likely causes.
-type Stopped = String;
-
-/// Does what the order says, together with the other rank.
+/// Performs a task together with the other rank. `endpoint` is kept from task to task.
 ///
 /// # Errors
 /// A sentence with the likely causes.
-pub fn obey<R: Rank>(
+pub fn perform<R: Rank>(
     rank: &R,
     context: &Context,
-    end: &mut Option<End>,
-    order: &Order,
-) -> Result<Found, Stopped> {
-    match order {
-        Order::Make(make) => {
-            // The old queue pair goes first, so that its receives do not count twice.
-            *end = None;
-            *end = Some(connected(rank, context, make)?);
-            Ok(Found::default())
+    endpoint: &mut Option<Endpoint>,
+    task: &Task,
+) -> Result<Timings, Stopped> {
+    match task {
+        Task::Connect(setup) => {
+            // The old queue pair is destroyed first, so that two never exist at once.
+            *endpoint = None;
+            *endpoint = Some(connect(rank, context, setup)?);
+            Ok(Timings::default())
         }
-        Order::Work { work, yielding } => {
-            let patience = Patience::new(*yielding);
-            if let Work::BareTrips { gid_index, .. } | Work::BareFlood { gid_index, .. } = work {
-                let bare = Bare::meet(rank, context, *gid_index)?;
-                return bare_work(rank, &bare, work, patience);
+        Task::Work { work, yielding } => {
+            let spin = Spin::new(*yielding);
+            if let Work::DatagramTrips { gid_index, .. } | Work::DatagramFlood { gid_index, .. } =
+                work
+            {
+                let pair = DatagramPair::open(rank, context, *gid_index)?;
+                return datagram_work(rank, &pair, work, spin);
             }
-            let end = end.as_ref().ok_or("nothing is connected")?;
-            self::work(rank, end, work, patience)
+            let endpoint = endpoint.as_ref().ok_or("no queue pair is connected")?;
+            self::work(rank, endpoint, work, spin)
         }
     }
 }
 
-fn connected<R: Rank>(rank: &R, context: &Context, make: &Make) -> Result<End, Stopped> {
-    let mut end = End::make(context, make)?;
-    let ours = postcard::to_stdvec(&end.describe()?).map_err(|e| e.to_string())?;
-    let all = rank.exchange(&ours).map_err(|e| e.to_string())?;
-    let theirs = all.get(1 - rank.index().min(1)).ok_or("there is no other rank")?;
-    let (endpoint, memory): (String, Memory) =
-        postcard::from_bytes(theirs).map_err(|e| e.to_string())?;
-    end.connect(&endpoint, &memory)?;
-    // Nobody sends before both are ready.
+fn connect<R: Rank>(rank: &R, context: &Context, setup: &Setup) -> Result<Endpoint, Stopped> {
+    let end = Endpoint::connect(rank, context, setup)?;
+    // Neither end sends before both are connected.
     rank.barrier().map_err(|e| e.to_string())?;
     Ok(end)
 }
 
-fn work<R: Rank>(rank: &R, end: &End, work: &Work, patience: Patience) -> Result<Found, Stopped> {
-    let meet = || rank.barrier().map_err(|e| e.to_string());
+fn work<R: Rank>(rank: &R, end: &Endpoint, work: &Work, spin: Spin) -> Result<Timings, Stopped> {
+    let barrier = || rank.barrier().map_err(|e| e.to_string());
     let (clock, answers) = (rank.clock(), rank.index() == 1);
     if !answers {
-        meet()?;
+        barrier()?;
     }
     match (work, answers) {
-        (Work::Batches { op, bytes, batches, trips }, true) => {
+        (Work::RoundTrips { op, bytes, batches, trips }, true) => {
             let count = trips::BATCH_WARM_UP + batches * trips;
-            trips::answer(end, patience, *op, *bytes, count, meet)
+            trips::answer(end, spin, *op, *bytes, count, barrier)
         }
-        (Work::Batches { op, bytes, batches, trips }, false) => {
-            trips::batches(end, clock, patience, *op, *bytes, [*batches, *trips])
+        (Work::RoundTrips { op, bytes, batches, trips }, false) => {
+            trips::batches(end, clock, spin, *op, *bytes, [*batches, *trips])
         }
         (Work::Flood { op, bytes, messages, list }, true) => {
-            flood::receive(end, clock, patience, *op, *bytes, [*messages, *list], meet)
+            flood::receive(end, clock, spin, *op, *bytes, [*messages, *list], barrier)
         }
         (Work::Flood { op, bytes, messages, list }, false) => {
-            flood::send(end, clock, patience, *op, *bytes, [*messages, *list])
+            flood::send(end, clock, spin, *op, *bytes, [*messages, *list])
         }
-        (Work::Watched { .. }, true) => flood::watch(end, patience, meet),
-        (Work::Watched { bytes, messages }, false) => {
-            flood::send_watched(end, clock, patience, *bytes, *messages)
+        (Work::FloodToPoller { .. }, true) => flood::poll_until_done(end, spin, barrier),
+        (Work::FloodToPoller { bytes, messages }, false) => {
+            flood::send_to_poller(end, clock, spin, *bytes, *messages)
         }
-        (Work::BareTrips { .. } | Work::BareFlood { .. }, _) => {
-            Err("bare datagrams need no queue pair".to_owned())
+        (Work::DatagramTrips { .. } | Work::DatagramFlood { .. }, _) => {
+            Err("datagrams need no queue pair".to_owned())
         }
     }
 }
 
-/// What bears no queue pair: both sockets are there, and so nothing is lost at the start.
-fn bare_work<R: Rank>(
+/// Datagrams. Both sockets exist already, so that no datagram is lost at the start.
+fn datagram_work<R: Rank>(
     rank: &R,
-    bare: &Bare,
+    pair: &DatagramPair,
     work: &Work,
-    patience: Patience,
-) -> Result<Found, Stopped> {
+    spin: Spin,
+) -> Result<Timings, Stopped> {
     let (clock, answers) = (rank.clock(), rank.index() == 1);
     match (work, answers) {
-        (Work::BareTrips { bytes, batches, trips, .. }, true) => {
-            bare.answer(patience, *bytes, trips::BATCH_WARM_UP + batches * trips)
+        (Work::DatagramTrips { bytes, batches, trips, .. }, true) => {
+            pair.answer(spin, *bytes, trips::BATCH_WARM_UP + batches * trips)
         }
-        (Work::BareTrips { bytes, batches, trips, .. }, false) => {
-            bare.trips(clock, patience, *bytes, [*batches, *trips])
+        (Work::DatagramTrips { bytes, batches, trips, .. }, false) => {
+            pair.trips(clock, spin, *bytes, [*batches, *trips])
         }
-        (Work::BareFlood { bytes, .. }, true) => bare.drain(clock, patience, *bytes),
-        (Work::BareFlood { bytes, messages, .. }, false) => {
-            bare.flood(patience, *bytes as u64 * messages)
+        (Work::DatagramFlood { bytes, .. }, true) => pair.drain(clock, spin, *bytes),
+        (Work::DatagramFlood { bytes, messages, .. }, false) => {
+            pair.flood(spin, *bytes as u64 * messages)
         }
-        _ => Err("that needs a queue pair".to_owned()),
+        _ => Err("this work needs a queue pair".to_owned()),
     }
 }

@@ -1,109 +1,109 @@
-//! Round trips: one end begins, the other answers.
+//! Round trips: one end starts, the other one answers.
 
 use std::sync::atomic::Ordering;
 
 use rdmalab_measure::{Clock, stats};
 
-use super::Stopped;
-use super::end::{End, Sender};
-use super::patience::Patience;
-use crate::bench::work::{Found, Op};
+use super::endpoint::{Endpoint, Sender};
+use super::spin::{Spin, Stopped};
+use crate::bench::task::{Op, Timings};
 
 /// Round trips before the first batch.
 pub const BATCH_WARM_UP: u64 = 2000;
 
-/// Every post but the last of `count` is as the sender likes; the last one has a completion.
+/// Posts; the last message has a completion, the others as the sender decides.
 #[inline]
-fn post(sender: &mut Sender<'_>, patience: Patience, is_last: bool) -> Result<(), Stopped> {
-    if is_last { sender.post_signaled(patience) } else { sender.post(patience) }
+fn post(sender: &mut Sender<'_>, spin: Spin, is_last: bool) -> Result<(), Stopped> {
+    if is_last { sender.post_signaled(spin) } else { sender.post(spin) }
 }
 
-/// The byte by which the `i`-th written message is known: never 0, and another one each time.
+/// The byte that marks the `i`-th written message: never 0, and never the same twice in a row.
 const fn mark(i: u64) -> u8 {
     (i % 255) as u8 + 1
 }
 
-/// One side of round trips without stamps in them.
+/// One side of round trips.
 struct Side<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     sender: Sender<'a>,
     receives: rdmalab_verbs::RecvBatch<'a>,
-    patience: Patience,
+    spin: Spin,
     op: Op,
     bytes: usize,
 }
 
 impl<'a> Side<'a> {
-    fn new(end: &'a End, patience: Patience, op: Op, bytes: usize) -> Result<Self, Stopped> {
-        end.top_up()?;
-        end.memory().byte(end.written() + bytes - 1).store(0, Ordering::Release);
+    fn new(end: &'a Endpoint, spin: Spin, op: Op, bytes: usize) -> Result<Self, Stopped> {
+        end.fill_receive_queue()?;
+        end.memory().byte(end.incoming() + bytes - 1).store(0, Ordering::Release);
         let (sender, receives) = (end.sender(op, bytes, 1)?, end.receives(1));
-        Ok(Self { end, sender, receives, patience, op, bytes })
+        Ok(Self { end, sender, receives, spin, op, bytes })
     }
 
     #[inline(always)]
-    fn say(&mut self, i: u64, is_last: bool) -> Result<(), Stopped> {
+    fn send(&mut self, i: u64, is_last: bool) -> Result<(), Stopped> {
         if self.op == Op::Write {
             let byte = self.end.memory().byte(self.bytes - 1);
             byte.store(mark(i), Ordering::Release);
         }
-        post(&mut self.sender, self.patience, is_last)
+        post(&mut self.sender, self.spin, is_last)
     }
 
     #[inline(always)]
-    fn hear(&mut self, i: u64) -> Result<(), Stopped> {
+    fn receive(&mut self, i: u64) -> Result<(), Stopped> {
         if self.op == Op::Send {
-            return self.end.receive(self.patience).map(|_| ());
+            return self.end.receive(self.spin).map(|_| ());
         }
-        let byte = self.end.memory().byte(self.end.written() + self.bytes - 1);
+        let byte = self.end.memory().byte(self.end.incoming() + self.bytes - 1);
         let look = || (byte.load(Ordering::Acquire) == mark(i)).then_some(());
-        let heard = self.patience.until(look, || self.end.check());
-        heard.map_err(|reason| format!("round trip {i}: {reason}"))
+        let received = self.spin.until(look, || self.end.check());
+        received.map_err(|reason| format!("round trip {i}: {reason}"))
     }
 
-    /// What is left over from the last round trip, done while the message is under way.
+    /// Posts the receive of the last round trip again and polls for completions of sends, while the
+    /// message is in flight.
     #[inline(always)]
-    fn tidy(&mut self, heard: bool) -> Result<(), Stopped> {
-        if self.op == Op::Send && heard {
+    fn repost_and_reap(&mut self, has_received: bool) -> Result<(), Stopped> {
+        if self.op == Op::Send && has_received {
             self.end.post_receives(&mut self.receives)?;
         }
-        self.sender.reap_some(self.patience)
+        self.sender.reap_some(self.spin)
     }
 }
 
 /// Round trips in batches; half of the median one. `[batches, trips of a batch]`.
 pub fn batches(
-    end: &End,
+    end: &Endpoint,
     clock: &Clock,
-    patience: Patience,
+    spin: Spin,
     op: Op,
     bytes: usize,
     [batches, trips]: [u64; 2],
-) -> Result<Found, Stopped> {
-    let mut side = Side::new(end, patience, op, bytes)?;
+) -> Result<Timings, Stopped> {
+    let mut side = Side::new(end, spin, op, bytes)?;
     let count = BATCH_WARM_UP + batches * trips;
     let mut i = 0;
     let mut round = |n: u64| {
         for _ in 0..n {
-            side.say(i, i + 1 == count)?;
-            side.tidy(i > 0)?;
-            side.hear(i)?;
+            side.send(i, i + 1 == count)?;
+            side.repost_and_reap(i > 0)?;
+            side.receive(i)?;
             i += 1;
         }
         Ok::<_, Stopped>(())
     };
-    let found = half_trips(clock, [batches, trips], &mut round)?;
-    side.sender.finish(patience)?;
+    let found = half_round_trip(clock, [batches, trips], &mut round)?;
+    side.sender.finish(spin)?;
     Ok(found)
 }
 
-/// Half a round trip: the median over batches, after a warm-up, of `round` trips without a stamp
-/// in between.
-pub fn half_trips(
+/// Half a round trip: the median over batches, after a warm-up. `round` performs so many round
+/// trips.
+pub fn half_round_trip(
     clock: &Clock,
     [batches, trips]: [u64; 2],
     mut round: impl FnMut(u64) -> Result<(), Stopped>,
-) -> Result<Found, Stopped> {
+) -> Result<Timings, Stopped> {
     round(BATCH_WARM_UP)?;
     let mut times = Vec::with_capacity(batches as usize);
     for _ in 0..batches {
@@ -112,27 +112,27 @@ pub fn half_trips(
         times.push(clock.ns_between(start, clock.now()) / (2 * trips) as f64);
     }
     stats::sort(&mut times);
-    Ok(Found { half_round_trip_ns: Some(stats::median(&times)), ..Found::default() })
+    Ok(Timings { half_round_trip_ns: Some(stats::median(&times)), ..Timings::default() })
 }
 
 /// The other end of [`batches`].
 pub fn answer(
-    end: &End,
-    patience: Patience,
+    end: &Endpoint,
+    spin: Spin,
     op: Op,
     bytes: usize,
     count: u64,
     arm: impl FnOnce() -> Result<(), Stopped>,
-) -> Result<Found, Stopped> {
-    let mut side = Side::new(end, patience, op, bytes)?;
+) -> Result<Timings, Stopped> {
+    let mut side = Side::new(end, spin, op, bytes)?;
     arm()?;
     for i in 0..count {
-        side.hear(i)?;
-        side.say(i, i + 1 == count)?;
-        side.tidy(true)?;
+        side.receive(i)?;
+        side.send(i, i + 1 == count)?;
+        side.repost_and_reap(true)?;
     }
-    side.sender.finish(patience)?;
-    Ok(Found::default())
+    side.sender.finish(spin)?;
+    Ok(Timings::default())
 }
 
 #[cfg(test)]

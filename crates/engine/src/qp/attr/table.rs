@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::vocab::{QpAttrMask, QpState, QpType};
 
-use super::error::{AttrNames, state_name, type_name};
+use super::names::{AttrNames, state_name, type_name};
 
 use QpAttrMask as M;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};

@@ -30,6 +30,11 @@ impl Qp {
     /// The lane executed the WQE at `position` completely.
     #[inline]
     pub fn retire_lane<E: Env>(&mut self, position: u32, env: &mut E) {
+        debug_assert!(
+            position == self.sq.oldest && position == self.sq.begun && position == self.req.cursor,
+            "the lane executed request {position} while others are in flight"
+        );
+        debug_assert!(self.req.rd_atomic_in_flight == 0, "the lane overtook a READ or an atomic");
         let mtu = self.mtu;
         let wqe = self.sq.wqe_mut(position);
         let packets = match wqe.opcode {

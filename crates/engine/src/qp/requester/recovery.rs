@@ -8,6 +8,10 @@ use rdmalab_wire::ids::Psn;
 impl Qp {
     /// Goes back to the packet `psn` and sends everything from there again.
     pub(in crate::qp) fn go_back(&mut self, psn: Psn) {
+        debug_assert!(
+            psn.distance_from(self.req.psn_limit) <= 0,
+            "{psn:?} is to be repeated, which was never sent"
+        );
         let mut in_flight = 0;
         let mut position = self.sq.oldest;
         while position != self.sq.begun {
@@ -33,6 +37,11 @@ impl Qp {
         self.req.since_ack_req = 0;
         self.req.failed = false;
         self.req.recovering = true;
+        debug_assert!(
+            is_read || self.sq.wqe(position).packets > sent,
+            "a message is to be repeated from behind its end"
+        );
+        self.assert_requester();
     }
 
     /// What the peer has, need not be sent again: when it acknowledged more than what was to be
@@ -63,11 +72,17 @@ impl Qp {
         self.req.next_psn = if start.is_before(acked) { acked } else { start };
         if !wqe.opcode.is_read_or_atomic() && wqe.packets > 0 {
             self.req.sent_packets = self.req.next_psn.distance_from(wqe.first_psn).max(0) as u32;
+            debug_assert!(
+                self.req.sent_packets < wqe.packets,
+                "a message is acknowledged to its end and not complete"
+            );
         }
     }
 
     /// Pauses for an RNR NAK.
     pub(in crate::qp) fn pause(&mut self, delay_ns: u64) {
+        debug_assert!(self.qp_type == QpType::Rc, "only a reliable connection is told to pause");
+        debug_assert!(self.sq.oldest != self.sq.begun, "a pause, and nothing to repeat after it");
         self.req.rnr_pause = true;
         self.req.timer = Timer::Wanted(TimerKind::Rnr(delay_ns));
     }
@@ -121,6 +136,7 @@ impl Qp {
         self.req.timer = Timer::Idle;
         match kind {
             TimerKind::Rnr(_) => {
+                debug_assert!(self.req.rnr_pause, "the end of a pause that there was not");
                 self.req.rnr_pause = false;
                 true
             }
@@ -176,6 +192,7 @@ impl Qp {
             return false;
         }
         self.req.retries_left -= 1;
+        debug_assert!(self.sq.oldest != self.sq.begun, "a retry, and nothing to repeat");
         true
     }
 
@@ -187,5 +204,6 @@ impl Qp {
             self.complete_oldest(status, env);
         }
         self.enter_error(env);
+        debug_assert!(self.send_idle(), "a request outlives the end of its queue pair");
     }
 }

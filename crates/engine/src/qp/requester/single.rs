@@ -87,6 +87,7 @@ impl SingleSend<'_> {
         wqe.first_psn = psn;
         wqe.packets = 1;
         wqe.fold = Fold::default();
+        debug_assert!(psn == qp.req.next_psn, "a small SEND takes the PSN of another packet");
         qp.sq.begun = position.wrapping_add(1);
         let req = &mut qp.req;
         req.since_ack_req += 1;
@@ -101,5 +102,6 @@ impl SingleSend<'_> {
         if req.timer == Timer::Idle {
             req.timer = Timer::Wanted(TimerKind::Ack);
         }
+        qp.assert_requester();
     }
 }

@@ -107,6 +107,7 @@ impl Qp {
         if job.generation != self.generation {
             return;
         }
+        debug_assert!(self.resp.in_flight, "an atomic is retired twice");
         self.resp.in_flight = false;
         let Ok(original) = result else {
             self.end_with_nak(job.psn, NakCode::RemoteOperationalError, env);
@@ -120,8 +121,13 @@ impl Qp {
             self.resp.atomics.pop_front();
         }
         self.resp.atomics.push_back(AtomicResult { psn: job.psn, original, msn });
+        debug_assert!(
+            self.resp.atomics.len() <= kept,
+            "more results of atomics are kept than max_dest_rd_atomic"
+        );
         let mut reply = self.response(TrainKind::AtomicResponse, job.psn, Syndrome::ACK);
         reply.swap_add = original;
-        self.push_pending(Pending::Atomic { train: reply, repeated: false });
+        let pushed = self.push_pending(Pending::Atomic { train: reply, repeated: false });
+        debug_assert!(matches!(pushed, Accept::Done), "an executed atomic is never answered");
     }
 }

@@ -70,6 +70,18 @@ impl Qp {
         message_bytes: u64,
     ) -> Accept {
         let last_psn = train.last_psn();
+        debug_assert!(
+            self.qp_type != QpType::Rc || last_psn.is_at_or_after(self.resp.epsn),
+            "a packet is taken twice: the expected PSN goes back"
+        );
+        debug_assert!(
+            skip_bytes + bytes == train.payload_bytes,
+            "a part of the payload is neither skipped nor placed"
+        );
+        debug_assert!(
+            !matches!(target, PlacementTarget::Receive { .. }) || self.resp.holds,
+            "payload goes into a receive that was never taken"
+        );
         self.resp.epsn = last_psn.add(1);
         self.resp.nak_sent = false;
         let ends = train.flags.has(TrainFlags::LAST);
@@ -100,6 +112,7 @@ impl Qp {
 
     #[cold]
     fn answer_rnr(&mut self, psn: Psn) -> Accept {
+        debug_assert!(!self.resp.holds, "RNR, and a receive is held for this message");
         if self.resp.nak_sent {
             // The requester came back: it waited, so it is told again.
             self.resp.nak_sent = false;
@@ -216,6 +229,10 @@ impl Qp {
             return self.answer_rnr(last_psn);
         }
         let bytes = packets << self.mtu.shift();
+        debug_assert!(
+            skip * self.mtu.bytes() + bytes <= train.payload_bytes,
+            "more is placed than arrived"
+        );
         if let Inbound::Write { next_addr, rkey, received, total } = state {
             self.resp.inbound = Inbound::Write {
                 next_addr: next_addr.wrapping_add(bytes as u64),

@@ -79,6 +79,8 @@ impl SingleRecv<'_> {
         if let Some(rq) = &mut qp.rq {
             rq.skip_one();
         }
+        debug_assert!(psn == qp.resp.epsn, "a small SEND is taken out of order");
+        debug_assert!(!qp.resp.holds, "a small SEND takes a second receive");
         qp.resp.epsn = psn.add(1);
         qp.resp.msn = qp.resp.msn.next();
         qp.resp.nak_sent = false;

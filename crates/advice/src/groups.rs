@@ -1,0 +1,182 @@
+//! The points of records that answer a question: they differ in its parameters and in nothing else.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use rdmalab_record::{Object, Point, Record, word};
+use serde_json::{Value, json};
+
+use crate::question::Question;
+
+/// Points that differ in a question's parameters only.
+pub(crate) struct Group<'a> {
+    /// The first record that has it.
+    pub record: &'a Record,
+    /// Everything else: parameters.
+    pub context: Object,
+    /// Rules that disturbed packets; empty: none.
+    pub faults: String,
+    /// The ways, in the order of the question.
+    pub ways: Vec<WayRuns<'a>>,
+    /// Ways that the device does not offer, and why.
+    pub not_offered: Vec<(String, String)>,
+    /// Everything that has to be the same.
+    key: String,
+}
+
+/// A way, and its runs.
+pub(crate) struct WayRuns<'a> {
+    /// Its name: the values of the question's parameters.
+    pub name: String,
+    values: Vec<Value>,
+    /// Its runs, each with its round.
+    pub runs: Vec<(Round, &'a Record, &'a Point)>,
+}
+
+/// In a round each way has one run: which record, and which repetition in it.
+pub(crate) type Round = (usize, u32);
+
+/// All groups of all records. Ways took turns within a record, not between records: so two records
+/// are joined only where both have all ways.
+pub(crate) fn groups<'a>(records: &'a [Record], question: &Question) -> Vec<Group<'a>> {
+    let mut all: Vec<Group> = Vec::new();
+    for (number, record) in records.iter().enumerate() {
+        for mut group in of_record(number, record, question) {
+            group.ways.sort_by(|a, b| in_order(question, &a.values, &b.values));
+            let is_same = |other: &&mut Group| {
+                let names = |g: &Group| g.ways.iter().map(|w| w.name.clone()).collect::<Vec<_>>();
+                (&other.key, &other.faults) == (&group.key, &group.faults)
+                    && names(other) == names(&group)
+            };
+            match all.iter_mut().find(is_same) {
+                Some(other) => {
+                    for (to, from) in other.ways.iter_mut().zip(group.ways) {
+                        to.runs.extend(from.runs);
+                    }
+                }
+                None => all.push(group),
+            }
+        }
+    }
+    all
+}
+
+fn of_record<'a>(number: usize, record: &'a Record, question: &Question) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    let experiments: Vec<&str> = question.sweeps.iter().map(|sweep| sweep.experiment).collect();
+    for point in record.whole_points() {
+        let Some((values, context)) = split(&point.parameters, question) else { continue };
+        if !experiments.iter().any(|name| context.get("experiment") == Some(&json!(name))) {
+            continue;
+        }
+        let (key, faults) = (key(record, &context), faults(point));
+        let found = groups.iter_mut().position(|g| g.key == key && g.faults == faults);
+        let at = found.unwrap_or_else(|| {
+            let (ways, not_offered) = (Vec::new(), Vec::new());
+            groups.push(Group { record, context, faults, ways, not_offered, key });
+            groups.len() - 1
+        });
+        let round = (number, point.repetition);
+        let ways = &mut groups[at].ways;
+        match ways.iter_mut().find(|way| way.values == values) {
+            // A point that was measured again in its round counts once.
+            Some(way) if way.runs.iter().any(|run| run.0 == round) => {}
+            Some(way) => way.runs.push((round, record, point)),
+            None => {
+                let name = name(question, &values);
+                ways.push(WayRuns { name, values, runs: vec![(round, record, point)] });
+            }
+        }
+    }
+    for skipped in &record.skipped {
+        let Some((values, context)) = split(&skipped.parameters, question) else { continue };
+        let (key, name) = (key(record, &context), name(question, &values));
+        for group in groups.iter_mut().filter(|group| group.key == key) {
+            if !group.not_offered.iter().any(|(other, _)| *other == name) {
+                group.not_offered.push((name.clone(), skipped.reason.clone()));
+            }
+        }
+    }
+    groups
+}
+
+/// The values of the question's parameters, and all others. `None` where there is none of them.
+fn split(parameters: &Object, question: &Question) -> Option<(Vec<Value>, Object)> {
+    let value = |name: &&str| parameters.get(*name).cloned();
+    let values: Option<Vec<Value>> = question.parameters.iter().map(value).collect();
+    let mut context = parameters.clone();
+    // What the order was drawn from is no condition.
+    for name in question.parameters.iter().chain(&["seed"]) {
+        context.shift_remove(*name);
+    }
+    Some((values?, context))
+}
+
+/// What has to be the same: the device, the machine, the other ends, the condition and all other
+/// parameters.
+fn key(record: &Record, context: &Object) -> String {
+    let header = &record.header;
+    let mut machine = record.environment.clone();
+    machine.shift_remove("clock");
+    let kind = header.device.kind.name();
+    let held = header.held_dma_latency_us;
+    let ends = ["hosts", "interface", "cores"].map(|name| header.option(name));
+    // A capture costs each packet something; its file's name is of no matter.
+    let facts = || record.points.iter().flat_map(|point| &point.facts);
+    let is_captured = facts().any(|fact| fact.name.starts_with("capture"));
+    // Each end's: what the device is to be is a part of it.
+    let profiles = facts().filter(|fact| fact.name.starts_with("profile"));
+    let profiles: BTreeSet<(&str, &str)> =
+        profiles.map(|fact| (fact.name.as_str(), fact.value.as_str())).collect();
+    json!([
+        header.device.name,
+        header.device.profile,
+        profiles,
+        kind,
+        header.condition,
+        held,
+        machine,
+        header.other_end(),
+        ends,
+        is_captured,
+        context
+    ])
+    .to_string()
+}
+
+/// Rules of faults, of whichever end.
+fn faults(point: &Point) -> String {
+    let is_rule = |name: &str| name == "faults" || name.starts_with("faults_at_rank_");
+    let rules = point.facts.iter().filter(|fact| is_rule(&fact.name));
+    let mut rules: Vec<&str> = rules.map(|fact| fact.value.as_str()).collect();
+    rules.dedup();
+    rules.join(" | ")
+}
+
+fn name(question: &Question, values: &[Value]) -> String {
+    let words: Vec<String> = values.iter().map(word).collect();
+    match words.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|word| word == first) => first.clone(),
+        _ => {
+            let pairs = question.parameters.iter().zip(&words);
+            let pairs: Vec<String> =
+                pairs.map(|(name, word)| format!("{} {word}", name.replace('_', " "))).collect();
+            pairs.join(", ")
+        }
+    }
+}
+
+/// Numbers by their size, words as the question has them, others by their letters.
+fn in_order(question: &Question, a: &[Value], b: &[Value]) -> Ordering {
+    let rank = |value: &Value| {
+        let lists = question.sweeps.iter().flat_map(|sweep| sweep.options);
+        let mut lists = lists.filter(|(name, _)| question.options.contains(name));
+        let place = lists.find_map(|(_, list)| list.split(',').position(|w| w == word(value)));
+        place.unwrap_or(usize::MAX)
+    };
+    let one = |(a, b): (&Value, &Value)| match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        _ => rank(a).cmp(&rank(b)).then_with(|| word(a).cmp(&word(b))),
+    };
+    a.iter().zip(b).map(one).fold(Ordering::Equal, Ordering::then)
+}

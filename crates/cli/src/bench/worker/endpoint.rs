@@ -1,0 +1,287 @@
+//! A queue pair and its memory, at one end.
+
+use std::cell::Cell;
+
+use rdmalab_experiments::{Common, Memory, Pair};
+use rdmalab_rank::Rank;
+use rdmalab_verbs::{Context, Cq, Mr, Qp, RecvBatch, RecvRequest, SendBatch, SendRequest, Sge, Wc};
+
+use super::spin::{Spin, Stopped};
+use crate::bench::task::{Op, Setup};
+
+/// Local ACK time-out: 268 ms, and so 2.1 s with all retries, 6.4 s over UDP, where the soft device
+/// gives more time to each. Both ends are bound to a processor, and on a busy machine one of them
+/// may not get it for two seconds.
+const ACK_TIMEOUT: u8 = 16;
+/// Requests that a send queue and a receive queue hold.
+const SEND_DEPTH: u32 = 512;
+/// See above.
+pub const RECV_DEPTH: u32 = 2048;
+/// One send in so many is signaled.
+const SIGNAL_EVERY: u32 = 64;
+/// From so many bytes on, each message is signaled, and few are in flight.
+const BULK_BYTES: usize = 256 << 10;
+/// Bulk messages in flight.
+const BULK_DEPTH: u32 = 4;
+/// Inline bytes to request; adapters commonly grant as many.
+const INLINE_BYTES: u32 = 220;
+/// Bytes of a credit, whose number is its immediate data.
+pub const CREDIT_BYTES: usize = 16;
+const PAGE: usize = 4096;
+
+/// A queue pair and its memory. Messages go out from the first half, and come into the second.
+pub struct Endpoint {
+    /// Handles of what `pair` has, which the hot loops use.
+    qp: Qp,
+    send_cq: Cq,
+    recv_cq: Cq,
+    mr: Mr,
+    pair: Pair,
+    /// Offset of the second half.
+    half: usize,
+    recv_depth: u32,
+    posted: Cell<u32>,
+}
+
+fn text(error: impl std::fmt::Display) -> Stopped {
+    error.to_string()
+}
+
+impl Endpoint {
+    /// Connects a queue pair to that of the other rank, with its receives posted. Both ranks have
+    /// to meet once more before one of them sends.
+    pub fn connect<R: Rank>(rank: &R, context: &Context, setup: &Setup) -> Result<Self, Stopped> {
+        let half = setup.bytes_max.max(CREDIT_BYTES).next_multiple_of(PAGE);
+        let memory = if setup.private_memory { Memory::Private } else { Memory::Device };
+        let common = Common {
+            memory,
+            tx_depth: SEND_DEPTH,
+            rx_depth: RECV_DEPTH,
+            timeout: ACK_TIMEOUT,
+            gid_index: Some(setup.gid_index),
+            ..Common::DEFAULT
+        };
+        let pair = Pair::connect(rank, context, &common, 2 * half, INLINE_BYTES).map_err(text)?;
+        let end = Self {
+            qp: pair.qp().clone(),
+            send_cq: pair.send_cq().clone(),
+            recv_cq: pair.recv_cq().clone(),
+            mr: pair.mr().clone(),
+            half,
+            recv_depth: RECV_DEPTH.min(pair.qp().cap().max_recv_wr),
+            posted: Cell::new(0),
+            pair,
+        };
+        end.fill_receive_queue()?;
+        Ok(end)
+    }
+
+    /// The memory: outgoing messages start at 0, incoming ones at [`Endpoint::incoming`].
+    pub fn memory(&self) -> &rdmalab_verbs::Buffer {
+        self.mr.buffer()
+    }
+
+    /// Offset of incoming messages.
+    pub fn incoming(&self) -> usize {
+        self.half
+    }
+
+    /// Receives that the receive queue holds.
+    pub fn recv_depth(&self) -> u32 {
+        self.recv_depth
+    }
+
+    /// A list of receives, each for the longest message.
+    pub fn receives(&self, count: usize) -> RecvBatch<'_> {
+        let sges = [self.mr.sge(self.half, self.half)];
+        RecvBatch::new(&vec![RecvRequest::new(&sges); count])
+    }
+
+    /// Posts a list of receives.
+    #[inline]
+    pub fn post_receives(&self, batch: &mut RecvBatch<'_>) -> Result<(), Stopped> {
+        self.posted.set(self.posted.get() + batch.len() as u32);
+        self.qp.post_recv_batch(batch).map_err(text)
+    }
+
+    /// Posts receives until the receive queue is full.
+    pub fn fill_receive_queue(&self) -> Result<(), Stopped> {
+        let mut one = self.receives(1);
+        while self.posted.get() < self.recv_depth {
+            self.post_receives(&mut one)?;
+        }
+        Ok(())
+    }
+
+    /// Polls for received messages, without waiting.
+    #[inline]
+    pub fn poll(&self, wcs: &mut [Wc]) -> Result<usize, Stopped> {
+        let count = self.recv_cq.poll(wcs).map_err(text)?;
+        self.posted.set(self.posted.get() - count as u32);
+        match wcs[..count].iter().find(|wc| !wc.is_ok()) {
+            None => Ok(count),
+            Some(wc) => Err(text(self.pair.explain(wc, "receive"))),
+        }
+    }
+
+    /// Waits for the next message.
+    #[inline]
+    pub fn receive(&self, spin: Spin) -> Result<Wc, Stopped> {
+        let mut wcs = [Wc::default()];
+        let look = || match self.poll(&mut wcs) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(())),
+            Err(reason) => Some(Err(reason)),
+        };
+        spin.until(look, || self.check())??;
+        Ok(wcs[0])
+    }
+
+    /// Whether a send has failed meanwhile. Leaves completions of successful sends to the sender.
+    pub fn check(&self) -> Result<(), Stopped> {
+        self.pair.check().map_err(text)
+    }
+
+    /// A sender of messages of that length, `list` with each post.
+    pub fn sender(&self, op: Op, bytes: usize, list: usize) -> Result<Sender<'_>, Stopped> {
+        let remote = self.pair.remote();
+        let sges: [Sge<'_>; 1] = [self.mr.sge(0, bytes)];
+        let request = match op {
+            Op::Send => SendRequest::send(&sges),
+            Op::Write => SendRequest::write(&sges, remote, self.half as u64),
+        };
+        Ok(self.sender_of(request, bytes, list))
+    }
+
+    /// A sender of credits: each is its immediate data ([`Sender::set_imm`]).
+    pub fn credits(&self) -> Result<Sender<'_>, Stopped> {
+        let sges = [self.mr.sge(0, CREDIT_BYTES)];
+        Ok(self.sender_of(SendRequest::send(&sges).with_imm(0), CREDIT_BYTES, 1))
+    }
+
+    fn sender_of<'a>(
+        &'a self,
+        request: SendRequest<'_, 'a>,
+        bytes: usize,
+        list: usize,
+    ) -> Sender<'a> {
+        let inline = bytes <= self.pair.inline_bytes().min(INLINE_BYTES) as usize;
+        let request = if inline { request.inline_data() } else { request };
+        let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
+        let (depth, signal_every) =
+            if bytes < BULK_BYTES { (depth, SIGNAL_EVERY) } else { (BULK_DEPTH.min(depth), 1) };
+        let list = list.clamp(1, signal_every as usize);
+        Sender {
+            end: self,
+            batch: SendBatch::new(&vec![request; list]),
+            list: list as u32,
+            unsignaled: 0,
+            in_flight: 0,
+            depth,
+            signal_every,
+        }
+    }
+}
+
+/// Posts the same message again and again, and counts the free slots of the send queue.
+pub struct Sender<'a> {
+    end: &'a Endpoint,
+    batch: SendBatch<'a>,
+    list: u32,
+    /// Requests posted since the last one with a completion.
+    unsignaled: u32,
+    /// Requests posted whose slots may still be in use.
+    in_flight: u32,
+    /// How many requests may be in flight.
+    depth: u32,
+    /// One request in so many is signaled.
+    signal_every: u32,
+}
+
+impl Sender<'_> {
+    /// Requests in each post.
+    pub fn list(&self) -> u64 {
+        self.list.into()
+    }
+
+    /// Changes the immediate data of what is posted next.
+    pub fn set_imm(&mut self, imm: u32) {
+        self.batch.set_imm(self.list as usize - 1, imm);
+    }
+
+    /// Posts the list once. Waits first where the send queue has no room.
+    #[inline]
+    pub fn post(&mut self, spin: Spin) -> Result<(), Stopped> {
+        let last = self.list as usize - 1;
+        self.post_as(spin, self.unsignaled + self.list >= self.signal_every, last)
+    }
+
+    /// Posts the list once, with a completion.
+    pub fn post_signaled(&mut self, spin: Spin) -> Result<(), Stopped> {
+        self.post_as(spin, true, self.list as usize - 1)
+    }
+
+    #[inline]
+    fn post_as(&mut self, spin: Spin, signal: bool, last: usize) -> Result<(), Stopped> {
+        if self.in_flight + self.list > self.depth {
+            self.reap(spin, self.depth - self.list)?;
+        }
+        if signal {
+            self.batch.set_signaled(last, true);
+            // The work request ID is the number of slots that the completion frees.
+            self.batch.set_wr_id(last, u64::from(self.unsignaled + self.list));
+        }
+        let posted = self.end.qp.post_send_batch(&mut self.batch);
+        posted.map_err(|e| self.end.pair.first_failure().map_or_else(|| text(e), text))?;
+        self.in_flight += self.list;
+        self.unsignaled += self.list;
+        if signal {
+            self.batch.set_signaled(last, false);
+            self.unsignaled = 0;
+        }
+        Ok(())
+    }
+
+    /// Polls for completions until at most `rest` requests are in flight.
+    pub fn reap(&mut self, spin: Spin, rest: u32) -> Result<(), Stopped> {
+        let mut wcs = [Wc::default(); 16];
+        while self.in_flight > rest {
+            let end = self.end;
+            let look = || match end.send_cq.poll(&mut wcs) {
+                Ok(0) => None,
+                other => Some(other),
+            };
+            let count = spin.until(look, || Ok(()))?.map_err(text)?;
+            for wc in &wcs[..count] {
+                match wc.status() {
+                    Ok(()) => self.in_flight -= (wc.wr_id() as u32).min(self.in_flight),
+                    Err(_) => return Err(text(end.pair.explain(wc, "send"))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls for completions where half of the send queue is in flight.
+    #[inline]
+    pub fn reap_some(&mut self, spin: Spin) -> Result<(), Stopped> {
+        if self.in_flight >= self.depth / 2 { self.reap_ready(spin) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn reap_ready(&mut self, spin: Spin) -> Result<(), Stopped> {
+        // With half of the queue in flight, at least one request is signaled.
+        self.reap(spin, self.depth / 2)
+    }
+
+    /// Waits until no request is in flight.
+    pub fn finish(mut self, spin: Spin) -> Result<(), Stopped> {
+        if self.in_flight == 0 {
+            return Ok(());
+        }
+        if self.unsignaled > 0 {
+            return Err("a run ends with a request that has a completion".to_owned());
+        }
+        self.reap(spin, 0)
+    }
+}

@@ -1,0 +1,56 @@
+//! Fits a study into `--max-time`: every part is shortened to the same share of its work.
+
+use std::time::Duration;
+
+use rdmalab_experiments::Limits;
+
+use super::parts::{Part, What};
+use super::program;
+use super::shorten::{share_for, shortened};
+use crate::run::plan::duration;
+
+/// A plan may exceed the time by this factor before a warning is printed.
+const SLACK: f64 = 1.1;
+
+/// Shortens the parts so that together they take `time`. Each part is shortened to the same share;
+/// where a part has reached its minimum, the other parts are shortened more.
+pub fn fit(parts: &mut [Part], time: Duration, limits: &Limits) {
+    let expected_s = |parts: &[Part]| -> f64 {
+        parts.iter().map(|part| part.size(Some(limits)).expected_s).sum()
+    };
+    let (time_s, all_s) = (time.as_secs_f64(), expected_s(parts));
+    if time_s >= all_s {
+        return;
+    }
+    let shortened_to = |share: f64| -> Vec<Part> {
+        let mut parts = parts.to_vec();
+        parts.iter_mut().for_each(|part| shorten(part, share));
+        parts
+    };
+    let share = share_for(time_s, |share| expected_s(&shortened_to(share)));
+    let fitted = shortened_to(share);
+    parts.clone_from_slice(&fitted);
+    let least_s = expected_s(parts);
+    if least_s > time_s * SLACK {
+        errln!(
+            "--max-time {}: the plan takes at least {}, because each point keeps a few messages \
+             (6 where there are long pauses) and each program its first and last size; choose \
+             parts with --figure",
+            duration(time_s),
+            duration(least_s)
+        );
+    }
+}
+
+/// Shortens a part to a share of its work.
+pub fn shorten(part: &mut Part, share: f64) {
+    (part.words, part.repeat) = match &part.what {
+        What::Experiment(_, points) => match points.first() {
+            Some(point) => shortened(&part.words, part.repeat, point, share),
+            None => return,
+        },
+        What::Program(cases) => program::shortened(&part.words, part.repeat, cases, share),
+        What::Missing(_) | What::NotAsked => return,
+    };
+    part.look_up();
+}

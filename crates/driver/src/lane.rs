@@ -1,0 +1,72 @@
+//! The local lane: an initiator that can reach its peer's memory executes a one-sided operation
+//! itself, under the rights that the peer's responder would check.
+
+use rdmalab_engine::mr::{self, KeyEntry};
+use rdmalab_engine::qp::{AtomicOp, Qp};
+use rdmalab_engine::vocab::{Access, PdId, WrOpcode};
+use rdmalab_wire::ids::Qpn;
+
+/// What an initiator knows of the queue pair at the other end.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Whether it takes requests.
+    pub can_receive: bool,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// What it lets its peer do.
+    pub access: Access,
+    /// Which queue pair it is connected to.
+    pub remote_qpn: Qpn,
+}
+
+/// Memory of the target that the operation may touch.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    /// Its first byte, as the target sees it.
+    pub host_addr: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The region or window.
+    pub entry: KeyEntry,
+}
+
+/// Checks the one-sided operation at `position` as the target's responder would; `key` looks up a
+/// key of the target. `Some(None)`: the operation has no byte. `None`: it has to take the path,
+/// where the responder answers it.
+#[inline]
+pub fn check(
+    qp: &Qp,
+    position: u32,
+    target: &Target,
+    key: impl FnOnce(u32) -> Option<KeyEntry>,
+) -> Option<Option<Granted>> {
+    let wqe = qp.sq.wqe(position);
+    let (need, bytes) = match wqe.opcode {
+        WrOpcode::Write => (Access::REMOTE_WRITE, u64::from(wqe.length)),
+        WrOpcode::Read => (Access::REMOTE_READ, u64::from(wqe.length)),
+        _ => (Access::REMOTE_ATOMIC, 8),
+    };
+    if !target.can_receive || target.remote_qpn != qp.qpn || !target.access.contains(need) {
+        return None;
+    }
+    if bytes == 0 {
+        return Some(None);
+    }
+    if need == Access::REMOTE_ATOMIC && !wqe.remote_addr.is_multiple_of(8) {
+        return None;
+    }
+    let entry = key(wqe.rkey)?;
+    let (rkey, addr, qpn) = (wqe.rkey, wqe.remote_addr, qp.remote_qpn);
+    let checked = mr::check_remote(Some(&entry), rkey, target.pd, qpn, need, addr, bytes);
+    Some(Some(Granted { host_addr: checked.ok()?, bytes, entry }))
+}
+
+/// What the atomic at `position` does.
+#[inline]
+pub fn atomic_of(qp: &Qp, position: u32) -> AtomicOp {
+    let wqe = qp.sq.wqe(position);
+    match wqe.opcode {
+        WrOpcode::CmpSwap => AtomicOp::CmpSwap { compare: wqe.compare_add, swap: wqe.swap },
+        _ => AtomicOp::FetchAdd { add: wqe.compare_add },
+    }
+}

@@ -1,0 +1,29 @@
+//! The steps of the engine's contract, written once for every driver: decide, move the bytes,
+//! retire.
+//!
+//! The engine decides and moves no byte. A driver owns the bytes: it knows where trains go
+//! ([`Path`]), how memory is read and written ([`Memory`]), and what else the queue pair is
+//! connected to ([`Host`]). The functions here do one step each, for any of these, with static
+//! dispatch:
+//!
+//! - [`send_request`]: plan a request, put its payload on the path, retire it; local operations
+//!   (bind, invalidate) are executed on the way;
+//! - [`send_response`]: an acknowledgement, or data of a READ, read from memory as it is sent;
+//! - [`take`]: accept a train, then do the second half of the step at once. A driver that does it
+//!   later calls the engine's `accept` and then [`finish`], or [`abandon`] when the step became
+//!   void in between;
+//! - [`lane::check`]: whether an initiator may execute a one-sided operation itself.
+//!
+//! Which queue pair goes next, who holds which lock, and when to stop is each driver's own matter.
+#![forbid(unsafe_code)]
+
+pub mod lane;
+mod memory;
+mod path;
+mod receive;
+mod send;
+
+pub use memory::{Host, Memory, for_each_piece, gather, local_address, read_wqe, scatter};
+pub use path::{Path, Unsent};
+pub use receive::{Taken, abandon, finish, take};
+pub use send::{Step, send_request, send_response};

@@ -1,0 +1,173 @@
+//! The memory of the process that a queue pair belongs to, and what else its driver answers for.
+
+use std::ops::Range;
+
+use rdmalab_engine::mr::{self, KeyEntry};
+use rdmalab_engine::qp::{AtomicOp, CopyError, Env, GRH_BYTES, Qp};
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::{PdId, Sge};
+
+/// Memory that payload is read from and written to. Every address was checked against its region
+/// just now, and may be unmapped all the same: that is a [`CopyError::Fault`].
+pub trait Memory {
+    /// Where a path wants payload to be written: a cursor.
+    type Place<'a>;
+    /// Payload that arrived: a cursor.
+    type Bytes<'a>;
+
+    /// A cursor over bytes of the driver's own.
+    fn bytes(bytes: &[u8]) -> Self::Bytes<'_>;
+    /// Moves a cursor on.
+    fn skip(bytes: &mut Self::Bytes<'_>, count: u32);
+    /// Writes bytes of the driver's own to a place, and moves that on.
+    fn put(bytes: &[u8], to: &mut Self::Place<'_>) -> Result<(), CopyError>;
+
+    /// Copies bytes of a region to a place, and moves that on.
+    fn read(
+        &self,
+        region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        to: &mut Self::Place<'_>,
+    ) -> Result<(), CopyError>;
+
+    /// Copies bytes that arrived into a region, and moves their cursor on. Their last eight become
+    /// visible last.
+    fn write(
+        &mut self,
+        region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        from: &mut Self::Bytes<'_>,
+    ) -> Result<(), CopyError>;
+
+    /// Executes an atomic on eight aligned bytes; returns the value before it.
+    fn atomic(&mut self, region: &KeyEntry, host_addr: u64, op: AtomicOp)
+    -> Result<u64, CopyError>;
+}
+
+/// Everything that a queue pair is connected to.
+pub trait Host: Env + Memory {
+    /// Executes the bind or local invalidate at `position`, and says whether it succeeded; `None`
+    /// while somebody may still copy by what it takes back: to be tried again.
+    fn execute_local(&mut self, qp: &Qp, position: u32) -> Option<bool>;
+
+    /// The 40 bytes in front of a datagram that has a routing header (IBA vol. 1, 11.4.2.1).
+    fn routing_header(&self, train: &Train) -> [u8; GRH_BYTES as usize];
+}
+
+/// Where a local scatter/gather element lies, after its check.
+#[inline(always)]
+pub fn local_address<E: Env>(
+    env: &E,
+    pd: PdId,
+    sge: &Sge,
+    write: bool,
+) -> Result<(KeyEntry, u64), CopyError> {
+    let region = env.key(sge.lkey).ok_or(CopyError::Protection)?;
+    let addr = mr::check_local(Some(&region), pd, sge, write);
+    addr.map(|addr| (region, addr)).map_err(|_| CopyError::Protection)
+}
+
+/// Copies a range of the bytes of a gather list to a place.
+#[inline(always)]
+pub fn gather<H: Env + Memory>(
+    host: &H,
+    pd: PdId,
+    sges: &[Sge],
+    range: Range<u32>,
+    mut to: H::Place<'_>,
+) -> Result<(), CopyError> {
+    let bytes = range.end - range.start;
+    for_each_piece(sges, u64::from(range.start), u64::from(bytes), |sge| {
+        let (region, addr) = local_address(host, pd, sge, false)?;
+        host.read(&region, addr, sge.length, &mut to)
+    })
+}
+
+/// Copies a range of the payload of the work request at `position` to a place.
+#[inline(always)]
+pub fn read_wqe<H: Env + Memory>(
+    qp: &Qp,
+    host: &H,
+    position: u32,
+    range: Range<u32>,
+    mut to: H::Place<'_>,
+) -> Result<(), CopyError> {
+    if qp.sq.wqe(position).is_inline() {
+        let bytes = &qp.sq.inline(position)[range.start as usize..range.end as usize];
+        return H::put(bytes, &mut to);
+    }
+    gather(host, qp.pd, qp.sq.sges(position), range, to)
+}
+
+/// Copies `bytes` bytes into a scatter list, from its byte `offset` on.
+#[inline]
+pub fn scatter<H: Env + Memory>(
+    host: &mut H,
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
+    bytes: u32,
+    from: &mut H::Bytes<'_>,
+) -> Result<(), CopyError> {
+    for_each_piece(sges, offset, u64::from(bytes), |sge| {
+        let (region, addr) = local_address(host, pd, sge, true)?;
+        host.write(&region, addr, sge.length, from)
+    })
+}
+
+/// Calls `each` with the parts of a scatter/gather list that make up `bytes` bytes from `offset`.
+#[inline]
+pub fn for_each_piece(
+    sges: &[Sge],
+    offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(&Sge) -> Result<(), CopyError>,
+) -> Result<(), CopyError> {
+    let (mut skip, mut left) = (offset, bytes);
+    for sge in sges {
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        if left == 0 {
+            break;
+        }
+        let take = (length - skip).min(left);
+        each(&Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
+        left -= take;
+        skip = 0;
+    }
+    if left == 0 { Ok(()) } else { Err(CopyError::Protection) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touched(offset: u64, bytes: u64) -> (Vec<(u64, u32)>, Result<(), CopyError>) {
+        let sge = |addr, length| Sge { addr, length, lkey: 1 };
+        let mut pieces = Vec::new();
+        let list = [sge(100, 10), sge(200, 0), sge(300, 10)];
+        let result = for_each_piece(&list, offset, bytes, |sge| {
+            pieces.push((sge.addr, sge.length));
+            Ok(())
+        });
+        (pieces, result)
+    }
+
+    #[test]
+    fn pieces_cross_elements() {
+        assert_eq!(touched(8, 5), (vec![(108, 2), (300, 3)], Ok(())));
+        assert_eq!(touched(0, 20), (vec![(100, 10), (300, 10)], Ok(())));
+        assert_eq!(touched(20, 0), (vec![], Ok(())));
+    }
+
+    #[test]
+    fn a_list_that_is_too_short_is_refused() {
+        assert_eq!(touched(15, 6), (vec![(305, 5)], Err(CopyError::Protection)));
+        assert_eq!(touched(u64::MAX, 1), (vec![], Err(CopyError::Protection)));
+    }
+}

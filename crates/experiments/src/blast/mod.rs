@@ -1,0 +1,154 @@
+//! `blast`: messages one way as fast as they go, as in macarthur2012.
+//!
+//! Rank 0 keeps `buffers` messages under way, round robin over the queue pairs, in lists. Where
+//! messages are noticed at rank 1 they are counted there; a WRITE and a READ, which are not, are
+//! counted by their completions at rank 0, which on RC says that they arrived. A run has one stamp
+//! at its begin and one at its end; at a `--rate` each message has one when it is due and one when
+//! it is over.
+
+mod open;
+mod options;
+mod part;
+pub(crate) mod receive;
+mod send;
+
+use rdmalab_measure::{Outcome, Quantity};
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::Context;
+
+use crate::common::endpoint::Endpoint;
+use crate::common::layout::Layout;
+use crate::common::limits::Limits;
+use crate::common::option::{Choice, choices};
+use crate::common::options::*;
+use crate::common::params::{Common, Op, Signal};
+use crate::common::rules::{Fault, must};
+use crate::common::threads::{self, Traffic};
+use crate::workload::{Places, Workload, transfer_ns};
+pub(crate) use options::Blast;
+use options::{BUFFERS, STAMP_EVERY};
+pub(crate) use part::is_passive;
+use part::numbers_payload;
+
+impl Workload for Blast {
+    const NAME: &'static str = "blast";
+    const SUMMARY: &'static str = "messages one way as fast as they go: rate, bandwidth, and the \
+        processor time of both ends";
+    const OPTIONS: &'static [Choice<Self>] = choices! {
+        Common [TRANSPORT OP SIZE MESSAGES RUNS WARM_UP INLINE SIGNAL_EVERY POLL POLL_SEND]
+        Common [POLL_RECV RATE ARRIVALS]
+        Own [BUFFERS]
+        Common [LIST QPS THREADS SHARE_QP MTU SL TX_DEPTH RX_DEPTH OUTSTANDING_READS FLOW TOUCH]
+        Own [STAMP_EVERY]
+        Common [MEMORY PORT GID_INDEX TIMEOUT RETRY_CNT RNR_RETRY MIN_RNR_TIMER SEED]
+    };
+    const COMMON: Common = Common {
+        size_bytes: 64 << 10,
+        messages: 20_000,
+        runs: 5,
+        outstanding_reads: 16,
+        ..Common::DEFAULT
+    };
+    const OWN: Self = Self { buffers: 64, stamp_every: 0 };
+    const SAMPLES_RUNS: bool = true;
+
+    fn check(&self, common: &Common, _: &Limits) -> Result<(), Fault> {
+        must(common.op != Op::WriteRead, "op", || {
+            "it is a round trip: choose write or read, or `ping`".to_owned()
+        })?;
+        must(common.rate_per_s == 0 || common.list == 1, "list", || {
+            "at a --rate each message is posted when it is due: choose 1".to_owned()
+        })
+    }
+
+    fn check_queues(&self, common: &Common) -> Result<(), Fault> {
+        let (buffers, list, qps) = (self.buffers, common.list, common.qps);
+        must(list <= buffers, "list", || {
+            format!(
+                "requests in one post, of only {buffers} buffers: choose --buffers {list} or more"
+            )
+        })?;
+        must(qps <= buffers, "qps", || {
+            format!("queue pairs for only {buffers} buffers: choose --buffers {qps} or more")
+        })?;
+        must(list <= common.tx_depth, "list", || {
+            format!("a send queue holds {}: choose a larger --tx-depth", common.tx_depth)
+        })?;
+        must(!common.op.needs_receives() || list <= common.rx_depth, "list", || {
+            format!("a receive queue holds {}: choose a larger --rx-depth", common.rx_depth)
+        })?;
+        must(u64::from(buffers) <= u64::from(common.tx_depth) * u64::from(qps), "buffers", || {
+            format!(
+                "{qps} send queues of {} requests hold fewer: choose a larger --tx-depth",
+                common.tx_depth
+            )
+        })?;
+        let Signal::Every(every) = common.signal_every else { return Ok(()) };
+        let share = (buffers / qps).max(1);
+        must(every <= share, "signal-every", || {
+            format!(
+                "all {share} buffers of a queue pair are under way before the first completion: \
+                 choose {share} or less, or max"
+            )
+        })
+    }
+
+    fn memory(&self, _: &Common) -> Places {
+        Places { count: self.buffers.into(), option: "buffers" }
+    }
+
+    fn series(&self, _: &Common) -> u64 {
+        0
+    }
+
+    fn quantities(&self, common: &Common) -> Vec<Quantity> {
+        let mut all = vec![Quantity::MessageTime, Quantity::Rate, Quantity::Bandwidth];
+        // Where nobody but the sender notices a message, until it is done.
+        let paced = [Quantity::OneWay, Quantity::CompletionTime];
+        all.extend(paced.into_iter().filter(|_| common.rate_per_s > 0));
+        all
+    }
+
+    fn message_ns(&self, common: &Common) -> f64 {
+        100.0 + transfer_ns(common)
+    }
+
+    fn window(&self, _: &Common) -> u64 {
+        self.buffers.into()
+    }
+
+    fn run<R: Rank + Sync>(
+        &self,
+        common: &Common,
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+    ) -> Result<Outcome, Stopped> {
+        threads::run(self, common, rank, context, limits)
+    }
+}
+
+impl Traffic for Blast {
+    fn layout(&self, common: &Common) -> Layout {
+        let buffers = self.buffers as usize;
+        if !common.tags_payload() && !numbers_payload(common) {
+            return Layout::new(common, buffers, buffers);
+        }
+        // Whose a message is, or which, has to be read before another one comes there.
+        let qps = common.qps as usize;
+        let each = (common.rx_depth as usize).min(Layout::most_places(common) / qps).max(1);
+        Layout::new(common, buffers, each * qps).apart(true)
+    }
+
+    fn measure<R: Rank>(
+        &self,
+        common: &Common,
+        rank: &R,
+        end: &Endpoint,
+    ) -> Result<Outcome, Stopped> {
+        match rank.index() {
+            0 => send::run(common, self, rank, end),
+            _ => receive::run(common, self.stamp_every, rank, end),
+        }
+    }
+}

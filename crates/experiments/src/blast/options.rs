@@ -1,0 +1,23 @@
+//! The options that only `blast` has.
+
+use serde::{Deserialize, Serialize};
+
+use crate::common::option::{COUNT_MAX, Field, number_field};
+
+/// Its options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Blast {
+    /// Places in memory that messages go round through: so many are under way.
+    pub buffers: u32,
+    /// A stamp is taken after so many messages; 0: none.
+    pub stamp_every: u64,
+}
+
+pub(super) const BUFFERS: Field<Blast> = number_field!(
+    "buffers", None, buffers: u32, 1..=u32::MAX, "N", "",
+    "places in memory that messages go round through; so many are under way"
+);
+pub(super) const STAMP_EVERY: Field<Blast> = number_field!(
+    "stamp-every", None, stamp_every: u64, 0..=COUNT_MAX, "N", "",
+    "take a stamp after so many messages; 0: none"
+);

@@ -1,0 +1,362 @@
+//! Credits: how many receives a receiver has posted again, as it tells the sender, and the sender's
+//! view of them.
+
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{SendBatch, SendRequest, Sge, Wc};
+
+use crate::common::completions::failed;
+use crate::common::endpoint::{Endpoint, QKEY, WORD};
+use crate::common::params::{Common, Flow, Signal, Transport};
+use crate::common::recv_queue::{RecvQueue, steps};
+use crate::common::send_queue::Account;
+use crate::common::sender::{TAKEN, each_completion, wr_id};
+
+/// After so long without a message over UC and UD, a receiver sends its credit again.
+const HEARTBEAT_NS: u64 = 250_000_000;
+/// After so many heartbeats since a sender began to wait, nothing is on its way any more, and what
+/// is missing is lost. A time-out would not tell: on a busy machine a receiver may have no
+/// processor for longer than anybody would want to wait.
+const HEARTBEATS: i8 = 2;
+/// Where the heartbeat stands in a credit, and how the count goes round in immediate data, of which
+/// the upper six bits may be a thread ([`crate::common::thread_tag`]).
+const HEARTBEAT_SHIFT: u32 = 56;
+const IMM_HEARTBEAT_SHIFT: u32 = 18;
+/// Between two looks for a credit, where completions are waited for asleep.
+const POLL_INTERVAL_NS: u64 = 20_000;
+
+/// How far a receiver is: so many receives posted again, and how often that was sent again without
+/// news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Credit {
+    count: u64,
+    heartbeat: u8,
+}
+
+impl Credit {
+    fn to_word(self) -> u64 {
+        u64::from(self.heartbeat) << HEARTBEAT_SHIFT | self.count
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self {
+            count: word & ((1 << HEARTBEAT_SHIFT) - 1),
+            heartbeat: (word >> HEARTBEAT_SHIFT) as u8,
+        }
+    }
+
+    fn to_imm(self) -> u32 {
+        u32::from(self.heartbeat) << IMM_HEARTBEAT_SHIFT
+            | self.count as u32 & ((1 << IMM_HEARTBEAT_SHIFT) - 1)
+    }
+
+    /// The credit that follows this one; of one from before, which came late, `None`.
+    fn next_from_imm(self, imm: u32) -> Option<Self> {
+        let round = (1 << IMM_HEARTBEAT_SHIFT) - 1;
+        let more = imm.wrapping_sub(self.count as u32) & round;
+        let heartbeat = (imm >> IMM_HEARTBEAT_SHIFT) as u8;
+        (more <= round / 2).then(|| Self { count: self.count + u64::from(more), heartbeat })
+    }
+}
+
+/// Sends the other end its credits: how many receives were posted again, for each queue pair. By
+/// WRITE, or by SEND with the number as immediate data where there is no WRITE.
+pub(crate) struct CreditReturns<'a> {
+    end: &'a Endpoint,
+    batches: Vec<SendBatch<'a>>,
+    accounts: Vec<Account>,
+    latest: Vec<u64>,
+    every: u64,
+    is_on: bool,
+    is_reliable: bool,
+    heartbeat: u8,
+}
+
+impl<'a> CreditReturns<'a> {
+    pub fn new(end: &'a Endpoint, common: &Common) -> Self {
+        /// One in so many credits has a completion.
+        const SIGNAL: u32 = 16;
+        let qps = end.qps.len();
+        let signal = Signal::Every(SIGNAL.min(common.tx_depth));
+        let (_, depth) = steps(common, &end.layout);
+        Self {
+            end,
+            batches: (0..qps)
+                .map(|qp| SendBatch::new(&[credit(end, qp, &credit_sges(end, qp))]))
+                .collect(),
+            accounts: vec![Account::new(common.tx_depth.into(), signal); qps],
+            latest: vec![0; qps],
+            every: (depth as u64 / 4).max(1),
+            is_on: common.flow == Flow::Credit,
+            is_reliable: common.transport == Transport::Rc,
+            heartbeat: 0,
+        }
+    }
+
+    /// Waits for receive completions, at most `limit_ns`; 0 when nothing came. Where messages may
+    /// be lost, the time is counted in slices, in each of which the queue was polled: a thread
+    /// without a processor has not waited. After each slice the credits are sent again.
+    #[inline]
+    pub fn wait_for<R: Rank>(
+        &mut self,
+        rank: &R,
+        recv_queues: &[RecvQueue<'a>],
+        limit_ns: u64,
+        wcs: &mut [Wc],
+    ) -> Result<usize, Stopped> {
+        if self.is_reliable {
+            return self.end.recv.wait_for(rank, limit_ns, wcs);
+        }
+        let mut left_ns = limit_ns;
+        loop {
+            let slice_ns = left_ns.min(HEARTBEAT_NS);
+            let found = self.end.recv.wait_for(rank, slice_ns, wcs)?;
+            left_ns -= slice_ns;
+            if found > 0 || left_ns == 0 {
+                return Ok(found);
+            }
+            self.heartbeat(rank, recv_queues)?;
+        }
+    }
+
+    /// Whether a credit is due again, when nothing came for so long; asked every `slice_ns`.
+    pub fn is_due(waited_ns: u64, slice_ns: u64) -> bool {
+        waited_ns / HEARTBEAT_NS > waited_ns.saturating_sub(slice_ns) / HEARTBEAT_NS
+    }
+
+    /// Sends the credits again, though nothing came.
+    #[cold]
+    pub fn heartbeat<R: Rank>(
+        &mut self,
+        rank: &R,
+        recv_queues: &[RecvQueue<'a>],
+    ) -> Result<(), Stopped> {
+        if !self.is_on {
+            return Ok(());
+        }
+        self.heartbeat = self.heartbeat.wrapping_add(1);
+        for (qp, recv_queue) in recv_queues.iter().enumerate() {
+            self.latest[qp] = recv_queue.reposted;
+            self.send_credit(rank, qp, recv_queue.reposted)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a credit where enough receives were posted again since the last one.
+    #[inline]
+    pub fn update<R: Rank>(&mut self, rank: &R, qp: usize, reposted: u64) -> Result<(), Stopped> {
+        if self.is_on && reposted - self.latest[qp] >= self.every {
+            self.latest[qp] = reposted;
+            return self.send_credit(rank, qp, reposted);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn send_credit<R: Rank>(&mut self, rank: &R, qp: usize, count: u64) -> Result<(), Stopped> {
+        while self.accounts[qp].room() == 0 {
+            let mut wcs = [Wc::default(); TAKEN];
+            let found = self.end.send.wait(rank, &mut wcs, "the completion of a credit")?;
+            let accounts = &mut self.accounts;
+            each_completion(self.end, &wcs[..found], |qp, count| accounts[qp].free(count))?;
+        }
+        let credit = Credit { count, heartbeat: self.heartbeat };
+        self.end.memory().write_u64(self.end.layout.credit_out_at(qp), credit.to_word());
+        let (account, batch) = (&mut self.accounts[qp], &mut self.batches[qp]);
+        let signals = account.take(1, false);
+        batch.set_signaled(0, signals);
+        batch.set_wr_id(0, wr_id(qp, account.posted()) | self.end.tag);
+        if !self.end.peer.ahs.is_empty() {
+            batch.set_imm(0, self.end.thread_tag.imm(credit.to_imm()));
+        }
+        let posted = self.end.qps[qp].post_send_batch(batch);
+        posted.map_err(|e| self.end.diagnose(failed(e)))
+    }
+}
+
+fn credit_sges(end: &Endpoint, qp: usize) -> [Sge<'_>; 1] {
+    [end.mr.sge(end.layout.credit_out_at(qp), WORD)]
+}
+
+fn credit<'s, 'a>(end: &'a Endpoint, qp: usize, sges: &'s [Sge<'a>]) -> SendRequest<'s, 'a> {
+    match end.peer.ahs.get(qp) {
+        // Its immediate data says it all: receives may be as short as a message.
+        Some(ah) => SendRequest::send(&[]).with_imm(0).to(ah, end.peer.qpns[qp], QKEY),
+        None => {
+            let request =
+                SendRequest::write(sges, &end.peer.memory, end.layout.credit_in_at(qp) as u64);
+            if end.inline_bytes as usize >= WORD { request.inline_data() } else { request }
+        }
+    }
+}
+
+/// How many messages the receiver has room for, as far as the sender knows.
+pub(crate) struct Credits<'a> {
+    end: &'a Endpoint,
+    is_on: bool,
+    is_reliable: bool,
+    depth: u64,
+    sent: Vec<u64>,
+    latest: Vec<Credit>,
+    /// What is taken to be lost.
+    written_off: Vec<u64>,
+    /// Where credits come in as messages.
+    recv_queues: Vec<RecvQueue<'a>>,
+    /// Times that the receiver had nothing more to take, and messages were taken to be lost.
+    pub given_up: u64,
+}
+
+impl<'a> Credits<'a> {
+    /// `limited`: messages use up something at the receiver.
+    pub fn new(end: &'a Endpoint, common: &Common, limited: bool) -> Result<Self, Stopped> {
+        let qps = end.qps.len();
+        let is_on = limited && common.flow == Flow::Credit;
+        let recv_queues = if is_on && common.transport == Transport::Ud {
+            (0..qps).map(|qp| RecvQueue::new(end, common, qp)).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
+        let depth = steps(common, &end.layout).1 as u64;
+        Ok(Self {
+            end,
+            is_on,
+            is_reliable: common.transport == Transport::Rc,
+            depth,
+            sent: vec![0; qps],
+            latest: vec![Credit::default(); qps],
+            written_off: vec![0; qps],
+            recv_queues,
+            given_up: 0,
+        })
+    }
+
+    /// Messages that the receiver has room for.
+    #[inline]
+    pub fn allowed(&mut self, qp: usize) -> Result<u64, Stopped> {
+        if !self.is_on {
+            return Ok(u64::MAX);
+        }
+        let known = self.known(qp);
+        if known > self.depth / 2 {
+            return Ok(known);
+        }
+        self.poll(qp)?;
+        Ok(self.known(qp))
+    }
+
+    fn known(&self, qp: usize) -> u64 {
+        (self.depth + self.latest[qp].count + self.written_off[qp]).saturating_sub(self.sent[qp])
+    }
+
+    /// Takes a credit of the receiver, unless it is an old one. What the receiver has taken was not
+    /// lost.
+    fn credited(&mut self, qp: usize, credit: Credit) {
+        if credit.count >= self.latest[qp].count {
+            self.latest[qp] = credit;
+            let under_way = self.sent[qp].saturating_sub(credit.count);
+            self.written_off[qp] = self.written_off[qp].min(under_way);
+        }
+    }
+
+    /// Counts messages out.
+    #[inline]
+    pub fn spend(&mut self, qp: usize, count: u64) {
+        self.sent[qp] += count;
+    }
+
+    fn poll(&mut self, qp: usize) -> Result<(), Stopped> {
+        if self.recv_queues.is_empty() {
+            let word = self.end.memory().read_u64(self.end.layout.credit_in_at(qp));
+            self.credited(qp, Credit::from_word(word));
+            return Ok(());
+        }
+        let mut wcs = [Wc::default(); TAKEN];
+        let found = self.end.recv.poll(&mut wcs)?;
+        for wc in &wcs[..found] {
+            if !wc.is_ok() {
+                return Err(self.end.explain(wc, "receive"));
+            }
+            let Some(of) = self.end.index_of(wc.qp_num()) else { continue };
+            self.recv_queues[of].used(wc.wr_id())?;
+            let imm = wc.imm().unwrap_or(0) & self.end.thread_tag.mask();
+            if let Some(credit) = self.latest[of].next_from_imm(imm) {
+                self.credited(of, credit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for a message, calling `meanwhile` again and again.
+    pub fn wait<R: Rank>(
+        &mut self,
+        rank: &R,
+        qp: usize,
+        meanwhile: impl FnMut() -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        self.wait_for(rank, qp, 1, meanwhile)
+    }
+
+    /// The same for `count` messages, which may be at most half of the receive queue: of the other
+    /// half the receiver may not have sent a credit yet.
+    pub fn wait_for<R: Rank>(
+        &mut self,
+        rank: &R,
+        qp: usize,
+        count: u64,
+        mut meanwhile: impl FnMut() -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        let (start, patience_ns) = (rank.now(), rank.patience_ns());
+        let first = self.latest[qp].heartbeat;
+        loop {
+            if self.allowed(qp)? >= count {
+                return Ok(());
+            }
+            meanwhile()?;
+            // Asks whether to go on, too.
+            if self.end.send.sleeps() {
+                rank.sleep(POLL_INTERVAL_NS)?;
+            } else {
+                rank.spin_for(0, || None::<()>)?;
+            }
+            let waited_ns = rank.clock().ns_between(start, rank.now());
+            // As a difference with a sign: one that came late is of before.
+            let heartbeats = self.latest[qp].heartbeat.wrapping_sub(first).cast_signed();
+            if !self.is_reliable && heartbeats >= HEARTBEATS {
+                self.written_off[qp] = self.sent[qp].saturating_sub(self.latest[qp].count);
+                self.given_up += 1;
+            } else if waited_ns > patience_ns as f64 {
+                return Err(crate::common::completions::timed_out(
+                    patience_ns,
+                    "a credit of the receiver",
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credit_comes_back_and_a_late_one_does_not_count() {
+        for credit in [Credit::default(), Credit { count: 1 << 40, heartbeat: 255 }] {
+            assert_eq!(Credit::from_word(credit.to_word()), credit);
+        }
+        let latest = Credit { count: (7 << IMM_HEARTBEAT_SHIFT) - 10, heartbeat: 255 };
+        for (count, heartbeat) in
+            [(latest.count, 0), (latest.count + 512, 255), (latest.count + 32_768, 3)]
+        {
+            let next = Credit { count, heartbeat };
+            assert_eq!(latest.next_from_imm(next.to_imm()), Some(next));
+        }
+        let late = Credit { count: latest.count - 1, heartbeat: 254 };
+        assert_eq!(latest.next_from_imm(late.to_imm()), None);
+    }
+
+    #[test]
+    fn it_is_due_once_a_beat() {
+        let slice_ns = HEARTBEAT_NS / 25;
+        let due = (1..=100).filter(|n| CreditReturns::is_due(n * slice_ns, slice_ns));
+        assert_eq!(due.collect::<Vec<_>>(), [25, 50, 75, 100]);
+    }
+}

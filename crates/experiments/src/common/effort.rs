@@ -1,0 +1,60 @@
+//! What runs cost an end: elapsed time, and processor time.
+
+use rdmalab_measure::{Outcome, Quantity, Stamp};
+use rdmalab_rank::{CpuTime, Rank};
+
+/// What the runs of one end cost it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Effort {
+    pub elapsed_ns: f64,
+    pub cpu: CpuTime,
+}
+
+/// The begin of a run, to know its effort later.
+pub(crate) struct Begin {
+    at: Stamp,
+    cpu: CpuTime,
+}
+
+impl Begin {
+    pub fn now<R: Rank>(rank: &R) -> Self {
+        let cpu = rank.cpu_time();
+        Self { at: rank.now(), cpu }
+    }
+
+    pub fn end<R: Rank>(&self, rank: &R, sum: &mut Effort) {
+        let now = rank.now();
+        let cpu = rank.cpu_time().since(self.cpu);
+        sum.elapsed_ns += rank.clock().ns_between(self.at, now);
+        sum.cpu.user_ns += cpu.user_ns;
+        sum.cpu.system_ns += cpu.system_ns;
+    }
+}
+
+impl Effort {
+    /// Words of an effort.
+    pub const WORDS: usize = 3;
+
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        [self.elapsed_ns as u64, self.cpu.user_ns, self.cpu.system_ns]
+    }
+
+    pub fn from_words(words: &[u64]) -> Option<Self> {
+        let [elapsed, user_ns, system_ns] = words.get(..Self::WORDS)?.try_into().ok()?;
+        Some(Self { elapsed_ns: elapsed as f64, cpu: CpuTime { user_ns, system_ns } })
+    }
+
+    /// Processor time over elapsed time; `None` where nothing ran.
+    pub fn share(self) -> Option<f64> {
+        (self.elapsed_ns > 0.0).then(|| self.cpu.total_ns() as f64 / self.elapsed_ns)
+    }
+
+    /// The share of rank 0, and that of rank 1 where it is known.
+    pub fn push_shares(outcome: &mut Outcome, own: Self, theirs: Option<Self>) {
+        for (label, effort) in [("rank 0", Some(own)), ("rank 1", theirs)] {
+            if let Some(share) = effort.and_then(Self::share) {
+                outcome.push_figure(Quantity::CpuShare, label, share);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Queue pairs to some of the other ranks: one for each where they are connected, one for all where
+//! they are datagrams.
+
+use rdmalab_measure::Outcome;
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{
+    Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
+    RemoteBuffer, Srq, Wc,
+};
+
+use crate::common::completions::{Completions, failed};
+use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
+use crate::common::failure::Diagnose;
+use crate::common::granted::Granted;
+use crate::common::limits::Limits;
+use crate::common::params::{Common, Memory, Transport};
+
+/// What is asked of [`Links::connect`].
+pub(crate) struct LinkOptions<'a> {
+    /// The other ranks, by index.
+    pub to: &'a [usize],
+    /// Memory for messages.
+    pub bytes: usize,
+    /// Inline bytes to ask for.
+    pub inline: u32,
+    /// Requests that each send queue holds.
+    pub tx: u32,
+    /// Requests that each receive queue holds, or the shared one.
+    pub rx: u32,
+    /// Whether the receive queue is shared.
+    pub srq: bool,
+    /// Pieces that a receive may have.
+    pub max_sge: u32,
+}
+
+/// Another rank.
+pub(crate) struct Remote {
+    /// Its index among the ranks.
+    pub rank: usize,
+    /// Which of [`Links::qps`] leads to it.
+    pub qp: usize,
+    /// Number of its queue pair.
+    pub qpn: u32,
+    /// Its memory.
+    pub memory: RemoteBuffer,
+    /// For datagrams.
+    pub ah: Option<AddressHandle>,
+    backing: String,
+}
+
+/// Queue pairs, ready to send.
+pub(crate) struct Links {
+    pub qps: Vec<Qp>,
+    pub srq: Option<Srq>,
+    pub send: Completions,
+    pub recv: Completions,
+    pub pd: Pd,
+    pub mr: Mr,
+    /// In the order of [`LinkOptions::to`].
+    pub remotes: Vec<Remote>,
+    /// Inline bytes granted.
+    pub inline_bytes: u32,
+    pub path: Path,
+    pub mtu: Mtu,
+    transport: QpType,
+    kind: Kind,
+    device: String,
+    gid: String,
+    link_layer: String,
+}
+
+/// Bytes of a page, or less than one.
+const PAGE: usize = 4096;
+
+/// What peers may do with the memory for messages.
+fn rights() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+}
+
+/// Memory of the kind that a point asks for, with each page there.
+pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
+    // Whole pages, so that each can be touched by a word.
+    let bytes = bytes.next_multiple_of(PAGE);
+    let buffer = match common.memory {
+        Memory::Device => context.alloc_buffer(bytes),
+        Memory::Private => Buffer::private(bytes),
+    };
+    let buffer = buffer.map_err(|e| failed(format!("no {bytes} bytes for messages: {e}")))?;
+    for page in (0..bytes).step_by(PAGE) {
+        buffer.write_u64(page, 0);
+    }
+    Ok(buffer)
+}
+
+impl Links {
+    /// Makes and connects them. Each rank has to come here, also one without links; of two ranks
+    /// either both want each other or neither does. All have to meet once more before anything is
+    /// sent: not each is ready when the first one is.
+    pub fn connect<R: Rank>(
+        rank: &R,
+        context: &Context,
+        limits: &Limits,
+        common: &Common,
+        want: &LinkOptions<'_>,
+    ) -> Result<Self, Stopped> {
+        let mut links = Self::make(context, limits, common, want)?;
+        let endpoint = |qp: &Qp| qp.endpoint(&links.path, psn(common.seed, rank.index(), qp));
+        let own: Result<Vec<QpEndpoint>, _> = links.qps.iter().map(endpoint).collect();
+        let own = own.map_err(failed)?;
+        let handshake = links.handshake(want.to, &own);
+        let all = rank.exchange(handshake.as_bytes())?;
+        if let Some(first) = own.first().filter(|_| links.path.sgid_index.is_some()) {
+            links.gid = first.gid.to_string();
+        }
+        for (i, to) in want.to.iter().enumerate() {
+            let unknown = || failed(format!("the handshake of rank {to} is not understood"));
+            let handshake = all.get(*to).and_then(|b| Handshake::read(b)).ok_or_else(unknown)?;
+            let remote = handshake.endpoint_for(rank.index()).ok_or_else(unknown)?;
+            links.mtu = mtu_of(handshake.mtu_bytes.min(links.mtu.bytes() as u32));
+            let remote_end = links.remote(rank.index(), common, i, *to, &handshake, &remote)?;
+            links.remotes.push(remote_end);
+        }
+        Ok(links)
+    }
+
+    fn make(
+        context: &Context,
+        limits: &Limits,
+        common: &Common,
+        want: &LinkOptions<'_>,
+    ) -> Result<Self, Stopped> {
+        let buffer = memory(context, common, want.bytes.max(1))?;
+        let pd = context.alloc_pd().map_err(failed)?;
+        let mr = pd.register(&buffer, rights()).map_err(failed)?;
+        let is_ud = common.transport == Transport::Ud;
+        let count = if is_ud { want.to.len().min(1) } else { want.to.len() } as u32;
+        let cqe = |depth: u32, queues: u32| depth.saturating_mul(queues.max(1)).min(limits.max_cqe);
+        let queues = if want.srq { 1 } else { count };
+        let send = Completions::new(context, cqe(want.tx, count), common.poll_send);
+        let send = send.map_err(failed)?;
+        let recv = Completions::new(context, cqe(want.rx, queues), common.poll_recv);
+        let recv = recv.map_err(failed)?;
+        let srq = want.srq.then(|| pd.create_srq(want.rx, want.max_sge)).transpose();
+        let srq = srq.map_err(failed)?;
+        let inline = want.inline.min(limits.max_inline_bytes);
+        let qp = || {
+            let builder = Qp::builder(qp_type(common.transport), send.cq(), recv.cq())
+                .max_send_wr(want.tx)
+                .max_inline_data(inline);
+            match &srq {
+                Some(srq) => builder.srq(srq).max_recv_wr(0).build(&pd),
+                None => builder.max_recv_wr(want.rx).max_sge(1, want.max_sge).build(&pd),
+            }
+        };
+        let qps: Result<Vec<Qp>, _> = (0..count).map(|_| qp()).collect();
+        let qps = qps.map_err(failed)?;
+        for qp in &qps {
+            qp.to_init(common.port, rights(), QKEY).map_err(failed)?;
+        }
+        let inline_bytes = qps.iter().map(|qp| qp.cap().max_inline_data).min().unwrap_or(0);
+        Ok(Self {
+            qps,
+            srq,
+            send,
+            recv,
+            pd,
+            mr,
+            remotes: Vec::new(),
+            inline_bytes,
+            path: path_of(common, limits),
+            mtu: mtu_of(common.packet_bytes(limits)),
+            transport: qp_type(common.transport),
+            kind: context.kind(),
+            device: context.device_name().to_owned(),
+            gid: "none".to_owned(),
+            link_layer: limits.link_layer.clone(),
+        })
+    }
+
+    fn handshake(&self, to: &[usize], own: &[QpEndpoint]) -> String {
+        let RemoteBuffer { addr, bytes, rkey } = self.mr.remote();
+        let backing = self.mr.buffer().backing();
+        let mut text = format!("{} {addr} {bytes} {rkey} {backing}\n", self.mtu.bytes());
+        for (i, rank) in to.iter().enumerate() {
+            if let Some(endpoint) = own.get(i).or(own.first()) {
+                text.push_str(&format!("{rank} {endpoint}\n"));
+            }
+        }
+        text
+    }
+
+    fn remote(
+        &self,
+        own: usize,
+        common: &Common,
+        i: usize,
+        rank: usize,
+        handshake: &Handshake,
+        remote: &QpEndpoint,
+    ) -> Result<Remote, Stopped> {
+        let is_ud = common.transport == Transport::Ud;
+        let qp = if is_ud { 0 } else { i };
+        if !is_ud || i == 0 {
+            to_rts(&self.qps[qp], own, common, &self.path, self.mtu, remote)?;
+        }
+        let ah = is_ud.then(|| self.pd.create_ah(remote, &self.path)).transpose();
+        Ok(Remote {
+            rank,
+            qp,
+            qpn: remote.qpn,
+            memory: handshake.memory,
+            ah: ah.map_err(failed)?,
+            backing: handshake.backing.clone(),
+        })
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &Buffer {
+        self.mr.buffer()
+    }
+
+    /// Whether messages of that size go inline.
+    pub fn is_inline(&self, common: &Common, size_bytes: u64) -> bool {
+        size_bytes <= common.inline.wanted_bytes(size_bytes).into()
+            && size_bytes <= self.inline_bytes.into()
+    }
+
+    /// Takes completions of sends; `what` came when each of them was a success.
+    pub fn all_sent(&self, wcs: &[Wc]) -> Result<(), Stopped> {
+        match wcs.iter().find(|wc| !wc.is_ok()) {
+            None => Ok(()),
+            Some(wc) => Err(self.explain(wc, "send")),
+        }
+    }
+
+    /// What was agreed on and granted.
+    pub fn facts(&self, outcome: &mut Outcome, inline: bool) {
+        let granted = Granted {
+            kind: self.kind,
+            device: &self.device,
+            transport: self.transport,
+            link_layer: &self.link_layer,
+            inline_bytes: self.inline_bytes,
+            inline,
+            mtu: self.mtu,
+            path: &self.path,
+            gid: &self.gid,
+        };
+        let far = self.remotes.iter().map(|far| &*far.backing);
+        granted.push(outcome, self.mr.buffer().backing(), far);
+    }
+}
+
+impl Diagnose for Links {
+    fn qps(&self) -> &[Qp] {
+        &self.qps
+    }
+
+    fn queues(&self) -> [(&Completions, &'static str); 2] {
+        [(&self.send, "send"), (&self.recv, "receive")]
+    }
+
+    fn transport(&self) -> QpType {
+        self.transport
+    }
+}
+
+/// What ranks exchange before they are connected.
+struct Handshake {
+    mtu_bytes: u32,
+    memory: RemoteBuffer,
+    backing: String,
+    endpoints: Vec<(usize, QpEndpoint)>,
+}
+
+impl Handshake {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut lines = text.lines();
+        let words: Vec<&str> = lines.next()?.split(' ').collect();
+        let [mtu, addr, length, rkey, backing] = words[..] else { return None };
+        let memory = RemoteBuffer {
+            addr: addr.parse().ok()?,
+            bytes: length.parse().ok()?,
+            rkey: rkey.parse().ok()?,
+        };
+        let endpoint = |line: &str| {
+            let (rank, endpoint) = line.split_once(' ')?;
+            Some((rank.parse().ok()?, endpoint.parse().ok()?))
+        };
+        let endpoints: Option<Vec<_>> = lines.map(endpoint).collect();
+        let (backing, endpoints) = (backing.to_owned(), endpoints?);
+        Some(Self { mtu_bytes: mtu.parse().ok()?, memory, backing, endpoints })
+    }
+
+    fn endpoint_for(&self, rank: usize) -> Option<QpEndpoint> {
+        self.endpoints.iter().find(|(to, _)| *to == rank).map(|(_, endpoint)| *endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_names_the_rank_that_each_endpoint_is_for() {
+        let text = b"1024 4096 64 7 private\n0 1,2,3,fe80::1\n5 1,9,3,fe80::1\n";
+        let handshake = Handshake::read(text).unwrap();
+        assert_eq!(
+            (handshake.mtu_bytes, handshake.memory.rkey, handshake.backing.as_str()),
+            (1024, 7, "private")
+        );
+        assert_eq!(handshake.endpoint_for(5).map(|e| e.qpn), Some(9));
+        assert_eq!(handshake.endpoint_for(1), None);
+        for wrong in ["", "1 2 3", "1 2 3 4 x\nno endpoint", "1 2 3 4 x\n1,2,3,fe80::1"] {
+            assert!(Handshake::read(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! An option: what a command line, its help and a record say of it, and how its value is read and
+//! written as text.
+
+use std::fmt;
+
+use crate::common::number;
+use crate::common::params::Common;
+
+/// An option. The same one means the same in every experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opt {
+    /// Its name, as in `--size`.
+    pub name: &'static str,
+    /// perftest's letter for it, as in `-s`.
+    pub letter: Option<char>,
+    /// What stands for its value in a help text.
+    pub value_name: &'static str,
+    /// Unit of the value; empty for words and plain counts.
+    pub unit: &'static str,
+    /// What it does, in a sentence without a full stop.
+    pub help: &'static str,
+    /// Whether numbers are values, so that a range makes sense.
+    pub is_number: bool,
+    /// The words that are values, next to numbers or instead of them.
+    pub words: &'static [&'static str],
+    /// What its letter means when given without a value (`-e`).
+    pub bare: Option<&'static str>,
+}
+
+/// A value that an option does not take, or an option that there is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError {
+    /// The option, as it was given.
+    pub option: String,
+    /// What is wrong and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}: {}", self.option, self.reason)
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+impl Opt {
+    /// The values of a list `a,b,c` of words, numbers and ranges, each as text for one value.
+    ///
+    /// # Errors
+    /// What is wrong with the list.
+    pub fn values(&self, text: &str) -> Result<Vec<String>, OptionError> {
+        if self.splits_itself() {
+            return Ok(text.split('/').map(str::to_owned).collect());
+        }
+        let mut found = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            if self.is_number && part.contains("..") {
+                let numbers =
+                    number::range(part, self.is_time()).map_err(|reason| self.error(reason))?;
+                found.extend(numbers.iter().map(u64::to_string));
+            } else {
+                found.push(part.to_owned());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether its value is itself a list, so that a list of its values is separated by `/`.
+    #[must_use]
+    pub fn splits_itself(&self) -> bool {
+        self.words.iter().any(|word| word.contains(','))
+    }
+
+    fn is_time(&self) -> bool {
+        self.unit == "ns"
+    }
+
+    pub(crate) fn error(&self, reason: impl Into<String>) -> OptionError {
+        OptionError { option: self.name.to_owned(), reason: reason.into() }
+    }
+}
+
+/// An option with the value that it stands for, in a struct of options.
+pub(crate) struct Field<T> {
+    pub opt: Opt,
+    /// The value, as text that `set` takes.
+    pub get: fn(&T) -> String,
+    /// Changes the value, or says what is wrong with the text.
+    pub set: fn(&mut T, &str) -> Result<(), String>,
+}
+
+/// An option of an experiment, whose own options are a `W`.
+pub(crate) enum Choice<W: 'static> {
+    /// One that several experiments have.
+    Common(&'static Field<Common>),
+    /// One of its own.
+    Own(&'static Field<W>),
+}
+
+impl<W> Choice<W> {
+    pub fn opt(&self) -> &'static Opt {
+        match self {
+            Self::Common(field) => &field.opt,
+            Self::Own(field) => &field.opt,
+        }
+    }
+
+    pub fn get(&self, common: &Common, own: &W) -> String {
+        match self {
+            Self::Common(field) => (field.get)(common),
+            Self::Own(field) => (field.get)(own),
+        }
+    }
+
+    pub fn set(&self, common: &mut Common, own: &mut W, text: &str) -> Result<(), String> {
+        match self {
+            Self::Common(field) => (field.set)(common, text),
+            Self::Own(field) => (field.set)(own, text),
+        }
+    }
+}
+
+/// The options of an experiment, in the order of its help text: groups of `Common [NAMES]`, from
+/// [`crate::common::options`], and of `Own [NAMES]`.
+macro_rules! choices {
+    ($($kind:ident [$($name:ident)+])+) => {
+        &[$($($crate::common::option::Choice::$kind(&$name)),+),+]
+    };
+}
+
+/// A field that is a word.
+macro_rules! word_field {
+    ($name:literal, $letter:expr, $kind:ident, $field:ident, $help:literal) => {
+        $crate::common::option::Field {
+            opt: $crate::common::option::Opt {
+                name: $name,
+                letter: $letter,
+                value_name: "WORD",
+                unit: "",
+                help: $help,
+                is_number: false,
+                words: $kind::WORDS,
+                bare: None,
+            },
+            get: |p| p.$field.to_string(),
+            set: |p, text| text.parse().map(|value| p.$field = value),
+        }
+    };
+}
+
+/// A field that is a number from `$from` to `$to`.
+macro_rules! number_field {
+    (
+        $name:literal, $letter:expr, $field:ident: $type:ty, $from:literal..=$to:expr,
+        $value:literal, $unit:literal, $help:literal
+    ) => {
+        $crate::common::option::Field {
+            opt: $crate::common::option::Opt {
+                name: $name,
+                letter: $letter,
+                value_name: $value,
+                unit: $unit,
+                help: $help,
+                is_number: true,
+                words: &[],
+                bare: None,
+            },
+            get: |p| p.$field.to_string(),
+            set: |p, text| {
+                let value = $crate::common::option::within(text, $unit, $from, u64::from($to))?;
+                p.$field = <$type>::try_from(value).map_err(|e| e.to_string())?;
+                Ok(())
+            },
+        }
+    };
+}
+
+pub(crate) use {choices, number_field, word_field};
+
+/// Most of anything that is counted; [`crate::check`] bounds their product.
+pub(crate) const COUNT_MAX: u64 = 1 << 40;
+
+/// A number within its bounds.
+pub(crate) fn within(text: &str, unit: &str, from: u64, to: u64) -> Result<u64, String> {
+    let value = number::parse(text, unit == "ns")?;
+    if (from..=to).contains(&value) {
+        return Ok(value);
+    }
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    Err(format!("{text} is out of range: from {from} to {to}{unit}"))
+}
+
+/// A number from 1 on that fits 32 bits, or `word` instead of 0.
+pub(crate) fn count_or(text: &str, word: &str, most: u64) -> Result<u32, String> {
+    if text == word {
+        return Ok(0);
+    }
+    let count = within(text, "", 1, most).map_err(|e| format!("{e}; or {word}"))?;
+    u32::try_from(count).map_err(|e| e.to_string())
+}

@@ -1,0 +1,313 @@
+//! The options that several experiments have. An experiment names those that it uses.
+
+use crate::common::number;
+use crate::common::option::{COUNT_MAX, Field, Opt, count_or, number_field, within, word_field};
+use crate::common::params::{
+    Arrivals, Common, Flow, Inline, Memory, Op, PauseBy, Polling, Signal, Transport,
+};
+use crate::common::words::no_such;
+
+/// Most threads of an end.
+const THREADS_MAX: u64 = 64;
+/// Longest message of InfiniBand (IBA 9.4.1).
+const MESSAGE_MAX: u64 = 2 << 30;
+/// Longest pause: a minute.
+const PAUSE_MAX_NS: u64 = 60_000_000_000;
+/// Highest rate: one message a nanosecond.
+const RATE_MAX: u64 = 1_000_000_000;
+
+/// A field that is so or not.
+macro_rules! yes_no_field {
+    ($field:ident, $name:literal, $help:literal) => {
+        Field {
+            opt: Opt {
+                name: $name,
+                letter: None,
+                value_name: "YES|NO",
+                unit: "",
+                help: $help,
+                is_number: false,
+                words: &["yes", "no"],
+                bare: None,
+            },
+            get: |p| if p.$field { "yes" } else { "no" }.to_owned(),
+            set: |p, text| {
+                p.$field = match text {
+                    "yes" | "on" => true,
+                    "no" | "off" => false,
+                    other => return Err(no_such("answer", other, &["yes", "no"])),
+                };
+                Ok(())
+            },
+        }
+    };
+}
+
+pub(crate) const TRANSPORT: Field<Common> =
+    word_field!("transport", Some('c'), Transport, transport, "transport service");
+pub(crate) const OP: Field<Common> = word_field!("op", None, Op, op, "what is posted");
+pub(crate) const SIZE: Field<Common> = number_field!(
+    "size", Some('s'), size_bytes: u64, 1..=MESSAGE_MAX, "SIZE", "bytes",
+    "length of a message"
+);
+pub(crate) const MESSAGES: Field<Common> = number_field!(
+    "messages", Some('n'), messages: u64, 1..=COUNT_MAX, "N", "",
+    "messages, round trips or samples of a run"
+);
+pub(crate) const RUNS: Field<Common> = number_field!(
+    "runs", None, runs: u64, 1..=COUNT_MAX, "N", "",
+    "runs; both ends meet before each"
+);
+pub(crate) const WARM_UP: Field<Common> = number_field!(
+    "warm-up", None, warm_up: u64, 0..=COUNT_MAX, "N", "",
+    "messages before the first run; they are kept apart"
+);
+pub(crate) const INLINE: Field<Common> = Field {
+    opt: Opt {
+        name: "inline",
+        letter: Some('I'),
+        value_name: "BYTES|WORD",
+        unit: "bytes",
+        help: "messages that go inline: auto (up to 220 bytes, as the device grants), on, off, or \
+               up to so many bytes",
+        is_number: true,
+        words: &["auto", "on", "off"],
+        bare: None,
+    },
+    get: |p| match p.inline {
+        Inline::Auto => "auto".to_owned(),
+        Inline::On => "on".to_owned(),
+        Inline::Off => "off".to_owned(),
+        Inline::Bytes(bytes) => bytes.to_string(),
+    },
+    set: |p, text| {
+        p.inline = match text {
+            "auto" => Inline::Auto,
+            "on" | "yes" => Inline::On,
+            "off" | "no" => Inline::Off,
+            bytes => Inline::Bytes(
+                within(bytes, "bytes", 0, u64::from(u32::MAX))
+                    .map_err(|e| format!("{e}; or auto, on, off"))? as u32,
+            ),
+        };
+        Ok(())
+    },
+};
+pub(crate) const SIGNAL_EVERY: Field<Common> = Field {
+    opt: Opt {
+        name: "signal-every",
+        letter: Some('Q'),
+        value_name: "N|max",
+        unit: "",
+        help: "one send in so many has a completion; max: only where the send queue would overflow",
+        is_number: true,
+        words: &["max"],
+        bare: None,
+    },
+    get: |p| match p.signal_every {
+        Signal::Every(n) => n.to_string(),
+        Signal::Max => "max".to_owned(),
+    },
+    set: |p, text| {
+        p.signal_every = match text {
+            "max" => Signal::Max,
+            n => Signal::Every(
+                within(n, "", 1, u64::from(u32::MAX)).map_err(|e| format!("{e}; or max"))? as u32,
+            ),
+        };
+        Ok(())
+    },
+};
+pub(crate) const POLL: Field<Common> = Field {
+    opt: Opt {
+        name: "poll",
+        letter: Some('e'),
+        value_name: "WORD",
+        unit: "",
+        help: "how completions of both kinds are waited for; -e alone is event",
+        is_number: false,
+        words: Polling::WORDS,
+        bare: Some("event"),
+    },
+    get: |p| {
+        let both = if p.poll_send == p.poll_recv { p.poll_send.name() } else { "mixed" };
+        both.to_owned()
+    },
+    set: |p, text| {
+        let value = text.parse()?;
+        (p.poll_send, p.poll_recv) = (value, value);
+        Ok(())
+    },
+};
+pub(crate) const POLL_SEND: Field<Common> =
+    word_field!("poll-send", None, Polling, poll_send, "how send completions are waited for");
+pub(crate) const POLL_RECV: Field<Common> =
+    word_field!("poll-recv", None, Polling, poll_recv, "how receive completions are waited for");
+pub(crate) const PAUSE: Field<Common> = number_field!(
+    "pause", None, pause_ns: u64, 0..=PAUSE_MAX_NS, "TIME", "ns",
+    "from one post to the next, or between bursts; before a round trip"
+);
+pub(crate) const PAUSE_BY: Field<Common> = word_field!(
+    "pause-by",
+    None,
+    PauseBy,
+    pause_by,
+    "how a pause is spent: busy, or asleep (auto: asleep from 1 ms on)"
+);
+pub(crate) const RATE: Field<Common> = Field {
+    opt: Opt {
+        name: "rate",
+        letter: None,
+        value_name: "N|WORD",
+        unit: "per_s",
+        help: "messages due a second, whatever became of those before; 0: each follows the one \
+               before; sweep: from far below what the device does to beyond it",
+        is_number: true,
+        words: &["0", "sweep"],
+        bare: None,
+    },
+    get: |p| match p.rate_per_s {
+        Common::SWEEP => "sweep".to_owned(),
+        rate => rate.to_string(),
+    },
+    set: |p, text| {
+        p.rate_per_s = match text {
+            "sweep" => Common::SWEEP,
+            rate => within(rate, "", 0, RATE_MAX).map_err(|e| format!("{e} a second; or sweep"))?,
+        };
+        Ok(())
+    },
+};
+pub(crate) const ARRIVALS: Field<Common> =
+    word_field!("arrivals", None, Arrivals, arrivals, "when messages are due, with --rate");
+pub(crate) const LIST: Field<Common> = Field {
+    opt: Opt {
+        name: "list",
+        letter: Some('l'),
+        value_name: "N|all",
+        unit: "",
+        help: "requests in one post, or connections made at once; all: as many as there are free \
+               buffers, or connections",
+        is_number: true,
+        words: &["all"],
+        bare: None,
+    },
+    get: |p| if p.list == 0 { "all".to_owned() } else { p.list.to_string() },
+    set: |p, text| {
+        p.list = count_or(text, "all", u32::MAX.into())?;
+        Ok(())
+    },
+};
+pub(crate) const QPS: Field<Common> = number_field!(
+    "qps", Some('q'), qps: u32, 1..=u32::MAX, "N", "",
+    "queue pairs, used in turns, or connected in a run"
+);
+pub(crate) const THREADS: Field<Common> = number_field!(
+    "threads", None, threads: u32, 1..=THREADS_MAX, "N", "",
+    "threads of each end, each with queue pairs of its own (see --share-qp) and all messages"
+);
+pub(crate) const SHARE_QP: Field<Common> = yes_no_field!(
+    share_qp,
+    "share-qp",
+    "whether all threads of an end post to the same queue pairs, each to its share of their send \
+     queues"
+);
+pub(crate) const MTU: Field<Common> = Field {
+    opt: Opt {
+        name: "mtu",
+        letter: Some('m'),
+        value_name: "BYTES",
+        unit: "bytes",
+        help: "payload of a packet: 256, 512, 1024, 2048 or 4096; 0: what the port uses",
+        is_number: true,
+        words: &["0", "256", "512", "1024", "2048", "4096"],
+        bare: None,
+    },
+    get: |p| p.mtu_bytes.to_string(),
+    set: |p, text| {
+        let bytes = number::parse(text, false)?;
+        // A 2 is a code in a configuration file, never a number of bytes.
+        match bytes {
+            0 | 256 | 512 | 1024 | 2048 | 4096 => p.mtu_bytes = bytes as u32,
+            _ => {
+                return Err(format!(
+                    "{text} is no path MTU: choose one of 256, 512, 1024, 2048, 4096 bytes, or 0"
+                ));
+            }
+        }
+        Ok(())
+    },
+};
+pub(crate) const SL: Field<Common> =
+    number_field!("sl", Some('S'), sl: u8, 0..=15u64, "SL", "", "service level");
+pub(crate) const TX_DEPTH: Field<Common> = number_field!(
+    "tx-depth", Some('t'), tx_depth: u32, 1..=u32::MAX, "N", "",
+    "requests that a send queue holds"
+);
+pub(crate) const RX_DEPTH: Field<Common> = number_field!(
+    "rx-depth", Some('r'), rx_depth: u32, 1..=u32::MAX, "N", "",
+    "requests that a receive queue holds"
+);
+pub(crate) const OUTSTANDING_READS: Field<Common> = number_field!(
+    "outstanding-reads", Some('o'), outstanding_reads: u8, 1..=255u64, "N", "",
+    "READs under way at once"
+);
+pub(crate) const FLOW: Field<Common> =
+    word_field!("flow", None, Flow, flow, "whether the sender keeps within the receive queue");
+pub(crate) const TOUCH: Field<Common> = yes_no_field!(
+    touch,
+    "touch",
+    "whether the memory for stamps is touched before, so that no page is missing"
+);
+pub(crate) const MEMORY: Field<Common> = word_field!(
+    "memory",
+    None,
+    Memory,
+    memory,
+    "what messages lie in: what the device reaches best, or private memory like a heap"
+);
+pub(crate) const PORT: Field<Common> =
+    number_field!("port", Some('i'), port: u8, 1..=255u64, "PORT", "", "port of the device");
+pub(crate) const GID_INDEX: Field<Common> = Field {
+    opt: Opt {
+        name: "gid-index",
+        letter: Some('x'),
+        value_name: "INDEX|WORD",
+        unit: "",
+        help: "index of the local GID; auto: by LID where the port has LIDs, else the best kind \
+               that all ends have: RoCEv2 over IPv4, IPv6, link-local",
+        is_number: true,
+        words: &["auto"],
+        bare: None,
+    },
+    get: |p| p.gid_index.map_or_else(|| "auto".to_owned(), |index| index.to_string()),
+    set: |p, text| {
+        p.gid_index = match text {
+            "auto" => None,
+            index => Some(within(index, "", 0, 255).map_err(|e| format!("{e}; or auto"))? as u8),
+        };
+        Ok(())
+    },
+};
+pub(crate) const TIMEOUT: Field<Common> = number_field!(
+    "timeout", Some('u'), timeout: u8, 0..=31u64, "CODE", "",
+    "time before an RC request is sent again: 4.096 us x 2^CODE; 0: never"
+);
+pub(crate) const RETRY_CNT: Field<Common> = number_field!(
+    "retry-cnt", None, retry_cnt: u8, 0..=7u64, "N", "",
+    "times that an RC request is sent again"
+);
+pub(crate) const RNR_RETRY: Field<Common> = number_field!(
+    "rnr-retry", None, rnr_retry: u8, 0..=7u64, "N", "",
+    "times that an RC request is sent again after RNR; 7: for ever"
+);
+pub(crate) const MIN_RNR_TIMER: Field<Common> = number_field!(
+    "min-rnr-timer", None, min_rnr_timer: u8, 0..=31u64, "CODE", "",
+    "how long a peer waits after RNR, as a code: 12 is 0.64 ms, 0 is 655 ms"
+);
+pub(crate) const MAX_SGE: Field<Common> = number_field!(
+    "max-sge", None, max_sge: u32, 1..=u32::MAX, "N", "",
+    "pieces that a receive may have; it has one, but an adapter reserves room for all"
+);
+pub(crate) const SEED: Field<Common> =
+    number_field!("seed", None, seed: u64, 0..=u64::MAX, "N", "", "for whatever is drawn");

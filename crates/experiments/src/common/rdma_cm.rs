@@ -1,0 +1,82 @@
+//! The connection manager, as experiments use it.
+
+use rdmalab_rank::{Rank, Stopped};
+use rdmalab_verbs::{CmAddress, CmChannel, CmEvent, CmId, Context, VerbsError};
+
+use crate::common::completions::{failed, timed_out};
+use crate::common::limits::Limits;
+use crate::common::params::Common;
+
+/// The longest sleep until an event: then somebody has to look whether the others still live.
+const SLICE_NS: u64 = 100_000_000;
+
+/// The next event, within the rank's patience.
+pub(crate) fn event<R: Rank>(
+    rank: &R,
+    channel: &CmChannel,
+    what: &str,
+) -> Result<CmEvent, Stopped> {
+    let begin = rank.now();
+    loop {
+        if let Some(event) = channel.wait_ns(SLICE_NS).map_err(failed)? {
+            return Ok(event);
+        }
+        // Whether there is still somebody to wait for.
+        rank.spin_for(0, || None::<()>)?;
+        let waited_ns = rank.clock().ns_between(begin, rank.now());
+        if waited_ns > rank.patience_ns() as f64 {
+            return Err(timed_out(rank.patience_ns(), what));
+        }
+    }
+}
+
+/// An id that is bound to an address of the point's device and port, the device as the connection
+/// manager has it, and the address. The error is why there is none.
+pub(crate) fn bound(
+    context: &Context,
+    limits: &Limits,
+    common: &Common,
+    create: impl Fn() -> Result<CmId, VerbsError>,
+) -> Result<(CmId, Context, CmAddress), String> {
+    let mut why = String::new();
+    for address in addresses(context, limits, common) {
+        let id = create().map_err(|e| e.to_string())?;
+        match id.bind(&address) {
+            Err(error) => why = format!("; {address}: {error}"),
+            Ok(()) => match id.context() {
+                Some(own) if leads_to(&id, &own, context, common) => return Ok((id, own, address)),
+                _ => why = format!("; {address} leads to another port"),
+            },
+        }
+    }
+    let device = context.device_name();
+    Err(format!(
+        "no address of {device}, port {}, is known: connection managers find each other by IP \
+         addresses, which are looked for among its GIDs and this host's interfaces (an InfiniBand \
+         port has one by IPoIB){why}",
+        common.port
+    ))
+}
+
+/// Addresses that may be of the port. On InfiniBand no GID tells one; then those of interfaces.
+fn addresses<'a>(
+    context: &'a Context,
+    limits: &Limits,
+    common: &'a Common,
+) -> impl Iterator<Item = CmAddress> + 'a {
+    let is_free = common.gid_index.is_none();
+    let indices = match common.gid_index {
+        Some(index) => u32::from(index)..u32::from(index) + 1,
+        None => 0..limits.gids,
+    };
+    let gids = indices.filter_map(|index| context.query_gid(common.port, index).ok());
+    // Loopback leads to some device, maybe to this one.
+    let loopback = is_free.then(CmAddress::loopback);
+    let others = is_free.then(CmAddress::of_this_host).into_iter().flatten();
+    gids.filter_map(CmAddress::of_gid).chain(loopback).chain(others)
+}
+
+fn leads_to(id: &CmId, own: &Context, context: &Context, common: &Common) -> bool {
+    let is_port = [0, common.port].contains(&id.device_port());
+    is_port && own.device_name() == context.device_name()
+}

@@ -1,0 +1,51 @@
+//! What rules about options have in common.
+
+use rdmalab_rank::Stopped;
+
+use crate::common::completions::failed;
+use crate::common::params::{Common, Op, Polling};
+
+/// Most memory for messages at one end.
+pub const MEMORY_MAX_BYTES: u64 = 8 << 30;
+/// Most messages of a point that have samples each: an end keeps up to 27 bytes of each.
+pub const SAMPLES_MAX: u64 = 1 << 25;
+/// Bytes of a message that carry its number.
+pub const NUMBER_BYTES: u64 = 8;
+
+/// What a rule finds: the option, and why.
+pub(crate) type Fault = (&'static str, String);
+
+pub(crate) fn must(
+    holds: bool,
+    option: &'static str,
+    reason: impl FnOnce() -> String,
+) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err((option, reason())) }
+}
+
+/// A rule that holds for as many ranks as there are, said while it runs.
+pub(crate) fn refused((option, reason): Fault) -> Stopped {
+    failed(format!("--{option}: {reason}"))
+}
+
+/// A target that waits for an event notices no WRITE.
+pub(crate) fn write_is_looked_for(common: &Common) -> Result<(), Fault> {
+    let looks = common.op == Op::Write;
+    must(!looks || common.poll_recv == Polling::Busy, "poll-recv", || {
+        "a WRITE raises no event at its target, which has to look at its memory: choose --op \
+         write_imm, or --poll-recv busy"
+            .to_owned()
+    })
+}
+
+/// Each of several threads at a queue pair needs so many requests of the send queue.
+pub(crate) fn share_of_send_queue(common: &Common, least: u32) -> Result<(), Fault> {
+    let share = common.of_a_thread().tx_depth;
+    must(common.sharers() == 1 || share >= least, "tx-depth", || {
+        format!(
+            "{} threads share it, and each needs {least}: choose {} or more",
+            common.threads,
+            least * common.threads
+        )
+    })
+}

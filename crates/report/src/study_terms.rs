@@ -1,0 +1,59 @@
+//! Texts that the page of a study and its other forms share.
+
+use rdmalab_record::Record;
+use rdmalab_study::{Claim, ComparedValue, Range, Relation, Standing, SweepResult, SweepState};
+
+/// What was measured of a sweep.
+pub fn record(part: &SweepResult) -> Option<&Record> {
+    match &part.state {
+        SweepState::Measured(record) => Some(record),
+        _ => None,
+    }
+}
+
+/// What a claim is judged by, in words: `left < right, by 5 % at least, size bytes 1 to 255`.
+pub fn condition_of(claim: &Claim) -> String {
+    let percent = (claim.tolerance * 1000.0).round() / 10.0;
+    let mut text = vec![match (claim.relation, claim.factor) {
+        (Relation::Times, Some(factor)) => format!("left = {factor} right"),
+        (relation, Some(factor)) => format!("left {} {factor} right", relation.sign()),
+        (relation, None) => format!("left {} right", relation.sign()),
+    }];
+    match claim.relation {
+        _ if claim.tolerance == 0.0 => {}
+        Relation::Near | Relation::Times => text.push(format!("within {percent} %")),
+        _ => text.push(format!("a difference counts from {percent} % on")),
+    }
+    if let Some(Range { parameter, from, to }) = &claim.range {
+        text.push(format!("{} {from} to {to}", parameter.replace('_', " ")));
+    }
+    if claim.every {
+        text.push("at every point".to_owned());
+    }
+    text.join(", ")
+}
+
+/// Samples and runs behind a number: `8000, 3`; `-` of one that was not measured.
+pub fn behind(n: u64, runs: usize) -> String {
+    if runs == 0 { "-".to_owned() } else { format!("{n}, {runs}") }
+}
+
+/// A standing in words.
+pub fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Within => "within the tolerance".to_owned(),
+        Standing::Beyond => "beyond the tolerance".to_owned(),
+        Standing::CannotTell(why) => format!("cannot tell: {why}"),
+        Standing::Shown(why) => format!("shown only: {why}"),
+        Standing::Absent(why) => format!("not measured: {why}"),
+        Standing::NotProduced(why) => format!("not produced here: {why}"),
+    }
+}
+
+/// A published value that nothing of ours stands beside, with the reason.
+pub fn without_ours(compared: &ComparedValue) -> Vec<String> {
+    let p = &compared.published;
+    let value = format!("{} {}", p.value, p.unit);
+    let kind = p.kind.name().to_owned();
+    vec![p.what.clone(), p.place.clone(), value, kind, standing(&compared.standing)]
+}

@@ -1,0 +1,156 @@
+//! What a train of shared memory would look like on a network: its headers, and its frames in a
+//! capture.
+
+use std::borrow::Cow;
+
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
+use rdmalab_link::outer::Outer;
+use rdmalab_link::path::{Below, Path, address_of};
+use rdmalab_link::seam::Direction;
+use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
+use rdmalab_wire::ip::ROCE_V2_PORT;
+use rdmalab_wire::opcode::Transport;
+
+use super::tap::{Record, Tap};
+use crate::device;
+
+/// The GID of a port of this host whose address has the family of `like`'s.
+pub(super) fn gid_like(device: u32, like: Gid) -> Gid {
+    let v4 = address_of(like).is_ipv4();
+    let all = (0..device::gid_count()).filter_map(|index| device::gid_of(device, index));
+    all.into_iter().find(|gid| address_of(*gid).is_ipv4() == v4).unwrap_or(like)
+}
+
+pub(super) fn first_gid(device: u32) -> Gid {
+    device::gid_of(device.min(device::count() - 1), 0).unwrap_or_default()
+}
+
+/// The headers of frames from `source` to `destination`, as if they had not gone through shared
+/// memory. Ports are as adapters choose them, from the sender's queue pair.
+pub(crate) fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> Outer {
+    let path = Path {
+        source: address_of(source),
+        destination: address_of(destination),
+        source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
+        destination_port: ROCE_V2_PORT,
+    };
+    Outer::of(path, &Below { hop_limit: 64, ..Below::default() })
+}
+
+/// The ends of a connection on this host: ours and the peer's.
+pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
+    let by_gid = ah.is_global && ah.dgid != Gid::default();
+    let theirs = if by_gid { ah.dgid } else { first_gid(u32::from(ah.dlid.0).saturating_sub(1)) };
+    let ours = device::gid_of(device, u32::from(ah.sgid_index)).filter(|_| by_gid);
+    let ours = ours.filter(|gid| address_of(*gid).is_ipv4() == address_of(theirs).is_ipv4());
+    (ours.unwrap_or_else(|| gid_like(device, theirs)), theirs)
+}
+
+/// The headers of a datagram that was sent from a device of this host to a group.
+fn group_path(train: &Train, source: u32) -> Outer {
+    let group = crate::groups::gid_of(train);
+    shared_path(gid_like(source, group), group, train.src_qpn)
+}
+
+/// The headers of a datagram that this host sends: from `device` to `to`.
+pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> Outer {
+    match train.dst_qpn == Qpn::MULTICAST {
+        true => group_path(train, device),
+        false => datagram_path(train, datagram_device(to)),
+    }
+}
+
+/// The headers of a datagram that came from this host, to `device`.
+pub(crate) fn received_path(train: &Train, device: u32) -> Outer {
+    match train.dst_qpn == Qpn::MULTICAST {
+        true => group_path(train, u32::from(train.slid.saturating_sub(1))),
+        false => datagram_path(train, device),
+    }
+}
+
+/// The headers of a datagram to a port of this host, as its own header says: the same at both ends.
+fn datagram_path(train: &Train, device: u32) -> Outer {
+    let (source, destination) = device::gids_of(train, device).unwrap_or_default();
+    let source = match address_of(source).is_ipv4() == address_of(destination).is_ipv4() {
+        true => source,
+        // No frame goes from IPv4 to IPv6.
+        false => gid_like(u32::from(train.slid.saturating_sub(1)), destination),
+    };
+    shared_path(source, destination, train.src_qpn)
+}
+
+/// The device of this host that a datagram goes to.
+fn datagram_device(ah: &AhAttr) -> u32 {
+    let by_gid = device::with_gid(ah.dgid).filter(|_| ah.is_global);
+    by_gid.unwrap_or_else(|| u32::from(ah.dlid.0).saturating_sub(1)).min(device::count() - 1)
+}
+
+/// A train of shared memory as the frames that it would be on a network.
+pub(crate) struct Frames<'a> {
+    pub(crate) device: u32,
+    /// A connection's are made once; a copy of them for each train would wait for its own stores.
+    pub(crate) outer: Cow<'a, Outer>,
+    pub(crate) mtu: PathMtu,
+    pub(crate) transport: Transport,
+}
+
+impl Frames<'_> {
+    pub(crate) fn record(
+        &self,
+        tap: &Tap,
+        direction: Direction,
+        train: &Train,
+        bytes: *const u8,
+        comment: &str,
+        spoilt: bool,
+    ) {
+        if expand::packets_of(train) == 1 {
+            // As it is: a copy is made of pieces that the processor cannot forward, and waits.
+            return self.record_packet(tap, direction, train, bytes, comment, spoilt);
+        }
+        for index in 0..expand::packets_of(train) {
+            let (packet, at) = train.packet(index, self.mtu);
+            let from = bytes.wrapping_add(at as usize);
+            self.record_packet(tap, direction, &packet, from, comment, spoilt);
+        }
+    }
+
+    #[inline]
+    fn record_packet(
+        &self,
+        tap: &Tap,
+        direction: Direction,
+        packet: &Train,
+        from: *const u8,
+        comment: &str,
+        spoilt: bool,
+    ) {
+        let payload_bytes = packet.payload_bytes as usize;
+        let Some(opcode) = expand::opcode_of(packet, self.transport) else { return };
+        let head_bytes = opcode.header_bytes();
+        let Some(entry) = tap.entry(self.device, payload_bytes + MAX_OVERHEAD_BYTES) else {
+            return;
+        };
+        let record = Record {
+            direction,
+            outer: &self.outer,
+            bytes: head_bytes + payload_bytes,
+            complete: false,
+            spoilt,
+            comment,
+        };
+        entry.record(&record, |place| {
+            // All headers are kept of every packet.
+            let Some((head, place)) = place.split_at_mut_checked(head_bytes) else {
+                return debug_assert!(false, "cut within its headers");
+            };
+            expand::write_head(packet, opcode, head);
+            // SAFETY: the payload of the train lies at `from`, as its sender or the ring's check
+            // made sure; `place` is part of our own queue, and no longer than the packet's part of
+            // it. A copy by pointer, since the peer may write there.
+            unsafe { std::ptr::copy_nonoverlapping(from, place.as_mut_ptr(), place.len()) };
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! Paths that watch or disturb what passes. They wrap the path to one peer of this host.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rdmalab_driver::{Memory as _, Path, Unsent};
+use rdmalab_engine::qp::{CopyError, Qp};
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::UdAddress;
+use rdmalab_link::expand;
+use rdmalab_link::faults::{Class, Flow, Medium, Payload, Sending};
+use rdmalab_link::outer::Outer;
+use rdmalab_link::path::{destination_of, gid_of};
+use rdmalab_link::seam::Direction;
+use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::packet::ICRC_BYTES;
+
+use super::Armed;
+use super::faults::{Faults, HeldPacket};
+use super::frames::{Frames, sent_path};
+use super::tap::Tap;
+use crate::peer::Peer;
+use crate::qp::{Place, QpLinks, transport_of};
+
+/// A path whose trains are captured.
+pub(crate) struct Tapped<'a, P> {
+    inner: &'a mut P,
+    /// `None`: they are not, or were on their way to another member of their group.
+    tap: Option<&'static Tap>,
+    frames: Frames<'a>,
+}
+
+impl<P: Path<QpLinks>> Path<QpLinks> for Tapped<'_, P> {
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        self.inner.request_room(qp)
+    }
+
+    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
+        self.inner.response_room(qp)
+    }
+
+    fn address(&mut self, train: &mut Train, to: &UdAddress) {
+        self.inner.address(train, to);
+        self.frames.outer = Cow::Owned(sent_path(train, self.frames.device, &to.ah));
+    }
+
+    fn push(
+        &mut self,
+        train: &Train,
+        is_inline: bool,
+        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        let Tapped { inner, tap, frames } = self;
+        let Some(tap) = tap else { return inner.push(train, is_inline, fill) };
+        if train.payload_bytes == 0 {
+            frames.record(tap, Direction::Out, train, std::ptr::null(), "", false);
+            return inner.push(train, is_inline, fill);
+        }
+        inner.push(train, is_inline, |range, to| {
+            // A ring takes the payload of a train whole.
+            debug_assert_eq!(range, 0..train.payload_bytes);
+            let bytes = to.start();
+            fill(range, to)?;
+            frames.record(tap, Direction::Out, train, bytes, "", false);
+            Ok(())
+        })
+    }
+}
+
+/// A path whose trains meet the rules of faults, if there are any, packet by packet.
+pub(crate) struct Judged<'a, P> {
+    tapped: Tapped<'a, P>,
+    faults: Option<&'static Faults>,
+    /// Whose ring a packet goes into that is late.
+    peer: &'a Arc<Peer>,
+    is_datagram: bool,
+}
+
+impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        let room = self.tapped.request_room(qp)?;
+        Some(if self.faults.is_some() { qp.mtu.bytes() } else { room })
+    }
+
+    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
+        let room = self.tapped.response_room(qp)?;
+        Some(if self.faults.is_some() { qp.mtu.bytes() } else { room })
+    }
+
+    fn address(&mut self, train: &mut Train, to: &UdAddress) {
+        self.tapped.address(train, to);
+    }
+
+    fn push(
+        &mut self,
+        train: &Train,
+        is_inline: bool,
+        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        let Some(faults) = self.faults else { return self.tapped.push(train, is_inline, fill) };
+        let mut payload = vec![0u8; train.payload_bytes as usize];
+        if !payload.is_empty() {
+            fill(0..train.payload_bytes, Place::of(&mut payload)).map_err(Unsent::whole)?;
+        }
+        let Some(sending) = self.sending(train, is_inline) else { return Ok(()) };
+        let Tapped { inner, tap, frames } = &mut self.tapped;
+        let decision = faults.decide(&sending);
+        let is_spoilt = decision.fate.corrupt.is_some();
+        if let Some(tap) = tap {
+            let comment = faults.comment(&decision.fate);
+            frames.record(tap, Direction::Out, train, payload.as_ptr(), &comment, is_spoilt);
+        }
+        // A receiver drops a damaged packet for its invariant CRC, which rings do not carry.
+        if decision.fate.lost || is_spoilt {
+            return Ok(());
+        }
+        let goes_now = faults.hold(&sending.flow, &decision, || HeldPacket::Ring {
+            peer: self.peer.clone(),
+            train: *train,
+            is_datagram: self.is_datagram,
+            payload: payload.clone().into_boxed_slice(),
+        });
+        if !goes_now {
+            return Ok(());
+        }
+        inner.push(train, is_inline, |range, mut to| {
+            QpLinks::put(&payload[range.start as usize..range.end as usize], &mut to)
+        })
+    }
+}
+
+impl<P> Judged<'_, P> {
+    /// A train of one packet as the rules see it.
+    fn sending(&self, train: &Train, is_inline: bool) -> Option<Sending> {
+        let frames = &self.tapped.frames;
+        let headers = expand::headers_of(train, frames.transport)?;
+        let overhead = headers.bth.opcode.header_bytes() + ICRC_BYTES;
+        let bytes = frames.outer.frame_bytes(train.payload_bytes as usize + overhead);
+        Some(Sending {
+            flow: self.flow(train),
+            medium: Medium::Memory,
+            class: Class::of(headers.bth.opcode, headers.aeth.map(|aeth| aeth.syndrome)),
+            psn: train.first_psn,
+            transmission: None,
+            bytes: bytes as u32,
+            payload: Payload { bytes: train.payload_bytes, is_inline },
+        })
+    }
+
+    fn flow(&self, train: &Train) -> Flow {
+        // Each process that hears a group is a way of its own.
+        let member = match train.dst_qpn == Qpn::MULTICAST {
+            true => u32::from(self.peer.slot) << crate::layout::QP_INDEX_BITS,
+            false => 0,
+        };
+        let sender = if self.is_datagram { train.src_qpn.get() ^ member } else { 0 };
+        let path = self.tapped.frames.outer.path();
+        Flow {
+            source: path.source,
+            // As on a network, for which rules are written too.
+            destination: destination_of(gid_of(path.destination)),
+            destination_qp: train.dst_qpn,
+            source_qp: Qpn::new(sender),
+            is_response: train.kind.is_response(),
+        }
+    }
+}
+
+impl Armed {
+    /// The path to a peer with what is armed around it. `outer`: the headers of a connection's
+    /// packets; a datagram's are made when it is addressed. `is_copy`: the same packets are
+    /// captured on their way to another peer.
+    pub(crate) fn around<'a, P>(
+        &self,
+        inner: &'a mut P,
+        peer: &'a Arc<Peer>,
+        qp: &Qp,
+        links: &QpLinks,
+        outer: Cow<'a, Outer>,
+        is_copy: bool,
+    ) -> Judged<'a, P> {
+        let (mtu, transport) = (qp.mtu, transport_of(qp.qp_type));
+        let frames = Frames { device: links.pd.context.device, outer, mtu, transport };
+        let tap = self.tap.filter(|_| !is_copy);
+        let tapped = Tapped { inner, tap, frames };
+        Judged { tapped, faults: self.faults, peer, is_datagram: links.datagram }
+    }
+}

@@ -1,0 +1,28 @@
+//! The queue pairs that wait for room in a peer's ring, by index.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct BlockedQueue {
+    waiting: Mutex<Vec<u32>>,
+    /// Some QP waits: read by every thread that makes progress.
+    pub(crate) any: AtomicBool,
+}
+
+impl BlockedQueue {
+    /// Adds a QP that does not wait yet.
+    pub(crate) fn add(&self, index: u32) {
+        self.waiting.lock().push(index);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Takes all of them.
+    pub(crate) fn take(&self) -> Vec<u32> {
+        let mut waiting = self.waiting.lock();
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *waiting)
+    }
+}

@@ -1,0 +1,110 @@
+//! Callers that sleep until something happens: inside a verb, or on a descriptor of their own.
+
+use std::sync::atomic::Ordering;
+
+use crate::cancel::NoCancel;
+use crate::poll::readable;
+use crate::process::Process;
+use crate::udp::network::Network;
+
+/// With QPs that wait for room in a ring, or without a way to sleep safely, ms.
+pub(crate) const RETRY_MS: i32 = 1;
+
+/// How long to sleep, ms; -1 without a bound.
+pub(crate) fn sleep_ms(process: &Process, next_ns: Option<u64>, safe: bool) -> i32 {
+    if !safe || process.blocked.any.load(Ordering::Relaxed) {
+        return RETRY_MS;
+    }
+    let attention_ns = process.timers.deadline_ns.load(Ordering::Relaxed);
+    let next_ns = next_ns.unwrap_or(u64::MAX).min(attention_ns);
+    if next_ns == u64::MAX {
+        return -1;
+    }
+    let left_ns = next_ns.saturating_sub(crate::clock::now_ns());
+    i32::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX)
+}
+
+impl Process {
+    /// A program asked for an event, and may sleep on the channel's descriptor next: peers ring
+    /// from now on, and the progress thread answers also while it watches. Programs that sleep
+    /// inside the verb do the same there.
+    pub(crate) fn arm_for_sleeper(&self) {
+        self.send_delayed_ack();
+        let progress_thread = &self.progress_thread;
+        if progress_thread.callers_block.load(Ordering::Relaxed) {
+            return;
+        }
+        progress_thread.armed_for_sleeper.store(true, Ordering::Relaxed);
+        self.disconnect_peer_socket();
+        if !self.wakeup.doorbell.is_armed() {
+            // Without the heavy fence the progress thread's short sleeps bound the delay.
+            let _bounded_by_watch = self.wakeup.doorbell.arm();
+        }
+        // What came before the bell was armed rings nobody.
+        self.poll_rings();
+    }
+
+    /// Blocks a caller until `fd` is readable or something may have happened. The caller is woken
+    /// by the peers' signal itself and makes the progress, with [`Process::after_wait`]. Returns
+    /// whether a signal handler interrupted the wait. The thread may be cancelled in it.
+    pub(crate) fn wait_as_caller(&self, fd: i32, no_cancel: &NoCancel) -> bool {
+        self.send_delayed_ack();
+        let progress_thread = &self.progress_thread;
+        progress_thread.note_caller();
+        progress_thread.callers_block.store(true, Ordering::Relaxed);
+        progress_thread.waiting_callers.fetch_add(1, Ordering::SeqCst);
+        let network_fd = self.network_fd();
+        let on_network = network_fd >= 0;
+        progress_thread.callers_on_network.fetch_add(u32::from(on_network), Ordering::SeqCst);
+        let waiting = Waiting { process: self, on_network };
+        self.disconnect_peer_socket();
+        let safe = self.wakeup.doorbell.arm();
+        let mut interrupted = false;
+        if !self.rings_may_hold_messages() {
+            // Another thread may just be reading that socket, so that it could not be given up.
+            let sound = safe && !self.network().is_some_and(Network::has_connected);
+            let limit_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
+            let mut polls = readable(&[fd, self.event_fd(), self.mailbox_fd(), network_fd]);
+            interrupted = no_cancel.poll(&mut polls, limit_ms) < 0;
+        }
+        drop(waiting);
+        interrupted
+    }
+
+    /// What a caller does that was woken.
+    pub(crate) fn after_wait(&self) {
+        self.read_mailbox();
+        self.poll_rings();
+        self.read_network();
+    }
+
+    /// What tells of packets from the network; -1 when there is nothing to wait for here.
+    pub(crate) fn network_fd(&self) -> i32 {
+        self.network().map_or(-1, |network| network.fd_to_poll())
+    }
+}
+
+/// A caller that sleeps on the doorbell. When it is gone, awake or cancelled, others know.
+struct Waiting<'a> {
+    process: &'a Process,
+    /// It waits for the network as well.
+    on_network: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let (process, progress_thread) = (self.process, &self.process.progress_thread);
+        process.wakeup.event.drain();
+        progress_thread.callers_on_network.fetch_sub(u32::from(self.on_network), Ordering::SeqCst);
+        if progress_thread.waiting_callers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            process.wakeup.doorbell.disarm();
+            progress_thread.armed_for_sleeper.store(false, Ordering::Relaxed);
+        } else {
+            // Others still sleep on it. What came while it was disarmed is taken next.
+            let _bounded_by_them = process.wakeup.doorbell.arm();
+        }
+        // If the progress thread parked because of us, nobody sleeps on the doorbell now; and what
+        // lies in a ring that another thread is just leaving is taken neither by it nor by us.
+        progress_thread.wake_if_asleep();
+    }
+}

@@ -1,0 +1,170 @@
+//! The control messages that processes of a host send each other.
+
+use std::os::fd::BorrowedFd;
+
+use parking_lot::Mutex;
+use rdmalab_ring::mailbox::{Mail, Mailbox, SendError};
+
+const MAGIC: [u8; 4] = *b"RDML";
+const BYTES: usize = 32;
+
+/// What a control message is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ControlKind {
+    /// "Here is my segment, my event, and the ring that you fill."
+    Hello,
+    /// "Send me your memory of that number."
+    MemoryRequest,
+    /// "Here it is."
+    Memory,
+    /// "Send me the host's UDP socket, if you own it."
+    SocketRequest,
+    /// "Send it to me if you have it: its owner does not answer."
+    AnySocketRequest,
+    /// "Here it is, with the lock that names its owner."
+    Socket,
+    /// "I have freed my memory of that number."
+    MemoryFreed,
+}
+
+/// A control message; descriptors travel beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ControlMessage {
+    pub(crate) kind: ControlKind,
+    /// The sender's process slot.
+    pub(crate) slot: u16,
+    /// The sender, told apart from earlier holders of its slot.
+    pub(crate) incarnation: u64,
+    /// The receiver as the sender knows it; 0: not at all.
+    pub(crate) echo: u64,
+    /// Which memory.
+    pub(crate) memory_id: u32,
+}
+
+impl ControlMessage {
+    pub(crate) fn new(
+        kind: ControlKind,
+        slot: u16,
+        incarnation: u64,
+        echo: u64,
+        id: u32,
+    ) -> ControlMessage {
+        ControlMessage { kind, slot, incarnation, echo, memory_id: id }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = match self.kind {
+            ControlKind::Hello => 1,
+            ControlKind::MemoryRequest => 2,
+            ControlKind::Memory => 3,
+            ControlKind::SocketRequest => 5,
+            ControlKind::AnySocketRequest => 7,
+            ControlKind::Socket => 6,
+            ControlKind::MemoryFreed => 4,
+        };
+        bytes[6..8].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.echo.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.memory_id.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that are no control message of this version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ControlMessage> {
+        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        if bytes[..4] != MAGIC {
+            return None;
+        }
+        let kind = match bytes[4] {
+            1 => ControlKind::Hello,
+            2 => ControlKind::MemoryRequest,
+            3 => ControlKind::Memory,
+            4 => ControlKind::MemoryFreed,
+            5 => ControlKind::SocketRequest,
+            6 => ControlKind::Socket,
+            7 => ControlKind::AnySocketRequest,
+            _ => return None,
+        };
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Some(ControlMessage {
+            kind,
+            slot: u16::from_le_bytes([bytes[6], bytes[7]]),
+            incarnation: word(8),
+            echo: word(16),
+            memory_id: word(24) as u32,
+        })
+    }
+}
+
+/// Where this process sends control messages from, and receives them.
+pub(crate) struct ControlPort {
+    mailbox: Mailbox,
+    /// Tells this process apart from earlier holders of its slot.
+    pub(crate) incarnation: u64,
+    /// Held by the one thread that reads the mailbox.
+    reading: Mutex<()>,
+}
+
+impl ControlPort {
+    /// A port at a mailbox that this process claimed.
+    pub(crate) fn new(mailbox: Mailbox, incarnation: u64) -> ControlPort {
+        ControlPort { mailbox, incarnation, reading: Mutex::new(()) }
+    }
+
+    /// A message from this process; [`ControlMessage`] says what `echo` and `id` are.
+    pub(crate) fn message(&self, kind: ControlKind, echo: u64, id: u32) -> ControlMessage {
+        ControlMessage::new(kind, self.mailbox.slot(), self.incarnation, echo, id)
+    }
+
+    /// Sends a message to the process at `slot`, with descriptors.
+    pub(crate) fn send(
+        &self,
+        slot: u16,
+        message: &ControlMessage,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SendError> {
+        self.mailbox.send(slot, &message.to_bytes(), fds)
+    }
+
+    /// Gives every message that has come to `handle`. One thread at a time reads.
+    pub(crate) fn read(&self, mut handle: impl FnMut(&ControlMessage, Mail)) {
+        let _reading = self.reading.lock();
+        while let Some(mail) = self.mailbox.recv() {
+            // The kernel vouches for the mailbox that a message came from, its text does not.
+            if let Some(message) = ControlMessage::from_bytes(&mail.bytes)
+                && mail.from == Some(message.slot)
+            {
+                handle(&message, mail);
+            }
+        }
+    }
+
+    /// The descriptor that is readable while messages wait.
+    pub(crate) fn fd(&self) -> i32 {
+        self.mailbox.raw_fd()
+    }
+
+    /// In the child of a fork: the mailbox is the parent's.
+    pub(crate) fn close_in_child(&self) {
+        self.mailbox.close_in_child();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_and_nonsense_does_not() {
+        use ControlKind::*;
+        let of_socket = [SocketRequest, AnySocketRequest, Socket];
+        for kind in [Hello, MemoryRequest, Memory, MemoryFreed].into_iter().chain(of_socket) {
+            let message = ControlMessage::new(kind, 1023, u64::MAX, 7, 0x0102_0304);
+            assert_eq!(ControlMessage::from_bytes(&message.to_bytes()), Some(message));
+        }
+        assert_eq!(ControlMessage::from_bytes(&[0; BYTES]), None);
+        assert_eq!(ControlMessage::from_bytes(b"RDML"), None);
+    }
+}

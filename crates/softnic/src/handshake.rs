@@ -1,0 +1,229 @@
+//! The handshake of processes of a host: hellos with descriptors, sent to each other's mailboxes.
+//!
+//! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill. So
+//! a process that has read a peer's hello can send to it, and one that has sent a hello can
+//! receive.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::doorbell::Event;
+use rdmalab_ring::mailbox::{Mail, SendError};
+use rdmalab_ring::seg::Segment;
+use rdmalab_ring::spsc::{self, Geometry, Producer};
+
+use crate::control::{ControlKind, ControlMessage};
+use crate::error::os_error;
+use crate::peer::{Hello, Peer};
+use crate::process::Process;
+
+/// How long a connection waits for the other process to say hello. Its progress thread answers
+/// unless the process is stopped. Giving up loses nothing: the QP's own time-outs follow.
+pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
+/// After so long without an answer the hello is said again: mailboxes hold ten control messages,
+/// and one that is full drops the answer.
+pub(crate) const HELLO_RETRY_NS: u64 = 20_000_000;
+
+fn new_ring() -> VerbsResult<Arc<Segment>> {
+    let geometry = Geometry::DEFAULT;
+    let ring = Segment::create(c"rdmalab-ring", geometry.region_bytes(), geometry.data_at())
+        .map_err(|error| os_error("cannot make a ring", &error))?;
+    // SAFETY: a fresh segment that nobody else has seen.
+    unsafe { spsc::format(ring.ptr(), ring.len(), geometry) }
+        .map_err(|error| VerbsError::no_room(error.to_string()))?;
+    Ok(Arc::new(ring))
+}
+
+impl Process {
+    /// Makes this process a peer of itself, so that QPs within it need no special case.
+    pub(crate) fn add_self_peer(&self) -> VerbsResult<()> {
+        let ring = new_ring()?;
+        let event = self.wakeup.event.as_fd().try_clone_to_owned();
+        let event = event.and_then(Event::from_fd).map_err(|error| os_error("event", &error))?;
+        // SAFETY: the ring is kept by its consumer, which is never retired; it has one producer.
+        let producer = unsafe { Producer::attach(ring.ptr(), ring.len()) }
+            .map_err(|error| VerbsError::no_room(error.to_string()))?;
+        let pid = std::process::id() as i32;
+        // SAFETY: our own segment lives as long as the process. Nobody else uses our slot of it:
+        // operations on ourselves do not enter the lane at all, see `lane::execute`.
+        let peer = unsafe {
+            let base = self.segment.ptr();
+            Peer::assemble(
+                self.slot,
+                self.control.incarnation,
+                pid,
+                base,
+                self.slot,
+                producer,
+                event,
+            )
+        };
+        let mut peer = peer.ok_or_else(|| VerbsError::no_room("process slot out of range"))?;
+        peer.keys = self.keys.view;
+        self.peers.add_inbound(self.slot, &ring)?;
+        self.peers.entries.write().peers.insert(self.slot, Arc::new(peer));
+        Ok(())
+    }
+
+    /// The peer at `slot`, if it said hello and is not known to be dead.
+    pub(crate) fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
+        self.peers.get(slot)
+    }
+
+    /// The peer at `slot`: says hello and waits up to `wait_ms` for the answer. `None` when there
+    /// is no such process, or it does not answer.
+    pub(crate) fn connect(&self, slot: u16, wait_ms: u64) -> Option<Arc<Peer>> {
+        let mut now_ns = crate::clock::now_ns();
+        let deadline_ns = now_ns + wait_ms * 1_000_000;
+        let mut hello_at_ns = 0;
+        loop {
+            if let Some(peer) = self.peer(slot)
+                && peer.is_alive()
+            {
+                return Some(peer);
+            }
+            if now_ns >= hello_at_ns {
+                match self.send_hello(slot) {
+                    Ok(()) => hello_at_ns = now_ns + HELLO_RETRY_NS,
+                    Err(SendError::Full) => {}
+                    Err(_) => return None,
+                }
+            }
+            self.read_mailbox();
+            now_ns = crate::clock::now_ns();
+            if now_ns >= deadline_ns {
+                return self.peer(slot);
+            }
+            crate::poll::wait_readable(&[self.mailbox_fd()], 1);
+        }
+    }
+
+    /// Says hello to the process at `slot`. The same ring goes with each repetition.
+    pub(crate) fn send_hello(&self, slot: u16) -> Result<(), SendError> {
+        self.send_hello_message(slot, false)
+    }
+
+    /// The same with a request for an answer: also a peer that knows us already answers, which
+    /// proves that it read our hello ([`Peer::has_read_our_hello`]).
+    pub(crate) fn request_hello(&self, slot: u16) -> Result<(), SendError> {
+        self.send_hello_message(slot, true)
+    }
+
+    fn send_hello_message(&self, slot: u16, wants_answer: bool) -> Result<(), SendError> {
+        let failed = |_| SendError::Io(std::io::ErrorKind::OutOfMemory.into());
+        let mut peer_table = self.peers.entries.write();
+        if peer_table.peers.get(&slot).is_some_and(|peer| !peer.is_alive()) {
+            peer_table.peers.remove(&slot);
+            peer_table.sent_rings.remove(&slot);
+        }
+        let known = peer_table.peers.get(&slot).filter(|_| !wants_answer);
+        let echo = known.map_or(0, |peer| peer.incarnation);
+        let known = peer_table.sent_rings.get(&slot).cloned();
+        let is_first = known.is_none();
+        let ring = match known {
+            Some(ring) => ring,
+            None => {
+                let ring = new_ring().map_err(failed)?;
+                self.peers.add_inbound(slot, &ring).map_err(failed)?;
+                peer_table.sent_rings.insert(slot, ring.clone());
+                ring
+            }
+        };
+        drop(peer_table);
+        let message = self.control.message(ControlKind::Hello, echo, 0);
+        let fds: [BorrowedFd<'_>; 3] =
+            [self.segment.as_fd(), self.wakeup.event.as_fd(), ring.as_fd()];
+        let sent = self.control.send(slot, &message, &fds);
+        if is_first && !matches!(sent, Ok(()) | Err(SendError::Full)) {
+            // Nobody is there, so nobody has the ring: it goes when rings are next looked through.
+            self.peers.entries.write().sent_rings.remove(&slot);
+        }
+        sent
+    }
+
+    /// Asks a peer for the descriptor of its memory `id`.
+    pub(crate) fn request_memory(&self, slot: u16, id: u32) {
+        let message = self.control.message(ControlKind::MemoryRequest, 0, id);
+        let _ = self.control.send(slot, &message, &[]);
+    }
+
+    /// Handles every control message that has come.
+    pub(crate) fn read_mailbox(&self) {
+        self.control.read(|message, mail| self.handle_control_message(message, mail));
+    }
+
+    fn handle_control_message(&self, message: &ControlMessage, mail: Mail) {
+        match message.kind {
+            ControlKind::Hello => self.handle_hello(message, mail),
+            ControlKind::MemoryRequest => {
+                let Some(fd) = self.buffers.descriptor(message.memory_id) else { return };
+                let reply =
+                    self.control.message(ControlKind::Memory, message.echo, message.memory_id);
+                let _ = self.control.send(message.slot, &reply, &[fd.as_fd()]);
+            }
+            ControlKind::MemoryFreed => {
+                let peer = self.peer(message.slot);
+                if let Some(peer) = peer.filter(|peer| peer.incarnation == message.incarnation) {
+                    peer.forget_mapped(message.memory_id);
+                }
+            }
+            ControlKind::Memory => {
+                let (Some(peer), Some(fd)) = (self.peer(message.slot), mail.fds.into_iter().next())
+                else {
+                    return;
+                };
+                if peer.incarnation == message.incarnation {
+                    peer.add_mapped(message.memory_id, fd);
+                }
+            }
+            ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
+                self.answer_socket_request(message);
+            }
+            ControlKind::Socket => self.take_socket_offer(mail.fds),
+        }
+    }
+
+    fn handle_hello(&self, message: &ControlMessage, mail: Mail) {
+        if message.slot == self.slot {
+            return;
+        }
+        let known = self.peers.entries.read().peers.get(&message.slot).map(|peer| peer.incarnation);
+        if known != Some(message.incarnation) {
+            let Ok([segment, event, ring]) = <[OwnedFd; 3]>::try_from(mail.fds) else { return };
+            let (slot, incarnation, pid) = (message.slot, message.incarnation, mail.pid);
+            let hello = Hello { slot, incarnation, pid, segment, event, ring };
+            let Ok(peer) = Peer::from_hello(hello, self.slot) else { return };
+            let mut peer_table = self.peers.entries.write();
+            if known.is_some() {
+                // A new process took the slot of a dead one: what we sent a hello was the old one.
+                peer_table.sent_rings.remove(&message.slot);
+            }
+            peer_table.hello_attempts.remove(&message.slot);
+            if let Some(old) = peer_table.peers.insert(message.slot, Arc::new(peer)) {
+                old.mark_dead();
+            }
+        }
+        if message.echo != self.control.incarnation {
+            // The other side does not know us yet. If its mailbox is full it will ask again.
+            let _ = self.send_hello(message.slot);
+        } else if let Some(peer) = self.peer(message.slot) {
+            peer.note_hello_read();
+        }
+    }
+
+    /// Tells all peers that memory of ours was freed. A peer that misses it keeps a mapping without
+    /// pages.
+    pub(crate) fn announce_memory_freed(&self, id: u32) {
+        let message = self.control.message(ControlKind::MemoryFreed, 0, id);
+        let known: Vec<u16> = self.peers.entries.read().peers.keys().copied().collect();
+        for slot in known.into_iter().filter(|slot| *slot != self.slot) {
+            let _ = self.control.send(slot, &message, &[]);
+        }
+    }
+
+    /// The peer of a connection, waiting for its hello.
+    pub(crate) fn peer_for_connection(&self, slot: u16) -> Option<Arc<Peer>> {
+        self.connect(slot, CONNECT_WAIT_MS)
+    }
+}

@@ -1,0 +1,191 @@
+//! The table of memory keys: regions and windows of this process, as peers read it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::*;
+use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
+use rdmalab_engine::vocab::{Access, PdId};
+use rdmalab_ring::keytable::{self, KeyTable, KeyView};
+use rdmalab_wire::ids::Qpn;
+
+use crate::error::os_error;
+use crate::peer::{key_entry, table_entry};
+use crate::profile;
+
+/// Whose copies a window's former binding may have allowed.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyUsers {
+    /// Nobody's: it was bound to nothing.
+    Nobody,
+    /// Those of the QP at the other end of the connection: process slot and index.
+    Peer(u16, usize),
+    /// Anybody's who has a QP in the domain.
+    Everybody,
+}
+
+/// See the module's text.
+pub(crate) struct KeyRegistry {
+    pub(crate) table: Mutex<KeyTable>,
+    /// The same for reading, without a lock.
+    pub(crate) view: KeyView,
+    /// The region of each bound window, by index. Changed with `table` locked.
+    pub(crate) bindings: Mutex<BTreeMap<u32, u32>>,
+    /// Memory regions and windows that are alive.
+    in_use: AtomicU32,
+}
+
+impl KeyRegistry {
+    /// A registry over a table that is empty.
+    pub(crate) fn new(table: KeyTable) -> KeyRegistry {
+        KeyRegistry {
+            view: table.view(),
+            table: Mutex::new(table),
+            bindings: Mutex::default(),
+            in_use: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn allocate(&self) -> VerbsResult<u32> {
+        let most = profile::limits().max_mr;
+        if self.in_use.fetch_add(1, Ordering::Relaxed) >= most {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
+            return Err(VerbsError::no_room(format!(
+                "a process can have {most} memory regions and windows{}: deregister some first",
+                profile::whose()
+            )));
+        }
+        self.table.lock().allocate(0).map_err(|error| {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
+            VerbsError::no_room(error.to_string())
+        })
+    }
+
+    pub(crate) fn free(&self, key: u32) {
+        self.table.lock().free(keytable::index_of(key));
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Binds a window as a work request asks (IBA vol. 1, 10.6.7.2.2). Says whether it was bound
+    /// before: the former binding is out of use when all who may copy by it have been waited for.
+    pub(crate) fn bind_window(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<bool, ()> {
+        let mut keys = self.table.lock();
+        let view = self.view;
+        let index = keytable::index_of(bind.mw_rkey);
+        let window = view.read(index).and_then(key_entry).ok_or(())?;
+        let type2 = window.kind == KeyKind::WindowType2;
+        // The index and tag stay the window's; only the low 8 bits are the program's.
+        if window.kind == KeyKind::Region
+            || window.pd != pd
+            || (window.key ^ bind.mw_rkey) & !0xff != 0
+            || (bind.new_rkey ^ bind.mw_rkey) & !0xff != 0
+            || (type2 && window.length != 0)
+        {
+            return Err(());
+        }
+        let mut entry = window;
+        entry.key = bind.new_rkey;
+        entry.qpn = if type2 { qpn } else { Qpn::new(0) };
+        if bind.length == 0 {
+            entry.length = 0;
+            entry.access = Access::NONE;
+        } else {
+            let region = view.lookup(bind.mr_lkey).and_then(key_entry).ok_or(())?;
+            self.check_bind(&region, bind, pd)?;
+            entry.iova = if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr };
+            entry.length = bind.length;
+            entry.access = bind.access.without(Access::ZERO_BASED);
+            entry.host_delta = region.host_address(bind.addr).wrapping_sub(entry.iova);
+            entry.backing = Backing {
+                segment: region.backing.segment,
+                offset: region.backing.offset.wrapping_add(bind.addr.wrapping_sub(region.iova)),
+            };
+        }
+        keys.publish(&table_entry(&entry));
+        let mut bindings = self.bindings.lock();
+        if entry.length == 0 {
+            bindings.remove(&index);
+        } else {
+            bindings.insert(index, keytable::index_of(bind.mr_lkey));
+        }
+        Ok(window.length != 0)
+    }
+
+    /// Takes a region's key out of use, unless windows are bound to the region.
+    pub(crate) fn retract_region(&self, key: u32) -> VerbsResult<()> {
+        let index = keytable::index_of(key);
+        let mut keys = self.table.lock();
+        if self.bindings.lock().values().any(|region| *region == index) {
+            return Err(VerbsError::busy("memory windows are bound to this region: unbind them"));
+        }
+        keys.retract(index);
+        Ok(())
+    }
+
+    fn check_bind(&self, region: &KeyEntry, bind: &MwBind, pd: PdId) -> Result<(), ()> {
+        let offset = bind.addr.checked_sub(region.iova).ok_or(())?;
+        let inside = offset <= region.length && bind.length <= region.length - offset;
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let allowed = region.kind == KeyKind::Region
+            && region.pd == pd
+            && region.access.contains(Access::MW_BIND)
+            && (!bind.access.intersects(writes) || region.access.contains(Access::LOCAL_WRITE));
+        if inside && allowed { Ok(()) } else { Err(()) }
+    }
+
+    /// Takes a type 2 window of the QP at `index` out of use; `false` when it is none.
+    pub(crate) fn retract_window(&self, rkey: u32, index: u32) -> bool {
+        let mut keys = self.table.lock();
+        let Some(window) = self.view.lookup(rkey).and_then(key_entry) else { return false };
+        let owned = window.qpn.get() & (crate::layout::QPS_PER_PROCESS as u32 - 1) == index;
+        if window.kind != KeyKind::WindowType2 || window.length == 0 || !owned {
+            return false;
+        }
+        keys.publish(&table_entry(&unbound(window)));
+        self.bindings.lock().remove(&keytable::index_of(rkey));
+        true
+    }
+
+    /// Takes the type 2 windows of a QP out of use, because it is destroyed: nobody could
+    /// invalidate them any more, and the next QP of that number must not inherit them. The caller
+    /// waits for whoever still copies by them.
+    pub(crate) fn retract_windows_of(&self, qpn: Qpn) {
+        let mut keys = self.table.lock();
+        self.bindings.lock().retain(|index, _| {
+            let window = self.view.read(*index).and_then(key_entry);
+            let window = window.filter(|w| w.kind == KeyKind::WindowType2 && w.qpn == qpn);
+            if let Some(window) = window {
+                keys.publish(&table_entry(&unbound(window)));
+            }
+            window.is_none()
+        });
+    }
+}
+
+fn unbound(window: KeyEntry) -> KeyEntry {
+    KeyEntry { length: 0, access: Access::NONE, qpn: Qpn::new(0), ..window }
+}
+
+/// The table of keys in memory of our own, with a copy for peers at `shown`: their mistakes must
+/// not decide what our own work requests and our responder may touch.
+///
+/// # Safety
+/// As [`KeyTable::create`] for `shown`.
+pub(crate) unsafe fn private_keys(shown: *mut u8, entries: usize) -> VerbsResult<KeyTable> {
+    let bytes = entries * rdmalab_ring::keytable::ENTRY_BYTES;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice; pages come when touched.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rw, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        let error = std::io::Error::last_os_error();
+        return Err(os_error("cannot make the table of memory keys", &error));
+    }
+    // SAFETY: fresh zeroed pages that are never unmapped; the copy by the contract.
+    unsafe {
+        let mut keys = KeyTable::create(base.cast(), entries);
+        keys.show_at(shown);
+        Ok(keys)
+    }
+}

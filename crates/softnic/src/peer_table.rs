@@ -1,0 +1,157 @@
+//! The processes of the host that this one knows, and the rings that they fill.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::mailbox::{self, LiveSlot};
+use rdmalab_ring::seg::Segment;
+use rdmalab_ring::spsc::Consumer;
+
+use crate::peer::{Inbound, Peer};
+
+/// Attempts to meet a process.
+#[derive(Clone, Copy)]
+pub(crate) struct HelloAttempt {
+    pub(crate) since_ns: u64,
+    pub(crate) hello_at_ns: u64,
+}
+
+/// The peers by slot, and what was sent to them.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) peers: BTreeMap<u16, Arc<Peer>>,
+    /// The rings that went with our hellos, for the peers to fill.
+    pub(crate) sent_rings: BTreeMap<u16, Arc<Segment>>,
+    /// Processes that datagrams wait for, or have waited for in vain.
+    pub(crate) hello_attempts: BTreeMap<u16, HelloAttempt>,
+}
+
+/// The processes of the host that are to be met.
+#[derive(Default)]
+pub(crate) struct HandshakeRound {
+    /// When they were last looked up, ns; 0: never.
+    pub(crate) at_ns: u64,
+    /// Slots of those that are still being met.
+    pub(crate) pending: Vec<u16>,
+    /// All that there were at one time have been met, or do not answer.
+    pub(crate) is_complete: bool,
+}
+
+/// See the module's text.
+pub(crate) struct PeerTable {
+    own_slot: u16,
+    pub(crate) entries: RwLock<Entries>,
+    inbound: AtomicPtr<Vec<Arc<Inbound>>>,
+    pub(crate) round: Mutex<HandshakeRound>,
+    /// Sockets of processes that did not answer a hello. They find it when they go on.
+    pub(crate) unresponsive: Mutex<BTreeSet<u64>>,
+    /// Something may lie in the ring from this process to itself.
+    pub(crate) has_self_traffic: AtomicBool,
+}
+
+impl PeerTable {
+    /// An empty table of the process at `own_slot`.
+    pub(crate) fn new(own_slot: u16) -> PeerTable {
+        PeerTable {
+            own_slot,
+            entries: RwLock::default(),
+            inbound: AtomicPtr::new(Box::into_raw(Box::default())),
+            round: Mutex::default(),
+            unresponsive: Mutex::default(),
+            has_self_traffic: AtomicBool::new(false),
+        }
+    }
+
+    /// The peer at `slot`, if it said hello and is not known to be dead.
+    pub(crate) fn get(&self, slot: u16) -> Option<Arc<Peer>> {
+        if slot == self.own_slot {
+            self.has_self_traffic.store(true, Ordering::Release);
+        }
+        let known = self.entries.read().peers.get(&slot).cloned()?;
+        (!known.known_dead()).then_some(known)
+    }
+
+    /// All peers that said hello and are not known to be dead.
+    pub(crate) fn known(&self) -> Vec<Arc<Peer>> {
+        let entries = self.entries.read();
+        entries.peers.values().filter(|peer| !peer.known_dead()).cloned().collect()
+    }
+
+    /// Whether the process that attached to our lane as `slot` still lives. One whose hello was
+    /// lost may be there all the same, so for it the kernel's list of slots decides.
+    pub(crate) fn initiator_alive(&self, slot: u16) -> bool {
+        let known = self.entries.read().peers.get(&slot).cloned();
+        known.map_or_else(|| slot_is_held(slot), |peer| peer.is_alive())
+    }
+
+    /// Lets go of peers that are dead, and of their rings: of those that we know to be, and of
+    /// those whose slot has another ring now, or none. QPs that are still connected keep theirs.
+    pub(crate) fn retire_dead_rings(&self) {
+        for inbound in self.inbound() {
+            if inbound.is_retired() || inbound.from == self.own_slot {
+                continue;
+            }
+            let entries = self.entries.read();
+            let known = entries.peers.get(&inbound.from).cloned();
+            let sent_ring = entries.sent_rings.get(&inbound.from);
+            let is_current = sent_ring.is_some_and(|sent_ring| inbound.is_of(sent_ring));
+            drop(entries);
+            let dead = known.filter(|peer| !peer.is_alive());
+            if (is_current && dead.is_none()) || !inbound.retire() {
+                continue;
+            }
+            if let (true, Some(dead)) = (is_current, dead) {
+                let mut entries = self.entries.write();
+                let now = entries.peers.get(&inbound.from);
+                if now.is_some_and(|now| now.incarnation == dead.incarnation) {
+                    entries.peers.remove(&inbound.from);
+                    entries.sent_rings.remove(&inbound.from);
+                }
+            }
+        }
+    }
+
+    /// Adds the ring that the process at `from` fills. Called with the entries locked.
+    pub(crate) fn add_inbound(&self, from: u16, ring: &Arc<Segment>) -> VerbsResult<()> {
+        // SAFETY: this process is the ring's only consumer; the memory is kept beside it.
+        let consumer = unsafe { Consumer::attach(ring.ptr(), ring.len()) }
+            .map_err(|error| VerbsError::no_room(error.to_string()))?;
+        self.push_inbound(Inbound::new(from, consumer, ring.clone()));
+        Ok(())
+    }
+
+    /// The rings that peers fill.
+    #[inline]
+    pub(crate) fn inbound(&self) -> &[Arc<Inbound>] {
+        // SAFETY: lists are replaced, never changed or freed.
+        unsafe { &*self.inbound.load(Ordering::Acquire) }
+    }
+
+    /// Adds a ring that a peer fills. Called with the entries locked.
+    fn push_inbound(&self, inbound: Inbound) {
+        let mut list: Vec<Arc<Inbound>> =
+            self.inbound().iter().filter(|known| !known.is_retired()).cloned().collect();
+        list.push(Arc::new(inbound));
+        // The old list is leaked on purpose: a poller may be walking it. It is one pointer for
+        // each peer, once for each new peer.
+        self.inbound.store(Box::into_raw(Box::new(list)), Ordering::Release);
+    }
+}
+
+/// The live processes of this host that can be peers: of our user and version, this one included.
+/// `None` when the kernel does not list them.
+pub(crate) fn live_slots() -> Option<Vec<LiveSlot>> {
+    // SAFETY: takes and touches nothing.
+    let user = unsafe { libc::getuid() };
+    let mut slots = mailbox::list_live_slots().ok()?;
+    slots.retain(|live| live.uid == user && live.version == crate::layout::VERSION);
+    Some(slots)
+}
+
+/// Whether a possible peer holds the slot; yes when the kernel does not list the processes.
+fn slot_is_held(slot: u16) -> bool {
+    live_slots().is_none_or(|live| live.iter().any(|held| held.slot == slot))
+}

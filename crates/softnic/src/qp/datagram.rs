@@ -1,0 +1,35 @@
+//! Which peer a datagram of a queue pair goes to.
+
+use std::sync::Arc;
+
+use super::QpInner;
+use crate::datagram::PeerLookup;
+use crate::peer::Peer;
+
+impl QpInner {
+    /// The next datagram's destination decides whose ring it goes into. `false`: its process is
+    /// still being met.
+    pub(crate) fn choose_datagram_peer(&mut self, peer: &mut Option<Arc<Peer>>) -> bool {
+        let address = *self.qp.sq.ud(self.qp.sq.begun);
+        let slot = crate::layout::process_of(address.remote_qpn);
+        if peer.as_ref().is_some_and(|peer| peer.slot == slot && !peer.known_dead()) {
+            return true;
+        }
+        *peer = None;
+        if crate::device::is_here(&address.ah) {
+            match self.links.process.peer_for_datagram(slot) {
+                PeerLookup::Known(found) => *peer = Some(found),
+                PeerLookup::Pending => return false,
+                PeerLookup::Absent => {}
+            }
+        }
+        true
+    }
+
+    /// Whether datagrams to this peer, whose ring is full, are to be dropped: it has not taken
+    /// anything for so long that it must be stopped, and others wait behind them.
+    pub(crate) fn is_stuck(&self, peer: &Peer) -> bool {
+        let consumed = peer.out.lock().consumed();
+        self.links.datagram && peer.ring_stall.is_stuck(consumed, crate::clock::now_ns())
+    }
+}

@@ -1,0 +1,181 @@
+//! What the driver asks of a queue pair's process: its memory, its windows, its headers.
+
+use std::marker::PhantomData;
+
+use rdmalab_driver::{Host, Memory};
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::qp::{AtomicOp, CopyError, GRH_BYTES, Qp};
+use rdmalab_engine::train::Train;
+use rdmalab_engine::vocab::WrOpcode;
+
+use super::{Invalidation, QpLinks};
+use crate::copy;
+use crate::keys::KeyUsers;
+use crate::layout;
+
+/// Where a path wants payload.
+pub(crate) struct Place<'a> {
+    at: *mut u8,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl Place<'_> {
+    /// # Safety
+    /// As many bytes as will be put there lie at `at`, and no Rust reference covers them.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *mut u8) -> Self {
+        Place { at, memory: PhantomData }
+    }
+
+    /// Memory of our own.
+    #[inline(always)]
+    pub(crate) fn of(bytes: &mut [u8]) -> Place<'_> {
+        Place { at: bytes.as_mut_ptr(), memory: PhantomData }
+    }
+
+    /// Its first byte, to be read once it was written.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.at
+    }
+}
+
+/// Payload that arrived.
+pub(crate) struct Arrived<'a> {
+    at: *const u8,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl Arrived<'_> {
+    /// # Safety
+    /// The whole payload of the train that it belongs to lies at `at`. Others may write there.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *const u8) -> Self {
+        Arrived { at, memory: PhantomData }
+    }
+}
+
+/// Executes an atomic; returns the value before it. It survives memory that is not there.
+///
+/// # Safety
+/// As for [`copy::cmp_swap`].
+pub(crate) unsafe fn execute_atomic(at: *mut u64, op: AtomicOp) -> Result<u64, copy::Fault> {
+    // SAFETY: by the contract above.
+    unsafe {
+        match op {
+            AtomicOp::CmpSwap { compare, swap } => copy::cmp_swap(at, compare, swap),
+            AtomicOp::FetchAdd { add } => copy::fetch_add(at, add),
+        }
+    }
+}
+
+impl Memory for QpLinks {
+    type Place<'a> = Place<'a>;
+    type Bytes<'a> = Arrived<'a>;
+
+    #[inline(always)]
+    fn bytes(bytes: &[u8]) -> Arrived<'_> {
+        Arrived { at: bytes.as_ptr(), memory: PhantomData }
+    }
+
+    #[inline(always)]
+    fn skip(bytes: &mut Arrived<'_>, count: u32) {
+        bytes.at = bytes.at.wrapping_add(count as usize);
+    }
+
+    #[inline(always)]
+    fn put(bytes: &[u8], to: &mut Place<'_>) -> Result<(), CopyError> {
+        // SAFETY: the place has room, as its maker promised; the copy survives memory that is not
+        // there, which a peer's may be.
+        unsafe { copy::copy(to.at, bytes.as_ptr(), bytes.len()) }.map_err(|_| CopyError::Fault)?;
+        to.at = to.at.wrapping_add(bytes.len());
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn read(
+        &self,
+        _region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        to: &mut Place<'_>,
+    ) -> Result<(), CopyError> {
+        // SAFETY: the driver checked the source against its region just now, and the copy survives
+        // memory that is not there; the place has room, as its maker promised.
+        unsafe { copy::copy(to.at, host_addr as *const u8, bytes as usize) }
+            .map_err(|_| CopyError::Fault)?;
+        to.at = to.at.wrapping_add(bytes as usize);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write(
+        &mut self,
+        _region: &KeyEntry,
+        host_addr: u64,
+        bytes: u32,
+        from: &mut Arrived<'_>,
+    ) -> Result<(), CopyError> {
+        // SAFETY: the target was checked against its region just now, which cannot go away while
+        // the QP's lock is held; so many bytes arrived, as the maker of `from` promised; the copy
+        // survives memory that is not there.
+        unsafe { copy::copy(host_addr as *mut u8, from.at, bytes as usize) }
+            .map_err(|_| CopyError::Fault)?;
+        from.at = from.at.wrapping_add(bytes as usize);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        _region: &KeyEntry,
+        host_addr: u64,
+        op: AtomicOp,
+    ) -> Result<u64, CopyError> {
+        // SAFETY: eight aligned bytes that were checked against their region just now.
+        unsafe { execute_atomic(host_addr as *mut u64, op) }.map_err(|_| CopyError::Fault)
+    }
+}
+
+impl Host for QpLinks {
+    fn execute_local(&mut self, qp: &Qp, position: u32) -> Option<bool> {
+        let begun = self.invalidation.take().filter(|begun| begun.position == position);
+        let Some(mut invalidation) = begun.or_else(|| self.change_window(qp, position)) else {
+            return Some(false);
+        };
+        if self.process.is_invalidated(&mut invalidation) {
+            return Some(true);
+        }
+        self.invalidation = Some(invalidation);
+        None
+    }
+
+    fn routing_header(&self, train: &Train) -> [u8; GRH_BYTES as usize] {
+        self.grh.unwrap_or_else(|| crate::device::grh_of(train, self.pd.context.device))
+    }
+}
+
+impl QpLinks {
+    /// Changes the table as the bind or local invalidate at `position` asks, and begins to wait
+    /// for those that used the window before. `None` when it must not be changed.
+    fn change_window(&self, qp: &Qp, position: u32) -> Option<Box<Invalidation>> {
+        let (process, object) = (self.process, self.object);
+        let wqe = qp.sq.wqe(position);
+        let users = match wqe.opcode {
+            WrOpcode::LocalInv => {
+                if !process.keys.retract_window(wqe.imm_or_rkey, object.index) {
+                    return None;
+                }
+                // A type 2 window is its QP's, and so its QP's peer's alone.
+                let peer = layout::process_of(qp.remote_qpn);
+                KeyUsers::Peer(peer, layout::index_of(qp.remote_qpn))
+            }
+            _ => {
+                let bind = *qp.sq.bind(position)?;
+                match process.keys.bind_window(&bind, qp.pd, qp.qpn).ok()? {
+                    true => KeyUsers::Everybody,
+                    false => KeyUsers::Nobody,
+                }
+            }
+        };
+        Some(Box::new(process.begin_invalidation(users, object, position)))
+    }
+}

@@ -1,0 +1,218 @@
+//! The local lane: one-sided operations that the initiator executes itself in its peer's memory,
+//! so that they complete when the target never calls its library.
+//!
+//! The initiator takes a seat in the target's lane, looks at the target's QP word and key table,
+//! has the engine check rights exactly as the responder would, copies, and leaves. Whoever takes a
+//! region, window or QP away first retracts it from the tables and then waits until every seat that
+//! was taken before is empty (`rdmalab_ring::epoch`). Whatever the lane cannot do, or would refuse,
+//! goes through the ring instead, where the responder answers it.
+
+use std::sync::atomic::Ordering;
+
+use rdmalab_driver as driver;
+use rdmalab_driver::lane::{self, Granted, Target};
+use rdmalab_engine::mr::KeyEntry;
+use rdmalab_engine::qp::Qp;
+use rdmalab_engine::vocab::{QpType, Sge, WrOpcode};
+
+use crate::copy::{self, vm};
+use crate::device::MAX_SGE;
+use crate::layout::{self, QpWord};
+use crate::peer::{MappedMemory, Peer, key_entry};
+use crate::qp::{Arrived, Place, QpInner, QpLinks, execute_atomic};
+
+/// Executes the WQE at `position`; `false` when it has to take the ring.
+#[inline]
+pub(crate) fn execute(inner: &mut QpInner, peer: &Peer, position: u32) -> bool {
+    if peer.known_dead() || !inner.links.process.lane_enabled() {
+        return false;
+    }
+    if inner.qp.qp_type == QpType::Uc && inner.links.pushed != 0 {
+        if peer.out.lock().consumed() < inner.links.pushed {
+            return false;
+        }
+        inner.links.pushed = 0;
+    }
+    // Within one process the QP's lock, which we hold, is what the taking back of regions waits
+    // for (`Process::wait_for_copies`).
+    let guard = if peer.is_self { None } else { peer.lane.enter() };
+    if guard.is_none() && !peer.is_self {
+        return false;
+    }
+    let Some((remote, mapped)) = find(inner, peer, position) else { return false };
+    let done = match remote {
+        Remote::Nothing => true,
+        Remote::Mapped(at) => run_mapped(inner, position, at),
+        Remote::Foreign(host_addr) => run_foreign(inner, peer, position, host_addr),
+    };
+    drop(guard);
+    if mapped.is_some() {
+        inner.links.mapped = mapped;
+    }
+    if done {
+        inner.qp.retire_lane(position, &mut inner.links);
+    }
+    done
+}
+
+/// Checks the operation as the responder would, and finds its memory; `None` when it has to take
+/// the ring. Also says which mapping to remember.
+#[inline]
+fn find(inner: &QpInner, peer: &Peer, position: u32) -> Option<(Remote, Option<MappedMemory>)> {
+    let qp = &inner.qp;
+    let word = peer.qps.load(layout::index_of(qp.remote_qpn));
+    let QpWord { can_receive, pd, access, remote_qpn } = word;
+    let target = Target { can_receive, pd, access, remote_qpn };
+    let key = |rkey| peer.keys.lookup(rkey).and_then(key_entry);
+    let Some(Granted { host_addr, bytes, entry }) = lane::check(qp, position, &target, key)? else {
+        return Some((Remote::Nothing, None));
+    };
+    if entry.on_demand {
+        return None;
+    }
+    if peer.is_self {
+        return Some((Remote::Mapped(host_addr as *mut u8), None));
+    }
+    let addr = qp.sq.wqe(position).remote_addr;
+    if entry.backing.segment != 0
+        && let Some((at, mapped)) = in_mapping(inner, peer, &entry, addr, bytes)
+    {
+        return Some((Remote::Mapped(at), mapped));
+    }
+    let denied = peer.memory_denied.load(Ordering::Relaxed);
+    (!denied).then_some((Remote::Foreign(host_addr), None))
+}
+
+/// Where `addr` of the peer lies in our address space, if we have mapped its memory.
+#[inline]
+fn in_mapping(
+    inner: &QpInner,
+    peer: &Peer,
+    entry: &KeyEntry,
+    addr: u64,
+    bytes: u64,
+) -> Option<(*mut u8, Option<MappedMemory>)> {
+    let id = entry.backing.segment;
+    let remembered = inner.links.mapped.as_ref().filter(|mapped| mapped.id == id);
+    let place = |mapped: &MappedMemory| (mapped.segment.ptr(), mapped.segment.len() as u64);
+    let ((at, length), fresh) = match remembered {
+        Some(mapped) => (place(mapped), None),
+        None => match peer.mapped(id) {
+            Some(mapped) => (place(&mapped), Some(mapped)),
+            None => {
+                if peer.should_request() {
+                    inner.links.process.request_memory(peer.slot, id);
+                }
+                return None;
+            }
+        },
+    };
+    let offset = entry.backing.offset.checked_add(addr.wrapping_sub(entry.iova))?;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= length);
+    inside.then(|| (at.wrapping_add(offset as usize), fresh))
+}
+
+/// How the target's memory can be reached.
+enum Remote {
+    /// There is none: zero bytes.
+    Nothing,
+    /// It is in our address space.
+    Mapped(*mut u8),
+    /// Through the kernel, at this address of the target.
+    Foreign(u64),
+}
+
+const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn piece(addr: u64, bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes }
+}
+
+fn run_mapped(inner: &mut QpInner, position: u32, remote: *mut u8) -> bool {
+    let QpInner { qp, links } = inner;
+    let wqe = qp.sq.wqe(position);
+    let moved = match wqe.opcode {
+        WrOpcode::Write => {
+            // SAFETY: the target range was checked against the peer's region, and is mapped.
+            let to = unsafe { Place::new(remote) };
+            driver::read_wqe(qp, links, position, 0..wqe.length, to)
+        }
+        WrOpcode::Read => {
+            // SAFETY: as for writing.
+            let mut from = unsafe { Arrived::new(remote) };
+            driver::scatter(links, qp.pd, qp.sq.sges(position), 0, wqe.length, &mut from)
+        }
+        _ => return atomic_mapped(qp, links, position, remote),
+    };
+    moved.is_ok()
+}
+
+fn atomic_mapped(qp: &Qp, links: &QpLinks, position: u32, remote: *mut u8) -> bool {
+    if !(remote as u64).is_multiple_of(8) {
+        return false;
+    }
+    // The result must have somewhere to go before the memory changes.
+    let first = qp.sq.sges(position).first();
+    let Some(sge) = first.filter(|sge| sge.length >= 8) else { return false };
+    let sge = Sge { length: 8, ..*sge };
+    let Ok((_, host)) = driver::local_address(links, qp.pd, &sge, true) else { return false };
+    let mut before = [0u8; 8];
+    let probe = before.as_mut_ptr();
+    // SAFETY: a local range that was checked, and the adapter's until the completion; the copy
+    // survives memory that is not there. Writing what it holds finds out whether it can be.
+    let probed = unsafe {
+        copy::copy(probe, host as *const u8, 8).and_then(|()| copy::copy(host as *mut u8, probe, 8))
+    };
+    if probed.is_err() {
+        return false;
+    }
+    let remote = remote.cast::<u64>();
+    // SAFETY: eight aligned bytes that were checked against the peer's region and are mapped.
+    let original = unsafe { execute_atomic(remote, lane::atomic_of(qp, position)) };
+    let Ok(original) = original else { return false };
+    let from = (&raw const original).cast::<u8>();
+    // SAFETY: as for the probe above. A fault now can only mean that the program took its
+    // result buffer away this very moment; the operation itself is done.
+    let _ = unsafe { copy::copy(host as *mut u8, from, 8) };
+    true
+}
+
+fn run_foreign(inner: &QpInner, peer: &Peer, position: u32, host_addr: u64) -> bool {
+    let QpInner { qp, links } = inner;
+    let wqe = qp.sq.wqe(position);
+    let (mut pieces, mut count) = ([EMPTY_PIECE; MAX_SGE as usize], 0);
+    if wqe.is_inline() {
+        let from = qp.sq.inline(position);
+        pieces[0] = piece(from.as_ptr() as u64, from.len());
+        count = 1;
+    } else {
+        let write_local = wqe.opcode == WrOpcode::Read;
+        for sge in qp.sq.sges(position) {
+            let Ok((_, host)) = driver::local_address(links, qp.pd, sge, write_local) else {
+                return false;
+            };
+            pieces[count] = piece(host, sge.length as usize);
+            count += 1;
+        }
+    }
+    // The pid must still be the process that published the region, not one that was given its
+    // number, or another program in its place.
+    if !peer.was_alive_lately() {
+        return false;
+    }
+    let (local, bytes) = (&pieces[..count], wqe.length as usize);
+    // SAFETY: the local pieces were checked against their regions, or lie in the queue; the
+    // kernel survives memory that is not there, on both sides.
+    let result = unsafe {
+        match wqe.opcode {
+            WrOpcode::Write => vm::vm_write(peer.pid, local, host_addr, bytes),
+            WrOpcode::Read => vm::vm_read(peer.pid, local, host_addr, bytes),
+            _ => return false,
+        }
+    };
+    if let Err(vm::VmError::Denied) = result {
+        peer.memory_denied.store(true, Ordering::Relaxed);
+        crate::debug_once(crate::peer::MEMORY_DENIED);
+    }
+    result.is_ok()
+}

@@ -1,0 +1,121 @@
+//! Datagrams to a group: into the ring of every process of the host, and to the network.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rdmalab_driver::{self as driver, Path, Step, Unsent};
+use rdmalab_engine::qp::{CopyError, Qp};
+use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_engine::vocab::UdAddress;
+use rdmalab_wire::ids::{PathMtu, Qpn};
+use rdmalab_wire::opcode::Transport;
+
+use super::{Place, QpInner, QpLinks};
+use crate::peer::Peer;
+use crate::ring_path::RingPath;
+use crate::udp::socket::Route;
+use crate::udp::{Network, NetworkPath};
+
+impl QpInner {
+    /// Whether the next datagram goes to a group.
+    pub(crate) fn is_multicast_next(&self) -> bool {
+        let sq = &self.qp.sq;
+        sq.begun != sq.fetched() && sq.ud(sq.begun).remote_qpn == Qpn::MULTICAST
+    }
+
+    /// Sends the next datagram to every process of the host, once each has room for it, as one peer
+    /// of a datagram has to. One that is stopped misses it, as a member whose receive queue is
+    /// empty does.
+    pub(super) fn send_multicast(&mut self) -> Step {
+        let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
+        let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
+        let sent = match self.links.armed {
+            None => self.send_to_group(&mut rings),
+            Some(armed) => {
+                let mut around = Vec::with_capacity(rings.len());
+                for (index, ring) in rings.iter_mut().enumerate() {
+                    let (peer, outer) = (ring.peer, Cow::Owned(self.outer()));
+                    let (qp, links) = (&self.qp, &self.links);
+                    around.push(armed.around(ring, peer, qp, links, outer, index > 0));
+                }
+                self.send_to_group(&mut around)
+            }
+        };
+        rings.into_iter().for_each(RingPath::ring_bell);
+        sent
+    }
+
+    fn send_to_group<P: Path<QpLinks>>(&mut self, rings: &mut [P]) -> Step {
+        let (network, mtu) = (self.links.process.network(), self.qp.mtu);
+        let mut group = Group { rings, network, mtu, route: None };
+        driver::send_request(&mut self.qp, &mut group, &mut self.links)
+    }
+
+    /// The rings of those that get a datagram now, held so that nobody fills them before it is in:
+    /// all that have room. `None` while one that may still empty its ring has none. Who holds
+    /// several takes them in the order of their slots.
+    fn rings_with_room<'a>(&self, peers: &'a [Arc<Peer>]) -> Option<Vec<RingPath<'a>>> {
+        let mut rings = Vec::with_capacity(peers.len());
+        let mut has_to_wait = false;
+        for peer in peers {
+            let mut ring = RingPath::new(peer, &self.links);
+            if ring.request_room(&self.qp).is_some() {
+                rings.push(ring);
+            } else {
+                // All are asked, so that those that are stopped are waited for at the same time.
+                let consumed = ring.out.consumed();
+                has_to_wait |= !peer.ring_stall.is_stuck(consumed, crate::clock::now_ns());
+            }
+        }
+        (!has_to_wait).then_some(rings)
+    }
+}
+
+/// The paths to everybody who hears a group.
+struct Group<'a, P> {
+    /// Of this host; all have room.
+    rings: &'a mut [P],
+    network: Option<&'a Network>,
+    mtu: PathMtu,
+    route: Option<Route>,
+}
+
+impl<P: Path<QpLinks>> Path<QpLinks> for Group<'_, P> {
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        Some(qp.mtu.bytes())
+    }
+
+    fn address(&mut self, train: &mut Train, to: &UdAddress) {
+        let [upper, lower] = halves(to.ah.dgid.0);
+        (train.remote_addr, train.swap_add) = (upper, lower);
+        for ring in self.rings.iter_mut() {
+            ring.address(train, to);
+        }
+        train.flags.0 |= TrainFlags::GRH;
+        self.route = self.network.and_then(|network| network.route(&to.ah));
+    }
+
+    fn push(
+        &mut self,
+        train: &Train,
+        is_inline: bool,
+        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        let mut result = Ok(());
+        for ring in self.rings.iter_mut() {
+            result = result.and(ring.push(train, is_inline, &mut fill));
+        }
+        if let (Some(network), Some(route)) = (self.network, &self.route) {
+            let mut path = NetworkPath::new(network, route, Transport::Ud, self.mtu);
+            // What cannot be read was told by the copies for this host.
+            let _ = path.push(train, is_inline, &mut fill);
+            path.flush();
+        }
+        result
+    }
+}
+
+fn halves(gid: [u8; 16]) -> [u64; 2] {
+    [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|i| gid[at + i])))
+}

@@ -1,0 +1,167 @@
+//! What a queue pair sends to other hosts, and takes from them.
+
+use std::net::IpAddr;
+
+use rdmalab_driver::{self as driver, Memory as _, Step};
+use rdmalab_engine::qp::MAX_OUTSTANDING_PACKETS;
+use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::drops::Drop;
+use rdmalab_link::path::Below;
+use rdmalab_link::receive::{self as link, Expected, Verifier};
+use rdmalab_wire::packet::Packet;
+
+use super::{QpInner, QpLinks, transport_of};
+use crate::armed::Armed;
+use crate::udp::socket::Route;
+use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
+
+impl QpInner {
+    /// After the address of a connection was set: the way to its peer, where that is on another
+    /// host.
+    pub(crate) fn route_to_peer(&mut self) {
+        let network = self.links.process.network();
+        let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
+        self.links.route = if self.links.datagram { None } else { route };
+        let loses = self.links.route.is_some() || self.links.armed.is_some_and(Armed::cuts_trains);
+        self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
+    }
+
+    /// Sends what a connection to another host has to send: answers first, then requests; but an
+    /// acknowledgement alone after the first of them.
+    pub(super) fn transmit_network(&mut self, route: &Route) -> Step {
+        let Some(network) = self.links.process.network() else { return Step::Idle };
+        if self.qp.may_send() {
+            self.note_requests_sent(network);
+        }
+        let mut path = NetworkPath::new(network, route, transport_of(self.qp.qp_type), self.qp.mtu);
+        // A lone acknowledgement comes behind the answer to what it acknowledges.
+        if !self.qp.has_only_ack() {
+            self.respond_on(&mut path);
+        }
+        let mut sent = Step::Idle;
+        while self.qp.may_send() {
+            sent = driver::send_request(&mut self.qp, &mut path, &mut self.links);
+            if sent != Step::Done {
+                break;
+            }
+            self.respond_on(&mut path);
+        }
+        self.respond_on(&mut path);
+        path.flush();
+        if sent == Step::Blocked { Step::Blocked } else { Step::Idle }
+    }
+
+    /// Sends datagrams as long as the next one goes to another host. Returns whether there was
+    /// one.
+    pub(super) fn send_datagrams_network(&mut self) -> bool {
+        let Some(network) = self.links.process.network() else { return false };
+        let (mut path, mut any) = (None, false);
+        while self.qp.may_send() && !self.is_multicast_next() {
+            let position = self.qp.sq.begun;
+            if position == self.qp.sq.fetched() {
+                break;
+            }
+            let Some(route) = network.route(&self.qp.sq.ud(position).ah) else { break };
+            let path = path.get_or_insert_with(|| {
+                NetworkPath::new(network, &route, transport_of(self.qp.qp_type), self.qp.mtu)
+            });
+            path.route = route;
+            if driver::send_request(&mut self.qp, path, &mut self.links) != Step::Done {
+                break;
+            }
+            any = true;
+        }
+        if let Some(path) = path {
+            path.flush();
+        }
+        any
+    }
+
+    /// After messages for a caller: whether what is to be sent now is an acknowledgement that can
+    /// wait for the program's answer.
+    pub(crate) fn may_delay_ack(&mut self, network: &Network) -> bool {
+        if self.links.datagram || self.qp.may_send() || !self.qp.has_only_ack() {
+            return false;
+        }
+        self.links.delayed_ack.on_message(network.caller_polls(), crate::clock::now_ns())
+    }
+
+    /// Requests are about to be sent.
+    fn note_requests_sent(&mut self, network: &Network) {
+        self.links.delayed_ack.on_send(network.caller_polls(), crate::clock::now_ns);
+        network.forget_delayed_ack(self.links.object);
+    }
+
+    /// Sends an acknowledgement that is owed.
+    pub(crate) fn send_delayed_ack(&mut self) {
+        self.links.delayed_ack.on_sent_alone();
+        if self.links.route.is_some() && self.qp.has_response() {
+            self.transmit();
+        }
+    }
+
+    /// What this queue pair takes from the network.
+    fn expected(&self) -> Expected {
+        let (qp, links) = (&self.qp, &self.links);
+        let between: Option<(IpAddr, IpAddr)> =
+            links.route.as_ref().map(|route| (route.path.destination, route.path.source));
+        Expected {
+            transport: transport_of(qp.qp_type),
+            can_receive: qp.state.can_receive(),
+            between,
+            remote_qpn: qp.remote_qpn,
+            qkey: qp.attr.qkey,
+            mtu: qp.mtu,
+        }
+    }
+
+    pub(crate) fn take_packet(
+        &mut self,
+        arrival: &Arrival<'_>,
+        packet: &Packet<'_>,
+        verifier: &mut Verifier,
+    ) -> Result<(), Drop> {
+        let expected = self.expected();
+        link::check(packet, &expected, &arrival.path)?;
+        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
+        let train = train_of(packet, &expected)?;
+        if self.links.datagram {
+            let below = Below { identification, ..arrival.below };
+            self.take_datagram(arrival, &below, &train, packet);
+        } else {
+            self.take(&train, QpLinks::bytes(packet.payload));
+        }
+        Ok(())
+    }
+
+    /// A datagram for a group that this queue pair is in.
+    pub(crate) fn take_group_copy(
+        &mut self,
+        arrival: &Arrival<'_>,
+        below: &Below,
+        packet: &Packet<'_>,
+    ) -> Result<(), Drop> {
+        let expected = self.expected();
+        link::check(packet, &expected, &arrival.path)?;
+        let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
+        self.take_datagram(arrival, below, &train, packet);
+        Ok(())
+    }
+
+    fn take_datagram(
+        &mut self,
+        arrival: &Arrival<'_>,
+        below: &Below,
+        train: &Train,
+        packet: &Packet<'_>,
+    ) {
+        debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
+        self.links.grh = Some(arrival.path.grh_area(below, arrival.bytes.len()));
+        self.take(train, QpLinks::bytes(packet.payload));
+        self.links.grh = None;
+    }
+}
+
+fn train_of(packet: &Packet<'_>, expected: &Expected) -> Result<Train, Drop> {
+    link::train_of(&packet.headers, packet.payload.len(), expected)
+}

@@ -1,0 +1,65 @@
+//! Posting: a work request enters its queue, its inline payload with it.
+
+use rdmalab_engine::backend::{PostError, SendWr};
+use rdmalab_engine::vocab::{QpState, SendFlags};
+
+use crate::copy;
+use crate::qp::QpInner;
+
+impl QpInner {
+    /// Queues one send; `freed` is the position up to which slots are free.
+    #[inline(always)]
+    pub(crate) fn post_one(&mut self, wr: &SendWr<'_>, freed: u32) -> Result<(), PostError> {
+        let position = self.qp.post_send(wr, freed)?;
+        if wr.flags.contains(SendFlags::INLINE) {
+            self.copy_inline(wr, position)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_inline(&mut self, wr: &SendWr<'_>, position: u32) -> Result<(), PostError> {
+        let mut to = self.qp.sq.inline_mut(position).as_mut_ptr();
+        for sge in wr.sges {
+            let from = sge.addr as *const u8;
+            // SAFETY: the queue has room for the sum of the lengths, which it checked; the copy
+            // survives a source that is not there.
+            if unsafe { copy::copy(to, from, sge.length as usize) }.is_err() {
+                self.qp.sq.unpush();
+                return Err(PostError::Fault);
+            }
+            // SAFETY: stays within the slot's inline bytes, or one past them.
+            to = unsafe { to.add(sge.length as usize) };
+        }
+        Ok(())
+    }
+
+    /// Fetches what was posted, and sends it, or flushes it when the QP's state says so.
+    #[inline]
+    pub(crate) fn start_sending(&mut self) {
+        self.qp.fetch_sends();
+        match self.qp.state {
+            QpState::Rts | QpState::Sqd => match self.transmit_singles() {
+                true => self.settle(),
+                false => {
+                    self.transmit();
+                }
+            },
+            QpState::Err | QpState::Sqe => self.qp.flush_sends(&mut self.links),
+            _ => {}
+        }
+    }
+
+    /// After RESET: the completions, the peer and the counters of the QP's earlier life go.
+    pub(crate) fn forget_everything(&mut self) {
+        let qp_num = self.qp.qpn.get();
+        self.links.send_cq.purge(qp_num);
+        self.links.recv_cq.purge(qp_num);
+        self.links.object.sq_freed.store(0, std::sync::atomic::Ordering::Release);
+        self.links.peer = None;
+        self.links.mapped = None;
+        self.links.pushed = 0;
+        self.links.route = None;
+        self.links.delayed_ack = Default::default();
+    }
+}

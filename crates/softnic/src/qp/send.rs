@@ -1,0 +1,154 @@
+//! What a queue pair sends: answers first, then requests, over the path that leads to its peer.
+
+use std::sync::Arc;
+
+use rdmalab_driver::{self as driver, Path, Step};
+
+use super::{QpInner, QpLinks, lane};
+use crate::peer::Peer;
+use crate::ring_path::{Nowhere, RingPath};
+
+impl QpInner {
+    /// Sends what can be sent now; blocked when something is left.
+    #[inline]
+    pub(crate) fn transmit(&mut self) -> Step {
+        let (has_response, may_send) = (self.qp.has_response(), self.qp.may_send());
+        if !has_response && !may_send {
+            self.settle();
+            return Step::Idle;
+        }
+        let mut sent = Step::Idle;
+        if let Some(route) = self.links.route {
+            sent = self.transmit_network(&route);
+        } else {
+            // Taken out for the time being, so that it can be used beside the rest.
+            let mut peer = self.links.peer.take().or_else(|| self.late_peer());
+            if has_response {
+                sent = self.respond(peer.as_ref());
+            }
+            if may_send && sent == Step::Idle {
+                sent = self.request(&mut peer);
+            }
+            if self.links.peer.is_none() {
+                self.links.peer = peer;
+            }
+        }
+        if sent == Step::Blocked {
+            self.links.process.block(self.links.object);
+        }
+        self.settle();
+        sent
+    }
+
+    /// The peer of a connection that did not say hello in time when it was made, but has since.
+    #[cold]
+    fn late_peer(&self) -> Option<Arc<Peer>> {
+        let connected = !self.links.datagram && crate::device::is_here(&self.qp.attr.ah_attr);
+        connected.then(|| self.links.process.peer(self.remote_process()))?
+    }
+
+    fn respond(&mut self, peer: Option<&Arc<Peer>>) -> Step {
+        let Some(peer) = peer else { return self.respond_on(&mut Nowhere { lost: 0 }) };
+        let mut ring = RingPath::new(peer, &self.links);
+        let sent = match self.links.armed {
+            None => self.respond_on(&mut ring),
+            Some(armed) => self.through(armed, &mut ring, |inner, path| inner.respond_on(path)),
+        };
+        self.links.pushed = ring.out.position();
+        ring.ring_bell();
+        sent
+    }
+
+    /// Sends responses until there is none, or the path is full.
+    #[inline(always)]
+    pub(crate) fn respond_on(&mut self, path: &mut impl Path<QpLinks>) -> Step {
+        loop {
+            match driver::send_response(&mut self.qp, path, &mut self.links) {
+                Step::Done if self.qp.has_response() => {}
+                Step::Done => return Step::Idle,
+                sent => return sent,
+            }
+        }
+    }
+
+    fn request(&mut self, peer: &mut Option<Arc<Peer>>) -> Step {
+        loop {
+            if !self.qp.may_send() {
+                return Step::Idle;
+            }
+            if let Some(position) = self.qp.lane_candidate()
+                && let Some(peer) = peer.as_deref()
+                && lane::execute(self, peer, position)
+            {
+                continue;
+            }
+            if self.links.datagram {
+                if self.is_multicast_next() {
+                    match self.send_multicast() {
+                        Step::Done => continue,
+                        sent => return sent,
+                    }
+                }
+                if !self.choose_datagram_peer(peer) {
+                    return Step::Blocked;
+                }
+            }
+            let sent = match peer {
+                Some(peer) => self.request_ring(peer),
+                None => self.send_nowhere(),
+            };
+            if sent != Step::Done {
+                return sent;
+            }
+        }
+    }
+
+    /// Sends requests into a peer's ring, until something else is to be done first.
+    #[inline(always)]
+    fn request_ring(&mut self, peer: &Arc<Peer>) -> Step {
+        let mut ring = RingPath::new(peer, &self.links);
+        let before = ring.out.position();
+        let sent = match self.links.armed {
+            None => self.request_on(&mut ring),
+            Some(armed) => self.through(armed, &mut ring, |inner, path| inner.request_on(path)),
+        };
+        let after = ring.out.position();
+        if after != before {
+            self.links.pushed = after;
+            self.links.stream.note_push(&ring.out);
+            ring.ring_bell();
+        } else {
+            drop(ring);
+        }
+        match sent {
+            Step::Blocked if self.is_stuck(peer) => match self.send_nowhere() {
+                Step::Done => Step::Done,
+                _ => Step::Blocked,
+            },
+            sent => sent,
+        }
+    }
+
+    /// Sends requests until there is none, the path is full, or the next one may go elsewhere.
+    #[inline(always)]
+    fn request_on(&mut self, path: &mut impl Path<QpLinks>) -> Step {
+        loop {
+            let sent = driver::send_request(&mut self.qp, path, &mut self.links);
+            let goes_on = !self.links.datagram && self.qp.lane_candidate().is_none();
+            if sent != Step::Done || !goes_on {
+                return sent;
+            }
+        }
+    }
+
+    /// Sends one request over the network if it goes there, and to nobody otherwise.
+    fn send_nowhere(&mut self) -> Step {
+        if self.links.datagram && self.send_datagrams_network() {
+            return Step::Done;
+        }
+        let mut nowhere = Nowhere { lost: 0 };
+        let sent = driver::send_request(&mut self.qp, &mut nowhere, &mut self.links);
+        self.links.lost += nowhere.lost;
+        sent
+    }
+}

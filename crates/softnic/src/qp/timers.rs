@@ -1,0 +1,54 @@
+//! What a queue pair does when one of its times has come.
+
+use rdmalab_engine::qp::{Timer, TimerKind};
+use rdmalab_engine::vocab::WcStatus;
+
+use super::QpInner;
+use crate::udp::backoff;
+
+impl QpInner {
+    pub(crate) fn ack_is_due(&self, now_ns: u64) -> bool {
+        matches!(self.qp.timer(), Timer::At(TimerKind::Ack, at_ns) if now_ns >= at_ns)
+    }
+
+    /// When the time-out that passed is judged, over a network or what is made to be like one.
+    pub(crate) fn retransmit_at_ns(&self) -> u64 {
+        match self.qp.timer() {
+            Timer::At(TimerKind::Ack, due_ns) if self.qp.attr.timeout > 0 => {
+                let (period_ns, spent) = (self.qp.ack_period_ns(), self.qp.retries_spent());
+                backoff::retransmit_at_ns(due_ns, period_ns, spent)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether an ACK is overdue that may lie somewhere, and was not looked for too long.
+    pub(crate) fn may_postpone_timeout(&self, now_ns: u64) -> bool {
+        match self.qp.timer() {
+            Timer::At(TimerKind::Ack, due_ns) if now_ns >= due_ns => {
+                now_ns < backoff::retransmit_at_latest_ns(due_ns, self.qp.ack_period_ns())
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn handle_timer(&mut self, kind: TimerKind, now_ns: u64) {
+        if kind == TimerKind::Ack {
+            let alive = self.peer_alive();
+            if alive && (!self.carried() || self.qp.attr.timeout == 0) {
+                // The request still lies in the ring, or the program wants no time-out: a peer
+                // that is alive will come to it.
+                return self.qp.postpone_timer();
+            }
+            if self.qp.attr.timeout == 0 {
+                let status = WcStatus::RetryExcErr;
+                self.qp.fail_transport(status, &mut self.links);
+                return self.settle();
+            }
+        }
+        if self.qp.on_timer(now_ns, &mut self.links) {
+            self.transmit();
+        }
+        self.settle();
+    }
+}

@@ -1,0 +1,84 @@
+//! The queue pairs of this process, by the index in their number.
+//!
+//! `T` is the object of a queue pair, of which the table knows nothing.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+
+use crate::layout::{self, QPS_PER_PROCESS, QpWords};
+use crate::profile;
+
+/// The places of the process's queue pairs. A place is made at its first use and never freed.
+pub(crate) struct QpTable<T: 'static> {
+    /// What initiators of one-sided operations see of each QP.
+    pub(crate) words: QpWords,
+    places: Box<[AtomicPtr<T>]>,
+    /// Indices without a QP, the longest free ones first.
+    free: Mutex<VecDeque<u32>>,
+    /// Indices that this process may use.
+    usable: u32,
+}
+
+impl<T: 'static> QpTable<T> {
+    /// An empty table for process slot `slot`.
+    pub(crate) fn new(words: QpWords, slot: u16) -> QpTable<T> {
+        let usable = usable_qps(slot);
+        QpTable {
+            words,
+            usable,
+            places: (0..QPS_PER_PROCESS).map(|_| AtomicPtr::default()).collect(),
+            free: Mutex::new((0..usable).collect()),
+        }
+    }
+
+    /// Takes a place for a QP.
+    pub(crate) fn allocate(&self, make: impl FnOnce(u32) -> T) -> VerbsResult<&'static T> {
+        let most = profile::limits().max_qp;
+        let mut free = self.free.lock();
+        let in_use = self.usable - free.len() as u32;
+        let index = if in_use < most { free.pop_front() } else { None }.ok_or_else(|| {
+            VerbsError::no_room(format!(
+                "a process can have {most} QPs on soft devices{}: destroy some first",
+                profile::whose()
+            ))
+        })?;
+        drop(free);
+        let place = &self.places[index as usize];
+        let mut object = place.load(Ordering::Acquire);
+        if object.is_null() {
+            object = Box::into_raw(Box::new(make(index)));
+            place.store(object, Ordering::Release);
+        }
+        // SAFETY: places are never freed.
+        Ok(unsafe { &*object })
+    }
+
+    /// Gives a place back; it is used again only after all others.
+    pub(crate) fn release(&self, index: u32) {
+        self.free.lock().push_back(index);
+    }
+
+    /// The place of a QP by its index, if one ever lived there.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> Option<&'static T> {
+        // SAFETY: places are never freed.
+        unsafe { self.places[index & (QPS_PER_PROCESS - 1)].load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Every place where a QP lives or ever lived.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static T> + '_ {
+        // SAFETY: places are never freed.
+        self.places.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+    }
+}
+
+/// QP indices of a slot; the very last QPN is the multicast QP (IBA vol. 1, 10.5.2), and the first
+/// two of slot 0 would be the management QPs, but nobody has slot 0.
+fn usable_qps(slot: u16) -> u32 {
+    let all = QPS_PER_PROCESS as u32;
+    let last = (slot as u32) << layout::QP_INDEX_BITS | (all - 1);
+    if last == rdmalab_wire::ids::MASK_24 { all - 1 } else { all }
+}

@@ -1,0 +1,116 @@
+//! The ring of a peer as a path.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rdmalab_driver::{Path, Unsent};
+use rdmalab_engine::qp::{CopyError, Qp};
+use rdmalab_engine::train::{Train, TrainFlags};
+use rdmalab_engine::vocab::UdAddress;
+use rdmalab_ring::biased::BiasedGuard;
+use rdmalab_ring::spsc::Producer;
+use rdmalab_wire::ids::RKey;
+
+use crate::peer::Peer;
+use crate::qp::{Place, QpLinks};
+use crate::ring_push::{ANSWER_SLOTS, CHUNK_BYTES, push, room_in};
+
+/// The ring of a peer, held for the trains of one queue pair.
+pub(crate) struct RingPath<'a> {
+    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) out: BiasedGuard<'a, Producer>,
+    pub(crate) is_datagram: bool,
+    /// The device of this process that sends.
+    device: u32,
+}
+
+impl<'a> RingPath<'a> {
+    #[inline(always)]
+    pub(crate) fn new(peer: &'a Arc<Peer>, links: &QpLinks) -> RingPath<'a> {
+        RingPath::of(peer, peer.out.lock(), links)
+    }
+
+    /// The same with a ring that is locked already.
+    #[inline(always)]
+    pub(crate) fn of(
+        peer: &'a Arc<Peer>,
+        out: BiasedGuard<'a, Producer>,
+        links: &QpLinks,
+    ) -> RingPath<'a> {
+        RingPath { peer, out, is_datagram: links.datagram, device: links.pd.context.device }
+    }
+
+    /// Lets go of the ring, and tells the peer that something lies in it.
+    #[inline(always)]
+    pub(crate) fn ring_bell(self) {
+        let peer = self.peer;
+        drop(self);
+        peer.ring_bell();
+    }
+}
+
+impl Path<QpLinks> for RingPath<'_> {
+    #[inline(always)]
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        room_in(&mut self.out, qp.mtu.bytes(), 1 + ANSWER_SLOTS)
+    }
+
+    #[inline(always)]
+    fn response_room(&mut self, qp: &Qp) -> Option<u32> {
+        let mtu = qp.mtu.bytes();
+        match room_in(&mut self.out, mtu, 1) {
+            Some(room) => Some(room),
+            // An acknowledgement does not wait for the data before it to be taken: when the
+            // program sees the message and leaves, its peer has to know that it arrived.
+            None => (self.out.can_push(1) && !qp.answers_with_data()).then_some(mtu),
+        }
+    }
+
+    /// Says where a datagram comes from.
+    fn address(&mut self, train: &mut Train, to: &UdAddress) {
+        train.slid = crate::device::lid_of(self.device);
+        train.sl = to.ah.sl;
+        if to.ah.is_global {
+            train.flags.0 |= TrainFlags::GRH;
+            let gid_index = crate::device::gid_index_of(to.ah.dgid);
+            train.rkey = RKey(u32::from_le_bytes([to.ah.sgid_index, gid_index, 0, 0]));
+        }
+    }
+
+    #[inline(always)]
+    fn push(
+        &mut self,
+        train: &Train,
+        _is_inline: bool,
+        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        let pushed = push(&mut self.out, train, self.is_datagram, |to| {
+            // SAFETY: the ring has room for the payload of the train there.
+            fill(0..train.payload_bytes, unsafe { Place::new(to) })
+        });
+        pushed.unwrap_or(Ok(())).map_err(Unsent::whole)
+    }
+}
+
+/// A path that leads nowhere: there is no such process, or none that answers. What is sent is
+/// lost, as on a wire that nobody holds.
+pub(crate) struct Nowhere {
+    /// Trains so far.
+    pub(crate) lost: u64,
+}
+
+impl Path<QpLinks> for Nowhere {
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        Some(CHUNK_BYTES.max(qp.mtu.bytes()))
+    }
+
+    fn push(
+        &mut self,
+        _train: &Train,
+        _is_inline: bool,
+        _fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        self.lost += 1;
+        Ok(())
+    }
+}

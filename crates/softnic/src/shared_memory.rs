@@ -1,0 +1,31 @@
+//! Memory that a program allocates here, so that soft peers on this host can map it.
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::seg::Segment;
+
+use crate::process::Process;
+
+/// Allocates `bytes` bytes (rounded up to pages, zeroed) that soft peers on this host can map.
+///
+/// # Errors
+/// `ENOMEM` when there is none; the errors of opening a soft device.
+pub fn alloc_shared(bytes: usize) -> VerbsResult<*mut u8> {
+    let process = Process::get()?;
+    let segment = Segment::create(c"rdmalab-buffer", bytes.max(1), bytes.max(1))
+        .map_err(|error| VerbsError::no_room(format!("cannot allocate {bytes} bytes: {error}")))?;
+    let at = segment.ptr();
+    process.buffers.add(segment);
+    Ok(at)
+}
+
+/// Gives memory of [`alloc_shared`] back.
+///
+/// # Safety
+/// Nothing may use the memory any more: every region in it was deregistered.
+pub unsafe fn free_shared(at: *mut u8) {
+    if let Some(process) = Process::existing()
+        && let Some(id) = process.buffers.remove(at)
+    {
+        process.announce_memory_freed(id);
+    }
+}

@@ -1,0 +1,149 @@
+//! The first device of a process makes the parts that all devices share; a fork unmakes them in the
+//! child.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rdmalab_engine::backend::VerbsResult;
+use rdmalab_ring::doorbell::{Doorbell, Event};
+use rdmalab_ring::epoch::LaneSlots;
+use rdmalab_ring::mailbox::Mailbox;
+use rdmalab_ring::seg::Segment;
+
+use crate::armed::Armed;
+use crate::blocked::BlockedQueue;
+use crate::buffer::Buffers;
+use crate::control::ControlPort;
+use crate::error::os_error;
+use crate::groups::Groups;
+use crate::keys::{self, KeyRegistry};
+use crate::layout::{self, QpWords};
+use crate::peer_table::PeerTable;
+use crate::process::Process;
+use crate::progress_loop;
+use crate::progress_thread::ProgressThread;
+use crate::qp_table::QpTable;
+use crate::timers::Timers;
+use crate::udp::mad_queue::Management;
+use crate::udp::network::NetworkPort;
+use crate::wakeup::Wakeup;
+
+static CREATION: Mutex<()> = Mutex::new(());
+
+/// Processes with different versions of the shared layout do not see each other, and share no
+/// socket. To a user this looks like a peer that never answers.
+fn warn_of_other_versions() {
+    // SAFETY: takes and touches nothing.
+    let uid = unsafe { libc::getuid() };
+    let live = rdmalab_ring::mailbox::list_live_slots().unwrap_or_default();
+    let mine = layout::VERSION;
+    let Some(other) = live.iter().find(|live| live.uid == uid && live.version != mine) else {
+        return;
+    };
+    crate::warn(&format!(
+        "a program with another version of rdmalab runs on this host ({} of what processes share; \
+         this one has {mine}): the two do not see each other. Run all with one version.",
+        other.version
+    ));
+}
+
+impl Process {
+    /// The process, made at the first call.
+    pub(crate) fn get() -> VerbsResult<&'static Process> {
+        if let Some(process) = Process::existing() {
+            return Ok(process);
+        }
+        let _creation = CREATION.lock();
+        if let Some(process) = Process::existing() {
+            return Ok(process);
+        }
+        let process: &'static Process = Box::leak(Box::new(Process::create()?));
+        process.add_self_peer()?;
+        process.open_network().inspect_err(|_| process.control.close_in_child())?;
+        process.progress_thread.start(move || progress_loop::run(process))?;
+        process.publish();
+        register_fork_handler();
+        Ok(process)
+    }
+
+    fn create() -> VerbsResult<Process> {
+        rdmalab_ring::fence::register();
+        rdmalab_ring::fence::register_private();
+        let mailbox = Mailbox::claim(layout::VERSION)
+            .map_err(|error| os_error("cannot join the processes of this host", &error))?;
+        warn_of_other_versions();
+        let segment =
+            Segment::create(c"rdmalab-nic", layout::SEGMENT_BYTES, layout::PREFAULT_BYTES)
+                .map_err(|error| os_error("cannot make the shared segment", &error))?;
+        segment.lock_owner().map_err(|error| os_error("cannot lock the segment", &error))?;
+        let event = Event::create().map_err(|error| os_error("cannot make an event", &error))?;
+        let base = segment.ptr();
+        let entries = rdmalab_ring::keytable::ENTRIES;
+        // SAFETY: the offsets lie within the fresh, zeroed segment, which the process keeps; each
+        // part is used by its module only.
+        let (doorbell, lanes, keys, qp_words) = unsafe {
+            (
+                Doorbell::create(base.add(layout::DOORBELL_AT)),
+                LaneSlots::create(base.add(layout::LANE_AT)),
+                keys::private_keys(base.add(layout::KEYS_AT), entries)?,
+                QpWords::attach(base),
+            )
+        };
+        // SAFETY: processes are leaked, so their segments stay mapped for ever.
+        let stamp = unsafe { layout::stamp_of(base) };
+        let slot = mailbox.slot();
+        let armed = Armed::from_environment()?;
+        let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
+        Ok(Process {
+            slot,
+            control: ControlPort::new(mailbox, random_u64()),
+            segment,
+            wakeup: Wakeup { doorbell, event },
+            lanes,
+            keys: KeyRegistry::new(keys),
+            qps: QpTable::new(qp_words, slot),
+            peers: PeerTable::new(slot),
+            timers: Timers::default(),
+            blocked: BlockedQueue::default(),
+            progress_thread: ProgressThread::new(stamp)?,
+            buffers: Buffers::default(),
+            groups: Groups::default(),
+            network: NetworkPort::default(),
+            management: Management::default(),
+            lane_off: AtomicBool::new(lane_off || armed.is_some()),
+            armed,
+            defunct: AtomicBool::new(false),
+            next_pd: AtomicU32::new(1),
+            dropped: AtomicU64::new(0),
+        })
+    }
+}
+
+fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: eight writable bytes on our stack.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { u64::from_ne_bytes(bytes) | 1 } else { crate::clock::now_ns() | 1 }
+}
+
+/// In a forked child the parent's rings, locks and progress thread are not ours: forget them all.
+extern "C" fn after_fork_in_child() {
+    if let Some(process) = Process::withdraw() {
+        process.defunct.store(true, Ordering::Release);
+        process.control.close_in_child();
+        if let Some(armed) = process.armed {
+            armed.close_in_child();
+        }
+        if let Some(network) = process.network() {
+            network.close_in_child();
+        }
+    }
+}
+
+fn register_fork_handler() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only stores to atomics and closes a descriptor.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+    });
+}

@@ -1,0 +1,22 @@
+//! Whether an address vector can lead anywhere.
+
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::vocab::AhAttr;
+
+use crate::process::Process;
+
+impl Process {
+    /// Refuses an address vector that can lead nowhere.
+    ///
+    /// # Errors
+    /// That there is no such source GID, or as [`super::Network::check_address`].
+    pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
+        let (index, gids) = (u32::from(ah.sgid_index), crate::device::gid_count());
+        if ah.is_global && index >= gids {
+            return Err(VerbsError::invalid(format!(
+                "sgid_index {index}: the port has {gids} GIDs, from 0"
+            )));
+        }
+        self.network().map_or(Ok(()), |network| network.check_address(ah))
+    }
+}

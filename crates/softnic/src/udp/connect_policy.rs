@@ -1,0 +1,307 @@
+//! When a peer gets a connected socket of its own, and when that socket is closed.
+//!
+//! A connected UDP socket saves the kernel the search for a route and for a socket, and the source
+//! and destination of each packet need not be asked for. Measured between two namespaces, `recvmsg`
+//! with the destination address on the shared socket against `recvfrom` on a connected one: a round
+//! trip of 32 or 1024 B takes 11 % less. In return each poll costs a call on one of two sockets. So
+//! a connected socket pays off for ping-pong traffic only: one peer sends single messages, and
+//! hardly any come from others.
+
+use rdmalab_link::path::Path;
+
+/// Messages in a row that have to come one by one, from one peer only.
+const STREAK: u32 = 256;
+/// By how many a message that came together with others sets the count back; an acknowledgement may
+/// do so.
+const SETBACK: u32 = 4;
+/// The most messages in a row that are ever needed, however often a socket was useless.
+const STREAK_MAX: u32 = 1 << 16;
+/// One of so many polls reads the shared socket.
+pub(super) const READS_PER_SHARED_READ: u32 = 16;
+/// Messages of the peer that have to lie between two messages of others.
+const OTHERS_APART: u32 = 64;
+/// After so many reads in a row that find a message the peer streams; the shared socket receives a
+/// stream in larger pieces.
+const STREAM_READS: u32 = 64;
+/// After so many reads in a row that find nothing the peer is idle.
+const IDLE_READS: u32 = 4096;
+/// After disconnecting, so many empty reads in a row mean that the socket is drained.
+const DRAIN_READS: u32 = 8;
+
+/// Which socket to read next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadFrom {
+    /// The shared socket.
+    Shared,
+    /// The connected socket.
+    Connected,
+    /// The connected socket until it is empty, then the shared one.
+    ConnectedThenShared,
+}
+
+/// What to do with the connected socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Action {
+    /// Nothing.
+    Keep,
+    /// Disconnect it: the kernel delivers new packets to the shared socket.
+    Disconnect,
+    /// Close it: it is drained.
+    Close,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// There is the shared socket only.
+    Shared,
+    /// The peer has a connected socket.
+    Connected,
+    /// The connected socket was disconnected; what lies in it is read first.
+    Draining { reads: u32 },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct ConnectPolicy {
+    state: State,
+    path: Option<Path>,
+    /// Messages in a row.
+    streak: u32,
+    needed: u32,
+    reads_in_turn: u32,
+    /// Messages of the peer since the last one of another.
+    apart: u32,
+    found_in_a_row: u32,
+    empty_in_a_row: u32,
+}
+
+impl Default for ConnectPolicy {
+    fn default() -> ConnectPolicy {
+        ConnectPolicy {
+            state: State::Shared,
+            path: None,
+            streak: 0,
+            needed: STREAK,
+            reads_in_turn: 0,
+            apart: OTHERS_APART,
+            found_in_a_row: 0,
+            empty_in_a_row: 0,
+        }
+    }
+}
+
+impl ConnectPolicy {
+    /// The path of the connected socket, if there is one.
+    pub(super) fn connected_path(&self) -> Option<Path> {
+        self.path.filter(|_| self.state != State::Shared)
+    }
+
+    #[inline]
+    pub(super) fn read_from(&mut self) -> ReadFrom {
+        match self.state {
+            State::Shared => ReadFrom::Shared,
+            State::Draining { .. } => ReadFrom::ConnectedThenShared,
+            State::Connected => {
+                self.reads_in_turn = self.reads_in_turn.wrapping_add(1);
+                if self.reads_in_turn.is_multiple_of(READS_PER_SHARED_READ) {
+                    ReadFrom::Shared
+                } else {
+                    ReadFrom::Connected
+                }
+            }
+        }
+    }
+
+    /// The path that qualifies for a connected socket.
+    #[inline]
+    pub(super) fn candidate(&self) -> Option<Path> {
+        let earned = self.state == State::Shared && self.streak >= self.needed;
+        self.path.filter(|_| earned)
+    }
+
+    /// A message came to the shared socket; `alone`: no other came with it, and it was not several
+    /// in one.
+    #[inline]
+    pub(super) fn on_shared_message(&mut self, path: &Path, alone: bool) -> Action {
+        let same = self.path.as_ref() == Some(path);
+        match self.state {
+            State::Shared if alone && same => {
+                self.streak += 1;
+                Action::Keep
+            }
+            State::Shared => {
+                let streak = if same { self.streak.saturating_sub(SETBACK) } else { 0 };
+                (self.path, self.streak) = (Some(*path), streak);
+                Action::Keep
+            }
+            State::Connected if !same => {
+                let often = self.apart < OTHERS_APART;
+                self.apart = 0;
+                if often { self.disconnect_useless() } else { Action::Keep }
+            }
+            _ => Action::Keep,
+        }
+    }
+
+    /// Messages were taken by a thread that does not poll.
+    pub(super) fn reset_streak(&mut self) {
+        self.streak = 0;
+    }
+
+    /// A read of the connected socket found a message, or nothing.
+    #[inline]
+    pub(super) fn on_connected_read(&mut self, found: bool) -> Action {
+        if let State::Draining { reads } = &mut self.state {
+            *reads += u32::from(!found);
+            return if *reads >= DRAIN_READS { Action::Close } else { Action::Keep };
+        }
+        if !found {
+            self.found_in_a_row = 0;
+            self.empty_in_a_row += 1;
+            return if self.empty_in_a_row >= IDLE_READS {
+                self.disconnect_useful()
+            } else {
+                Action::Keep
+            };
+        }
+        self.empty_in_a_row = 0;
+        self.apart = self.apart.saturating_add(1);
+        self.found_in_a_row += 1;
+        if self.found_in_a_row >= STREAM_READS { self.disconnect_useless() } else { Action::Keep }
+    }
+
+    /// The socket cost more than it saved: the next one takes longer to qualify for.
+    fn disconnect_useless(&mut self) -> Action {
+        self.needed = (self.needed * 2).min(STREAK_MAX);
+        Action::Disconnect
+    }
+
+    /// The socket was useful until the peer went idle: the next one is granted sooner.
+    fn disconnect_useful(&mut self) -> Action {
+        self.needed = (self.needed / 2).max(STREAK);
+        Action::Disconnect
+    }
+
+    /// The connected socket was opened.
+    pub(super) fn on_opened(&mut self) {
+        let (path, needed) = (self.path, self.needed);
+        *self = ConnectPolicy { state: State::Connected, path, needed, ..ConnectPolicy::default() };
+    }
+
+    /// It could not be opened.
+    pub(super) fn on_refused(&mut self) {
+        (self.streak, self.needed) = (0, (self.needed * 2).min(STREAK_MAX));
+    }
+
+    /// The connected socket was disconnected.
+    pub(super) fn on_disconnected(&mut self) {
+        self.state = State::Draining { reads: 0 };
+    }
+
+    /// The connected socket was closed.
+    pub(super) fn on_closed(&mut self) {
+        *self = ConnectPolicy { needed: self.needed, ..ConnectPolicy::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(last: u8) -> Path {
+        Path {
+            source: [10, 0, 0, last].into(),
+            destination: [10, 0, 0, 1].into(),
+            source_port: 4791,
+            destination_port: 4791,
+        }
+    }
+
+    /// Messages that `path(2)` needs for a socket, every one alone for which `alone` holds.
+    fn qualify(policy: &mut ConnectPolicy, alone: impl Fn(u32) -> bool) -> u32 {
+        let needs = |i: &u32| {
+            assert_eq!(policy.on_shared_message(&path(2), alone(*i)), Action::Keep);
+            policy.candidate().is_none()
+        };
+        (0..100 * STREAK).take_while(needs).count() as u32
+    }
+
+    /// One whose peer `2` has just got its socket.
+    fn connected_policy() -> ConnectPolicy {
+        let mut policy = ConnectPolicy::default();
+        qualify(&mut policy, |_| true);
+        policy.on_opened();
+        policy
+    }
+
+    #[test]
+    fn one_that_talks_alone_earns_a_socket() {
+        let mut policy = ConnectPolicy::default();
+        assert_eq!((qualify(&mut policy, |_| true), policy.candidate()), (STREAK, Some(path(2))));
+        assert_eq!((policy.connected_path(), policy.read_from()), (None, ReadFrom::Shared));
+        policy.on_opened();
+        assert_eq!((policy.connected_path(), policy.candidate()), (Some(path(2)), None));
+        let own = (0..80).filter(|_| policy.read_from() == ReadFrom::Connected).count();
+        assert_eq!(own, 75, "others are looked for as well");
+        policy.on_closed();
+        assert!(
+            (STREAK..3 * STREAK).contains(&qualify(&mut policy, |i| i % 8 > 0)),
+            "some together"
+        );
+        policy.reset_streak();
+        assert_eq!(policy.candidate(), None);
+    }
+
+    #[test]
+    fn neither_two_peers_in_turns_nor_one_that_streams_earn_it() {
+        let mut policy = ConnectPolicy::default();
+        for _ in 0..4 * STREAK {
+            assert_eq!(policy.on_shared_message(&path(2), true), Action::Keep);
+            assert_eq!(policy.on_shared_message(&path(3), true), Action::Keep);
+        }
+        assert_eq!(policy.candidate(), None);
+        assert_eq!(qualify(&mut policy, |i| i % 4 == 0), 100 * STREAK);
+    }
+
+    #[test]
+    fn others_that_come_often_end_it_and_those_that_come_seldom_do_not() {
+        let mut policy = connected_policy();
+        for _ in 0..3 {
+            for _ in 0..OTHERS_APART {
+                assert_eq!(policy.on_connected_read(true), Action::Keep);
+                assert_eq!(policy.on_connected_read(false), Action::Keep);
+            }
+            assert_eq!(policy.on_shared_message(&path(3), true), Action::Keep);
+        }
+        assert_eq!(policy.on_shared_message(&path(3), true), Action::Disconnect);
+        policy.on_disconnected();
+        assert_eq!(policy.read_from(), ReadFrom::ConnectedThenShared);
+        policy.on_connected_read(true);
+        for _ in 1..DRAIN_READS {
+            assert_eq!(policy.on_connected_read(false), Action::Keep);
+        }
+        assert_eq!(policy.on_connected_read(false), Action::Close);
+        policy.on_closed();
+        assert_eq!(
+            (policy.connected_path(), policy.read_from(), policy.needed),
+            (None, ReadFrom::Shared, 2 * STREAK)
+        );
+    }
+
+    #[test]
+    fn a_stream_and_silence_end_it() {
+        let mut policy = connected_policy();
+        assert!((1..STREAM_READS).all(|_| policy.on_connected_read(true) == Action::Keep));
+        assert_eq!(policy.on_connected_read(true), Action::Disconnect);
+        let mut policy = connected_policy();
+        assert!((1..IDLE_READS).all(|_| policy.on_connected_read(false) == Action::Keep));
+        assert_eq!((policy.on_connected_read(false), policy.needed), (Action::Disconnect, STREAK));
+        for _ in 0..20 {
+            policy.on_refused();
+        }
+        assert_eq!(policy.needed, STREAK_MAX);
+        policy.on_opened();
+        assert!((0..IDLE_READS).any(|_| policy.on_connected_read(false) == Action::Disconnect));
+        assert_eq!(policy.needed, STREAK_MAX / 2, "one that was of use makes the next one easier");
+    }
+}

@@ -1,0 +1,154 @@
+//! The connected socket of one peer; [`super::connect_policy`] says when there is one.
+//!
+//! Only callers that poll use it: it is closed before any thread sleeps, and before another process
+//! shares the port. First it is connected elsewhere, so that the kernel delivers new packets to the
+//! shared socket. Then it is read until it stays empty, so that hardly ever a packet is lost.
+
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::{Ordering, fence};
+
+use rdmalab_link::path::{Below, Path};
+
+use super::connect_policy::{Action, ConnectPolicy, ReadFrom};
+use super::receive::LockedQp;
+use super::receive_batch::Message;
+use super::receiver::{Receiver, SocketState};
+use super::{Network, connected_socket, record_lock, socket};
+use crate::clock::now_ns;
+use crate::process::Process;
+use crate::progress::finish;
+
+/// Messages of the peer that one read takes at most, where it drains the socket.
+const MESSAGES_MAX: usize = 64;
+/// Reads after which a socket is to be empty once.
+const SETTLING_READS: u32 = 64;
+
+impl Process {
+    /// Somebody will sleep on the socket for all: what came to a peer's own is taken now, and the
+    /// kernel gives it no more.
+    pub(crate) fn disconnect_peer_socket(&self) {
+        let Some(network) = self.network() else { return };
+        network.connected.request_close();
+        if network.connected.is_open() {
+            self.read_network();
+        }
+    }
+
+    /// Whether a peer may have a connected socket: no thread sleeps that it would not wake, and no
+    /// process has UD queue pairs, which need more of the headers than it reports.
+    fn may_connect(&self, network: &Network) -> bool {
+        let progress_thread = &self.progress_thread;
+        !progress_thread.has_waiting_callers()
+            && !progress_thread.keeps_doorbell_armed()
+            && network.seam.get().is_none()
+            && !record_lock::has_standby(network.ownership_fd())
+            && !socket::asks_for_headers(network.fd())
+            && now_ns() >= network.connected.not_before_ns.load(Ordering::SeqCst)
+    }
+
+    /// Gives a peer a socket of its own, if it may have one. No queue pair is locked.
+    #[cold]
+    pub(super) fn open_connected(&self, network: &Network, receiver: &mut Receiver, path: &Path) {
+        // Cleared before the check: a request that comes after it is seen at the next read.
+        network.connected.close_requested.store(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let may = self.may_connect(network);
+        let opened = may
+            .then(|| connected_socket::open(network.fd(), network.interface, path).ok())
+            .flatten();
+        let Some(socket) = opened else { return receiver.policy.on_refused() };
+        let own = socket.into_raw_fd();
+        network.connected.socket.store(own + 1, Ordering::SeqCst);
+        receiver.policy.on_opened();
+        // First what came before it was there; then what came to it before it had one peer only.
+        let mut held: LockedQp = None;
+        let mut settle = |fd| {
+            let mut read = || self.read_socket(network, fd, receiver, &mut held, false).1;
+            (0..SETTLING_READS).any(|_| read() == SocketState::Empty)
+        };
+        let settled = settle(network.fd()) && settle(own);
+        finish(held);
+        if !settled || connected_socket::stop_reporting_source(own).is_err() {
+            self.apply_policy(network, &mut receiver.policy, Action::Disconnect);
+        }
+        // It may just have gone to sleep on the socket for all.
+        self.progress_thread.wake_if_asleep();
+    }
+
+    /// Does what the course wishes.
+    pub(super) fn apply_policy(
+        &self,
+        network: &Network,
+        policy: &mut ConnectPolicy,
+        action: Action,
+    ) {
+        match action {
+            Action::Keep => {}
+            Action::Disconnect => {
+                if let (Some(fd), Some(path)) = (network.connected.fd(), policy.connected_path())
+                    && connected_socket::disconnect(fd, network.interface, &path).is_err()
+                {
+                    // What lies in it is lost, as any packet may be.
+                    network.connected.close();
+                }
+                policy.on_disconnected();
+            }
+            Action::Close => {
+                network.connected.close();
+                policy.on_closed();
+            }
+        }
+    }
+
+    /// Which socket to read now. A reader that does not poll, or a request to close, disconnects
+    /// the socket.
+    #[inline]
+    pub(super) fn choose_socket(
+        &self,
+        network: &Network,
+        policy: &mut ConnectPolicy,
+        polls: bool,
+    ) -> ReadFrom {
+        if policy.connected_path().is_none() {
+            return ReadFrom::Shared;
+        }
+        let read_from = policy.read_from();
+        if read_from != ReadFrom::ConnectedThenShared
+            && (!polls || network.connected.close_requested.load(Ordering::SeqCst))
+        {
+            self.apply_policy(network, policy, Action::Disconnect);
+            return ReadFrom::ConnectedThenShared;
+        }
+        read_from
+    }
+
+    /// Takes what lies in the peer's own socket: one message, or `all`. Returns how many packets.
+    pub(super) fn read_connected(
+        &self,
+        network: &Network,
+        receiver: &mut Receiver,
+        held: &mut LockedQp,
+        all: bool,
+    ) -> (u32, SocketState) {
+        let Receiver { batch, verifier, policy, .. } = receiver;
+        let (Some(path), Some(fd)) = (policy.connected_path(), network.connected.fd()) else {
+            self.apply_policy(network, policy, Action::Close);
+            return (0, SocketState::Empty);
+        };
+        let mut done = 0;
+        for _ in 0..if all { MESSAGES_MAX } else { 1 } {
+            let bytes = batch.receive_plain(fd);
+            let action = policy.on_connected_read(bytes.is_some());
+            if let Some(bytes) = bytes {
+                let below = Below::default();
+                let message = Message { path, below, bytes, segment_bytes: bytes };
+                done += self.take_message(network, batch, (0, message), verifier, held);
+            }
+            self.apply_policy(network, policy, action);
+            if bytes.is_none() {
+                return (done, SocketState::Empty);
+            }
+        }
+        (done, SocketState::MayHoldMore)
+    }
+}

@@ -1,0 +1,125 @@
+//! Packets that the owner of the socket read for other processes of the host.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use rdmalab_engine::train::{Train, TrainKind};
+use rdmalab_link::drops::Drop;
+use rdmalab_link::path::{Below, Path};
+use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
+
+use super::receiver::Arrival;
+use crate::peer::Peer;
+use crate::process::Process;
+use crate::ring_push;
+
+/// What precedes a packet that is passed on: its addresses and ports, class and hops.
+const PREFIX_BYTES: usize = 40;
+
+impl Process {
+    /// Passes a packet on to the process that it is for.
+    pub(super) fn forward(&self, arrival: &Arrival<'_>, slot: u16) -> Result<(), Drop> {
+        if arrival.forwarded || slot == 0 {
+            return Err(Drop::NoSuchQp);
+        }
+        if let Some(network) = self.network() {
+            network.connected.close_if_open();
+        }
+        let peer = self.peer(slot).ok_or(Drop::Forward)?;
+        if push(&peer, arrival) { Ok(()) } else { Err(Drop::Forward) }
+    }
+
+    /// Passes a packet on to every other process that is known.
+    pub(super) fn forward_to_all(&self, arrival: &Arrival<'_>) {
+        if let Some(network) = self.network() {
+            network.connected.close_if_open();
+        }
+        for peer in self.peers.known() {
+            if !peer.is_self {
+                push(&peer, arrival);
+            }
+        }
+    }
+}
+
+/// Puts a packet into a peer's ring, behind what the network said of it. Returns whether it had
+/// room.
+pub(super) fn push(peer: &Peer, arrival: &Arrival<'_>) -> bool {
+    let mut train = Train::new(TrainKind::Send, Qpn::new(0), Qpn::new(0), Psn::new(0));
+    train.payload_bytes = (PREFIX_BYTES + arrival.bytes.len()) as u32;
+    let mut out = peer.out.lock();
+    if ring_push::room_in(&mut out, PathMtu::Mtu4096.bytes(), 1 + ring_push::ANSWER_SLOTS).is_none()
+    {
+        return false;
+    }
+    let prefix = prefix_of(arrival);
+    let pushed = ring_push::push(&mut out, &train, false, |to| {
+        // SAFETY: the ring made room for exactly these two pieces.
+        unsafe {
+            to.copy_from_nonoverlapping(prefix.as_ptr(), PREFIX_BYTES);
+            let after = to.add(PREFIX_BYTES);
+            after.copy_from_nonoverlapping(arrival.bytes.as_ptr(), arrival.bytes.len());
+        }
+        Ok(())
+    });
+    drop(out);
+    peer.ring_bell();
+    pushed.is_some()
+}
+
+fn prefix_of(arrival: &Arrival<'_>) -> [u8; PREFIX_BYTES] {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    let Arrival { path, below, .. } = arrival;
+    let mut prefix = [0; PREFIX_BYTES];
+    prefix[..16].copy_from_slice(&octets(path.source));
+    prefix[16..32].copy_from_slice(&octets(path.destination));
+    prefix[32..34].copy_from_slice(&path.source_port.to_le_bytes());
+    prefix[34..36].copy_from_slice(&path.destination_port.to_le_bytes());
+    (prefix[36], prefix[37]) = (below.traffic_class, below.hop_limit);
+    prefix
+}
+
+/// Reads what [`push`] wrote; `None` when it makes no sense.
+pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
+    let (prefix, bytes) = bytes.split_first_chunk::<PREFIX_BYTES>()?;
+    let address = |at: usize| {
+        let octets: [u8; 16] = std::array::from_fn(|i| prefix[at + i]);
+        Ipv6Addr::from(octets).to_canonical()
+    };
+    let word = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
+    let path = Path {
+        source: address(0),
+        destination: address(16),
+        source_port: word(32),
+        destination_port: word(34),
+    };
+    let below = Below { traffic_class: prefix[36], hop_limit: prefix[37], identification: 0 };
+    path.is_sound().then_some(Arrival { path, below, bytes, forwarded: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_on_arrives() {
+        let path = Path {
+            source: "10.0.0.1".parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+            source_port: 0xc001,
+            destination_port: 4791,
+        };
+        let below = Below { traffic_class: 3, hop_limit: 64, identification: 0 };
+        let arrival = Arrival { path, below, bytes: b"packet", forwarded: false };
+        let mut bytes = prefix_of(&arrival).to_vec();
+        bytes.extend_from_slice(arrival.bytes);
+        let read = read_forwarded(&bytes).unwrap();
+        assert_eq!((read.path, read.below, read.bytes), (path, below, &b"packet"[..]));
+        assert!(read.forwarded);
+        assert!(read_forwarded(&bytes[..PREFIX_BYTES - 1]).is_none());
+        bytes[0] = 1;
+        assert!(read_forwarded(&bytes).is_none(), "two families");
+    }
+}

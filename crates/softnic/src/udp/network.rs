@@ -1,0 +1,290 @@
+//! This process's share of the host's socket.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::drops::Counters;
+use rdmalab_link::path::{Path, address_of, destination_of};
+use rdmalab_link::seam::Seam;
+use rdmalab_wire::ids::Gid;
+
+use super::connected_socket::ConnectedSocket;
+use super::interface::Interface;
+use super::neighbour::{self, NeighbourCache};
+use super::ownership::Ownership;
+use super::receiver::Receiver;
+use super::send_batch::{Egress, SendBatch};
+use super::socket::{self, Route};
+use super::tentative;
+
+/// Packets that a reliable connection may have outstanding. Twice as many would still fit into the
+/// receive buffer that a process without rights gets (425 984 bytes, packets of 1 KiB one by one).
+pub(crate) const WINDOW_PACKETS: u32 = 128;
+
+/// How long the next hop to a peer may take to answer a solicitation, ns: the kernel sends three, a
+/// second apart.
+const RESOLVE_NS: u64 = 3_500_000_000;
+
+/// The place of the network in a process.
+#[derive(Default)]
+pub(crate) struct NetworkPort {
+    /// The network, where an interface was named.
+    pub(crate) opened: OnceLock<Network>,
+    /// The host's socket and its lock, as another process sent them.
+    pub(super) offer: Mutex<Option<(OwnedFd, OwnedFd)>>,
+}
+
+/// This process's share of the host's socket.
+pub(crate) struct Network {
+    pub(crate) interface: &'static Interface,
+    /// -1 once closed in a forked child.
+    pub(super) socket: AtomicI32,
+    /// Which process owns the socket.
+    pub(super) ownership: Ownership,
+    /// The standby thread runs.
+    pub(super) has_standby: AtomicBool,
+    /// The watchdog thread runs.
+    pub(super) has_watchdog: AtomicBool,
+    /// How many drops were reported so far.
+    pub(super) reported_drops: AtomicU64,
+    /// The process exits: another process should own the socket, if there is one.
+    pub(super) is_exiting: AtomicBool,
+    /// It has handed the socket over once while it exits.
+    pub(super) handed_over: AtomicBool,
+    /// The slot of the process that forwarded a packet last; 0: none did yet.
+    pub(super) forwarded_by: AtomicU16,
+    /// How often callers polled for packets. Two that collide count once, which does no harm.
+    pub(super) caller_polls: AtomicU64,
+    /// Packets that callers took. Two that collide count once, which does no harm.
+    pub(super) caller_packets: AtomicU64,
+    /// One more than the index of the queue pair that delays its acknowledgement; 0: none does.
+    pub(super) delayed_ack_qp: AtomicU32,
+    pub(super) send_batch: Mutex<SendBatch>,
+    pub(super) receiver: Mutex<Receiver>,
+    /// The connected socket of one peer.
+    pub(super) connected: ConnectedSocket,
+    pub(crate) counters: Counters,
+    /// Memberships in IP groups, by their GID.
+    pub(super) memberships: Mutex<BTreeMap<Gid, OwnedFd>>,
+    /// Next hops that were resolved lately.
+    pub(super) neighbours: Mutex<NeighbourCache>,
+    /// Taps and fault rules.
+    pub(super) seam: OnceLock<Box<dyn Seam>>,
+}
+
+impl Network {
+    pub(super) fn new(
+        interface: &'static Interface,
+        socket: OwnedFd,
+        ownership: Ownership,
+    ) -> Network {
+        Network {
+            interface,
+            socket: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(socket)),
+            ownership,
+            has_standby: AtomicBool::new(false),
+            has_watchdog: AtomicBool::new(false),
+            reported_drops: AtomicU64::new(0),
+            is_exiting: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
+            forwarded_by: AtomicU16::new(0),
+            caller_polls: AtomicU64::new(0),
+            caller_packets: AtomicU64::new(0),
+            delayed_ack_qp: AtomicU32::new(0),
+            send_batch: Mutex::new(SendBatch::new()),
+            receiver: Mutex::new(Receiver::new(interface.port)),
+            connected: ConnectedSocket::default(),
+            counters: Counters::default(),
+            memberships: Mutex::default(),
+            neighbours: Mutex::default(),
+            seam: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.socket.load(Ordering::Relaxed)
+    }
+
+    /// The descriptor to wait on; -1 when another process reads.
+    pub(crate) fn fd_to_poll(&self) -> i32 {
+        if self.ownership.is_ours() { self.fd() } else { -1 }
+    }
+
+    /// Whether the socket tells too little: a thread has the receiver's buffers, and has them for
+    /// long if it lost its processor, or a peer has a socket of its own.
+    pub(crate) fn is_being_read(&self) -> bool {
+        self.receiver.is_locked() || self.has_connected()
+    }
+
+    /// Whether a peer has a socket of its own.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.connected.is_open()
+    }
+
+    /// The memory whose lock makes its holder the reader.
+    pub(crate) fn ownership_fd(&self) -> i32 {
+        self.ownership.fd()
+    }
+
+    /// Closes the socket in the child of a fork, where it would keep the port.
+    pub(crate) fn close_in_child(&self) {
+        self.connected.close();
+        let fd = self.socket.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: the descriptor was ours, and the swap made us the only one to close it.
+            unsafe { libc::close(fd) };
+        }
+    }
+
+    /// A caller polls for packets.
+    #[inline]
+    pub(crate) fn note_caller(&self) {
+        let caller_polls = self.caller_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.caller_polls.store(caller_polls, Ordering::Relaxed);
+    }
+
+    /// A caller took packets.
+    #[inline]
+    pub(crate) fn note_taken(&self, packets: u32) {
+        let caller_packets =
+            self.caller_packets.load(Ordering::Relaxed).wrapping_add(packets.into());
+        self.caller_packets.store(caller_packets, Ordering::Relaxed);
+    }
+
+    /// Whether the process exits, and its handlers have left the socket to others.
+    pub(super) fn is_exiting(&self) -> bool {
+        self.is_exiting.load(Ordering::SeqCst)
+    }
+
+    /// The outbox; a process that exits, perhaps in the midst of a verb, waits only so long for it.
+    pub(super) fn send_batch_within(
+        &self,
+        at_exit: std::time::Duration,
+    ) -> Option<MutexGuard<'_, SendBatch>> {
+        match self.is_exiting() {
+            true => self.send_batch.try_lock_for(at_exit),
+            false => Some(self.send_batch.lock()),
+        }
+    }
+
+    pub(super) fn egress(&self) -> Egress<'_> {
+        let seam = self.seam.get().map(|seam| &**seam);
+        Egress { fd: self.fd(), counters: &self.counters, seam }
+    }
+
+    /// Datagrams will be received, which come with the header below them.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn expect_datagrams(&self) -> VerbsResult<()> {
+        let asked = socket::ask_for_headers(self.fd());
+        // After it: who opens one looks in this order, too.
+        self.connected.request_close();
+        asked.map_err(|error| crate::error::os_error("cannot ask for packet headers", &error))
+    }
+
+    /// The route of an address vector that leads to another host; `None` when it has no GID, or
+    /// its families do not agree.
+    pub(crate) fn route(&self, ah: &AhAttr) -> Option<Route> {
+        if !ah.is_global || crate::device::is_here(ah) {
+            return None;
+        }
+        let source = *self.interface.gids.get(ah.sgid_index as usize)?;
+        let path = Path {
+            source: address_of(source),
+            destination: destination_of(ah.dgid),
+            source_port: self.interface.port,
+            destination_port: self.interface.port,
+        };
+        path.is_sound().then(|| self.route_of(path, ah.traffic_class, ah.hop_limit))
+    }
+
+    /// The route of a path from this interface.
+    pub(crate) fn route_of(&self, path: Path, traffic_class: u8, hop_limit: u8) -> Route {
+        let say_source = !self.interface.is_usual_source(path.source, path.destination);
+        let say_hops = !self.interface.is_usual(path.destination, hop_limit);
+        let interface = self.interface.index;
+        Route { path, say_source, say_hops, interface, traffic_class, hop_limit }
+    }
+
+    /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
+    pub(crate) fn send_held(&self, route: &Route, packet: &[u8], intact: bool) {
+        let mut packet = packet.to_vec();
+        if intact {
+            // Sent alone, it has no identification but zero.
+            rdmalab_link::expand::seal(&route.path, 0, &mut packet);
+        }
+        if socket::send(self.fd(), route, &packet, 0).is_err() {
+            self.counters.count(rdmalab_link::drops::Drop::Send);
+        }
+    }
+
+    /// Refuses an address vector that can lead nowhere; waits for a new address of ours, and for
+    /// the answer of whoever is next on the way.
+    ///
+    /// # Errors
+    /// That its addresses are of two families, ours is not in use, that there is no route, or that
+    /// nobody answers.
+    pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
+        self.check_address_within(ah, tentative::DAD_NS)?;
+        let Some(route) = self.route(ah) else { return Ok(()) };
+        let destination = route.path.destination;
+        if !self.neighbours.lock().is_fresh(destination, crate::clock::now_ns()) {
+            neighbour::wait_until_resolved(self.interface, destination, RESOLVE_NS)?;
+            self.neighbours.lock().note(destination, crate::clock::now_ns());
+        }
+        Ok(())
+    }
+
+    /// The same, with so much patience for a new address.
+    pub(super) fn check_address_within(&self, ah: &AhAttr, timeout_ns: u64) -> VerbsResult<()> {
+        if !ah.is_global || crate::device::is_here(ah) {
+            return Ok(());
+        }
+        let destination = destination_of(ah.dgid);
+        let Some(route) = self.route(ah) else {
+            return Err(VerbsError::invalid(format!(
+                "the destination {destination} and the GID with index {} are not of one IP \
+                 version: choose another sgid_index (perftest: -x; ibv_*_pingpong: -g)",
+                ah.sgid_index
+            )));
+        };
+        tentative::wait_until_usable(&self.interface.name, route.path.source, timeout_ns)?;
+        // A socket that is bound to an interface sends to groups by it without a route.
+        if destination.is_multicast() {
+            return Ok(());
+        }
+        socket::check_route(&route).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(VerbsError::EINVAL);
+            let name = &self.interface.name;
+            VerbsError::new(
+                errno,
+                format!("no route from interface {name} to {destination}: {error}"),
+            )
+        })
+    }
+}
+
+/// Packets that were dropped so far, by reason.
+pub(super) fn drops_of(network: &Network) -> Vec<(&'static str, u64)> {
+    let all = rdmalab_link::drops::Drop::ALL.iter();
+    all.map(|reason| (reason.text(), network.counters.of(*reason))).collect()
+}
+
+/// What was dropped so far of what came over the network, or was to leave by it; `None` if nothing
+/// was since this was asked before.
+pub(crate) fn drops_in_words(network: &Network) -> Option<String> {
+    let drops = drops_of(network);
+    let all: u64 = drops.iter().map(|(_, count)| count).sum();
+    if network.reported_drops.swap(all, Ordering::Relaxed) == all {
+        return None;
+    }
+    let some = drops.iter().filter(|(_, count)| *count > 0);
+    let some: Vec<String> = some.map(|(reason, count)| format!("{count} ({reason})")).collect();
+    Some(format!("packets dropped between hosts, sent or received: {}", some.join(", ")))
+}

@@ -1,0 +1,69 @@
+//! The way to another host as a path: each packet of a train goes into the send batch.
+
+use std::ops::Range;
+
+use parking_lot::MutexGuard;
+use rdmalab_driver::{Path, Unsent};
+use rdmalab_engine::qp::{CopyError, Qp};
+use rdmalab_engine::train::Train;
+use rdmalab_link::expand;
+use rdmalab_wire::ids::PathMtu;
+use rdmalab_wire::opcode::Transport;
+
+use super::send_batch::{Egress, SendBatch};
+use super::{Network, Route, WINDOW_PACKETS};
+use crate::qp::{Place, QpLinks};
+
+/// Packets that are planned at once: as many as ask for one acknowledgement, so that the window
+/// moves on while the next are made.
+const PACKETS_PER_PLAN: u32 = WINDOW_PACKETS / 4;
+
+/// See the module's text. It holds the send batch.
+pub(crate) struct NetworkPath<'a> {
+    egress: Egress<'a>,
+    out: MutexGuard<'a, SendBatch>,
+    pub(crate) route: Route,
+    transport: Transport,
+    mtu: PathMtu,
+}
+
+impl<'a> NetworkPath<'a> {
+    pub(crate) fn new(
+        network: &'a Network,
+        route: &Route,
+        transport: Transport,
+        mtu: PathMtu,
+    ) -> Self {
+        let (egress, out) = (network.egress(), network.send_batch.lock());
+        NetworkPath { egress, out, route: *route, transport, mtu }
+    }
+
+    /// Sends what was gathered.
+    pub(crate) fn flush(mut self) {
+        self.out.flush(&self.egress);
+    }
+}
+
+impl Path<QpLinks> for NetworkPath<'_> {
+    fn request_room(&mut self, qp: &Qp) -> Option<u32> {
+        Some(qp.mtu.bytes() * PACKETS_PER_PLAN)
+    }
+
+    fn push(
+        &mut self,
+        train: &Train,
+        is_inline: bool,
+        mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Unsent> {
+        let NetworkPath { egress, out, route, transport, mtu } = self;
+        for index in 0..expand::packets_of(train) {
+            let (packet, at) = train.packet(index, *mtu);
+            out.push(egress, route, *transport, &packet, is_inline, |to| match to.len() as u32 {
+                0 => Ok(()),
+                bytes => fill(at..at + bytes, Place::of(to)),
+            })
+            .map_err(|error| Unsent { error, packets: index })?;
+        }
+        Ok(())
+    }
+}

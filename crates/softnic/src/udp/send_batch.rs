@@ -1,0 +1,248 @@
+//! Packets to be sent: collected, then sent in as few system calls as the kernel allows.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use parking_lot::Mutex;
+use rdmalab_engine::train::Train;
+use rdmalab_link::drops::{Counters, Drop};
+use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
+use rdmalab_link::faults::Payload;
+use rdmalab_link::path::Below;
+use rdmalab_link::seam::{Direction, Passage, Seam, Transmissions, Verdict};
+use rdmalab_wire::ids::Qpn;
+use rdmalab_wire::opcode::Transport;
+
+use super::socket::{self, Route, SEGMENTS_MAX};
+use crate::cancel::NoCancel;
+
+/// Bytes that are gathered before they are sent.
+const ROOM: usize = 256 * 1024;
+/// The longest payload of a UDP datagram, and so of a run of segments, with room to spare for
+/// IPv6's header.
+const RUN_BYTES: usize = 65_000;
+/// Flows whose transmissions are remembered.
+const FLOWS_MAX: usize = 1024;
+/// How long a full device queue is waited for, once, ms. What it does not take then is lost.
+const FULL_WAIT_MS: i32 = 1;
+
+/// Datagrams of one destination that can leave in one send.
+struct Run {
+    route: Route,
+    start: usize,
+    bytes: usize,
+    /// Length of its first datagram, which all but the last share.
+    segment_bytes: usize,
+    datagrams: u32,
+    /// The last datagram is shorter: none may follow.
+    closed: bool,
+}
+
+/// See the module's text.
+pub(crate) struct SendBatch {
+    data: Vec<u8>,
+    used: usize,
+    runs: Vec<Run>,
+    /// The kernel segments runs; off once it refused.
+    segments: bool,
+    /// How often packets of a flow were sent, where a seam asks: by destination, its QP, and
+    /// whether they answer.
+    flows: BTreeMap<(IpAddr, Qpn, bool), Transmissions>,
+}
+
+/// What a packet goes through beside the socket.
+pub(crate) struct Egress<'a> {
+    pub(crate) fd: RawFd,
+    pub(crate) counters: &'a Counters,
+    pub(crate) seam: Option<&'a dyn Seam>,
+}
+
+impl SendBatch {
+    pub(crate) fn new() -> SendBatch {
+        SendBatch {
+            data: vec![0; ROOM],
+            used: 0,
+            runs: Vec::new(),
+            segments: true,
+            flows: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the packet of a train of one packet; `fill` writes its payload, which lay in the work
+    /// request if it `is_inline`. The error is `fill`'s: the packet is not sent then.
+    pub(crate) fn push<E>(
+        &mut self,
+        egress: &Egress<'_>,
+        route: &Route,
+        transport: Transport,
+        train: &Train,
+        is_inline: bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let most = train.payload_bytes as usize + MAX_OVERHEAD_BYTES;
+        if self.data.len() - self.used < most {
+            self.flush(egress);
+        }
+        let room = &mut self.data[self.used..];
+        let Some(parts) = expand::write_headers(train, transport, room) else {
+            egress.counters.count(Drop::Send);
+            return Ok(());
+        };
+        let Parts { payload_at, payload_bytes, packet_bytes } = parts;
+        fill(&mut room[payload_at..payload_at + payload_bytes])?;
+        let index = self.place_in_run(route, packet_bytes);
+        let end = self.used + packet_bytes;
+        expand::seal(&route.path, index, &mut self.data[self.used..end]);
+        if let Some(seam) = egress.seam {
+            let passage = Passage {
+                direction: Direction::Out,
+                path: route.path,
+                below: Below {
+                    traffic_class: route.traffic_class,
+                    hop_limit: route.hop_limit,
+                    identification: index,
+                },
+                destination_qp: train.dst_qpn,
+                psn: train.first_psn,
+                transmission: self.transmission(route, train),
+                payload: Payload { bytes: train.payload_bytes, is_inline },
+            };
+            if seam.pass(&passage, &mut self.data[self.used..end]) == Verdict::Lose {
+                egress.counters.count(Drop::Seam);
+                return Ok(());
+            }
+        }
+        self.commit(route, packet_bytes, index);
+        Ok(())
+    }
+
+    /// How often this packet was sent before.
+    fn transmission(&mut self, route: &Route, train: &Train) -> u32 {
+        let flow = (route.path.destination, train.dst_qpn, train.kind.is_response());
+        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
+            self.flows.pop_first();
+        }
+        self.flows.entry(flow).or_default().next(train.first_psn)
+    }
+
+    /// The number of a datagram of `bytes` in the run that it will join; 0 for the first of a new
+    /// one. Over IPv4 this is its identification.
+    fn place_in_run(&self, route: &Route, bytes: usize) -> u16 {
+        let Some(run) = self.runs.last() else { return 0 };
+        let joins = self.segments
+            && !run.closed
+            && run.datagrams < SEGMENTS_MAX
+            && bytes <= run.segment_bytes
+            && run.bytes + bytes <= RUN_BYTES
+            && run.route == *route;
+        if joins { run.datagrams as u16 } else { 0 }
+    }
+
+    fn commit(&mut self, route: &Route, bytes: usize, index: u16) {
+        match self.runs.last_mut() {
+            Some(run) if index > 0 => {
+                run.bytes += bytes;
+                run.datagrams += 1;
+                run.closed = bytes < run.segment_bytes;
+            }
+            _ => self.runs.push(Run {
+                route: *route,
+                start: self.used,
+                bytes,
+                segment_bytes: bytes,
+                datagrams: 1,
+                closed: false,
+            }),
+        }
+        self.used += bytes;
+    }
+
+    /// Sends everything.
+    pub(crate) fn flush(&mut self, egress: &Egress<'_>) {
+        let runs = std::mem::take(&mut self.runs);
+        for run in &runs {
+            self.send_run(egress, run);
+        }
+        // Kept for its memory.
+        self.runs = runs;
+        self.runs.clear();
+        self.used = 0;
+    }
+
+    fn send_run(&mut self, egress: &Egress<'_>, run: &Run) {
+        let bytes = &self.data[run.start..run.start + run.bytes];
+        if run.datagrams == 1 || self.segments {
+            let segment = if run.datagrams == 1 { 0 } else { run.segment_bytes as u16 };
+            let sent = send_when_writable(egress.fd, &run.route, bytes, segment);
+            let Err(error) = sent else { return };
+            // EIO and EINVAL: this interface or kernel cannot segment, or the address is wrong.
+            let perhaps = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL));
+            if !perhaps || segment == 0 {
+                warn_of_mtu(&run.route, run.segment_bytes, &error);
+                return egress.counters.add(Drop::Send, u64::from(run.datagrams));
+            }
+        }
+        let mut any_sent = false;
+        let bytes = &mut self.data[run.start..run.start + run.bytes];
+        for packet in bytes.chunks_mut(run.segment_bytes) {
+            if matches!(run.route.path.destination, IpAddr::V4(_)) {
+                expand::seal(&run.route.path, 0, packet);
+            }
+            match send_when_writable(egress.fd, &run.route, packet, 0) {
+                Ok(()) => any_sent = true,
+                Err(error) => {
+                    warn_of_mtu(&run.route, packet.len(), &error);
+                    egress.counters.count(Drop::Send);
+                }
+            }
+        }
+        // One by one they went: it was the segmentation.
+        self.segments &= !any_sent;
+    }
+}
+
+/// Sends, waiting once when the device's queue is full.
+fn send_when_writable(fd: RawFd, route: &Route, bytes: &[u8], segment: u16) -> std::io::Result<()> {
+    match socket::send(fd, route, bytes, segment) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            let _no_cancel = NoCancel::new();
+            let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+            // SAFETY: one pollfd on our stack.
+            unsafe { libc::poll(&raw mut poll, 1, FULL_WAIT_MS) };
+            socket::send(fd, route, bytes, segment)
+        }
+        result => result,
+    }
+}
+
+/// Hosts that are warned about, at most: a further warning would say nothing new.
+const WARNED_MAX: usize = 16;
+
+/// Warns once for each host: packets that exceed its path MTU never arrive, however often they are
+/// sent. Other refusals of the kernel may be over soon.
+#[cold]
+fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
+    static WARNED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
+    if error.raw_os_error() != Some(libc::EMSGSIZE) {
+        return;
+    }
+    let to = route.path.destination;
+    let mut warned = WARNED.lock();
+    if warned.len() >= WARNED_MAX || warned.contains(&to) {
+        return;
+    }
+    warned.push(to);
+    drop(warned);
+    // What follows waits, as far as the thread's cancellation is concerned; and we hold locks.
+    let _no_cancel = NoCancel::new();
+    let headers_bytes = if to.is_ipv4() { 28 } else { 48 };
+    let bytes = datagram_bytes + headers_bytes;
+    // The kernel was asked about any interface, and this packet leaves by one.
+    let mtu = socket::path_mtu_bytes(to).filter(|mtu| (*mtu as usize) < bytes);
+    let takes = mtu.map_or_else(String::new, |mtu| format!(" {mtu}"));
+    crate::warn(&format!(
+        "packets of {bytes} bytes to {to} do not fit its path MTU{takes} and are dropped: give \
+         both ends a smaller one (-m of Debian's programs), or mend the MTUs on the way"
+    ));
+}

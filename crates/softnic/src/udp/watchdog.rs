@@ -1,0 +1,55 @@
+//! The watchdog: the thread of a process that does not own the socket, which checks that the owner
+//! reads it.
+//!
+//! While nothing arrives and nobody reads, it sleeps in the kernel, so that an idle host costs
+//! nothing. Otherwise it looks a few times a second, by the clock: if packets woke it, it would
+//! take time from the owner.
+
+use std::time::Duration;
+
+use super::Network;
+use super::handover::HANDSHAKE_MS;
+use super::stall_detector::{OBSERVATION_PERIOD_NS, Observation, StallDetector, Verdict};
+use crate::poll::{readable, wait_for, wait_readable};
+use crate::process::Process;
+
+impl Network {
+    fn observation(&self) -> Observation {
+        let mut polls = readable(&[self.fd()]);
+        // What is not taken lies there before and after the other looks.
+        let (term, reads) = (self.ownership.term(), self.ownership.reads());
+        wait_for(&mut polls, 0);
+        Observation { term, reads, readable: polls[0].revents & libc::POLLIN != 0 }
+    }
+}
+
+impl Process {
+    /// Takes the place of a reader that stalls, over and over.
+    pub(super) fn watch_owner(&self, network: &Network) {
+        let mut detector = StallDetector::default();
+        loop {
+            network.ownership.wait_while_owner();
+            match detector.observe(network.observation()) {
+                Verdict::Active => {}
+                Verdict::Idle => {
+                    wait_readable(&[network.fd()], -1);
+                    // If it was an error that woke us, nothing lies there: the pause follows.
+                    detector.observe(network.observation());
+                }
+                Verdict::Stalled => self.take_over(network, &mut detector),
+            }
+            std::thread::sleep(Duration::from_nanos(OBSERVATION_PERIOD_NS));
+        }
+    }
+
+    fn take_over(&self, network: &Network, detector: &mut StallDetector) {
+        let unmet = self.exchange_hellos_within(HANDSHAKE_MS);
+        let observation = network.observation();
+        if detector.observe(observation) == Verdict::Stalled
+            && self.begin_to_read(network, observation.term)
+            && !unmet.is_empty()
+        {
+            self.exchange_hellos();
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Several processes of a host (network namespaces) and one socket: who reads it when its reader
+//! exits or is killed.
+
+mod support;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rdmalab_engine::backend::Backend;
+use rdmalab_engine::vocab::*;
+use rdmalab_link::path::gid_of;
+use rdmalab_softnic::SoftNic;
+use support::net::{MTU_1024, Net, connect, enter, other_owner};
+use support::node::*;
+use support::{Link, Role, Stage, until_stopped};
+
+/// Messages of one go.
+const MESSAGES: u64 = 20;
+/// 537 ms for an acknowledgement, eight times: on a busy machine a thread may be away for long.
+const TIMEOUT: u8 = 17;
+/// What a test gives a process to come to where it waits, or to go wrong. No test needs it to
+/// succeed.
+const A_MOMENT: Duration = Duration::from_millis(300);
+
+const ROLES: &[(&str, Role)] = &[
+    ("parting", parting),
+    ("partner", partner),
+    ("standby", standby),
+    ("owner", owner),
+    ("writer", writer),
+    ("target", target),
+    ("bystander", bystander),
+];
+
+#[test]
+fn child_process_entry() {
+    support::play(ROLES);
+}
+
+fn connected(node: &Node, link: &Link) -> (Endpoint, Mem) {
+    let setup = Setup { timeout: TIMEOUT, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
+    let (endpoint, mem) = (node.endpoint(&setup), node.mem(4096, Kind::Heap));
+    connect(node, &endpoint, link, 1);
+    (endpoint, mem)
+}
+
+fn send_all(endpoint: &Endpoint, mem: &Mem) {
+    for _ in 0..MESSAGES {
+        endpoint.run(wr(WrOpcode::Send, &[mem.sge(0, 64)]));
+    }
+}
+
+/// What a process still has to say when it exits, and to whom it tells that it has begun.
+static LAST_WORDS: Mutex<Option<(Endpoint, Mem, Option<Link>)>> = Mutex::new(None);
+
+/// Runs after the device's own handler. A panic in it aborts the process, which the test sees.
+extern "C" fn last_words() {
+    let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (endpoint, mem, standby) = words.expect("it was set before the end");
+    if let Some(standby) = standby {
+        standby.put(&[1]);
+        let pid = standby.get()[0];
+        assert_eq!(other_owner(), Some(pid), "the standby is through, and has the socket");
+    }
+    send_all(&endpoint, &mem);
+}
+
+/// Who is there when a process exits that reads the socket: nobody else, a standby, or one that
+/// does not run at that moment.
+const ALONE: u64 = 0;
+const A_STANDBY: u64 = 1;
+const SLOW_STANDBY: u64 = 2;
+
+/// Reads its host's socket, exits, and sends while it exits: what destructors of C++ do.
+fn parting(mut stage: Stage) {
+    // SAFETY: the handler touches statics only. Handlers run in the opposite order, so this one
+    // after the device's.
+    unsafe { libc::atexit(last_words) };
+    enter(1);
+    let node = Node::open(0);
+    let (endpoint, mem) = connected(&node, &stage.link(1));
+    let standby = (stage.args[0] != ALONE).then(|| stage.link(2));
+    if let Some(standby) = &standby {
+        // Now it may open the device; and now it has.
+        standby.sync();
+        standby.sync();
+        assert_eq!(other_owner(), None, "it is this process");
+    }
+    if stage.args[0] == SLOW_STANDBY {
+        stage.parent.sync();
+    }
+    let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    *words = Some((endpoint, mem, standby));
+}
+
+/// On the other host: receives from all of the first.
+fn partner(mut stage: Stage) {
+    enter(2);
+    let node = Node::open(0);
+    let froms: Vec<usize> = stage.args.iter().map(|from| *from as usize).collect();
+    let ends: Vec<(Endpoint, Mem)> =
+        froms.iter().map(|from| connected(&node, &stage.link(*from))).collect();
+    for (endpoint, mem) in &ends {
+        for id in 0..MESSAGES {
+            endpoint.recv(id, &[mem.sge(0, 64)]);
+        }
+    }
+    // The standby's are through first.
+    for (endpoint, _) in ends.iter().rev() {
+        for _ in 0..MESSAGES {
+            assert_eq!(endpoint.recv_done().status, WcStatus::Success);
+        }
+    }
+    // What it acknowledged last may have got lost: a moment for who asks again.
+    poll_for(&ends[0].0.recv_cq, 300);
+}
+
+/// On the first host too: sends while the owner of the socket is held up in its last handlers.
+fn standby(mut stage: Stage) {
+    enter(1);
+    let owner = stage.link(0);
+    owner.sync();
+    let node = Node::open(0);
+    let (endpoint, mem) = connected(&node, &stage.link(1));
+    owner.sync();
+    assert_eq!(owner.get(), [1], "it is about to exit");
+    send_all(&endpoint, &mem);
+    owner.put(&[std::process::id().into()]);
+    // It passes on what is for the other, until that has ended.
+    assert_eq!(owner.try_get(), None);
+}
+
+#[test]
+fn a_process_that_exits_alone_keeps_reading() {
+    let Some(net) = Net::of("a_process_that_exits_alone_keeps_reading", 2) else { return };
+    net.start(&[("parting", &[ALONE]), ("partner", &[0])]).finish();
+}
+
+#[test]
+fn an_exiting_owner_hands_over_to_its_standby() {
+    let Some(net) = Net::of("an_exiting_owner_hands_over_to_its_standby", 2) else { return };
+    net.start(&[("parting", &[A_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]).finish();
+}
+
+/// As on a busy machine, where the standby's thread waits for a processor.
+#[test]
+fn an_exiting_owner_hands_over_to_a_late_standby() {
+    let test = "an_exiting_owner_hands_over_to_a_late_standby";
+    let Some(net) = Net::of(test, 2) else { return };
+    let cast = net.start(&[("parting", &[SLOW_STANDBY]), ("partner", &[0, 2]), ("standby", &[])]);
+    let standby = 2;
+    assert_eq!(cast.link(0).get(), [u64::MAX], "both are connected");
+    cast.signal(standby, libc::SIGSTOP);
+    until_stopped(cast.pid(standby));
+    cast.link(0).put(&[u64::MAX]);
+    std::thread::sleep(A_MOMENT);
+    cast.signal(standby, libc::SIGCONT);
+    cast.finish();
+}
+
+/// Reads its host's socket until it is killed.
+fn owner(stage: Stage) {
+    enter(1);
+    let _node = Node::open(0);
+    stage.parent.put(&[1]);
+    stage.parent.get();
+}
+
+/// Writes into the target's memory, before and after the death of whom it is told of.
+fn writer(mut stage: Stage) {
+    enter(2);
+    let node = Node::open(0);
+    let link = stage.link(2);
+    let (endpoint, mem) = connected(&node, &link);
+    let theirs = link.get();
+    let write = || {
+        let sges = [mem.sge(0, 64)];
+        endpoint.run(rdma(WrOpcode::Write, &sges, theirs[0], theirs[1] as u32));
+    };
+    write();
+    stage.parent.sync();
+    mem.fill(0, 64, MARK);
+    for _ in 0..MESSAGES {
+        write();
+    }
+    link.sync();
+}
+
+/// What the writer writes once the owner is dead.
+const MARK: u8 = 0x5a;
+
+/// Inherits the socket. What it introduces itself to everybody for, from before the owner's death,
+/// ends when the bystander's time to answer is over; the standby's own time would begin at the
+/// death. So what comes before the first is over came while the bystander was still waited for.
+fn target(mut stage: Stage) {
+    enter(1);
+    let link = stage.link(1);
+    assert_eq!(stage.parent.get(), [1], "the owner is there");
+    let node = Node::open(0);
+    let (_endpoint, mem) = connected(&node, &link);
+    link.put(&[mem.addr(), mem.rkey as u64]);
+    let member = node.endpoint(&Setup::new(QpType::Ud));
+    stage.parent.sync();
+    stage.parent.put(&[2]);
+    let group = gid_of("239.92.1.2".parse().expect("an address"));
+    SoftNic::attach_mcast(&member.qp, group, 0).expect("a group");
+    assert_eq!(mem.read(0, 1), [MARK], "nobody read the socket while the bystander was silent");
+    link.sync();
+}
+
+/// A process of the target's host that uses no network, and that it never met.
+fn bystander(stage: Stage) {
+    // SAFETY: nobody else reads or changes the environment now.
+    unsafe { std::env::remove_var("RDMALAB_INTERFACE") };
+    enter(1);
+    assert_eq!(stage.parent.get(), [1], "the target is there");
+    let _node = Node::open(0);
+    stage.parent.put(&[2]);
+    stage.parent.get();
+}
+
+#[test]
+fn an_unresponsive_process_does_not_delay_the_standby() {
+    let Some(net) = Net::of("an_unresponsive_process_does_not_delay_the_standby", 2) else {
+        return;
+    };
+    let mut cast =
+        net.start(&[("owner", &[]), ("writer", &[]), ("target", &[]), ("bystander", &[])]);
+    assert_eq!(cast.link(0).get(), [1]);
+    cast.link(2).put(&[1]);
+    assert_eq!(cast.link(1).get(), [u64::MAX], "the writer has written");
+    cast.link(3).put(&[1]);
+    assert_eq!(cast.link(3).get(), [2]);
+    cast.signal(3, libc::SIGSTOP);
+    until_stopped(cast.pid(3));
+    cast.link(2).sync();
+    assert_eq!(cast.link(2).get(), [2], "it is about to introduce itself");
+    std::thread::sleep(A_MOMENT);
+    cast.kill(0);
+    cast.link(1).put(&[u64::MAX]);
+    cast.expect_end(1);
+    cast.expect_end(2);
+    cast.kill(3);
+}

@@ -1,0 +1,94 @@
+//! The examples that the book lists run, and do what they say. The example that reads a record in
+//! Python is tested beside the records (`record/tests/pandas.rs`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdmalab_testkit::programs::{self, Ended, Program};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// An example of a crate, built as the libraries are: see [`programs::library_dir`].
+fn example(package: &str, name: &str) -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--package", package, "--example", name, "--message-format", "json"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let ending = format!("/examples/{name}");
+    let file = messages.split('"').rfind(|word| word.ends_with(&ending));
+    PathBuf::from(file.expect("cargo names what it built"))
+}
+
+/// Runs a program on our library, and answers what it printed.
+fn run(program: &Path, arguments: &[&str], variables: &[(String, String)]) -> Ended {
+    let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let _turn = programs::turn();
+    let ended = Program::start(program, &arguments, variables).end_by(Instant::now() + LIMIT);
+    assert!(ended.succeeded(), "{}", ended.report());
+    ended
+}
+
+fn rdmalab() -> Vec<(String, String)> {
+    vec![("RDMALAB".to_owned(), programs::rdmalab().display().to_string())]
+}
+
+#[test]
+fn a_verbs_program_writes_and_sends() {
+    let ended = run(&example("rdmalab-verbs", "loopback"), &[], &[]);
+    let lines = "WRITE: b has \"written\"\nSEND: b received \"a message\"\n";
+    assert_eq!(ended.stdout, lines, "{}", ended.report());
+}
+
+#[test]
+fn a_connection_is_made_by_rdma_cm() {
+    let ended = run(&example("rdmalab-verbs", "rdma_cm"), &[], &[]);
+    assert_eq!(ended.stdout, "the server received \"hello\"\n", "{}", ended.report());
+}
+
+#[test]
+fn a_capture_is_read() {
+    let capture = root().join("crates/trace/tests/data/read_lat.pcap");
+    let program = example("rdmalab-trace", "read_capture");
+    let ended = run(&program, &[capture.to_str().expect("a path in UTF-8")], &[]);
+    let says = |what: &str| assert!(ended.stdout.contains(what), "{what}: {}", ended.report());
+    says("answers after");
+    says(" packets, 0 of them repeated");
+}
+
+/// The request that is lost is sent again, and the program does not notice.
+#[test]
+fn a_fault_is_survived_and_seen_in_the_capture() {
+    let program = example("rdmalab-verbs", "loopback");
+    let program = program.to_str().expect("a path in UTF-8");
+    let ended = run(&root().join("examples/fault.sh"), &[program], &rdmalab());
+    for what in ["SEND: b received \"a message\"", "repeated"] {
+        assert!(ended.stdout.contains(what), "{what}: {}", ended.report());
+    }
+}
+
+#[test]
+fn a_c_program_is_built_with_its_makefile_and_runs() {
+    const HEADER: &str = "/usr/include/infiniband/verbs.h";
+    let Some(make) = programs::find("make") else {
+        return programs::skipped("examples/c", "make is not installed");
+    };
+    if !Path::new(HEADER).exists() || programs::find("cc").is_none() {
+        return programs::skipped("examples/c", "no libibverbs-dev, or no C compiler");
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    for file in ["Makefile", "loopback.c"] {
+        let from = root().join("examples/c").join(file);
+        std::fs::copy(from, scratch.path().join(file)).expect("a copy");
+    }
+    let dir = scratch.path().to_str().expect("a path in UTF-8");
+    let ended = run(&make, &["-C", dir, "CFLAGS=-O1 -Wall -Wextra -Werror", "run"], &rdmalab());
+    assert!(ended.stdout.contains("received \"a message\"\n"), "{}", ended.report());
+}
