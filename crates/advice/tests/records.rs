@@ -325,7 +325,7 @@ fn inline_pays_up_to_a_size() {
     assert!(page.contains("over sizes: on pays up to 128 B; off is better at 1024 B"), "{page}");
     assert!(page.contains("low latency    on to 128 B"), "{page}");
     let order: Vec<usize> =
-        ["at size 16", "at size 128", "at size 1024"].map(|s| page.find(s).unwrap()).to_vec();
+        ["at size 16", "at size 128", "at size 1 KiB"].map(|s| page.find(s).unwrap()).to_vec();
     assert!(order.is_sorted(), "{page}");
 }
 
