@@ -27,6 +27,7 @@ pub struct Chain {
     /// Packets that each label met.
     met: Vec<u64>,
     watches_arrivals: bool,
+    watches_completions: bool,
     sent: BoundedMap<Flow, Transmissions>,
     arrived: BoundedMap<Flow, Transmissions>,
 }
@@ -48,9 +49,20 @@ impl Chain {
         }
         assert!(labels.len() <= MAX_LABELS, "{} labels", labels.len());
         let watches_arrivals = links.iter().any(|link| link.quirk.watches_arrivals());
+        let watches_completions = links.iter().any(|link| link.quirk.watches_completions());
         let met = vec![0; labels.len()];
         let (sent, arrived) = Default::default();
-        Chain { links, draws, start_ns, labels, met, watches_arrivals, sent, arrived }
+        Chain {
+            links,
+            draws,
+            start_ns,
+            labels,
+            met,
+            watches_arrivals,
+            watches_completions,
+            sent,
+            arrived,
+        }
     }
 
     /// The labels of all quirks.
@@ -66,6 +78,11 @@ impl Chain {
     /// Whether it has to be told of packets that arrive.
     pub fn watches_arrivals(&self) -> bool {
         self.watches_arrivals
+    }
+
+    /// Whether it has to be told of completions.
+    pub fn watches_completions(&self) -> bool {
+        self.watches_completions
     }
 
     /// Asks one quirk after the other, until `ask` says that the rest need not know.
@@ -190,6 +207,10 @@ mod tests {
         }
 
         fn watches_arrivals(&self) -> bool {
+            true
+        }
+
+        fn watches_completions(&self) -> bool {
             true
         }
 

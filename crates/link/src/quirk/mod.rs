@@ -147,6 +147,11 @@ pub trait Quirk: Send {
         false
     }
 
+    /// Whether it has to be told of completions. Asked once.
+    fn watches_completions(&self) -> bool {
+        false
+    }
+
     /// A packet is about to leave: of a request, or of a response.
     fn packet_leaves(&mut self, packet: &PacketInfo, moment: &Moment<'_>) -> Fate {
         match packet.flow.is_response {
@@ -165,7 +170,7 @@ pub trait Quirk: Send {
         Fate::PASS
     }
 
-    /// A packet has arrived that is intact and for a queue pair that can receive. Here
+    /// A packet has arrived that is intact, for one queue pair (not a group) that can receive. Here
     /// [`PacketInfo::is_repeated`] means that a packet of this number arrived before, whatever
     /// became of it.
     fn packet_arrived(&mut self, _packet: &PacketInfo, _moment: &Moment<'_>) -> Reception {

@@ -74,6 +74,7 @@ pub(crate) struct Faults {
     /// Packets that one of the user's met.
     disturbed: AtomicU64,
     watches_arrivals: bool,
+    watches_completions: bool,
     state: Mutex<State>,
     news: Condvar,
     /// Held by the one thread that sends what is due, so that it goes in order.
@@ -132,6 +133,7 @@ pub(super) fn from_environment() -> VerbsResult<Option<&'static Faults>> {
         text,
         disturbed: AtomicU64::new(0),
         watches_arrivals: chain.watches_arrivals(),
+        watches_completions: chain.watches_completions(),
         state: Mutex::new(State { chain, deferred: Deferred::default() }),
         news: Condvar::new(),
         releasing: Mutex::new(()),
@@ -158,11 +160,15 @@ impl Faults {
         spawned.map(drop).map_err(|error| os_error("cannot start the thread for faults", &error))
     }
 
-    /// A packet is about to leave.
-    pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> Fate {
-        let fate = self.state.lock().chain.packet_leaves(packet, now_ns());
+    /// A packet is about to leave. Also returns when that was decided, for [`Faults::defer`]: a
+    /// delay counts from then, so that packets of one flow stay in order.
+    pub(super) fn packet_leaves(&self, packet: &PacketInfo) -> (Fate, u64) {
+        let mut state = self.state.lock();
+        let decided_ns = now_ns();
+        let fate = state.chain.packet_leaves(packet, decided_ns);
+        drop(state);
         self.count_disturbed(fate.met);
-        fate
+        (fate, decided_ns)
     }
 
     /// Whether the chain has to be told of packets that arrive.
@@ -190,7 +196,9 @@ impl Faults {
 
     /// A message completed.
     pub(super) fn message_completed(&self, completion: &Completion) {
-        self.state.lock().chain.message_completed(completion, now_ns());
+        if self.watches_completions {
+            self.state.lock().chain.message_completed(completion, now_ns());
+        }
     }
 
     /// A queue pair was reset or destroyed.
@@ -233,12 +241,12 @@ impl Faults {
     pub(super) fn defer(
         &self,
         flow: &Flow,
-        fate: &Fate,
+        (fate, decided_ns): (&Fate, u64),
         mut packet: impl FnMut() -> DeferredPacket,
     ) -> bool {
         let mut state = self.state.lock();
         let before_ns = state.deferred.next_ns();
-        let deferral = state.deferred.defer(flow, fate, now_ns(), || {
+        let deferral = state.deferred.defer(flow, fate, decided_ns, || {
             let packet = packet();
             (packet.bytes(), packet)
         });

@@ -89,7 +89,7 @@ impl PacketHook for NetworkHook {
             return Verdict::Pass;
         };
         let Some(info) = packet_of(context, packet) else { return Verdict::Pass };
-        let fate = &faults.packet_leaves(&info);
+        let (fate, decided_ns) = &faults.packet_leaves(&info);
         if let Some(number) = fate.corrupt {
             damage(packet, number);
         }
@@ -103,7 +103,7 @@ impl PacketHook for NetworkHook {
             return Verdict::Drop;
         }
         let IpFields { traffic_class, hop_limit, .. } = context.ip;
-        let sends_now = faults.defer(&info.flow, fate, || DeferredPacket::Network {
+        let sends_now = faults.defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
             route: network.route_of(context.path, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),

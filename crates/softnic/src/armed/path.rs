@@ -105,7 +105,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
         }
         let Some(packet) = self.packet(train, is_inline) else { return Ok(()) };
         let Tapped { inner, tap, frames } = &mut self.tapped;
-        let fate = faults.packet_leaves(&packet);
+        let (fate, decided_ns) = faults.packet_leaves(&packet);
         let is_spoilt = fate.corrupt.is_some();
         if let Some(tap) = tap {
             let comment = faults.comment(&fate);
@@ -115,7 +115,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
         if fate.lost || is_spoilt {
             return Ok(());
         }
-        let sends_now = faults.defer(&packet.flow, &fate, || DeferredPacket::Ring {
+        let sends_now = faults.defer(&packet.flow, (&fate, decided_ns), || DeferredPacket::Ring {
             peer: self.peer.clone(),
             train: *train,
             is_datagram: self.is_datagram,

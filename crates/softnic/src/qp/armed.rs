@@ -127,8 +127,8 @@ impl QpInner {
         match faults.packet_arrived(&packet) {
             Reply::Accept => return Ok(true),
             Reply::Drop => return Err(Drop::Hook),
-            // Another transport answers nothing.
-            Reply::Answer(_) if self.qp.qp_type != QpType::Rc => return Err(Drop::Hook),
+            // Only a request of a reliable connection is answered, after those before it.
+            Reply::Answer(_) if !packet.in_order => return Err(Drop::Hook),
             Reply::Answer(Answer::RnrNak) => self.qp.answer_rnr_nak(packet.psn),
             Reply::Answer(Answer::Nak(code)) => {
                 self.qp.answer_nak(packet.psn, code, &mut self.links);
