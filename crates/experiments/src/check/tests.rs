@@ -1,6 +1,6 @@
 use super::*;
 use crate::common::params::Polling;
-use crate::list::Experiment;
+use crate::list::{Experiment, Own};
 use crate::sweep::sweep;
 
 fn limits() -> Limits {
@@ -166,6 +166,10 @@ fn a_point_from_a_file_is_held_to_the_ranges() {
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("retry-cnt"));
     let point = Point::default_for(Experiment::Blast).with(|common| common.qps = 0);
     assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("qps"));
+    let mut point = Point::default_for(Experiment::Blast);
+    let Own::Blast(own) = &mut point.own else { panic!("options of another experiment") };
+    own.buffers = 0;
+    assert_eq!(check(&point, &limits()).map_err(|e| e.option), Err("buffers"));
     let mixed = Point::default_for(Experiment::Ping);
     let mixed = mixed.with(|common| common.poll_send = Polling::Event);
     assert_eq!(check(&mixed, &limits()), Ok(()));

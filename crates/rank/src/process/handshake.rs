@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Stream;
 
-/// The version of the protocol. It changes with each change of a message.
-pub const PROTOCOL: u32 = 3;
+/// The version of the protocol. It changes with each change of a message, and of the content of a
+/// job: ranks of another build read each other's points wrongly otherwise.
+pub const PROTOCOL: u32 = 4;
 /// The version of the program. Both ends must have the same, because jobs are the program's own.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -165,7 +165,9 @@ impl Endpoint {
         bytes: usize,
         list: usize,
     ) -> Sender<'a> {
-        let inline = bytes <= self.pair.inline_bytes().min(INLINE_BYTES) as usize;
+        // All of it or nothing, so that rows can be compared with those of earlier versions.
+        let is_granted = self.pair.inline_bytes() >= INLINE_BYTES;
+        let inline = is_granted && bytes <= INLINE_BYTES as usize;
         let request = if inline { request.inline_data() } else { request };
         let depth = self.qp.cap().max_send_wr.min(SEND_DEPTH);
         let (depth, signal_every) =
