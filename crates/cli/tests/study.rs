@@ -393,7 +393,7 @@ fn a_record_of_another_version_is_not_gone_on_with() {
     let refused = study(&out, &["own", "--resume"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("is a record of version 3"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("measure anew in another directory"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("measure again in another directory"), "{}", refused.stderr);
     let left = fs::read_to_string(dir.join("points.jsonl")).unwrap();
     assert_eq!(left, format!("{all_but_one}\n"), "nothing was added");
 }
