@@ -253,7 +253,8 @@ fn what_fewer_messages_leave_names_the_optimum() {
     let how = ["--max-time", "10s", "--repeat", "7", "--profile", "long-line", "--out", place];
     let watch = common::Watch::begin();
     let said = advise(&[&asked[..], &how, &["--device", "soft0"]].concat());
-    assert!(said.stderr.contains("runs of 1 of 1 sweep have fewer messages, at least 128"), "{said:?}");
+    let fewer = "runs of 1 of 1 sweep have fewer messages, at least 128";
+    assert!(said.stderr.contains(fewer), "{said:?}");
     let found = answers(&said);
     let [answer] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(answer["parameters"]["messages"], 128, "{answer:#}");
