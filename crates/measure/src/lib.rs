@@ -11,7 +11,7 @@
 //! * [`sync`]: the offset and the drift of two clocks, and how wrong that may be.
 //! * [`group`]: things that share a key.
 //! * [`text`]: lists and numbers in sentences.
-//! * [`unit`]: the units that names end with, and numbers with their unit.
+//! * [`mod@unit`]: the units that names end with, and numbers with their unit.
 //! * [`limits`]: what this machine does when nothing of ours is in the way: a cache line handed
 //!   over, a ring, a copy, a system call, a datagram.
 //!
