@@ -104,7 +104,7 @@ fn psn_of(seed: u64, rank: usize, qp: u32) -> u32 {
 }
 
 /// What peers may do with the memory for messages.
-fn rights() -> Access {
+pub(crate) fn rights() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 

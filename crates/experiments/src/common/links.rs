@@ -4,12 +4,12 @@
 use rdmalab_measure::Outcome;
 use rdmalab_rank::{Rank, Stopped};
 use rdmalab_verbs::{
-    Access, AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType,
-    RemoteBuffer, Srq, Wc,
+    AddressHandle, Buffer, Context, Kind, Mr, Mtu, Path, Pd, Qp, QpEndpoint, QpType, RemoteBuffer,
+    Srq, Wc,
 };
 
 use crate::common::completions::{Completions, failed};
-use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, to_rts};
+use crate::common::endpoint::{QKEY, mtu_of, path_of, psn, qp_type, rights, to_rts};
 use crate::common::failure::Diagnose;
 use crate::common::granted::Granted;
 use crate::common::limits::Limits;
@@ -71,11 +71,6 @@ pub(crate) struct Links {
 
 /// Bytes of a page, or less than one.
 const PAGE: usize = 4096;
-
-/// What peers may do with the memory for messages.
-fn rights() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
-}
 
 /// Memory of the kind that a point asks for, with each page there.
 pub(crate) fn memory(context: &Context, common: &Common, bytes: usize) -> Result<Buffer, Stopped> {
