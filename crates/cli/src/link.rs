@@ -95,7 +95,7 @@ impl LinkArgs {
         self.take_device()?;
         self.make_room(&[rank])?;
         let capture = self.captures(&[rank]).pop();
-        rdmalab_softnic::choose_armed(capture, self.faults.clone())
+        rdmalab_softnic::choose_hooks(capture, self.faults.clone())
     }
 
     /// Files of captures of these ranks. Without `--capture`: none.

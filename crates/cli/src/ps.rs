@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use rdmalab_ring::mailbox::list_live_slots;
+use rdmalab_ring::control_socket::list_live_slots;
 
 use crate::exec::runtime;
 use crate::failure::{Outcome, run as failed};

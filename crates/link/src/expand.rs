@@ -6,7 +6,7 @@ use rdmalab_wire::ids::QKey;
 use rdmalab_wire::opcode::{Opcode, Transport};
 use rdmalab_wire::packet::{Headers, ICRC_BYTES, MAX_HEADER_BYTES, pad_count};
 
-use crate::path::Path;
+use crate::address::FourTuple;
 
 /// Bytes that a packet takes beyond its payload, at most: headers, pad, invariant CRC.
 pub const MAX_OVERHEAD_BYTES: usize = MAX_HEADER_BYTES + 3 + ICRC_BYTES;
@@ -144,8 +144,8 @@ pub fn write_headers(train: &Train, transport: Transport, out: &mut [u8]) -> Opt
 /// Writes the invariant CRC to the end of a packet that is complete otherwise. `identification`
 /// is what IPv4's header will hold, and of no matter for IPv6.
 #[inline]
-pub fn seal(path: &Path, identification: u16, packet: &mut [u8]) {
-    let icrc = path.icrc(identification, packet);
+pub fn seal(tuple: &FourTuple, identification: u16, packet: &mut [u8]) {
+    let icrc = tuple.icrc(identification, packet);
     if let Some(trailer) = packet.last_chunk_mut::<ICRC_BYTES>() {
         *trailer = icrc.to_le_bytes();
     }

@@ -2,13 +2,13 @@
 
 use rdmalab_wire::ip::{Ethernet, Ipv4};
 
-use crate::path::{FRAME_HEADER_BYTES, IpFields, Path};
+use crate::address::{FRAME_HEADER_BYTES, FourTuple, IpFields};
 
 /// The Ethernet, IP and UDP headers of a flow's frames. Made once; only the lengths and IPv4's
 /// checksum differ between its packets, and are put in where a packet is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHeaders {
-    path: Path,
+    tuple: FourTuple,
     /// As of an empty packet.
     start: [u8; FRAME_HEADER_BYTES],
     bytes: usize,
@@ -45,18 +45,18 @@ fn put(out: &mut [u8; FRAME_HEADER_BYTES], at: usize, value: u16) {
 }
 
 impl FrameHeaders {
-    /// The headers of what travels on this path.
-    pub fn of(path: Path, ip: &IpFields) -> FrameHeaders {
+    /// The headers of what travels between these addresses.
+    pub fn of(tuple: FourTuple, ip: &IpFields) -> FrameHeaders {
         let mut start = [0; FRAME_HEADER_BYTES];
-        let macs = (mac(path.destination), mac(path.source));
-        let bytes = path.write_frame_headers(ip, 0, macs, &mut start);
+        let macs = (mac(tuple.destination), mac(tuple.source));
+        let bytes = tuple.write_frame_headers(ip, 0, macs, &mut start);
         let sum = u16::from_be_bytes([start[CHECKSUM_AT], start[CHECKSUM_AT + 1]]);
-        FrameHeaders { path, start, bytes, sum: u32::from(!sum) }
+        FrameHeaders { tuple, start, bytes, sum: u32::from(!sum) }
     }
 
     /// Between which addresses.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn tuple(&self) -> &FourTuple {
+        &self.tuple
     }
 
     /// Length of these headers, bytes.
@@ -116,12 +116,13 @@ mod tests {
                 true => ("fe80::1".parse().unwrap(), "ff02::2".parse().unwrap()),
                 false => ("10.0.0.1".parse().unwrap(), "224.0.0.2".parse().unwrap()),
             };
-            let path = Path { source, destination, source_port: port, destination_port: 4791 };
+            let tuple =
+                FourTuple { source, destination, source_port: port, destination_port: 4791 };
             let ip = IpFields { hop_limit, identification: id, ..IpFields::default() };
-            let headers = FrameHeaders::of(path, &ip);
+            let headers = FrameHeaders::of(tuple, &ip);
             let (mut ours, mut theirs) = ([0xee; FRAME_HEADER_BYTES], [0; FRAME_HEADER_BYTES]);
             let macs = (mac(destination), mac(source));
-            let bytes = path.write_frame_headers(&ip, packet_bytes, macs, &mut theirs);
+            let bytes = tuple.write_frame_headers(&ip, packet_bytes, macs, &mut theirs);
             headers.write(packet_bytes, &mut ours);
             prop_assert_eq!(bytes, headers.bytes());
             prop_assert_eq!(&ours[..bytes], &theirs[..bytes]);

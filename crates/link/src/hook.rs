@@ -6,8 +6,8 @@
 
 use rdmalab_wire::ids::{Psn, Qpn};
 
+use crate::address::{FourTuple, IpFields};
 use crate::packet::Payload;
-use crate::path::{IpFields, Path};
 
 /// Which way a packet travels, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,7 +24,7 @@ pub struct PacketContext {
     /// Which way.
     pub direction: Direction,
     /// Between which addresses.
-    pub path: Path,
+    pub tuple: FourTuple,
     /// The rest of the network header. On the way in the identification is not known.
     pub ip: IpFields,
     /// The queue pair of this process that sends or receives it.

@@ -7,10 +7,11 @@
 //! makes a train of one packet for the engine's `accept`. Everything that is refused is refused for
 //! a [`drops::Drop`], which the driver counts.
 //!
-//! There are no sockets here: [`path::Path`] says where a datagram comes from and goes to. A
-//! [`hook::PacketHook`] sees each packet in both directions and decides whether it passes.
+//! There are no sockets here: [`address::FourTuple`] says where a datagram comes from and goes to.
+//! A [`hook::PacketHook`] sees each packet in both directions and decides whether it passes.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod bounded;
 pub mod deferred;
 pub mod draws;
@@ -20,7 +21,6 @@ pub mod faults;
 pub mod frame_headers;
 pub mod hook;
 pub mod packet;
-pub mod path;
 pub mod pcapng;
 pub mod quirk;
 pub mod receive;

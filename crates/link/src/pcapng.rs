@@ -11,9 +11,9 @@ use rdmalab_wire::frame::{Datagram, Network};
 use rdmalab_wire::ip::{Ethernet, Udp};
 use rdmalab_wire::packet::ICRC_BYTES;
 
+use crate::address::{FRAME_HEADER_BYTES, FourTuple};
 use crate::frame_headers::FrameHeaders;
 use crate::hook::Direction;
-use crate::path::{FRAME_HEADER_BYTES, Path};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -139,9 +139,9 @@ pub fn statistics(out: &mut Vec<u8>, interface: u32, at_ns: u64, seen: u64, drop
     });
 }
 
-/// Bytes of a frame on this path with a packet of `packet_bytes`.
-pub fn frame_bytes(path: &Path, packet_bytes: usize) -> usize {
-    let ip = if path.source.is_ipv4() { 20 } else { 40 };
+/// Bytes of a frame between these addresses with a packet of `packet_bytes`.
+pub fn frame_bytes(tuple: &FourTuple, packet_bytes: usize) -> usize {
+    let ip = if tuple.source.is_ipv4() { 20 } else { 40 };
     Ethernet::BYTES + ip + Udp::BYTES + packet_bytes
 }
 

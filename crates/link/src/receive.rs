@@ -11,8 +11,8 @@ use rdmalab_wire::ids::{PKey, PathMtu, Qpn};
 use rdmalab_wire::opcode::{Operation, Position, Suffix, Transport};
 use rdmalab_wire::packet::{Headers, Packet};
 
+use crate::address::FourTuple;
 use crate::drops::Drop;
-use crate::path::Path;
 
 /// What a queue pair expects of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub struct Expected {
     pub remote_qpn: Qpn,
     /// The queue key of a datagram queue pair.
     pub qkey: u32,
-    /// Path MTU of the connection, the port's for datagrams.
+    /// FourTuple MTU of the connection, the port's for datagrams.
     pub mtu: PathMtu,
 }
 
@@ -54,7 +54,7 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, Drop> {
 /// # Errors
 /// Why it is dropped.
 #[inline]
-pub fn check(packet: &Packet<'_>, expected: &Expected, path: &Path) -> Result<(), Drop> {
+pub fn check(packet: &Packet<'_>, expected: &Expected, tuple: &FourTuple) -> Result<(), Drop> {
     let bth = &packet.headers.bth;
     if !expected.can_receive {
         return Err(Drop::State);
@@ -63,7 +63,7 @@ pub fn check(packet: &Packet<'_>, expected: &Expected, path: &Path) -> Result<()
         return Err(Drop::Transport);
     }
     let connected = expected.transport != Transport::Ud;
-    if connected && expected.between != Some((path.source, path.destination)) {
+    if connected && expected.between != Some((tuple.source, tuple.destination)) {
         return Err(Drop::Address);
     }
     if !PKey::DEFAULT.matches(bth.pkey) {
@@ -98,12 +98,17 @@ impl Verifier {
     /// # Errors
     /// [`Drop::Icrc`].
     #[inline]
-    pub fn verify(&mut self, path: &Path, packet: &Packet<'_>, bytes: &[u8]) -> Result<u16, Drop> {
-        let difference = path.icrc(0, bytes) ^ packet.icrc;
+    pub fn verify(
+        &mut self,
+        tuple: &FourTuple,
+        packet: &Packet<'_>,
+        bytes: &[u8],
+    ) -> Result<u16, Drop> {
+        let difference = tuple.icrc(0, bytes) ^ packet.icrc;
         if difference == 0 {
             return Ok(0);
         }
-        if path.source.is_ipv6() {
+        if tuple.source.is_ipv6() {
             return Err(Drop::Icrc);
         }
         if self.solver.packet_bytes() != bytes.len() {

@@ -5,9 +5,9 @@
 
 use proptest::prelude::*;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::address::FourTuple;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::frame::{EthernetFrame, Network};
@@ -17,9 +17,9 @@ use rdmalab_wire::opcode::Transport;
 const OURS: Qpn = Qpn::new(0x04_c001);
 const THEIRS: Qpn = Qpn::new(0x08_4002);
 
-fn path(v6: bool) -> Path {
+fn tuple(v6: bool) -> FourTuple {
     let (source, destination) = if v6 { ("fe80::1", "fe80::2") } else { ("10.0.0.1", "10.0.0.2") };
-    Path {
+    FourTuple {
         source: source.parse().unwrap(),
         destination: destination.parse().unwrap(),
         source_port: 4791,
@@ -27,11 +27,11 @@ fn path(v6: bool) -> Path {
     }
 }
 
-fn expected(transport: Transport, path: &Path, mtu: PathMtu) -> Expected {
+fn expected(transport: Transport, tuple: &FourTuple, mtu: PathMtu) -> Expected {
     Expected {
         transport,
         can_receive: true,
-        between: (transport != Transport::Ud).then_some((path.source, path.destination)),
+        between: (transport != Transport::Ud).then_some((tuple.source, tuple.destination)),
         remote_qpn: OURS,
         qkey: 0x1111_1111,
         mtu,
@@ -43,7 +43,14 @@ fn payload(bytes: u32) -> Vec<u8> {
 }
 
 /// The bytes of packet `index` of a train.
-fn packet(train: &Train, index: u32, mtu: PathMtu, to: Transport, path: &Path, id: u16) -> Vec<u8> {
+fn packet(
+    train: &Train,
+    index: u32,
+    mtu: PathMtu,
+    to: Transport,
+    tuple: &FourTuple,
+    id: u16,
+) -> Vec<u8> {
     let (one, at) = train.packet(index, mtu);
     let mut bytes = vec![0xee; one.payload_bytes as usize + MAX_OVERHEAD_BYTES];
     let parts = expand::write_headers(&one, to, &mut bytes).expect("a packet");
@@ -51,7 +58,7 @@ fn packet(train: &Train, index: u32, mtu: PathMtu, to: Transport, path: &Path, i
     let from = &all[at as usize..at as usize + one.payload_bytes as usize];
     bytes[parts.payload_at..parts.payload_at + parts.payload_bytes].copy_from_slice(from);
     bytes.truncate(parts.packet_bytes);
-    expand::seal(path, id, &mut bytes);
+    expand::seal(tuple, id, &mut bytes);
     bytes
 }
 
@@ -151,15 +158,15 @@ proptest! {
         v6: bool,
         id: u16,
     ) {
-        let path = path(v6);
-        let expected = expected(transport, &path, mtu);
+        let tuple = tuple(v6);
+        let expected = expected(transport, &tuple, mtu);
         let all = payload(train.payload_bytes);
         let mut verifier = Verifier::default();
         for index in 0..expand::packets_of(&train) {
-            let bytes = packet(&train, index, mtu, transport, &path, id);
+            let bytes = packet(&train, index, mtu, transport, &tuple, id);
             let read = receive::parse(&bytes).unwrap();
-            prop_assert_eq!(receive::check(&read, &expected, &path), Ok(()));
-            let found = verifier.verify(&path, &read, &bytes);
+            prop_assert_eq!(receive::check(&read, &expected, &tuple), Ok(()));
+            let found = verifier.verify(&tuple, &read, &bytes);
             prop_assert_eq!(found, Ok(if v6 { 0 } else { id }));
             let (one, at) = train.packet(index, mtu);
             let got = receive::train_of(&read.headers, read.payload.len(), &expected).unwrap();
@@ -174,25 +181,25 @@ proptest! {
     /// 65 536, which the kernel's own checksum finds.
     #[test]
     fn a_flipped_bit_is_found((train, transport, mtu) in trains(), at: prop::sample::Index) {
-        let path = path(true);
-        let mut bytes = packet(&train, 0, mtu, transport, &path, 0);
+        let tuple = tuple(true);
+        let mut bytes = packet(&train, 0, mtu, transport, &tuple, 0);
         let bit = at.index(bytes.len() * 8);
         // The low six bits of BTH byte 4 and the congestion marks are left to switches.
         prop_assume!(bit / 8 != 4);
         bytes[bit / 8] ^= 1 << (bit % 8);
         let taken = receive::parse(&bytes).and_then(|read| {
-            Verifier::default().verify(&path, &read, &bytes)
+            Verifier::default().verify(&tuple, &read, &bytes)
         });
         prop_assert!(taken.is_err());
     }
 
     #[test]
     fn any_bytes_are_refused_quietly(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let path = path(false);
-        let expected = expected(Transport::Rc, &path, PathMtu::Mtu1024);
+        let tuple = tuple(false);
+        let expected = expected(Transport::Rc, &tuple, PathMtu::Mtu1024);
         if let Ok(read) = receive::parse(&bytes) {
-            let _ = receive::check(&read, &expected, &path);
-            let _ = Verifier::default().verify(&path, &read, &bytes);
+            let _ = receive::check(&read, &expected, &tuple);
+            let _ = Verifier::default().verify(&tuple, &read, &bytes);
             let _ = receive::train_of(&read.headers, read.payload.len(), &expected);
         }
     }
@@ -203,33 +210,33 @@ fn strangers_are_refused_for_a_reason() {
     let mtu = PathMtu::Mtu1024;
     let mut train = Train::new(TrainKind::Send, THEIRS, OURS, Psn::new(7));
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
-    let good = packet(&train, 0, mtu, Transport::Rc, &path(false), 0);
-    let want = expected(Transport::Rc, &path(false), mtu);
-    let check = |bytes: &[u8], want: &Expected, path: &Path| {
-        receive::parse(bytes).and_then(|read| receive::check(&read, want, path))
+    let good = packet(&train, 0, mtu, Transport::Rc, &tuple(false), 0);
+    let want = expected(Transport::Rc, &tuple(false), mtu);
+    let check = |bytes: &[u8], want: &Expected, tuple: &FourTuple| {
+        receive::parse(bytes).and_then(|read| receive::check(&read, want, tuple))
     };
-    assert_eq!(check(&good, &want, &path(false)), Ok(()));
+    assert_eq!(check(&good, &want, &tuple(false)), Ok(()));
     let with = |at: usize, value: u8| {
         let mut bytes = good.clone();
         bytes[at] = value;
-        check(&bytes, &want, &path(false))
+        check(&bytes, &want, &tuple(false))
     };
     assert_eq!(with(1, good[1] | 1), Err(Drop::TransportVersion));
     assert_eq!(with(0, 0x1e), Err(Drop::Opcode));
     assert_eq!(with(0, 0x24), Err(Drop::Transport));
     assert_eq!(with(2, 0x12), Err(Drop::PKey));
-    assert_eq!(check(&good[..15], &want, &path(false)), Err(Drop::Malformed));
-    let elsewhere = Path { source: "10.0.0.3".parse().unwrap(), ..path(false) };
+    assert_eq!(check(&good[..15], &want, &tuple(false)), Err(Drop::Malformed));
+    let elsewhere = FourTuple { source: "10.0.0.3".parse().unwrap(), ..tuple(false) };
     assert_eq!(check(&good, &want, &elsewhere), Err(Drop::Address));
     let closed = Expected { can_receive: false, ..want };
-    assert_eq!(check(&good, &closed, &path(false)), Err(Drop::State));
+    assert_eq!(check(&good, &closed, &tuple(false)), Err(Drop::State));
     train.qkey = 5;
-    let datagram = packet(&train, 0, mtu, Transport::Ud, &path(false), 0);
-    let ud = expected(Transport::Ud, &path(false), mtu);
-    assert_eq!(check(&datagram, &ud, &path(false)), Err(Drop::QKey));
+    let datagram = packet(&train, 0, mtu, Transport::Ud, &tuple(false), 0);
+    let ud = expected(Transport::Ud, &tuple(false), mtu);
+    assert_eq!(check(&datagram, &ud, &tuple(false)), Err(Drop::QKey));
     let mut nobody = good.clone();
     nobody[5..8].fill(0);
-    assert_eq!(check(&nobody, &want, &path(false)), Err(Drop::NoSuchQp));
+    assert_eq!(check(&nobody, &want, &tuple(false)), Err(Drop::NoSuchQp));
 }
 
 /// Frames that the Linux kernel's `rdma_rxe` sent (the fixtures of `wire`).
@@ -259,11 +266,11 @@ fn frames_of_the_kernel_become_trains_and_the_same_bytes_again() {
         let (source, destination) = match frame.datagram.network {
             Network::V4(ip) => (ip.source.into(), ip.destination.into()),
             Network::V6(ip) => (
-                rdmalab_link::path::address_of(ip.source),
-                rdmalab_link::path::address_of(ip.destination),
+                rdmalab_link::address::address_of(ip.source),
+                rdmalab_link::address::address_of(ip.destination),
             ),
         };
-        let path = Path {
+        let tuple = FourTuple {
             source,
             destination,
             source_port: frame.datagram.udp.source_port,
@@ -272,8 +279,8 @@ fn frames_of_the_kernel_become_trains_and_the_same_bytes_again() {
         let original = frame.datagram.packet;
         let read = receive::parse(original).expect(name);
         let transport = read.headers.bth.opcode.transport();
-        let id = Verifier::default().verify(&path, &read, original).expect(name);
-        let expected = expected(transport, &path, PathMtu::Mtu1024);
+        let id = Verifier::default().verify(&tuple, &read, original).expect(name);
+        let expected = expected(transport, &tuple, PathMtu::Mtu1024);
         let train = match receive::train_of(&read.headers, read.payload.len(), &expected) {
             Ok(train) => train,
             Err(reason) => {
@@ -287,7 +294,7 @@ fn frames_of_the_kernel_become_trains_and_the_same_bytes_again() {
         out[parts.payload_at..parts.payload_at + parts.payload_bytes].copy_from_slice(read.payload);
         // The kernel's driver leaves the migration state at 0.
         out[1] = out[1] & !0x40 | original[1] & 0x40;
-        expand::seal(&path, id, &mut out);
+        expand::seal(&tuple, id, &mut out);
         assert_eq!(out, original, "{name}");
         seen += 1;
     }

@@ -7,7 +7,7 @@ use core::ptr;
 use rdmalab_engine::backend::SendWr;
 use rdmalab_engine::vocab::{QpCap, SendFlags, Sge};
 
-use crate::gate::Gate;
+use crate::spin_lock::SpinLock;
 
 /// A request of the batch. Its elements are a range of those of the batch.
 pub(crate) struct Staged {
@@ -20,13 +20,13 @@ pub(crate) struct Staged {
 
 /// The batch between `wr_start` and `wr_complete`.
 pub(crate) struct Builder {
-    pub(crate) gate: Gate,
+    pub(crate) lock: SpinLock,
     /// Bits of `ibv_qp_create_send_ops_flags`.
     pub(crate) granted: u64,
     pub(crate) max_requests: usize,
     pub(crate) max_sges: usize,
     pub(crate) max_inline: usize,
-    /// Touched only by whoever entered the gate.
+    /// Touched only by whoever holds the lock.
     pub(crate) batch: UnsafeCell<Batch>,
 }
 
@@ -44,7 +44,7 @@ impl Builder {
     /// A builder for a QP that holds `cap`.
     pub(crate) fn new(granted: u64, cap: &QpCap) -> Self {
         Builder {
-            gate: Gate::default(),
+            lock: SpinLock::default(),
             granted,
             max_requests: cap.max_send_wr as usize,
             max_sges: cap.max_send_sge as usize,

@@ -10,9 +10,9 @@ use rdmalab_engine::vocab::{Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::context::{self, COMP_VECTORS};
 use crate::cq_ex;
-use crate::gate::Gate;
 use crate::object::{ChannelObject, CqObject, CqOwn};
 use crate::registry::{Element, new_cookie};
+use crate::spin_lock::SpinLock;
 use crate::sync::acks;
 
 /// How a CQ is to be made.
@@ -68,9 +68,9 @@ pub(crate) unsafe fn create<B: Backend>(
     public.handle = cookie as u32;
     public.cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
     cq_ex::fill::<B>(&mut public, wanted.wc_flags);
-    let gate = (!wanted.single_threaded).then(Gate::default);
+    let lock = (!wanted.single_threaded).then(SpinLock::default);
     let current = UnsafeCell::new(ExtendedWc { wc: NOTHING, timestamp: 0 });
-    let cq = CqObject::<B>::leak(public, CqOwn { backend, cookie, gate, current });
+    let cq = CqObject::<B>::leak(public, CqOwn { backend, cookie, lock, current });
     // SAFETY: the object is new, so nobody else uses it; the channel is alive by the contract.
     unsafe {
         acks!(cq, comp_events_completed).init();

@@ -1,7 +1,7 @@
 //! Completions read field by field: the functions inside an `ibv_cq_ex`.
 //!
 //! `start_poll` ... `end_poll` is a critical section, as the manual page promises, unless the CQ
-//! was made for one thread. Its gate is ours alone: pushing completions never needs it.
+//! was made for one thread. Its lock is ours alone: pushing completions never needs it.
 
 use core::ffi::{c_int, c_uint};
 
@@ -86,15 +86,15 @@ unsafe extern "C-unwind" fn start_poll<B: Backend>(
         let message = format!("comp_mask {comp_mask:#x} of ibv_poll_cq_attr must be 0");
         return answer::number("ibv_start_poll", &VerbsError::invalid(message));
     }
-    if let Some(gate) = &own.gate {
-        gate.enter();
+    if let Some(lock) = &own.lock {
+        lock.enter();
     }
     // SAFETY: the section was just entered, or the program promised to be alone.
     let outcome = unsafe { advance::<B>(cq, false) };
     if outcome != 0 {
         // Without a completion the program does not call end_poll.
-        if let Some(gate) = &own.gate {
-            gate.leave();
+        if let Some(lock) = &own.lock {
+            lock.leave();
         }
     }
     outcome
@@ -108,8 +108,8 @@ unsafe extern "C-unwind" fn next_poll<B: Backend>(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C-unwind" fn end_poll<B: Backend>(cq: *mut ibv_cq_ex) {
     // SAFETY: the program is between start_poll and end_poll of this CQ.
     let own = unsafe { CqObject::<B>::own(cq) };
-    if let Some(gate) = &own.gate {
-        gate.leave();
+    if let Some(lock) = &own.lock {
+        lock.leave();
     }
 }
 

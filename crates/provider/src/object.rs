@@ -16,7 +16,7 @@ use rdmalab_engine::backend::{Backend, ExtendedWc};
 use rdmalab_engine::vocab::AhAttr;
 
 use crate::batch::Builder;
-use crate::gate::Gate;
+use crate::spin_lock::SpinLock;
 
 /// A public structure `C` and our own part `P` behind it, at a stable address.
 #[repr(C)]
@@ -97,7 +97,7 @@ pub(crate) struct CqOwn<B: Backend> {
     /// Names it in the registry of its context.
     pub(crate) cookie: u64,
     /// Held between `start_poll` and `end_poll`; `None` when one thread polls at a time.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) lock: Option<SpinLock>,
     /// The completion that the readers of an extended queue read.
     pub(crate) current: UnsafeCell<ExtendedWc>,
 }

@@ -132,7 +132,7 @@ unsafe extern "C-unwind" fn wr_start<B: Backend>(qp: *mut ibv_qp_ex) {
     // SAFETY: the header calls with a QP whose function this is; the batch is ours once we are in.
     unsafe {
         if let Some(builder) = builder::<B>(qp) {
-            builder.gate.enter();
+            builder.lock.enter();
             (*builder.batch.get()).clear();
         }
     }
@@ -143,7 +143,7 @@ unsafe extern "C-unwind" fn wr_abort<B: Backend>(qp: *mut ibv_qp_ex) {
     unsafe {
         if let Some(builder) = builder::<B>(qp) {
             (*builder.batch.get()).clear();
-            builder.gate.leave();
+            builder.lock.leave();
         }
     }
 }
@@ -172,7 +172,7 @@ unsafe extern "C-unwind" fn wr_complete<B: Backend>(qp: *mut ibv_qp_ex) -> c_int
     };
     batch.clear();
     if let Some(builder) = &own.builder {
-        builder.gate.leave();
+        builder.lock.leave();
     }
     answer::status("ibv_wr_complete", result)
 }

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rdmalab_measure::stats::{median, sort};
-use rdmalab_rank::process::{ProcessRank, Server, Spec, Team, WorkerCommand, connection, serve};
+use rdmalab_rank::process::{
+    ProcessRank, RankSpec, Server, WorkerCommand, WorkerGroup, connection, serve,
+};
 use rdmalab_rank::{Rank, Stopped};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,29 +25,39 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let worker = WorkerCommand::this_program(["worker"])?;
     for count in [2, 4] {
-        let mut team = Team::start(&vec![Spec::local(worker.clone()); count])?;
-        report(&format!("barrier of {count} processes"), &mut team, "barrier", "us")?;
+        let mut workers = WorkerGroup::start(&vec![RankSpec::local(worker.clone()); count])?;
+        report(&format!("barrier of {count} processes"), &mut workers, "barrier", "us")?;
     }
     let server = Server::bind(Some("127.0.0.1:0"), worker.clone(), 4)?;
     let (address, stop) = (server.address()?.to_string(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.run(&stop, |_| {}));
-        let specs = [Spec::local(worker.clone()), Spec::remote(&address)];
-        let reported = Team::start(&specs).map_err(Box::from).and_then(|mut team| {
-            report("barrier of 2 processes, one over TCP on this host", &mut team, "barrier", "us")
+        let specs = [RankSpec::local(worker.clone()), RankSpec::remote(&address)];
+        let reported = WorkerGroup::start(&specs).map_err(Box::from).and_then(|mut workers| {
+            report(
+                "barrier of 2 processes, one over TCP on this host",
+                &mut workers,
+                "barrier",
+                "us",
+            )
         });
         stop.store(true, Ordering::Relaxed);
         serving.join().map_err(|_| "the server panicked")??;
         reported
     })?;
-    let mut team = Team::start(&[Spec::local(worker)])?;
-    report("look of a bare loop, of spin, of spin_for", &mut team, "look", "ns")
+    let mut workers = WorkerGroup::start(&[RankSpec::local(worker)])?;
+    report("look of a bare loop, of spin, of spin_for", &mut workers, "look", "ns")
 }
 
 /// Rank 0's numbers.
-fn report(name: &str, team: &mut Team, job: &str, unit: &str) -> Result<(), Box<dyn Error>> {
-    let jobs = vec![job.as_bytes().to_vec(); team.infos().count()];
-    let results = team.run(&jobs, PATIENCE, &AtomicBool::new(false), |_| {})?;
+fn report(
+    name: &str,
+    workers: &mut WorkerGroup,
+    job: &str,
+    unit: &str,
+) -> Result<(), Box<dyn Error>> {
+    let jobs = vec![job.as_bytes().to_vec(); workers.infos().count()];
+    let results = workers.run(&jobs, PATIENCE, &AtomicBool::new(false), |_| {})?;
     println!("{name}: {} {unit}", String::from_utf8_lossy(&results[0]));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ranks: the ends of an experiment, and all that an experiment may know of the world besides
+//! Ranks: the ends of an experiment, and all that an experiment may know of the launch besides
 //! verbs.
 //!
 //! An experiment is a function that each rank runs with the same parameters; it asks its [`Rank`]

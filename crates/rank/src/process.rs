@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  launcher                                     worker (a process of its own)
-//!    Team ── socket pair ───────────────────────  serve ── ProcessRank ── the experiment
-//!    Team ── TCP ── Server, which starts a ─────  serve ── ...
-//!    Gate ── TCP, or a socket of this host ─────  join ─── ... (started by ssh, mpirun or srun)
+//!    WorkerGroup ── socket pair ───────────────────────  serve ── ProcessRank ── the experiment
+//!    WorkerGroup ── TCP ── Server, which starts a ─────  serve ── ...
+//! RendezvousListener ── TCP, or a socket of this host ─────  join ─── ... (started by ssh, mpirun
+//! or srun)
 //! ```
 //!
 //! The launcher is the hub: jobs, exchanges and results go through it, and no worker knows the
@@ -37,19 +38,19 @@ mod server;
 mod spec;
 mod ssh;
 mod stream;
-mod team;
 mod worker;
+mod worker_group;
 
 pub use child::WorkerCommand;
 pub use frame::FRAME_BYTES_MAX;
 pub use handshake::{Claim, PROTOCOL, VERSION};
-pub use launch_env::{TOKEN_VARIABLE, World};
+pub use launch_env::{LaunchEnv, TOKEN_VARIABLE};
 pub use rank::{ProcessRank, UNMEASURED_SKEW_NS};
 pub use remote::{DEFAULT_PORT, addresses, port};
-pub use rendezvous::{Gate, Meeting, join, new_token};
+pub use rendezvous::{RendezvousAddress, RendezvousListener, join, new_token};
 pub use server::{SESSIONS_MAX, Server, ServerEvent};
-pub use spec::{Place, Spec};
+pub use spec::{LaunchMethod, RankSpec};
 pub use ssh::SshCommand;
 pub use stream::Stream;
-pub use team::{Cause, Info, RANKS_MAX, Team, TeamError, TeamEvent};
 pub use worker::{connection, serve, serve_as, serve_under};
+pub use worker_group::{Cause, RANKS_MAX, RankInfo, TeamEvent, WorkerGroup, WorkerGroupError};

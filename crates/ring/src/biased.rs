@@ -197,15 +197,15 @@ impl<T> BiasedLock<T> {
     #[cold]
     #[inline(never)]
     fn lock_long(&self, me: u64) -> BiasedGuard<'_, T> {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while self.taken.swap(true, Ordering::Acquire) {
             while self.taken.load(Ordering::Relaxed) {
-                patience.wait();
+                backoff.wait();
             }
         }
         if self.evict(me) {
             while self.inside.load(Ordering::Acquire) {
-                patience.wait();
+                backoff.wait();
             }
         }
         BiasedGuard { lock: self, short: false }
@@ -287,11 +287,11 @@ impl<T> Drop for BiasedGuard<'_, T> {
 /// Spins for a moment, then yields, then sleeps, so that a holder that lost its processor gets it
 /// back, also from a waiter of higher real-time priority.
 #[derive(Default)]
-struct Patience {
+struct Backoff {
     looks: u32,
 }
 
-impl Patience {
+impl Backoff {
     fn wait(&mut self) {
         self.looks = self.looks.saturating_add(1);
         #[cfg(loom)]

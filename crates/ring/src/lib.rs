@@ -17,12 +17,12 @@ compile_error!("rdmalab-ring needs Linux: memfd, sealing, membarrier and eventfd
 compile_error!("rdmalab-ring needs 64-bit addresses: positions in a ring are 64-bit words");
 
 pub mod biased;
+pub mod control_socket;
 pub mod doorbell;
 pub mod epoch;
 pub mod fence;
 pub mod keytable;
 pub mod mad_socket;
-pub mod mailbox;
 pub mod seg;
 mod sock_diag;
 pub mod spsc;

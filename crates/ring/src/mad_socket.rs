@@ -9,8 +9,8 @@
 //! The upper bits of a communication identifier are the slot of its process ([`slot_of`]), so a
 //! process can tell which process a datagram from another host is for.
 //!
-//! As with the [mailbox](crate::mailbox), any user in the namespace may bind and connect, so both
-//! ends check the user of the other.
+//! As with the [control_socket](crate::control_socket), any user in the namespace may bind and
+//! connect, so both ends check the user of the other.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -92,7 +92,7 @@ fn socket() -> io::Result<OwnedFd> {
 /// Listens on a name; `AddrInUse` when it is taken.
 fn listen(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
-    let (address, length) = crate::mailbox::address_of(name);
+    let (address, length) = crate::control_socket::address_of(name);
     // SAFETY: reads `length` bytes of a live structure.
     let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
     // SAFETY: takes integers only.
@@ -105,7 +105,7 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
 /// Connects to a name that a process of our user holds.
 fn connect(name: &str) -> io::Result<OwnedFd> {
     let fd = socket()?;
-    let (address, length) = crate::mailbox::address_of(name);
+    let (address, length) = crate::control_socket::address_of(name);
     // SAFETY: reads `length` bytes of a live structure.
     let done = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
     if done < 0 {

@@ -4,10 +4,10 @@
 //! allocation, no locks, no panics. Children here end by `_exit` with a code that tells what
 //! failed.
 
+use rdmalab_ring::control_socket::{ControlSocket, SendError, list_live_slots};
 use rdmalab_ring::doorbell::{Bell, DOORBELL_BYTES, Doorbell, Event};
 use rdmalab_ring::epoch::{LANE_BYTES, LanePass, LaneSlots};
 use rdmalab_ring::fence;
-use rdmalab_ring::mailbox::{Mailbox, SendError, list_live_slots};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, BODY_WORDS, Consumer, Geometry, Producer};
 use std::os::fd::AsFd;
@@ -336,19 +336,19 @@ fn sleep_for(consumer: &mut Consumer, doorbell: &Doorbell, event: &Event) -> Res
 fn a_forked_child_keeps_a_slot_alive_until_it_closes() {
     let _alone = alone();
     let version = std::process::id() * 16 + 15;
-    let mailbox = Mailbox::claim(version).unwrap();
+    let control_socket = ControlSocket::claim(version).unwrap();
     let (close, closed) = (Event::create().unwrap(), Event::create().unwrap());
     let held = || list_live_slots().unwrap().iter().any(|slot| slot.version == version);
     let child = Child::fork(|| {
         while !close.wait(None) {}
-        mailbox.close_in_child();
+        control_socket.close_in_child();
         closed.signal();
         loop {
             // SAFETY: sleeps until a signal.
             unsafe { libc::pause() };
         }
     });
-    mailbox.close_in_child();
+    control_socket.close_in_child();
     assert!(held(), "the child has a copy");
     close.signal();
     while !closed.wait(Some(Duration::from_millis(100))) {
@@ -376,7 +376,7 @@ fn skipped(name: &str, reason: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
-/// Another user binds a name that claims to be ours, and sends mail from it.
+/// Another user binds a name that claims to be ours, and sends datagrams from it.
 #[test]
 fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
     let _alone = alone();
@@ -387,10 +387,10 @@ fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
         return skipped("another_user_is_neither_heard", "only root can play another user");
     }
     let version = std::process::id() * 16 + 14;
-    let mailbox = Mailbox::claim(version).unwrap();
-    let squatted = if mailbox.slot() == 5 { 6 } else { 5 };
+    let control_socket = ControlSocket::claim(version).unwrap();
+    let squatted = if control_socket.slot() == 5 { 6 } else { 5 };
     let (from, from_len) = slot_address(version, uid, squatted);
-    let (to, to_len) = slot_address(version, uid, mailbox.slot());
+    let (to, to_len) = slot_address(version, uid, control_socket.slot());
     let told = Event::create().unwrap();
     let child = Child::fork(|| {
         // SAFETY: system calls with integers and live structures of the lengths given.
@@ -415,9 +415,9 @@ fn another_user_is_neither_heard_nor_trusted_with_descriptors() {
     while !told.wait(Some(Duration::from_millis(100))) {
         assert!(child.runs(), "ended with {}", child.wait());
     }
-    assert!(mailbox.recv().is_none(), "mail of another user");
-    let refused = mailbox.send(squatted, b"secret", &[told.as_fd()]);
+    assert!(control_socket.recv().is_none(), "mail of another user");
+    let refused = control_socket.send(squatted, b"secret", &[told.as_fd()]);
     assert!(matches!(refused, Err(SendError::Unverified)), "{refused:?}");
-    mailbox.send(mailbox.slot(), b"to myself", &[]).unwrap();
-    assert_eq!(mailbox.recv().unwrap().bytes, b"to myself", "the box still works");
+    control_socket.send(control_socket.slot(), b"to myself", &[]).unwrap();
+    assert_eq!(control_socket.recv().unwrap().bytes, b"to myself", "the box still works");
 }

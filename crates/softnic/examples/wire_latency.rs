@@ -47,7 +47,7 @@ fn number<const N: usize>(stream: &mut TcpStream, ours: [u8; N]) -> std::io::Res
 fn gid_index(context: &<SoftNic as Backend>::Context, own: IpAddr) -> Result<u8, Box<dyn Error>> {
     for index in 0..=u8::MAX {
         let entry = SoftNic::query_gid(context, 1, u32::from(index))?;
-        if rdmalab_link::path::address_of(entry.gid) == own {
+        if rdmalab_link::address::address_of(entry.gid) == own {
             return Ok(index);
         }
     }
@@ -78,7 +78,7 @@ fn connect(stream: &mut TcpStream, bytes: u32) -> Result<End, Box<dyn Error>> {
     let (qp, qpn, _) = SoftNic::create_qp(&pd, init)?;
     let sgid_index = gid_index(&context, stream.local_addr()?.ip().to_canonical())?;
     let theirs = u32::from_be_bytes(number(stream, qpn.get().to_be_bytes())?);
-    let dgid = rdmalab_link::path::gid_of(stream.peer_addr()?.ip().to_canonical());
+    let dgid = rdmalab_link::address::gid_of(stream.peer_addr()?.ip().to_canonical());
     let mtu = SoftNic::query_port(&context, 1)?.active_mtu;
     ready(&qp, theirs, dgid, sgid_index, mtu)?;
     number(stream, [1])?;

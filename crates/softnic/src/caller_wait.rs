@@ -64,7 +64,7 @@ impl Process {
             // Another thread may just be reading that socket, so that it could not be given up.
             let sound = safe && !self.network().is_some_and(Network::has_connected);
             let limit_ms = if sound { sleep_ms(self, None, true) } else { RETRY_MS };
-            let mut polls = readable(&[fd, self.event_fd(), self.mailbox_fd(), network_fd]);
+            let mut polls = readable(&[fd, self.event_fd(), self.control_socket_fd(), network_fd]);
             interrupted = no_cancel.poll(&mut polls, limit_ms) < 0;
         }
         drop(waiting);
@@ -73,7 +73,7 @@ impl Process {
 
     /// What a caller does that was woken.
     pub(crate) fn after_wait(&self) {
-        self.read_mailbox();
+        self.read_control_socket();
         self.poll_rings();
         self.read_network();
     }

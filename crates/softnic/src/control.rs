@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use parking_lot::Mutex;
-use rdmalab_ring::mailbox::{Mail, Mailbox, SendError};
+use rdmalab_ring::control_socket::{ControlSocket, Datagram, SendError};
 
 const MAGIC: [u8; 4] = *b"RDML";
 const BYTES: usize = 32;
@@ -100,22 +100,22 @@ impl ControlMessage {
 
 /// Where this process sends control messages from, and receives them.
 pub(crate) struct ControlPort {
-    mailbox: Mailbox,
+    control_socket: ControlSocket,
     /// Tells this process apart from earlier holders of its slot.
     pub(crate) incarnation: u64,
-    /// Held by the one thread that reads the mailbox.
+    /// Held by the one thread that reads the control socket.
     reading: Mutex<()>,
 }
 
 impl ControlPort {
-    /// A port at a mailbox that this process claimed.
-    pub(crate) fn new(mailbox: Mailbox, incarnation: u64) -> ControlPort {
-        ControlPort { mailbox, incarnation, reading: Mutex::new(()) }
+    /// A port at a control socket that this process claimed.
+    pub(crate) fn new(control_socket: ControlSocket, incarnation: u64) -> ControlPort {
+        ControlPort { control_socket, incarnation, reading: Mutex::new(()) }
     }
 
     /// A message from this process; [`ControlMessage`] says what `echo` and `id` are.
     pub(crate) fn message(&self, kind: ControlKind, echo: u64, id: u32) -> ControlMessage {
-        ControlMessage::new(kind, self.mailbox.slot(), self.incarnation, echo, id)
+        ControlMessage::new(kind, self.control_socket.slot(), self.incarnation, echo, id)
     }
 
     /// Sends a message to the process at `slot`, with descriptors.
@@ -125,30 +125,31 @@ impl ControlPort {
         message: &ControlMessage,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), SendError> {
-        self.mailbox.send(slot, &message.to_bytes(), fds)
+        self.control_socket.send(slot, &message.to_bytes(), fds)
     }
 
     /// Gives every message that has come to `handle`. One thread at a time reads.
-    pub(crate) fn read(&self, mut handle: impl FnMut(&ControlMessage, Mail)) {
+    pub(crate) fn read(&self, mut handle: impl FnMut(&ControlMessage, Datagram)) {
         let _reading = self.reading.lock();
-        while let Some(mail) = self.mailbox.recv() {
-            // The kernel vouches for the mailbox that a message came from, its text does not.
-            if let Some(message) = ControlMessage::from_bytes(&mail.bytes)
-                && mail.from == Some(message.slot)
+        while let Some(datagram) = self.control_socket.recv() {
+            // The kernel vouches for the control socket that a message came from, its text does
+            // not.
+            if let Some(message) = ControlMessage::from_bytes(&datagram.bytes)
+                && datagram.from == Some(message.slot)
             {
-                handle(&message, mail);
+                handle(&message, datagram);
             }
         }
     }
 
     /// The descriptor that is readable while messages wait.
     pub(crate) fn fd(&self) -> i32 {
-        self.mailbox.raw_fd()
+        self.control_socket.raw_fd()
     }
 
-    /// In the child of a fork: the mailbox is the parent's.
+    /// In the child of a fork: the control socket is the parent's.
     pub(crate) fn close_in_child(&self) {
-        self.mailbox.close_in_child();
+        self.control_socket.close_in_child();
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use rdmalab_engine::vocab::QpState;
-use rdmalab_ring::mailbox::SendError;
+use rdmalab_ring::control_socket::SendError;
 use rdmalab_wire::ids::Qpn;
 
 use crate::cancel::NoCancel;
@@ -61,7 +61,7 @@ impl Process {
             };
             self.peers.entries.write().hello_attempts.insert(slot, next);
         }
-        self.read_mailbox();
+        self.read_control_socket();
         self.peer(slot).map_or(PeerLookup::Pending, PeerLookup::Known)
     }
 }
@@ -93,6 +93,6 @@ pub(crate) fn linger(object: &'static QpObject, qpn: Qpn) {
         if crate::clock::now_ns() >= give_up_ns {
             return;
         }
-        wait_readable(&[process.mailbox_fd()], 1);
+        wait_readable(&[process.control_socket_fd()], 1);
     }
 }

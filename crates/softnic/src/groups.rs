@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
-use rdmalab_link::path::{groups_at, is_group};
+use rdmalab_link::address::{groups_at, is_group};
 use rdmalab_wire::ids::{Gid, Qpn};
 
 /// QPs of one process in one group (`max_mcast_qp_attach`).

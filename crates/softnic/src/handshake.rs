@@ -1,4 +1,5 @@
-//! The handshake of processes of a host: hellos with descriptors, sent to each other's mailboxes.
+//! The handshake of processes of a host: hellos with descriptors, sent to each other's control
+//! sockets.
 //!
 //! A hello carries the sender's segment, its event, and the ring that the *receiver* is to fill. So
 //! a process that has read a peer's hello can send to it, and one that has sent a hello can
@@ -8,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
+use rdmalab_ring::control_socket::{Datagram, SendError};
 use rdmalab_ring::doorbell::Event;
-use rdmalab_ring::mailbox::{Mail, SendError};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::{self, Geometry, Producer};
 
@@ -21,8 +22,8 @@ use crate::process::Process;
 /// How long a connection waits for the other process to say hello. Its progress thread answers
 /// unless the process is stopped. Giving up loses nothing: the QP's own time-outs follow.
 pub(crate) const CONNECT_WAIT_MS: u64 = 2000;
-/// After so long without an answer the hello is said again: mailboxes hold ten control messages,
-/// and one that is full drops the answer.
+/// After so long without an answer the hello is said again: control sockets hold ten control
+/// messages, and one that is full drops the answer.
 pub(crate) const HELLO_RETRY_NS: u64 = 20_000_000;
 
 fn new_ring() -> VerbsResult<Arc<Segment>> {
@@ -90,12 +91,12 @@ impl Process {
                     Err(_) => return None,
                 }
             }
-            self.read_mailbox();
+            self.read_control_socket();
             now_ns = crate::clock::now_ns();
             if now_ns >= deadline_ns {
                 return self.peer(slot);
             }
-            crate::poll::wait_readable(&[self.mailbox_fd()], 1);
+            crate::poll::wait_readable(&[self.control_socket_fd()], 1);
         }
     }
 
@@ -149,13 +150,13 @@ impl Process {
     }
 
     /// Handles every control message that has come.
-    pub(crate) fn read_mailbox(&self) {
-        self.control.read(|message, mail| self.handle_control_message(message, mail));
+    pub(crate) fn read_control_socket(&self) {
+        self.control.read(|message, datagram| self.handle_control_message(message, datagram));
     }
 
-    fn handle_control_message(&self, message: &ControlMessage, mail: Mail) {
+    fn handle_control_message(&self, message: &ControlMessage, datagram: Datagram) {
         match message.kind {
-            ControlKind::Hello => self.handle_hello(message, mail),
+            ControlKind::Hello => self.handle_hello(message, datagram),
             ControlKind::MemoryRequest => {
                 let Some(fd) = self.buffers.descriptor(message.memory_id) else { return };
                 let reply =
@@ -169,7 +170,8 @@ impl Process {
                 }
             }
             ControlKind::Memory => {
-                let (Some(peer), Some(fd)) = (self.peer(message.slot), mail.fds.into_iter().next())
+                let (Some(peer), Some(fd)) =
+                    (self.peer(message.slot), datagram.fds.into_iter().next())
                 else {
                     return;
                 };
@@ -180,18 +182,18 @@ impl Process {
             ControlKind::SocketRequest | ControlKind::AnySocketRequest => {
                 self.answer_socket_request(message);
             }
-            ControlKind::Socket => self.take_socket_offer(mail.fds),
+            ControlKind::Socket => self.take_socket_offer(datagram.fds),
         }
     }
 
-    fn handle_hello(&self, message: &ControlMessage, mail: Mail) {
+    fn handle_hello(&self, message: &ControlMessage, datagram: Datagram) {
         if message.slot == self.slot {
             return;
         }
         let known = self.peers.entries.read().peers.get(&message.slot).map(|peer| peer.incarnation);
         if known != Some(message.incarnation) {
-            let Ok([segment, event, ring]) = <[OwnedFd; 3]>::try_from(mail.fds) else { return };
-            let (slot, incarnation, pid) = (message.slot, message.incarnation, mail.pid);
+            let Ok([segment, event, ring]) = <[OwnedFd; 3]>::try_from(datagram.fds) else { return };
+            let (slot, incarnation, pid) = (message.slot, message.incarnation, datagram.pid);
             let hello = Hello { slot, incarnation, pid, segment, event, ring };
             let Ok(peer) = Peer::from_hello(hello, self.slot) else { return };
             let mut peer_table = self.peers.entries.write();
@@ -205,7 +207,7 @@ impl Process {
             }
         }
         if message.echo != self.control.incarnation {
-            // The other side does not know us yet. If its mailbox is full it will ask again.
+            // The other side does not know us yet. If its control socket is full it will ask again.
             let _ = self.send_hello(message.slot);
         } else if let Some(peer) = self.peer(message.slot) {
             peer.note_hello_read();

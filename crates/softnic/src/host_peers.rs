@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rdmalab_ring::mailbox::{LiveSlot, SendError};
+use rdmalab_ring::control_socket::{LiveSlot, SendError};
 
 use crate::cancel::NoCancel;
 use crate::datagram::PeerLookup;
@@ -75,8 +75,8 @@ impl Process {
                     matches!(self.request_hello(live.slot), Ok(()) | Err(SendError::Full))
                 });
             }
-            wait_readable(&[self.mailbox_fd()], 1);
-            self.read_mailbox();
+            wait_readable(&[self.control_socket_fd()], 1);
+            self.read_control_socket();
             unmet.retain(|live| !has_read_our_hello(live.slot));
             now_ns = crate::clock::now_ns();
         }

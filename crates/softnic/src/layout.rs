@@ -9,7 +9,7 @@ use rdmalab_ring::keytable;
 use rdmalab_wire::ids::{MASK_24, Qpn};
 
 /// Version of everything that processes of a host share. Processes of different versions do not
-/// see each other: their mailboxes have different names.
+/// see each other: their control sockets have different names.
 pub(crate) const VERSION: u32 = 2;
 
 /// Queue pairs per process, and bits of a QPN that number them; the bits above are the process.

@@ -2,8 +2,8 @@
 //! between the processes of a host.
 //!
 //! [`SoftNic`] implements the engine's `Backend`. A host is (boot, network namespace, user). Each
-//! process has one [mailbox](rdmalab_ring::mailbox), one shared segment with its QP words, key
-//! table and lane, and one ring from each peer. Nothing lies in the file system.
+//! process has one [control_socket](rdmalab_ring::control_socket), one shared segment with its QP
+//! words, key table and lane, and one ring from each peer. Nothing lies in the file system.
 //!
 //! Other hosts are reached by RoCEv2 over UDP, where `RDMALAB_INTERFACE` names an interface
 //! (`udp`).
@@ -16,7 +16,6 @@
 //! lock is held while code of the program runs, and none that a poller holds is needed to complete
 //! something.
 
-mod armed;
 mod backend;
 mod blocked;
 mod buffer;
@@ -35,6 +34,7 @@ mod fd;
 mod groups;
 mod handles;
 mod handshake;
+mod hooks;
 mod host_peers;
 mod invalidation;
 mod keys;
@@ -67,12 +67,12 @@ mod wakeup;
 
 use std::io::Write as _;
 
-pub use armed::choice::{ArmedState, armed, choose_armed};
-pub use armed::faults::check_faults;
-pub use armed::tap::make_room_for_capture;
 pub use backend::SoftNic;
 pub use cancel::NoCancel;
 pub use handles::{Channel, Context, Cq, Mr, Mw, Pd, SoftQp, Srq};
+pub use hooks::choice::{HooksState, choose_hooks, hooks};
+pub use hooks::faults::check_faults;
+pub use hooks::tap::make_room_for_capture;
 pub use profile::{
     Optimum, Profile, SHIPPED, choose_profile, find_profile, is_profile_path, profile,
 };

@@ -59,7 +59,7 @@ pub(crate) fn create(pd: &Pd, init: QpInit<'_, Cq, Srq>) -> VerbsResult<(SoftQp,
         route: None,
         shared_paths: None,
         delayed_ack: DelayedAck::default(),
-        armed: process.armed,
+        hooks: process.hooks,
         grh: None,
     };
     links.send_cq.users.fetch_add(1, Ordering::Relaxed);
@@ -105,8 +105,8 @@ pub(crate) fn modify(qp: &SoftQp, attr: &QpAttr, mask: QpAttrMask) -> VerbsResul
             let inner = alive(&mut guard, qp.1)?;
             inner.forget_everything();
             inner.links.invalidation = None;
-            if let Some(armed) = inner.links.armed {
-                armed.queue_pair_reset(qp.1);
+            if let Some(hooks) = inner.links.hooks {
+                hooks.queue_pair_reset(qp.1);
             }
         }
         // SQD: an acknowledgement may have to be asked for.
@@ -140,8 +140,8 @@ pub(crate) fn destroy(qp: &SoftQp) -> VerbsResult<()> {
     let inner = qp.0.inner.lock().take();
     if let Some(inner) = inner {
         let links = inner.links;
-        if let Some(armed) = links.armed {
-            armed.queue_pair_reset(qp.1);
+        if let Some(hooks) = links.hooks {
+            hooks.queue_pair_reset(qp.1);
         }
         if links.lost > 0 {
             crate::debug(&format!(

@@ -57,7 +57,7 @@ impl Process {
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                if !seen && inner.links.armed.is_some() {
+                if !seen && inner.links.hooks.is_some() {
                     inner.tap_in(&train, bytes);
                     seen = true;
                 }

@@ -241,7 +241,7 @@ impl Peer {
         let base = segment.ptr();
         let event = Event::from_fd(hello.event)?;
         // SAFETY: the segment is kept in the peer, and its slot `own_slot` is ours because we hold
-        // the mailbox of that number.
+        // the control socket of that number.
         let peer = unsafe {
             Peer::assemble(
                 hello.slot,

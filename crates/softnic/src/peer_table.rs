@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_ring::mailbox::{self, LiveSlot};
+use rdmalab_ring::control_socket::{self, LiveSlot};
 use rdmalab_ring::seg::Segment;
 use rdmalab_ring::spsc::Consumer;
 
@@ -146,7 +146,7 @@ impl PeerTable {
 pub(crate) fn live_slots() -> Option<Vec<LiveSlot>> {
     // SAFETY: takes and touches nothing.
     let user = unsafe { libc::getuid() };
-    let mut slots = mailbox::list_live_slots().ok()?;
+    let mut slots = control_socket::list_live_slots().ok()?;
     slots.retain(|live| live.uid == user && live.version == crate::layout::VERSION);
     Some(slots)
 }

@@ -7,11 +7,11 @@ use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_ring::epoch::LaneSlots;
 use rdmalab_ring::seg::Segment;
 
-use crate::armed::Armed;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
 use crate::control::ControlPort;
 use crate::groups::Groups;
+use crate::hooks::Hooks;
 use crate::keys::KeyRegistry;
 use crate::peer_table::PeerTable;
 use crate::progress_thread::ProgressThread;
@@ -30,7 +30,7 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) struct Process {
     /// The slot of this process among those of the host: the upper bits of its QPNs.
     pub(crate) slot: u16,
-    /// Messages to and from the mailboxes of other processes.
+    /// Messages to and from the control sockets of other processes.
     pub(crate) control: ControlPort,
     /// The memory that peers map: QP words, key table, lane and doorbell.
     pub(crate) segment: Segment,
@@ -56,7 +56,7 @@ pub(crate) struct Process {
     /// One-sided operations take the ring and not the lane.
     pub(crate) lane_off: AtomicBool,
     /// What captures or disturbs packets.
-    pub(crate) armed: Option<&'static Armed>,
+    pub(crate) hooks: Option<&'static Hooks>,
     /// This is the copy of a process in a forked child: nothing of it may be used.
     pub(crate) defunct: AtomicBool,
     /// The number of the next protection domain.
@@ -122,8 +122,8 @@ impl Process {
     /// When a device is closed: writes what was captured, and says how many trains were dropped
     /// since this was asked before.
     pub(crate) fn report_dropped(&self) {
-        if let Some(armed) = self.armed {
-            armed.flush();
+        if let Some(hooks) = self.hooks {
+            hooks.flush();
         }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
@@ -144,7 +144,7 @@ impl Process {
     }
 
     /// The descriptor that is readable while control messages wait.
-    pub(crate) fn mailbox_fd(&self) -> i32 {
+    pub(crate) fn control_socket_fd(&self) -> i32 {
         self.control.fd()
     }
 

@@ -1,5 +1,5 @@
 //! The profile that devices of this process are under (`RDMALAB_PROFILE`): what they report and
-//! enforce. What it makes packets cost is armed as rules, in `armed/faults`.
+//! enforce. What it makes packets cost is armed as rules, in `hooks/faults`.
 
 use std::sync::OnceLock;
 

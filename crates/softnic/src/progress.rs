@@ -219,7 +219,7 @@ impl Process {
                 && inner.links.route.is_none();
         if expected {
             // What quirks drop or answer is not the engine's.
-            if inner.links.armed.is_none() || inner.ring_arrival(&train, bytes) {
+            if inner.links.hooks.is_none() || inner.ring_arrival(&train, bytes) {
                 // SAFETY: decoding made sure that a slot holds its payload, and `data` that so many
                 // bytes lie there, in a mapping that cannot shrink.
                 inner.take(&train, unsafe { Arrived::new(bytes) });

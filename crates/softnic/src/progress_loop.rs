@@ -36,7 +36,7 @@ pub(crate) fn run(process: &'static Process) {
         // While callers poll, each call here takes the processor from one that is bound to it.
         if was_woken {
             while progress_thread.kick.take_one() {}
-            process.read_mailbox();
+            process.read_control_socket();
         }
         process.send_delayed_ack();
         rounds = rounds.wrapping_add(1);
@@ -55,13 +55,14 @@ pub(crate) fn run(process: &'static Process) {
 }
 
 /// Callers are active: stay out of their way. Only those that come seldom may be late for the
-/// timers, which they look at once in many entries. Returns whether there may be mail or a kick.
+/// timers, which they look at once in many entries. Returns whether there may be datagrams or a
+/// kick.
 fn stand_back(process: &Process, wakeup: &mut AdaptiveWakeup) -> bool {
     let late_ns = process.timers.next_tick_ns.load(Ordering::Relaxed).saturating_add(LATE_NS);
     if crate::clock::now_ns() > late_ns {
         process.tick_if_due();
     }
-    let (progress_thread, mail) = (&process.progress_thread, process.mailbox_fd());
+    let (progress_thread, mail) = (&process.progress_thread, process.control_socket_fd());
     let kick = progress_thread.kick.as_raw_fd();
     if progress_thread.callers_block.load(Ordering::Relaxed) {
         return wait_readable(&[mail, kick], WATCH_MS);
@@ -128,7 +129,7 @@ fn make_progress(process: &Process) {
             true => RETRY_MS,
             false => sleep_ms(process, next_ns, safe),
         };
-        let (mail, kick) = (process.mailbox_fd(), progress_thread.kick.as_raw_fd());
+        let (mail, kick) = (process.control_socket_fd(), progress_thread.kick.as_raw_fd());
         // The thread that reads the socket may have lost its processor: do not spin on it.
         let (network_fd, timeout_ms) = match process.network().is_some_and(Network::is_being_read) {
             true => (-1, RETRY_MS),
@@ -151,7 +152,10 @@ fn make_progress(process: &Process) {
         process.wakeup.doorbell.disarm();
         if process.a_ring_is_being_read() {
             // It may have lost its processor, and need this very one.
-            wait_readable(&[process.mailbox_fd(), progress_thread.kick.as_raw_fd()], RETRY_MS);
+            wait_readable(
+                &[process.control_socket_fd(), progress_thread.kick.as_raw_fd()],
+                RETRY_MS,
+            );
         }
     }
     progress_thread.asleep.store(false, Ordering::Relaxed);

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rdmalab_engine::backend::VerbsResult;
+use rdmalab_ring::control_socket::ControlSocket;
 use rdmalab_ring::doorbell::{Doorbell, Event};
 use rdmalab_ring::epoch::LaneSlots;
-use rdmalab_ring::mailbox::Mailbox;
 use rdmalab_ring::seg::Segment;
 
-use crate::armed::Armed;
 use crate::blocked::BlockedQueue;
 use crate::buffer::Buffers;
 use crate::control::ControlPort;
 use crate::error::os_error;
 use crate::groups::Groups;
+use crate::hooks::Hooks;
 use crate::keys::{self, KeyRegistry};
 use crate::layout::{self, QpWords};
 use crate::peer_table::PeerTable;
@@ -35,7 +35,7 @@ static CREATION: Mutex<()> = Mutex::new(());
 fn warn_of_other_versions() {
     // SAFETY: takes and touches nothing.
     let uid = unsafe { libc::getuid() };
-    let live = rdmalab_ring::mailbox::list_live_slots().unwrap_or_default();
+    let live = rdmalab_ring::control_socket::list_live_slots().unwrap_or_default();
     let mine = layout::VERSION;
     let Some(other) = live.iter().find(|live| live.uid == uid && live.version != mine) else {
         return;
@@ -69,7 +69,7 @@ impl Process {
     fn create() -> VerbsResult<Process> {
         rdmalab_ring::fence::register();
         rdmalab_ring::fence::register_private();
-        let mailbox = Mailbox::claim(layout::VERSION)
+        let control_socket = ControlSocket::claim(layout::VERSION)
             .map_err(|error| os_error("cannot join the processes of this host", &error))?;
         warn_of_other_versions();
         let segment =
@@ -91,12 +91,12 @@ impl Process {
         };
         // SAFETY: processes are leaked, so their segments stay mapped for ever.
         let stamp = unsafe { layout::stamp_of(base) };
-        let slot = mailbox.slot();
-        let armed = Armed::from_environment()?;
+        let slot = control_socket.slot();
+        let hooks = Hooks::from_environment()?;
         let lane_off = std::env::var_os("RDMALAB_LANE").is_some_and(|value| value == "off");
         Ok(Process {
             slot,
-            control: ControlPort::new(mailbox, random_u64()),
+            control: ControlPort::new(control_socket, random_u64()),
             segment,
             wakeup: Wakeup { doorbell, event },
             lanes,
@@ -110,8 +110,8 @@ impl Process {
             groups: Groups::default(),
             network: NetworkPort::default(),
             management: Management::default(),
-            lane_off: AtomicBool::new(lane_off || armed.is_some()),
-            armed,
+            lane_off: AtomicBool::new(lane_off || hooks.is_some()),
+            hooks,
             defunct: AtomicBool::new(false),
             next_pd: AtomicU32::new(1),
             dropped: AtomicU64::new(0),
@@ -131,8 +131,8 @@ extern "C" fn after_fork_in_child() {
     if let Some(process) = Process::withdraw() {
         process.defunct.store(true, Ordering::Release);
         process.control.close_in_child();
-        if let Some(armed) = process.armed {
-            armed.close_in_child();
+        if let Some(hooks) = process.hooks {
+            hooks.close_in_child();
         }
         if let Some(network) = process.network() {
             network.close_in_child();

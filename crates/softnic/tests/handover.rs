@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rdmalab_engine::backend::Backend;
 use rdmalab_engine::vocab::*;
-use rdmalab_link::path::gid_of;
+use rdmalab_link::address::gid_of;
 use rdmalab_softnic::SoftNic;
 use support::net::{MTU_1024, Net, connect, enter, other_owner};
 use support::node::*;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rdmalab_engine::backend::Backend;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
+use rdmalab_link::address::{FourTuple, gid_of};
 use rdmalab_link::expand;
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
-use rdmalab_link::path::{Path, gid_of};
 use rdmalab_softnic::management::{MAD_BYTES, ManagementPort, process_slot};
 use rdmalab_softnic::{SoftNic, network_drops, set_packet_hook};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
@@ -288,7 +288,7 @@ fn attacker(mut stage: Stage) {
     }
     let words = link.get();
     let socket = UdpSocket::bind("10.92.0.3:4791").expect("a socket");
-    let path = Path {
+    let tuple = FourTuple {
         source: "10.92.0.3".parse().unwrap(),
         destination: "10.92.0.1".parse().unwrap(),
         source_port: 4791,
@@ -298,12 +298,12 @@ fn attacker(mut stage: Stage) {
     for shot in 0..20_000u64 {
         let mut bytes = packet(&mut dice, words[0] as u32, words[1], words[2] as u32);
         match shot % 4 {
-            0 => expand::seal(&path, 0, &mut bytes),
+            0 => expand::seal(&tuple, 0, &mut bytes),
             1 => drop(bytes.pop()),
             2 => bytes.iter_mut().take(64).for_each(|byte| *byte = dice.next() as u8),
             // Says that it comes from the friend: the CRC fits, the datagram's source does not.
             _ => {
-                let friend = Path { source: "10.92.0.2".parse().unwrap(), ..path };
+                let friend = FourTuple { source: "10.92.0.2".parse().unwrap(), ..tuple };
                 expand::seal(&friend, 0, &mut bytes);
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rdmalab_engine::backend::*;
 use rdmalab_engine::vocab::*;
-use rdmalab_softnic::{Cq, SoftNic, SoftQp, armed, choose_armed, choose_profile, profile};
+use rdmalab_softnic::{Cq, SoftNic, SoftQp, choose_hooks, choose_profile, hooks, profile};
 use support::node::*;
 use support::*;
 
@@ -134,7 +134,7 @@ fn used(_stage: Stage) {
     a.run(rdma(WrOpcode::Write, &[mem.sge(0, 4096)], mem.addr() + 4096, mem.rkey));
     assert_eq!(mem.read(4096, 4096), [7; 4096]);
     // Limits alone cost nothing: no packet is late, and the lane stays open.
-    let state = armed();
+    let state = hooks();
     assert_eq!((state.faults, state.disturbed_packets), (None, 0));
     let third = node.endpoint(&setup);
     third.to_init();
@@ -164,7 +164,7 @@ fn connections_stay_within_them() {
 fn late(_stage: Stage) {
     let rules = "rules = [\"delay 30ms of send\"]\n[limits]";
     under(&LOW.replace("[limits]", rules).replace("max_qp = 3", "max_qp = 4"));
-    choose_armed(None, Some("delay 40ms of write".to_owned())).expect("in time");
+    choose_hooks(None, Some("delay 40ms of write".to_owned())).expect("in time");
     let node = Node::open(0);
     let mem = node.mem(4096, Kind::Heap);
     let setup = Setup { cap: BOUND, cqe: 40, mtu: 3, rd_atomic: 2, ..Setup::new(QpType::Rc) };
@@ -176,11 +176,11 @@ fn late(_stage: Stage) {
     let began = Instant::now();
     assert_eq!(a.run(wr(WrOpcode::Send, &sges)).status, WcStatus::Success);
     assert!(began.elapsed() >= Duration::from_millis(30), "the profile's rule");
-    assert_eq!(armed().disturbed_packets, 0);
+    assert_eq!(hooks().disturbed_packets, 0);
     let began = Instant::now();
     a.run(rdma(WrOpcode::Write, &sges, mem.addr() + 64, mem.rkey));
     assert!(began.elapsed() >= Duration::from_millis(40), "the user's rule");
-    let state = armed();
+    let state = hooks();
     assert_eq!(state.faults.as_deref(), Some("delay 40ms of write"));
     assert_eq!(state.disturbed_packets, 1);
     assert_eq!(profile().map(|profile| profile.name.as_str()), Some("low"));

@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use rdmalab_engine::vocab::*;
-use rdmalab_softnic::{armed, choose_armed};
+use rdmalab_softnic::{choose_hooks, hooks};
 use support::net::{MTU_1024, Net, connect, enter};
 use support::node::*;
 use support::*;
@@ -26,7 +26,7 @@ fn connected(stage: &mut Stage, faults: Option<&str>) -> (Node, Endpoint, Link) 
     if by_network {
         enter(stage.index as u64 + 1);
     }
-    choose_armed(None, faults.map(str::to_owned)).expect("in time");
+    choose_hooks(None, faults.map(str::to_owned)).expect("in time");
     let link = stage.link(1 - stage.index);
     let node = Node::open(0);
     let setup = Setup { timeout: 14, ..Setup::new(QpType::Rc).mtu(MTU_1024) };
@@ -50,7 +50,7 @@ fn server(mut stage: Stage) {
     assert_eq!(endpoint.recv_done().status, WcStatus::Success);
     link.sync();
     // Three packets of a response, and one SEND.
-    assert_eq!(armed().disturbed_packets, 4);
+    assert_eq!(hooks().disturbed_packets, 4);
 }
 
 fn client(mut stage: Stage) {
@@ -85,7 +85,7 @@ fn the_response_to_the_second_read_is_lost_between_hosts() {
 /// repetition is served, is lost, and waits for its time-out.
 fn dammed(_stage: Stage) {
     let faults = "rnr-nak nth 1 of read; damming 200ms..300ms";
-    choose_armed(None, Some(faults.to_owned())).expect("in time");
+    choose_hooks(None, Some(faults.to_owned())).expect("in time");
     let node = Node::open(0);
     // An ACK time-out of 537 ms, and a wait of 10 ms after an RNR NAK.
     let (timeout, wait) = (Duration::from_nanos(4096 << 17), Duration::from_millis(10));

@@ -4,8 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use rdmalab_link::address::FourTuple;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
-use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_trace::{Frame, Link, Trace, show};
 use rdmalab_wire::frame::{Datagram, EthernetFrame, InfinibandFrame, Network};
@@ -78,7 +78,7 @@ pub fn link_receive(bytes: &[u8]) -> bool {
         _ => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
     };
     let (source, destination) = (address(1), address(2));
-    let path = Path { source, destination, source_port: 4791, destination_port: 4791 };
+    let tuple = FourTuple { source, destination, source_port: 4791, destination_port: 4791 };
     let transport = [Transport::Rc, Transport::Uc, Transport::Ud][usize::from(how >> 1) % 3];
     let expected = Expected {
         transport,
@@ -90,20 +90,20 @@ pub fn link_receive(bytes: &[u8]) -> bool {
     };
     let mut packet = rest.to_vec();
     if how & 16 == 0 && packet.len() >= 16 {
-        expand::seal(&path, u16::from(id), &mut packet);
+        expand::seal(&tuple, u16::from(id), &mut packet);
     }
     let Ok(read) = receive::parse(&packet) else { return false };
-    if receive::check(&read, &expected, &path).is_err() {
+    if receive::check(&read, &expected, &tuple).is_err() {
         return false;
     }
-    let Ok(found) = Verifier::default().verify(&path, &read, &packet) else { return false };
+    let Ok(found) = Verifier::default().verify(&tuple, &read, &packet) else { return false };
     let train = receive::train_of(&read.headers, read.payload.len(), &expected);
     let Ok(train) = train else { return false };
     let mut again = vec![0; train.payload_bytes as usize + MAX_OVERHEAD_BYTES];
     let parts = expand::write_headers(&train, transport, &mut again).expect("it was a packet");
     again.truncate(parts.packet_bytes);
     again[parts.payload_at..parts.payload_at + parts.payload_bytes].copy_from_slice(read.payload);
-    expand::seal(&path, found, &mut again);
+    expand::seal(&tuple, found, &mut again);
     let twice = receive::parse(&again).expect("it is a packet");
     let same = receive::train_of(&twice.headers, twice.payload.len(), &expected);
     assert_eq!((same, twice.payload), (Ok(train), read.payload));

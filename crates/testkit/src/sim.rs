@@ -15,7 +15,7 @@ mod world;
 
 pub use device::{Device, DeviceEnv, PD, Received, Sent, SimQp};
 pub use injector::{FaultInjector, SentPacket, address_of};
-pub use link::{Faults, Link, Parcel, cut};
+pub use link::{Faults, Link, TrainData, cut};
 pub use memory::Memory;
 pub use pair::{LEFT, Pair, PairConfig, RIGHT, blank, datagram_to};
 pub use world::{At, Knobs, LIMITS, World};

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use rdmalab_link::address::FourTuple;
 use rdmalab_link::expand;
-use rdmalab_link::path::Path;
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_testkit::fuzz;
 use rdmalab_testkit::rng::Rng;
@@ -32,9 +32,9 @@ fn captures() -> Vec<(String, Vec<u8>)> {
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     let mut frames = Vec::new();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")) {
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let mut capture = Capture::open(path).expect("a capture");
+    for tuple in paths.iter().filter(|tuple| tuple.extension().is_some_and(|e| e == "pcap")) {
+        let name = tuple.file_stem().expect("a name").to_string_lossy().into_owned();
+        let mut capture = Capture::open(tuple).expect("a capture");
         while let Some(frame) = capture.next_frame().expect("a whole capture") {
             frames.push((name.clone(), frame.bytes));
         }
@@ -225,19 +225,19 @@ fn every_packet_of_the_kernel_is_a_train_and_again_that_packet() {
     let mut packets = 0;
     for (file, bytes) in captures() {
         let Ok(frame) = EthernetFrame::parse(&bytes) else { continue };
-        let (path, identification) = path_of(&frame.datagram);
+        let (tuple, identification) = path_of(&frame.datagram);
         let read = receive::parse(frame.datagram.packet).expect(&file);
         let transport = read.headers.bth.opcode.transport();
         let expected = Expected {
             transport,
             can_receive: true,
-            between: Some((path.source, path.destination)),
+            between: Some((tuple.source, tuple.destination)),
             remote_qpn: Qpn::new(7),
             qkey: read.headers.deth.map_or(0, |deth| deth.qkey.0),
             mtu: PathMtu::Mtu1024,
         };
-        assert_eq!(receive::check(&read, &expected, &path), Ok(()), "{file}");
-        let found = Verifier::default().verify(&path, &read, frame.datagram.packet);
+        assert_eq!(receive::check(&read, &expected, &tuple), Ok(()), "{file}");
+        let found = Verifier::default().verify(&tuple, &read, frame.datagram.packet);
         assert_eq!(found, Ok(identification), "{file}");
         let train = receive::train_of(&read.headers, read.payload.len(), &expected).expect(&file);
         let mut again = vec![0xee; read.wire_bytes()];
@@ -246,26 +246,26 @@ fn every_packet_of_the_kernel_is_a_train_and_again_that_packet() {
         again[payload].copy_from_slice(read.payload);
         assert_eq!((again[1] & MIG_REQ, frame.datagram.packet[1] & MIG_REQ), (MIG_REQ, 0));
         again[1] &= !MIG_REQ;
-        expand::seal(&path, identification, &mut again);
+        expand::seal(&tuple, identification, &mut again);
         assert_eq!(again, frame.datagram.packet, "{file}");
         packets += 1;
     }
     assert_eq!(packets, 2568);
 }
 
-/// The migration state of the sender's path in a BTH (IBA vol. 1, 9.2.3), which RoCE does not have:
-/// ours say "migrated", as adapters do, and rxe "rearm".
+/// The migration state of the sender's path in a BTH (IBA vol. 1, 9.2.3), which RoCE does not
+/// have: ours say "migrated", as adapters do, and rxe "rearm".
 const MIG_REQ: u8 = 0x40;
 
 /// Where a datagram travels, and IPv4's identification.
-fn path_of(datagram: &Datagram<'_>) -> (Path, u16) {
+fn path_of(datagram: &Datagram<'_>) -> (FourTuple, u16) {
     let (source, destination, identification): (IpAddr, IpAddr, u16) = match datagram.network {
         Network::V4(ip) => (ip.source.into(), ip.destination.into(), ip.identification),
         Network::V6(ip) => (ip.source.0.into(), ip.destination.0.into(), 0),
     };
     let udp = &datagram.udp;
     let (source_port, destination_port) = (udp.source_port, udp.destination_port);
-    (Path { source, destination, source_port, destination_port }, identification)
+    (FourTuple { source, destination, source_port, destination_port }, identification)
 }
 
 /// Writes the frames of the kernel's captures where the fuzzers look for what to begin with.

@@ -6,7 +6,7 @@ use rdmalab_engine::qp::{Accept, CopyError, Plan, Qp, Response};
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
 use rdmalab_engine::vocab::*;
 use rdmalab_testkit::rng::Rng;
-use rdmalab_testkit::sim::{Knobs, LEFT, Pair, PairConfig, Parcel, RIGHT, blank, cut};
+use rdmalab_testkit::sim::{Knobs, LEFT, Pair, PairConfig, RIGHT, TrainData, blank, cut};
 use rdmalab_wire::aeth::Syndrome;
 use rdmalab_wire::ids::{PathMtu, Psn};
 
@@ -25,14 +25,14 @@ fn looks(pair: &mut Pair, at: rdmalab_testkit::sim::At) -> String {
     format!("{told}\n{answers:?}\n{digest:x}\n{:?}", sim.qp)
 }
 
-fn offer(pair: &mut Pair, at: rdmalab_testkit::sim::At, parcel: Parcel) {
-    pair.world.give(at, parcel);
+fn offer(pair: &mut Pair, at: rdmalab_testkit::sim::At, train_data: TrainData) {
+    pair.world.give(at, train_data);
     pair.world.accept_all(at);
 }
 
 /// Trains that an RC or UC requester sent, some of them overlapping what came before, some missing.
-fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<Parcel> {
-    let mut parcels = Vec::new();
+fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<TrainData> {
+    let mut trains = Vec::new();
     for wr_id in 0..rng.between(1, 8) {
         let length = rng.pick(&[0, 1, 255, 256, 257, 1000, 2048, 5000]);
         let bytes = rng.bytes(length);
@@ -57,25 +57,25 @@ fn draw_trains(pair: &mut Pair, rng: &mut Rng, target: (u64, u32)) -> Vec<Parcel
             ..blank(wr_id, opcode)
         };
         pair.post(LEFT, wr).unwrap();
-        while let Some(parcel) = pair.device(LEFT).next_request(0, 2048) {
-            parcels.push(parcel);
+        while let Some(train_data) = pair.device(LEFT).next_request(0, 2048) {
+            trains.push(train_data);
         }
     }
     // Lost, repeated, and overlapping ones.
     let mtu = PathMtu::Mtu256;
     let mut out = Vec::new();
-    for parcel in parcels {
+    for train_data in trains {
         if rng.chance(60) {
             continue;
         }
-        let packets = parcel.train.packets;
-        if parcel.train.kind != TrainKind::ReadRequest && packets > 1 && rng.chance(200) {
+        let packets = train_data.train.packets;
+        if train_data.train.kind != TrainKind::ReadRequest && packets > 1 && rng.chance(200) {
             let count = rng.between(1, packets as u64) as u32;
-            out.push(cut(&parcel, 0, count, mtu));
+            out.push(cut(&train_data, 0, count, mtu));
         }
-        out.push(parcel.clone());
+        out.push(train_data.clone());
         if rng.chance(100) {
-            out.push(parcel);
+            out.push(train_data);
         }
     }
     out
@@ -99,20 +99,20 @@ fn a_train_and_its_packets_are_the_same_to_a_responder() {
         let mut again = rng.clone();
         let (mut whole, target) = make(&mut rng);
         let (mut single, _) = make(&mut again);
-        for parcel in draw_trains(&mut whole, &mut rng, target) {
-            let packets = match parcel.train.kind {
+        for train_data in draw_trains(&mut whole, &mut rng, target) {
+            let packets = match train_data.train.kind {
                 TrainKind::ReadRequest => 1,
-                _ => parcel.train.packets,
+                _ => train_data.train.packets,
             };
             for index in 0..packets {
                 let packet = match packets {
-                    1 => parcel.clone(),
-                    _ => cut(&parcel, index, 1, config.mtu),
+                    1 => train_data.clone(),
+                    _ => cut(&train_data, index, 1, config.mtu),
                 };
                 offer(&mut single, RIGHT, packet);
             }
-            let train = parcel.train;
-            offer(&mut whole, RIGHT, parcel);
+            let train = train_data.train;
+            offer(&mut whole, RIGHT, train_data);
             let (ended, rc) = (whole.state(RIGHT) == QpState::Err, config.qp_type == QpType::Rc);
             let (whole, single) = (looks(&mut whole, RIGHT), looks(&mut single, RIGHT));
             if ended || !rc {
@@ -333,16 +333,16 @@ fn what_the_lane_executed_is_folded_in_once() {
     assert_eq!((pair.sent(LEFT).len(), pair.world.link.sent), (2, 0));
     assert_eq!(pair.world.qp(RIGHT).qp.expected_psn(), Psn::new(0x10));
     pair.post(LEFT, blank(3, WrOpcode::Send)).unwrap();
-    let parcel = pair.device(LEFT).next_request(0, 64).unwrap();
-    assert_eq!((parcel.train.fold.packets, parcel.train.fold.messages), (2, 2));
+    let train_data = pair.device(LEFT).next_request(0, 64).unwrap();
+    assert_eq!((train_data.train.fold.packets, train_data.train.fold.messages), (2, 2));
     pair.post(LEFT, SendWr { wr_id: 4, opcode: WrOpcode::Write, ..write }).unwrap();
-    offer(&mut pair, RIGHT, parcel.clone());
+    offer(&mut pair, RIGHT, train_data.clone());
     assert_eq!(pair.world.qp(RIGHT).qp.expected_psn(), Psn::new(0x13));
     let next = pair.device(LEFT).next_request(0, 64).unwrap();
     assert_eq!(next.train.fold.packets, 0);
     offer(&mut pair, RIGHT, next);
     // The train comes again: nothing goes back.
-    offer(&mut pair, RIGHT, parcel);
+    offer(&mut pair, RIGHT, train_data);
     assert_eq!(pair.world.qp(RIGHT).qp.expected_psn(), Psn::new(0x14));
     assert_eq!(pair.received(RIGHT), [(1, WcStatus::Success)]);
     pair.world.settle();

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use rdmalab_experiments::Experiment;
 use rdmalab_measure::limits::{available_cores, one_cpu};
 use rdmalab_rank::process::{
-    Claim, Gate, Meeting, Place, RANKS_MAX, Spec, SshCommand, WorkerCommand, World, join,
-    new_token, port,
+    Claim, LaunchEnv, LaunchMethod, RANKS_MAX, RankSpec, RendezvousAddress, RendezvousListener,
+    SshCommand, WorkerCommand, join, new_token, port,
 };
 
 use super::args::HowArgs;
@@ -54,7 +54,7 @@ enum Launch {
     /// One on each of these, started by ssh with these words.
     Hosts { hosts: Vec<String>, ssh: Vec<String>, program: String },
     /// Started together with this process.
-    World(World),
+    LaunchEnv(LaunchEnv),
 }
 
 impl Ends {
@@ -74,9 +74,9 @@ impl Ends {
     /// When the experiment does not take so many ranks, or options contradict each other.
     pub fn of(experiment: Experiment, how: &HowArgs) -> Outcome<Self> {
         let alone = how.host.is_some() || !how.hosts.is_empty();
-        let world = if alone { None } else { World::discover().map_err(usage)? };
+        let discovered = if alone { None } else { LaunchEnv::discover().map_err(usage)? };
         let ends = Self {
-            launch: launch(experiment, how, world)?,
+            launch: launch(experiment, how, discovered)?,
             cores: how.cores.clone(),
             rendezvous: how.rendezvous.clone(),
             link: how.link.clone(),
@@ -93,7 +93,7 @@ impl Ends {
         }
         experiment.takes(count).map_err(|why| match (how.ranks, &ends.launch) {
             (Some(ranks), _) => usage(format!("--ranks {ranks}: {why}")),
-            (None, Launch::World(world)) => usage(format!("{}: {why}", world.by)),
+            (None, Launch::LaunchEnv(launch)) => usage(format!("{}: {why}", launch.by)),
             (None, _) => usage(why),
         })?;
         Ok(ends)
@@ -105,7 +105,7 @@ impl Ends {
             Launch::Here(count) => *count,
             Launch::Server(_) => 2,
             Launch::Hosts { hosts, .. } => hosts.len(),
-            Launch::World(world) => world.size,
+            Launch::LaunchEnv(launch) => launch.size,
         }
     }
 
@@ -113,7 +113,7 @@ impl Ends {
     fn started(&self) -> Vec<usize> {
         match &self.launch {
             Launch::Here(count) => (0..*count).collect(),
-            Launch::Server(_) | Launch::World(_) => vec![0],
+            Launch::Server(_) | Launch::LaunchEnv(_) => vec![0],
             Launch::Hosts { hosts, .. } => {
                 (0..hosts.len()).filter(|rank| hosts[*rank] == HERE).collect()
             }
@@ -140,41 +140,44 @@ impl Ends {
     ///
     /// # Errors
     /// When `--cores` is wrong, or ranks cannot come to us.
-    pub fn specs(&self) -> Outcome<(Vec<Spec>, Option<Gate>)> {
+    pub fn specs(&self) -> Outcome<(Vec<RankSpec>, Option<RendezvousListener>)> {
         let cores = self.cores()?;
         let worker = WorkerCommand::this_program(self.link.worker()).map_err(failed)?;
-        let (places, gate) = self.gathered(worker)?;
-        let spec = |(place, core): (Place, Option<usize>)| Spec {
+        let (places, listener) = self.gathered(worker)?;
+        let spec = |(place, core): (LaunchMethod, Option<usize>)| RankSpec {
             place,
             cores: core.into_iter().collect(),
             yielding: None,
         };
-        Ok((places.into_iter().zip(cores).map(spec).collect(), gate))
+        Ok((places.into_iter().zip(cores).map(spec).collect(), listener))
     }
 
-    fn gathered(&self, worker: WorkerCommand) -> Outcome<(Vec<Place>, Option<Gate>)> {
+    fn gathered(
+        &self,
+        worker: WorkerCommand,
+    ) -> Outcome<(Vec<LaunchMethod>, Option<RendezvousListener>)> {
         let here = |rank| {
-            Place::Local(WorkerCommand { envs: self.link.variables(rank), ..worker.clone() })
+            LaunchMethod::Local(WorkerCommand { envs: self.link.variables(rank), ..worker.clone() })
         };
         Ok(match &self.launch {
             Launch::Here(count) => ((0..*count).map(here).collect(), None),
-            Launch::Server(address) => (vec![here(0), Place::Remote(address.clone())], None),
-            Launch::World(World { rank: 1.., by, .. }) => {
+            Launch::Server(address) => (vec![here(0), LaunchMethod::Remote(address.clone())], None),
+            Launch::LaunchEnv(LaunchEnv { rank: 1.., by, .. }) => {
                 return Err(usage(format!("only `rdmalab run` can be started by {by}")));
             }
-            Launch::World(world) => {
+            Launch::LaunchEnv(launch) => {
                 let mut places = vec![here(0)];
-                places.resize(world.size, Place::Joining);
-                (places, Some(self.gate_of(world)?))
+                places.resize(launch.size, LaunchMethod::Joining);
+                (places, Some(self.gate_of(launch)?))
             }
             Launch::Hosts { hosts, ssh, program } => {
                 let token = new_token().map_err(failed)?;
                 let port = self.rendezvous.as_deref().and_then(port_of).unwrap_or(0);
-                let gate = Gate::tcp(port, &token).map_err(failed)?;
-                let addresses = self.addresses(gate.port().unwrap_or(port));
+                let listener = RendezvousListener::tcp(port, &token).map_err(failed)?;
+                let addresses = self.addresses(listener.port().unwrap_or(port));
                 let place = |(rank, host): (usize, &String)| match host.as_str() {
                     HERE => here(rank),
-                    _ => Place::Ssh(SshCommand {
+                    _ => LaunchMethod::Ssh(SshCommand {
                         ssh: ssh.iter().map(Into::into).collect(),
                         host: host.clone(),
                         variables: self.passed(rank),
@@ -183,7 +186,7 @@ impl Ends {
                         token: token.clone(),
                     }),
                 };
-                (hosts.iter().enumerate().map(place).collect(), Some(gate))
+                (hosts.iter().enumerate().map(place).collect(), Some(listener))
             }
         })
     }
@@ -200,35 +203,35 @@ impl Ends {
         }
     }
 
-    fn gate_of(&self, world: &World) -> Outcome<Gate> {
-        let (meeting, token) = world.meeting(self.rendezvous.as_deref()).map_err(usage)?;
-        let gate = match &meeting {
-            Meeting::Here(name) => Gate::here(name),
-            Meeting::Tcp(addresses) => {
+    fn gate_of(&self, launch: &LaunchEnv) -> Outcome<RendezvousListener> {
+        let (rendezvous, token) = launch.rendezvous(self.rendezvous.as_deref()).map_err(usage)?;
+        let listener = match &rendezvous {
+            RendezvousAddress::Here(name) => RendezvousListener::here(name),
+            RendezvousAddress::Tcp(addresses) => {
                 let port = addresses.first().and_then(|address| port_of(address)).unwrap_or(0);
-                Gate::tcp(port, &token)
+                RendezvousListener::tcp(port, &token)
             }
         };
-        gate.map_err(failed)
+        listener.map_err(failed)
     }
 
     /// When mpirun or srun started this process as another rank than 0: what it has to do instead
     /// of running anything, namely what rank 0 says.
     pub fn follow(&self) -> Option<Outcome> {
         match &self.launch {
-            Launch::World(world) if world.rank > 0 => Some(self.be_led(world)),
+            Launch::LaunchEnv(launch) if launch.rank > 0 => Some(self.be_led(launch)),
             _ => None,
         }
     }
 
-    fn be_led(&self, world: &World) -> Outcome {
-        let of_rank = |why: String| failed(format!("rank {}: {why}", world.rank));
-        self.link.take_all(world.rank).map_err(usage)?;
-        let (meeting, token) = world.meeting(self.rendezvous.as_deref()).map_err(usage)?;
+    fn be_led(&self, launch: &LaunchEnv) -> Outcome {
+        let of_rank = |why: String| failed(format!("rank {}: {why}", launch.rank));
+        self.link.take_all(launch.rank).map_err(usage)?;
+        let (rendezvous, token) = launch.rendezvous(self.rendezvous.as_deref()).map_err(usage)?;
         // mpirun passes Ctrl-C on to all; it is rank 0 that brings the run to its end.
         crate::interrupt::leave_to_others();
-        let stream = join(&meeting, job::PATIENCE).map_err(of_rank)?;
-        let claim = Claim { rank: world.rank, token };
+        let stream = join(&rendezvous, job::PATIENCE).map_err(of_rank)?;
+        let claim = Claim { rank: launch.rank, token };
         job::work_as(Some(claim), stream, None, self.link.first())
             .map_err(|e| of_rank(e.to_string()))
     }
@@ -256,7 +259,7 @@ impl Ends {
             Launch::Here(_) => true,
             Launch::Server(address) => rank == 0 || is_here(address),
             Launch::Hosts { hosts, .. } => hosts[rank] == HERE,
-            Launch::World(_) => false,
+            Launch::LaunchEnv(_) => false,
         }
     }
 
@@ -304,7 +307,7 @@ impl Ends {
     }
 }
 
-fn launch(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcome<Launch> {
+fn launch(experiment: Experiment, how: &HowArgs, launch: Option<LaunchEnv>) -> Outcome<Launch> {
     let least = *experiment.ranks().start();
     let ranks = how.ranks.map(|ranks| ranks as usize);
     if let Some(host) = &how.host {
@@ -313,14 +316,14 @@ fn launch(experiment: Experiment, how: &HowArgs, world: Option<World>) -> Outcom
             _ => Ok(Launch::Server(host.clone())),
         };
     }
-    if let Some(world) = world {
-        let (by, size) = (world.by, world.size);
+    if let Some(launch) = launch {
+        let (by, size) = (launch.by, launch.size);
         return match ranks {
             Some(ranks) if ranks != size => Err(usage(format!(
                 "--ranks {ranks}: {by} started {size} processes, each of which is a rank: leave \
                  --ranks out"
             ))),
-            _ => Ok(Launch::World(world)),
+            _ => Ok(Launch::LaunchEnv(launch)),
         };
     }
     if how.hosts.is_empty() {
@@ -445,12 +448,12 @@ mod tests {
 
     #[test]
     fn ranks_go_round_the_hosts() {
-        let (specs, gate) = hosts(None, &["localhost", "b"]).unwrap().specs().unwrap();
-        assert!(matches!(specs[0].place, Place::Local(_)) && specs[0].cores.len() < 2);
-        let Place::Ssh(command) = &specs[1].place else { panic!("{:?}", specs[1]) };
+        let (specs, listener) = hosts(None, &["localhost", "b"]).unwrap().specs().unwrap();
+        assert!(matches!(specs[0].place, LaunchMethod::Local(_)) && specs[0].cores.len() < 2);
+        let LaunchMethod::Ssh(command) = &specs[1].place else { panic!("{:?}", specs[1]) };
         assert!(command.host == "b" && command.token.len() == 32 && specs[1].cores.is_empty());
         assert!(!command.args.join(" ").contains(&command.token), "{command:?}");
-        let port = gate.unwrap().port().unwrap();
+        let port = listener.unwrap().port().unwrap();
         assert_eq!((command.program.as_str(), &command.args[0]), ("/x/rdmalab", &"worker".into()));
         assert!(command.args[2].starts_with(&format!("ssh:{port},")), "{command:?}");
         assert_eq!(command.args[3..], ["--rank", "1"]);

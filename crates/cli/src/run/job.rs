@@ -7,13 +7,13 @@ use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::{Outcome, Stamp};
 use rdmalab_rank::Rank;
 use rdmalab_rank::process::{
-    Claim, Meeting, ProcessRank, Stream, connection, join, serve_as, serve_under,
+    Claim, ProcessRank, RendezvousAddress, Stream, connection, join, serve_as, serve_under,
 };
 use rdmalab_verbs::{Context, Device};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use super::armed;
+use super::hooks;
 use super::starved::Before;
 use crate::bench::task::{Task, Timings};
 use crate::bench::worker::{Endpoint, perform};
@@ -126,7 +126,7 @@ pub fn work_there(addresses: &str, rank: usize, soft_only: Option<&str>) -> io::
     };
     std::thread::Builder::new().name("ssh".to_owned()).spawn(end)?;
     let by_ssh = std::env::var("SSH_CONNECTION").ok();
-    let stream = join(&Meeting::Tcp(resolved(addresses, by_ssh.as_deref())), SEARCH);
+    let stream = join(&RendezvousAddress::Tcp(resolved(addresses, by_ssh.as_deref())), SEARCH);
     let stream = stream.map_err(io::Error::other)?;
     let token = token.trim().to_owned();
     work_as(Some(Claim { rank, token }), stream, None, soft_only)
@@ -209,7 +209,7 @@ fn do_job(rank: &ProcessRank, open: &mut Open, job: &Job) -> Result<JobResult, S
             Ok(JobResult::Limits(Limits { profile, ..limits }))
         }
         Job::Measure { point, .. } => {
-            let before = armed::State::of(&open.device);
+            let before = hooks::State::of(&open.device);
             rdmalab_experiments::run(rank, &open.device, point)
                 .map(|measured| before.labelled(measured, rank.index()))
                 .map(|outcome| JobResult::Outcome(dated(rank, outcome)))

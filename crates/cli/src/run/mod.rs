@@ -1,8 +1,8 @@
 //! `rdmalab run EXPERIMENT [HOST]`: points in, a record and a table out.
 
 pub mod args;
-pub mod armed;
 pub mod ends;
+pub mod hooks;
 pub mod job;
 pub mod keep;
 mod load;

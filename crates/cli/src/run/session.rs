@@ -2,7 +2,7 @@
 
 use rdmalab_experiments::{Limits, Point};
 use rdmalab_measure::Outcome as Measured;
-use rdmalab_rank::process::{Cause, Place, Team, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{Cause, LaunchMethod, TeamEvent, WorkerCommand, WorkerGroup};
 
 use super::ends::Ends;
 use super::job::{Job, JobResult, PATIENCE};
@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 
 /// The ranks of a run.
 pub struct Session {
-    team: Team,
+    workers: WorkerGroup,
     interrupt: Interrupt,
     device: String,
 }
@@ -61,18 +61,18 @@ impl Session {
         ends: &Ends,
         workers: Option<[WorkerCommand; 2]>,
     ) -> Outcome<Self> {
-        let (mut specs, gate) = ends.specs()?;
+        let (mut specs, listener) = ends.specs()?;
         for (spec, worker) in specs.iter_mut().zip(workers.into_iter().flatten()) {
-            spec.place = Place::Local(worker);
+            spec.place = LaunchMethod::Local(worker);
         }
-        let team = Team::gather(&specs, gate.as_ref(), &interrupt.flag());
-        let team = team.map_err(|error| failed(error.what))?;
-        Ok(Self { team, interrupt: interrupt.clone(), device: device.to_owned() })
+        let workers = WorkerGroup::gather(&specs, listener.as_ref(), &interrupt.flag());
+        let workers = workers.map_err(|error| failed(error.what))?;
+        Ok(Self { workers, interrupt: interrupt.clone(), device: device.to_owned() })
     }
 
     /// The processes of both ends.
     pub fn pids(&self) -> Vec<u32> {
-        self.team.infos().map(|info| info.pid).collect()
+        self.workers.infos().map(|info| info.pid).collect()
     }
 
     /// What the device can at each rank.
@@ -121,9 +121,9 @@ impl Session {
     ) -> Result<Vec<JobResult>, Box<Cut>> {
         let cut = |failure, partial| Box::new(Cut { failure, partial });
         let bytes = postcard::to_stdvec(job).map_err(|e| cut(failed(e), None))?;
-        let jobs = vec![bytes; self.team.infos().count()];
+        let jobs = vec![bytes; self.workers.infos().count()];
         let flag = self.interrupt.flag();
-        match self.team.run(&jobs, PATIENCE, &flag, on_event) {
+        match self.workers.run(&jobs, PATIENCE, &flag, on_event) {
             Ok(all) => {
                 let decoded = all.iter().map(|bytes| postcard::from_bytes(bytes));
                 let decoded: Result<Vec<JobResult>, _> = decoded.collect();

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rdmalab_experiments::{Limits, sweep};
-use rdmalab_rank::process::World;
+use rdmalab_rank::process::LaunchEnv;
 use rdmalab_record::Record;
 use rdmalab_report::OtherCondition;
 use rdmalab_study::{Study, evaluate};
@@ -44,7 +44,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
         show::list(&studies(args.studies.as_deref())?);
         return Ok(());
     };
-    if let Some(world) = World::discover().map_err(usage)? {
+    if let Some(world) = LaunchEnv::discover().map_err(usage)? {
         return refuse_launcher(key, &world);
     }
     let resumed = match &args.resume {
@@ -99,7 +99,7 @@ pub fn run(args: &StudyArgs) -> Outcome {
 
 /// Refuses to run under mpirun or srun, which start a fixed number of ranks: each sweep of a study
 /// takes its own number. Rank 0 prints the reason.
-fn refuse_launcher(key: &str, world: &World) -> Outcome {
+fn refuse_launcher(key: &str, world: &LaunchEnv) -> Outcome {
     let by = world.by;
     match world.rank {
         0 => Err(usage(format!(

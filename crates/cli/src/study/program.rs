@@ -19,7 +19,7 @@ use super::shorten::evenly_spaced;
 use crate::failure::{Outcome, run as failed, usage};
 use crate::interrupt::Interrupt;
 use crate::latency::LatencyArgs;
-use crate::run::armed;
+use crate::run::hooks;
 
 /// Programs that parts may name.
 const KNOWN: [&str; 1] = ["ib_send_lat"];
@@ -232,7 +232,7 @@ pub fn run(
                     started,
                     elapsed: began.elapsed(),
                 };
-                let measured = armed::under_profile(measured, &found);
+                let measured = hooks::under_profile(measured, &found);
                 writer.append(&id, &measured).map_err(failed)?;
             }
             Err(_) if interrupt.is_set() => return Err(failed("interrupted")),

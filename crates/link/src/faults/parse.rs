@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use rdmalab_wire::ids::{MASK_24, Psn, Qpn};
 
 use super::{Action, Count, End, Rule, Which};
+use crate::address::{destination_of, gid_of};
 use crate::packet::{Class, Medium};
-use crate::path::{destination_of, gid_of};
 use crate::units::{MAX_DELAY_NS, time, window};
 
 const REQUESTS: u16 =

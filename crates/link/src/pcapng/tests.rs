@@ -12,15 +12,15 @@ use rdmalab_wire::opcode::Transport;
 use rdmalab_wire::packet::Packet;
 
 use super::*;
+use crate::address::IpFields;
 use crate::expand;
-use crate::path::IpFields;
 
-fn path(v6: bool) -> Path {
+fn tuple(v6: bool) -> FourTuple {
     let (source, destination): (IpAddr, IpAddr) = match v6 {
         true => ("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap()),
         false => ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
     };
-    Path { source, destination, source_port: 0xc123, destination_port: 4791 }
+    FourTuple { source, destination, source_port: 0xc123, destination_port: 4791 }
 }
 
 /// A file with one SEND of `payload`, finished.
@@ -35,7 +35,7 @@ fn file(v6: bool, payload: &[u8], comment: &str, snap: usize, dropped: u64) -> V
     section(&mut out, "test", "a comment");
     interface(&mut out, "soft0", "one", 65_535);
     interface(&mut out, "soft1", "two", 65_535);
-    let headers = FrameHeaders::of(path(v6), &IpFields { hop_limit: 64, ..IpFields::default() });
+    let headers = FrameHeaders::of(tuple(v6), &IpFields { hop_limit: 64, ..IpFields::default() });
     let capture = Capture {
         interface: 1,
         at_ns: 1_700_000_000_123_456_789,

@@ -59,7 +59,7 @@ impl std::fmt::Debug for Claim {
     }
 }
 
-/// What a worker learns about its team: its rank, and the other ranks.
+/// What a worker learns about its group: its rank, and the other ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Assignment {
     /// Which rank.

@@ -14,7 +14,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::rendezvous::Meeting;
+use super::rendezvous::RendezvousAddress;
 
 /// The variable that holds a secret which all ranks know.
 pub const TOKEN_VARIABLE: &str = "RDMALAB_TOKEN";
@@ -23,7 +23,7 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// The processes that were started together with this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct World {
+pub struct LaunchEnv {
     /// The index of this process.
     pub rank: usize,
     /// The number of processes.
@@ -40,7 +40,7 @@ pub struct World {
     secret: Option<String>,
 }
 
-impl World {
+impl LaunchEnv {
     /// The job of this process; `None` if it was started alone.
     ///
     /// # Errors
@@ -53,16 +53,16 @@ impl World {
         let starters = [open_mpi, slurm, hydra];
         let found = starters.iter().find_map(|starter| starter(&get, parent));
         let Some(found) = found else { return Ok(None) };
-        let mut world = found?;
-        if world.rank >= world.size {
-            let (by, rank, size) = (world.by, world.rank, world.size);
+        let mut launch = found?;
+        if launch.rank >= launch.size {
+            let (by, rank, size) = (launch.by, launch.rank, launch.size);
             return Err(format!("the environment of {by} says rank {rank} of {size}"));
         }
         if let Some(token) = get(TOKEN_VARIABLE).filter(|token| !token.is_empty()) {
-            world.secret = Some(token);
+            launch.secret = Some(token);
         }
         // A single process is no job.
-        Ok((world.size > 1).then_some(world))
+        Ok((launch.size > 1).then_some(launch))
     }
 
     /// Where the ranks meet: where the user says, else as the environment has it. With the token
@@ -70,11 +70,14 @@ impl World {
     ///
     /// # Errors
     /// A sentence that says what is missing.
-    pub fn meeting(&self, rendezvous: Option<&str>) -> Result<(Meeting, String), String> {
+    pub fn rendezvous(
+        &self,
+        rendezvous: Option<&str>,
+    ) -> Result<(RendezvousAddress, String), String> {
         if rendezvous.is_none() && self.is_one_host {
             let user = rustix::process::geteuid().as_raw();
             let name = format!("rdmalab-{user}-{}-{}", self.by, self.job);
-            return Ok((Meeting::Here(name), String::new()));
+            return Ok((RendezvousAddress::Here(name), String::new()));
         }
         let token = self.secret.clone().ok_or_else(|| {
             format!(
@@ -95,7 +98,7 @@ impl World {
                 self.by
             ));
         }
-        Ok((Meeting::Tcp(addresses), token))
+        Ok((RendezvousAddress::Tcp(addresses), token))
     }
 
     /// The host with the job's port, unless it names one.
@@ -140,17 +143,17 @@ impl Hasher for Fnv {
 }
 
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
-type Found = Option<Result<World, String>>;
+type Found = Option<Result<LaunchEnv, String>>;
 
 fn number(get: Get<'_>, name: &str) -> Option<Result<usize, String>> {
     let text = get(name)?;
     Some(text.parse().map_err(|_| format!("{name}={text:?} is no number of a rank")))
 }
 
-/// A world with this rank and size, where both are there.
-fn world(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> Found {
+/// A launch with this rank and size, where both are there.
+fn launch(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> Found {
     let (rank, size) = (number(get, rank)?, number(get, size)?);
-    let world = |rank, size| World {
+    let launch = |rank, size| LaunchEnv {
         rank,
         size,
         by,
@@ -159,21 +162,21 @@ fn world(get: Get<'_>, by: &'static str, rank: &str, size: &str) -> Found {
         first_hosts: Vec::new(),
         secret: None,
     };
-    Some(rank.and_then(|rank| size.map(|size| world(rank, size))))
+    Some(rank.and_then(|rank| size.map(|size| launch(rank, size))))
 }
 
 fn open_mpi(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> Found {
-    let mut found = world(get, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
-    if let Ok(world) = &mut found {
+    let mut found = launch(get, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
+    if let Ok(launch) = &mut found {
         let job = get("PMIX_NAMESPACE").or_else(|| get("OMPI_MCA_ess_base_jobid"));
-        world.job = job.unwrap_or_else(|| format!("parent-{parent}"));
+        launch.job = job.unwrap_or_else(|| format!("parent-{parent}"));
         let local = number(get, "OMPI_COMM_WORLD_LOCAL_SIZE");
-        world.is_one_host = local == Some(Ok(world.size));
+        launch.is_one_host = local == Some(Ok(launch.size));
         // `JOB.VPID;tcp://A,B:PORT;tcp6://[C]:PORT`, of the mpirun itself.
         let uri = get("OMPI_MCA_orte_hnp_uri").unwrap_or_default();
-        world.first_hosts = uri.split(';').flat_map(hosts_of_uri).collect();
+        launch.first_hosts = uri.split(';').flat_map(hosts_of_uri).collect();
         // A key that mpirun draws for each job, for networks that need one.
-        world.secret = get("OMPI_MCA_orte_precondition_transports");
+        launch.secret = get("OMPI_MCA_orte_precondition_transports");
     }
     Some(found)
 }
@@ -186,22 +189,22 @@ fn hosts_of_uri(part: &str) -> Vec<String> {
 }
 
 fn slurm(get: &dyn Fn(&str) -> Option<String>, _parent: u32) -> Found {
-    let mut found = world(get, "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
-    if let Ok(world) = &mut found {
+    let mut found = launch(get, "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
+    if let Ok(launch) = &mut found {
         let job = |name: &str| get(name).unwrap_or_default();
-        world.job = format!("{}.{}", job("SLURM_JOB_ID"), job("SLURM_STEP_ID"));
-        world.is_one_host = number(get, "SLURM_STEP_NUM_NODES") == Some(Ok(1));
+        launch.job = format!("{}.{}", job("SLURM_JOB_ID"), job("SLURM_STEP_ID"));
+        launch.is_one_host = number(get, "SLURM_STEP_NUM_NODES") == Some(Ok(1));
         let nodes = get("SLURM_STEP_NODELIST").or_else(|| get("SLURM_NODELIST"));
-        world.first_hosts = nodes.as_deref().and_then(first_node).into_iter().collect();
+        launch.first_hosts = nodes.as_deref().and_then(first_node).into_iter().collect();
     }
     Some(found)
 }
 
 fn hydra(get: &dyn Fn(&str) -> Option<String>, parent: u32) -> Found {
-    let mut found = world(get, "mpirun", "PMI_RANK", "PMI_SIZE")?;
-    if let Ok(world) = &mut found {
-        world.job = format!("parent-{parent}");
-        world.is_one_host = number(get, "MPI_LOCALNRANKS") == Some(Ok(world.size));
+    let mut found = launch(get, "mpirun", "PMI_RANK", "PMI_SIZE")?;
+    if let Ok(launch) = &mut found {
+        launch.job = format!("parent-{parent}");
+        launch.is_one_host = number(get, "MPI_LOCALNRANKS") == Some(Ok(launch.size));
     }
     Some(found)
 }
@@ -228,12 +231,12 @@ fn first_node(list: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Option<World>, String> {
+    fn read(text: &str) -> Result<Option<LaunchEnv>, String> {
         let find = |name: &str| {
             let pairs = text.lines().filter_map(|line| line.trim().split_once('='));
             pairs.filter(|(n, _)| *n == name).map(|(_, value)| value.to_owned()).next()
         };
-        World::read(find, 77)
+        LaunchEnv::read(find, 77)
     }
 
     /// As Open MPI 4.1.4 has it.
@@ -253,25 +256,28 @@ mod tests {
 
     #[test]
     fn open_mpi_on_one_host_meets_there() {
-        let world = read(OPEN_MPI).unwrap().unwrap();
-        assert_eq!((world.rank, world.size, world.by), (1, 4, "mpirun"));
-        let (meeting, token) = world.meeting(None).unwrap();
+        let launch = read(OPEN_MPI).unwrap().unwrap();
+        assert_eq!((launch.rank, launch.size, launch.by), (1, 4, "mpirun"));
+        let (rendezvous, token) = launch.rendezvous(None).unwrap();
         let user = rustix::process::geteuid().as_raw();
-        assert_eq!(meeting, Meeting::Here(format!("rdmalab-{user}-mpirun-1487929345")));
+        assert_eq!(
+            rendezvous,
+            RendezvousAddress::Here(format!("rdmalab-{user}-mpirun-1487929345"))
+        );
         assert_eq!(token, "");
-        let (meeting, token) = world.meeting(Some("[fd00::9]:7")).unwrap();
-        assert_eq!(meeting, Meeting::Tcp(vec!["[fd00::9]:7".into()]));
+        let (rendezvous, token) = launch.rendezvous(Some("[fd00::9]:7")).unwrap();
+        assert_eq!(rendezvous, RendezvousAddress::Tcp(vec!["[fd00::9]:7".into()]));
         assert_eq!(token, "872843c0dbc43b8c-f9814582406cdbfc");
     }
 
     #[test]
     fn open_mpi_on_several_hosts_meets_where_mpirun_is() {
         let text = OPEN_MPI.replace("LOCAL_SIZE=4", "LOCAL_SIZE=2");
-        let world = read(&text).unwrap().unwrap();
-        let port = world.port();
+        let launch = read(&text).unwrap().unwrap();
+        let port = launch.port();
         assert!(PORTS.contains(&port));
         let all = ["192.0.2.2", "10.1.0.2", "[fd00::2]"].map(|host| format!("{host}:{port}"));
-        assert_eq!(world.meeting(None).unwrap().0, Meeting::Tcp(all.to_vec()));
+        assert_eq!(launch.rendezvous(None).unwrap().0, RendezvousAddress::Tcp(all.to_vec()));
         let other = read(&text.replace("1487929345", "1487929346")).unwrap().unwrap();
         assert_ne!(other.port(), port);
         // Another rank of the same job comes to the same port.
@@ -281,17 +287,17 @@ mod tests {
 
     #[test]
     fn srun_meets_on_the_first_node_and_wants_a_token() {
-        let world = read(SRUN).unwrap().unwrap();
-        assert_eq!((world.rank, world.size, world.by), (3, 8, "srun"));
-        assert!(world.meeting(None).unwrap_err().contains("RDMALAB_TOKEN"));
-        let world = read(&format!("{SRUN}\nRDMALAB_TOKEN=abc")).unwrap().unwrap();
-        let port = world.port();
-        let expected = Meeting::Tcp(vec![format!("node007:{port}")]);
-        assert_eq!(world.meeting(None).unwrap(), (expected, "abc".to_owned()));
-        let expected = Meeting::Tcp(vec![format!("there:{port}")]);
-        assert_eq!(world.meeting(Some("there")).unwrap().0, expected);
+        let launch = read(SRUN).unwrap().unwrap();
+        assert_eq!((launch.rank, launch.size, launch.by), (3, 8, "srun"));
+        assert!(launch.rendezvous(None).unwrap_err().contains("RDMALAB_TOKEN"));
+        let launch = read(&format!("{SRUN}\nRDMALAB_TOKEN=abc")).unwrap().unwrap();
+        let port = launch.port();
+        let expected = RendezvousAddress::Tcp(vec![format!("node007:{port}")]);
+        assert_eq!(launch.rendezvous(None).unwrap(), (expected, "abc".to_owned()));
+        let expected = RendezvousAddress::Tcp(vec![format!("there:{port}")]);
+        assert_eq!(launch.rendezvous(Some("there")).unwrap().0, expected);
         let one = read(&SRUN.replace("NODES=2", "NODES=1")).unwrap().unwrap();
-        assert!(matches!(one.meeting(None), Ok((Meeting::Here(_), _))));
+        assert!(matches!(one.rendezvous(None), Ok((RendezvousAddress::Here(_), _))));
     }
 
     #[test]
@@ -303,11 +309,11 @@ mod tests {
 
     #[test]
     fn mpich_is_known_by_its_process_manager() {
-        let world = read("PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=2").unwrap().unwrap();
-        assert!(matches!(world.meeting(None), Ok((Meeting::Here(name), _))
+        let launch = read("PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=2").unwrap().unwrap();
+        assert!(matches!(launch.rendezvous(None), Ok((RendezvousAddress::Here(name), _))
             if name.ends_with("mpirun-parent-77")));
-        let world = read("PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=1\nRDMALAB_TOKEN=t");
-        assert!(world.unwrap().unwrap().meeting(None).unwrap_err().contains("--rendezvous"));
+        let launch = read("PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=1\nRDMALAB_TOKEN=t");
+        assert!(launch.unwrap().unwrap().rendezvous(None).unwrap_err().contains("--rendezvous"));
     }
 
     #[test]

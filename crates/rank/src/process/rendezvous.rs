@@ -34,7 +34,7 @@ const NAME_MAX: usize = 107;
 
 /// Where a rank finds its launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meeting {
+pub enum RendezvousAddress {
     /// At the first of these (`HOST:PORT`) that answers.
     Tcp(Vec<String>),
     /// On this host, in this network namespace: an abstract socket of this name.
@@ -43,7 +43,7 @@ pub enum Meeting {
 
 /// A launcher's listening socket for ranks.
 #[derive(Debug)]
-pub struct Gate {
+pub struct RendezvousListener {
     listener: Listener,
     token: String,
 }
@@ -57,7 +57,7 @@ enum Listener {
 /// Vacancies that are free: where to send who comes for one.
 pub(super) type Vacancies = Mutex<Vec<Option<SyncSender<ConnectedWorker>>>>;
 
-impl Gate {
+impl RendezvousListener {
     /// Listens at every address of this machine. Port 0 means any free port. Only ranks with the
     /// token are accepted.
     ///
@@ -119,7 +119,7 @@ impl Gate {
                     }
                     pending.fetch_sub(1, Ordering::Relaxed);
                 };
-                let thread = std::thread::Builder::new().name("gate".to_owned());
+                let thread = std::thread::Builder::new().name("rendezvous".to_owned());
                 if let Err(error) = thread.spawn_scoped(scope, body) {
                     note(notes, format!("no thread for who came: {error}"));
                     return;
@@ -168,7 +168,7 @@ impl Gate {
         match self.seat(hello.claim.as_ref(), seats) {
             Ok(seat) => {
                 ours.write(&mut stream).map_err(said)?;
-                // No thread waits any more if the team has failed meanwhile.
+                // No thread waits any more if the group has failed meanwhile.
                 let _ = seat.try_send(ConnectedWorker { stream, child: None, hello });
                 Ok(())
             }
@@ -231,42 +231,42 @@ fn is_ours(stream: &UnixStream) -> Result<(), String> {
 ///
 /// # Errors
 /// A sentence, when it has not come within the limit; with what to do.
-pub fn join(meeting: &Meeting, limit: Duration) -> Result<Stream, String> {
+pub fn join(rendezvous: &RendezvousAddress, limit: Duration) -> Result<Stream, String> {
     let until = Instant::now() + limit;
     loop {
-        let why = match attempt(meeting) {
+        let why = match attempt(rendezvous) {
             Ok(stream) => return Ok(stream),
             Err(why) => why,
         };
         if Instant::now() + AGAIN >= until {
             let s = limit.as_secs();
-            return Err(format!("found no launcher within {s} s: {why}; {}", advice(meeting)));
+            return Err(format!("found no launcher within {s} s: {why}; {}", advice(rendezvous)));
         }
         std::thread::sleep(AGAIN);
     }
 }
 
-fn advice(meeting: &Meeting) -> &'static str {
-    match meeting {
-        Meeting::Here(_) => {
+fn advice(rendezvous: &RendezvousAddress) -> &'static str {
+    match rendezvous {
+        RendezvousAddress::Here(_) => {
             "is rank 0 on this host, in the same network namespace? Else say where it is with \
              --rendezvous HOST:PORT"
         }
-        Meeting::Tcp(_) => {
+        RendezvousAddress::Tcp(_) => {
             "name an address of the launcher that this host reaches, and a port that no firewall \
              closes, with --rendezvous HOST:PORT"
         }
     }
 }
 
-fn attempt(meeting: &Meeting) -> Result<Stream, String> {
-    match meeting {
-        Meeting::Here(name) => {
+fn attempt(rendezvous: &RendezvousAddress) -> Result<Stream, String> {
+    match rendezvous {
+        RendezvousAddress::Here(name) => {
             let stream = named(name).and_then(|name| UnixStream::connect_addr(&name));
             let stream = stream.map_err(|e| format!("{name:?}: {e}"))?;
             is_ours(&stream).map(|()| Stream::Local(stream))
         }
-        Meeting::Tcp(addresses) => {
+        RendezvousAddress::Tcp(addresses) => {
             let mut all = Vec::new();
             for address in addresses {
                 match connect(address) {
@@ -314,27 +314,28 @@ mod tests {
 
     #[test]
     fn each_seat_is_given_once_and_only_to_who_knows_the_token() {
-        let gate = Gate::tcp(0, "secret").unwrap();
+        let listener = RendezvousListener::tcp(0, "secret").unwrap();
         let (sender, _met) = std::sync::mpsc::sync_channel(1);
         let seats = Mutex::new(vec![None, Some(sender)]);
         let seat = |rank, token: &str| {
-            gate.seat(Some(&Claim { rank, token: token.to_owned() }), &seats).map(drop)
+            listener.seat(Some(&Claim { rank, token: token.to_owned() }), &seats).map(drop)
         };
         assert!(seat(1, "secreT").unwrap_err().contains("token"));
         assert!(seat(0, "secret").unwrap_err().contains("rank 0"));
         assert!(seat(2, "secret").unwrap_err().contains("among 2"));
         assert_eq!(seat(1, "secret"), Ok(()));
         assert!(seat(1, "secret").unwrap_err().contains("twice"));
-        assert!(gate.seat(None, &seats).is_err());
+        assert!(listener.seat(None, &seats).is_err());
     }
 
     #[test]
     fn who_finds_nobody_says_what_to_do() {
         let name = format!("rdmalab-test-nobody-{}", std::process::id());
-        let why = join(&Meeting::Here(name), Duration::ZERO).unwrap_err();
+        let why = join(&RendezvousAddress::Here(name), Duration::ZERO).unwrap_err();
         assert!(why.contains("--rendezvous"), "{why}");
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let nowhere = Meeting::Tcp(vec!["no.such.host.invalid:7".into(), free.to_string()]);
+        let nowhere =
+            RendezvousAddress::Tcp(vec!["no.such.host.invalid:7".into(), free.to_string()]);
         let why = join(&nowhere, Duration::ZERO).unwrap_err();
         assert!(why.contains("not known") && why.contains(&free.to_string()), "{why}");
     }

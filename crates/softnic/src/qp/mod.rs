@@ -4,8 +4,8 @@
 //! is its memory and host), which path a queue pair sends on, and the short ways: small SENDs
 //! (`single`) and the local lane (`lane`).
 
-mod armed;
 mod datagram;
+mod hooks;
 mod host;
 mod lane;
 mod multicast;
@@ -27,8 +27,8 @@ use rdmalab_engine::qp::{Env, Qp, Timer, TimerKind};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::*;
 
-use crate::armed::Armed;
 use crate::cq::CqObject;
+use crate::hooks::Hooks;
 use crate::layout::{self, QpWord};
 use crate::pd::PdObject;
 use crate::peer::{MappedMemory, Peer, key_entry};
@@ -118,7 +118,7 @@ pub(crate) struct QpLinks {
     /// How promptly its program answers what comes from another host.
     pub(crate) delayed_ack: DelayedAck,
     /// What captures or disturbs its packets.
-    pub(crate) armed: Option<&'static Armed>,
+    pub(crate) hooks: Option<&'static Hooks>,
     /// The header of the datagram from the network that is being placed.
     pub(crate) grh: Option<[u8; 40]>,
 }
@@ -138,16 +138,16 @@ impl Env for QpLinks {
 
     #[inline]
     fn send_completion(&mut self, wc: Wc, sq_free_to: u32) {
-        if let Some(armed) = self.armed {
-            armed.message_completed(&wc, false);
+        if let Some(hooks) = self.hooks {
+            hooks.message_completed(&wc, false);
         }
         self.send_cq.push(wc, false, Some(&self.object.sq_freed), sq_free_to);
     }
 
     #[inline]
     fn recv_completion(&mut self, wc: Wc, solicited: bool) {
-        if let Some(armed) = self.armed {
-            armed.message_completed(&wc, true);
+        if let Some(hooks) = self.hooks {
+            hooks.message_completed(&wc, true);
         }
         self.recv_cq.push(wc, solicited, None, 0);
     }
@@ -182,7 +182,7 @@ impl QpInner {
                 && qp.qp_type != QpType::Ud
                 && self.links.route.is_none()
                 // What an initiator executes itself sends no packet.
-                && self.links.armed.is_none(),
+                && self.links.hooks.is_none(),
             pd: qp.pd,
             access: qp.attr.qp_access_flags,
             remote_qpn: qp.remote_qpn,

@@ -30,14 +30,14 @@ impl QpInner {
     pub(super) fn send_multicast(&mut self) -> Step {
         let Some(peers) = self.links.process.multicast_peers() else { return Step::Blocked };
         let Some(mut rings) = self.rings_with_room(&peers) else { return Step::Blocked };
-        let sent = match self.links.armed {
+        let sent = match self.links.hooks {
             None => self.send_to_group(&mut rings),
-            Some(armed) => {
+            Some(hooks) => {
                 let mut around = Vec::with_capacity(rings.len());
                 for (index, ring) in rings.iter_mut().enumerate() {
                     let (peer, headers) = (ring.peer, Cow::Owned(self.headers()));
                     let (qp, links) = (&self.qp, &self.links);
-                    around.push(armed.around(ring, peer, qp, links, headers, index > 0));
+                    around.push(hooks.around(ring, peer, qp, links, headers, index > 0));
                 }
                 self.send_to_group(&mut around)
             }

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use rdmalab_driver::{self as driver, Memory as _, Step};
 use rdmalab_engine::qp::MAX_OUTSTANDING_PACKETS;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::address::IpFields;
 use rdmalab_link::drops::Drop;
-use rdmalab_link::path::IpFields;
 use rdmalab_link::receive::{self as link, Expected, Verifier};
 use rdmalab_wire::packet::Packet;
 
 use super::{QpInner, QpLinks, transport_of};
-use crate::armed::Armed;
+use crate::hooks::Hooks;
 use crate::udp::socket::Route;
 use crate::udp::{Arrival, Network, NetworkPath, WINDOW_PACKETS};
 
@@ -22,7 +22,7 @@ impl QpInner {
         let network = self.links.process.network();
         let route = network.and_then(|network| network.route(&self.qp.attr.ah_attr));
         self.links.route = if self.links.datagram { None } else { route };
-        let loses = self.links.route.is_some() || self.links.armed.is_some_and(Armed::cuts_trains);
+        let loses = self.links.route.is_some() || self.links.hooks.is_some_and(Hooks::cuts_trains);
         self.qp.window_packets = if loses { WINDOW_PACKETS } else { MAX_OUTSTANDING_PACKETS };
     }
 
@@ -104,7 +104,7 @@ impl QpInner {
     fn expected(&self) -> Expected {
         let (qp, links) = (&self.qp, &self.links);
         let between: Option<(IpAddr, IpAddr)> =
-            links.route.as_ref().map(|route| (route.path.destination, route.path.source));
+            links.route.as_ref().map(|route| (route.tuple.destination, route.tuple.source));
         Expected {
             transport: transport_of(qp.qp_type),
             can_receive: qp.state.can_receive(),
@@ -122,10 +122,10 @@ impl QpInner {
         verifier: &mut Verifier,
     ) -> Result<(), Drop> {
         let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
-        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
+        link::check(packet, &expected, &arrival.tuple)?;
+        let identification = verifier.verify(&arrival.tuple, packet, arrival.bytes)?;
         let train = train_of(packet, &expected)?;
-        if self.links.armed.is_some() && !self.network_arrival(&train, &arrival.path)? {
+        if self.links.hooks.is_some() && !self.network_arrival(&train, &arrival.tuple)? {
             return Ok(());
         }
         if self.links.datagram {
@@ -145,7 +145,7 @@ impl QpInner {
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let expected = self.expected();
-        link::check(packet, &expected, &arrival.path)?;
+        link::check(packet, &expected, &arrival.tuple)?;
         let train = Train { dst_qpn: self.qp.qpn, ..train_of(packet, &expected)? };
         self.take_datagram(arrival, ip, &train, packet);
         Ok(())
@@ -159,7 +159,7 @@ impl QpInner {
         packet: &Packet<'_>,
     ) {
         debug_assert!(train.kind == TrainKind::Send && train.flags.has(TrainFlags::GRH));
-        self.links.grh = Some(arrival.path.grh_area(ip, arrival.bytes.len()));
+        self.links.grh = Some(arrival.tuple.grh_area(ip, arrival.bytes.len()));
         self.take(train, QpLinks::bytes(packet.payload));
         self.links.grh = None;
     }

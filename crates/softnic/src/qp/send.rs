@@ -50,9 +50,9 @@ impl QpInner {
     fn respond(&mut self, peer: Option<&Arc<Peer>>) -> Step {
         let Some(peer) = peer else { return self.respond_on(&mut Nowhere { lost: 0 }) };
         let mut ring = RingPath::new(peer, &self.links);
-        let sent = match self.links.armed {
+        let sent = match self.links.hooks {
             None => self.respond_on(&mut ring),
-            Some(armed) => self.through(armed, &mut ring, |inner, path| inner.respond_on(path)),
+            Some(hooks) => self.through(hooks, &mut ring, |inner, path| inner.respond_on(path)),
         };
         self.links.pushed = ring.out.position();
         ring.ring_bell();
@@ -108,9 +108,9 @@ impl QpInner {
     fn request_ring(&mut self, peer: &Arc<Peer>) -> Step {
         let mut ring = RingPath::new(peer, &self.links);
         let before = ring.out.position();
-        let sent = match self.links.armed {
+        let sent = match self.links.hooks {
             None => self.request_on(&mut ring),
-            Some(armed) => self.through(armed, &mut ring, |inner, path| inner.request_on(path)),
+            Some(hooks) => self.through(hooks, &mut ring, |inner, path| inner.request_on(path)),
         };
         let after = ring.out.position();
         if after != before {

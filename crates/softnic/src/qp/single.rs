@@ -29,7 +29,7 @@ impl QpInner {
     pub(crate) fn transmit_singles(&mut self) -> bool {
         let QpInner { qp, links } = self;
         // Answers go first.
-        let plain = !qp.has_response() && links.armed.is_none();
+        let plain = !qp.has_response() && links.hooks.is_none();
         let Some(peer) = links.peer.as_ref().filter(|_| plain) else { return false };
         let mut out = peer.out.lock();
         let before = out.position();
@@ -56,7 +56,7 @@ impl QpInner {
         let Some(short) = codec::decode_short_send(slot.head, &slot.body) else { return false };
         // A connected QP hears its peer only (IBA vol. 1, 9.6.1).
         let is_peer = short.src_qpn == qp.remote_qpn && layout::process_of(short.src_qpn) == from;
-        if !is_peer || links.route.is_some() || links.armed.is_some() {
+        if !is_peer || links.route.is_some() || links.hooks.is_some() {
             return false;
         }
         let single = qp.accept_single(short.psn, short.flags, short.payload_bytes, short.imm);

@@ -46,8 +46,8 @@ impl QpInner {
                 return self.settle();
             }
         }
-        if let Some(armed) = self.links.armed {
-            armed.timer_fired(self.qp.qpn, kind);
+        if let Some(hooks) = self.links.hooks {
+            hooks.timer_fired(self.qp.qpn, kind);
         }
         if self.qp.on_timer(now_ns, &mut self.links) {
             self.transmit();

@@ -6,7 +6,7 @@
 
 use rdmalab_engine::cm::{Config, Manager, Output};
 use rdmalab_engine::vocab::AhAttr;
-use rdmalab_link::path::gid_of;
+use rdmalab_link::address::gid_of;
 use rdmalab_wire::cm::Mad;
 use rdmalab_wire::ids::Gid;
 use rdmalab_wire::packet::Packet;
@@ -36,7 +36,7 @@ impl Process {
         let mad =
             packet.payload.try_into().ok().and_then(|mad: &[u8; MAD_BYTES]| Mad::parse(mad).ok());
         let Some(mad) = mad else { return };
-        let (from, to) = (gid_of(arrival.path.source), gid_of(arrival.path.destination));
+        let (from, to) = (gid_of(arrival.tuple.source), gid_of(arrival.tuple.destination));
         let own = (0..crate::device::gid_count())
             .find(|index| crate::device::gid_of(0, *index) == Some(to));
         let (Some(index), Some(answer)) = (own, answer(from, mad)) else { return };

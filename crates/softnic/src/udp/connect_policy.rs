@@ -7,7 +7,7 @@
 //! a connected socket pays off for ping-pong traffic only: one peer sends single messages, and
 //! hardly any come from others.
 
-use rdmalab_link::path::Path;
+use rdmalab_link::address::FourTuple;
 
 /// Messages in a row that have to come one by one, from one peer only.
 const STREAK: u32 = 256;
@@ -64,7 +64,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct ConnectPolicy {
     state: State,
-    path: Option<Path>,
+    tuple: Option<FourTuple>,
     /// Messages in a row.
     streak: u32,
     needed: u32,
@@ -79,7 +79,7 @@ impl Default for ConnectPolicy {
     fn default() -> ConnectPolicy {
         ConnectPolicy {
             state: State::Shared,
-            path: None,
+            tuple: None,
             streak: 0,
             needed: STREAK,
             reads_in_turn: 0,
@@ -91,9 +91,9 @@ impl Default for ConnectPolicy {
 }
 
 impl ConnectPolicy {
-    /// The path of the connected socket, if there is one.
-    pub(super) fn connected_path(&self) -> Option<Path> {
-        self.path.filter(|_| self.state != State::Shared)
+    /// The tuple of the connected socket, if there is one.
+    pub(super) fn connected_tuple(&self) -> Option<FourTuple> {
+        self.tuple.filter(|_| self.state != State::Shared)
     }
 
     #[inline]
@@ -112,18 +112,18 @@ impl ConnectPolicy {
         }
     }
 
-    /// The path that qualifies for a connected socket.
+    /// The tuple that qualifies for a connected socket.
     #[inline]
-    pub(super) fn candidate(&self) -> Option<Path> {
+    pub(super) fn candidate(&self) -> Option<FourTuple> {
         let earned = self.state == State::Shared && self.streak >= self.needed;
-        self.path.filter(|_| earned)
+        self.tuple.filter(|_| earned)
     }
 
     /// A message came to the shared socket; `alone`: no other came with it, and it was not several
     /// in one.
     #[inline]
-    pub(super) fn on_shared_message(&mut self, path: &Path, alone: bool) -> Action {
-        let same = self.path.as_ref() == Some(path);
+    pub(super) fn on_shared_message(&mut self, tuple: &FourTuple, alone: bool) -> Action {
+        let same = self.tuple.as_ref() == Some(tuple);
         match self.state {
             State::Shared if alone && same => {
                 self.streak += 1;
@@ -131,7 +131,7 @@ impl ConnectPolicy {
             }
             State::Shared => {
                 let streak = if same { self.streak.saturating_sub(SETBACK) } else { 0 };
-                (self.path, self.streak) = (Some(*path), streak);
+                (self.tuple, self.streak) = (Some(*tuple), streak);
                 Action::Keep
             }
             State::Connected if !same => {
@@ -184,8 +184,9 @@ impl ConnectPolicy {
 
     /// The connected socket was opened.
     pub(super) fn on_opened(&mut self) {
-        let (path, needed) = (self.path, self.needed);
-        *self = ConnectPolicy { state: State::Connected, path, needed, ..ConnectPolicy::default() };
+        let (tuple, needed) = (self.tuple, self.needed);
+        *self =
+            ConnectPolicy { state: State::Connected, tuple, needed, ..ConnectPolicy::default() };
     }
 
     /// It could not be opened.
@@ -208,8 +209,8 @@ impl ConnectPolicy {
 mod tests {
     use super::*;
 
-    fn path(last: u8) -> Path {
-        Path {
+    fn tuple(last: u8) -> FourTuple {
+        FourTuple {
             source: [10, 0, 0, last].into(),
             destination: [10, 0, 0, 1].into(),
             source_port: 4791,
@@ -217,10 +218,10 @@ mod tests {
         }
     }
 
-    /// Messages that `path(2)` needs for a socket, every one alone for which `alone` holds.
+    /// Messages that `tuple(2)` needs for a socket, every one alone for which `alone` holds.
     fn qualify(policy: &mut ConnectPolicy, alone: impl Fn(u32) -> bool) -> u32 {
         let needs = |i: &u32| {
-            assert_eq!(policy.on_shared_message(&path(2), alone(*i)), Action::Keep);
+            assert_eq!(policy.on_shared_message(&tuple(2), alone(*i)), Action::Keep);
             policy.candidate().is_none()
         };
         (0..100 * STREAK).take_while(needs).count() as u32
@@ -237,10 +238,10 @@ mod tests {
     #[test]
     fn one_that_talks_alone_earns_a_socket() {
         let mut policy = ConnectPolicy::default();
-        assert_eq!((qualify(&mut policy, |_| true), policy.candidate()), (STREAK, Some(path(2))));
-        assert_eq!((policy.connected_path(), policy.read_from()), (None, ReadFrom::Shared));
+        assert_eq!((qualify(&mut policy, |_| true), policy.candidate()), (STREAK, Some(tuple(2))));
+        assert_eq!((policy.connected_tuple(), policy.read_from()), (None, ReadFrom::Shared));
         policy.on_opened();
-        assert_eq!((policy.connected_path(), policy.candidate()), (Some(path(2)), None));
+        assert_eq!((policy.connected_tuple(), policy.candidate()), (Some(tuple(2)), None));
         let own = (0..80).filter(|_| policy.read_from() == ReadFrom::Connected).count();
         assert_eq!(own, 75, "others are looked for as well");
         policy.on_closed();
@@ -256,8 +257,8 @@ mod tests {
     fn neither_two_peers_in_turns_nor_one_that_streams_earn_it() {
         let mut policy = ConnectPolicy::default();
         for _ in 0..4 * STREAK {
-            assert_eq!(policy.on_shared_message(&path(2), true), Action::Keep);
-            assert_eq!(policy.on_shared_message(&path(3), true), Action::Keep);
+            assert_eq!(policy.on_shared_message(&tuple(2), true), Action::Keep);
+            assert_eq!(policy.on_shared_message(&tuple(3), true), Action::Keep);
         }
         assert_eq!(policy.candidate(), None);
         assert_eq!(qualify(&mut policy, |i| i % 4 == 0), 100 * STREAK);
@@ -271,9 +272,9 @@ mod tests {
                 assert_eq!(policy.on_connected_read(true), Action::Keep);
                 assert_eq!(policy.on_connected_read(false), Action::Keep);
             }
-            assert_eq!(policy.on_shared_message(&path(3), true), Action::Keep);
+            assert_eq!(policy.on_shared_message(&tuple(3), true), Action::Keep);
         }
-        assert_eq!(policy.on_shared_message(&path(3), true), Action::Disconnect);
+        assert_eq!(policy.on_shared_message(&tuple(3), true), Action::Disconnect);
         policy.on_disconnected();
         assert_eq!(policy.read_from(), ReadFrom::ConnectedThenShared);
         policy.on_connected_read(true);
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!(policy.on_connected_read(false), Action::Close);
         policy.on_closed();
         assert_eq!(
-            (policy.connected_path(), policy.read_from(), policy.needed),
+            (policy.connected_tuple(), policy.read_from(), policy.needed),
             (None, ReadFrom::Shared, 2 * STREAK)
         );
     }

@@ -7,7 +7,7 @@
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{Ordering, fence};
 
-use rdmalab_link::path::{IpFields, Path};
+use rdmalab_link::address::{FourTuple, IpFields};
 
 use super::connect_policy::{Action, ConnectPolicy, ReadFrom};
 use super::receive::LockedQp;
@@ -48,13 +48,18 @@ impl Process {
 
     /// Gives a peer a socket of its own, if it may have one. No queue pair is locked.
     #[cold]
-    pub(super) fn open_connected(&self, network: &Network, receiver: &mut Receiver, path: &Path) {
+    pub(super) fn open_connected(
+        &self,
+        network: &Network,
+        receiver: &mut Receiver,
+        tuple: &FourTuple,
+    ) {
         // Cleared before the check: a request that comes after it is seen at the next read.
         network.connected.close_requested.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let may = self.may_connect(network);
         let opened = may
-            .then(|| connected_socket::open(network.fd(), network.interface, path).ok())
+            .then(|| connected_socket::open(network.fd(), network.interface, tuple).ok())
             .flatten();
         let Some(socket) = opened else { return receiver.policy.on_refused() };
         let own = socket.into_raw_fd();
@@ -85,8 +90,8 @@ impl Process {
         match action {
             Action::Keep => {}
             Action::Disconnect => {
-                if let (Some(fd), Some(path)) = (network.connected.fd(), policy.connected_path())
-                    && connected_socket::disconnect(fd, network.interface, &path).is_err()
+                if let (Some(fd), Some(tuple)) = (network.connected.fd(), policy.connected_tuple())
+                    && connected_socket::disconnect(fd, network.interface, &tuple).is_err()
                 {
                     // What lies in it is lost, as any packet may be.
                     network.connected.close();
@@ -109,7 +114,7 @@ impl Process {
         policy: &mut ConnectPolicy,
         polls: bool,
     ) -> ReadFrom {
-        if policy.connected_path().is_none() {
+        if policy.connected_tuple().is_none() {
             return ReadFrom::Shared;
         }
         let read_from = policy.read_from();
@@ -131,7 +136,7 @@ impl Process {
         all: bool,
     ) -> (u32, SocketState) {
         let Receiver { batch, verifier, policy, .. } = receiver;
-        let (Some(path), Some(fd)) = (policy.connected_path(), network.connected.fd()) else {
+        let (Some(tuple), Some(fd)) = (policy.connected_tuple(), network.connected.fd()) else {
             self.apply_policy(network, policy, Action::Close);
             return (0, SocketState::Empty);
         };
@@ -141,7 +146,7 @@ impl Process {
             let action = policy.on_connected_read(bytes.is_some());
             if let Some(bytes) = bytes {
                 let ip = IpFields::default();
-                let message = Message { path, ip, bytes, segment_bytes: bytes };
+                let message = Message { tuple, ip, bytes, segment_bytes: bytes };
                 done += self.take_message(network, batch, (0, message), verifier, held);
             }
             self.apply_policy(network, policy, action);

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use rdmalab_link::path::Path;
+use rdmalab_link::address::FourTuple;
 
 use super::interface::Interface;
 use super::socket::{
@@ -16,11 +16,11 @@ use super::socket::{
 };
 use crate::clock::now_ns;
 
-/// Opens a socket for what comes on `path`, beside the socket for all, `main`.
+/// Opens a socket for what comes on `tuple`, beside the socket for all, `main`.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn open(main: RawFd, interface: &Interface, path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open(main: RawFd, interface: &Interface, tuple: &FourTuple) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes integers.
     let raw = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) })?;
@@ -34,10 +34,10 @@ pub(super) fn open(main: RawFd, interface: &Interface, path: &Path) -> io::Resul
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
     set(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     set(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    let bound = bind(raw, interface, path);
+    let bound = bind(raw, interface, tuple);
     set(main, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
     bound?;
-    connect(raw, interface, path, path.source_port)?;
+    connect(raw, interface, tuple, tuple.source_port)?;
     set(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0)?;
     Ok(socket)
 }
@@ -51,15 +51,15 @@ pub(super) fn stop_reporting_source(raw: RawFd) -> io::Result<()> {
     set(raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0)
 }
 
-fn bind(raw: RawFd, interface: &Interface, path: &Path) -> io::Result<()> {
-    let at = socket_address(path.destination, path.destination_port, interface.index);
+fn bind(raw: RawFd, interface: &Interface, tuple: &FourTuple) -> io::Result<()> {
+    let at = socket_address(tuple.destination, tuple.destination_port, interface.index);
     let length = size_of_val(&at) as libc::socklen_t;
     // SAFETY: the kernel reads a live structure of the length given.
     check(unsafe { libc::bind(raw, (&raw const at).cast(), length) }).map(drop)
 }
 
-fn connect(raw: RawFd, interface: &Interface, path: &Path, port: u16) -> io::Result<()> {
-    let to = socket_address(path.source, port, interface.index);
+fn connect(raw: RawFd, interface: &Interface, tuple: &FourTuple, port: u16) -> io::Result<()> {
+    let to = socket_address(tuple.source, port, interface.index);
     let length = size_of_val(&to) as libc::socklen_t;
     // SAFETY: the kernel reads a live structure of the length given.
     check(unsafe { libc::connect(raw, (&raw const to).cast(), length) }).map(drop)
@@ -70,8 +70,8 @@ fn connect(raw: RawFd, interface: &Interface, path: &Path, port: u16) -> io::Res
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn disconnect(raw: RawFd, interface: &Interface, path: &Path) -> io::Result<()> {
-    connect(raw, interface, path, DISCARD_PORT)
+pub(super) fn disconnect(raw: RawFd, interface: &Interface, tuple: &FourTuple) -> io::Result<()> {
+    connect(raw, interface, tuple, DISCARD_PORT)
 }
 
 /// How long another process may take from asking for the socket to saying that it uses it, ns.

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use rdmalab_engine::train::{Train, TrainKind};
+use rdmalab_link::address::{FourTuple, IpFields};
 use rdmalab_link::drops::Drop;
-use rdmalab_link::path::{IpFields, Path};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
 
 use super::receiver::Arrival;
@@ -71,12 +71,12 @@ fn prefix_of(arrival: &Arrival<'_>) -> [u8; PREFIX_BYTES] {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
-    let Arrival { path, ip, .. } = arrival;
+    let Arrival { tuple, ip, .. } = arrival;
     let mut prefix = [0; PREFIX_BYTES];
-    prefix[..16].copy_from_slice(&octets(path.source));
-    prefix[16..32].copy_from_slice(&octets(path.destination));
-    prefix[32..34].copy_from_slice(&path.source_port.to_le_bytes());
-    prefix[34..36].copy_from_slice(&path.destination_port.to_le_bytes());
+    prefix[..16].copy_from_slice(&octets(tuple.source));
+    prefix[16..32].copy_from_slice(&octets(tuple.destination));
+    prefix[32..34].copy_from_slice(&tuple.source_port.to_le_bytes());
+    prefix[34..36].copy_from_slice(&tuple.destination_port.to_le_bytes());
     (prefix[36], prefix[37]) = (ip.traffic_class, ip.hop_limit);
     prefix
 }
@@ -89,14 +89,14 @@ pub(super) fn read_forwarded(bytes: &[u8]) -> Option<Arrival<'_>> {
         Ipv6Addr::from(octets).to_canonical()
     };
     let word = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
-    let path = Path {
+    let tuple = FourTuple {
         source: address(0),
         destination: address(16),
         source_port: word(32),
         destination_port: word(34),
     };
     let ip = IpFields { traffic_class: prefix[36], hop_limit: prefix[37], identification: 0 };
-    path.is_sound().then_some(Arrival { path, ip, bytes, forwarded: true })
+    tuple.is_sound().then_some(Arrival { tuple, ip, bytes, forwarded: true })
 }
 
 #[cfg(test)]
@@ -105,18 +105,18 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_arrives() {
-        let path = Path {
+        let tuple = FourTuple {
             source: "10.0.0.1".parse().unwrap(),
             destination: "10.0.0.2".parse().unwrap(),
             source_port: 0xc001,
             destination_port: 4791,
         };
         let ip = IpFields { traffic_class: 3, hop_limit: 64, identification: 0 };
-        let arrival = Arrival { path, ip, bytes: b"packet", forwarded: false };
+        let arrival = Arrival { tuple, ip, bytes: b"packet", forwarded: false };
         let mut bytes = prefix_of(&arrival).to_vec();
         bytes.extend_from_slice(arrival.bytes);
         let read = read_forwarded(&bytes).unwrap();
-        assert_eq!((read.path, read.ip, read.bytes), (path, ip, &b"packet"[..]));
+        assert_eq!((read.tuple, read.ip, read.bytes), (tuple, ip, &b"packet"[..]));
         assert!(read.forwarded);
         assert!(read_forwarded(&bytes[..PREFIX_BYTES - 1]).is_none());
         bytes[0] = 1;

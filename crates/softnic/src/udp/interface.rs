@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
-use rdmalab_link::path::{LINK_LOCAL, gid_of};
+use rdmalab_link::address::{LINK_LOCAL, gid_of};
 use rdmalab_wire::ids::{Gid, PathMtu};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rdmalab_engine::backend::VerbsResult;
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::address::{FourTuple, gid_of};
 use rdmalab_link::drops::Drop;
-use rdmalab_link::path::{Path, gid_of};
 use rdmalab_wire::ids::{Gid, Psn, Qpn};
 use rdmalab_wire::packet::Packet;
 
@@ -76,7 +76,7 @@ impl Management {
     }
 
     /// Takes a packet to QP1, whose invariant CRC was verified.
-    pub(super) fn take(&self, path: &Path, packet: &Packet<'_>) -> Result<(), Drop> {
+    pub(super) fn take(&self, tuple: &FourTuple, packet: &Packet<'_>) -> Result<(), Drop> {
         let deth = packet.headers.deth.ok_or(Drop::Malformed)?;
         if deth.qkey.0 != QP1_QKEY {
             return Err(Drop::QKey);
@@ -87,7 +87,7 @@ impl Management {
         if waiting.len() >= QUEUE_MAX {
             return Err(Drop::Management);
         }
-        let (from, to) = (gid_of(path.source), gid_of(path.destination));
+        let (from, to) = (gid_of(tuple.source), gid_of(tuple.destination));
         waiting.push_back(ManagementDatagram { from, to, source_qp: deth.source_qp.get(), mad });
         queue.event.add_one();
         Ok(())

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand;
-use rdmalab_link::path::{IpFields, Path, address_of};
 pub use rdmalab_wire::ids::Gid;
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
@@ -60,7 +60,7 @@ impl Process {
             out.flush(&egress);
             drop(out);
             // What leaves behind the handlers of this process, for a capture that they ended.
-            if let Some(tap) = self.armed.and_then(|armed| armed.tap) {
+            if let Some(tap) = self.hooks.and_then(|hooks| hooks.tap) {
                 tap.write_if_late();
             }
         }
@@ -148,7 +148,7 @@ impl ManagementPort {
             if are_met || crate::clock::now_ns() >= give_up_ns {
                 return self.process.peers.known();
             }
-            wait_readable(&[self.process.mailbox_fd()], 1);
+            wait_readable(&[self.process.control_socket_fd()], 1);
         }
     }
 
@@ -161,15 +161,15 @@ impl ManagementPort {
         if source.is_ipv4() != destination.is_ipv4() {
             source = destination;
         }
-        let path = Path { source, destination, source_port, destination_port };
+        let tuple = FourTuple { source, destination, source_port, destination_port };
         let mut bytes = [0u8; MAD_BYTES + expand::MAX_OVERHEAD_BYTES];
         let Some(parts) = expand::write_headers(train, Transport::Ud, &mut bytes) else {
             return Err(VerbsError::invalid("the MAD cannot be sent as a datagram"));
         };
         bytes[parts.payload_at..parts.payload_at + MAD_BYTES].copy_from_slice(mad);
         let bytes = &mut bytes[..parts.packet_bytes];
-        expand::seal(&path, 0, bytes);
-        let arrival = Arrival { path, ip: IpFields::default(), bytes, forwarded: false };
+        expand::seal(&tuple, 0, bytes);
+        let arrival = Arrival { tuple, ip: IpFields::default(), bytes, forwarded: false };
         for peer in self.met_peers() {
             if !peer.is_self {
                 forward::push(&peer, &arrival);
@@ -177,7 +177,7 @@ impl ManagementPort {
         }
         if let Ok(packet) = rdmalab_link::receive::parse(arrival.bytes) {
             // A full queue loses it, as the network may.
-            let _ = self.process.management.take(&path, &packet);
+            let _ = self.process.management.take(&tuple, &packet);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use rdmalab_link::hook::Direction;
 
 use super::interface;
 use super::management::{Gid, MAD_BYTES, ManagementPort};
-use crate::armed::management::show;
-use crate::armed::tap;
+use crate::hooks::management::show;
+use crate::hooks::tap;
 use crate::process::Process;
 
 /// A datagram as it is handed over.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn note(
         return 1;
     }
     let process = Process::get().ok().filter(|process| !process.is_defunct());
-    let Some(tap) = process.and_then(|process| process.armed).and_then(|armed| armed.tap) else {
+    let Some(tap) = process.and_then(|process| process.hooks).and_then(|hooks| hooks.tap) else {
         return 1;
     };
     let (from, to) = (from.cast::<[u8; 16]>(), to.cast::<[u8; 16]>());

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rdmalab_engine::backend::VerbsResult;
-use rdmalab_link::path::destination_of;
+use rdmalab_link::address::destination_of;
 use rdmalab_wire::ids::Gid;
 
 use super::Network;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, 
 use parking_lot::{Mutex, MutexGuard};
 use rdmalab_engine::backend::{VerbsError, VerbsResult};
 use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::address::{FourTuple, address_of, destination_of};
 use rdmalab_link::drops::Counters;
 use rdmalab_link::hook::PacketHook;
-use rdmalab_link::path::{Path, address_of, destination_of};
 use rdmalab_wire::ids::Gid;
 
 use super::connected_socket::ConnectedSocket;
@@ -195,21 +195,21 @@ impl Network {
             return None;
         }
         let source = *self.interface.gids.get(ah.sgid_index as usize)?;
-        let path = Path {
+        let tuple = FourTuple {
             source: address_of(source),
             destination: destination_of(ah.dgid),
             source_port: self.interface.port,
             destination_port: self.interface.port,
         };
-        path.is_sound().then(|| self.route_of(path, ah.traffic_class, ah.hop_limit))
+        tuple.is_sound().then(|| self.route_of(tuple, ah.traffic_class, ah.hop_limit))
     }
 
-    /// The route of a path from this interface.
-    pub(crate) fn route_of(&self, path: Path, traffic_class: u8, hop_limit: u8) -> Route {
-        let say_source = !self.interface.is_usual_source(path.source, path.destination);
-        let say_hops = !self.interface.is_usual(path.destination, hop_limit);
+    /// The route of a tuple from this interface.
+    pub(crate) fn route_of(&self, tuple: FourTuple, traffic_class: u8, hop_limit: u8) -> Route {
+        let say_source = !self.interface.is_usual_source(tuple.source, tuple.destination);
+        let say_hops = !self.interface.is_usual(tuple.destination, hop_limit);
         let interface = self.interface.index;
-        Route { path, say_source, say_hops, interface, traffic_class, hop_limit }
+        Route { tuple, say_source, say_hops, interface, traffic_class, hop_limit }
     }
 
     /// Sends a packet that a fault rule held back; `intact`: its invariant CRC is to be right.
@@ -217,7 +217,7 @@ impl Network {
         let mut packet = packet.to_vec();
         if intact {
             // Sent alone, it has no identification but zero.
-            rdmalab_link::expand::seal(&route.path, 0, &mut packet);
+            rdmalab_link::expand::seal(&route.tuple, 0, &mut packet);
         }
         if socket::send(self.fd(), route, &packet, 0).is_err() {
             self.counters.count(rdmalab_link::drops::Drop::Send);
@@ -233,7 +233,7 @@ impl Network {
     pub(crate) fn check_address(&self, ah: &AhAttr) -> VerbsResult<()> {
         self.check_address_within(ah, tentative::DAD_NS)?;
         let Some(route) = self.route(ah) else { return Ok(()) };
-        let destination = route.path.destination;
+        let destination = route.tuple.destination;
         if !self.neighbours.lock().is_fresh(destination, crate::clock::now_ns()) {
             neighbour::wait_until_resolved(self.interface, destination, RESOLVE_NS)?;
             self.neighbours.lock().note(destination, crate::clock::now_ns());
@@ -254,7 +254,7 @@ impl Network {
                 ah.sgid_index
             )));
         };
-        tentative::wait_until_usable(&self.interface.name, route.path.source, timeout_ns)?;
+        tentative::wait_until_usable(&self.interface.name, route.tuple.source, timeout_ns)?;
         // A socket that is bound to an interface sends to groups by it without a route.
         if destination.is_multicast() {
             return Ok(());

@@ -3,10 +3,10 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::drops::Drop;
 use rdmalab_link::hook::{Direction, PacketContext};
 use rdmalab_link::packet::Payload;
-use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_link::receive::{self as link, Verifier};
 use rdmalab_ring::biased::BiasedGuard;
 use rdmalab_ring::spsc::{Consumer, Slot};
@@ -114,8 +114,8 @@ impl Process {
             true => drop(held),
             false => finish(held),
         }
-        if let Some(path) = receiver.policy.candidate() {
-            self.open_connected(network, &mut receiver, &path);
+        if let Some(tuple) = receiver.policy.candidate() {
+            self.open_connected(network, &mut receiver, &tuple);
         }
         Some((done, left))
     }
@@ -174,7 +174,7 @@ impl Process {
         if !polls {
             policy.reset_streak();
         } else {
-            let action = policy.on_shared_message(&message.path, got == 1 && done == 1);
+            let action = policy.on_shared_message(&message.tuple, got == 1 && done == 1);
             self.apply_policy(network, policy, action);
         }
         done
@@ -204,8 +204,8 @@ impl Process {
         let bytes = batch.bytes(index, message.bytes);
         let mut done = 0;
         for packet in bytes.chunks(message.segment_bytes.max(1)) {
-            let (path, ip) = (message.path, message.ip);
-            let arrival = Arrival { path, ip, bytes: packet, forwarded: false };
+            let (tuple, ip) = (message.tuple, message.ip);
+            let arrival = Arrival { tuple, ip, bytes: packet, forwarded: false };
             if let Err(reason) = self.take_packet(&arrival, verifier, held) {
                 network.counters.count(reason);
             }
@@ -256,12 +256,12 @@ impl Process {
         if bth.opcode.transport() != Transport::Ud {
             return Err(Drop::Transport);
         }
-        let identification = verifier.verify(&arrival.path, packet, arrival.bytes)?;
+        let identification = verifier.verify(&arrival.tuple, packet, arrival.bytes)?;
         if !arrival.forwarded {
             self.forward_to_all(arrival);
         }
         if bth.dest_qp == super::mad_queue::QP1 {
-            let taken = self.management.take(&arrival.path, packet);
+            let taken = self.management.take(&arrival.tuple, packet);
             if taken == Err(Drop::Management) && !arrival.forwarded {
                 self.reject_unclaimed(arrival, packet);
             }
@@ -280,13 +280,13 @@ impl Process {
         packet: &Packet<'_>,
     ) -> Result<(), Drop> {
         let mut result = Ok(());
-        for (qpn, group) in self.groups.members_at(arrival.path.destination) {
+        for (qpn, group) in self.groups.members_at(arrival.tuple.destination) {
             let Some(object) = self.qps.at(layout::index_of(qpn)) else { continue };
-            let path = Path { destination: address_of(group), ..arrival.path };
+            let tuple = FourTuple { destination: address_of(group), ..arrival.tuple };
             if let Some(inner) = object.inner.lock().as_mut()
                 && inner.qp.qpn == qpn
             {
-                let taken = inner.take_group_copy(&Arrival { path, ..*arrival }, ip, packet);
+                let taken = inner.take_group_copy(&Arrival { tuple, ..*arrival }, ip, packet);
                 result = result.and(taken);
             }
         }
@@ -335,7 +335,7 @@ fn tap_received(network: Option<&Network>, arrival: &Arrival<'_>, packet: &Packe
     let bth = &packet.headers.bth;
     let context = PacketContext {
         direction: Direction::In,
-        path: arrival.path,
+        tuple: arrival.tuple,
         ip: arrival.ip,
         local_qp: bth.dest_qp,
         destination_qp: bth.dest_qp,

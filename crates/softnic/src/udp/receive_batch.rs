@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use rdmalab_link::path::{IpFields, Path};
+use rdmalab_link::address::{FourTuple, IpFields};
 
 use super::socket::{CONTROL_WORDS, plain_address};
 
@@ -20,7 +20,7 @@ const ERRORS_MAX: u32 = 4;
 /// A message as the kernel delivered it: one datagram, or a run of equally long ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
-    pub(crate) path: Path,
+    pub(crate) tuple: FourTuple,
     pub(crate) ip: IpFields,
     pub(crate) bytes: usize,
     /// Length of each datagram but the last.
@@ -129,14 +129,14 @@ impl ReceiveBatch {
             }
         }
         let name = &self.names[index];
-        let path = Path {
+        let tuple = FourTuple {
             source: plain_address(name.sin6_addr.s6_addr),
             destination: found.destination?,
             source_port: u16::from_be(name.sin6_port),
             destination_port: self.own_port,
         };
         let segment_bytes = if found.segment_bytes == 0 { bytes } else { found.segment_bytes };
-        path.is_sound().then_some(Message { path, ip: found.ip, bytes, segment_bytes })
+        tuple.is_sound().then_some(Message { tuple, ip: found.ip, bytes, segment_bytes })
     }
 
     /// The bytes of message `index`, writable because a rule may change them.

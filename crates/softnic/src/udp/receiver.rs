@@ -1,6 +1,6 @@
 //! The reading end of the socket, and what it reads.
 
-use rdmalab_link::path::{IpFields, Path};
+use rdmalab_link::address::{FourTuple, IpFields};
 use rdmalab_link::receive::Verifier;
 
 use super::connect_policy::ConnectPolicy;
@@ -27,7 +27,7 @@ impl Receiver {
 
 /// One packet and what the network said of it.
 pub(crate) struct Arrival<'a> {
-    pub(crate) path: Path,
+    pub(crate) tuple: FourTuple,
     pub(crate) ip: IpFields,
     pub(crate) bytes: &'a [u8],
     /// Another process read it, and found that it is for us.

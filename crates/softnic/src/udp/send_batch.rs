@@ -6,11 +6,11 @@ use std::os::fd::RawFd;
 
 use parking_lot::Mutex;
 use rdmalab_engine::train::Train;
+use rdmalab_link::address::IpFields;
 use rdmalab_link::drops::{Counters, Drop};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES, Parts};
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_link::packet::Payload;
-use rdmalab_link::path::IpFields;
 use rdmalab_link::transmissions::Transmissions;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::opcode::Transport;
@@ -94,11 +94,11 @@ impl SendBatch {
         fill(&mut room[payload_at..payload_at + payload_bytes])?;
         let index = self.place_in_run(route, packet_bytes);
         let end = self.used + packet_bytes;
-        expand::seal(&route.path, index, &mut self.data[self.used..end]);
+        expand::seal(&route.tuple, index, &mut self.data[self.used..end]);
         if let Some(hook) = egress.hook {
             let context = PacketContext {
                 direction: Direction::Out,
-                path: route.path,
+                tuple: route.tuple,
                 ip: IpFields {
                     traffic_class: route.traffic_class,
                     hop_limit: route.hop_limit,
@@ -122,7 +122,7 @@ impl SendBatch {
 
     /// How often this packet was sent before.
     fn transmission(&mut self, route: &Route, train: &Train) -> u32 {
-        let flow = (route.path.destination, train.dst_qpn, train.kind.is_response());
+        let flow = (route.tuple.destination, train.dst_qpn, train.kind.is_response());
         if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
             self.flows.pop_first();
         }
@@ -189,8 +189,8 @@ impl SendBatch {
         let mut any_sent = false;
         let bytes = &mut self.data[run.start..run.start + run.bytes];
         for packet in bytes.chunks_mut(run.segment_bytes) {
-            if matches!(run.route.path.destination, IpAddr::V4(_)) {
-                expand::seal(&run.route.path, 0, packet);
+            if matches!(run.route.tuple.destination, IpAddr::V4(_)) {
+                expand::seal(&run.route.tuple, 0, packet);
             }
             match send_when_writable(egress.fd, &run.route, packet, 0) {
                 Ok(()) => any_sent = true,
@@ -230,7 +230,7 @@ fn warn_of_mtu(route: &Route, datagram_bytes: usize, error: &std::io::Error) {
     if error.raw_os_error() != Some(libc::EMSGSIZE) {
         return;
     }
-    let to = route.path.destination;
+    let to = route.tuple.destination;
     let mut warned = WARNED.lock();
     if warned.len() >= WARNED_MAX || warned.contains(&to) {
         return;

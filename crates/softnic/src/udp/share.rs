@@ -12,9 +12,9 @@ use super::interface::{self, Interface};
 use super::ownership::Ownership;
 use super::record_lock::{lock, register_standby};
 use super::{Network, handover, socket};
-use crate::armed::network_hook::NetworkHook;
 use crate::control::{ControlKind, ControlMessage};
 use crate::error::os_error;
+use crate::hooks::network_hook::NetworkHook;
 use crate::peer_table::live_slots;
 use crate::poll::wait_readable;
 use crate::process::Process;
@@ -24,7 +24,7 @@ const ANSWER_NS: u64 = 2_000_000_000;
 /// How long only the owner is asked, ns. It may be stopped; then others are asked too, few at
 /// first, because the descriptors of a second answer are never closed.
 const READER_NS: u64 = 500_000_000;
-/// A control message may be lost in a full mailbox: it is sent again after so long, ns.
+/// A control message may be lost in a full control_socket: it is sent again after so long, ns.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
 impl Process {
@@ -61,8 +61,8 @@ impl Process {
                 let waited_ns = (now_ns - began_ns).checked_sub(READER_NS);
                 self.request_socket(interface, waited_ns.map(|ns| (ns / ASK_AGAIN_NS) as u32));
             }
-            wait_readable(&[self.mailbox_fd()], 10);
-            self.read_mailbox();
+            wait_readable(&[self.control_socket_fd()], 10);
+            self.read_control_socket();
             if let Some((socket, memory)) = self.network.offer.lock().take() {
                 let ownership = Ownership::join(memory)
                     .map_err(|error| os_error("cannot share the socket", &error))?;
@@ -77,8 +77,8 @@ impl Process {
     fn set_network(&'static self, network: Network) -> VerbsResult<()> {
         let reads = network.ownership.is_ours();
         register_standby(network.ownership_fd());
-        if let Some(armed) = self.armed {
-            let _ = network.hook.set(Box::new(NetworkHook::new(armed)));
+        if let Some(hooks) = self.hooks {
+            let _ = network.hook.set(Box::new(NetworkHook::new(hooks)));
         }
         let _ = self.network.opened.set(network);
         handover::hand_over_at_exit();
@@ -132,7 +132,7 @@ impl Process {
         let _ = self.send_hello(message.slot);
         let reply = self.control.message(ControlKind::Socket, message.echo, message.memory_id);
         // SAFETY: the descriptor stays open as long as the process does; in a forked child, where
-        // the socket is closed, nobody reads mail.
+        // the socket is closed, nobody reads datagrams.
         let fds = unsafe { [BorrowedFd::borrow_raw(network.fd()), network.ownership.as_fd()] };
         let _ = self.control.send(message.slot, &reply, &fds);
     }

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use rdmalab_link::path::Path;
+use rdmalab_link::address::FourTuple;
 
 use super::interface::Interface;
 
@@ -161,7 +161,7 @@ pub(crate) fn check_route(route: &Route) -> io::Result<()> {
     let raw = check(unsafe { libc::socket(libc::AF_INET6, kind, 0) })?;
     // SAFETY: a fresh descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-    let to = socket_address(route.path.destination, route.path.destination_port, route.interface);
+    let to = socket_address(route.tuple.destination, route.tuple.destination_port, route.interface);
     let length = size_of_val(&to) as libc::socklen_t;
     // SAFETY: the kernel reads a live structure of the length given.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), length) })?;
@@ -189,7 +189,7 @@ pub(crate) fn solicit_neighbour(interface: u32, destination: IpAddr) {
 /// Where a packet goes, and with which marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
-    pub(crate) path: Path,
+    pub(crate) tuple: FourTuple,
     /// The source must be said: the kernel might take another.
     pub(crate) say_source: bool,
     /// So must the hop limit: the kernel would take another.
@@ -232,12 +232,12 @@ impl Control {
     fn for_route(route: &Route, segment_bytes: u16) -> Control {
         let mut control = Control { words: [0; CONTROL_WORDS], used: 0 };
         if route.say_source {
-            let source = socket_address(route.path.source, 0, 0);
+            let source = socket_address(route.tuple.source, 0, 0);
             let index = route.interface as _;
             let info = libc::in6_pktinfo { ipi6_addr: source.sin6_addr, ipi6_ifindex: index };
             control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
-        let is_v4 = route.path.destination.is_ipv4();
+        let is_v4 = route.tuple.destination.is_ipv4();
         let (level, class, hops) = match is_v4 {
             true => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
             false => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
@@ -258,7 +258,7 @@ impl Control {
 /// Sends `bytes` to a route, as one datagram or, with `segment_bytes`, as several of that length.
 pub(crate) fn send(fd: RawFd, route: &Route, bytes: &[u8], segment_bytes: u16) -> io::Result<()> {
     let mut to =
-        socket_address(route.path.destination, route.path.destination_port, route.interface);
+        socket_address(route.tuple.destination, route.tuple.destination_port, route.interface);
     let mut control = Control::for_route(route, segment_bytes);
     let length = size_of_val(&to) as libc::socklen_t;
     if control.used == 0 {

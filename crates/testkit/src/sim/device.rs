@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::drive::Step;
-use super::link::Parcel;
+use super::link::TrainData;
 use super::memory::Memory;
 use rdmalab_engine::backend::QpInit;
 use rdmalab_engine::mr::{Backing, KeyEntry, KeyKind};
@@ -52,7 +52,7 @@ pub struct SimQp {
     pub(super) polled_sent: usize,
     pub(super) polled_received: usize,
     /// What arrived and was not accepted yet.
-    pub(super) inbox: VecDeque<Parcel>,
+    pub(super) inbox: VecDeque<TrainData>,
     /// Accepted, and to be retired later.
     pub(super) steps: Vec<Step>,
     /// When the adapter reads the send WQEs that were posted; `None`: it has.

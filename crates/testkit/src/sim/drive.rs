@@ -2,7 +2,7 @@
 //! granted, a path that keeps one train, and second halves of steps that may come later.
 
 use super::device::{Device, DeviceEnv};
-use super::link::Parcel;
+use super::link::TrainData;
 use rdmalab_driver::{self as driver, Host, Memory, Path, Step as Sent, Unsent};
 use rdmalab_engine::backend::MwBind;
 use rdmalab_engine::mr::{KeyEntry, KeyKind};
@@ -18,7 +18,7 @@ pub struct Step {
     /// When it is to be retired.
     pub due_ns: u64,
     /// The train.
-    pub parcel: Parcel,
+    pub train_data: TrainData,
     accepted: Accept,
 }
 
@@ -27,7 +27,7 @@ pub enum Offered {
     /// It was handled or dropped.
     Done,
     /// It is to be offered again.
-    Stalled(Parcel),
+    Stalled(TrainData),
     /// Its second half is to be done.
     Step(Step),
 }
@@ -35,7 +35,7 @@ pub enum Offered {
 /// A path that takes one train.
 struct OneTrain {
     max_payload: u32,
-    parcel: Option<Parcel>,
+    train_data: Option<TrainData>,
 }
 
 impl Path<DeviceEnv<'_>> for OneTrain {
@@ -53,31 +53,31 @@ impl Path<DeviceEnv<'_>> for OneTrain {
         if !payload.is_empty() {
             fill(0..train.payload_bytes, &mut payload).map_err(Unsent::whole)?;
         }
-        self.parcel = Some(Parcel { train: *train, payload });
+        self.train_data = Some(TrainData { train: *train, payload });
         Ok(())
     }
 }
 
 impl Device {
     /// Offers a train that arrived to QP `qp`.
-    pub fn offer(&mut self, qp: usize, parcel: Parcel, due_ns: u64) -> Offered {
-        if self.short_ways && self.take_single(qp, &parcel) {
+    pub fn offer(&mut self, qp: usize, train_data: TrainData, due_ns: u64) -> Offered {
+        if self.short_ways && self.take_single(qp, &train_data) {
             return Offered::Done;
         }
         let (engine, mut env) = self.split(qp);
-        match engine.accept(&parcel.train, &mut env) {
+        match engine.accept(&train_data.train, &mut env) {
             Accept::Done | Accept::Drop(_) => Offered::Done,
-            Accept::Stall => Offered::Stalled(parcel),
-            accepted => Offered::Step(Step { due_ns, parcel, accepted }),
+            Accept::Stall => Offered::Stalled(train_data),
+            accepted => Offered::Step(Step { due_ns, train_data, accepted }),
         }
     }
 
     /// The short way in; false leaves the train as it is.
-    fn take_single(&mut self, qp: usize, parcel: &Parcel) -> bool {
+    fn take_single(&mut self, qp: usize, train_data: &TrainData) -> bool {
         let (engine, mut env) = self.split(qp);
-        let Some(single) = engine.accept_single_train(&parcel.train) else { return false };
-        let (target, bytes) = (single.target, parcel.train.payload_bytes);
-        let mut payload = &parcel.payload[..];
+        let Some(single) = engine.accept_single_train(&train_data.train) else { return false };
+        let (target, bytes) = (single.target, train_data.train.payload_bytes);
+        let mut payload = &train_data.payload[..];
         let placed = driver::scatter(&mut env, single.pd(), &[target], 0, bytes, &mut payload);
         if placed.is_ok() {
             single.retire(&mut env);
@@ -86,7 +86,7 @@ impl Device {
     }
 
     /// The short way out.
-    fn next_single(&mut self, qp: usize) -> Option<Parcel> {
+    fn next_single(&mut self, qp: usize) -> Option<TrainData> {
         let (engine, env) = self.split(qp);
         let single = engine.plan_single(engine.mtu.bytes())?;
         let (src_qpn, dst_qpn, pd) = single.ends();
@@ -103,42 +103,44 @@ impl Device {
             }
         }
         single.retire();
-        Some(Parcel { train, payload })
+        Some(TrainData { train, payload })
     }
 
     /// Does the second half of a step.
     pub fn finish(&mut self, qp: usize, step: &Step) {
         let (engine, mut env) = self.split(qp);
-        let Step { parcel, accepted, .. } = step;
+        let Step { train_data, accepted, .. } = step;
         match engine.is_void(accepted) {
-            true => driver::abandon(engine, &mut env, &parcel.train, accepted),
-            false => driver::finish(engine, &mut env, &parcel.train, &parcel.payload, accepted),
+            true => driver::abandon(engine, &mut env, &train_data.train, accepted),
+            false => {
+                driver::finish(engine, &mut env, &train_data.train, &train_data.payload, accepted)
+            }
         }
     }
 
     /// What QP `qp` answers next.
-    pub fn next_answer(&mut self, qp: usize, max_payload: u32) -> Option<Parcel> {
+    pub fn next_answer(&mut self, qp: usize, max_payload: u32) -> Option<TrainData> {
         let (engine, mut env) = self.split(qp);
-        let mut path = OneTrain { max_payload, parcel: None };
-        while path.parcel.is_none() {
+        let mut path = OneTrain { max_payload, train_data: None };
+        while path.train_data.is_none() {
             if driver::send_response(engine, &mut path, &mut env) != Sent::Done {
                 break;
             }
         }
-        path.parcel
+        path.train_data
     }
 
     /// What QP `qp` requests next; executes its local operations on the way.
-    pub fn next_request(&mut self, qp: usize, max_payload: u32) -> Option<Parcel> {
-        let parcel = self.short_ways.then(|| self.next_single(qp)).flatten();
+    pub fn next_request(&mut self, qp: usize, max_payload: u32) -> Option<TrainData> {
+        let train_data = self.short_ways.then(|| self.next_single(qp)).flatten();
         let (engine, mut env) = self.split(qp);
-        let mut path = OneTrain { max_payload, parcel };
-        while path.parcel.is_none() {
+        let mut path = OneTrain { max_payload, train_data };
+        while path.train_data.is_none() {
             if driver::send_request(engine, &mut path, &mut env) != Sent::Done {
                 break;
             }
         }
-        path.parcel
+        path.train_data
     }
 }
 

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::device::{Received, Sent};
-use super::link::Parcel;
+use super::link::TrainData;
 use rdmalab_engine::qp::TimerKind;
 use rdmalab_engine::train::Train;
+use rdmalab_link::address::FourTuple;
 use rdmalab_link::deferred::Deferred;
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
-use rdmalab_link::path::Path;
 use rdmalab_link::quirk::{Chain, Completion, Fate, Reply};
 use rdmalab_link::receive::{self, Expected, Verifier};
 use rdmalab_wire::ids::{PathMtu, Psn, Qpn};
@@ -42,7 +42,7 @@ pub struct SentPacket {
 pub struct FaultInjector {
     chain: Chain,
     transport: Transport,
-    deferred: Deferred<Parcel>,
+    deferred: Deferred<TrainData>,
     /// Completions of each queue pair that quirks were told: sends, receives.
     told: BTreeMap<Qpn, (usize, usize)>,
     /// Every packet so far.
@@ -68,19 +68,20 @@ impl FaultInjector {
     }
 
     /// Judges a packet that leaves its device. Returns it when it goes on its way now.
-    pub fn pass(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) -> Option<Parcel> {
-        let packet = self.packet_of(&parcel, parcel.train.src_qpn);
+    pub fn pass(&mut self, now_ns: u64, train_data: TrainData, mtu: PathMtu) -> Option<TrainData> {
+        let packet = self.packet_of(&train_data, train_data.train.src_qpn);
         let fate = self.chain.packet_leaves(&packet, now_ns);
         let PacketInfo { flow, class, psn, bytes, .. } = packet;
         self.sent_packets.push(SentPacket { at_ns: now_ns, flow, class, psn, bytes, fate });
-        let path = path_of(&parcel.train);
-        let is_spoilt = fate.corrupt.is_some_and(|bit| !self.survives(&path, &parcel, mtu, bit));
+        let tuple = path_of(&train_data.train);
+        let is_spoilt =
+            fate.corrupt.is_some_and(|bit| !self.survives(&tuple, &train_data, mtu, bit));
         if fate.lost || is_spoilt {
             return None;
         }
-        let size = parcel.payload.len();
-        let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, parcel.clone()));
-        deferral.sends_now.then_some(parcel)
+        let size = train_data.payload.len();
+        let deferral = self.deferred.defer(&flow, &fate, now_ns, || (size, train_data.clone()));
+        deferral.sends_now.then_some(train_data)
     }
 
     /// Whether quirks have to be told of packets that arrive.
@@ -90,11 +91,11 @@ impl FaultInjector {
 
     /// Asks the quirks about a packet that arrived at its device, whose queue pair expects
     /// `expected_psn` of requests.
-    pub fn arrived(&mut self, now_ns: u64, parcel: &Parcel, expected_psn: Psn) -> Reply {
+    pub fn arrived(&mut self, now_ns: u64, train_data: &TrainData, expected_psn: Psn) -> Reply {
         if !self.watches_arrivals() {
             return Reply::Accept;
         }
-        let packet = self.packet_of(parcel, parcel.train.dst_qpn);
+        let packet = self.packet_of(train_data, train_data.train.dst_qpn);
         let is_request = self.transport == Transport::Rc && !packet.flow.is_response;
         let in_order = is_request && !expected_psn.is_before(packet.psn);
         self.chain.packet_arrived(&PacketInfo { in_order, ..packet }, now_ns).reply
@@ -119,16 +120,16 @@ impl FaultInjector {
     }
 
     /// A packet as quirks see it, at the device of `local_qp`.
-    fn packet_of(&self, parcel: &Parcel, local_qp: Qpn) -> PacketInfo {
-        let train = &parcel.train;
-        let path = path_of(train);
+    fn packet_of(&self, train_data: &TrainData, local_qp: Qpn) -> PacketInfo {
+        let train = &train_data.train;
+        let tuple = path_of(train);
         let headers = expand::headers_of(train, self.transport).expect("a packet");
-        let bytes = headers.bth.opcode.header_bytes() + parcel.payload.len() + ICRC_BYTES;
+        let bytes = headers.bth.opcode.header_bytes() + train_data.payload.len() + ICRC_BYTES;
         let connected = self.transport != Transport::Ud;
         PacketInfo {
             flow: Flow {
-                source: path.source,
-                destination: path.destination,
+                source: tuple.source,
+                destination: tuple.destination,
                 destination_qp: train.dst_qpn,
                 source_qp: if connected { Qpn::new(0) } else { train.src_qpn },
                 is_response: train.kind.is_response(),
@@ -152,31 +153,31 @@ impl FaultInjector {
     }
 
     /// Takes the next packet that has waited long enough.
-    pub fn take_due(&mut self, now_ns: u64) -> Option<Parcel> {
+    pub fn take_due(&mut self, now_ns: u64) -> Option<TrainData> {
         self.deferred.take_due(now_ns)
     }
 
     /// Whether a receiver takes a packet with one bit changed: only where nothing depends on it.
-    fn survives(&self, path: &Path, parcel: &Parcel, mtu: PathMtu, bit: u64) -> bool {
-        let train = &parcel.train;
-        let mut bytes = vec![0; parcel.payload.len() + MAX_OVERHEAD_BYTES];
+    fn survives(&self, tuple: &FourTuple, train_data: &TrainData, mtu: PathMtu, bit: u64) -> bool {
+        let train = &train_data.train;
+        let mut bytes = vec![0; train_data.payload.len() + MAX_OVERHEAD_BYTES];
         let parts = expand::write_headers(train, self.transport, &mut bytes).expect("a packet");
         bytes.truncate(parts.packet_bytes);
         let payload = parts.payload_at..parts.payload_at + parts.payload_bytes;
-        bytes[payload].copy_from_slice(&parcel.payload);
-        expand::seal(path, 0, &mut bytes);
+        bytes[payload].copy_from_slice(&train_data.payload);
+        expand::seal(tuple, 0, &mut bytes);
         let expected = Expected {
             transport: self.transport,
             can_receive: true,
-            between: Some((path.source, path.destination)),
+            between: Some((tuple.source, tuple.destination)),
             remote_qpn: train.src_qpn,
             qkey: train.qkey,
             mtu,
         };
         let read = |bytes: &[u8]| {
             let packet = receive::parse(bytes).ok()?;
-            receive::check(&packet, &expected, path).ok()?;
-            Verifier::default().verify(path, &packet, bytes).ok()?;
+            receive::check(&packet, &expected, tuple).ok()?;
+            Verifier::default().verify(tuple, &packet, bytes).ok()?;
             let train = receive::train_of(&packet.headers, packet.payload.len(), &expected).ok()?;
             Some((train, packet.payload.to_vec()))
         };
@@ -189,8 +190,8 @@ impl FaultInjector {
     }
 }
 
-fn path_of(train: &Train) -> Path {
-    Path {
+fn path_of(train: &Train) -> FourTuple {
+    FourTuple {
         source: address_of(train.src_qpn.get() >> 8),
         destination: address_of(train.dst_qpn.get() >> 8),
         source_port: ROCE_V2_PORT,

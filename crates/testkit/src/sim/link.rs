@@ -10,7 +10,7 @@ use rdmalab_wire::ids::PathMtu;
 
 /// A train with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct TrainData {
     /// The headers.
     pub train: Train,
     /// The payload.
@@ -58,9 +58,9 @@ pub struct Link {
     /// Sent so far.
     pub sent: u64,
     /// A copy of everything that is sent, where somebody wants it.
-    pub kept: Option<Vec<(Parcel, PathMtu)>>,
+    pub kept: Option<Vec<(TrainData, PathMtu)>>,
     rng: Rng,
-    on_the_way: BTreeMap<(u64, u64), Parcel>,
+    on_the_way: BTreeMap<(u64, u64), TrainData>,
     number: u64,
     /// When the newest train in order arrives, by its sender's and receiver's device.
     newest_ns: BTreeMap<(u32, u32), u64>,
@@ -82,16 +82,16 @@ impl Link {
     }
 
     /// Takes a train at `now_ns`.
-    pub fn send(&mut self, now_ns: u64, parcel: Parcel, mtu: PathMtu) {
+    pub fn send(&mut self, now_ns: u64, train_data: TrainData, mtu: PathMtu) {
         self.sent += 1;
         if let Some(kept) = &mut self.kept {
-            kept.push((parcel.clone(), mtu));
+            kept.push((train_data.clone(), mtu));
         }
         if self.injector.is_some() {
-            for index in 0..expand::packets_of(&parcel.train) {
-                let packet = match parcel.train.kind {
-                    TrainKind::ReadRequest => parcel.clone(),
-                    _ => cut(&parcel, index, 1, mtu),
+            for index in 0..expand::packets_of(&train_data.train) {
+                let packet = match train_data.train.kind {
+                    TrainKind::ReadRequest => train_data.clone(),
+                    _ => cut(&train_data, index, 1, mtu),
                 };
                 let passed = self.injector.as_mut().and_then(|r| r.pass(now_ns, packet, mtu));
                 if let Some(packet) = passed {
@@ -100,45 +100,45 @@ impl Link {
             }
             return;
         }
-        let one = parcel.train.packets == 1 || parcel.train.kind == TrainKind::ReadRequest;
+        let one = train_data.train.packets == 1 || train_data.train.kind == TrainKind::ReadRequest;
         if one || !self.rng.chance(self.faults.split) {
-            return self.send_one(now_ns, parcel);
+            return self.send_one(now_ns, train_data);
         }
         let mut start = 0;
-        while start < parcel.train.packets {
-            let most = (parcel.train.packets - start) as u64;
+        while start < train_data.train.packets {
+            let most = (train_data.train.packets - start) as u64;
             let count = if self.rng.chance(500) { 1 } else { self.rng.between(1, most) as u32 };
-            self.send_one(now_ns, cut(&parcel, start, count, mtu));
+            self.send_one(now_ns, cut(&train_data, start, count, mtu));
             start += count;
         }
     }
 
-    fn send_one(&mut self, now_ns: u64, parcel: Parcel) {
+    fn send_one(&mut self, now_ns: u64, train_data: TrainData) {
         if self.faults.partitioned || self.rng.chance(self.faults.drop) {
             return;
         }
         if self.rng.chance(self.faults.duplicate) {
             let late_ns = self.rng.between(1, 40_000);
-            self.deliver_at(now_ns + LATENCY_NS + late_ns, parcel.clone());
+            self.deliver_at(now_ns + LATENCY_NS + late_ns, train_data.clone());
         }
         if self.rng.chance(self.faults.reorder) {
             let late_ns = self.rng.between(1, 40_000);
-            return self.deliver_at(now_ns + LATENCY_NS + late_ns, parcel);
+            return self.deliver_at(now_ns + LATENCY_NS + late_ns, train_data);
         }
-        self.deliver_in_order(now_ns, parcel);
+        self.deliver_in_order(now_ns, train_data);
     }
 
-    fn deliver_in_order(&mut self, now_ns: u64, parcel: Parcel) {
-        let way = (parcel.train.src_qpn.get() >> 8, parcel.train.dst_qpn.get() >> 8);
+    fn deliver_in_order(&mut self, now_ns: u64, train_data: TrainData) {
+        let way = (train_data.train.src_qpn.get() >> 8, train_data.train.dst_qpn.get() >> 8);
         let newest_ns = self.newest_ns.entry(way).or_default();
         let at_ns = (now_ns + LATENCY_NS + self.rng.below(200)).max(*newest_ns);
         *newest_ns = at_ns;
-        self.deliver_at(at_ns, parcel);
+        self.deliver_at(at_ns, train_data);
     }
 
-    fn deliver_at(&mut self, at_ns: u64, parcel: Parcel) {
+    fn deliver_at(&mut self, at_ns: u64, train_data: TrainData) {
         self.number += 1;
-        self.on_the_way.insert((at_ns, self.number), parcel);
+        self.on_the_way.insert((at_ns, self.number), train_data);
     }
 
     /// When the next train arrives.
@@ -149,28 +149,28 @@ impl Link {
     }
 
     /// Takes the next train that has arrived by `now_ns`.
-    pub fn receive(&mut self, now_ns: u64) -> Option<Parcel> {
-        while let Some(parcel) =
+    pub fn receive(&mut self, now_ns: u64) -> Option<TrainData> {
+        while let Some(train_data) =
             self.injector.as_mut().and_then(|injector| injector.take_due(now_ns))
         {
-            self.deliver_in_order(now_ns, parcel);
+            self.deliver_in_order(now_ns, train_data);
         }
         let (at_ns, _) = self.on_the_way.first_key_value()?.0;
         if *at_ns > now_ns {
             return None;
         }
-        self.on_the_way.pop_first().map(|(_, parcel)| parcel)
+        self.on_the_way.pop_first().map(|(_, train_data)| train_data)
     }
 }
 
 /// Packets `start .. start + count` of a train, as a train.
-pub fn cut(parcel: &Parcel, start: u32, count: u32, mtu: PathMtu) -> Parcel {
-    let (first, from) = parcel.train.packet(start, mtu);
-    let (last, last_from) = parcel.train.packet(start + count - 1, mtu);
+pub fn cut(train_data: &TrainData, start: u32, count: u32, mtu: PathMtu) -> TrainData {
+    let (first, from) = train_data.train.packet(start, mtu);
+    let (last, last_from) = train_data.train.packet(start + count - 1, mtu);
     let mut train = first;
     train.packets = count;
     train.flags = TrainFlags(first.flags.0 & TrainFlags::FIRST | last.flags.0 & !TrainFlags::FIRST);
     train.payload_bytes = last_from + last.payload_bytes - from;
     let range = from as usize..(from + train.payload_bytes) as usize;
-    Parcel { train, payload: parcel.payload[range].to_vec() }
+    TrainData { train, payload: train_data.payload[range].to_vec() }
 }

@@ -3,7 +3,7 @@
 use super::device::{Device, DeviceEnv, SimQp};
 use super::drive::{Offered, Step};
 use super::injector::FaultInjector;
-use super::link::{Link, Parcel};
+use super::link::{Link, TrainData};
 use super::memory::Memory;
 use crate::rng::Rng;
 use rdmalab_driver as driver;
@@ -205,10 +205,10 @@ impl World {
     /// Does everything that can be done now; returns whether there was anything.
     pub fn work(&mut self) -> bool {
         let mut worked = false;
-        while let Some(parcel) = self.link.receive(self.now_ns) {
+        while let Some(train_data) = self.link.receive(self.now_ns) {
             worked = true;
-            if let Some(at) = self.find(parcel.train.dst_qpn) {
-                self.arrive(at, parcel);
+            if let Some(at) = self.find(train_data.train.dst_qpn) {
+                self.arrive(at, train_data);
             }
         }
         let now_ns = self.now_ns;
@@ -225,19 +225,19 @@ impl World {
         worked
     }
 
-    /// Puts a parcel into the inbox, unless quirks drop or answer it.
-    fn arrive(&mut self, at: At, parcel: Parcel) {
+    /// Puts a train into the inbox, unless quirks drop or answer it.
+    fn arrive(&mut self, at: At, train_data: TrainData) {
         let device = &mut self.devices[at.device];
         let (qp, mut env) = device.split(at.qp);
         let reply = match &mut self.link.injector {
             Some(injector) if qp.state.can_receive() => {
-                injector.arrived(self.now_ns, &parcel, qp.expected_psn())
+                injector.arrived(self.now_ns, &train_data, qp.expected_psn())
             }
             _ => Reply::Accept,
         };
-        let psn = parcel.train.first_psn;
+        let psn = train_data.train.first_psn;
         match reply {
-            Reply::Accept => device.qps[at.qp].inbox.push_back(parcel),
+            Reply::Accept => device.qps[at.qp].inbox.push_back(train_data),
             Reply::Drop => {}
             Reply::Answer(Answer::RnrNak) => qp.answer_rnr_nak(psn),
             Reply::Answer(Answer::Nak(code)) => qp.answer_nak(psn, code, &mut env),
@@ -268,20 +268,20 @@ impl World {
             worked = true;
         }
         let max_payload = self.knobs.max_train_bytes;
-        while let Some(parcel) = self.devices[at.device].next_answer(at.qp, max_payload) {
+        while let Some(train_data) = self.devices[at.device].next_answer(at.qp, max_payload) {
             worked = true;
-            self.send(at, parcel);
+            self.send(at, train_data);
         }
         loop {
             if self.try_lane(at) {
                 worked = true;
                 continue;
             }
-            let Some(parcel) = self.devices[at.device].next_request(at.qp, max_payload) else {
+            let Some(train_data) = self.devices[at.device].next_request(at.qp, max_payload) else {
                 break;
             };
             worked = true;
-            self.send(at, parcel);
+            self.send(at, train_data);
         }
         let (now_ns, infinite_ns) = (self.now_ns, self.knobs.infinite_ns);
         let sim = &mut self.devices[at.device].qps[at.qp];
@@ -292,10 +292,10 @@ impl World {
         worked
     }
 
-    fn send(&mut self, at: At, parcel: Parcel) {
+    fn send(&mut self, at: At, train_data: TrainData) {
         let mtu = self.qp(at).qp.mtu;
-        self.note(|| format!("{at:?} sends {:?}", parcel.train));
-        self.link.send(self.now_ns, parcel, mtu);
+        self.note(|| format!("{at:?} sends {:?}", train_data.train));
+        self.link.send(self.now_ns, train_data, mtu);
     }
 
     fn take_time(&mut self, at: At) -> bool {
@@ -334,24 +334,24 @@ impl World {
     }
 
     fn finish(&mut self, at: At, step: Step) {
-        self.note(|| format!("{at:?} retires {:?}", step.parcel.train));
+        self.note(|| format!("{at:?} retires {:?}", step.train_data.train));
         self.devices[at.device].finish(at.qp, &step);
     }
 
     fn accept_next(&mut self, at: At) -> bool {
-        let Some(parcel) = self.devices[at.device].qps[at.qp].inbox.pop_front() else {
+        let Some(train_data) = self.devices[at.device].qps[at.qp].inbox.pop_front() else {
             return false;
         };
-        let train = parcel.train;
+        let train = train_data.train;
         let late = self.rng.chance(self.knobs.late_retire);
         let due_ns = self.now_ns + if late { self.rng.between(1, 5_000) } else { 0 };
-        match self.devices[at.device].offer(at.qp, parcel, due_ns) {
+        match self.devices[at.device].offer(at.qp, train_data, due_ns) {
             Offered::Done => {
                 self.note(|| format!("{at:?} took {train:?}"));
                 true
             }
-            Offered::Stalled(parcel) => {
-                self.devices[at.device].qps[at.qp].inbox.push_front(parcel);
+            Offered::Stalled(train_data) => {
+                self.devices[at.device].qps[at.qp].inbox.push_front(train_data);
                 false
             }
             Offered::Step(step) => {
@@ -366,9 +366,9 @@ impl World {
         }
     }
 
-    /// Puts a parcel into a queue pair's inbox, as if it had just arrived.
-    pub fn give(&mut self, at: At, parcel: Parcel) {
-        self.devices[at.device].qps[at.qp].inbox.push_back(parcel);
+    /// Puts a train into a queue pair's inbox, as if it had just arrived.
+    pub fn give(&mut self, at: At, train_data: TrainData) {
+        self.devices[at.device].qps[at.qp].inbox.push_back(train_data);
     }
 
     /// Lets a queue pair accept what it can; answers stay where they are.

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use rdmalab_engine::train::TrainKind;
 use rdmalab_engine::vocab::QpType;
+use rdmalab_link::address::{FourTuple as Way, IpFields};
 use rdmalab_link::expand;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::path::{IpFields, Path as Way};
 use rdmalab_link::pcapng::{self, Capture};
 use rdmalab_testkit::programs::{self, tshark};
-use rdmalab_testkit::sim::Parcel;
+use rdmalab_testkit::sim::TrainData;
 use rdmalab_testkit::workload::{Player, Scenario};
 use rdmalab_wire::ids::PathMtu;
 use rdmalab_wire::opcode::Transport;
@@ -35,18 +35,20 @@ fn packets_of(seed: u64) -> Vec<Vec<u8>> {
     player.pair.world.link.kept = Some(Vec::new());
     player.play();
     let kept = player.pair.world.link.kept.take().unwrap_or_default();
-    kept.iter().flat_map(|(parcel, mtu)| packets_of_parcel(parcel, *mtu, transport)).collect()
+    kept.iter()
+        .flat_map(|(train_data, mtu)| packets_of_parcel(train_data, *mtu, transport))
+        .collect()
 }
 
-fn packets_of_parcel(parcel: &Parcel, mtu: PathMtu, transport: Transport) -> Vec<Vec<u8>> {
+fn packets_of_parcel(train_data: &TrainData, mtu: PathMtu, transport: Transport) -> Vec<Vec<u8>> {
     let packet = |index| {
-        let (train, from) = match parcel.train.kind {
-            TrainKind::ReadRequest => (parcel.train, 0),
-            _ => parcel.train.packet(index, mtu),
+        let (train, from) = match train_data.train.kind {
+            TrainKind::ReadRequest => (train_data.train, 0),
+            _ => train_data.train.packet(index, mtu),
         };
         let payload = match train.kind {
             TrainKind::ReadRequest => &[][..],
-            _ => &parcel.payload[from as usize..][..train.payload_bytes as usize],
+            _ => &train_data.payload[from as usize..][..train.payload_bytes as usize],
         };
         let mut bytes = vec![0; payload.len() + expand::MAX_OVERHEAD_BYTES];
         let parts = expand::write_headers(&train, transport, &mut bytes).expect("a packet");
@@ -54,7 +56,7 @@ fn packets_of_parcel(parcel: &Parcel, mtu: PathMtu, transport: Transport) -> Vec
         bytes[parts.payload_at..].copy_from_slice(payload);
         bytes
     };
-    (0..expand::packets_of(&parcel.train)).map(packet).collect()
+    (0..expand::packets_of(&train_data.train)).map(packet).collect()
 }
 
 /// Writes a capture of packets between two hosts, each second one over IPv6.

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use rdmalab_experiments::{Experiment, Limits, check};
 use rdmalab_measure::Outcome;
-use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent};
+use rdmalab_rank::process::{Cause, RankSpec, TeamEvent, WorkerGroup};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{LONG, Underway, command, text};
@@ -12,16 +12,16 @@ use crate::two::{Table, at_both, device, measure, point};
 
 const RANKS: usize = 4;
 
-fn team(ranks: usize) -> Team {
-    let spec = Spec { yielding: Some(true), ..Spec::local(command()) };
-    Team::start(&vec![spec; ranks]).expect("workers")
+fn workers(ranks: usize) -> WorkerGroup {
+    let spec = RankSpec { yielding: Some(true), ..RankSpec::local(command()) };
+    WorkerGroup::start(&vec![spec; ranks]).expect("workers")
 }
 
 /// What rank 0 brings home.
-fn found(team: &mut Team, options: &str) -> String {
+fn found(workers: &mut WorkerGroup, options: &str) -> String {
     let job = format!("fan {options}").into_bytes();
-    let jobs = vec![job; team.infos().count()];
-    let result = team.run(&jobs, LONG, &AtomicBool::new(false), |_| {});
+    let jobs = vec![job; workers.infos().count()];
+    let result = workers.run(&jobs, LONG, &AtomicBool::new(false), |_| {});
     text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0])
 }
 
@@ -62,10 +62,10 @@ fn each_way_to_do_it_goes_through_with_four_ranks_on_few_cores() {
         touch=no mtu=1024 sl=1 seed=7
         transport=uc lost-after=2s
     ";
-    let mut team = team(RANKS);
+    let mut workers = workers(RANKS);
     for case in cases.lines().map(str::trim).filter(|l| !l.is_empty()) {
         eprintln!("fan {case}");
-        let found = found(&mut team, &format!("{SMALL} {case}"));
+        let found = found(&mut workers, &format!("{SMALL} {case}"));
         let peers = point(Experiment::Fan, case).get("peers").expect("an option of it");
         let peers = peers.parse().unwrap_or(RANKS - 1);
         assert_eq!(count(&found, "sent"), 85 * peers as u64, "{case}");
@@ -92,10 +92,10 @@ fn each_way_to_do_it_goes_through_with_four_ranks_on_few_cores() {
 
 #[test]
 fn sizes_come_in_series_or_at_random_and_each_has_its_times() {
-    let mut team = team(3);
+    let mut workers = workers(3);
     for (order, op) in [("series", "send"), ("random", "write"), ("random", "read")] {
         let options = format!("messages=30 runs=1 warm-up=10 size=1000 sizes={order} op={op}");
-        let found = found(&mut team, &options);
+        let found = found(&mut workers, &options);
         // 1, 2, 4 .. 512 and 1000.
         assert_eq!(count(&found, "sent"), (10 + 30 * 11) * 2, "{order}");
         let mut samples = 0;
@@ -117,8 +117,8 @@ fn a_lost_message_ends_its_repetition_and_is_counted() {
     let _turn = crate::turn();
     let mut command = command();
     command.envs.push(("RDMALAB_FAULTS".into(), "seed=7; drop 5% of request".into()));
-    let spec = Spec { yielding: Some(true), ..Spec::local(command) };
-    let mut team = Team::start(&vec![spec; RANKS]).expect("workers");
+    let spec = RankSpec { yielding: Some(true), ..RankSpec::local(command) };
+    let mut workers = WorkerGroup::start(&vec![spec; RANKS]).expect("workers");
     for options in [
         "transport=uc",
         "transport=uc op=write",
@@ -128,7 +128,8 @@ fn a_lost_message_ends_its_repetition_and_is_counted() {
     ] {
         eprintln!("fan {options} with losses");
         // Longer than a rank waits for a processor, but for a very busy machine.
-        let found = found(&mut team, &format!("messages=60 warm-up=0 lost-after=150ms {options}"));
+        let found =
+            found(&mut workers, &format!("messages=60 warm-up=0 lost-after=150ms {options}"));
         let [sent, lost, out, cut] =
             ["sent", "lost", "lost_out", "repetitions_cut"].map(|name| count(&found, name));
         assert_eq!(sent, 180, "{options}");
@@ -180,12 +181,12 @@ fn a_rank_that_is_killed_ends_all_with_its_name() {
         ("transport=uc", 0),
     ] {
         eprintln!("fan {options}, rank {victim} dies");
-        let mut team = team(RANKS);
-        let pid = team.infos().nth(victim).expect("that rank").pid;
+        let mut workers = workers(RANKS);
+        let pid = workers.infos().nth(victim).expect("that rank").pid;
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         let job = format!("fan messages=1000 runs=1000 warm-up=0 {options}").into_bytes();
-        let mut underway = Underway::of(&team, 0..RANKS);
-        let result = team.run(&vec![job; RANKS], LONG, &AtomicBool::new(false), |event| {
+        let mut underway = Underway::of(&workers, 0..RANKS);
+        let result = workers.run(&vec![job; RANKS], LONG, &AtomicBool::new(false), |event| {
             if underway.after(&event) == 5 && event == TeamEvent::Tick {
                 kill_process(pid, Signal::KILL).expect("it runs");
             }

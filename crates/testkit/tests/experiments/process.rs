@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rdmalab_experiments::{Experiment, run};
 use rdmalab_measure::Outcome;
-use rdmalab_rank::process::{Cause, ProcessRank, Spec, Team, TeamError, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{
+    Cause, ProcessRank, RankSpec, TeamEvent, WorkerCommand, WorkerGroup, WorkerGroupError,
+};
 use rdmalab_testkit::programs::library_dir;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -76,9 +78,9 @@ impl Underway {
     /// A rank needs less than 50 ms until it measures.
     const SETUP: Duration = Duration::from_millis(150);
 
-    /// Of a team that has done nothing yet: of those ranks that spin.
-    pub fn of(team: &Team, ranks: std::ops::Range<usize>) -> Self {
-        let pids = team.infos().map(|info| info.pid).collect::<Vec<_>>();
+    /// Of a workers that has done nothing yet: of those ranks that spin.
+    pub fn of(workers: &WorkerGroup, ranks: std::ops::Range<usize>) -> Self {
+        let pids = workers.infos().map(|info| info.pid).collect::<Vec<_>>();
         Self { pids: pids[ranks].to_vec(), ticks: 0 }
     }
 
@@ -102,13 +104,13 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 1000 / TICKS_PER_S)
 }
 
-fn team() -> Team {
+fn workers() -> WorkerGroup {
     team_of(2)
 }
 
-fn team_of(ranks: usize) -> Team {
-    let spec = Spec { yielding: Some(true), ..Spec::local(command()) };
-    Team::start(&vec![spec; ranks]).expect("workers")
+fn team_of(ranks: usize) -> WorkerGroup {
+    let spec = RankSpec { yielding: Some(true), ..RankSpec::local(command()) };
+    WorkerGroup::start(&vec![spec; ranks]).expect("workers")
 }
 
 /// A job that takes longer than any of these tests lets it.
@@ -133,15 +135,15 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// What rank 0 brings home.
-fn found(team: &mut Team, job: &str) -> String {
-    let result = team.run(&jobs(job), LONG, &AtomicBool::new(false), |_| {});
+fn found(workers: &mut WorkerGroup, job: &str) -> String {
+    let result = workers.run(&jobs(job), LONG, &AtomicBool::new(false), |_| {});
     text(&result.unwrap_or_else(|e| panic!("{job}: {e}"))[0])
 }
 
 #[test]
 fn each_experiment_runs_between_two_processes() {
     const SMALL: &str = "messages=400 runs=2 warm-up=30";
-    let mut team = team();
+    let mut workers = workers();
     for options in [
         "",
         "op=write pause=0",
@@ -151,7 +153,7 @@ fn each_experiment_runs_between_two_processes() {
         "stamps=send,recv,comp",
         "memory=private op=write_imm transport=uc size=5000",
     ] {
-        let found = found(&mut team, &format!("oneway {SMALL} {options}"));
+        let found = found(&mut workers, &format!("oneway {SMALL} {options}"));
         assert!(found.contains("series one-way t_lat ") && found.contains("count sent 830\n"));
         assert!(options.contains("transport") || found.contains("count lost 0\n"), "{found}");
         assert!(found.contains("figure CPU rank 1") && found.ends_with("cut short: no\n"));
@@ -165,7 +167,7 @@ fn each_experiment_runs_between_two_processes() {
         "op=send_imm transport=ud",
         "memory=private op=write size=4096",
     ] {
-        let found = found(&mut team, &format!("ping {SMALL} {options}"));
+        let found = found(&mut workers, &format!("ping {SMALL} {options}"));
         assert!(found.contains("count sent 830\n") && found.ends_with("cut short: no\n"));
         let lossless = found.contains("series round trip  800\n");
         assert!(options.contains("transport") || lossless, "{options}: {found}");
@@ -178,7 +180,7 @@ fn each_experiment_runs_between_two_processes() {
         "op=send_imm transport=ud size=64",
         "op=send signal-every=max size=16 list=16",
     ] {
-        let found = found(&mut team, &format!("blast {SMALL} {options}"));
+        let found = found(&mut workers, &format!("blast {SMALL} {options}"));
         assert!(found.contains("count sent 800\n") && found.contains("figure rate"), "{found}");
         assert!(found.ends_with("cut short: no\n"), "{options}: {found}");
     }
@@ -186,9 +188,9 @@ fn each_experiment_runs_between_two_processes() {
 
 #[test]
 fn threads_run_between_two_processes_and_end_together() {
-    let mut team = team();
+    let mut workers = workers();
     let job = "blast messages=400 runs=2 warm-up=30 size=64 threads=3";
-    let found = found(&mut team, job);
+    let found = found(&mut workers, job);
     assert!(found.contains("count sent 2400\n") && found.contains("figure rate thread 2\n"));
     assert!(found.ends_with("cut short: no\n"), "{found}");
     let _turn = crate::turn();
@@ -227,9 +229,9 @@ fn an_interrupted_team_brings_home_what_both_ends_have() {
     for experiment in Experiment::ALL {
         let job = endless(*experiment);
         let interrupt = AtomicBool::new(false);
-        let mut team = team();
-        let mut underway = Underway::of(&team, spinning(*experiment));
-        let result = team.run(&jobs(&job), LONG, &interrupt, |event| {
+        let mut workers = workers();
+        let mut underway = Underway::of(&workers, spinning(*experiment));
+        let result = workers.run(&jobs(&job), LONG, &interrupt, |event| {
             interrupt.store(underway.after(&event) >= 5, Ordering::Relaxed);
         });
         let found = text(&result.unwrap_or_else(|e| panic!("{experiment}: {e}"))[0]);
@@ -253,7 +255,7 @@ fn a_long_wait_keeps_the_other_end_patient() {
         // Less than 10.7 s, and than the 8.6 s of two time-outs; and more than a busy machine keeps
         // a rank from its processor.
         let patience = Duration::from_secs(5);
-        let result = team().run(&jobs(&job), patience, &AtomicBool::new(false), |_| {});
+        let result = workers().run(&jobs(&job), patience, &AtomicBool::new(false), |_| {});
         let found = text(&result.unwrap_or_else(|e| panic!("{options}: {e}"))[0]);
         assert!(found.contains(&format!("series time-out T_o {samples}\n")), "{found}");
         assert!(found.ends_with("cut short: no\n"), "{found}");
@@ -266,18 +268,23 @@ fn spinning(experiment: Experiment) -> std::ops::Range<usize> {
 }
 
 /// Does that to rank 1 while an endless job runs.
-fn hit(experiment: Experiment, options: &str, signal: Signal, patience: Duration) -> TeamError {
-    let mut team = team();
-    let victim = team.infos().nth(1).expect("rank 1").pid;
-    let mut underway = Underway::of(&team, spinning(experiment));
+fn hit(
+    experiment: Experiment,
+    options: &str,
+    signal: Signal,
+    patience: Duration,
+) -> WorkerGroupError {
+    let mut workers = workers();
+    let victim = workers.infos().nth(1).expect("rank 1").pid;
+    let mut underway = Underway::of(&workers, spinning(experiment));
     let job = format!("{} {options}", endless(experiment));
-    let error = team.run(&jobs(&job), patience, &AtomicBool::new(false), |event| {
+    let error = workers.run(&jobs(&job), patience, &AtomicBool::new(false), |event| {
         if underway.after(&event) == 5 && event == TeamEvent::Tick {
             let pid = Pid::from_raw(victim as i32).expect("a process");
             kill_process(pid, signal).expect("rank 1 is there");
         }
     });
-    error.expect_err("a team that was hit fails")
+    error.expect_err("a workers that was hit fails")
 }
 
 #[test]

@@ -4,18 +4,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_rank::process::{Spec, Team, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{RankSpec, TeamEvent, WorkerCommand, WorkerGroup};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{LONG, Underway, command, text};
 
-fn team(commands: impl IntoIterator<Item = WorkerCommand>) -> Team {
-    let spec = |command| Spec { yielding: Some(true), ..Spec::local(command) };
-    Team::start(&commands.into_iter().map(spec).collect::<Vec<_>>()).expect("workers")
+fn workers(commands: impl IntoIterator<Item = WorkerCommand>) -> WorkerGroup {
+    let spec = |command| RankSpec { yielding: Some(true), ..RankSpec::local(command) };
+    WorkerGroup::start(&commands.into_iter().map(spec).collect::<Vec<_>>()).expect("workers")
 }
 
-fn jobs(team: &Team, job: &str) -> Vec<Vec<u8>> {
-    vec![job.as_bytes().to_vec(); team.infos().count()]
+fn jobs(workers: &WorkerGroup, job: &str) -> Vec<Vec<u8>> {
+    vec![job.as_bytes().to_vec(); workers.infos().count()]
 }
 
 /// A receiver that is kept from its processor tells nothing of what it has taken. That is no sign
@@ -38,12 +38,12 @@ fn stops_the_receiver(options: &str, messages: u32) -> bool {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, signal).expect("it runs");
     };
-    let mut team = team([command(), command()]);
-    let receiver = team.infos().nth(1).expect("rank 1").pid;
+    let mut workers = workers([command(), command()]);
+    let receiver = workers.infos().nth(1).expect("rank 1").pid;
     let job = format!("blast {options} messages={messages} runs=1 warm-up=0 rate=5000 size=32");
-    let (mut ticks, jobs) = (0, jobs(&team, &job));
-    let mut underway = Underway::of(&team, 1..2);
-    let result = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+    let (mut ticks, jobs) = (0, jobs(&workers, &job));
+    let mut underway = Underway::of(&workers, 1..2);
+    let result = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
         ticks = underway.after(&event);
         match ticks {
             1 => signal(receiver, Signal::STOP),
@@ -63,10 +63,10 @@ fn stops_the_receiver(options: &str, messages: u32) -> bool {
 fn who_gets_no_answer_any_more_says_so_before_it_is_missed() {
     let mut deaf = command();
     deaf.envs.push(("RDMALAB_FAULTS".into(), "drop of request".into()));
-    let mut team = team([deaf, command()]);
+    let mut workers = workers([deaf, command()]);
     let job = "fan transport=uc messages=100000 runs=1 warm-up=0 lost-after=20ms";
-    let jobs = jobs(&team, job);
-    let result = team.run(&jobs, Duration::from_secs(5), &AtomicBool::new(false), |_| {});
+    let jobs = jobs(&workers, job);
+    let result = workers.run(&jobs, Duration::from_secs(5), &AtomicBool::new(false), |_| {});
     let error = result.expect_err("nothing is ever answered");
     assert_eq!(error.rank, Some(0), "{error}");
     assert!(error.what.contains("answers of rank 1 in a row did not come"), "{error}");
@@ -77,12 +77,12 @@ fn who_gets_no_answer_any_more_says_so_before_it_is_missed() {
 #[test]
 fn who_has_nothing_to_do_waits_for_as_long_as_the_others_take() {
     let patience = Duration::from_secs(2);
-    let mut team = team([command(), command(), command()]);
+    let mut workers = workers([command(), command(), command()]);
     let interrupt = AtomicBool::new(false);
     // Of a size that takes minutes wherever it runs.
     let job = "fan op=read direction=out peers=1 size=262144 messages=10000000 runs=1 warm-up=0";
-    let (mut ticks, jobs) = (0, jobs(&team, job));
-    let result = team.run(&jobs, patience, &interrupt, |event| {
+    let (mut ticks, jobs) = (0, jobs(&workers, job));
+    let result = workers.run(&jobs, patience, &interrupt, |event| {
         ticks += u32::from(event == TeamEvent::Tick);
         // More than twice the patience, for which an exchange waits.
         interrupt.store(ticks >= 50, Ordering::Relaxed);

@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// code in between. It is ours alone: no backend needs it to make progress, so a program that
 /// sits in its critical section holds up only those who want to enter the same one.
 #[derive(Debug, Default)]
-pub(crate) struct Gate(AtomicBool);
+pub(crate) struct SpinLock(AtomicBool);
 
-impl Gate {
+impl SpinLock {
     /// Waits until the section is free and enters it.
     #[inline]
     pub(crate) fn enter(&self) {
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn only_one_thread_is_inside() {
-        let shared = Arc::new((Gate::default(), AtomicBool::new(false)));
+        let shared = Arc::new((SpinLock::default(), AtomicBool::new(false)));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let shared = Arc::clone(&shared);

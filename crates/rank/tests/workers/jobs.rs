@@ -3,18 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent};
+use rdmalab_rank::process::{Cause, RankSpec, TeamEvent, WorkerGroup};
 
 use crate::{LONG, command, local, run, run_each};
 
 #[test]
 fn each_rank_gets_its_own_job_many_times() {
-    let mut team = local(3);
-    assert_eq!(run(&mut team, "who", LONG).unwrap(), ["0 of 3", "1 of 3", "2 of 3"]);
+    let mut workers = local(3);
+    assert_eq!(run(&mut workers, "who", LONG).unwrap(), ["0 of 3", "1 of 3", "2 of 3"]);
     for i in 0..20 {
         let jobs = [format!("echo a{i}"), "echo".to_owned(), format!("echo c {i}")];
         let jobs = jobs.each_ref().map(String::as_str);
-        let results = run_each(&mut team, &jobs, LONG).unwrap();
+        let results = run_each(&mut workers, &jobs, LONG).unwrap();
         assert_eq!(results, [format!("a{i}"), String::new(), format!("c {i}")]);
     }
 }
@@ -22,8 +22,8 @@ fn each_rank_gets_its_own_job_many_times() {
 #[test]
 fn exchanges_bring_the_bytes_of_all_in_order() {
     for count in [1, 2, 3] {
-        let mut team = local(count);
-        let results = run(&mut team, "exchange 200", LONG).unwrap();
+        let mut workers = local(count);
+        let results = run(&mut workers, "exchange 200", LONG).unwrap();
         assert_eq!(results, vec!["all as expected"; count]);
     }
 }
@@ -37,8 +37,8 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
 
 #[test]
 fn large_results_come_home() {
-    let mut team = local(2);
-    let results = run_each(&mut team, &["big 30000000", "big 1"], LONG).unwrap();
+    let mut workers = local(2);
+    let results = run_each(&mut workers, &["big 30000000", "big 1"], LONG).unwrap();
     assert_eq!((results[0].len(), results[1].len()), (30_000_000, 1));
 }
 
@@ -85,13 +85,13 @@ fn ranks_of_one_machine_share_a_clock() {
 fn a_rank_stays_on_the_cpu_that_it_was_given() {
     let cores = rdmalab_measure::limits::available_cores().unwrap();
     let core = *cores.last().unwrap();
-    let spec = Spec { cores: vec![core], ..Spec::local(command()) };
-    let mut team = Team::start(&[spec]).unwrap();
-    run(&mut team, "think", LONG).unwrap();
-    assert_eq!(team.infos().next().unwrap().cpu, core);
+    let spec = RankSpec { cores: vec![core], ..RankSpec::local(command()) };
+    let mut workers = WorkerGroup::start(&[spec]).unwrap();
+    run(&mut workers, "think", LONG).unwrap();
+    assert_eq!(workers.infos().next().unwrap().cpu, core);
 
-    let spec = Spec { cores: vec![1023], ..Spec::local(command()) };
-    let error = Team::start(&[spec]).unwrap_err();
+    let spec = RankSpec { cores: vec![1023], ..RankSpec::local(command()) };
+    let error = WorkerGroup::start(&[spec]).unwrap_err();
     assert_eq!(error.cause, Cause::Start);
     assert!(error.what.contains("CPU 1023") && error.what.contains("choose among"), "{error}");
 }
@@ -111,17 +111,17 @@ fn a_line_of_a_rank_reaches_the_user() {
 
 #[test]
 fn an_interrupted_run_keeps_what_was_measured() {
-    let mut team = local(2);
+    let mut workers = local(2);
     let interrupt = AtomicBool::new(false);
     let jobs = [b"partial".to_vec(), b"partial".to_vec()];
     let mut ticks = 0;
-    let results = team.run(&jobs, LONG, &interrupt, |event| {
+    let results = workers.run(&jobs, LONG, &interrupt, |event| {
         ticks += u64::from(event == TeamEvent::Tick);
         interrupt.store(ticks == 3, Ordering::Relaxed);
     });
     assert_eq!(results.unwrap(), [b"true Asked", b"true Asked"]);
-    // And the team is as good as before.
-    assert_eq!(run(&mut team, "barrier", LONG).unwrap(), ["together", "together"]);
+    // And the workers is as good as before.
+    assert_eq!(run(&mut workers, "barrier", LONG).unwrap(), ["together", "together"]);
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn interrupted_ranks_can_still_bring_together_what_they_have() {
 #[test]
 fn sleeping_and_waiting_ranks_hear_an_interrupt() {
     for job in ["sleep", "spin"] {
-        let mut team = local(2);
+        let mut workers = local(2);
         let jobs = [job.into(), b"barrier".to_vec()];
-        let error = team.run(&jobs, LONG, &AtomicBool::new(true), |_| {}).unwrap_err();
+        let error = workers.run(&jobs, LONG, &AtomicBool::new(true), |_| {}).unwrap_err();
         assert_eq!(error.cause, Cause::Interrupted, "{error}");
-        assert_eq!(run(&mut team, "echo on", LONG).unwrap(), ["on", "on"]);
+        assert_eq!(run(&mut workers, "echo on", LONG).unwrap(), ["on", "on"]);
     }
 }

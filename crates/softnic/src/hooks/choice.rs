@@ -8,7 +8,7 @@ use crate::process::Process;
 
 /// What is armed in this process, for those who report what they measured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ArmedState {
+pub struct HooksState {
     /// The file of the capture.
     pub capture: Option<PathBuf>,
     /// The user's rules, as they were written.
@@ -23,7 +23,7 @@ pub struct ArmedState {
 ///
 /// # Errors
 /// That a device was opened already: one line.
-pub fn choose_armed(capture: Option<PathBuf>, faults: Option<String>) -> Result<(), String> {
+pub fn choose_hooks(capture: Option<PathBuf>, faults: Option<String>) -> Result<(), String> {
     if capture.is_none() && faults.is_none() {
         return Ok(());
     }
@@ -34,13 +34,13 @@ pub fn choose_armed(capture: Option<PathBuf>, faults: Option<String>) -> Result<
 }
 
 /// What is armed in this process; nothing before a device was opened.
-pub fn armed() -> ArmedState {
-    let Some(armed) = Process::existing().and_then(|process| process.armed) else {
-        return ArmedState::default();
+pub fn hooks() -> HooksState {
+    let Some(hooks) = Process::existing().and_then(|process| process.hooks) else {
+        return HooksState::default();
     };
-    ArmedState {
-        capture: armed.tap.map(|tap| tap.path().to_owned()),
-        faults: armed.faults.and_then(|faults| faults.text().map(str::to_owned)),
-        disturbed_packets: armed.faults.map_or(0, Faults::disturbed),
+    HooksState {
+        capture: hooks.tap.map(|tap| tap.path().to_owned()),
+        faults: hooks.faults.and_then(|faults| faults.text().map(str::to_owned)),
+        disturbed_packets: hooks.faults.map_or(0, Faults::disturbed),
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdmalab_rank::process::{
-    Cause, Claim, Gate, Meeting, Place, Spec, SshCommand, Team, TeamEvent, VERSION, join,
-    new_token, serve_as,
+    Cause, Claim, LaunchMethod, RankSpec, RendezvousAddress, RendezvousListener, SshCommand,
+    TeamEvent, VERSION, WorkerGroup, join, new_token, serve_as,
 };
 use rustix::process::Signal;
 
@@ -30,11 +30,11 @@ pub fn worker() {
         std::io::stdin().read_line(&mut token).unwrap();
     }
     eprintln!("rank {rank} was started\x1b[2J");
-    let meeting = match place.contains(':') {
-        true => Meeting::Tcp(vec![place]),
-        false => Meeting::Here(place),
+    let rendezvous = match place.contains(':') {
+        true => RendezvousAddress::Tcp(vec![place]),
+        false => RendezvousAddress::Here(place),
     };
-    let stream = join(&meeting, LONG).unwrap();
+    let stream = join(&rendezvous, LONG).unwrap();
     let claim = Claim { rank, token: token.trim().to_owned() };
     if let Err(error) = serve_as(Some(claim), stream, work::run) {
         eprintln!("{error}");
@@ -72,30 +72,35 @@ impl Drop for Started {
     }
 }
 
-pub fn joining(count: usize) -> Vec<Spec> {
-    let mut specs = vec![Spec::local(command())];
-    let spec = Spec { place: Place::Joining, cores: Vec::new(), yielding: None };
+pub fn joining(count: usize) -> Vec<RankSpec> {
+    let mut specs = vec![RankSpec::local(command())];
+    let spec = RankSpec { place: LaunchMethod::Joining, cores: Vec::new(), yielding: None };
     specs.resize(count, spec);
     specs
 }
 
-fn gather(specs: &[Spec], gate: &Gate) -> Result<Team, rdmalab_rank::process::TeamError> {
-    Team::gather(specs, Some(gate), &AtomicBool::new(false))
+fn gather(
+    specs: &[RankSpec],
+    listener: &RendezvousListener,
+) -> Result<WorkerGroup, rdmalab_rank::process::WorkerGroupError> {
+    WorkerGroup::gather(specs, Some(listener), &AtomicBool::new(false))
 }
 
 #[test]
 fn ranks_that_come_by_themselves_are_like_any_other() {
     let token = new_token().unwrap();
     let name = format!("rdmalab-test-{}", std::process::id());
-    for gate in [Gate::here(&name).unwrap(), Gate::tcp(0, &token).unwrap()] {
-        let place = gate.port().map_or(name.clone(), |port| format!("127.0.0.1:{port}"));
-        let token = if gate.port().is_some() { token.as_str() } else { "" };
+    for listener in
+        [RendezvousListener::here(&name).unwrap(), RendezvousListener::tcp(0, &token).unwrap()]
+    {
+        let place = listener.port().map_or(name.clone(), |port| format!("127.0.0.1:{port}"));
+        let token = if listener.port().is_some() { token.as_str() } else { "" };
         let mut started = Started::ranks(4, &place, token);
-        let mut team = gather(&joining(4), &gate).unwrap();
+        let mut workers = gather(&joining(4), &listener).unwrap();
         let who = ["0 of 4", "1 of 4", "2 of 4", "3 of 4"];
-        assert_eq!(run(&mut team, "who", LONG).unwrap(), who);
-        assert_eq!(run(&mut team, "exchange 50", LONG).unwrap(), ["all as expected"; 4]);
-        drop(team);
+        assert_eq!(run(&mut workers, "who", LONG).unwrap(), who);
+        assert_eq!(run(&mut workers, "exchange 50", LONG).unwrap(), ["all as expected"; 4]);
+        drop(workers);
         // They end with it, and well.
         for child in &mut started.0 {
             assert!(child.wait().unwrap().success());
@@ -106,14 +111,14 @@ fn ranks_that_come_by_themselves_are_like_any_other() {
 #[test]
 fn one_that_dies_is_named_and_the_others_end() {
     let name = format!("rdmalab-test-death-{}", std::process::id());
-    let gate = Gate::here(&name).unwrap();
+    let listener = RendezvousListener::here(&name).unwrap();
     let started = Started::ranks(3, &name, "");
-    let mut team = gather(&joining(3), &gate).unwrap();
-    let victim = team.infos().nth(2).unwrap().pid;
+    let mut workers = gather(&joining(3), &listener).unwrap();
+    let victim = workers.infos().nth(2).unwrap().pid;
     assert_eq!(victim, started.0[1].id());
     let jobs = [b"partial".to_vec(), b"partial".to_vec(), b"spin".to_vec()];
     let mut is_sent = false;
-    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+    let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
         if event == TeamEvent::Tick && !is_sent {
             is_sent = true;
             send_signal(victim, Signal::KILL);
@@ -127,11 +132,12 @@ fn one_that_dies_is_named_and_the_others_end() {
 
 #[test]
 fn strangers_at_the_gate_are_sent_away_and_told_why() {
-    let gate = Gate::tcp(0, "right").unwrap();
-    let address = format!("127.0.0.1:{}", gate.port().unwrap());
+    let listener = RendezvousListener::tcp(0, "right").unwrap();
+    let address = format!("127.0.0.1:{}", listener.port().unwrap());
     let interrupt = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let gathering = scope.spawn(|| Team::gather(&joining(2), Some(&gate), &interrupt));
+        let gathering =
+            scope.spawn(|| WorkerGroup::gather(&joining(2), Some(&listener), &interrupt));
         let mut wrong = Started::ranks(2, &address, "wrong");
         assert_eq!(wrong.0[0].wait().unwrap().code(), Some(1));
         // Another version is told ours.
@@ -142,17 +148,18 @@ fn strangers_at_the_gate_are_sent_away_and_told_why() {
         assert!(String::from_utf8_lossy(&answer).contains(VERSION));
         // And the right one still comes in.
         let _right = Started::ranks(2, &address, "right");
-        let mut team = gathering.join().unwrap().unwrap();
-        assert_eq!(run(&mut team, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
+        let mut workers = gathering.join().unwrap().unwrap();
+        assert_eq!(run(&mut workers, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
     });
 }
 
 #[test]
 fn waiting_for_ranks_ends_when_the_user_wants() {
-    let gate = Gate::tcp(0, "x").unwrap();
+    let listener = RendezvousListener::tcp(0, "x").unwrap();
     let interrupt = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let gathering = scope.spawn(|| Team::gather(&joining(3), Some(&gate), &interrupt));
+        let gathering =
+            scope.spawn(|| WorkerGroup::gather(&joining(3), Some(&listener), &interrupt));
         std::thread::sleep(Duration::from_millis(100));
         interrupt.store(true, Ordering::Relaxed);
         assert_eq!(gathering.join().unwrap().unwrap_err().cause, Cause::Interrupted);
@@ -160,9 +167,9 @@ fn waiting_for_ranks_ends_when_the_user_wants() {
 }
 
 /// Something like ssh: `sh -c SCRIPT HOST LINE`.
-fn by(script: &str, rank: usize, gate: &Gate, token: &str) -> Spec {
+fn by(script: &str, rank: usize, listener: &RendezvousListener, token: &str) -> RankSpec {
     let ours = command();
-    let port = gate.port().unwrap();
+    let port = listener.port().unwrap();
     let command = SshCommand {
         ssh: ["sh", "-c", script].map(Into::into).to_vec(),
         host: "far".to_owned(),
@@ -171,16 +178,20 @@ fn by(script: &str, rank: usize, gate: &Gate, token: &str) -> Spec {
         args: ours.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         token: token.to_owned(),
     };
-    Spec { place: Place::Ssh(command), cores: Vec::new(), yielding: None }
+    RankSpec { place: LaunchMethod::Ssh(command), cores: Vec::new(), yielding: None }
 }
 
 const RUN: &str = "exec sh -c \"$1\"";
 
 #[test]
 fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
-    let gate = Gate::tcp(0, "s3cret").unwrap();
-    let specs = [Spec::local(command()), by(RUN, 1, &gate, "s3cret"), by(RUN, 2, &gate, "s3cret")];
-    let mut team = gather(&specs, &gate).unwrap();
+    let listener = RendezvousListener::tcp(0, "s3cret").unwrap();
+    let specs = [
+        RankSpec::local(command()),
+        by(RUN, 1, &listener, "s3cret"),
+        by(RUN, 2, &listener, "s3cret"),
+    ];
+    let mut workers = gather(&specs, &listener).unwrap();
     let mut said = Vec::new();
     let jobs = vec![b"exchange 20".to_vec(); 3];
     // Each line with its rank, and nothing for the terminal to obey.
@@ -189,15 +200,16 @@ fn ranks_of_another_shell_are_like_any_other_and_do_not_outlive() {
     let until = Instant::now() + LONG;
     while !expected.iter().all(|line| said.contains(line)) {
         assert!(Instant::now() < until, "{said:?}");
-        team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
-            if let TeamEvent::Log { rank, text } = event {
-                said.push((rank, text));
-            }
-        })
-        .unwrap();
+        workers
+            .run(&jobs, LONG, &AtomicBool::new(false), |event| {
+                if let TeamEvent::Log { rank, text } = event {
+                    said.push((rank, text));
+                }
+            })
+            .unwrap();
     }
-    let pids: Vec<u32> = team.infos().map(|info| info.pid).collect();
-    drop(team);
+    let pids: Vec<u32> = workers.infos().map(|info| info.pid).collect();
+    drop(workers);
     wait_until("the end of the workers", || !pids.iter().any(|pid| is_alive(*pid)));
 }
 
@@ -209,11 +221,11 @@ fn a_rank_that_cannot_be_started_ends_the_waiting_for_all() {
         ("echo \"error: unexpected argument '--join' found\" >&2; exit 2", "another version"),
         ("exit 3", "exit status 3"),
     ] {
-        let gate = Gate::tcp(0, "x").unwrap();
+        let listener = RendezvousListener::tcp(0, "x").unwrap();
         // The first would come only after a long time.
-        let specs = [by("sleep 50", 0, &gate, "x"), by(script, 1, &gate, "x")];
+        let specs = [by("sleep 50", 0, &listener, "x"), by(script, 1, &listener, "x")];
         let began = Instant::now();
-        let error = gather(&specs, &gate).unwrap_err();
+        let error = gather(&specs, &listener).unwrap_err();
         assert!(error.what.starts_with("rank 1 on far: "), "{error}");
         assert!(error.what.contains(expected), "{error}");
         assert!(began.elapsed() < Duration::from_secs(40), "waited for the other one");

@@ -473,7 +473,7 @@ extern "C" fn at_exit() {
 
 #[cfg(test)]
 mod tests {
-    use rdmalab_link::path::{IpFields, Path};
+    use rdmalab_link::address::{FourTuple, IpFields};
 
     use super::*;
 
@@ -490,7 +490,7 @@ mod tests {
         let file = std::env::temp_dir().join(name);
         let tap = Tap::open(&file, SNAP_BYTES).unwrap();
         let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).into();
-        let path = Path {
+        let tuple = FourTuple {
             source: address(1),
             destination: address(2),
             source_port: 0xc000,
@@ -498,7 +498,7 @@ mod tests {
         };
         let record = Record {
             direction: Direction::Out,
-            headers: &FrameHeaders::of(path, &IpFields::default()),
+            headers: &FrameHeaders::of(tuple, &IpFields::default()),
             bytes: 12 + 1024,
             complete: false,
             spoilt: false,

@@ -8,15 +8,15 @@ use rdmalab_driver::{Memory as _, Path, Unsent};
 use rdmalab_engine::qp::{CopyError, Qp};
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::UdAddress;
+use rdmalab_link::address::{destination_of, gid_of};
 use rdmalab_link::expand;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
-use rdmalab_link::path::{destination_of, gid_of};
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::ICRC_BYTES;
 
-use super::Armed;
+use super::Hooks;
 use super::faults::{DeferredPacket, Faults};
 use super::frames::{Frames, sent_path};
 use super::tap::Tap;
@@ -24,14 +24,14 @@ use crate::peer::Peer;
 use crate::qp::{Place, QpLinks, transport_of};
 
 /// A path whose trains are captured.
-pub(crate) struct Tapped<'a, P> {
+pub(crate) struct TappedPath<'a, P> {
     inner: &'a mut P,
     /// `None`: they are not, or were on their way to another member of their group.
     tap: Option<&'static Tap>,
     frames: Frames<'a>,
 }
 
-impl<P: Path<QpLinks>> Path<QpLinks> for Tapped<'_, P> {
+impl<P: Path<QpLinks>> Path<QpLinks> for TappedPath<'_, P> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
         self.inner.request_room(qp)
     }
@@ -51,7 +51,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Tapped<'_, P> {
         is_inline: bool,
         mut fill: impl FnMut(Range<u32>, Place<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Unsent> {
-        let Tapped { inner, tap, frames } = self;
+        let TappedPath { inner, tap, frames } = self;
         let Some(tap) = tap else { return inner.push(train, is_inline, fill) };
         if train.payload_bytes == 0 {
             frames.record(tap, Direction::Out, train, std::ptr::null(), "", false);
@@ -69,15 +69,15 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Tapped<'_, P> {
 }
 
 /// A path whose trains meet the rules of faults, if there are any, packet by packet.
-pub(crate) struct Judged<'a, P> {
-    tapped: Tapped<'a, P>,
+pub(crate) struct FaultyPath<'a, P> {
+    tapped: TappedPath<'a, P>,
     faults: Option<&'static Faults>,
     /// Whose ring a packet goes into that is late.
     peer: &'a Arc<Peer>,
     is_datagram: bool,
 }
 
-impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
+impl<P: Path<QpLinks>> Path<QpLinks> for FaultyPath<'_, P> {
     fn request_room(&mut self, qp: &Qp) -> Option<u32> {
         let room = self.tapped.request_room(qp)?;
         Some(if self.faults.is_some() { qp.mtu.bytes() } else { room })
@@ -104,7 +104,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
             fill(0..train.payload_bytes, Place::of(&mut payload)).map_err(Unsent::whole)?;
         }
         let Some(packet) = self.packet(train, is_inline) else { return Ok(()) };
-        let Tapped { inner, tap, frames } = &mut self.tapped;
+        let TappedPath { inner, tap, frames } = &mut self.tapped;
         let (fate, decided_ns) = faults.packet_leaves(&packet);
         let is_spoilt = fate.corrupt.is_some();
         if let Some(tap) = tap {
@@ -130,7 +130,7 @@ impl<P: Path<QpLinks>> Path<QpLinks> for Judged<'_, P> {
     }
 }
 
-impl<P> Judged<'_, P> {
+impl<P> FaultyPath<'_, P> {
     /// A train of one packet as rules and quirks see it.
     fn packet(&self, train: &Train, is_inline: bool) -> Option<PacketInfo> {
         let frames = &self.tapped.frames;
@@ -158,7 +158,7 @@ impl<P> Judged<'_, P> {
             false => 0,
         };
         let sender = if self.is_datagram { train.src_qpn.get() ^ member } else { 0 };
-        let path = self.tapped.frames.headers.path();
+        let path = self.tapped.frames.headers.tuple();
         Flow {
             source: path.source,
             // As on a network, for which rules are written too.
@@ -170,7 +170,7 @@ impl<P> Judged<'_, P> {
     }
 }
 
-impl Armed {
+impl Hooks {
     /// The path to a peer with what is armed around it. `headers`: those of a connection's
     /// packets; a datagram's are made when it is addressed. `is_copy`: the same packets are
     /// captured on their way to another peer.
@@ -182,11 +182,11 @@ impl Armed {
         links: &QpLinks,
         headers: Cow<'a, FrameHeaders>,
         is_copy: bool,
-    ) -> Judged<'a, P> {
+    ) -> FaultyPath<'a, P> {
         let (mtu, transport) = (qp.mtu, transport_of(qp.qp_type));
         let frames = Frames { device: links.pd.context.device, headers, mtu, transport };
         let tap = self.tap.filter(|_| !is_copy);
-        let tapped = Tapped { inner, tap, frames };
-        Judged { tapped, faults: self.faults, peer, is_datagram: links.datagram }
+        let tapped = TappedPath { inner, tap, frames };
+        FaultyPath { tapped, faults: self.faults, peer, is_datagram: links.datagram }
     }
 }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::AhAttr;
+use rdmalab_link::address::{FourTuple, IpFields, address_of};
 use rdmalab_link::expand::{self, MAX_OVERHEAD_BYTES};
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::path::{IpFields, Path, address_of};
 use rdmalab_wire::ids::{Gid, PathMtu, Qpn};
 use rdmalab_wire::ip::ROCE_V2_PORT;
 use rdmalab_wire::opcode::Transport;
@@ -29,14 +29,14 @@ pub(super) fn first_gid(device: u32) -> Gid {
 
 /// The headers of frames from `source` to `destination`, as if they had not gone through shared
 /// memory. Ports are as adapters choose them, from the sender's queue pair.
-pub(crate) fn shared_path(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
-    let path = Path {
+pub(crate) fn shared_tuple(source: Gid, destination: Gid, src_qpn: Qpn) -> FrameHeaders {
+    let tuple = FourTuple {
         source: address_of(source),
         destination: address_of(destination),
         source_port: 0xc000 | src_qpn.get() as u16 & 0x3fff,
         destination_port: ROCE_V2_PORT,
     };
-    FrameHeaders::of(path, &IpFields { hop_limit: 64, ..IpFields::default() })
+    FrameHeaders::of(tuple, &IpFields { hop_limit: 64, ..IpFields::default() })
 }
 
 /// The ends of a connection on this host: ours and the peer's.
@@ -51,7 +51,7 @@ pub(crate) fn ends(device: u32, ah: &AhAttr) -> (Gid, Gid) {
 /// The headers of a datagram that was sent from a device of this host to a group.
 fn group_path(train: &Train, source: u32) -> FrameHeaders {
     let group = crate::groups::gid_of(train);
-    shared_path(gid_like(source, group), group, train.src_qpn)
+    shared_tuple(gid_like(source, group), group, train.src_qpn)
 }
 
 /// The headers of a datagram that this host sends: from `device` to `to`.
@@ -63,7 +63,7 @@ pub(super) fn sent_path(train: &Train, device: u32, to: &AhAttr) -> FrameHeaders
 }
 
 /// The headers of a datagram that came from this host, to `device`.
-pub(crate) fn received_path(train: &Train, device: u32) -> FrameHeaders {
+pub(crate) fn received_tuple(train: &Train, device: u32) -> FrameHeaders {
     match train.dst_qpn == Qpn::MULTICAST {
         true => group_path(train, u32::from(train.slid.saturating_sub(1))),
         false => datagram_path(train, device),
@@ -78,7 +78,7 @@ fn datagram_path(train: &Train, device: u32) -> FrameHeaders {
         // No frame goes from IPv4 to IPv6.
         false => gid_like(u32::from(train.slid.saturating_sub(1)), destination),
     };
-    shared_path(source, destination, train.src_qpn)
+    shared_tuple(source, destination, train.src_qpn)
 }
 
 /// The device of this host that a datagram goes to.

@@ -12,7 +12,7 @@ pub const FRAME_HEADER_BYTES: usize = Ethernet::BYTES + Grh::BYTES + Udp::BYTES;
 
 /// The two ends of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Path {
+pub struct FourTuple {
     /// The sender's address; of the same family as the destination.
     pub source: IpAddr,
     /// The receiver's address.
@@ -23,7 +23,8 @@ pub struct Path {
     pub destination_port: u16,
 }
 
-/// What a receiver of datagrams is told of the IP header, beside the addresses of the [`Path`].
+/// What a receiver of datagrams is told of the IP header, beside the addresses of the
+/// [`FourTuple`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
     /// Type of service, or traffic class.
@@ -85,7 +86,7 @@ pub fn is_group(gid: Gid) -> bool {
     gid.is_multicast() || ipv4_of_gid(gid).is_some_and(|v4| v4.is_multicast())
 }
 
-impl Path {
+impl FourTuple {
     /// Whether the addresses are of one family.
     pub fn is_sound(&self) -> bool {
         self.source.is_ipv4() == self.destination.is_ipv4()
@@ -125,7 +126,8 @@ impl Path {
         }
     }
 
-    /// The invariant CRC of a packet (BTH to ICRC, the ICRC itself not read) on this path.
+    /// The invariant CRC of a packet (BTH to ICRC, the ICRC itself not read) between these
+    /// addresses.
     pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
         let ip = IpFields { identification, ..IpFields::default() };
         let udp = self.udp(packet.len());
@@ -218,14 +220,14 @@ mod tests {
 
     #[test]
     fn the_area_of_ipv4_has_the_header_last() {
-        let path = Path {
+        let tuple = FourTuple {
             source: "10.0.0.1".parse().unwrap(),
             destination: "10.0.0.2".parse().unwrap(),
             source_port: 4791,
             destination_port: 4791,
         };
         let ip = IpFields { traffic_class: 2, hop_limit: 64, identification: 7 };
-        let area = path.grh_area(&ip, 32);
+        let area = tuple.grh_area(&ip, 32);
         assert_eq!(area[..20], [0; 20]);
         assert_eq!(area[20..28], [0x45, 2, 0, 60, 0, 7, 0x40, 0]);
         assert_eq!(area[32..], [10, 0, 0, 1, 10, 0, 0, 2]);

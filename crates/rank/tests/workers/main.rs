@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rdmalab_rank::process::{Spec, Team, TeamError, WorkerCommand};
+use rdmalab_rank::process::{RankSpec, WorkerCommand, WorkerGroup, WorkerGroupError};
 
 /// Marks the processes that are workers.
 const MARK: &str = "RDMALAB_TEST_RANK";
@@ -49,19 +49,27 @@ fn command() -> WorkerCommand {
     command
 }
 
-fn local(count: usize) -> Team {
-    Team::start(&vec![Spec::local(command()); count]).unwrap()
+fn local(count: usize) -> WorkerGroup {
+    WorkerGroup::start(&vec![RankSpec::local(command()); count]).unwrap()
 }
 
 /// All ranks get the same job.
-fn run(team: &mut Team, job: &str, patience: Duration) -> Result<Vec<String>, TeamError> {
-    let jobs = vec![job; team.infos().count()];
-    run_each(team, &jobs, patience)
+fn run(
+    workers: &mut WorkerGroup,
+    job: &str,
+    patience: Duration,
+) -> Result<Vec<String>, WorkerGroupError> {
+    let jobs = vec![job; workers.infos().count()];
+    run_each(workers, &jobs, patience)
 }
 
-fn run_each(team: &mut Team, jobs: &[&str], patience: Duration) -> Result<Vec<String>, TeamError> {
+fn run_each(
+    workers: &mut WorkerGroup,
+    jobs: &[&str],
+    patience: Duration,
+) -> Result<Vec<String>, WorkerGroupError> {
     let jobs: Vec<Vec<u8>> = jobs.iter().map(|j| j.as_bytes().to_vec()).collect();
-    let results = team.run(&jobs, patience, &AtomicBool::new(false), |_| {})?;
+    let results = workers.run(&jobs, patience, &AtomicBool::new(false), |_| {})?;
     Ok(results.into_iter().map(|r| String::from_utf8(r).unwrap()).collect())
 }
 

@@ -3,8 +3,8 @@
 //!
 //! While either is armed, no operation of this process takes a short cut: the local lane and the
 //! short way of small SENDs are off, and the QP words say nothing, so that initiators elsewhere use
-//! the ring as well. The path of each train is then wrapped: [`path::Tapped`] captures what passes,
-//! and [`path::Judged`] does what the rules say. Packets for the network pass the
+//! the ring as well. The path of each train is then wrapped: [`path::TappedPath`] captures what
+//! passes, and [`path::FaultyPath`] does what the rules say. Packets for the network pass the
 //! [`network_hook::NetworkHook`].
 
 mod capture_clock;
@@ -26,15 +26,15 @@ use faults::Faults;
 use tap::Tap;
 
 /// What is armed in this process.
-pub(crate) struct Armed {
+pub(crate) struct Hooks {
     pub(crate) tap: Option<&'static Tap>,
     pub(crate) faults: Option<&'static Faults>,
 }
 
-/// What [`choice::choose_armed`] was told.
+/// What [`choice::choose_hooks`] was told.
 static CHOSEN: OnceLock<(Option<PathBuf>, Option<String>)> = OnceLock::new();
 
-impl Armed {
+impl Hooks {
     /// Whether trains are to be sent packet by packet: rules speak of packets.
     pub(crate) fn cuts_trains(&self) -> bool {
         self.faults.is_some()
@@ -44,13 +44,13 @@ impl Armed {
     ///
     /// # Errors
     /// That the capture cannot be written, or the rules cannot be read.
-    pub(crate) fn from_environment() -> VerbsResult<Option<&'static Armed>> {
+    pub(crate) fn from_environment() -> VerbsResult<Option<&'static Hooks>> {
         let tap = tap::from_environment()?;
         let faults = faults::from_environment()?;
         if tap.is_none() && faults.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::leak(Box::new(Armed { tap, faults }))))
+        Ok(Some(Box::leak(Box::new(Hooks { tap, faults }))))
     }
 
     /// Writes what was captured so far.

@@ -12,7 +12,7 @@ fn version(test: u32) -> u32 {
 #[test]
 fn mail_and_descriptors_arrive_with_their_sender() {
     let version = version(1);
-    let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
+    let (a, b) = (ControlSocket::claim(version).unwrap(), ControlSocket::claim(version).unwrap());
     assert_ne!(a.slot(), b.slot());
     assert!(b.recv().is_none());
     a.send(b.slot(), b"hello", &[]).unwrap();
@@ -37,7 +37,7 @@ fn mail_and_descriptors_arrive_with_their_sender() {
 #[test]
 fn descriptors_go_to_a_stranger_only_if_the_kernel_says_whose_it_is() {
     let version = version(2);
-    let (a, b) = (Mailbox::claim(version).unwrap(), Mailbox::claim(version).unwrap());
+    let (a, b) = (ControlSocket::claim(version).unwrap(), ControlSocket::claim(version).unwrap());
     let event = Event::create().unwrap();
     let name = name_of(version, own_uid().unwrap(), b.slot());
     match sock_diag::holder_uid(&name) {
@@ -60,8 +60,8 @@ fn descriptors_go_to_a_stranger_only_if_the_kernel_says_whose_it_is() {
 #[test]
 fn absence_fullness_and_nonsense_are_told_apart() {
     let version = version(3);
-    let a = Mailbox::claim(version).unwrap();
-    let b = Mailbox::claim(version).unwrap();
+    let a = ControlSocket::claim(version).unwrap();
+    let b = ControlSocket::claim(version).unwrap();
     let gone = b.slot();
     let full = loop {
         if let Err(error) = a.send(gone, b"x", &[]) {
@@ -87,8 +87,8 @@ fn slots_run_out_with_a_clear_error_and_are_listed() {
     let version = version(4);
     let mut held = Vec::new();
     let error = loop {
-        match Mailbox::claim(version) {
-            Ok(mailbox) => held.push(mailbox),
+        match ControlSocket::claim(version) {
+            Ok(control_socket) => held.push(control_socket),
             Err(error) => break error,
         }
     };
@@ -106,14 +106,14 @@ fn slots_run_out_with_a_clear_error_and_are_listed() {
 }
 
 #[test]
-fn a_closed_mailbox_frees_its_slot_and_fails_quietly() {
+fn a_closed_control_socket_frees_its_slot_and_fails_quietly() {
     let version = version(5);
-    let mailbox = Mailbox::claim(version).unwrap();
-    mailbox.close_in_child();
-    mailbox.close_in_child();
-    assert_eq!(mailbox.raw_fd(), -1);
-    assert!(mailbox.recv().is_none());
-    assert!(matches!(mailbox.send(mailbox.slot(), b"x", &[]), Err(SendError::Io(_))));
+    let control_socket = ControlSocket::claim(version).unwrap();
+    control_socket.close_in_child();
+    control_socket.close_in_child();
+    assert_eq!(control_socket.raw_fd(), -1);
+    assert!(control_socket.recv().is_none());
+    assert!(matches!(control_socket.send(control_socket.slot(), b"x", &[]), Err(SendError::Io(_))));
     assert!(!list_live_slots().unwrap().iter().any(|s| s.version == version));
 }
 

@@ -366,13 +366,13 @@ fn send(process: &Process, packet: DeferredPacket) -> Option<DeferredPacket> {
 impl Process {
     /// Whether rules disturb what this process sends. (Its peer's are likely to be the same ones.)
     pub(crate) fn has_faults(&self) -> bool {
-        self.armed.is_some_and(|armed| armed.faults.is_some())
+        self.hooks.is_some_and(|hooks| hooks.faults.is_some())
     }
 
     /// Sends the packets of faults that are due, and asks for attention for the next.
     #[inline]
     pub(crate) fn release_deferred(&self, now: u64) {
-        let faults = self.armed.and_then(|armed| armed.faults);
+        let faults = self.hooks.and_then(|hooks| hooks.faults);
         if let Some(faults) = faults
             && let Some(next_ns) = faults.release(self, now)
         {

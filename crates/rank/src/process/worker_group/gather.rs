@@ -1,4 +1,4 @@
-//! Gathering a team: starts local workers, connects to servers, and waits for the ranks that
+//! Gathering a group: starts local workers, connects to servers, and waits for the ranks that
 //! connect by themselves.
 
 use std::process::Child;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::process::control::lock;
 use crate::process::frame::{FromWorker, ToLauncher};
 use crate::process::handshake::ConnectedWorker;
-use crate::process::rendezvous::Gate;
-use crate::process::spec::{Place, Spec};
+use crate::process::rendezvous::RendezvousListener;
+use crate::process::spec::{LaunchMethod, RankSpec};
 use crate::process::ssh::{self, SshCommand, StderrClosed, StderrTail};
 use crate::process::{child, remote};
 
@@ -32,7 +32,7 @@ pub enum Missing {
     Abandoned,
 }
 
-/// The state that the threads share which gather a team.
+/// The state that the threads share that gather a group.
 struct Gathering<'a> {
     notes: Mutex<Vec<String>>,
     /// A rank failed, or all are there.
@@ -43,8 +43,8 @@ struct Gathering<'a> {
 
 /// Starts all workers in parallel, because each takes a moment to calibrate its clock.
 pub fn gather(
-    specs: &[Spec],
-    gate: Option<&Gate>,
+    specs: &[RankSpec],
+    listener: Option<&RendezvousListener>,
     interrupt: &AtomicBool,
     heard: &SyncSender<(usize, FromWorker)>,
 ) -> Vec<Result<ConnectedWorker, Missing>> {
@@ -54,15 +54,15 @@ pub fn gather(
         Gathering { notes: Mutex::default(), is_over: AtomicBool::new(false), interrupt, heard };
     std::thread::scope(|scope| {
         let (gathering, seats) = (&gathering, &seats);
-        if let Some(gate) = gate {
-            let named = std::thread::Builder::new().name("gate".to_owned());
-            let accept = move || gate.accept_ranks(seats, &gathering.notes, &gathering.is_over);
+        if let Some(listener) = listener {
+            let named = std::thread::Builder::new().name("rendezvous".to_owned());
+            let accept = move || listener.accept_ranks(seats, &gathering.notes, &gathering.is_over);
             if let Err(error) = named.spawn_scoped(scope, accept) {
-                lock(&gathering.notes).push(format!("no thread for the gate: {error}"));
+                lock(&gathering.notes).push(format!("no thread for the rendezvous: {error}"));
             }
         }
         let start =
-            |(rank, (spec, coming)): (usize, (&'_ Spec, Option<Receiver<ConnectedWorker>>))| {
+            |(rank, (spec, coming)): (usize, (&'_ RankSpec, Option<Receiver<ConnectedWorker>>))| {
                 let named = std::thread::Builder::new().name("gather".to_owned());
                 let place = spec.place.clone();
                 named.spawn_scoped(scope, move || {
@@ -90,10 +90,12 @@ pub fn gather(
 }
 
 /// A channel for a rank that connects to the rendezvous.
-fn seat(place: &Place) -> (Option<SyncSender<ConnectedWorker>>, Option<Receiver<ConnectedWorker>>) {
+fn seat(
+    place: &LaunchMethod,
+) -> (Option<SyncSender<ConnectedWorker>>, Option<Receiver<ConnectedWorker>>) {
     match place {
-        Place::Local(_) | Place::Remote(_) => (None, None),
-        Place::Joining | Place::Ssh(_) => {
+        LaunchMethod::Local(_) | LaunchMethod::Remote(_) => (None, None),
+        LaunchMethod::Joining | LaunchMethod::Ssh(_) => {
             let (sender, receiver) = sync_channel(1);
             (Some(sender), Some(receiver))
         }
@@ -104,18 +106,18 @@ impl Gathering<'_> {
     fn one(
         &self,
         rank: usize,
-        place: &Place,
+        place: &LaunchMethod,
         coming: Option<Receiver<ConnectedWorker>>,
     ) -> Result<ConnectedWorker, Missing> {
         match (place, coming) {
-            (Place::Local(worker), _) => {
+            (LaunchMethod::Local(worker), _) => {
                 child::start_and_greet(worker, START).map_err(Missing::Failed)
             }
-            (Place::Remote(address), _) => {
+            (LaunchMethod::Remote(address), _) => {
                 remote::start_and_greet(address, START).map_err(Missing::Failed)
             }
-            (Place::Joining, Some(coming)) => self.wait(&coming, || None),
-            (Place::Ssh(command), Some(coming)) => self.by_ssh(rank, command, &coming),
+            (LaunchMethod::Joining, Some(coming)) => self.wait(&coming, || None),
+            (LaunchMethod::Ssh(command), Some(coming)) => self.by_ssh(rank, command, &coming),
             (_, None) => Err(Missing::Failed("it has no seat".to_owned())),
         }
     }
@@ -184,7 +186,7 @@ impl Gathering<'_> {
     ) -> Result<Option<StderrClosed>, String> {
         let Some(stderr) = child.stderr.take() else { return Ok(None) };
         let heard = self.heard.clone();
-        // Nothing receives it any more when the team has ended.
+        // Nothing receives it any more when the group has ended.
         let say = move |text| drop(heard.send((rank, FromWorker::Message(ToLauncher::Log(text)))));
         let all_read = ssh::forward(stderr, words.clone(), say);
         all_read.map(Some).map_err(|e| format!("no thread for it: {e}"))

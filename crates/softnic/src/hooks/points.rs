@@ -6,9 +6,9 @@ use rdmalab_engine::vocab::Wc;
 use rdmalab_link::quirk::Completion;
 use rdmalab_wire::ids::Qpn;
 
-use super::Armed;
+use super::Hooks;
 
-impl Armed {
+impl Hooks {
     /// A timer of a queue pair fired.
     pub(crate) fn timer_fired(&self, qp: Qpn, kind: TimerKind) {
         if let Some(faults) = self.faults {

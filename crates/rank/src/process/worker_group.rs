@@ -1,4 +1,4 @@
-//! The launcher's side: a team of workers, each of them a rank.
+//! The launcher's side: a group of workers, each of them a rank.
 
 mod gather;
 mod run;
@@ -18,12 +18,12 @@ use super::child;
 use super::clock_sync::{Hear, Pinger, Sight};
 use super::frame::{self, FromWorker, ToLauncher, ToWorker};
 use super::handshake::{self, Assignment, ConnectedWorker, Hello, Peer};
-use super::rendezvous::Gate;
-use super::spec::Spec;
+use super::rendezvous::RendezvousListener;
+use super::spec::RankSpec;
 use super::stream::Stream;
 use gather::Missing;
 
-/// Ranks of a team at most.
+/// Ranks of a group at most.
 pub const RANKS_MAX: usize = 256;
 /// How long connected workers may take to accept their assignments.
 const START: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ const COMPARED_CORES: usize = 16;
 
 /// What a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct RankInfo {
     /// Name of its host.
     pub host: String,
     /// Its process there.
@@ -64,7 +64,7 @@ pub enum TeamEvent {
 /// What kind of end a run found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The team could not be brought together: the command, the address or the CPU is wrong.
+    /// The group could not be brought together: the command, the address or the CPU is wrong.
     Start,
     /// A rank says that it failed.
     Failed,
@@ -76,7 +76,7 @@ pub enum Cause {
 
 /// Why there are not all results: one line, and the results that there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TeamError {
+pub struct WorkerGroupError {
     /// What kind of end it is.
     pub cause: Cause,
     /// The rank that it began with, where it was one.
@@ -87,17 +87,17 @@ pub struct TeamError {
     pub partial: Vec<Option<Vec<u8>>>,
 }
 
-impl fmt::Display for TeamError {
+impl fmt::Display for WorkerGroupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for TeamError {}
+impl std::error::Error for WorkerGroupError {}
 
 /// Workers that run, each with its assignment. Dropping this ends them.
 #[derive(Debug)]
-pub struct Team {
+pub struct WorkerGroup {
     members: Vec<Member>,
     heard: Receiver<(usize, FromWorker)>,
     job: u64,
@@ -107,7 +107,7 @@ pub struct Team {
 
 #[derive(Debug)]
 struct Member {
-    info: Info,
+    info: RankInfo,
     stream: Stream,
     child: Option<Child>,
     /// Bytes that came from it.
@@ -116,35 +116,35 @@ struct Member {
     gone: Option<String>,
 }
 
-impl Team {
+impl WorkerGroup {
     /// Starts the workers and assigns a rank to each.
     ///
     /// # Errors
     /// [`Cause::Start`], naming the rank, and what to do.
-    pub fn start(specs: &[Spec]) -> Result<Self, TeamError> {
+    pub fn start(specs: &[RankSpec]) -> Result<Self, WorkerGroupError> {
         Self::gather(specs, None, &AtomicBool::new(false))
     }
 
-    /// The same with ranks that come to `gate` by themselves; given up when `interrupt` becomes
+    /// The same with ranks that come to `listener` by themselves; given up when `interrupt` becomes
     /// true.
     ///
     /// # Errors
-    /// As [`Team::start`], and [`Cause::Interrupted`].
+    /// As [`WorkerGroup::start`], and [`Cause::Interrupted`].
     pub fn gather(
-        specs: &[Spec],
-        gate: Option<&Gate>,
+        specs: &[RankSpec],
+        listener: Option<&RendezvousListener>,
         interrupt: &AtomicBool,
-    ) -> Result<Self, TeamError> {
+    ) -> Result<Self, WorkerGroupError> {
         if specs.is_empty() || specs.len() > RANKS_MAX {
-            let what = format!("a team has 1 to {RANKS_MAX} ranks, not {}", specs.len());
+            let what = format!("a group has 1 to {RANKS_MAX} ranks, not {}", specs.len());
             return Err(start_error(None, what));
         }
         let (sender, heard) = sync_channel(WAITING_FRAMES);
-        let mut team = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
+        let mut workers = Self { members: Vec::new(), heard, job: 0, early: Vec::new() };
         let mut peers = Vec::new();
         let (mut failed, mut is_whole) = (None, true);
         // The others are taken in also when one fails, as members end their workers.
-        let all = gather::gather(specs, gate, interrupt, &sender);
+        let all = gather::gather(specs, listener, interrupt, &sender);
         // Calibrated where it is needed: to compare machines, or cores of this one.
         let clock = (specs.len() > 1).then(Clock::new);
         let here = clock.as_ref().map(handshake::machine);
@@ -158,7 +158,7 @@ impl Team {
                 member.map_err(|e| Missing::Failed(e.to_string()))
             });
             match member {
-                Ok(member) => team.members.push(member),
+                Ok(member) => workers.members.push(member),
                 Err(Missing::Failed(what)) => {
                     let error = || start_error(Some(rank), format!("{}: {what}", spec.name(rank)));
                     failed.get_or_insert_with(error);
@@ -171,24 +171,24 @@ impl Team {
         }
         if !is_whole {
             let what = "interrupted before all ranks were there".to_owned();
-            return Err(TeamError { cause: Cause::Interrupted, ..start_error(None, what) });
+            return Err(WorkerGroupError { cause: Cause::Interrupted, ..start_error(None, what) });
         }
         let skews = clock.map_or_else(Vec::new, |clock| skews(&peers, clock));
         for (index, spec) in specs.iter().enumerate() {
             let (peers, skews) = (peers.clone(), skews.clone());
             let seat = Assignment { index, peers, yielding: spec.yielding, skews };
-            team.tell(index, &ToWorker::Assign(Box::new(seat)));
+            workers.tell(index, &ToWorker::Assign(Box::new(seat)));
         }
-        team.wait_ready()?;
-        Ok(team)
+        workers.wait_ready()?;
+        Ok(workers)
     }
 
     /// What the ranks are.
-    pub fn infos(&self) -> impl Iterator<Item = &Info> {
+    pub fn infos(&self) -> impl Iterator<Item = &RankInfo> {
         self.members.iter().map(|m| &m.info)
     }
 
-    fn wait_ready(&mut self) -> Result<(), TeamError> {
+    fn wait_ready(&mut self) -> Result<(), WorkerGroupError> {
         let until = Instant::now() + START;
         let mut missing = self.members.len();
         while missing > 0 {
@@ -247,13 +247,17 @@ impl Member {
     fn new(
         rank: usize,
         met: ConnectedWorker,
-        spec: &Spec,
+        spec: &RankSpec,
         (clock, heard): (Option<Clock>, SyncSender<(usize, FromWorker)>),
     ) -> io::Result<Self> {
         let ConnectedWorker { stream, child, hello } = met;
         let bytes = Arc::new(AtomicU64::new(0));
-        let info =
-            Info { host: hello.host, pid: hello.pid, cores: spec.cores.clone(), cpu: usize::MAX };
+        let info = RankInfo {
+            host: hello.host,
+            pid: hello.pid,
+            cores: spec.cores.clone(),
+            cpu: usize::MAX,
+        };
         let reads = stream.try_clone().and_then(|s| stream.set_write_limit(UNREAD).map(|()| s));
         // From here on dropping it ends the worker.
         let member = Self { info, stream, child, bytes: bytes.clone(), gone: None };
@@ -263,7 +267,7 @@ impl Member {
         named.spawn(move || {
             loop {
                 let said = match hear(&mut from, &mut pinger, |aside| {
-                    // Nothing receives it any more when the team has ended.
+                    // Nothing receives it any more when the group has ended.
                     let _ = heard.send((rank, FromWorker::Message(aside)));
                 }) {
                     Ok(Some(said)) => FromWorker::Message(said),
@@ -300,7 +304,7 @@ impl Drop for Member {
     }
 }
 
-impl Drop for Team {
+impl Drop for WorkerGroup {
     fn drop(&mut self) {
         // All at once first, so that they end side by side.
         self.members.iter().for_each(|m| m.stream.shutdown());
@@ -344,15 +348,15 @@ impl io::Read for Counted {
 
 impl Peer {
     /// A rank that may use one core only (mpirun binds so) counts as pinned to it.
-    fn of(hello: &Hello, spec: &Spec) -> Self {
+    fn of(hello: &Hello, spec: &RankSpec) -> Self {
         let bound = if hello.cores.len() == 1 { hello.cores.clone() } else { Vec::new() };
         let cores = if spec.cores.is_empty() { bound } else { spec.cores.clone() };
         Self { host: hello.host.clone(), machine: hello.machine.clone(), cores }
     }
 }
 
-fn start_error(rank: Option<usize>, what: String) -> TeamError {
-    TeamError { cause: Cause::Start, rank, what, partial: Vec::new() }
+fn start_error(rank: Option<usize>, what: String) -> WorkerGroupError {
+    WorkerGroupError { cause: Cause::Start, rank, what, partial: Vec::new() }
 }
 
 /// How far the counter of each core that ranks of this machine may run on is off from the first

@@ -1,4 +1,4 @@
-//! One job of a team, from its start until each rank has ended it.
+//! One job of a group, from its start until each rank has ended it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
-use super::{Cause, Team, TeamError, TeamEvent};
+use super::{Cause, TeamEvent, WorkerGroup, WorkerGroupError};
 use crate::process::frame::{self, FromWorker, ToLauncher, ToWorker};
 use crate::process::handshake::printable;
 
@@ -71,7 +71,7 @@ impl Progress {
     }
 }
 
-impl Team {
+impl WorkerGroup {
     /// Gives each rank its job, carries what they exchange, and collects what they bring home.
     ///
     /// When a rank fails or is gone, the others are told, and get a moment to hand in what they
@@ -90,7 +90,7 @@ impl Team {
         patience: Duration,
         interrupt: &AtomicBool,
         mut on_event: impl FnMut(TeamEvent),
-    ) -> Result<Vec<Vec<u8>>, TeamError> {
+    ) -> Result<Vec<Vec<u8>>, WorkerGroupError> {
         assert_eq!(jobs.len(), self.members.len(), "a job for each rank");
         self.job += 1;
         for (rank, text) in std::mem::take(&mut self.early) {
@@ -283,24 +283,24 @@ impl Team {
         }
     }
 
-    fn conclude(&self, progress: Progress) -> Result<Vec<Vec<u8>>, TeamError> {
+    fn conclude(&self, progress: Progress) -> Result<Vec<Vec<u8>>, WorkerGroupError> {
         if progress.failure.is_some() || progress.results.iter().any(Option::is_none) {
             return Err(self.error(progress));
         }
         Ok(progress.results.into_iter().flatten().collect())
     }
 
-    fn error(&self, progress: Progress) -> TeamError {
+    fn error(&self, progress: Progress) -> WorkerGroupError {
         let partial = progress.results;
         match progress.failure {
             Some(failure) => {
                 let told = progress.was_interrupted && failure.cause == Cause::Failed;
                 let cause = if told { Cause::Interrupted } else { failure.cause };
-                TeamError { cause, rank: Some(failure.rank), what: failure.what, partial }
+                WorkerGroupError { cause, rank: Some(failure.rank), what: failure.what, partial }
             }
             None => {
                 let what = "interrupted".to_owned();
-                TeamError { cause: Cause::Interrupted, rank: None, what, partial }
+                WorkerGroupError { cause: Cause::Interrupted, rank: None, what, partial }
             }
         }
     }

@@ -3,9 +3,9 @@
 //!
 //! A process claims a slot by binding a datagram socket to an abstract name. Abstract names belong
 //! to a network namespace, have one holder at a time, and vanish with it. Anybody in the namespace
-//! may bind any name, though, and may send: so mail of another user is dropped, and descriptors go
-//! only to a slot whose holder is known to be ours, from mail that it sent or from the kernel's
-//! socket table.
+//! may bind any name, though, and may send: so datagrams of another user is dropped, and
+//! descriptors go only to a slot whose holder is known to be ours, from datagrams that it sent or
+//! from the kernel's socket table.
 
 use crate::sock_diag;
 use core::fmt;
@@ -15,9 +15,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Slots are 1 ..= this: slot numbers below 1024, without 0.
 pub const SLOT_MAX: u16 = 1023;
-/// The longest mail, in bytes.
+/// The longest datagram, in bytes.
 pub const MAIL_BYTES_MAX: usize = 4096;
-/// The most descriptors in one mail.
+/// The most descriptors in one datagram.
 pub const MAIL_FDS_MAX: usize = 16;
 
 /// Mails that one call of `recv` drops before it returns to its caller.
@@ -38,19 +38,19 @@ const _: () = {
 
 /// This process's slot in the host registry, and its datagram socket.
 #[derive(Debug)]
-pub struct Mailbox {
+pub struct ControlSocket {
     /// -1 once closed in a forked child.
     fd: AtomicI32,
     slot: u16,
     version: u32,
     uid: u32,
-    /// Slots from which mail of our user came: their holders are ours.
+    /// Slots from which datagrams of our user came: their holders are ours.
     known: [AtomicU64; 16],
 }
 
-/// A mail of a process of the same user.
+/// A datagram of a process of the same user.
 #[derive(Debug)]
-pub struct Mail {
+pub struct Datagram {
     /// The sender's process id, as seen from here; 0 if it lives in a pid namespace that we cannot
     /// see.
     pub pid: i32,
@@ -65,16 +65,16 @@ pub struct Mail {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Why a mail was not sent.
+/// Why a datagram was not sent.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
     /// Nobody holds that slot.
     NoSuchPeer,
-    /// The peer's mailbox is full (the kernel's default is ten mails); try again later.
+    /// The peer's control socket is full (the kernel's default is ten datagrams); try again later.
     Full,
     /// Descriptors were to be sent, and the slot's holder is another user's, or nothing says that
-    /// it is ours: wait for mail from it first.
+    /// it is ours: wait for datagrams from it first.
     Unverified,
     /// What the kernel says; `InvalidInput` for more than [`MAIL_BYTES_MAX`] bytes or
     /// [`MAIL_FDS_MAX`] descriptors, or a slot out of range.
@@ -85,7 +85,7 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SendError::NoSuchPeer => f.write_str("no process holds that slot"),
-            SendError::Full => f.write_str("the peer's mailbox is full"),
+            SendError::Full => f.write_str("the peer's control_socket is full"),
             SendError::Unverified => {
                 f.write_str("the holder of that slot is not known to be the same user")
             }
@@ -109,7 +109,7 @@ pub struct LiveSlot {
     pub inode: u64,
 }
 
-/// The user of this process. The kernel stamps mail with the real user and sockets with the
+/// The user of this process. The kernel stamps datagrams with the real user and sockets with the
 /// effective one; a process in which they differ acts for somebody else and is refused.
 fn own_uid() -> io::Result<u32> {
     // SAFETY: both always succeed and touch no memory.
@@ -168,7 +168,7 @@ fn draw_start() -> u16 {
     u16::from_ne_bytes(bytes)
 }
 
-impl Mailbox {
+impl ControlSocket {
     /// Claims a free slot among the processes of this user, network namespace and `version` (of
     /// whatever the processes have in common). The search starts at a random slot, so that a slot
     /// is seldom reused soon.
@@ -176,7 +176,7 @@ impl Mailbox {
     /// # Errors
     /// `AddrInUse` when all slots are taken, `PermissionDenied` in a set-user-ID program, else what
     /// the kernel says.
-    pub fn claim(version: u32) -> io::Result<Mailbox> {
+    pub fn claim(version: u32) -> io::Result<ControlSocket> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes integers only.
         let raw = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -185,7 +185,7 @@ impl Mailbox {
         }
         // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        // Before the name exists, so that no mail can arrive without credentials.
+        // Before the name exists, so that no datagrams can arrive without credentials.
         ask_for_credentials(&fd)?;
         let uid = own_uid()?;
         let start = draw_start();
@@ -197,7 +197,7 @@ impl Mailbox {
             if bound == 0 {
                 let fd = AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(fd));
                 let known = [const { AtomicU64::new(0) }; 16];
-                return Ok(Mailbox { fd, slot, version, uid, known });
+                return Ok(ControlSocket { fd, slot, version, uid, known });
             }
             let error = io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::EADDRINUSE) {
@@ -218,7 +218,7 @@ impl Mailbox {
         self.slot
     }
 
-    /// The socket, to be polled for mail; -1 after [`Mailbox::close_in_child`].
+    /// The socket, to be polled for datagrams; -1 after [`ControlSocket::close_in_child`].
     pub fn raw_fd(&self) -> RawFd {
         self.fd.load(Ordering::Relaxed)
     }
@@ -233,8 +233,8 @@ impl Mailbox {
         }
     }
 
-    /// Sends a mail to the holder of slot `to`, without blocking. It arrives whole or not at all;
-    /// descriptors are duplicated.
+    /// Sends a datagram to the holder of slot `to`, without blocking. It arrives whole or not at
+    /// all; descriptors are duplicated.
     ///
     /// # Errors
     /// [`SendError`].
@@ -274,7 +274,7 @@ impl Mailbox {
         match sock_diag::holder_uid(&name_of(self.version, self.uid, slot)) {
             Ok(Some(uid)) => Ok(uid == self.uid),
             Ok(None) => Err(SendError::NoSuchPeer),
-            // No socket table here: only mail from it can tell.
+            // No socket table here: only datagrams from it can tell.
             Err(_) => Ok(false),
         }
     }
@@ -313,12 +313,12 @@ impl Mailbox {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next mail, without blocking. Mail of other users, and mail beyond the limits, is dropped
-    /// with its descriptors.
-    pub fn recv(&self) -> Option<Mail> {
+    /// The next datagram, without blocking. Datagrams of other users, and those beyond the limits,
+    /// are dropped with their descriptors.
+    pub fn recv(&self) -> Option<Datagram> {
         for _ in 0..DROPS {
             match self.recv_one() {
-                Received::Mail(mail) => {
+                Received::Datagram(mail) => {
                     if let Some(from) = mail.from {
                         let (word, bit) = self.known_bit(from);
                         word.fetch_or(bit, Ordering::Relaxed);
@@ -363,7 +363,7 @@ impl Mailbox {
         }
         bytes.truncate(got);
         let from = name_in(&address, message.msg_namelen).and_then(|name| self.slot_in(&name));
-        Received::Mail(Mail { pid: sender.pid, uid: sender.uid, from, bytes, fds })
+        Received::Datagram(Datagram { pid: sender.pid, uid: sender.uid, from, bytes, fds })
     }
 
     /// The slot in a name of this registry.
@@ -373,14 +373,14 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.close_in_child();
     }
 }
 
 enum Received {
-    Mail(Mail),
+    Datagram(Datagram),
     Dropped,
     Nothing,
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use rdmalab_rank::process::{Place, Spec, Team};
+use rdmalab_rank::process::{LaunchMethod, RankSpec, WorkerGroup};
 
 use crate::remote::Serving;
 use crate::{LAUNCHER, LONG, MARK, command, is_alive, send_signal, wait_until};
@@ -15,16 +15,16 @@ const SERVER: &str = "RDMALAB_TEST_SERVER";
 
 /// A launcher: one rank spins by the rank's means, one in a loop of its own, two wait.
 pub fn launcher(file: &Path) -> ! {
-    let mut specs = vec![Spec::local(command()); 4];
+    let mut specs = vec![RankSpec::local(command()); 4];
     if let Some(address) = std::env::var_os(SERVER) {
-        specs[1].place = Place::Remote(address.into_string().unwrap());
+        specs[1].place = LaunchMethod::Remote(address.into_string().unwrap());
     }
-    let mut team = Team::start(&specs).unwrap();
-    let pids: Vec<String> = team.infos().map(|i| i.pid.to_string()).collect();
+    let mut workers = WorkerGroup::start(&specs).unwrap();
+    let pids: Vec<String> = workers.infos().map(|i| i.pid.to_string()).collect();
     let deaf = format!("deaf {}", file.with_extension("deaf").display());
     let jobs = ["spin", &deaf, "barrier", "sleep"].map(|j| j.as_bytes().to_vec());
     std::fs::write(file, pids.join(" ")).unwrap();
-    let _ = team.run(&jobs, LONG, &AtomicBool::new(false), |_| {});
+    let _ = workers.run(&jobs, LONG, &AtomicBool::new(false), |_| {});
     std::process::exit(1);
 }
 

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 
 use rdmalab_engine::train::{Train, TrainFlags, TrainKind};
+use rdmalab_link::address::address_of;
 use rdmalab_link::hook::Direction;
-use rdmalab_link::path::address_of;
 use rdmalab_ring::biased;
 use rdmalab_wire::ids::{Gid, PathMtu, Psn};
 use rdmalab_wire::opcode::Transport;
 
-use super::frames::{Frames, first_gid, gid_like, shared_path};
+use super::frames::{Frames, first_gid, gid_like, shared_tuple};
 use super::tap::Tap;
 use crate::device;
 use crate::udp::management::{MAD_BYTES, QP1, QP1_QKEY};
@@ -25,7 +25,7 @@ pub(crate) fn show(tap: &Tap, direction: Direction, from: Gid, to: Gid, mad: &[u
     train.flags = TrainFlags(TrainFlags::FIRST | TrainFlags::LAST);
     train.payload_bytes = MAD_BYTES as u32;
     train.qkey = QP1_QKEY;
-    let headers = Cow::Owned(shared_path(from, to, QP1));
+    let headers = Cow::Owned(shared_tuple(from, to, QP1));
     let frames = Frames { device, headers, mtu: PathMtu::Mtu256, transport: Transport::Ud };
     // The queue is to be owned by a thread whose packets are many.
     biased::as_guest(|| frames.record(tap, direction, &train, mad.as_ptr(), "", false));

@@ -1,16 +1,16 @@
 //! Packets for other hosts, and from them.
 
 use parking_lot::Mutex;
+use rdmalab_link::address::IpFields;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::{Direction, PacketContext, PacketHook, Verdict};
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo};
-use rdmalab_link::path::IpFields;
 use rdmalab_link::pcapng;
 use rdmalab_link::receive::Verifier;
 use rdmalab_wire::ids::Qpn;
 use rdmalab_wire::packet::Packet;
 
-use super::Armed;
+use super::Hooks;
 use super::faults::DeferredPacket;
 use super::tap::Record;
 use crate::process::Process;
@@ -20,23 +20,23 @@ const HOPS: u8 = 64;
 
 /// See the module's text.
 pub(crate) struct NetworkHook {
-    armed: &'static Armed,
+    hooks: &'static Hooks,
     verifier: Mutex<Verifier>,
 }
 
 impl NetworkHook {
-    pub(crate) fn new(armed: &'static Armed) -> NetworkHook {
-        NetworkHook { armed, verifier: Mutex::default() }
+    pub(crate) fn new(hooks: &'static Hooks) -> NetworkHook {
+        NetworkHook { hooks, verifier: Mutex::default() }
     }
 
     fn record(&self, context: &PacketContext, ip: &IpFields, packet: &[u8], comment: &str) {
-        let Some(tap) = self.armed.tap else { return };
+        let Some(tap) = self.hooks.tap else { return };
         // An interface makes one device.
         let Some(entry) = tap.entry(0, packet.len()) else { return };
         let hop_limit = if ip.hop_limit == 0 { HOPS } else { ip.hop_limit };
         let record = Record {
             direction: context.direction,
-            headers: &FrameHeaders::of(context.path, &IpFields { hop_limit, ..*ip }),
+            headers: &FrameHeaders::of(context.tuple, &IpFields { hop_limit, ..*ip }),
             bytes: packet.len(),
             complete: true,
             spoilt: false,
@@ -52,8 +52,8 @@ fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
     let opcode = headers.bth.opcode;
     Some(PacketInfo {
         flow: Flow {
-            source: context.path.source,
-            destination: context.path.destination,
+            source: context.tuple.source,
+            destination: context.tuple.destination,
             destination_qp: context.destination_qp,
             source_qp: headers.deth.map_or(Qpn::new(0), |deth| deth.source_qp),
             is_response: opcode.is_response(),
@@ -65,7 +65,7 @@ fn packet_of(context: &PacketContext, packet: &[u8]) -> Option<PacketInfo> {
         psns: context.psns,
         transmission: Some(context.transmission),
         in_order: false,
-        bytes: pcapng::frame_bytes(&context.path, packet.len()) as u32,
+        bytes: pcapng::frame_bytes(&context.tuple, packet.len()) as u32,
         payload: context.payload,
     })
 }
@@ -84,7 +84,7 @@ fn damage(packet: &mut [u8], number: u64) {
 impl PacketHook for NetworkHook {
     fn outgoing(&self, context: &PacketContext, packet: &mut [u8]) -> Verdict {
         debug_assert!(context.direction == Direction::Out);
-        let Some(faults) = self.armed.faults else {
+        let Some(faults) = self.hooks.faults else {
             self.record(context, &context.ip, packet, "");
             return Verdict::Pass;
         };
@@ -93,7 +93,7 @@ impl PacketHook for NetworkHook {
         if let Some(number) = fate.corrupt {
             damage(packet, number);
         }
-        if self.armed.tap.is_some() {
+        if self.hooks.tap.is_some() {
             self.record(context, &context.ip, packet, &faults.comment(fate));
         }
         let Some(network) = Process::existing().and_then(Process::network) else {
@@ -104,7 +104,7 @@ impl PacketHook for NetworkHook {
         }
         let IpFields { traffic_class, hop_limit, .. } = context.ip;
         let sends_now = faults.defer(&info.flow, (fate, *decided_ns), || DeferredPacket::Network {
-            route: network.route_of(context.path, traffic_class, hop_limit),
+            route: network.route_of(context.tuple, traffic_class, hop_limit),
             packet: (&*packet).into(),
             intact: fate.corrupt.is_none(),
         });
@@ -116,7 +116,7 @@ impl PacketHook for NetworkHook {
         // cannot be found belongs to a damaged packet, which is shown as such.
         let parsed = Packet::parse(packet).ok();
         let solved = parsed
-            .and_then(|parsed| self.verifier.lock().verify(&context.path, &parsed, packet).ok());
+            .and_then(|parsed| self.verifier.lock().verify(&context.tuple, &parsed, packet).ok());
         let ip = IpFields { identification: solved.unwrap_or_default(), ..context.ip };
         self.record(context, &ip, packet, "");
     }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn whichever_bit_is_damaged_the_crc_tells() {
-        let path = rdmalab_link::path::Path {
+        let tuple = rdmalab_link::address::FourTuple {
             source: "10.0.0.1".parse().expect("an address"),
             destination: "10.0.0.2".parse().expect("an address"),
             source_port: 0xc001,
@@ -141,8 +141,8 @@ mod tests {
         sound.extend([0x5a; 8]);
         let icrc_at = sound.len();
         sound.extend([0; ICRC_BYTES]);
-        rdmalab_link::expand::seal(&path, 0, &mut sound);
-        let is_right = |packet: &[u8]| path.icrc(0, packet).to_le_bytes() == packet[icrc_at..];
+        rdmalab_link::expand::seal(&tuple, 0, &mut sound);
+        let is_right = |packet: &[u8]| tuple.icrc(0, packet).to_le_bytes() == packet[icrc_at..];
         assert!(is_right(&sound));
         let mut met = std::collections::BTreeSet::new();
         for number in 0..1000 {

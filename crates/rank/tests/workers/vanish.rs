@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use rdmalab_rank::process::{Cause, Spec, Team, TeamEvent};
+use rdmalab_rank::process::{Cause, RankSpec, TeamEvent, WorkerGroup};
 
 use crate::remote::Serving;
 use crate::{LONG, MARK, VANISH, command, is_alive, wait_until};
@@ -31,11 +31,11 @@ fn a_host_that_vanishes_is_noticed_at_both_ends() {
 /// In the network of its own.
 pub fn isolated() -> ! {
     let serving = Serving::start(4);
-    let mut team = Team::start(&[Spec::local(command()), serving.spec()]).unwrap();
-    let pid = team.infos().nth(1).unwrap().pid;
+    let mut workers = WorkerGroup::start(&[RankSpec::local(command()), serving.spec()]).unwrap();
+    let pid = workers.infos().nth(1).unwrap().pid;
     let mut ticks = 0;
     let jobs = [b"partial".to_vec(), b"spin".to_vec()];
-    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+    let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
         ticks += u64::from(event == TeamEvent::Tick);
         if ticks == 2 {
             ticks += 1;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use rdmalab_rank::process::{Gate, ProcessRank, Spec, Team};
+use rdmalab_rank::process::{ProcessRank, RankSpec, RendezvousListener, WorkerGroup};
 use rdmalab_rank::{Rank, Stopped};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -17,10 +17,10 @@ use crate::{LONG, command, run};
 const MACHINE: &str = "RDMALAB_TEST_MACHINE";
 
 /// A worker that takes itself for one of another machine.
-fn elsewhere(machine: &str) -> Spec {
+fn elsewhere(machine: &str) -> RankSpec {
     let mut command = command();
     command.envs.push((MACHINE.into(), machine.into()));
-    Spec::local(command)
+    RankSpec::local(command)
 }
 
 /// The job: what each rank's stamp from between two alignments is on our clock, off by how much,
@@ -47,11 +47,11 @@ pub fn align(rank: &ProcessRank) -> Result<String, Stopped> {
 
 #[test]
 fn the_error_of_aligned_clocks_covers_the_truth() {
-    let specs = [Spec::local(command()), elsewhere("b"), elsewhere("c"), elsewhere("b")];
-    let mut team = Team::start(&specs).unwrap();
+    let specs = [RankSpec::local(command()), elsewhere("b"), elsewhere("c"), elsewhere("b")];
+    let mut workers = WorkerGroup::start(&specs).unwrap();
     // Twice: each job has windows of its own.
     for _ in 0..2 {
-        let said = run(&mut team, "align", LONG).unwrap();
+        let said = run(&mut workers, "align", LONG).unwrap();
         for (rank, text) in said.iter().enumerate() {
             let words: Vec<&str> = text.split(' ').collect();
             // Before: its own machine's.
@@ -68,15 +68,15 @@ fn the_error_of_aligned_clocks_covers_the_truth() {
 
 #[test]
 fn ranks_that_share_a_clock_have_nothing_to_align() {
-    let mut team = crate::local(2);
-    for text in run(&mut team, "align", LONG).unwrap() {
+    let mut workers = crate::local(2);
+    for text in run(&mut workers, "align", LONG).unwrap() {
         assert!(text.starts_with("2 0/") || text.contains(" 0/0"), "{text}");
         assert!(!text.contains("NaN"), "{text}");
     }
     // Out of step is a failure, and no hang.
-    let mut team = Team::start(&[Spec::local(command()), elsewhere("b")]).unwrap();
+    let mut workers = WorkerGroup::start(&[RankSpec::local(command()), elsewhere("b")]).unwrap();
     let jobs = ["align", "exchange 3"];
-    let error = crate::run_each(&mut team, &jobs, LONG).unwrap_err();
+    let error = crate::run_each(&mut workers, &jobs, LONG).unwrap_err();
     assert!(error.what.contains("rank"), "{error}");
 }
 
@@ -132,12 +132,13 @@ fn the_error_of_clocks_across_a_network_covers_the_truth() {
     let namespace = File::open(format!("/run/netns/{a}")).unwrap();
     let network = Some(LinkNameSpaceType::Network);
     move_into_link_name_space(namespace.as_fd(), network).unwrap();
-    let gate = Gate::tcp(0, "token").unwrap();
-    let place = format!("10.93.0.1:{}", gate.port().unwrap());
+    let listener = RendezvousListener::tcp(0, "token").unwrap();
+    let place = format!("10.93.0.1:{}", listener.port().unwrap());
     let mut there = comer(&["ip", "netns", "exec", b], 1, &place, "token");
     let _there = Started(vec![there.env(MACHINE, "b").spawn().unwrap()]);
-    let mut team = Team::gather(&joining(2), Some(&gate), &AtomicBool::new(false)).unwrap();
-    for text in run(&mut team, "align", LONG).unwrap() {
+    let mut workers =
+        WorkerGroup::gather(&joining(2), Some(&listener), &AtomicBool::new(false)).unwrap();
+    for text in run(&mut workers, "align", LONG).unwrap() {
         for pair in text.split(' ').skip(1) {
             let (off, error) = pair.split_once('/').unwrap();
             let (off, error): (f64, f64) = (off.parse().unwrap(), error.parse().unwrap());

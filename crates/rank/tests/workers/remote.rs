@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use rdmalab_rank::process::{Cause, Server, ServerEvent, Spec, Team, TeamEvent, VERSION};
+use rdmalab_rank::process::{
+    Cause, RankSpec, Server, ServerEvent, TeamEvent, VERSION, WorkerGroup,
+};
 use rustix::process::Signal;
 
 use crate::{LONG, command, is_alive, run, run_each, send_signal, wait_until};
@@ -35,13 +37,13 @@ impl Serving {
         self.address.to_string()
     }
 
-    pub fn spec(&self) -> Spec {
-        Spec::remote(&self.address())
+    pub fn spec(&self) -> RankSpec {
+        RankSpec::remote(&self.address())
     }
 
-    /// A team of one.
-    fn team(&self) -> Team {
-        Team::start(&[self.spec()]).unwrap()
+    /// A group of one.
+    fn workers(&self) -> WorkerGroup {
+        WorkerGroup::start(&[self.spec()]).unwrap()
     }
 
     fn has(&self, is_it: impl Fn(&ServerEvent) -> bool) -> bool {
@@ -50,8 +52,8 @@ impl Serving {
 
     /// Serves as well as ever.
     pub fn check(&self) {
-        let mut team = Team::start(&[Spec::local(command()), self.spec()]).unwrap();
-        assert_eq!(run(&mut team, "exchange 20", LONG).unwrap(), ["all as expected"; 2]);
+        let mut workers = WorkerGroup::start(&[RankSpec::local(command()), self.spec()]).unwrap();
+        assert_eq!(run(&mut workers, "exchange 20", LONG).unwrap(), ["all as expected"; 2]);
     }
 }
 
@@ -66,35 +68,35 @@ impl Drop for Serving {
 #[test]
 fn a_rank_of_a_server_is_like_any_other() {
     let serving = Serving::start(16);
-    let mut team = Team::start(&[Spec::local(command()), serving.spec()]).unwrap();
-    assert_eq!(run(&mut team, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
-    assert_eq!(run(&mut team, "exchange 100", LONG).unwrap(), ["all as expected"; 2]);
-    let sizes = run_each(&mut team, &["big 10", "big 20000000"], LONG).unwrap();
+    let mut workers = WorkerGroup::start(&[RankSpec::local(command()), serving.spec()]).unwrap();
+    assert_eq!(run(&mut workers, "who", LONG).unwrap(), ["0 of 2", "1 of 2"]);
+    assert_eq!(run(&mut workers, "exchange 100", LONG).unwrap(), ["all as expected"; 2]);
+    let sizes = run_each(&mut workers, &["big 10", "big 20000000"], LONG).unwrap();
     assert_eq!(sizes[1].len(), 20_000_000);
     // It is this machine's after all.
-    assert!(!run(&mut team, "clock", LONG).unwrap()[0].contains("none"));
+    assert!(!run(&mut workers, "clock", LONG).unwrap()[0].contains("none"));
 }
 
 #[test]
 fn clients_are_served_at_the_same_time_up_to_a_bound() {
     let serving = Serving::start(2);
-    let (_one, mut two) = (serving.team(), serving.team());
-    let error = Team::start(&[serving.spec()]).unwrap_err();
+    let (_one, mut two) = (serving.workers(), serving.workers());
+    let error = WorkerGroup::start(&[serving.spec()]).unwrap_err();
     assert_eq!(error.cause, Cause::Start);
     assert!(error.what.contains("limit of sessions, of 2"), "{error}");
     assert_eq!(run(&mut two, "echo still", LONG).unwrap(), ["still"]);
     drop(two);
-    wait_until("a free session", || Team::start(&[serving.spec()]).is_ok());
+    wait_until("a free session", || WorkerGroup::start(&[serving.spec()]).is_ok());
 }
 
 #[test]
 fn a_killed_worker_of_a_server_is_told_to_its_client_with_the_signal() {
     let serving = Serving::start(16);
-    let mut team = Team::start(&[Spec::local(command()), serving.spec()]).unwrap();
-    let victim = team.infos().nth(1).unwrap().pid;
+    let mut workers = WorkerGroup::start(&[RankSpec::local(command()), serving.spec()]).unwrap();
+    let victim = workers.infos().nth(1).unwrap().pid;
     let mut ticks = 0;
     let jobs = [b"partial".to_vec(), b"spin".to_vec()];
-    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+    let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
         ticks += u64::from(event == TeamEvent::Tick);
         if ticks == 2 {
             ticks += 1;
@@ -173,7 +175,7 @@ fn versions_that_differ_are_named_at_both_ends() {
         tcp.write_all(&other).unwrap();
         let _ = tcp.read_to_end(&mut Vec::new());
     });
-    let error = Team::start(&[Spec::remote(&address)]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::remote(&address)]).unwrap_err();
     old.join().unwrap();
     assert!(names_both(&error.what), "{error}");
 }
@@ -189,11 +191,11 @@ pub fn hello_of(protocol: u8, version: &str) -> Vec<u8> {
 #[test]
 fn clients_learn_what_is_wrong_with_an_address() {
     // Nobody's port, unlike one that was free a moment ago.
-    let error = Team::start(&[Spec::remote("127.0.0.1:1")]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::remote("127.0.0.1:1")]).unwrap_err();
     assert!(error.what.contains("rdmalab serve --bind"), "{error}");
-    let error = Team::start(&[Spec::remote("nowhere.invalid")]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::remote("nowhere.invalid")]).unwrap_err();
     assert!(error.what.contains("not known"), "{error}");
-    let error = Team::start(&[Spec::remote("localhost:99999")]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::remote("localhost:99999")]).unwrap_err();
     assert!(error.what.contains("no port"), "{error}");
     // Somebody else's server.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -201,7 +203,7 @@ fn clients_learn_what_is_wrong_with_an_address() {
     let ssh = std::thread::spawn(move || {
         listener.accept().unwrap().0.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n").unwrap();
     });
-    let error = Team::start(&[Spec::remote(&address)]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::remote(&address)]).unwrap_err();
     ssh.join().unwrap();
     assert!(error.what.contains("no rdmalab"), "{error}");
     let taken = Serving::start(1);
@@ -215,7 +217,8 @@ fn a_frame_that_is_too_long_ends_the_session_and_not_the_server() {
     // What a client says, as another one says it.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let client = std::thread::spawn(move || Team::start(&[Spec::remote(&address)]).map(drop));
+    let client =
+        std::thread::spawn(move || WorkerGroup::start(&[RankSpec::remote(&address)]).map(drop));
     let hello = read_hello(&mut listener.accept().unwrap().0);
     client.join().unwrap().unwrap_err();
 
@@ -244,11 +247,11 @@ fn read_hello(tcp: &mut TcpStream) -> Vec<u8> {
 #[test]
 fn a_server_that_stops_ends_its_workers() {
     let serving = Serving::start(16);
-    let mut team = Team::start(&[Spec::local(command()), serving.spec()]).unwrap();
-    let pid = team.infos().nth(1).unwrap().pid;
+    let mut workers = WorkerGroup::start(&[RankSpec::local(command()), serving.spec()]).unwrap();
+    let pid = workers.infos().nth(1).unwrap().pid;
     let mut serving = Some(serving);
     let jobs = [b"partial".to_vec(), b"spin".to_vec()];
-    let error = team.run(&jobs, LONG, &AtomicBool::new(false), |_| drop(serving.take()));
+    let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |_| drop(serving.take()));
     let error = error.unwrap_err();
     assert_eq!(error.rank, Some(1), "{error}");
     assert!(error.partial[0].is_some() && !is_alive(pid));

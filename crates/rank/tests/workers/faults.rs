@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rdmalab_rank::process::{Cause, RANKS_MAX, Spec, Team, TeamError, TeamEvent, WorkerCommand};
+use rdmalab_rank::process::{
+    Cause, RANKS_MAX, RankSpec, TeamEvent, WorkerCommand, WorkerGroup, WorkerGroupError,
+};
 use rustix::process::Signal;
 
 use crate::{LONG, is_alive, local, run_each, send_signal, wait_until};
 
 #[test]
 fn a_rank_that_fails_is_named_and_the_others_hand_in_what_they_have() {
-    let mut team = local(3);
-    let error = run_each(&mut team, &["partial", "fail no such queue", "partial"], LONG);
+    let mut workers = local(3);
+    let error = run_each(&mut workers, &["partial", "fail no such queue", "partial"], LONG);
     let error = error.unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Failed, Some(1)));
     assert!(error.what.starts_with("rank 1 on ") && error.what.ends_with("no such queue"));
@@ -19,16 +21,16 @@ fn a_rank_that_fails_is_named_and_the_others_hand_in_what_they_have() {
         let partial = String::from_utf8(error.partial[other].clone().unwrap()).unwrap();
         assert!(partial.contains("Other(") && partial.contains("no such queue"), "{partial}");
     }
-    assert_eq!(run_each(&mut team, &["barrier"; 3], LONG).unwrap(), ["together"; 3]);
+    assert_eq!(run_each(&mut workers, &["barrier"; 3], LONG).unwrap(), ["together"; 3]);
 }
 
 #[test]
 fn a_panic_is_one_line_with_its_place() {
-    let mut team = local(2);
-    let error = run_each(&mut team, &["panic", "barrier"], LONG).unwrap_err();
+    let mut workers = local(2);
+    let error = run_each(&mut workers, &["panic", "barrier"], LONG).unwrap_err();
     assert_eq!(error.rank, Some(0));
     assert!(error.what.contains("work.rs:") && error.what.ends_with("of purpose"), "{error}");
-    let error = run_each(&mut team, &["barrier", "thread panic"], LONG).unwrap_err();
+    let error = run_each(&mut workers, &["barrier", "thread panic"], LONG).unwrap_err();
     assert!(error.what.contains("thread 0 panicked") && error.what.ends_with("in a thread"));
 }
 
@@ -48,11 +50,11 @@ fn a_panic_that_nobody_waited_for_is_told() {
 #[test]
 fn a_killed_rank_ends_those_who_spin_and_those_who_wait() {
     for job in ["partial", "spin", "barrier"] {
-        let mut team = local(3);
-        let victim = team.infos().nth(1).unwrap().pid;
+        let mut workers = local(3);
+        let victim = workers.infos().nth(1).unwrap().pid;
         let jobs: Vec<Vec<u8>> = [job, "spin", job].map(|j| j.as_bytes().to_vec()).into();
         let mut ticks = 0;
-        let error = team.run(&jobs, LONG, &AtomicBool::new(false), |event| {
+        let error = workers.run(&jobs, LONG, &AtomicBool::new(false), |event| {
             ticks += u64::from(event == TeamEvent::Tick);
             if ticks == 2 {
                 ticks += 1;
@@ -63,7 +65,7 @@ fn a_killed_rank_ends_those_who_spin_and_those_who_wait() {
         assert_eq!((error.cause, error.rank), (Cause::Died, Some(1)), "{job}: {error}");
         assert!(error.what.contains("signal 9 (SIGKILL"), "{error}");
         assert_eq!(error.partial[0].is_some(), job == "partial");
-        let again = run_each(&mut team, &["echo"; 3], LONG).unwrap_err();
+        let again = run_each(&mut workers, &["echo"; 3], LONG).unwrap_err();
         assert_eq!(again.cause, Cause::Died, "{again}");
     }
 }
@@ -87,13 +89,13 @@ fn how_a_rank_ended_is_told() {
 
 #[test]
 fn a_rank_that_never_comes_is_named() {
-    let mut team = local(3);
+    let mut workers = local(3);
     let jobs = ["barrier", "sleep", "barrier"];
     // Longer than the others wait for a processor on a busy machine.
-    let error = run_each(&mut team, &jobs, Duration::from_millis(1500)).unwrap_err();
+    let error = run_each(&mut workers, &jobs, Duration::from_millis(1500)).unwrap_err();
     assert!(error.what.contains("waited 3 s") && error.rank != Some(1), "{error}");
     assert!(error.what.contains("did not come: rank 1"), "{error}");
-    let error = run_each(&mut team, &["barrier", "echo", "barrier"], LONG).unwrap_err();
+    let error = run_each(&mut workers, &["barrier", "echo", "barrier"], LONG).unwrap_err();
     assert_eq!(error.rank, Some(1));
     assert!(error.what.contains("others wait for it in an exchange"), "{error}");
 }
@@ -123,11 +125,11 @@ fn who_has_nothing_to_do_meets_those_who_take_long() {
 fn a_rank_that_does_not_hear_is_ended() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let job = format!("deaf {}", file.path().display());
-    let mut team = local(2);
-    let deaf = team.infos().next().unwrap().pid;
+    let mut workers = local(2);
+    let deaf = workers.infos().next().unwrap().pid;
     let jobs = [job.into_bytes(), b"partial".to_vec()];
     let interrupt = AtomicBool::new(false);
-    let error = team.run(&jobs, LONG, &interrupt, |_| {
+    let error = workers.run(&jobs, LONG, &interrupt, |_| {
         let begun = std::fs::metadata(file.path()).unwrap().len() > 0;
         interrupt.store(begun, Ordering::Relaxed);
     });
@@ -140,14 +142,14 @@ fn a_rank_that_does_not_hear_is_ended() {
 
 /// Of three ranks that are asked to stop, the second one does not hear it; `more` happens to it
 /// once the others wait for it.
-fn asked_beside_a_stopped_one(more: Option<Signal>) -> TeamError {
-    let mut team = local(3);
-    let victim = team.infos().nth(1).unwrap().pid;
+fn asked_beside_a_stopped_one(more: Option<Signal>) -> WorkerGroupError {
+    let mut workers = local(3);
+    let victim = workers.infos().nth(1).unwrap().pid;
     let jobs: Vec<Vec<u8>> =
         ["meet at the end", "spin", "meet at the end"].map(|j| j.as_bytes().to_vec()).into();
     let interrupt = AtomicBool::new(false);
     let mut ticks = 0;
-    let found = team.run(&jobs, LONG, &interrupt, |event| {
+    let found = workers.run(&jobs, LONG, &interrupt, |event| {
         ticks += u64::from(event == TeamEvent::Tick);
         match (ticks, more) {
             (2, _) => send_signal(victim, Signal::STOP),
@@ -184,22 +186,23 @@ fn a_program_that_is_no_worker_is_named() {
         args: Vec::new(),
         envs: Vec::new(),
     };
-    let error = Team::start(&[Spec::local(worker("/nonexistent/rdmalab"))]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::local(worker("/nonexistent/rdmalab"))]).unwrap_err();
     assert_eq!((error.cause, error.rank), (Cause::Start, Some(0)));
     assert!(error.what.contains("/nonexistent/rdmalab"), "{error}");
-    let error = Team::start(&[Spec::local(worker("/bin/false"))]).unwrap_err();
+    let error = WorkerGroup::start(&[RankSpec::local(worker("/bin/false"))]).unwrap_err();
     assert!(error.what.contains("/bin/false") && error.what.contains("status 1"), "{error}");
     for count in [0, RANKS_MAX + 1] {
-        let error = Team::start(&vec![Spec::local(worker("/bin/false")); count]).unwrap_err();
+        let error =
+            WorkerGroup::start(&vec![RankSpec::local(worker("/bin/false")); count]).unwrap_err();
         assert!(error.what.contains("1 to 256 ranks"), "{error}");
     }
 }
 
 #[test]
 fn workers_end_with_their_team() {
-    let team = local(2);
-    let pids: Vec<u32> = team.infos().map(|i| i.pid).collect();
+    let workers = local(2);
+    let pids: Vec<u32> = workers.infos().map(|i| i.pid).collect();
     assert!(pids.iter().all(|&p| is_alive(p)));
-    drop(team);
+    drop(workers);
     wait_until("the workers' end", || !pids.iter().any(|&p| is_alive(p)));
 }

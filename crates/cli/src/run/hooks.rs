@@ -3,25 +3,25 @@
 //! elsewhere count too.
 
 use rdmalab_measure::Outcome;
-use rdmalab_softnic::{ArmedState, Profile};
+use rdmalab_softnic::{HooksState, Profile};
 use rdmalab_verbs::{Device, Kind};
 
 /// What is armed in this process at some moment, and the profile of its device.
-pub struct State(ArmedState, Option<&'static Profile>);
+pub struct State(HooksState, Option<&'static Profile>);
 
 impl State {
     /// Now; nothing ever is on a device that is not soft.
     pub fn of(device: &Device) -> Self {
-        let armed = match device.kind() {
-            Kind::Soft => rdmalab_softnic::armed(),
-            _ => ArmedState::default(),
+        let hooks = match device.kind() {
+            Kind::Soft => rdmalab_softnic::hooks(),
+            _ => HooksState::default(),
         };
-        Self(armed, crate::soft::profile(device))
+        Self(hooks, crate::soft::profile(device))
     }
 
     /// What was measured since then at this rank, with what was done to it.
     pub fn labelled(self, measured: Outcome, rank: usize) -> Outcome {
-        let disturbed = rdmalab_softnic::armed().disturbed_packets - self.0.disturbed_packets;
+        let disturbed = rdmalab_softnic::hooks().disturbed_packets - self.0.disturbed_packets;
         let measured = label(measured, rank, &self.0, disturbed);
         match self.1 {
             None => measured,
@@ -57,9 +57,9 @@ fn under(mut measured: Outcome, rank: usize, profile: &Profile) -> Outcome {
     measured
 }
 
-fn label(mut measured: Outcome, rank: usize, armed: &ArmedState, disturbed: u64) -> Outcome {
+fn label(mut measured: Outcome, rank: usize, hooks: &HooksState, disturbed: u64) -> Outcome {
     let at = |name: &str| at(rank, name);
-    if let Some(rules) = &armed.faults {
+    if let Some(rules) = &hooks.faults {
         measured.push_fact(&at("faults"), rules);
         measured.push_count(&at("disturbed_packets"), disturbed);
         measured.warnings.push(format!(
@@ -67,7 +67,7 @@ fn label(mut measured: Outcome, rank: usize, armed: &ArmedState, disturbed: u64)
              these are numbers of that, not of the device"
         ));
     }
-    if let Some(file) = &armed.capture {
+    if let Some(file) = &hooks.capture {
         let name = file.file_name().unwrap_or_default();
         measured.push_fact(&at("capture"), name.display());
         measured.warnings.push(
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn what_was_done_is_said_and_by_whom() {
-        let armed = ArmedState {
+        let hooks = HooksState {
             capture: Some("/somewhere/a.pcapng".into()),
             faults: Some("drop 1%".to_owned()),
             disturbed_packets: 5,
         };
-        let of = |rank| label(Outcome::default(), rank, &armed, 7);
+        let of = |rank| label(Outcome::default(), rank, &hooks, 7);
         assert_eq!(of(0).fact("faults"), Some("drop 1%"));
         assert_eq!(of(1).fact("faults_at_rank_1"), Some("drop 1%"));
         assert_eq!(of(0).fact("capture"), Some("a.pcapng"));
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(under(0).fact("profile"), Some("late-ack"));
         assert_eq!(under(2).fact("profile_at_rank_2"), Some("late-ack"));
         assert!(under(0).warnings[0].contains("late-ack (delay 200us of ack)"));
-        let calm = label(Outcome::default(), 0, &ArmedState::default(), 0);
+        let calm = label(Outcome::default(), 0, &HooksState::default(), 0);
         assert_eq!(calm, Outcome::default());
     }
 }

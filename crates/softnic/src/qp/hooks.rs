@@ -5,21 +5,21 @@ use std::borrow::Cow;
 use rdmalab_driver::Step;
 use rdmalab_engine::train::Train;
 use rdmalab_engine::vocab::QpType;
+use rdmalab_link::address::FourTuple;
 use rdmalab_link::drops::Drop;
 use rdmalab_link::expand;
 use rdmalab_link::frame_headers::FrameHeaders;
 use rdmalab_link::hook::Direction;
 use rdmalab_link::packet::{Class, Flow, Medium, PacketInfo, Payload};
-use rdmalab_link::path::Path;
 use rdmalab_link::quirk::{Answer, Reply};
 use rdmalab_wire::ids::{Gid, Qpn};
 use rdmalab_wire::packet::ICRC_BYTES;
 
 use super::{QpInner, transport_of};
-use crate::armed::Armed;
-use crate::armed::faults::Faults;
-use crate::armed::frames::{Frames, ends, received_path, shared_path};
-use crate::armed::path::Judged;
+use crate::hooks::Hooks;
+use crate::hooks::faults::Faults;
+use crate::hooks::frames::{Frames, ends, received_tuple, shared_tuple};
+use crate::hooks::path::FaultyPath;
 use crate::ring_path::RingPath;
 
 impl QpInner {
@@ -27,9 +27,9 @@ impl QpInner {
     #[inline(never)]
     pub(super) fn through(
         &mut self,
-        armed: &Armed,
+        hooks: &Hooks,
         ring: &mut RingPath<'_>,
-        send: impl FnOnce(&mut QpInner, &mut Judged<'_, RingPath<'_>>) -> Step,
+        send: impl FnOnce(&mut QpInner, &mut FaultyPath<'_, RingPath<'_>>) -> Step,
     ) -> Step {
         let peer = ring.peer;
         // Taken out for the time being, so that it can be used beside the rest.
@@ -38,7 +38,7 @@ impl QpInner {
             Some(known) => Cow::Borrowed(&known[0]),
             None => Cow::Owned(self.headers()),
         };
-        let mut path = armed.around(ring, peer, &self.qp, &self.links, headers, false);
+        let mut path = hooks.around(ring, peer, &self.qp, &self.links, headers, false);
         let sent = send(self, &mut path);
         self.links.shared_paths = known;
         sent
@@ -47,7 +47,7 @@ impl QpInner {
     /// The headers of what it sends, as long as nobody knows them better.
     pub(super) fn headers(&self) -> FrameHeaders {
         match self.links.datagram {
-            true => shared_path(Gid::default(), Gid::default(), self.qp.qpn),
+            true => shared_tuple(Gid::default(), Gid::default(), self.qp.qpn),
             false => self.make_shared_paths()[0],
         }
     }
@@ -57,19 +57,19 @@ impl QpInner {
     fn make_shared_paths(&self) -> Box<[FrameHeaders; 2]> {
         let (ours, theirs) = ends(self.links.pd.context.device, &self.qp.attr.ah_attr);
         let (qpn, remote_qpn) = (self.qp.qpn, self.qp.remote_qpn);
-        Box::new([shared_path(ours, theirs, qpn), shared_path(theirs, ours, remote_qpn)])
+        Box::new([shared_tuple(ours, theirs, qpn), shared_tuple(theirs, ours, remote_qpn)])
     }
 
     /// After the address or the peer of a connection was set: remembers its headers.
     pub(crate) fn remember_shared_paths(&mut self) {
-        let is_needed = self.links.armed.is_some() && !self.links.datagram;
+        let is_needed = self.links.hooks.is_some() && !self.links.datagram;
         self.links.shared_paths = is_needed.then(|| self.make_shared_paths());
     }
 
     /// Captures a train that came through the ring; its payload lies at `bytes`.
     #[inline(never)]
     pub(crate) fn tap_in(&self, train: &Train, bytes: *const u8) {
-        let Some(tap) = self.links.armed.and_then(|armed| armed.tap) else { return };
+        let Some(tap) = self.links.hooks.and_then(|hooks| hooks.tap) else { return };
         let (device, headers) = (self.links.pd.context.device, self.arrival_headers(train));
         let (mtu, transport) = (self.qp.mtu, transport_of(self.qp.qp_type));
         let frames = Frames { device, headers, mtu, transport };
@@ -80,7 +80,7 @@ impl QpInner {
     fn arrival_headers(&self, train: &Train) -> Cow<'_, FrameHeaders> {
         match &self.links.shared_paths {
             _ if self.links.datagram => {
-                Cow::Owned(received_path(train, self.links.pd.context.device))
+                Cow::Owned(received_tuple(train, self.links.pd.context.device))
             }
             Some(known) => Cow::Borrowed(&known[1]),
             None => Cow::Owned(self.make_shared_paths()[1]),
@@ -93,8 +93,8 @@ impl QpInner {
     pub(crate) fn ring_arrival(&mut self, train: &Train, bytes: *const u8) -> bool {
         self.tap_in(train, bytes);
         let Some(faults) = self.arrival_faults() else { return true };
-        let path = *self.arrival_headers(train).path();
-        self.is_accepted(faults, train, &path, Medium::Memory).is_ok_and(|accepted| accepted)
+        let tuple = *self.arrival_headers(train).tuple();
+        self.is_accepted(faults, train, &tuple, Medium::Memory).is_ok_and(|accepted| accepted)
     }
 
     /// Asks quirks about a packet from the network. Returns whether the engine takes it; not when
@@ -103,16 +103,20 @@ impl QpInner {
     /// # Errors
     /// They dropped it.
     #[inline(never)]
-    pub(crate) fn network_arrival(&mut self, train: &Train, path: &Path) -> Result<bool, Drop> {
+    pub(crate) fn network_arrival(
+        &mut self,
+        train: &Train,
+        tuple: &FourTuple,
+    ) -> Result<bool, Drop> {
         match self.arrival_faults() {
-            Some(faults) => self.is_accepted(faults, train, path, Medium::Network),
+            Some(faults) => self.is_accepted(faults, train, tuple, Medium::Network),
             None => Ok(true),
         }
     }
 
     /// The faults that have to be told of packets that arrive.
     fn arrival_faults(&self) -> Option<&'static Faults> {
-        let faults = self.links.armed.and_then(|armed| armed.faults)?;
+        let faults = self.links.hooks.and_then(|hooks| hooks.faults)?;
         (faults.watches_arrivals() && self.qp.state.can_receive()).then_some(faults)
     }
 
@@ -120,10 +124,10 @@ impl QpInner {
         &mut self,
         faults: &Faults,
         train: &Train,
-        path: &Path,
+        tuple: &FourTuple,
         medium: Medium,
     ) -> Result<bool, Drop> {
-        let Some(packet) = self.arrived(train, path, medium) else { return Ok(true) };
+        let Some(packet) = self.arrived(train, tuple, medium) else { return Ok(true) };
         match faults.packet_arrived(&packet) {
             Reply::Accept => return Ok(true),
             Reply::Drop => return Err(Drop::Hook),
@@ -138,15 +142,15 @@ impl QpInner {
     }
 
     /// An arrived train as quirks see it.
-    fn arrived(&self, train: &Train, path: &Path, medium: Medium) -> Option<PacketInfo> {
+    fn arrived(&self, train: &Train, tuple: &FourTuple, medium: Medium) -> Option<PacketInfo> {
         let opcode = expand::opcode_of(train, transport_of(self.qp.qp_type))?;
         let is_response = train.kind.is_response();
         let source_qp = if self.links.datagram { train.src_qpn } else { Qpn::new(0) };
         let is_request = self.qp.qp_type == QpType::Rc && !is_response;
         Some(PacketInfo {
             flow: Flow {
-                source: path.source,
-                destination: path.destination,
+                source: tuple.source,
+                destination: tuple.destination,
                 destination_qp: self.qp.qpn,
                 source_qp,
                 is_response,
