@@ -86,7 +86,7 @@ pub fn gather<H: Env + Memory>(
 }
 
 /// Copies a range of the payload of the work request at `position` to a place.
-#[inline]
+#[inline(always)] // It is called from several places: left to itself, the compiler makes it a call.
 pub fn read_wqe<H: Env + Memory>(
     qp: &Qp,
     host: &H,
